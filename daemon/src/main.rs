@@ -1,0 +1,2 @@
+//! See ARCHITECTURE.md.
+fn main() {}

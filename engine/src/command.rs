@@ -1,0 +1,305 @@
+//! What the control thread tells a shard and what a shard tells it.
+
+use piped_model::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId};
+use crate::request::{Class, Completion, Progress, Status};
+
+/// Which of a peer's two connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LaneClass {
+    /// Small and urgent frames.
+    Latency,
+    /// Everything else.
+    Bulk,
+}
+
+impl From<Class> for LaneClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Latency => Self::Latency,
+            Class::Bulk => Self::Bulk,
+        }
+    }
+}
+
+/// What a handle may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// Reads and gets.
+    pub read: bool,
+    /// Writes and puts.
+    pub write: bool,
+}
+
+/// How a device wants its direct I/O aligned, in bytes (STATX_DIOALIGN); powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alignment {
+    /// Of file offsets and lengths.
+    pub offset: u32,
+    /// Of memory addresses. Segments start on a page, so offsets in them decide.
+    pub memory: u32,
+}
+
+/// A file the driver has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileTarget {
+    /// Opened with O_DIRECT, if the file system can.
+    pub direct: Option<(FileId, Alignment)>,
+    /// Opened through the page cache.
+    pub buffered: FileId,
+    /// The device it lies on: the resource of the disk stage.
+    pub device: DeviceId,
+    /// Its length when it was opened, in bytes.
+    pub length: u64,
+    /// What the handle may do.
+    pub access: Access,
+}
+
+/// A memory region of a local client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionTarget {
+    /// Its identity, for [`Command::RevokeRegion`].
+    pub region: RegionId,
+    /// The segment it lies in.
+    pub segment: SegmentId,
+    /// Where it starts in the segment.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// What the handle may do.
+    pub access: Access,
+}
+
+/// What a local handle stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A file.
+    File(FileTarget),
+    /// A memory region.
+    Region(RegionTarget),
+}
+
+/// What to open at a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// A file below an export, or a region.
+    pub kind: OpenKind,
+    /// Export or region name.
+    pub name: String,
+    /// Path below the export; empty for a region.
+    pub path: String,
+    /// What the handle shall be able to do.
+    pub access: Access,
+    /// Create the file if it is not there (write access only).
+    pub create: bool,
+}
+
+/// The two kinds of things a peer offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenKind {
+    /// A file below an exported directory.
+    File,
+    /// A memory region.
+    Region,
+}
+
+/// How the planner chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlannerMode {
+    /// Sizes solved from the measured costs.
+    Auto,
+    /// Every fragment has this many bytes.
+    Fixed(u32),
+    /// One fragment: store the whole request, then forward it.
+    Whole,
+}
+
+/// Whether costs follow what is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CalibrationMode {
+    /// Samples update the costs and the plans.
+    Live,
+    /// Samples are looked at, the costs stay as they are.
+    Frozen,
+    /// No samples.
+    Off,
+}
+
+/// From the control thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// A segment of the daemon's own staging memory.
+    AddStaging {
+        /// The segment.
+        segment: SegmentId,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// A new client.
+    OpenSession {
+        /// Its name.
+        session: SessionId,
+        /// The class of requests that do not say.
+        class: Class,
+    },
+    /// One more segment of a client's arena, in the order of the client's segment numbers.
+    AddSegment {
+        /// Whose.
+        session: SessionId,
+        /// The segment.
+        segment: SegmentId,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// The client left or was evicted. Answered by [`Event::SessionDrained`].
+    CloseSession {
+        /// Whose.
+        session: SessionId,
+    },
+    /// A local handle is ready. The control thread chooses the id.
+    InstallHandle {
+        /// Whose.
+        session: SessionId,
+        /// The handle.
+        handle: HandleId,
+        /// What it stands for.
+        target: Target,
+    },
+    /// Open something at a peer for a client. Answered by [`Event::RemoteOpened`].
+    OpenRemote {
+        /// Comes back in the answer.
+        ticket: u64,
+        /// Whose.
+        session: SessionId,
+        /// The handle's id, if it succeeds.
+        handle: HandleId,
+        /// Where.
+        peer: PeerId,
+        /// What.
+        open: OpenRequest,
+    },
+    /// Close a handle of a client; running requests end first.
+    CloseHandle {
+        /// Whose.
+        session: SessionId,
+        /// The handle.
+        handle: HandleId,
+    },
+    /// The exporter of a region is gone: requests to it end with `Gone`.
+    RevokeRegion {
+        /// The region.
+        region: RegionId,
+    },
+    /// The answer to [`Event::ServeOpen`].
+    ServeOpened {
+        /// From the event.
+        ticket: u64,
+        /// What was opened, or why not.
+        result: Result<Target, Status>,
+    },
+    /// A peer from the configuration.
+    AddPeer {
+        /// Its id.
+        peer: PeerId,
+        /// Its name.
+        name: String,
+    },
+    /// The answer to [`Event::Connect`].
+    LaneConnected {
+        /// Which peer.
+        peer: PeerId,
+        /// Which lane.
+        class: LaneClass,
+        /// The connected socket.
+        socket: SocketId,
+    },
+    /// The other answer to [`Event::Connect`].
+    ConnectFailed {
+        /// Which peer.
+        peer: PeerId,
+        /// Which lane.
+        class: LaneClass,
+    },
+    /// A peer connected to us. Its first frame says who and which lane.
+    LaneAccepted {
+        /// The connected socket.
+        socket: SocketId,
+    },
+    /// Change how sizes are chosen.
+    SetPlanner(PlannerMode),
+    /// Change whether costs follow the samples.
+    SetCalibration(CalibrationMode),
+}
+
+/// To the control thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A remote open ended.
+    RemoteOpened {
+        /// From the command.
+        ticket: u64,
+        /// Whose.
+        session: SessionId,
+        /// The handle; usable from now on if `result` is a length.
+        handle: HandleId,
+        /// The file's or region's length in bytes, or why not.
+        result: Result<u64, Status>,
+    },
+    /// A peer wants something of ours opened. Answered by [`Command::ServeOpened`].
+    ServeOpen {
+        /// Goes back in the answer.
+        ticket: u64,
+        /// The peer's name as it gave it.
+        peer: String,
+        /// What it wants.
+        open: OpenRequest,
+    },
+    /// Please connect a lane, not before `after`. Answered by `LaneConnected` or `ConnectFailed`.
+    Connect {
+        /// To which peer.
+        peer: PeerId,
+        /// Which lane.
+        class: LaneClass,
+        /// The earliest time (back-off).
+        after: Nanos,
+    },
+    /// A lane is usable.
+    LaneUp {
+        /// Which peer, by name.
+        peer: String,
+        /// Which lane.
+        class: LaneClass,
+        /// Its incarnation.
+        epoch: u32,
+    },
+    /// A lane was lost or closed.
+    LaneDown {
+        /// Which peer, by name.
+        peer: String,
+        /// Which lane.
+        class: LaneClass,
+        /// Why, for the log.
+        reason: String,
+    },
+    /// Nothing of the session is in use any more; its memory was released.
+    SessionDrained {
+        /// Whose.
+        session: SessionId,
+    },
+}
+
+/// Everything a shard puts out, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// For a client's completion ring.
+    Completion(Completion),
+    /// For a client's progress word.
+    Progress(Progress),
+    /// For the control thread.
+    Event(Event),
+}

@@ -1,0 +1,20 @@
+//! The data path of piped as a pure machine.
+//!
+//! ```text
+//!   Request ──► Shard::submit ─► planner ─► transfer ─► Op ──► Io (uring | sim)
+//!   Command ──► Shard::handle_command          ▲                 │
+//!                                              └──── Done ◄──────┘
+//!   Completion, Progress, Event ◄── Shard::poll_output
+//! ```
+//!
+//! Nothing here reads a clock, opens a file or touches a socket: every effect is an [`io::Op`] handed
+//! to an [`io::Io`], every cause is an argument. The daemon runs this crate over io_uring, the tests
+//! and `pipectl simulate` run it in virtual time over [`sim`].
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod ids;
+pub mod io;
+pub mod request;
+pub mod sim;
+pub mod wire;

@@ -1,0 +1,201 @@
+//! What clients ask and what they are told, as typed values. Nothing unchecked passes here: the
+//! client door turns descriptors into [`Request`]s, the shard checks them against the session.
+
+use piped_model::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{HandleId, QueueId, SessionId};
+
+/// Who waits for the answer: the session, its queue, and the client's own words for the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The session.
+    pub session: SessionId,
+    /// The queue the request came by, where its completion goes.
+    pub queue: QueueId,
+    /// The client's place for the request's progress word.
+    pub slot: u32,
+    /// The client's own value, returned untouched.
+    pub user_data: u64,
+}
+
+/// How urgent a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Somebody is blocked on it: goes first.
+    Latency,
+    /// Throughput matters.
+    Bulk,
+}
+
+/// A piece of the client's arena, in the client's words: its segment number, not a driver's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArenaBuffer {
+    /// The segment's number in the session's arena.
+    pub segment: u32,
+    /// Bytes from the segment's start.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// A request as it leaves the client door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What to do.
+    pub verb: Verb,
+    /// How urgent.
+    pub class: Class,
+    /// Time allowed from submission; `None` takes the configured default.
+    pub deadline: Option<Nanos>,
+}
+
+/// The verbs of the shared-memory ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Completes at once: the ring's own cost.
+    Nop,
+    /// Read from a file or region, local or remote.
+    Read {
+        /// The file or region.
+        handle: HandleId,
+        /// Offset in it.
+        offset: u64,
+        /// Where to.
+        buffer: ArenaBuffer,
+    },
+    /// Write to a file or region, local or remote.
+    Write {
+        /// The file or region.
+        handle: HandleId,
+        /// Offset in it.
+        offset: u64,
+        /// Where from.
+        buffer: ArenaBuffer,
+        /// Completed means on stable storage.
+        durable: bool,
+    },
+    /// Copy between two handles without passing through the client.
+    Copy {
+        /// Where from.
+        from: HandleId,
+        /// Offset there.
+        from_offset: u64,
+        /// Where to.
+        to: HandleId,
+        /// Offset there.
+        to_offset: u64,
+        /// Bytes to copy; the end of the source ends the copy early.
+        length: u64,
+    },
+    /// Make all completed writes of a handle durable.
+    Sync {
+        /// The file.
+        handle: HandleId,
+    },
+    /// Give up on an earlier request of the same queue, by its `user_data`.
+    Cancel {
+        /// The `user_data` of the request.
+        target: u64,
+    },
+    /// A verb this version knows by number but does not serve; completes with `Unsupported`.
+    Unsupported,
+}
+
+/// Why a request did not do all it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+#[repr(u16)]
+pub enum Status {
+    /// Everything was done (for reads: up to the end of the file).
+    #[error("ok")]
+    Ok = 0,
+    /// The verb or a flag is not served by this daemon.
+    #[error("this daemon does not serve that verb or flag; compare versions")]
+    Unsupported = 1,
+    /// A field makes no sense: a length, an offset, a table.
+    #[error("a length or offset of the request is out of range")]
+    Invalid = 2,
+    /// No such handle in this session (or it was closed).
+    #[error("no such handle in this session")]
+    BadHandle = 3,
+    /// The buffer is not inside the arena.
+    #[error("the buffer does not lie inside the arena")]
+    BadBuffer = 4,
+    /// The handle was not opened for that.
+    #[error("the handle was not opened for this kind of access, or permission was denied")]
+    Denied = 5,
+    /// The deadline passed.
+    #[error("the deadline passed")]
+    DeadlineExceeded = 6,
+    /// The client cancelled it.
+    #[error("cancelled")]
+    Cancelled = 7,
+    /// The device failed.
+    #[error("input/output error")]
+    Io = 8,
+    /// No space on the device.
+    #[error("no space left on the device")]
+    NoSpace = 9,
+    /// The peer is not reachable, or was lost and did not come back in time.
+    #[error("the peer is not reachable")]
+    PeerLost = 10,
+    /// The other end of a region or channel is gone.
+    #[error("the exporter of the region is gone")]
+    Gone = 11,
+    /// No such export, file or region.
+    #[error("no such export, file or region")]
+    NotFound = 12,
+    /// A limit is reached; try again when something completed.
+    #[error("a limit is reached")]
+    WouldBlock = 13,
+    /// It may or may not have happened (only for operations that must not be repeated).
+    #[error("the outcome is unknown: a daemon restarted in between")]
+    OutcomeUnknown = 14,
+    /// A checksum did not match more often than retries allow.
+    #[error("payload checksum mismatch")]
+    Corrupt = 15,
+    /// The session is being closed.
+    #[error("the session is closed")]
+    Closed = 16,
+}
+
+/// How the buffer stands when a request completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BufferState {
+    /// The client may use it again.
+    Returned,
+    /// The kernel may still touch it: wait for the request's `Released` event.
+    Held,
+}
+
+/// The end of a request, or the later release of its buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// The request is over. Exactly one per request.
+    Finished {
+        /// Whose.
+        origin: Origin,
+        /// How it ended.
+        status: Status,
+        /// Contiguous bytes done from the request's start.
+        bytes: u64,
+        /// Whether the buffer may be used again.
+        buffer: BufferState,
+    },
+    /// The buffer of a request that finished with [`BufferState::Held`] is free. Exactly one.
+    Released {
+        /// Whose.
+        origin: Origin,
+    },
+}
+
+/// A request's watermark moved: `bytes` from its start are in place for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Whose.
+    pub origin: Origin,
+    /// Contiguous bytes in place.
+    pub bytes: u64,
+}

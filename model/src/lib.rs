@@ -1,0 +1,3 @@
+//! The theory of optimal communication pipelines, pure.
+#![forbid(unsafe_code)]
+pub mod units;

@@ -15,6 +15,8 @@
 pub mod command;
 pub mod ids;
 pub mod io;
+pub mod report;
 pub mod request;
+pub mod shard;
 pub mod sim;
 pub mod wire;

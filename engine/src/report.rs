@@ -1,0 +1,163 @@
+//! What a shard can say about itself: the JSON of the admin API, the tables of pipectl.
+//!
+//! Times are in seconds, sizes in bytes, as Prometheus wants them; people's units are pipectl's work.
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{CalibrationMode, LaneClass, PlannerMode};
+use crate::request::{Class, Status};
+
+/// One shard at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShardReport {
+    /// How sizes are chosen.
+    pub planner: PlannerMode,
+    /// Whether costs follow the samples.
+    pub calibration: CalibrationMode,
+    /// Sessions open or draining.
+    pub sessions: u32,
+    /// Requests in execution.
+    pub transfers: u32,
+    /// Work in execution for peers.
+    pub serves: u32,
+    /// Operations at the driver.
+    pub ops: u32,
+    /// Staging memory owned, in bytes.
+    pub staging_bytes: u64,
+    /// Staging memory in use, in bytes.
+    pub staging_used_bytes: u64,
+    /// Counters since start.
+    pub counters: Counters,
+    /// The peers and their lanes.
+    pub peers: Vec<PeerReport>,
+}
+
+/// Counters since start. They only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Requests taken from clients.
+    pub requests: u64,
+    /// Requests that ended with `Ok`.
+    pub completed: u64,
+    /// Requests that ended otherwise.
+    pub failed: u64,
+    /// Bytes moved for requests that ended.
+    pub bytes: u64,
+    /// Requests sent again after a lost lane or a bad checksum.
+    pub retries: u64,
+    /// Fragments that took a copy because an edge was unaligned.
+    pub bounced_unaligned: u64,
+    /// Fragments that took a copy because the receive prediction was wrong.
+    pub bounced_mispredicted: u64,
+    /// Payload bytes received for nobody.
+    pub discarded_bytes: u64,
+    /// Frames whose payload checksum did not match.
+    pub corrupt_frames: u64,
+    /// Buffers held past their request's completion.
+    pub held: u64,
+    /// Lanes lost.
+    pub lanes_lost: u64,
+}
+
+/// A peer and its lanes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerReport {
+    /// Its name.
+    pub name: String,
+    /// True for a peer that connected to us and is served, false for one we ask.
+    pub inbound: bool,
+    /// Its lanes.
+    pub lanes: Vec<LaneReport>,
+}
+
+/// A lane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneReport {
+    /// Which of the two.
+    pub class: LaneClass,
+    /// Whether it is usable now.
+    pub up: bool,
+    /// Its incarnation.
+    pub epoch: u32,
+    /// Frames sent.
+    pub frames_sent: u64,
+    /// Frames received.
+    pub frames_received: u64,
+}
+
+/// A pipeline stage as measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// Its name, such as `disk:8:1 read` or `net:beta bulk in`.
+    pub name: String,
+    /// `L`: latency that overlaps with other fragments, in seconds.
+    pub latency_seconds: f64,
+    /// `g`: overhead per fragment that occupies the stage, in seconds.
+    pub overhead_seconds: f64,
+    /// `G`: inverse bandwidth, in seconds per byte.
+    pub per_byte_seconds: f64,
+    /// The most fragments in it at once; absent when unbounded.
+    pub window: Option<u32>,
+    /// Samples of an empty stage (`L + g + xG`).
+    pub samples_alone: u64,
+    /// Samples of a busy stage (`g + xG`).
+    pub samples_backlogged: u64,
+    /// 0 (the prior) to 1.
+    pub confidence: f64,
+    /// True if a peer reported it rather than this node measured it.
+    pub reported: bool,
+    /// A sentence where the numbers need one, e.g. that g and G cannot be told apart yet.
+    pub note: String,
+}
+
+/// One transfer explained: what was known, what was chosen, what came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The transfer's number.
+    pub id: u64,
+    /// `read`, `write`, `copy` or `sync`.
+    pub operation: String,
+    /// Where the data came from and went to, in words.
+    pub route: String,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Its class.
+    pub class: Class,
+    /// How it ended.
+    pub status: Status,
+    /// True if this node planned it; a remote read is planned by the side that holds the data.
+    pub planned_here: bool,
+    /// The stages as they were known when it was planned.
+    pub stages: Vec<StageReport>,
+    /// The candidates the planner compared.
+    pub candidates: Vec<Candidate>,
+    /// The algorithm chosen.
+    pub chosen: String,
+    /// Fragment size in bytes (of the widest level).
+    pub fragment_bytes: u64,
+    /// Number of fragments.
+    pub fragments: u32,
+    /// Fragments outstanding at once.
+    pub depth: u32,
+    /// Predicted latency in seconds.
+    pub predicted_seconds: f64,
+    /// Half-width of the prediction's interval, in seconds.
+    pub margin_seconds: f64,
+    /// Measured latency in seconds.
+    pub measured_seconds: f64,
+    /// Copies it had to take, by reason.
+    pub bounces: Vec<String>,
+    /// Times it was sent again.
+    pub retries: u32,
+}
+
+/// A plan that was considered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Its algorithm.
+    pub algorithm: String,
+    /// Its fragment size in bytes.
+    pub fragment_bytes: u64,
+    /// Its predicted latency in seconds.
+    pub predicted_seconds: f64,
+}

@@ -1,1 +1,38 @@
-//! See ARCHITECTURE.md.
+//! Everything an operator can say to piped: the configuration, and the bodies of the admin API.
+//!
+//! The picture: layers of TOML, each checked by itself so that a mistake is reported with the file and
+//! the line where it was made, then merged, then checked as a whole:
+//!
+//! ```text
+//! defaults < /etc/piped/piped.toml < conf.d/*.toml < PIPED_* environment < --set key=value
+//!                 └──────── each: TOML ► known keys ► typed values ────────┘
+//!                                       merged ► Config ► Config::validate
+//! ```
+//!
+//! Why not let one deserializer see only the merged result: it no longer knows where a value came from,
+//! and "invalid type" without a file name sends an operator through five places.
+//!
+//! [`Config`] is also the list of all keys: a key that is not a field of it is refused.
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+
+mod error;
+mod keys;
+mod load;
+mod modes;
+mod network;
+mod quantity;
+mod schema;
+mod validate;
+
+pub use error::{ConfigError, Place};
+pub use load::{DEFAULT_FILE, Loaded, RESERVED_ENV, Sources, load};
+pub use modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};
+pub use network::{HostPort, Network, NetworkError};
+pub use quantity::{Bytes, Period, QuantityError};
+pub use schema::{
+    Access, Admin, Client, Config, Export, Io, Listen, Log, Memory, Node, Peer, Planner, Shards,
+};
+pub use validate::Fault;

@@ -1,0 +1,82 @@
+//! Why a configuration is refused: where, which key, and what to write instead.
+
+use core::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// A layer and, in a file, the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file, the environment variable or the command-line override.
+    pub layer: String,
+    /// The line in a file, from 1.
+    pub line: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.layer),
+            None => f.write_str(&self.layer),
+        }
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}; create it, or name another with --config", path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Not TOML.
+    #[error("{place}: {message}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What the parser says.
+        message: String,
+    },
+    /// No such key.
+    #[error("{place}: there is no key `{key}`; {hint}")]
+    UnknownKey {
+        /// Where.
+        place: Place,
+        /// The key.
+        key: String,
+        /// The nearest key, or those there are.
+        hint: String,
+    },
+    /// A value of the wrong kind.
+    #[error("{place}: bad value for `{key}`: {message}")]
+    BadValue {
+        /// Where.
+        place: Place,
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Values that are well-formed but cannot work.
+    #[error("{place}: `{key}` {problem}")]
+    Invalid {
+        /// Where the key was set; `defaults` if nowhere.
+        place: Place,
+        /// The key.
+        key: String,
+        /// What is wrong, and the fix.
+        problem: String,
+    },
+    /// An override that is not `key=value`.
+    #[error("--set {0}: write key=value, as in --set shards.count=2")]
+    Override(String),
+    /// Layers that are well-formed one by one but not together.
+    #[error("the layers of the configuration contradict each other: {0}")]
+    Merge(String),
+}

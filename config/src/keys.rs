@@ -1,0 +1,159 @@
+//! The keys there are, and the one that was probably meant.
+//!
+//! The tree is taken from the types themselves (a `Config` written as JSON), so it cannot fall behind them.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::schema::{Config, Export, Peer};
+
+/// Stands for a name the operator chooses.
+const ANY: &str = "NAME";
+
+/// What may follow a key.
+#[derive(Debug)]
+pub(crate) enum Keys {
+    /// A value.
+    Leaf,
+    /// These keys.
+    Table(BTreeMap<String, Keys>),
+    /// Any name, then these keys.
+    Named(Box<Keys>),
+}
+
+static ROOT: LazyLock<Keys> = LazyLock::new(|| {
+    let mut sample = Config::default();
+    sample.peers.insert(ANY.to_owned(), Peer::default());
+    sample.exports.insert(ANY.to_owned(), Export::default());
+    Keys::of(&serde_json::to_value(sample).expect("the configuration is plain data"))
+});
+
+impl Keys {
+    /// All keys.
+    pub(crate) fn root() -> &'static Self {
+        &ROOT
+    }
+
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Object(fields) => match fields.get(ANY) {
+                Some(inner) => Self::Named(Box::new(Self::of(inner))),
+                None => Self::Table(fields.iter().map(|(k, v)| (k.clone(), Self::of(v))).collect()),
+            },
+            _ => Self::Leaf,
+        }
+    }
+
+    /// What follows `key`; none if there is no such key here.
+    pub(crate) fn child(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Leaf => None,
+            Self::Table(keys) => keys.get(key),
+            Self::Named(inner) => Some(inner),
+        }
+    }
+
+    fn collect(&self, prefix: &str, into: &mut Vec<String>) {
+        let mut visit = |key: &str, keys: &Self| {
+            let path = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+            match keys {
+                Self::Leaf => into.push(path),
+                _ => keys.collect(&path, into),
+            }
+        };
+        match self {
+            Self::Leaf => {}
+            Self::Table(keys) => keys.iter().for_each(|(key, keys)| visit(key, keys)),
+            Self::Named(inner) => visit(ANY, inner),
+        }
+    }
+}
+
+/// What to tell about a key that does not exist: `did you mean ...?`, or the keys of its table.
+pub(crate) fn hint(path: &[&str]) -> String {
+    let mut all = Vec::new();
+    Keys::root().collect("", &mut all);
+    // The operator's names take the place of NAME, so that `peers.beta.adress` is one letter away.
+    let named: Vec<String> = all
+        .iter()
+        .map(|key| {
+            let parts: Vec<&str> = key
+                .split('.')
+                .enumerate()
+                .map(
+                    |(i, part)| {
+                        if part == ANY { path.get(i).copied().unwrap_or(ANY) } else { part }
+                    },
+                )
+                .collect();
+            parts.join(".")
+        })
+        .collect();
+    let written = path.join(".");
+    let last = path.last().copied().unwrap_or_default();
+    let nearest = named
+        .iter()
+        .map(|key| {
+            let key_last = key.rsplit('.').next().unwrap_or(key);
+            // A right word in the wrong table counts as one mistake.
+            let distance = strsim::damerau_levenshtein(key, &written)
+                .min(strsim::damerau_levenshtein(key_last, last) + 1);
+            (distance, key)
+        })
+        .min();
+    match nearest {
+        Some((distance, key)) if distance <= 1 + last.len() / 3 => {
+            format!("did you mean `{key}`?")
+        }
+        _ => siblings(path, &named),
+    }
+}
+
+/// The keys beside an unknown one.
+fn siblings(path: &[&str], named: &[String]) -> String {
+    let prefix = path.split_last().map(|(_, parents)| parents.join(".")).unwrap_or_default();
+    let mut names: Vec<&str> = named
+        .iter()
+        .filter_map(|key| match prefix.as_str() {
+            "" => Some(key.as_str()),
+            _ => key.strip_prefix(prefix.as_str())?.strip_prefix('.'),
+        })
+        .filter_map(|rest| rest.split('.').next())
+        .collect();
+    names.dedup();
+    if names.is_empty() {
+        return format!("`{prefix}` is a value, not a table");
+    }
+    let place = if prefix.is_empty() { "at the top".to_owned() } else { format!("in [{prefix}]") };
+    format!("{place} there are: {}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_key_is_named() {
+        for (path, expected) in [
+            (&["client", "sokcet"][..], "did you mean `client.socket`?"),
+            (&["peers", "beta", "adress"], "did you mean `peers.beta.address`?"),
+            (&["entries_max"], "did you mean `client.entries_max`?"),
+            (&["shard", "count"], "did you mean `shards.count`?"),
+        ] {
+            assert_eq!(hint(path), expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_near_nothing_gets_the_list() {
+        let hint = hint(&["planner", "turbulence"]);
+        assert_eq!(hint, "in [planner] there are: calibration, mode");
+    }
+
+    #[test]
+    fn a_value_has_no_keys_below() {
+        assert_eq!(hint(&["profile", "quickness"]), "`profile` is a value, not a table");
+    }
+}

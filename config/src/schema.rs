@@ -1,0 +1,280 @@
+//! Every key. The shipped `piped.toml` explains them to operators; this file says what the daemon may rely
+//! on. `tests/shipped.rs` keeps the two equal.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};
+use crate::network::{HostPort, Network};
+use crate::quantity::{Bytes, Period};
+
+/// The configuration of a daemon. [`Config::validate`] has been passed by everything [`crate::load`] returns.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Latency against CPU time, as one choice.
+    pub profile: Profile,
+    /// This node.
+    pub node: Node,
+    /// The client door and what one client may take.
+    pub client: Client,
+    /// The operator door.
+    pub admin: Admin,
+    /// Who may connect as a client.
+    pub access: Access,
+    /// The data-plane threads.
+    pub shards: Shards,
+    /// The daemon's own memory.
+    pub memory: Memory,
+    /// io_uring.
+    pub io: Io,
+    /// How sizes are chosen.
+    pub planner: Planner,
+    /// The peer door.
+    pub listen: Listen,
+    /// Nodes that this node asks, by name.
+    pub peers: BTreeMap<String, Peer>,
+    /// What this node offers, by name.
+    pub exports: BTreeMap<String, Export>,
+    /// Messages.
+    pub log: Log,
+}
+
+/// `[node]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Node {
+    /// The name peers know this node by; empty: the host name.
+    pub name: String,
+}
+
+impl Node {
+    /// The name, or `hostname` where none is configured.
+    #[must_use]
+    pub fn name_or<'a>(&'a self, hostname: &'a str) -> &'a str {
+        if self.name.is_empty() { hostname } else { &self.name }
+    }
+}
+
+/// `[client]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Client {
+    /// The unix socket clients connect to.
+    pub socket: PathBuf,
+    /// Sessions at once.
+    pub sessions_max: u32,
+    /// Shared memory of one session.
+    pub arena_bytes_max: Bytes,
+    /// Queues of one session.
+    pub queues_max: u32,
+    /// Entries of one queue, a power of two.
+    pub entries_max: u32,
+    /// Deadline of a request that names none.
+    pub deadline_default: Period,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self {
+            socket: PathBuf::from("/run/piped/client.sock"),
+            sessions_max: 64,
+            arena_bytes_max: Bytes::gib(1),
+            queues_max: 16,
+            entries_max: 1024,
+            deadline_default: Period::seconds(30),
+        }
+    }
+}
+
+/// `[admin]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admin {
+    /// The unix socket of the admin API.
+    pub socket: PathBuf,
+}
+
+impl Admin {
+    /// Where the daemon and `pipectl` meet when nothing else is said.
+    pub const DEFAULT_SOCKET: &'static str = "/run/piped/admin.sock";
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { socket: PathBuf::from(Self::DEFAULT_SOCKET) }
+    }
+}
+
+/// `[access]`: both lists empty admit the daemon's own user and root.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Access {
+    /// Users that may connect.
+    pub users: Vec<Principal>,
+    /// Groups whose members may connect.
+    pub groups: Vec<Principal>,
+}
+
+/// `[shards]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Shards {
+    /// Data-plane threads.
+    pub count: u32,
+    /// Whether each stays on one CPU.
+    pub pin: bool,
+    /// The CPUs to pin to, one a shard; empty: the daemon chooses.
+    pub cpus: Vec<u32>,
+    /// How long a shard spins before it sleeps.
+    pub spin: Spin,
+}
+
+impl Default for Shards {
+    fn default() -> Self {
+        Self { count: 1, pin: true, cpus: Vec::new(), spin: Spin::Auto }
+    }
+}
+
+/// `[memory]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// Staging buffers of one shard.
+    pub staging: Bytes,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { staging: Bytes::mib(64) }
+    }
+}
+
+/// `[io]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Io {
+    /// Features not to use even where the kernel has them.
+    pub disable_features: Vec<IoFeature>,
+    /// Entries of a shard's submission queue, a power of two.
+    pub entries: u32,
+    /// Whether a kernel thread polls the submission queue.
+    pub sqpoll: bool,
+}
+
+impl Default for Io {
+    fn default() -> Self {
+        Self { disable_features: Vec::new(), entries: 1024, sqpoll: false }
+    }
+}
+
+/// `[planner]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Planner {
+    /// How fragment sizes are chosen.
+    pub mode: PlannerMode,
+    /// Whether costs follow what is measured.
+    pub calibration: CalibrationMode,
+}
+
+/// `[listen]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Listen {
+    /// Where peers connect; none: nowhere.
+    #[serde(serialize_with = "write_address", deserialize_with = "read_address")]
+    pub address: Option<SocketAddr>,
+    /// Networks whose nodes may talk to this one without keys, beside loopback.
+    pub allow_plain: Vec<Network>,
+}
+
+impl Listen {
+    /// True if a lane to or from `address` may be plain: loopback, or a network in `allow_plain`.
+    #[must_use]
+    pub fn admits_plain(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_loopback() || self.allow_plain.iter().any(|network| network.contains(address))
+    }
+}
+
+fn write_address<S: Serializer>(address: &Option<SocketAddr>, to: S) -> Result<S::Ok, S::Error> {
+    match address {
+        Some(address) => to.collect_str(address),
+        None => to.serialize_str(""),
+    }
+}
+
+fn read_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        de::Error::custom(format!(
+            "`{text}` is not an address to listen on: write an IP address and a port, as in 10.9.0.1:7440 \
+             (0.0.0.0 for all), or \"\" for no listener"
+        ))
+    })
+}
+
+/// `[peers.NAME]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Peer {
+    /// Where it listens. Never empty after validation.
+    pub address: HostPort,
+}
+
+/// `[exports.NAME]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Export {
+    /// The directory; never empty, always absolute after validation.
+    pub path: PathBuf,
+    /// Whether files below it may be read.
+    pub read: bool,
+    /// Whether files below it may be written and created.
+    pub write: bool,
+    /// Local users that may use it; empty: all that `[access]` admits.
+    pub users: Vec<Principal>,
+    /// Peers that may use it; empty: all that may connect.
+    pub peers: Vec<String>,
+}
+
+impl Default for Export {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            read: true,
+            write: false,
+            users: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
+}
+
+impl Export {
+    /// True if the peer of that name may use it.
+    #[must_use]
+    pub fn admits_peer(&self, name: &str) -> bool {
+        self.peers.is_empty() || self.peers.iter().any(|peer| peer == name)
+    }
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,piped::peer=debug`.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned() }
+    }
+}

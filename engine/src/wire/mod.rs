@@ -1,1 +1,25 @@
-//! placeholder
+//! What two nodes say to each other over a lane, as pure machines.
+//!
+//! ```text
+//!   Message ─► Sender ─► Spans ─► Op::Send … Op::Receive ─► Receiver ─► Frame + bytes in place
+//!              (queue, batch)        (driver)               (header says where)
+//! ```
+//!
+//! [`frame`] is the one parser of a peer's bytes: a fixed header, every field checked. [`Sender`] and
+//! [`Receiver`] decide which memory the next operation of a lane touches; neither does I/O. Payload
+//! bytes are never copied to be framed: a header in scratch memory and the payload in its own place
+//! leave as one operation, and arrive in their final place if the receiver guessed it or if they are
+//! long enough to be asked for after their header was read. [`Seal`] is what a plain and an
+//! authenticated lane differ in.
+
+pub mod frame;
+mod receive;
+mod seal;
+mod send;
+
+pub use frame::{
+    Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
+};
+pub use receive::{INLINE_LANDING_BYTES, RECEIVER_SCRATCH_BYTES, Receiver, SPILL_BYTES, Step};
+pub use seal::{Body, Plain, Seal, WIRE_HEADER_BYTES_MAX};
+pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, Owner, SENDER_SCRATCH_BYTES, Sender};

@@ -20,6 +20,6 @@ mod send;
 pub use frame::{
     Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
 };
-pub use receive::{INLINE_LANDING_BYTES, RECEIVER_SCRATCH_BYTES, Receiver, SPILL_BYTES, Step};
+pub use receive::{INLINE_LANDING_BYTES, Receiver, SPILL_BYTES, Step};
 pub use seal::{Body, Plain, Seal, WIRE_HEADER_BYTES_MAX};
-pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, Owner, SENDER_SCRATCH_BYTES, Sender};
+pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, Owner, Sender};

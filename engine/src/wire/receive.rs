@@ -24,10 +24,6 @@ pub const SPILL_BYTES: u32 = 256 * 1024;
 /// The longest payload that can be landed inline, in bytes.
 pub const INLINE_LANDING_BYTES: u32 = 2048;
 
-/// Scratch memory a receiver needs, in bytes.
-pub const RECEIVER_SCRATCH_BYTES: u32 =
-    WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES;
-
 /// Spill offered to a receive without a prediction after a long payload: enough for a burst of
 /// control frames, little to copy if another long payload follows.
 const SPILL_BYTES_STREAMING: u32 = 8 * 1024;
@@ -115,16 +111,20 @@ impl Receiver<Plain> {
 }
 
 impl<S: Seal> Receiver<S> {
+    /// Scratch memory a receiver needs, in bytes.
+    pub const SCRATCH_BYTES: u32 =
+        WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES;
+
     const HEADER: u32 = S::WIRE_HEADER_BYTES as u32;
 
     /// A receiver at the start of a stream. `scratch` is registered memory that nothing else uses.
     ///
     /// # Panics
-    /// If `scratch` is shorter than [`RECEIVER_SCRATCH_BYTES`].
+    /// If `scratch` is shorter than [`Self::SCRATCH_BYTES`].
     #[must_use]
     pub fn with_seal(seal: S, scratch: Span) -> Self {
         assert!(S::WIRE_HEADER_BYTES <= WIRE_HEADER_BYTES_MAX, "a seal's header is too long");
-        assert!(scratch.length >= RECEIVER_SCRATCH_BYTES, "the receiver's scratch is too short");
+        assert!(scratch.length >= Self::SCRATCH_BYTES, "the receiver's scratch is too short");
         let inline_at = WIRE_HEADER_BYTES_MAX as u32;
         let spill = scratch.part(inline_at + INLINE_LANDING_BYTES, SPILL_BYTES);
         Self {

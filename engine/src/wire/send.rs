@@ -27,9 +27,6 @@ const INLINE_QUEUE_BYTES: usize = 16 * 1024;
 
 const _: () = assert!(INLINE_BYTES_MAX <= INLINE_QUEUE_BYTES);
 
-/// Scratch memory a sender wants, in bytes: one frame by value and 64 control frames.
-pub const SENDER_SCRATCH_BYTES: u32 = (WIRE_HEADER_BYTES_MAX * 65 + INLINE_BYTES_MAX) as u32;
-
 /// Whom to tell when a frame's bytes are in the kernel. The value is the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);
@@ -115,11 +112,14 @@ impl Sender<Plain> {
 }
 
 impl<S: Seal> Sender<S> {
+    /// Scratch memory a sender wants, in bytes: one frame by value and 64 control frames.
+    pub const SCRATCH_BYTES: u32 = (S::WIRE_HEADER_BYTES * 65 + INLINE_BYTES_MAX) as u32;
+
     /// An empty sender of at most `capacity` frames whose headers and small payloads pass through
     /// `scratch`, registered memory that nothing else uses. All memory is taken here.
     ///
     /// # Panics
-    /// If `scratch` cannot hold one frame by value; give it [`SENDER_SCRATCH_BYTES`].
+    /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`].
     #[must_use]
     pub fn with_seal(seal: S, scratch: Span, capacity: usize) -> Self {
         assert!(S::WIRE_HEADER_BYTES <= WIRE_HEADER_BYTES_MAX, "a seal's header is too long");

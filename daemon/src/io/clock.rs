@@ -1,0 +1,35 @@
+//! The one place of the daemon that reads a clock; everybody else takes `now` as an argument.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use piped_model::units::Nanos;
+
+/// Time since the process first asked, from `CLOCK_MONOTONIC`. All threads share the origin, so
+/// points in time may travel between shards and the control thread.
+#[must_use]
+pub fn now() -> Nanos {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    let instant = read();
+    let origin = *ORIGIN.get_or_init(|| instant);
+    // 2^64 ns are 584 years: the conversion saturates only in theory.
+    Nanos(u64::try_from(instant.saturating_duration_since(origin).as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the clock's home")]
+fn read() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::now;
+
+    #[test]
+    fn it_never_goes_back_and_all_threads_share_the_origin() {
+        let here = now();
+        let there = std::thread::spawn(now).join().expect("the thread only reads the clock");
+        assert!(there >= here);
+        assert!(now() >= there);
+    }
+}

@@ -1,0 +1,113 @@
+//! What the driver counts, so that "system calls per request" is a number and not a hope.
+
+use piped_engine::io::Op;
+
+/// The kind of an operation, for counting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OpKind {
+    /// Read from a file.
+    Read,
+    /// Write to a file.
+    Write,
+    /// Flush a file.
+    Sync,
+    /// Give a file its blocks.
+    Allocate,
+    /// Send on a socket.
+    Send,
+    /// Receive from a socket.
+    Receive,
+    /// Nothing.
+    Nop,
+}
+
+impl OpKind {
+    /// All kinds, in the order of [`UringCounters::ops`].
+    pub const ALL: [Self; 7] =
+        [Self::Read, Self::Write, Self::Sync, Self::Allocate, Self::Send, Self::Receive, Self::Nop];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Allocate => "allocate",
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Nop => "nop",
+        }
+    }
+
+    /// Whether it occupies a disk (and not a socket or nothing).
+    pub(super) const fn is_file(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Sync | Self::Allocate)
+    }
+}
+
+impl From<&Op> for OpKind {
+    fn from(op: &Op) -> Self {
+        match op {
+            Op::Read { .. } => Self::Read,
+            Op::Write { .. } => Self::Write,
+            Op::Sync { .. } => Self::Sync,
+            Op::Allocate { .. } => Self::Allocate,
+            Op::Send { .. } => Self::Send,
+            Op::Receive { .. } => Self::Receive,
+            Op::Nop => Self::Nop,
+        }
+    }
+}
+
+/// Counters since the driver was made. They only grow, but for the two marked as gauges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UringCounters {
+    /// `io_uring_enter` calls.
+    pub enters: u64,
+    /// Those of them that waited.
+    pub waits: u64,
+    /// Other system calls: registrations, shutdowns, closes, reads of doorbells.
+    pub other_syscalls: u64,
+    /// Operations accepted, by [`OpKind`].
+    pub ops: [u64; OpKind::ALL.len()],
+    /// Reads and writes on registered buffers.
+    pub buffers_fixed: u64,
+    /// Reads and writes on unregistered buffers: the kernel pins pages for each.
+    pub buffers_plain: u64,
+    /// Operations on registered files or sockets.
+    pub files_fixed: u64,
+    /// Operations on unregistered ones.
+    pub files_plain: u64,
+    /// Gauge: bytes registered now.
+    pub registered_bytes: u64,
+    /// Gauge: operations in flight now.
+    pub in_flight: u64,
+    /// Segments that could not be registered.
+    pub registrations_failed: u64,
+    /// Whole receives that the kernel ended short and the driver continued.
+    pub continued: u64,
+    /// Cancellations asked of the kernel.
+    pub cancels: u64,
+    /// Doorbells heard.
+    pub wakes: u64,
+    /// Times the completion queue had overflowed into the kernel's memory.
+    pub overflows: u64,
+    /// Operations or memory accesses refused because of a bad id, length or span: a bug above.
+    pub misuses: u64,
+}
+
+impl UringCounters {
+    /// Operations accepted of one kind.
+    #[must_use]
+    pub const fn ops_of(&self, kind: OpKind) -> u64 {
+        self.ops[kind as usize]
+    }
+
+    /// All system calls made.
+    #[must_use]
+    pub const fn syscalls(&self) -> u64 {
+        self.enters + self.other_syscalls
+    }
+}

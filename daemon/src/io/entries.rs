@@ -1,0 +1,153 @@
+//! From an engine's operation to a submission queue entry, borrowing on the way what the kernel will
+//! touch. Entries are built nowhere else.
+
+use io_uring::{opcode, squeue, types};
+use piped_engine::io::{Op, Span, Spans};
+
+use super::counters::OpKind;
+use super::memory::Loan;
+use super::ops::Addresses;
+use super::tables::{DescriptorKind, Target};
+use super::uring::UringIo;
+
+impl UringIo {
+    /// Borrow what an operation needs and build its entry. What was borrowed before a fault is in
+    /// the slot, to be returned.
+    pub(super) fn prepare(&mut self, index: u32, op: &Op) -> Result<squeue::Entry, i32> {
+        Ok(match *op {
+            Op::Read { file, offset, into } => {
+                let target = self.lend_descriptor(index, file.0, DescriptorKind::File)?;
+                let Loan { address, length, buffer } = self.lend_block(index, into)?;
+                let fd = number(target);
+                let entry = match buffer {
+                    Some(buffer) => {
+                        opcode::ReadFixed::new(fd, address, length, buffer).offset(offset).build()
+                    }
+                    None => opcode::Read::new(fd, address, length).offset(offset).build(),
+                };
+                entry.flags(flags(target))
+            }
+            Op::Write { file, offset, from } => {
+                let target = self.lend_descriptor(index, file.0, DescriptorKind::File)?;
+                let Loan { address, length, buffer } = self.lend_block(index, from)?;
+                let fd = number(target);
+                let entry = match buffer {
+                    Some(buffer) => {
+                        opcode::WriteFixed::new(fd, address, length, buffer).offset(offset).build()
+                    }
+                    None => opcode::Write::new(fd, address, length).offset(offset).build(),
+                };
+                entry.flags(flags(target))
+            }
+            Op::Sync { file } => {
+                let target = self.lend_descriptor(index, file.0, DescriptorKind::File)?;
+                let sync = opcode::Fsync::new(number(target)).flags(types::FsyncFlags::DATASYNC);
+                sync.build().flags(flags(target))
+            }
+            Op::Allocate { file, offset, length } => {
+                let target = self.lend_descriptor(index, file.0, DescriptorKind::File)?;
+                let allocate = opcode::Fallocate::new(number(target), length).offset(offset);
+                allocate.build().flags(flags(target))
+            }
+            Op::Send { socket, ref spans } => {
+                let target = self.lend_descriptor(index, socket.0, DescriptorKind::Socket)?;
+                self.lend_spans(index, spans)?;
+                self.stream_entry(index, target)
+            }
+            Op::Receive { socket, ref spans, whole } => {
+                let target = self.lend_descriptor(index, socket.0, DescriptorKind::Socket)?;
+                self.lend_spans(index, spans)?;
+                let bytes = spans.bytes();
+                let slot = self.ops.slot(index);
+                // A result is an i32: more than that cannot be reported as one whole.
+                slot.whole = whole && i32::try_from(bytes).is_ok();
+                slot.bytes = bytes;
+                self.stream_entry(index, target)
+            }
+            Op::Nop => opcode::Nop::new().build(),
+        }
+        .user_data(self.ops.user_data(index)))
+    }
+
+    /// The entry of a send or of (the rest of) a receive, from the operation's address list.
+    pub(super) fn stream_entry(&mut self, index: u32, target: Target) -> squeue::Entry {
+        let fd = number(target);
+        let slot = self.ops.slot(index);
+        let sends = slot.kind == OpKind::Send;
+        let wait_all = if slot.whole || sends { libc::MSG_WAITALL } else { 0 };
+        let message_flags = libc::MSG_NOSIGNAL | wait_all;
+        let entry = match (self.ops.addresses(index), sends) {
+            (Addresses::One(address, length), true) => {
+                opcode::Send::new(fd, address, length).flags(message_flags).build()
+            }
+            (Addresses::Many(header), true) => {
+                opcode::SendMsg::new(fd, header).flags(message_flags as u32).build()
+            }
+            (Addresses::One(address, length), false) => {
+                opcode::Recv::new(fd, address, length).flags(message_flags).build()
+            }
+            (Addresses::Many(header), false) => {
+                opcode::RecvMsg::new(fd, header).flags(message_flags as u32).build()
+            }
+        };
+        entry.flags(flags(target)).user_data(self.ops.user_data(index))
+    }
+
+    fn lend_spans(&mut self, index: u32, spans: &Spans) -> Result<(), i32> {
+        // An empty receive would end with 0, which means that the other side has closed.
+        if spans.as_slice().is_empty() {
+            return Err(-libc::EINVAL);
+        }
+        self.ops.clear_list(index);
+        for span in spans.as_slice() {
+            let loan = self.lend_span(index, *span)?;
+            self.ops.push_address(index, loan.address, loan.length as usize);
+        }
+        Ok(())
+    }
+
+    fn lend_descriptor(
+        &mut self,
+        index: u32,
+        id: u32,
+        kind: DescriptorKind,
+    ) -> Result<Target, i32> {
+        let target = self.descriptors.lend(id, kind)?;
+        self.ops.slot(index).descriptor = Some(id);
+        match target {
+            Target::Fixed(_) => self.counters.files_fixed += 1,
+            Target::Plain(_) => self.counters.files_plain += 1,
+        }
+        Ok(target)
+    }
+
+    fn lend_span(&mut self, index: u32, span: Span) -> Result<Loan, i32> {
+        let loan = self.memory.lend(span)?;
+        self.ops.slot(index).lend_segment(span.segment.0);
+        Ok(loan)
+    }
+
+    fn lend_block(&mut self, index: u32, span: Span) -> Result<Loan, i32> {
+        let loan = self.lend_span(index, span)?;
+        match loan.buffer {
+            Some(_) => self.counters.buffers_fixed += 1,
+            None => self.counters.buffers_plain += 1,
+        }
+        Ok(loan)
+    }
+}
+
+/// The number that stands for a target in an entry; its meaning is in [`flags`].
+fn number(target: Target) -> types::Fd {
+    types::Fd(match target {
+        Target::Fixed(place) => place as i32,
+        Target::Plain(fd) => fd,
+    })
+}
+
+fn flags(target: Target) -> squeue::Flags {
+    match target {
+        Target::Fixed(_) => squeue::Flags::FIXED_FILE,
+        Target::Plain(_) => squeue::Flags::empty(),
+    }
+}

@@ -1,0 +1,150 @@
+//! The door to the kernel and the clock: the `uring` driver of the engine's [`Io`] trait.
+//!
+//! ```text
+//!   engine ── push ──► ops (slab) ──► submission queue ──┐ one io_uring_enter a turn
+//!   engine ◄─ Done ─── ops (slab) ◄── completion queue ◄─┘
+//!             release ► tables, memory: freed after the last operation's completion
+//! ```
+//!
+//! The intuition is that of a cloakroom. Whatever the kernel may still touch (a segment, a file, an
+//! address list) is counted by the operation that lent it, and is given back only over the counter,
+//! when that operation's completion has come in; a client that is gone, a peer that is gone or a
+//! cancelled request change nothing about that. So memory safety does not depend on anybody being
+//! careful above: spans are checked against their segment before an operation is built, and a
+//! segment is unmapped only when no operation counts it.
+//!
+//! Why not an async runtime over io_uring: it would hide batching, registered tables, cancellation
+//! and ownership, which are exactly what the engine plans with. Why not callbacks or futures per
+//! operation: a completion is one number that goes back into a pure state machine.
+//!
+//! `unsafe` lives in four places here: the two system calls (`ring`), the address lists (`ops`), the
+//! registration of buffers (`memory`), and the one line of `uring` that queues an entry.
+//!
+//! [`Io`]: piped_engine::io::Io
+
+use std::io;
+
+pub mod clock;
+mod counters;
+mod entries;
+mod memory;
+mod ops;
+mod probe;
+mod reap;
+mod ring;
+mod slots;
+mod tables;
+mod uring;
+mod wake;
+
+pub use counters::{OpKind, UringCounters};
+pub use memory::REGISTRATION_BYTES_PER_TURN;
+pub use probe::{Feature, FeatureMask, UnknownFeature};
+pub use uring::{UringConfig, UringIo};
+pub use wake::WatchId;
+
+/// Why the driver cannot do its work. Faults of single operations are not here: they end as a
+/// negative [`Done::result`](piped_engine::io::Done::result).
+#[derive(Debug, thiserror::Error)]
+pub enum UringError {
+    /// io_uring is switched off for this process.
+    #[error(
+        "io_uring may not be used by this process ({error}): {cause}; piped cannot work without it"
+    )]
+    Refused {
+        /// What the kernel said.
+        error: io::Error,
+        /// Who forbids it, as far as can be told, and how to allow it.
+        cause: &'static str,
+    },
+    /// The kernel's io_uring lacks something indispensable.
+    #[error("this kernel's io_uring lacks {missing}; Linux 5.15 or newer has it")]
+    TooOld {
+        /// What is missing.
+        missing: &'static str,
+    },
+    /// The ring could not be made for want of memory or descriptors.
+    #[error(
+        "io_uring could not be set up ({0}); check free memory, LimitMEMLOCK= and LimitNOFILE= of \
+         the unit, or make [io] entries smaller"
+    )]
+    Setup(io::Error),
+    /// A table of the driver is full.
+    #[error("the shard's table of {what} is full ({capacity}); close some or raise its limit")]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many it holds.
+        capacity: u32,
+    },
+    /// `io_uring_enter` failed in a way that no later turn can mend.
+    #[error("io_uring_enter failed ({0}); the shard cannot go on")]
+    Enter(io::Error),
+}
+
+impl UringError {
+    /// Sort a fault of `io_uring_setup` (or of a first registration) by what can be done about it.
+    pub(crate) fn from_setup(error: io::Error) -> Self {
+        let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+        Self::from_setup_given(error, disabled.ok().as_deref().map(str::trim))
+    }
+
+    fn from_setup_given(error: io::Error, disabled: Option<&str>) -> Self {
+        let cause = match (error.raw_os_error(), disabled) {
+            (Some(libc::EPERM), Some("2")) => {
+                "the sysctl kernel.io_uring_disabled is 2; set it to 0, or to 1 with piped's group \
+                 in kernel.io_uring_group"
+            }
+            (Some(libc::EPERM), Some("1")) => {
+                "the sysctl kernel.io_uring_disabled is 1; set it to 0, or put piped's group into \
+                 kernel.io_uring_group"
+            }
+            (Some(libc::EPERM | libc::EACCES), _) => {
+                "a seccomp filter or security module forbids it, as containers do by default; \
+                 allow io_uring_setup, io_uring_enter and io_uring_register there"
+            }
+            (Some(libc::ENOSYS), _) => {
+                "the kernel is built without CONFIG_IO_URING, or a seccomp filter hides it; allow \
+                 io_uring_setup, io_uring_enter and io_uring_register there"
+            }
+            _ => return Self::Setup(error),
+        };
+        Self::Refused { error, cause }
+    }
+}
+
+#[cfg(test)]
+mod error_tests {
+    use std::io;
+
+    use super::UringError;
+
+    fn said(errno: i32, disabled: Option<&str>) -> (UringError, String) {
+        let error = UringError::from_setup_given(io::Error::from_raw_os_error(errno), disabled);
+        let text = error.to_string();
+        (error, text)
+    }
+
+    #[test]
+    fn a_refusal_names_who_refuses_and_what_to_change() {
+        for (errno, disabled, names) in [
+            (libc::EPERM, Some("2"), "kernel.io_uring_disabled is 2"),
+            (libc::EPERM, Some("1"), "kernel.io_uring_group"),
+            (libc::EPERM, Some("0"), "seccomp"),
+            (libc::EPERM, None, "seccomp"),
+            (libc::EACCES, Some("0"), "security module"),
+            (libc::ENOSYS, None, "CONFIG_IO_URING"),
+        ] {
+            let (error, text) = said(errno, disabled);
+            assert!(matches!(error, UringError::Refused { .. }), "{errno}: {error:?}");
+            assert!(text.contains(names), "{errno} {disabled:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn want_of_memory_is_no_refusal() {
+        let (error, text) = said(libc::ENOMEM, Some("0"));
+        assert!(matches!(error, UringError::Setup(_)));
+        assert!(text.contains("LimitMEMLOCK"), "{text}");
+    }
+}

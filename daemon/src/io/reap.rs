@@ -1,0 +1,186 @@
+//! The other half of the driver: submitting, waiting, taking completions, shutting down.
+
+use io_uring::cqueue;
+use piped_engine::io::Done;
+use piped_model::units::Nanos;
+
+use super::ops::{Ops, Owner, State};
+use super::ring::Patience;
+use super::uring::UringIo;
+use super::{UringError, clock};
+
+impl UringIo {
+    /// How long dropping the driver waits for operations that do not want to end.
+    pub const SHUTDOWN_TIMEOUT: Nanos = Nanos::from_millis(2_000);
+
+    /// Submit what was pushed, in one system call, or none if there is nothing to say.
+    ///
+    /// # Errors
+    /// [`UringError::Enter`], after which the driver is of no more use. A kernel short of memory is
+    /// no error: what was not submitted goes with the next call.
+    pub fn submit(&mut self) -> Result<(), UringError> {
+        self.queue_deferred();
+        if self.ring.sq_len() > 0 || self.ring.wants_collecting(&mut self.counters) {
+            self.enter(Patience::None);
+        }
+        self.take_fault()
+    }
+
+    /// Submit, and sleep until there is something to take, a doorbell rings, a signal comes or
+    /// `until` has passed (`None`: however long it takes). May return early; look around then.
+    ///
+    /// # Errors
+    /// As [`UringIo::submit`].
+    pub fn wait(&mut self, until: Option<Nanos>) -> Result<(), UringError> {
+        self.queue_deferred();
+        let has_news = !self.refused.is_empty()
+            || self.watches.has_woken()
+            || self.ring.has_completions()
+            || self.fault.is_some();
+        let left = until.map(|until| until.since(clock::now()));
+        match left {
+            _ if has_news => return self.submit(),
+            Some(Nanos::ZERO) => return self.submit(),
+            Some(left) => self.enter(Patience::AtMost(left)),
+            None => self.enter(Patience::Forever),
+        }
+        self.take_fault()
+    }
+
+    /// Hand every completion that is there to `sink`; how many there were. Enters the kernel only
+    /// if the kernel says that completions wait there, and submits what was pushed on the way.
+    pub fn poll_dones(&mut self, sink: &mut impl FnMut(Done)) -> u32 {
+        let mut count = 0;
+        while let Some(index) = self.refused.pop_front() {
+            if let State::Refused(errno) = self.ops.slot(index).state {
+                sink(self.finish(index, errno));
+                count += 1;
+            }
+        }
+        if self.ring.wants_collecting(&mut self.counters) {
+            self.enter(Patience::None);
+        }
+        // A doorbell that is rung all the time must not keep the shard here: one queue's worth.
+        for _ in 0..self.ring.cq_entries() {
+            let Some(cqe) = self.ring.pop() else { break };
+            if let Some(done) = self.handle_cqe(&cqe) {
+                sink(done);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn handle_cqe(&mut self, cqe: &cqueue::Entry) -> Option<Done> {
+        match Owner::of(cqe.user_data()) {
+            Owner::Op { index, generation } => {
+                self.ops.find(index, generation)?;
+                let result = self.accumulate(index, cqe.result())?;
+                Some(self.finish(index, result))
+            }
+            Owner::Watch { id } => {
+                self.watches.handle(id, cqe, &mut self.counters);
+                None
+            }
+            Owner::Cancel | Owner::Unknown => None,
+        }
+    }
+
+    /// The operation's result, or `None` if it goes on: kernels before 5.19 end a receive with
+    /// MSG_WAITALL short when the data come in pieces, so a whole receive asks for its rest.
+    fn accumulate(&mut self, index: u32, result: i32) -> Option<i32> {
+        let slot = self.ops.slot(index);
+        if slot.cancelled && result == -libc::EINTR {
+            return Some(-libc::ECANCELED);
+        }
+        if !slot.whole {
+            return Some(result);
+        }
+        // A whole receive has at most i32::MAX bytes, see `prepare`.
+        let received = u32::try_from(result).unwrap_or(0);
+        slot.bytes_done += u64::from(received);
+        let total = slot.bytes_done.min(i32::MAX as u64) as i32;
+        let unfinished = received > 0 && slot.bytes_done < slot.bytes && !slot.cancelled;
+        let target =
+            slot.descriptor.filter(|_| unfinished).and_then(|id| self.descriptors.lent(id));
+        if let Some(target) = target
+            && self.make_room()
+        {
+            self.ops.advance_list(index, received as usize);
+            let entry = self.stream_entry(index, target);
+            if self.queue(&entry) {
+                self.counters.continued += 1;
+                return None;
+            }
+        }
+        Some(if total > 0 { total } else { result })
+    }
+
+    /// An operation is over: return what it had borrowed.
+    fn finish(&mut self, index: u32, result: i32) -> Done {
+        let token = self.ops.token(index);
+        let submitter = self.ring.submitter();
+        let slot = self.ops.slot(index);
+        self.file_ops -= u32::from(slot.kind.is_file());
+        for segment in slot.segments() {
+            self.memory.give_back(*segment, &submitter, &mut self.counters);
+        }
+        if let Some(id) = slot.descriptor {
+            self.descriptors.give_back(id, &submitter, &mut self.counters);
+        }
+        self.ops.give_back(index);
+        Done { token, result }
+    }
+
+    /// Doorbells to arm and cancellations that found the queue full.
+    fn queue_deferred(&mut self) {
+        while let Some(entry) = self.watches.next_to_arm() {
+            if !self.make_room() || !self.queue(&entry) {
+                return;
+            }
+            self.watches.armed_next();
+        }
+        while let Some(owner) = self.cancels.front() {
+            if !self.queue_cancel(*owner) {
+                return;
+            }
+            self.cancels.pop_front();
+        }
+    }
+
+    fn take_fault(&mut self) -> Result<(), UringError> {
+        self.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// Cancel everything and wait for it. `false`: the kernel still has some of it.
+    fn drain(&mut self) -> bool {
+        self.descriptors.shut_down_all(&mut self.counters);
+        let taken: Vec<u32> = self.ops.taken().collect();
+        for index in taken {
+            self.cancel_at(index);
+        }
+        for id in self.watches.armed() {
+            self.unwatch(super::WatchId(id));
+        }
+        let until = clock::now() + Self::SHUTDOWN_TIMEOUT;
+        loop {
+            self.poll_dones(&mut |_| {});
+            if self.ops.in_flight() == 0 && !self.watches.any_armed() {
+                return true;
+            }
+            if clock::now() >= until || self.wait(Some(until)).is_err() {
+                return self.ops.in_flight() == 0;
+            }
+        }
+    }
+}
+
+impl Drop for UringIo {
+    fn drop(&mut self) {
+        if !self.drain() {
+            self.memory.leak_lent();
+            // The address lists as well: a receive writes into its message header when it ends.
+            std::mem::forget(std::mem::replace(&mut self.ops, Ops::new(0)));
+        }
+    }
+}

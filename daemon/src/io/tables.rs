@@ -1,0 +1,207 @@
+//! Files and sockets: owned here, known to the kernel by number, closed after their last operation.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use io_uring::Submitter;
+
+use super::UringError;
+use super::counters::UringCounters;
+use super::slots::{Slots, index_of};
+
+/// `-EBADF`: the id names nothing, or not this kind of thing.
+pub(super) const BAD_DESCRIPTOR: i32 = -libc::EBADF;
+
+/// A file or a socket.
+#[derive(Debug)]
+struct Descriptor {
+    fd: OwnedFd,
+    kind: DescriptorKind,
+    /// In the kernel's table, at its index.
+    fixed: bool,
+    /// Operations that use it.
+    ops: u32,
+    released: bool,
+}
+
+/// What a descriptor is. An id of one kind is no id of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DescriptorKind {
+    File,
+    Socket,
+}
+
+/// How an operation names its descriptor to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// By its place in the table of registered files.
+    Fixed(u32),
+    /// By number.
+    Plain(i32),
+}
+
+/// All files and sockets of a shard.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    slots: Slots<Descriptor>,
+    /// How many places the kernel's table has; indices beyond it are used unregistered.
+    places: u32,
+    /// Why the last registration failed, if one did.
+    pub(super) degraded: Option<String>,
+}
+
+impl Descriptors {
+    /// An empty table. `wanted`: register files; the kernel's refusal is left in `degraded`.
+    pub(super) fn new(capacity: u32, wanted: bool, submitter: &Submitter<'_>) -> Self {
+        let slots = Slots::new(capacity);
+        let mut degraded = None;
+        let mut places = 0;
+        if wanted {
+            // The kernel allows no more places than the process may open files.
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+            let most = limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(u32::MAX);
+            places = slots.capacity().min(most);
+            // The sparse form is younger than the table; a list of holes means the same.
+            let made = submitter
+                .register_files_sparse(places)
+                .or_else(|_| submitter.register_files(&vec![-1; places as usize]));
+            if let Err(error) = made {
+                degraded = Some(format!(
+                    "registered_files: the kernel refuses a table of {places} ({error})"
+                ));
+                places = 0;
+            }
+        }
+        Self { slots, places, degraded }
+    }
+
+    pub(super) fn has_table(&self) -> bool {
+        self.places > 0
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.slots.count()
+    }
+
+    /// Take a descriptor over.
+    pub(super) fn add(
+        &mut self,
+        fd: OwnedFd,
+        kind: DescriptorKind,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) -> Result<u32, UringError> {
+        let raw = fd.as_raw_fd();
+        let descriptor = Descriptor { fd, kind, fixed: false, ops: 0, released: false };
+        let id = self.slots.insert(descriptor).map_err(|_| UringError::Full {
+            what: "files and sockets",
+            capacity: self.slots.capacity(),
+        })?;
+        if index_of(id) < self.places {
+            counters.other_syscalls += 1;
+            match submitter.register_files_update(index_of(id), &[raw]) {
+                Ok(_) => {
+                    if let Some(descriptor) = self.slots.get_mut(id) {
+                        descriptor.fixed = true;
+                    }
+                }
+                Err(error) => {
+                    self.degraded =
+                        Some(format!("registered_files: the kernel refused one ({error})"));
+                }
+            }
+        }
+        Ok(id)
+    }
+
+    /// Lend a descriptor to an operation; pairs with [`Descriptors::give_back`].
+    pub(super) fn lend(&mut self, id: u32, kind: DescriptorKind) -> Result<Target, i32> {
+        let descriptor = self
+            .slots
+            .get_mut(id)
+            .filter(|descriptor| descriptor.kind == kind && !descriptor.released)
+            .ok_or(BAD_DESCRIPTOR)?;
+        descriptor.ops += 1;
+        Ok(target(id, descriptor))
+    }
+
+    /// How an operation that has the descriptor on loan names it, for its next round.
+    pub(super) fn lent(&self, id: u32) -> Option<Target> {
+        self.slots.get(id).filter(|descriptor| !descriptor.released).map(|it| target(id, it))
+    }
+
+    /// An operation ended.
+    pub(super) fn give_back(
+        &mut self,
+        id: u32,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) {
+        let Some(descriptor) = self.slots.get_mut(id) else { return };
+        descriptor.ops -= 1;
+        if descriptor.released && descriptor.ops == 0 {
+            self.close(id, submitter, counters);
+        }
+    }
+
+    /// The engine needs it no longer. `false`: the id names nothing of that kind.
+    pub(super) fn release(
+        &mut self,
+        id: u32,
+        kind: DescriptorKind,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) -> bool {
+        let Some(descriptor) = self.slots.get_mut(id).filter(|it| it.kind == kind && !it.released)
+        else {
+            return false;
+        };
+        descriptor.released = true;
+        if kind == DescriptorKind::Socket {
+            shut_down(descriptor, counters);
+        }
+        if descriptor.ops == 0 {
+            self.close(id, submitter, counters);
+        }
+        true
+    }
+
+    /// End every socket's operations, for the shutdown.
+    pub(super) fn shut_down_all(&mut self, counters: &mut UringCounters) {
+        let ids: Vec<u32> = self.slots.ids().collect();
+        for id in ids {
+            if let Some(descriptor) = self.slots.get_mut(id)
+                && descriptor.kind == DescriptorKind::Socket
+                && !descriptor.released
+            {
+                shut_down(descriptor, counters);
+            }
+        }
+    }
+
+    fn close(&mut self, id: u32, submitter: &Submitter<'_>, counters: &mut UringCounters) {
+        let Some(descriptor) = self.slots.remove(id) else { return };
+        if descriptor.fixed {
+            counters.other_syscalls += 1;
+            // It cannot fail for a place within the table; if it did, the next tenant's update
+            // would replace the file.
+            let _ = submitter.register_files_update(index_of(id), &[-1]);
+        }
+        counters.other_syscalls += 1; // the close
+        drop(descriptor.fd);
+    }
+}
+
+fn target(id: u32, descriptor: &Descriptor) -> Target {
+    if descriptor.fixed {
+        Target::Fixed(index_of(id))
+    } else {
+        Target::Plain(descriptor.fd.as_raw_fd())
+    }
+}
+
+/// Outstanding operations end with an error or with the end of the stream. A socket that is not
+/// connected any more says ENOTCONN, and then there is nothing to end.
+fn shut_down(descriptor: &Descriptor, counters: &mut UringCounters) {
+    counters.other_syscalls += 1;
+    let _ = rustix::net::shutdown(descriptor.fd.as_fd(), rustix::net::Shutdown::Both);
+}

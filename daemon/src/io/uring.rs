@@ -1,0 +1,374 @@
+//! The driver: operations in, completions out, one `io_uring_enter` a turn.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use io_uring::{opcode, squeue};
+use piped_engine::ids::{FileId, SegmentId, SocketId};
+use piped_engine::io::{Io, Op, Resource, Span, Token};
+use piped_model::units::Nanos;
+use piped_ring::Segment;
+
+use super::counters::{OpKind, UringCounters};
+use super::memory::Memory;
+use super::ops::{Ops, Owner, State};
+use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
+use super::ring::{Patience, Ring};
+use super::tables::{DescriptorKind, Descriptors};
+use super::wake::{WatchId, Watches};
+use super::{UringError, clock};
+
+/// How large the driver is, and what it may use. Its memory is taken when it is made.
+#[derive(Debug, Clone)]
+pub struct UringConfig {
+    /// The most operations in flight; beyond it [`Io::push`] says no.
+    pub ops_max: u32,
+    /// Entries of the submission queue: the most operations one system call submits.
+    pub sq_entries: u32,
+    /// The most files and sockets together.
+    pub files_max: u32,
+    /// The most segments, 16384 at most.
+    pub segments_max: u32,
+    /// The most doorbells.
+    pub watches_max: u32,
+    /// What may be used.
+    pub features: FeatureMask,
+    /// Let a kernel thread submit, which sleeps after so many idle milliseconds. It costs a CPU.
+    pub sqpoll_idle_ms: Option<u32>,
+}
+
+impl Default for UringConfig {
+    fn default() -> Self {
+        Self {
+            ops_max: 1024,
+            sq_entries: 256,
+            files_max: 4096,
+            segments_max: 1024,
+            watches_max: 1024,
+            features: FeatureMask::ALL,
+            sqpoll_idle_ms: None,
+        }
+    }
+}
+
+/// The production driver of the engine's [`Io`].
+///
+/// It belongs to the thread that made it (`SINGLE_ISSUER`, and the ring's registered descriptor is
+/// the thread's), which the compiler checks: it is neither `Send` nor `Sync`. Make it on the shard's
+/// thread.
+///
+/// A turn is: [`Io::push`] what the engine has, then either [`UringIo::submit`] or
+/// [`UringIo::wait`], then [`UringIo::poll_dones`], then [`UringIo::take_woken`]. Between turns
+/// [`UringIo::poll_registration`] pins a newcomer's memory in small steps.
+///
+/// Dropping it cancels and awaits everything in flight for at most [`UringIo::SHUTDOWN_TIMEOUT`];
+/// memory that the kernel has not given back by then is leaked rather than freed under it.
+#[derive(Debug)]
+pub struct UringIo {
+    // Dropped in this order: the ring goes before what it points to.
+    pub(super) ring: Ring,
+    pub(super) ops: Ops,
+    pub(super) descriptors: Descriptors,
+    pub(super) memory: Memory,
+    pub(super) watches: Watches,
+    /// Operations that never got to the kernel; at most `ops_max`.
+    pub(super) refused: VecDeque<u32>,
+    /// Cancellations that found the queue full; at most one per operation and doorbell.
+    pub(super) cancels: VecDeque<Owner>,
+    /// File operations in flight: with some, a wait is I/O wait.
+    pub(super) file_ops: u32,
+    /// A fault met where it could not be returned.
+    pub(super) fault: Option<UringError>,
+    pub(super) counters: UringCounters,
+    features: FeatureMask,
+    taskrun: Taskrun,
+    startup: Vec<String>,
+}
+
+impl UringIo {
+    /// Make the ring and its tables, stepping down from what the kernel or the mask lacks.
+    ///
+    /// # Errors
+    /// [`UringError::Refused`] where io_uring is forbidden, [`UringError::TooOld`] where it lacks
+    /// the indispensable, [`UringError::Setup`] for want of memory or descriptors.
+    pub fn new(config: &UringConfig) -> Result<Self, UringError> {
+        let mut features = config.features;
+        let mut startup = Vec::new();
+        let ops_max = config.ops_max.max(1);
+        // Every operation and every cancellation of it ends with one completion, and every doorbell
+        // may have rung: with room for all of them the kernel need not keep any for later.
+        let cq_entries = ops_max.saturating_mul(2).saturating_add(config.watches_max);
+        let shape = Shape {
+            sq_entries: config.sq_entries.max(1),
+            cq_entries: cq_entries.max(config.sq_entries).max(2),
+            ..probe::choose(&mut features, config.sqpoll_idle_ms, &mut startup)?
+        };
+        let built = shape.build().map_err(UringError::from_setup)?;
+        probe::require(&built)?;
+        let mut ring = Ring::new(built);
+        let mut wanted = |feature: Feature| {
+            let wanted = features.has(feature);
+            if !wanted {
+                startup.push(format!("{feature}: switched off by [io] disable_features"));
+            }
+            wanted
+        };
+        let descriptors =
+            Descriptors::new(config.files_max, wanted(Feature::RegisteredFiles), &ring.submitter());
+        let memory =
+            Memory::new(config.segments_max, wanted(Feature::RegisteredBuffers), &ring.submitter());
+        let watches = Watches::new(config.watches_max, wanted(Feature::MultishotPoll));
+        if wanted(Feature::RingFd)
+            && let Err(error) = ring.register_fd()
+        {
+            features.remove(Feature::RingFd);
+            startup.push(format!("ring_fd: the kernel refuses it ({error})"));
+        }
+        Ok(Self {
+            ring,
+            ops: Ops::new(ops_max),
+            descriptors,
+            memory,
+            watches,
+            refused: VecDeque::with_capacity(ops_max as usize),
+            cancels: VecDeque::with_capacity(ops_max as usize + config.watches_max as usize),
+            file_ops: 0,
+            fault: None,
+            counters: UringCounters::default(),
+            features,
+            taskrun: shape.taskrun,
+            startup,
+        })
+    }
+
+    /// What is in use, by name.
+    #[must_use]
+    pub fn tier(&self) -> Vec<String> {
+        let taskrun = match self.taskrun {
+            Taskrun::Defer => "defer_taskrun",
+            Taskrun::Coop => "coop_taskrun",
+            Taskrun::Interrupt => "interrupt_taskrun",
+            Taskrun::Polled { .. } => "sqpoll",
+        };
+        let features = [
+            (Feature::RegisteredBuffers, self.memory.has_table()),
+            (Feature::RegisteredFiles, self.descriptors.has_table()),
+            (Feature::RingFd, self.features.has(Feature::RingFd)),
+            (Feature::SubmitAll, self.features.has(Feature::SubmitAll)),
+            (Feature::NoSqarray, self.features.has(Feature::NoSqarray)),
+            (Feature::MultishotPoll, self.watches.multishot()),
+        ];
+        let used = features.iter().filter(|(_, used)| *used).map(|(feature, _)| feature.name());
+        std::iter::once(taskrun).chain(used).map(str::to_owned).collect()
+    }
+
+    /// What is not in use and why, a sentence each.
+    #[must_use]
+    pub fn degraded(&self) -> Vec<String> {
+        let late = [&self.memory.degraded, &self.descriptors.degraded, &self.watches.degraded];
+        self.startup.iter().chain(late.into_iter().flatten()).cloned().collect()
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> UringCounters {
+        UringCounters { in_flight: self.ops.in_flight() as u64, ..self.counters }
+    }
+
+    /// Files and sockets, segments: how many the driver holds, released ones in use included.
+    #[must_use]
+    pub fn holds(&self) -> (u32, u32) {
+        (self.descriptors.count(), self.memory.count())
+    }
+
+    /// Take a segment over. It can be used at once; [`UringIo::poll_registration`] registers it.
+    ///
+    /// # Errors
+    /// [`UringError::Full`].
+    pub fn add_segment(&mut self, segment: Arc<Segment>) -> Result<SegmentId, UringError> {
+        self.memory.add(segment).map(SegmentId)
+    }
+
+    /// Register waiting segments, [`super::REGISTRATION_BYTES_PER_TURN`] at most. `true`: more are
+    /// waiting for the next turn.
+    pub fn poll_registration(&mut self) -> bool {
+        self.memory.poll_registration(&self.ring.submitter(), &mut self.counters)
+    }
+
+    /// Take an open file over.
+    ///
+    /// # Errors
+    /// [`UringError::Full`]; the file is closed then.
+    pub fn add_file(&mut self, fd: OwnedFd) -> Result<FileId, UringError> {
+        self.add_descriptor(fd, DescriptorKind::File).map(FileId)
+    }
+
+    /// Take a connected stream socket over, its options already set.
+    ///
+    /// # Errors
+    /// [`UringError::Full`]; the socket is closed then.
+    pub fn add_socket(&mut self, fd: OwnedFd) -> Result<SocketId, UringError> {
+        self.add_descriptor(fd, DescriptorKind::Socket).map(SocketId)
+    }
+
+    fn add_descriptor(&mut self, fd: OwnedFd, kind: DescriptorKind) -> Result<u32, UringError> {
+        self.descriptors.add(fd, kind, &self.ring.submitter(), &mut self.counters)
+    }
+
+    /// Watch an eventfd: from the next submission on, its rings end [`UringIo::wait`].
+    ///
+    /// # Errors
+    /// [`UringError::Full`]; the eventfd is closed then.
+    pub fn watch(&mut self, eventfd: OwnedFd) -> Result<WatchId, UringError> {
+        self.watches.add(eventfd)
+    }
+
+    /// Stop watching and close the eventfd.
+    pub fn unwatch(&mut self, watch: WatchId) {
+        if self.watches.release(watch) {
+            self.ask_cancel(Owner::Watch { id: watch.0 });
+        }
+    }
+
+    /// The doorbells rung, as known from the last [`UringIo::poll_dones`]; each at most once.
+    pub fn take_woken(&mut self) -> impl Iterator<Item = WatchId> + '_ {
+        self.watches.take_woken()
+    }
+
+    /// Room for one more entry, at the price of at most one submission.
+    pub(super) fn make_room(&mut self) -> bool {
+        self.ring.sq_has_room() || {
+            self.enter(Patience::None);
+            self.ring.sq_has_room()
+        }
+    }
+
+    /// Enter the kernel; a fault is kept for the next call that can return it.
+    pub(super) fn enter(&mut self, patience: Patience) {
+        let quiet = self.file_ops == 0;
+        if let Err(fault) = self.ring.enter(patience, quiet, &mut self.counters) {
+            self.fault = Some(fault);
+        }
+    }
+
+    /// Queue an operation's entry. There is room: the caller has made it.
+    pub(super) fn queue(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: entries are built by `prepare`, `stream_entry`, `queue_cancel` and
+        // `Watches::next_to_arm`, from loans only: memory and descriptors that the
+        // operation's slot counts until its completion has been taken, and address lists in the
+        // slab, which never moves. Dropping the driver awaits or leaks what is still lent. Polls
+        // and cancellations point to no memory.
+        unsafe { self.ring.push(entry) }
+    }
+
+    /// Ask the kernel for an operation's early end, now or with the next submission.
+    fn ask_cancel(&mut self, owner: Owner) {
+        if !self.queue_cancel(owner) {
+            self.cancels.push_back(owner);
+        }
+    }
+
+    /// `false`: the queue is full.
+    pub(super) fn queue_cancel(&mut self, owner: Owner) -> bool {
+        let entry = opcode::AsyncCancel::new(owner.user_data())
+            .build()
+            .user_data(Owner::Cancel.user_data());
+        let queued = self.make_room() && self.queue(&entry);
+        self.counters.cancels += u64::from(queued);
+        queued
+    }
+
+    /// Cancel the operation at a place of the slab, once.
+    pub(super) fn cancel_at(&mut self, index: u32) {
+        let slot = self.ops.slot(index);
+        if slot.cancelled || slot.state != State::InFlight {
+            return;
+        }
+        slot.cancelled = true;
+        let owner = Owner::of(self.ops.user_data(index));
+        self.ask_cancel(owner);
+    }
+}
+
+impl Io for UringIo {
+    fn now(&mut self) -> Nanos {
+        clock::now()
+    }
+
+    fn push(&mut self, token: Token, op: Op) -> bool {
+        if self.ops.is_full() || !self.make_room() {
+            return false;
+        }
+        let kind = OpKind::from(&op);
+        let Some(index) = self.ops.take(token, kind) else { return false };
+        self.counters.ops[kind as usize] += 1;
+        self.file_ops += u32::from(kind.is_file());
+        match self.prepare(index, &op) {
+            Ok(entry) => {
+                let queued = self.queue(&entry);
+                debug_assert!(queued, "room was made above");
+            }
+            Err(errno) => {
+                self.counters.misuses += 1;
+                self.ops.slot(index).state = State::Refused(errno);
+                self.refused.push_back(index);
+            }
+        }
+        true
+    }
+
+    fn cancel(&mut self, token: Token) {
+        if let Some(index) = self.ops.find_token(token) {
+            self.cancel_at(index);
+        }
+    }
+
+    fn release(&mut self, resource: Resource) {
+        let submitter = self.ring.submitter();
+        let counters = &mut self.counters;
+        let known = match resource {
+            Resource::File(FileId(id)) => {
+                self.descriptors.release(id, DescriptorKind::File, &submitter, counters)
+            }
+            Resource::Socket(SocketId(id)) => {
+                self.descriptors.release(id, DescriptorKind::Socket, &submitter, counters)
+            }
+            Resource::Segment(SegmentId(id)) => self.memory.release(id, &submitter, counters),
+        };
+        counters.misuses += u64::from(!known);
+    }
+
+    fn copy(&mut self, from: Span, to: Span) {
+        let copied = match (self.memory.segment(from), self.memory.segment(to)) {
+            (Some(source), Some(target)) if from.length == to.length => {
+                source.copy(from.offset, target, to.offset, u64::from(from.length)).is_ok()
+            }
+            _ => false,
+        };
+        self.counters.misuses += u64::from(!copied);
+    }
+
+    fn load(&mut self, from: Span, to: &mut [u8]) {
+        let loaded = self.memory.segment(from).is_some_and(|it| it.load(from.offset, to).is_ok());
+        if !loaded || to.len() != from.length as usize {
+            self.counters.misuses += 1;
+        }
+        if !loaded {
+            to.fill(0);
+        }
+    }
+
+    fn store(&mut self, from: &[u8], to: Span) {
+        let stored = from.len() == to.length as usize
+            && self.memory.segment(to).is_some_and(|it| it.store(to.offset, from).is_ok());
+        self.counters.misuses += u64::from(!stored);
+    }
+
+    fn crc32c(&mut self, span: Span) -> u32 {
+        let segment = self.memory.segment(span);
+        let sum = segment.and_then(|it| it.crc32c(span.offset, u64::from(span.length)).ok());
+        self.counters.misuses += u64::from(sum.is_none());
+        sum.unwrap_or(0)
+    }
+}

@@ -1,0 +1,399 @@
+//! The two halves of a queue, without their memory and their doorbells: what the daemon does and
+//! what the client does with the words.
+//!
+//! A queue is two rings, a progress word per slot and two "asleep" flags. [`crate::queue`] puts a
+//! half together with mapped memory and doorbells; tests and loom drive the same halves over the
+//! heap. No half waits or loops: each call does a bounded amount of work.
+//!
+//! # Sleeping and waking
+//!
+//! A side that finds nothing to do says so in its flag before it sleeps, and the other side rings
+//! its doorbell only if the flag is set: a busy queue costs no system call. The danger is the lost
+//! wake-up, in which the sleeper looks for work just before it is published and the waker looks at
+//! the flag just before it is set. Acquire and Release do not exclude that (each side's store may
+//! still be in its store buffer while it loads), so both sides put a SeqCst fence between their
+//! store and their load, *flag then work* against *work then flag*:
+//!
+//! ```text
+//! sleeper                              waker
+//!   store flag = 1                       store index (publish)
+//!   fence(SeqCst)  flag then work        fence(SeqCst)  work then flag
+//!   load index: work? then stay up       load flag: set? then take it down and ring
+//! ```
+//!
+//! Of two SeqCst fences one is first. If the sleeper's is, the waker sees the flag; if the waker's
+//! is, the sleeper sees the work. The waker takes the flag down with a swap, so that of many
+//! publishes only the first pays for a ring of the bell; and it rings after the swap, so that a
+//! sleeper who lost its flag always has a bell coming.
+
+use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::cursor::{Consumer, IndexFault, Place, Producer};
+use crate::layout::{
+    COMPLETION_WORDS, CompletionEntry, CompletionKind, DESCRIPTOR_WORDS, Descriptor, QUEUE_MAGIC,
+    QueueLayout, VERSION, word,
+};
+
+/// The client broke the rules of its queue: end its session, naming the fault, and count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ClientFault {
+    /// The submission ring's tail is not possible.
+    #[error("submission ring: {0}; the client overwrote the ring or uses another layout")]
+    SubmissionIndex(IndexFault),
+    /// The completion ring's head is not possible.
+    #[error("completion ring: {0}; the client overwrote the ring or uses another layout")]
+    CompletionIndex(IndexFault),
+}
+
+/// No place for a completion. Cannot happen to a daemon that posts only what
+/// [`ServerHalf::take`] made room for: one end per request, and one release if the end said so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the completion ring is full: more was posted than the taken requests are owed")]
+pub struct CompletionRingFull;
+
+/// The submission ring has no place: flush, reap, then submit again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the submission ring is full; flush and reap completions before submitting more")]
+pub struct Full;
+
+/// Why a queue's memory cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderFault {
+    /// Not a queue.
+    #[error("the memory does not start like a queue ({0:#x}); is the daemon of another make?")]
+    Magic(u64),
+    /// Another version.
+    #[error("the queue has version {0}, this library has {VERSION}; update the older side")]
+    Version(u64),
+    /// An impossible number of entries, or more than the memory holds.
+    #[error("a queue of {entries} entries does not fit {words} words of memory")]
+    Entries {
+        /// What the header says.
+        entries: u64,
+        /// What there is.
+        words: usize,
+    },
+}
+
+fn submission_place(layout: QueueLayout) -> Place {
+    Place {
+        tail: word::SUBMISSION_TAIL,
+        head: word::SUBMISSION_HEAD,
+        entries: layout.descriptors_start(),
+        capacity: u64::from(layout.entries()),
+    }
+}
+
+fn completion_place(layout: QueueLayout) -> Place {
+    Place {
+        tail: word::COMPLETION_TAIL,
+        head: word::COMPLETION_HEAD,
+        entries: layout.completions_start(),
+        capacity: u64::from(layout.completions()),
+    }
+}
+
+/// Take the other side's flag down if it is up. `true`: ring its bell.
+fn must_wake(words: &[AtomicU64], flag: usize) -> bool {
+    // *work then flag*: pairs with the fence in `say_asleep`. Without it this load could be done
+    // before our publish is visible, and the other side would sleep on work that is there.
+    fence(Ordering::SeqCst);
+    let flag = &words[flag];
+    // The load spares a busy side the swap, which would take the cache line away from its owner.
+    flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
+}
+
+/// Put our own flag up; the caller looks for work after it.
+fn say_asleep(words: &[AtomicU64], flag: usize) {
+    words[flag].store(1, Ordering::Relaxed);
+    // *flag then work*: pairs with the fence in `must_wake`. Without it the caller's look for work
+    // could be done before the flag is visible, and the other side would not ring.
+    fence(Ordering::SeqCst);
+}
+
+fn say_awake(words: &[AtomicU64], flag: usize) {
+    words[flag].store(0, Ordering::Relaxed);
+}
+
+/// The daemon's half: takes descriptors, posts completions. The other side is hostile.
+#[derive(Debug)]
+pub struct ServerHalf {
+    layout: QueueLayout,
+    submissions: Consumer<DESCRIPTOR_WORDS>,
+    completions: Producer<COMPLETION_WORDS>,
+    /// Requests taken whose end was not posted: each may still need two completions.
+    outstanding: u64,
+    /// Requests whose end said "buffer held" and whose release was not posted: one completion each.
+    held: u64,
+}
+
+impl ServerHalf {
+    /// Write a queue's header into zeroed memory; both rings start empty at index `first`.
+    ///
+    /// # Panics
+    /// If the memory is shorter than the layout.
+    #[must_use]
+    pub fn create(layout: QueueLayout, words: &[AtomicU64], first: u64) -> Self {
+        assert!(words.len() >= layout.words(), "the memory holds the layout it was made for");
+        for (place, value) in [
+            (word::MAGIC, QUEUE_MAGIC),
+            (word::VERSION, u64::from(VERSION)),
+            (word::ENTRIES, u64::from(layout.entries())),
+            (word::SUBMISSION_TAIL, first),
+            (word::SUBMISSION_HEAD, first),
+            (word::COMPLETION_TAIL, first),
+            (word::COMPLETION_HEAD, first),
+        ] {
+            // Relaxed: the client gets the memory over a socket, which orders all of this.
+            words[place].store(value, Ordering::Relaxed);
+        }
+        Self {
+            layout,
+            submissions: Consumer::new(submission_place(layout), first),
+            completions: Producer::new(completion_place(layout), first),
+            outstanding: 0,
+            held: 0,
+        }
+    }
+
+    /// The queue's layout.
+    #[must_use]
+    pub fn layout(&self) -> QueueLayout {
+        self.layout
+    }
+
+    /// Requests taken whose end was not posted yet.
+    #[must_use]
+    pub fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// Copy the next descriptor out. `None` if there is none, or if its completions might not find
+    /// room: a client that does not reap waits for itself.
+    ///
+    /// # Errors
+    /// The client's indices are impossible.
+    pub fn take(&mut self, words: &[AtomicU64]) -> Result<Option<Descriptor>, ClientFault> {
+        if !self.has_room(words)? {
+            return Ok(None);
+        }
+        let entry = self.submissions.pop(words).map_err(ClientFault::SubmissionIndex)?;
+        if entry.is_some() {
+            self.outstanding += 1;
+        }
+        Ok(entry.map(Descriptor::from_words))
+    }
+
+    /// Write a completion; the client sees it after [`Self::publish`].
+    ///
+    /// # Errors
+    /// The ring is full: the caller posted more than it took, or the client's index is impossible
+    /// (which the next [`Self::take`] reports).
+    pub fn post(
+        &mut self,
+        words: &[AtomicU64],
+        entry: CompletionEntry,
+    ) -> Result<(), CompletionRingFull> {
+        if !self.completions.push(words, entry.to_words()) {
+            self.completions.refresh(words).map_err(|_| CompletionRingFull)?;
+            if !self.completions.push(words, entry.to_words()) {
+                return Err(CompletionRingFull);
+            }
+        }
+        // Saturating: a caller that posts more than it owes is told by the full ring, not by a
+        // count that wrapped.
+        match CompletionKind::from_u8(entry.kind) {
+            Some(CompletionKind::Released) => self.held = self.held.saturating_sub(1),
+            Some(CompletionKind::FinishedHeld) => {
+                self.outstanding = self.outstanding.saturating_sub(1);
+                self.held += 1;
+            }
+            Some(CompletionKind::Finished) | None => {
+                self.outstanding = self.outstanding.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Say how many bytes from a request's start are in place. A slot out of range is nothing.
+    pub fn set_progress(&self, words: &[AtomicU64], slot: u32, bytes: u64) {
+        if let Some(place) = self.layout.progress(slot) {
+            // *bytes before watermark*: pairs with the Acquire load in `ClientHalf::progress`.
+            // Without it a client could see the watermark before bytes that we copied.
+            words[place].store(bytes, Ordering::Release);
+        }
+    }
+
+    /// Let the client see what was posted and that places are free. `true`: ring its bell.
+    #[must_use]
+    pub fn publish(&mut self, words: &[AtomicU64]) -> bool {
+        // Free places alone wake nobody: a client that waits for a place has requests in the ring,
+        // and their completions will.
+        self.submissions.release(words);
+        self.completions.publish(words) && must_wake(words, word::CLIENT_ASLEEP)
+    }
+
+    /// Publish, then say that the daemon is about to sleep. The second value is `false` if there is
+    /// something to take after all (or a fault to be reported): do not sleep. The first is that of
+    /// [`Self::publish`].
+    #[must_use]
+    pub fn prepare_sleep(&mut self, words: &[AtomicU64]) -> (bool, bool) {
+        let ring = self.publish(words);
+        say_asleep(words, word::DAEMON_ASLEEP);
+        let may_sleep = self.looks_idle(words).unwrap_or(false);
+        if !may_sleep {
+            say_awake(words, word::DAEMON_ASLEEP);
+        }
+        (ring, may_sleep)
+    }
+
+    /// Say that the daemon is up again.
+    pub fn finish_sleep(&mut self, words: &[AtomicU64]) {
+        say_awake(words, word::DAEMON_ASLEEP);
+    }
+
+    /// Whether [`Self::take`] would find nothing, by what the client says now.
+    fn looks_idle(&mut self, words: &[AtomicU64]) -> Result<bool, ClientFault> {
+        self.submissions.refresh(words).map_err(ClientFault::SubmissionIndex)?;
+        Ok(self.submissions.is_empty() || !self.has_room(words)?)
+    }
+
+    /// Whether one more request's completions fit, whatever the requests under way will need.
+    fn has_room(&mut self, words: &[AtomicU64]) -> Result<bool, ClientFault> {
+        let owed = 2 * self.outstanding + self.held;
+        let fits = |unreaped: u64| unreaped + owed + 2 <= u64::from(self.layout.completions());
+        if fits(self.completions.used()) {
+            return Ok(true);
+        }
+        self.completions.refresh(words).map_err(ClientFault::CompletionIndex)?;
+        Ok(fits(self.completions.used()))
+    }
+}
+
+/// The client's half: submits descriptors, reaps completions. The daemon is trusted to be honest,
+/// not to be of the same version or alive, so its indices are checked too.
+#[derive(Debug)]
+pub struct ClientHalf {
+    layout: QueueLayout,
+    submissions: Producer<DESCRIPTOR_WORDS>,
+    completions: Consumer<COMPLETION_WORDS>,
+    fault: Option<IndexFault>,
+}
+
+impl ClientHalf {
+    /// Join a queue that the daemon made.
+    ///
+    /// # Errors
+    /// The memory is not a queue of this version.
+    pub fn attach(words: &[AtomicU64]) -> Result<Self, HeaderFault> {
+        let read = |place: usize| words.get(place).map_or(0, |word| word.load(Ordering::Relaxed));
+        if read(word::MAGIC) != QUEUE_MAGIC {
+            return Err(HeaderFault::Magic(read(word::MAGIC)));
+        }
+        if read(word::VERSION) != u64::from(VERSION) {
+            return Err(HeaderFault::Version(read(word::VERSION)));
+        }
+        let entries = read(word::ENTRIES);
+        let layout = u32::try_from(entries)
+            .ok()
+            .and_then(QueueLayout::new)
+            .filter(|layout| layout.words() <= words.len())
+            .ok_or(HeaderFault::Entries { entries, words: words.len() })?;
+        Ok(Self {
+            layout,
+            submissions: Producer::new(submission_place(layout), read(word::SUBMISSION_TAIL)),
+            completions: Consumer::new(completion_place(layout), read(word::COMPLETION_HEAD)),
+            fault: None,
+        })
+    }
+
+    /// The queue's layout.
+    #[must_use]
+    pub fn layout(&self) -> QueueLayout {
+        self.layout
+    }
+
+    /// Write a descriptor and clear its progress word; the daemon sees it after [`Self::flush`].
+    ///
+    /// # Errors
+    /// The ring is full.
+    pub fn submit(&mut self, words: &[AtomicU64], descriptor: Descriptor) -> Result<(), Full> {
+        if self.submissions.used() >= u64::from(self.layout.entries()) {
+            self.submissions.refresh(words).unwrap_or_else(|fault| self.fault = Some(fault));
+        }
+        if !self.submissions.push(words, descriptor.to_words()) {
+            return Err(Full);
+        }
+        if let Some(place) = self.layout.progress(descriptor.slot) {
+            // Relaxed: *entries before tail* orders it before the daemon's first use.
+            words[place].store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Let the daemon see what was submitted and reaped. `true`: ring its bell.
+    #[must_use]
+    pub fn flush(&mut self, words: &[AtomicU64]) -> bool {
+        let reaped = self.completions.release(words);
+        let submitted = self.submissions.publish(words);
+        // Room alone matters only to a daemon that left descriptors lying for want of it.
+        (submitted || (reaped && self.has_waiting(words))) && must_wake(words, word::DAEMON_ASLEEP)
+    }
+
+    /// Copy the next completion out. The second value is `true` if the daemon's bell must be rung:
+    /// it waited for room that was just given back.
+    #[must_use]
+    pub fn reap(&mut self, words: &[AtomicU64]) -> (Option<CompletionEntry>, bool) {
+        let entry = self.completions.pop(words).unwrap_or_else(|fault| {
+            self.fault = Some(fault);
+            None
+        });
+        // Room is told with the next flush, and here often enough that a client which only polls
+        // never keeps back so much that the daemon waits for it: with less than half a submission
+        // ring kept back and nothing under way, a request always fits.
+        let due = self.completions.unreleased() >= u64::from(self.layout.entries()).div_ceil(2);
+        let ring = entry.is_some()
+            && due
+            && self.completions.release(words)
+            && self.has_waiting(words)
+            && must_wake(words, word::DAEMON_ASLEEP);
+        (entry.map(CompletionEntry::from_words), ring)
+    }
+
+    /// Contiguous bytes in place from the start of the request in that slot. 0 for no such slot.
+    #[must_use]
+    pub fn progress(&self, words: &[AtomicU64], slot: u32) -> u64 {
+        // *bytes before watermark*: pairs with the Release store in `ServerHalf::set_progress`.
+        self.layout.progress(slot).map_or(0, |place| words[place].load(Ordering::Acquire))
+    }
+
+    /// Flush, then say that the client is about to sleep. The second value is `false` if a
+    /// completion is there after all: do not sleep. The first is that of [`Self::flush`].
+    #[must_use]
+    pub fn prepare_sleep(&mut self, words: &[AtomicU64]) -> (bool, bool) {
+        let ring = self.flush(words);
+        say_asleep(words, word::CLIENT_ASLEEP);
+        self.completions.refresh(words).unwrap_or_else(|fault| self.fault = Some(fault));
+        let may_sleep = self.completions.is_empty() && self.fault.is_none();
+        if !may_sleep {
+            say_awake(words, word::CLIENT_ASLEEP);
+        }
+        (ring, may_sleep)
+    }
+
+    /// Say that the client is up again.
+    pub fn finish_sleep(&mut self, words: &[AtomicU64]) {
+        say_awake(words, word::CLIENT_ASLEEP);
+    }
+
+    /// What the daemon did that it cannot have meant, if anything: the queue is then of no more use.
+    #[must_use]
+    pub fn fault(&self) -> Option<IndexFault> {
+        self.fault
+    }
+
+    /// Whether descriptors are published that the daemon did not take, by what it says now.
+    fn has_waiting(&mut self, words: &[AtomicU64]) -> bool {
+        self.submissions.refresh(words).unwrap_or_else(|fault| self.fault = Some(fault));
+        !self.submissions.is_drained()
+    }
+}

@@ -1,0 +1,463 @@
+//! The messages as bytes. A parser that reads from the front and, at the end, has nothing left.
+
+use core::mem::size_of;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{
+    Access, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Reply,
+    Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX, Welcome,
+};
+use crate::layout::{CLASS_BULK, Status, VERSION};
+
+/// First field of the two messages that open a session: `piped-h1` read as little-endian bytes.
+const MAGIC: u64 = u64::from_le_bytes(*b"piped-h1");
+
+const ACCESS_READ: u8 = 1 << 0;
+const ACCESS_WRITE: u8 = 1 << 1;
+
+mod kind {
+    pub(super) const HELLO: u16 = 1;
+    pub(super) const ADD_QUEUE: u16 = 2;
+    pub(super) const GROW_ARENA: u16 = 3;
+    pub(super) const OPEN_FILE: u16 = 4;
+    pub(super) const OPEN_EXPORT: u16 = 5;
+    pub(super) const EXPORT_REGION: u16 = 6;
+    pub(super) const OPEN_REGION: u16 = 7;
+    pub(super) const CLOSE_HANDLE: u16 = 8;
+
+    pub(super) const WELCOME: u16 = 101;
+    pub(super) const QUEUE: u16 = 102;
+    pub(super) const SEGMENT: u16 = 103;
+    pub(super) const OPENED: u16 = 104;
+    pub(super) const DONE: u16 = 105;
+    pub(super) const REFUSED: u16 = 106;
+}
+
+/// Declares the wire structs, without padding (zerocopy refuses it), all of them plain numbers.
+macro_rules! wire {
+    ($($name:ident { $($field:ident: $type:ty),* $(,)? })*) => {
+        $(
+            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            struct $name { $($field: $type),* }
+        )*
+    };
+}
+
+wire! {
+    Header { kind: u16, reserved: u16, sequence: u32 }
+    // Magic and version stay in front in every version, so that each can name the other's.
+    HelloBody {
+        magic: u64, version: u32, entries: u32, features: u64, arena_bytes: u64,
+        queues: u32, weight: u32, class: u8, reserved: [u8; 7],
+    }
+    NumberBody { number: u64 }
+    OpenFileBody { access: u8, direct: u8 }
+    OpenExportBody {
+        peer_bytes: u16, export_bytes: u16, path_bytes: u16, access: u8, create: u8,
+    }
+    ExportRegionBody {
+        offset: u64, length: u64, segment: u32, name_bytes: u16, access: u8, reserved: u8,
+    }
+    OpenRegionBody { peer_bytes: u16, name_bytes: u16, access: u8, reserved: u8 }
+    WelcomeBody {
+        magic: u64, version: u32, session: u32, features: u64, segments: u32, queues: u32,
+        client_spin_ns: u64, deadline_default_ns: u64, shard_cpu: i32, reserved: u32,
+    }
+    OpenedBody { length: u64, handle: u32, direct_alignment: u32 }
+    RefusedBody { status: u16, message_bytes: u16 }
+}
+
+pub(super) fn sequence(message: &[u8]) -> Option<u32> {
+    Header::read_from_prefix(message).ok().map(|(header, _)| header.sequence)
+}
+
+pub(super) fn parse_request(message: &[u8]) -> Result<(u32, Request), HandshakeFault> {
+    let mut reader = Reader::new(message)?;
+    let header: Header = reader.fixed()?;
+    zero("reserved", u64::from(header.reserved))?;
+    let request = match header.kind {
+        kind::HELLO => Request::Hello(parse_hello(&mut reader)?),
+        kind::ADD_QUEUE => Request::AddQueue,
+        kind::GROW_ARENA => Request::GrowArena { bytes: reader.fixed::<NumberBody>()?.number },
+        kind::OPEN_FILE => {
+            let body: OpenFileBody = reader.fixed()?;
+            Request::OpenFile { access: access(body.access)?, direct: flag("direct", body.direct)? }
+        }
+        kind::OPEN_EXPORT => parse_open_export(&mut reader)?,
+        kind::EXPORT_REGION => parse_export_region(&mut reader)?,
+        kind::OPEN_REGION => {
+            let body: OpenRegionBody = reader.fixed()?;
+            zero("reserved", u64::from(body.reserved))?;
+            Request::OpenRegion {
+                peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
+                name: reader.text("name", body.name_bytes, NAME_BYTES_MAX)?,
+                access: access(body.access)?,
+            }
+        }
+        kind::CLOSE_HANDLE => {
+            let number = reader.fixed::<NumberBody>()?.number;
+            let handle = u32::try_from(number).map_err(|_| HandshakeFault::Field("handle"))?;
+            Request::CloseHandle { handle }
+        }
+        other => return Err(HandshakeFault::Kind(other)),
+    };
+    reader.finish()?;
+    Ok((header.sequence, request))
+}
+
+fn parse_hello(reader: &mut Reader<'_>) -> Result<Hello, HandshakeFault> {
+    reader.opening()?;
+    let body: HelloBody = reader.fixed()?;
+    zero("reserved", u64::from(body.reserved != [0; 7]))?;
+    if body.class > CLASS_BULK {
+        return Err(HandshakeFault::Field("class"));
+    }
+    Ok(Hello {
+        features: body.features,
+        arena_bytes: body.arena_bytes,
+        entries: body.entries,
+        queues: body.queues,
+        weight: body.weight,
+        class: body.class,
+    })
+}
+
+fn parse_open_export(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault> {
+    let body: OpenExportBody = reader.fixed()?;
+    Ok(Request::OpenExport {
+        peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
+        export: reader.text("export", body.export_bytes, NAME_BYTES_MAX)?,
+        path: reader.text("path", body.path_bytes, PATH_BYTES_MAX)?,
+        access: access(body.access)?,
+        create: flag("create", body.create)?,
+    })
+}
+
+fn parse_export_region(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault> {
+    let body: ExportRegionBody = reader.fixed()?;
+    zero("reserved", u64::from(body.reserved))?;
+    Ok(Request::ExportRegion {
+        name: reader.text("name", body.name_bytes, NAME_BYTES_MAX)?,
+        segment: body.segment,
+        offset: body.offset,
+        length: body.length,
+        access: access(body.access)?,
+    })
+}
+
+pub(super) fn encode_request(
+    request: &Request,
+    sequence: u32,
+    into: &mut [u8],
+) -> Result<usize, HandshakeFault> {
+    let mut writer = Writer::new(into);
+    let kind = match request {
+        Request::Hello(_) => kind::HELLO,
+        Request::AddQueue => kind::ADD_QUEUE,
+        Request::GrowArena { .. } => kind::GROW_ARENA,
+        Request::OpenFile { .. } => kind::OPEN_FILE,
+        Request::OpenExport { .. } => kind::OPEN_EXPORT,
+        Request::ExportRegion { .. } => kind::EXPORT_REGION,
+        Request::OpenRegion { .. } => kind::OPEN_REGION,
+        Request::CloseHandle { .. } => kind::CLOSE_HANDLE,
+    };
+    writer.fixed(Header { kind, reserved: 0, sequence })?;
+    match request {
+        Request::Hello(hello) => writer.fixed(hello_body(hello))?,
+        Request::AddQueue => {}
+        Request::GrowArena { bytes } => writer.fixed(NumberBody { number: *bytes })?,
+        Request::CloseHandle { handle } => {
+            writer.fixed(NumberBody { number: u64::from(*handle) })?;
+        }
+        Request::OpenFile { access, direct } => {
+            writer.fixed(OpenFileBody { access: bits(*access), direct: u8::from(*direct) })?;
+        }
+        Request::OpenExport { peer, export, path, access, create } => {
+            writer.fixed(OpenExportBody {
+                peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
+                export_bytes: checked("export", export, NAME_BYTES_MAX)?,
+                path_bytes: checked("path", path, PATH_BYTES_MAX)?,
+                access: bits(*access),
+                create: u8::from(*create),
+            })?;
+            writer.bytes(peer.as_bytes())?;
+            writer.bytes(export.as_bytes())?;
+            writer.bytes(path.as_bytes())?;
+        }
+        Request::ExportRegion { name, segment, offset, length, access } => {
+            writer.fixed(ExportRegionBody {
+                offset: *offset,
+                length: *length,
+                segment: *segment,
+                name_bytes: checked("name", name, NAME_BYTES_MAX)?,
+                access: bits(*access),
+                reserved: 0,
+            })?;
+            writer.bytes(name.as_bytes())?;
+        }
+        Request::OpenRegion { peer, name, access } => {
+            writer.fixed(OpenRegionBody {
+                peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
+                name_bytes: checked("name", name, NAME_BYTES_MAX)?,
+                access: bits(*access),
+                reserved: 0,
+            })?;
+            writer.bytes(peer.as_bytes())?;
+            writer.bytes(name.as_bytes())?;
+        }
+    }
+    Ok(writer.at)
+}
+
+fn hello_body(hello: &Hello) -> HelloBody {
+    HelloBody {
+        magic: MAGIC,
+        version: VERSION,
+        entries: hello.entries,
+        features: hello.features,
+        arena_bytes: hello.arena_bytes,
+        queues: hello.queues,
+        weight: hello.weight,
+        class: hello.class,
+        reserved: [0; 7],
+    }
+}
+
+pub(super) fn parse_reply(message: &[u8]) -> Result<(u32, Reply), HandshakeFault> {
+    let mut reader = Reader::new(message)?;
+    let header: Header = reader.fixed()?;
+    zero("reserved", u64::from(header.reserved))?;
+    let reply = match header.kind {
+        kind::WELCOME => Reply::Welcome(parse_welcome(&mut reader)?),
+        kind::QUEUE => Reply::Queue { queue: number(&mut reader, "queue")? },
+        kind::SEGMENT => Reply::Segment { segment: number(&mut reader, "segment")? },
+        kind::OPENED => {
+            let OpenedBody { length, handle, direct_alignment } = reader.fixed()?;
+            Reply::Opened { handle, direct_alignment, length }
+        }
+        kind::DONE => Reply::Done,
+        kind::REFUSED => {
+            let body: RefusedBody = reader.fixed()?;
+            Reply::Refused {
+                status: Status::from_u16(body.status).ok_or(HandshakeFault::Field("status"))?,
+                message: reader.text("message", body.message_bytes, TEXT_BYTES_MAX)?,
+            }
+        }
+        other => return Err(HandshakeFault::Kind(other)),
+    };
+    reader.finish()?;
+    Ok((header.sequence, reply))
+}
+
+fn parse_welcome(reader: &mut Reader<'_>) -> Result<Welcome, HandshakeFault> {
+    reader.opening()?;
+    let body: WelcomeBody = reader.fixed()?;
+    zero("reserved", u64::from(body.reserved))?;
+    let welcome = Welcome {
+        features: body.features,
+        session: body.session,
+        segments: body.segments,
+        queues: body.queues,
+        shard_cpu: body.shard_cpu,
+        client_spin_ns: body.client_spin_ns,
+        deadline_default_ns: body.deadline_default_ns,
+    };
+    check_welcome(&welcome)?;
+    Ok(welcome)
+}
+
+fn check_welcome(welcome: &Welcome) -> Result<(), HandshakeFault> {
+    if welcome.segments > WELCOME_SEGMENTS_MAX {
+        return Err(HandshakeFault::Field("segments"));
+    }
+    if welcome.queues > WELCOME_QUEUES_MAX {
+        return Err(HandshakeFault::Field("queues"));
+    }
+    Ok(())
+}
+
+fn number(reader: &mut Reader<'_>, field: &'static str) -> Result<u32, HandshakeFault> {
+    let number = reader.fixed::<NumberBody>()?.number;
+    u32::try_from(number).map_err(|_| HandshakeFault::Field(field))
+}
+
+pub(super) fn encode_reply(
+    reply: &Reply,
+    sequence: u32,
+    into: &mut [u8],
+) -> Result<usize, HandshakeFault> {
+    let mut writer = Writer::new(into);
+    let kind = match reply {
+        Reply::Welcome(_) => kind::WELCOME,
+        Reply::Queue { .. } => kind::QUEUE,
+        Reply::Segment { .. } => kind::SEGMENT,
+        Reply::Opened { .. } => kind::OPENED,
+        Reply::Done => kind::DONE,
+        Reply::Refused { .. } => kind::REFUSED,
+    };
+    writer.fixed(Header { kind, reserved: 0, sequence })?;
+    match reply {
+        Reply::Welcome(welcome) => {
+            check_welcome(welcome)?;
+            writer.fixed(WelcomeBody {
+                magic: MAGIC,
+                version: VERSION,
+                session: welcome.session,
+                features: welcome.features,
+                segments: welcome.segments,
+                queues: welcome.queues,
+                client_spin_ns: welcome.client_spin_ns,
+                deadline_default_ns: welcome.deadline_default_ns,
+                shard_cpu: welcome.shard_cpu,
+                reserved: 0,
+            })?;
+        }
+        Reply::Queue { queue } => writer.fixed(NumberBody { number: u64::from(*queue) })?,
+        Reply::Segment { segment } => writer.fixed(NumberBody { number: u64::from(*segment) })?,
+        Reply::Opened { handle, direct_alignment, length } => writer.fixed(OpenedBody {
+            length: *length,
+            handle: *handle,
+            direct_alignment: *direct_alignment,
+        })?,
+        Reply::Done => {}
+        Reply::Refused { status, message } => {
+            // A refusal must get through, so its text is made to fit instead of being refused.
+            let text: String = message.chars().filter(|c| !c.is_control()).collect();
+            let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+            let message_bytes = checked("message", text, TEXT_BYTES_MAX)?;
+            writer.fixed(RefusedBody { status: *status as u16, message_bytes })?;
+            writer.bytes(text.as_bytes())?;
+        }
+    }
+    Ok(writer.at)
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+    total: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(message: &'a [u8]) -> Result<Self, HandshakeFault> {
+        let total = message.len();
+        if total > MESSAGE_BYTES_MAX {
+            return Err(HandshakeFault::Length { expected: MESSAGE_BYTES_MAX, actual: total });
+        }
+        Ok(Self { rest: message, total })
+    }
+
+    fn fixed<T: FromBytes>(&mut self) -> Result<T, HandshakeFault> {
+        let expected = self.total - self.rest.len() + size_of::<T>();
+        let (value, rest) = T::read_from_prefix(self.rest)
+            .map_err(|_| HandshakeFault::Length { expected, actual: self.total })?;
+        self.rest = rest;
+        Ok(value)
+    }
+
+    /// Look at magic and version before the body, whose length another version may have changed.
+    fn opening(&self) -> Result<(), HandshakeFault> {
+        let (magic, rest) = u64::read_from_prefix(self.rest).map_err(|_| HandshakeFault::Magic)?;
+        let (version, _) = u32::read_from_prefix(rest).map_err(|_| HandshakeFault::Magic)?;
+        if magic != MAGIC {
+            return Err(HandshakeFault::Magic);
+        }
+        if version == VERSION { Ok(()) } else { Err(HandshakeFault::Version(version)) }
+    }
+
+    fn text(
+        &mut self,
+        field: &'static str,
+        bytes: u16,
+        max: usize,
+    ) -> Result<String, HandshakeFault> {
+        let bytes = usize::from(bytes);
+        if bytes > max {
+            return Err(HandshakeFault::Text { field, max });
+        }
+        let expected = self.total - self.rest.len() + bytes;
+        let (text, rest) = self
+            .rest
+            .split_at_checked(bytes)
+            .ok_or(HandshakeFault::Length { expected, actual: self.total })?;
+        self.rest = rest;
+        let text = core::str::from_utf8(text).map_err(|_| HandshakeFault::Text { field, max })?;
+        checked(field, text, max)?;
+        Ok(text.to_owned())
+    }
+
+    fn finish(self) -> Result<(), HandshakeFault> {
+        let expected = self.total - self.rest.len();
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(HandshakeFault::Length { expected, actual: self.total })
+        }
+    }
+}
+
+struct Writer<'a> {
+    into: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(into: &'a mut [u8]) -> Self {
+        Self { into, at: 0 }
+    }
+
+    fn fixed<T: IntoBytes + Immutable>(&mut self, value: T) -> Result<(), HandshakeFault> {
+        self.bytes(value.as_bytes())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), HandshakeFault> {
+        let have = self.into.len();
+        let to = self
+            .into
+            .get_mut(self.at..self.at + bytes.len())
+            .ok_or(HandshakeFault::Buffer(have))?;
+        to.copy_from_slice(bytes);
+        self.at += bytes.len();
+        Ok(())
+    }
+}
+
+/// The length of a string that keeps to its rules. Control characters are out because names and
+/// texts end up in logs and on terminals.
+fn checked(field: &'static str, text: &str, max: usize) -> Result<u16, HandshakeFault> {
+    if text.len() > max || text.chars().any(char::is_control) {
+        return Err(HandshakeFault::Text { field, max });
+    }
+    u16::try_from(text.len()).map_err(|_| HandshakeFault::Text { field, max })
+}
+
+fn zero(field: &'static str, value: u64) -> Result<(), HandshakeFault> {
+    if value == 0 { Ok(()) } else { Err(HandshakeFault::Field(field)) }
+}
+
+fn flag(field: &'static str, value: u8) -> Result<bool, HandshakeFault> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(HandshakeFault::Field(field)),
+    }
+}
+
+fn bits(access: Access) -> u8 {
+    (u8::from(access.read) * ACCESS_READ) | (u8::from(access.write) * ACCESS_WRITE)
+}
+
+fn access(bits: u8) -> Result<Access, HandshakeFault> {
+    if bits & !(ACCESS_READ | ACCESS_WRITE) != 0 {
+        return Err(HandshakeFault::Field("access"));
+    }
+    Ok(Access { read: bits & ACCESS_READ != 0, write: bits & ACCESS_WRITE != 0 })
+}
+
+// The longest message of each direction fits.
+const _: () = {
+    let longest = size_of::<Header>() + size_of::<OpenExportBody>() + 2 * NAME_BYTES_MAX;
+    assert!(longest + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(size_of::<Header>() + size_of::<RefusedBody>() + TEXT_BYTES_MAX <= MESSAGE_BYTES_MAX);
+};

@@ -1,0 +1,324 @@
+//! The talk over the unix socket: who is there, what memory there is, what is opened.
+//!
+//! One message is one SOCK_SEQPACKET record of at most [`MESSAGE_BYTES_MAX`] bytes: a header, a body
+//! of fixed size, then the strings the body announces, and not a byte more. Both sides use the one
+//! parser here; the daemon's counterpart is hostile. File descriptors ride along ([`fds`]); how many
+//! a message must have is part of it ([`Request::fd_count`], [`Reply::fd_count`]).
+//!
+//! Slow things only: data requests go over the rings. Fixed structs instead of a self-describing
+//! format, because each message then has exactly one encoding and its parser fits a page.
+
+mod codec;
+pub mod fds;
+
+use std::os::fd::OwnedFd;
+
+use crate::layout::{Status, VERSION};
+
+/// The longest message, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// The longest name of a peer, an export or a region, in bytes.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// The longest path below an export, in bytes.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// The longest text of a refusal, in bytes.
+pub const TEXT_BYTES_MAX: usize = 512;
+
+/// The most segments a Welcome brings; more come with GrowArena.
+pub const WELCOME_SEGMENTS_MAX: u32 = 16;
+
+/// The most queues a Welcome brings; more come with AddQueue.
+pub const WELCOME_QUEUES_MAX: u32 = 16;
+
+/// File descriptors of a queue: memory, bell to the daemon, bell to the client.
+pub const FDS_PER_QUEUE: usize = 3;
+
+/// What the session may do with a handle or region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Access {
+    /// Read it.
+    pub read: bool,
+    /// Write it.
+    pub write: bool,
+}
+
+impl Access {
+    /// Reading only.
+    pub const READ: Self = Self { read: true, write: false };
+    /// Writing only.
+    pub const WRITE: Self = Self { read: false, write: true };
+    /// Both.
+    pub const READ_WRITE: Self = Self { read: true, write: true };
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// The first message of a session; answered by [`Reply::Welcome`].
+    Hello(Hello),
+    /// One more queue of the session's size; answered by [`Reply::Queue`].
+    AddQueue,
+    /// One more segment; answered by [`Reply::Segment`].
+    GrowArena {
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// A local file the client opened. Passes the buffered descriptor, and before it the O_DIRECT
+    /// one if there is one. Answered by [`Reply::Opened`].
+    OpenFile {
+        /// What the session may do with it; the descriptors must allow it too.
+        access: Access,
+        /// Whether the first of two descriptors is an O_DIRECT one.
+        direct: bool,
+    },
+    /// A file below an export. Answered by [`Reply::Opened`].
+    OpenExport {
+        /// The node that offers it; empty: this one.
+        peer: String,
+        /// The export's name.
+        export: String,
+        /// The path below it.
+        path: String,
+        /// What the session may do with it.
+        access: Access,
+        /// Make the file if it is not there.
+        create: bool,
+    },
+    /// Offer a piece of the arena to others by name. Answered by [`Reply::Opened`].
+    ExportRegion {
+        /// The region's name.
+        name: String,
+        /// Its segment.
+        segment: u32,
+        /// Bytes from the segment's start.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// What others may do with it.
+        access: Access,
+    },
+    /// A region somebody offers. Answered by [`Reply::Opened`].
+    OpenRegion {
+        /// The node that offers it; empty: this one.
+        peer: String,
+        /// The region's name.
+        name: String,
+        /// What the session may do with it.
+        access: Access,
+    },
+    /// Give a handle back. Answered by [`Reply::Done`].
+    CloseHandle {
+        /// Which.
+        handle: u32,
+    },
+}
+
+/// What a client wants of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// Optional features the client can use, one bit each; none are defined yet.
+    pub features: u64,
+    /// Bytes of the first segment.
+    pub arena_bytes: u64,
+    /// Entries of each queue: a power of two.
+    pub entries: u32,
+    /// Queues.
+    pub queues: u32,
+    /// Weight among sessions; 0 takes the default.
+    pub weight: u32,
+    /// The class of requests that name none: a `CLASS_*`.
+    pub class: u8,
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The session is made. Passes the segments, then three descriptors a queue.
+    Welcome(Welcome),
+    /// A queue. Passes its three descriptors.
+    Queue {
+        /// Its number in the session.
+        queue: u32,
+    },
+    /// A segment. Passes its memory.
+    Segment {
+        /// Its number in the arena.
+        segment: u32,
+    },
+    /// Something was opened.
+    Opened {
+        /// The handle.
+        handle: u32,
+        /// Alignment for which transfers go past the page cache, bytes; 0: none do.
+        direct_alignment: u32,
+        /// Its length now, bytes.
+        length: u64,
+    },
+    /// Done.
+    Done,
+    /// Not done, and why.
+    Refused {
+        /// The kind of reason.
+        status: Status,
+        /// Cause and fix, for a human; at most [`TEXT_BYTES_MAX`] bytes are sent.
+        message: String,
+    },
+}
+
+/// What a session got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Welcome {
+    /// The features both sides have.
+    pub features: u64,
+    /// The session's number, as metrics and `pipectl clients` show it.
+    pub session: u32,
+    /// Segments passed; at most [`WELCOME_SEGMENTS_MAX`].
+    pub segments: u32,
+    /// Queues passed; at most [`WELCOME_QUEUES_MAX`].
+    pub queues: u32,
+    /// The CPU of the session's shard, where a sleeping client is woken fastest; -1: any.
+    pub shard_cpu: i32,
+    /// How long the client should look for completions before it sleeps, nanoseconds.
+    pub client_spin_ns: u64,
+    /// The deadline of requests that name none, nanoseconds.
+    pub deadline_default_ns: u64,
+}
+
+/// The other side does not keep to the protocol. The daemon ends such a session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeFault {
+    /// Not the length that its kind and strings make.
+    #[error("a message of {actual} bytes where its kind and strings make {expected}")]
+    Length {
+        /// Bytes there should be.
+        expected: usize,
+        /// Bytes there are.
+        actual: usize,
+    },
+    /// Not our protocol.
+    #[error("the first message does not start like piped's; is this the right socket?")]
+    Magic,
+    /// Another version.
+    #[error("the other side speaks version {0}, this one {VERSION}; update the older one")]
+    Version(u32),
+    /// An unknown kind of message.
+    #[error("a message of unknown kind {0}; update the side that received it")]
+    Kind(u16),
+    /// A field has a value it cannot have.
+    #[error("the field `{0}` has an impossible value")]
+    Field(&'static str),
+    /// A string is too long, not UTF-8, or has control characters.
+    #[error("the field `{field}` must be UTF-8 without control characters, at most {max} bytes")]
+    Text {
+        /// Which.
+        field: &'static str,
+        /// Its limit in bytes.
+        max: usize,
+    },
+    /// The wrong number of file descriptors.
+    #[error("{actual} file descriptors came with a message that takes {expected}")]
+    FdCount {
+        /// How many there should be.
+        expected: usize,
+        /// How many there are.
+        actual: usize,
+    },
+    /// The caller's buffer is too small for the message; take [`MESSAGE_BYTES_MAX`].
+    #[error("a buffer of {0} bytes is too small for the message; take {MESSAGE_BYTES_MAX}")]
+    Buffer(usize),
+}
+
+impl Request {
+    /// Read a message: the client's sequence number, to be echoed, and the request.
+    ///
+    /// # Errors
+    /// See [`HandshakeFault`].
+    pub fn parse(message: &[u8]) -> Result<(u32, Self), HandshakeFault> {
+        codec::parse_request(message)
+    }
+
+    /// Write the message, and return its length in bytes.
+    ///
+    /// # Errors
+    /// A string is too long or malformed, or the buffer is too small.
+    pub fn encode(&self, sequence: u32, into: &mut [u8]) -> Result<usize, HandshakeFault> {
+        codec::encode_request(self, sequence, into)
+    }
+
+    /// How many file descriptors come with it.
+    #[must_use]
+    pub fn fd_count(&self) -> usize {
+        match self {
+            Self::OpenFile { direct, .. } => 1 + usize::from(*direct),
+            _ => 0,
+        }
+    }
+
+    /// Check what came along.
+    ///
+    /// # Errors
+    /// [`HandshakeFault::FdCount`].
+    pub fn check_fds(&self, fds: &[OwnedFd]) -> Result<(), HandshakeFault> {
+        check_fds(self.fd_count(), fds)
+    }
+}
+
+impl Reply {
+    /// Read a message: the sequence number of the request it answers, and the reply.
+    ///
+    /// # Errors
+    /// See [`HandshakeFault`].
+    pub fn parse(message: &[u8]) -> Result<(u32, Self), HandshakeFault> {
+        codec::parse_reply(message)
+    }
+
+    /// Write the message, and return its length in bytes. The text of a refusal is cut to what fits.
+    ///
+    /// # Errors
+    /// A count is out of bounds, or the buffer is too small.
+    pub fn encode(&self, sequence: u32, into: &mut [u8]) -> Result<usize, HandshakeFault> {
+        codec::encode_reply(self, sequence, into)
+    }
+
+    /// How many file descriptors come with it.
+    #[must_use]
+    pub fn fd_count(&self) -> usize {
+        match self {
+            Self::Welcome(welcome) => {
+                welcome.segments as usize + FDS_PER_QUEUE * welcome.queues as usize
+            }
+            Self::Queue { .. } => FDS_PER_QUEUE,
+            Self::Segment { .. } => 1,
+            Self::Opened { .. } | Self::Done | Self::Refused { .. } => 0,
+        }
+    }
+
+    /// Check what came along.
+    ///
+    /// # Errors
+    /// [`HandshakeFault::FdCount`].
+    pub fn check_fds(&self, fds: &[OwnedFd]) -> Result<(), HandshakeFault> {
+        check_fds(self.fd_count(), fds)
+    }
+}
+
+/// The sequence number of a message, if it is long enough to have one: for refusing a message that
+/// does not parse.
+#[must_use]
+pub fn sequence(message: &[u8]) -> Option<u32> {
+    codec::sequence(message)
+}
+
+fn check_fds(expected: usize, fds: &[OwnedFd]) -> Result<(), HandshakeFault> {
+    let actual = fds.len();
+    if expected == actual { Ok(()) } else { Err(HandshakeFault::FdCount { expected, actual }) }
+}
+
+// A Welcome with everything it may bring fits one control message.
+const _: () = assert!(
+    WELCOME_SEGMENTS_MAX as usize + FDS_PER_QUEUE * WELCOME_QUEUES_MAX as usize
+        <= fds::FDS_PER_MESSAGE_MAX
+);

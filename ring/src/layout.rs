@@ -1,0 +1,526 @@
+//! What lies where in a queue's memory, byte for byte.
+//!
+//! Two programs that were compiled apart agree on these structs, so their sizes and offsets are
+//! asserted here and change only together with [`VERSION`]. Everything is a whole number of 64-bit
+//! words, because words are what both sides load and store: an entry is copied word by word through
+//! atomics, which is a defined thing to do with memory that somebody else rewrites, and then parsed
+//! from the private copy.
+
+use core::mem::{align_of, offset_of, size_of};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
+
+/// Version of the queue's memory and of the handshake. Both sides must have the same.
+pub const VERSION: u32 = 1;
+
+/// First word of a queue's memory: `piped-q1` read as little-endian bytes.
+pub const QUEUE_MAGIC: u64 = u64::from_le_bytes(*b"piped-q1");
+
+/// The most entries of a submission ring.
+pub const ENTRIES_MAX: u32 = 4096;
+
+/// 64-bit words of a [`Descriptor`].
+pub const DESCRIPTOR_WORDS: usize = size_of::<Descriptor>() / 8;
+
+/// 64-bit words of a [`CompletionEntry`].
+pub const COMPLETION_WORDS: usize = size_of::<CompletionEntry>() / 8;
+
+/// The indices' first value. They only ever count up; starting just below the wrap makes wrapping
+/// an everyday event instead of one that happens after years.
+pub const FIRST_INDEX: u64 = u64::MAX - 16;
+
+/// A value of [`Descriptor::slot`] for requests without a progress word.
+pub const SLOT_NONE: u32 = u32::MAX;
+
+/// [`Descriptor::flags`]: a write completes when it is on stable storage.
+pub const FLAG_DURABLE: u8 = 1 << 0;
+
+/// [`Descriptor::class`]: what the session said in its Hello.
+pub const CLASS_DEFAULT: u8 = 0;
+/// [`Descriptor::class`]: somebody is blocked on it.
+pub const CLASS_LATENCY: u8 = 1;
+/// [`Descriptor::class`]: throughput matters.
+pub const CLASS_BULK: u8 = 2;
+
+/// What a descriptor asks for. Numbers never change; an unknown one completes with
+/// [`Status::Unsupported`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Complete at once.
+    Nop = 0,
+    /// `handle_a` at `offset_a` into the buffer.
+    Read = 1,
+    /// The buffer into `handle_a` at `offset_a`.
+    Write = 2,
+    /// `length` bytes from `handle_a`/`offset_a` to `handle_b`/`offset_b`.
+    Copy = 3,
+    /// Completed writes of `handle_a` onto stable storage.
+    Sync = 4,
+    /// Give up on the request whose `user_data` is `operand_a`.
+    Cancel = 5,
+    /// Add `operand_a` to the 8 bytes at `offset_a` of `handle_a`; the old value comes back.
+    FetchAdd = 6,
+    /// Replace `operand_a` by `operand_b` there; the old value comes back.
+    CompareSwap = 7,
+    /// Raise `notify_id` at the owner of `handle_a`, after all earlier puts of this queue.
+    Notify = 8,
+    /// Wait until `notify_id` was raised here.
+    Wait = 9,
+    /// A write followed by a notify.
+    PutNotify = 10,
+    /// The buffer to channel `handle_a` under `tag`.
+    Send = 11,
+    /// A message of channel `handle_a` with `tag` into the buffer.
+    Recv = 12,
+    /// A read into the pieces of a table of [`VectorEntry`].
+    ReadV = 13,
+    /// A write from the pieces of a table of [`VectorEntry`].
+    WriteV = 14,
+}
+
+impl Opcode {
+    /// All of them, at the place of their number.
+    pub const ALL: [Self; 15] = [
+        Self::Nop,
+        Self::Read,
+        Self::Write,
+        Self::Copy,
+        Self::Sync,
+        Self::Cancel,
+        Self::FetchAdd,
+        Self::CompareSwap,
+        Self::Notify,
+        Self::Wait,
+        Self::PutNotify,
+        Self::Send,
+        Self::Recv,
+        Self::ReadV,
+        Self::WriteV,
+    ];
+
+    /// The verb of a number, `None` if this version does not know it.
+    #[must_use]
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// One request, as the client writes it: 128 bytes, with fields for every verb. Fields a verb does
+/// not use are zero. Nothing in it is believed before it was checked.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C, align(8))]
+pub struct Descriptor {
+    /// An [`Opcode`].
+    pub opcode: u8,
+    /// `FLAG_*`; an unknown one completes with [`Status::Unsupported`].
+    pub flags: u8,
+    /// `CLASS_*`.
+    pub class: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// The request's progress word, below the queue's entries, or [`SLOT_NONE`].
+    pub slot: u32,
+    /// The client's own value; comes back in the completion.
+    pub user_data: u64,
+    /// The handle, or the source.
+    pub handle_a: u32,
+    /// The destination of a copy.
+    pub handle_b: u32,
+    /// Offset in `handle_a`, bytes.
+    pub offset_a: u64,
+    /// Offset in `handle_b`, bytes.
+    pub offset_b: u64,
+    /// The buffer's segment in the arena.
+    pub segment: u32,
+    /// The segment of the vector table.
+    pub table_segment: u32,
+    /// The buffer's offset in its segment, bytes.
+    pub buffer_offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Nanoseconds allowed from submission; 0 takes the session's default.
+    pub deadline_ns: u64,
+    /// First operand of an atomic; the target of a cancel.
+    pub operand_a: u64,
+    /// Second operand of an atomic.
+    pub operand_b: u64,
+    /// The tag of a message.
+    pub tag: u64,
+    /// The critical part of a read: the offset, relative to `offset_a`, wanted first.
+    pub wanted_offset: u64,
+    /// The vector table's offset in its segment, bytes.
+    pub table_offset: u64,
+    /// The notification.
+    pub notify_id: u32,
+    /// Entries of the vector table.
+    pub table_count: u32,
+    /// Zero.
+    pub reserved_tail: u64,
+}
+
+impl Descriptor {
+    /// A descriptor with everything zero but its verb and the client's value, and no progress word.
+    #[must_use]
+    pub fn new(opcode: Opcode, user_data: u64) -> Self {
+        Self { opcode: opcode as u8, user_data, slot: SLOT_NONE, ..Self::default() }
+    }
+
+    /// As the words of a ring entry.
+    #[must_use]
+    pub fn to_words(self) -> [u64; DESCRIPTOR_WORDS] {
+        transmute!(self)
+    }
+
+    /// From the words of a ring entry.
+    #[must_use]
+    pub fn from_words(words: [u64; DESCRIPTOR_WORDS]) -> Self {
+        transmute!(words)
+    }
+}
+
+/// One piece of a vectored request, in a table in the arena.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C, align(8))]
+pub struct VectorEntry {
+    /// The piece's segment in the arena.
+    pub segment: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Its offset there, bytes.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub length: u64,
+}
+
+/// The end of a request, or the later release of its buffer: 32 bytes.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C, align(8))]
+pub struct CompletionEntry {
+    /// The descriptor's.
+    pub user_data: u64,
+    /// Contiguous bytes done from the request's start.
+    pub bytes: u64,
+    /// What an atomic returned; the tag of a received message.
+    pub value: u64,
+    /// A [`Status`].
+    pub status: u16,
+    /// A [`CompletionKind`].
+    pub kind: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
+}
+
+impl CompletionEntry {
+    /// A request that is over.
+    #[must_use]
+    pub fn finished(user_data: u64, status: Status, bytes: u64) -> Self {
+        Self { user_data, bytes, status: status as u16, ..Self::default() }
+    }
+
+    /// The same entry with another kind.
+    #[must_use]
+    pub fn with_kind(self, kind: CompletionKind) -> Self {
+        Self { kind: kind as u8, ..self }
+    }
+
+    /// As the words of a ring entry.
+    #[must_use]
+    pub fn to_words(self) -> [u64; COMPLETION_WORDS] {
+        transmute!(self)
+    }
+
+    /// From the words of a ring entry.
+    #[must_use]
+    pub fn from_words(words: [u64; COMPLETION_WORDS]) -> Self {
+        transmute!(words)
+    }
+}
+
+/// What a completion entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CompletionKind {
+    /// The request is over and its buffer is the client's again.
+    Finished = 0,
+    /// The request is over, but the kernel may still touch the buffer: a `Released` follows.
+    FinishedHeld = 1,
+    /// The buffer of an earlier `FinishedHeld` is the client's again.
+    Released = 2,
+}
+
+impl CompletionKind {
+    /// The kind of a number, `None` if this version does not know it.
+    #[must_use]
+    pub fn from_u8(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Finished),
+            1 => Some(Self::FinishedHeld),
+            2 => Some(Self::Released),
+            _ => None,
+        }
+    }
+}
+
+/// Why a request did not do all it was asked. Numbers never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[repr(u16)]
+pub enum Status {
+    /// Everything was done (for reads: up to the end of the file).
+    #[error("ok")]
+    Ok = 0,
+    /// The verb or a flag is not served by this daemon.
+    #[error("this daemon does not serve that verb or flag; compare versions")]
+    Unsupported = 1,
+    /// A field makes no sense.
+    #[error("a length or offset of the request is out of range")]
+    Invalid = 2,
+    /// No such handle in this session (or it was closed).
+    #[error("no such handle in this session")]
+    BadHandle = 3,
+    /// The buffer is not inside the arena.
+    #[error("the buffer does not lie inside the arena")]
+    BadBuffer = 4,
+    /// The handle was not opened for that.
+    #[error("the handle was not opened for this kind of access, or permission was denied")]
+    Denied = 5,
+    /// The deadline passed.
+    #[error("the deadline passed")]
+    DeadlineExceeded = 6,
+    /// The client cancelled it.
+    #[error("cancelled")]
+    Cancelled = 7,
+    /// The device failed.
+    #[error("input/output error")]
+    Io = 8,
+    /// No space on the device.
+    #[error("no space left on the device")]
+    NoSpace = 9,
+    /// The peer is not reachable, or was lost and did not come back in time.
+    #[error("the peer is not reachable")]
+    PeerLost = 10,
+    /// The other end of a region or channel is gone.
+    #[error("the exporter of the region is gone")]
+    Gone = 11,
+    /// No such export, file or region.
+    #[error("no such export, file or region")]
+    NotFound = 12,
+    /// A limit is reached; try again when something completed.
+    #[error("a limit is reached; try again when something completed")]
+    WouldBlock = 13,
+    /// It may or may not have happened.
+    #[error("the outcome is unknown: a daemon restarted in between")]
+    OutcomeUnknown = 14,
+    /// A checksum did not match more often than retries allow.
+    #[error("payload checksum mismatch")]
+    Corrupt = 15,
+    /// The session is being closed.
+    #[error("the session is closed")]
+    Closed = 16,
+}
+
+impl Status {
+    /// All of them, at the place of their number.
+    pub const ALL: [Self; 17] = [
+        Self::Ok,
+        Self::Unsupported,
+        Self::Invalid,
+        Self::BadHandle,
+        Self::BadBuffer,
+        Self::Denied,
+        Self::DeadlineExceeded,
+        Self::Cancelled,
+        Self::Io,
+        Self::NoSpace,
+        Self::PeerLost,
+        Self::Gone,
+        Self::NotFound,
+        Self::WouldBlock,
+        Self::OutcomeUnknown,
+        Self::Corrupt,
+        Self::Closed,
+    ];
+
+    /// The status of a number, `None` if this version does not know it.
+    #[must_use]
+    pub fn from_u16(number: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// A word alone on its cache lines: 128 bytes, because neighbouring lines are fetched in pairs and a
+/// word the other side writes would drag this one along.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+struct Line {
+    word: u64,
+    padding: [u64; 15],
+}
+
+/// The start of a queue's memory. Never made: it says where the words are (`offset_of!` below).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+struct QueueHeader {
+    magic: u64,
+    version: u64,
+    entries: u64,
+    constant_padding: [u64; 13],
+    /// Written by the client: descriptors before it are complete.
+    submission_tail: Line,
+    /// Written by the daemon: descriptors before it were copied out.
+    submission_head: Line,
+    /// Written by the daemon: completions before it are complete.
+    completion_tail: Line,
+    /// Written by the client: completions before it were copied out.
+    completion_head: Line,
+    /// Not zero while the daemon sleeps, or is about to.
+    daemon_asleep: Line,
+    /// Not zero while the client sleeps, or is about to.
+    client_asleep: Line,
+    tail_padding: Line,
+}
+
+/// Word numbers of the header's fields.
+pub(crate) mod word {
+    use super::{QueueHeader, offset_of};
+
+    pub(crate) const MAGIC: usize = offset_of!(QueueHeader, magic) / 8;
+    pub(crate) const VERSION: usize = offset_of!(QueueHeader, version) / 8;
+    pub(crate) const ENTRIES: usize = offset_of!(QueueHeader, entries) / 8;
+    pub(crate) const SUBMISSION_TAIL: usize = offset_of!(QueueHeader, submission_tail) / 8;
+    pub(crate) const SUBMISSION_HEAD: usize = offset_of!(QueueHeader, submission_head) / 8;
+    pub(crate) const COMPLETION_TAIL: usize = offset_of!(QueueHeader, completion_tail) / 8;
+    pub(crate) const COMPLETION_HEAD: usize = offset_of!(QueueHeader, completion_head) / 8;
+    pub(crate) const DAEMON_ASLEEP: usize = offset_of!(QueueHeader, daemon_asleep) / 8;
+    pub(crate) const CLIENT_ASLEEP: usize = offset_of!(QueueHeader, client_asleep) / 8;
+}
+
+const HEADER_WORDS: usize = size_of::<QueueHeader>() / 8;
+
+/// Where the parts of a queue with some number of entries are, in 64-bit words. The only way to get
+/// one checks the number, so a layout's arithmetic cannot overflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueLayout {
+    entries: u32,
+}
+
+impl QueueLayout {
+    /// The layout for `entries` descriptors; `None` unless it is a power of two in
+    /// 1..=[`ENTRIES_MAX`].
+    #[must_use]
+    pub fn new(entries: u32) -> Option<Self> {
+        (entries.is_power_of_two() && entries <= ENTRIES_MAX).then_some(Self { entries })
+    }
+
+    /// Descriptors in the submission ring.
+    #[must_use]
+    pub fn entries(self) -> u32 {
+        self.entries
+    }
+
+    /// Entries of the completion ring: two a request, its end and the release of its buffer.
+    #[must_use]
+    pub fn completions(self) -> u32 {
+        2 * self.entries
+    }
+
+    /// Words of the whole memory that are used.
+    #[must_use]
+    pub fn words(self) -> usize {
+        self.progress_start() + self.entries as usize
+    }
+
+    /// Bytes of the memory: the words, rounded up to whole pages.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        (self.words() as u64 * 8).next_multiple_of(4096)
+    }
+
+    pub(crate) fn descriptors_start(self) -> usize {
+        HEADER_WORDS
+    }
+
+    pub(crate) fn completions_start(self) -> usize {
+        self.descriptors_start() + self.entries as usize * DESCRIPTOR_WORDS
+    }
+
+    pub(crate) fn progress_start(self) -> usize {
+        self.completions_start() + self.completions() as usize * COMPLETION_WORDS
+    }
+
+    /// The progress word of a slot, `None` if there is no such slot.
+    pub(crate) fn progress(self, slot: u32) -> Option<usize> {
+        (slot < self.entries).then(|| self.progress_start() + slot as usize)
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Descriptor>() == 128 && align_of::<Descriptor>() == 8);
+    assert!(offset_of!(Descriptor, slot) == 4);
+    assert!(offset_of!(Descriptor, user_data) == 8);
+    assert!(offset_of!(Descriptor, handle_a) == 16 && offset_of!(Descriptor, handle_b) == 20);
+    assert!(offset_of!(Descriptor, offset_a) == 24 && offset_of!(Descriptor, offset_b) == 32);
+    assert!(offset_of!(Descriptor, segment) == 40 && offset_of!(Descriptor, table_segment) == 44);
+    assert!(offset_of!(Descriptor, buffer_offset) == 48 && offset_of!(Descriptor, length) == 56);
+    assert!(offset_of!(Descriptor, deadline_ns) == 64);
+    assert!(offset_of!(Descriptor, operand_a) == 72 && offset_of!(Descriptor, operand_b) == 80);
+    assert!(offset_of!(Descriptor, tag) == 88 && offset_of!(Descriptor, wanted_offset) == 96);
+    assert!(offset_of!(Descriptor, table_offset) == 104);
+    assert!(offset_of!(Descriptor, notify_id) == 112 && offset_of!(Descriptor, table_count) == 116);
+    assert!(offset_of!(Descriptor, reserved_tail) == 120);
+
+    assert!(size_of::<CompletionEntry>() == 32 && align_of::<CompletionEntry>() == 8);
+    assert!(offset_of!(CompletionEntry, bytes) == 8 && offset_of!(CompletionEntry, value) == 16);
+    assert!(offset_of!(CompletionEntry, status) == 24 && offset_of!(CompletionEntry, kind) == 26);
+
+    assert!(size_of::<VectorEntry>() == 24);
+
+    assert!(size_of::<Line>() == 128 && size_of::<QueueHeader>() == 1024);
+    assert!(word::SUBMISSION_TAIL == 16 && word::SUBMISSION_HEAD == 32);
+    assert!(word::COMPLETION_TAIL == 48 && word::COMPLETION_HEAD == 64);
+    assert!(word::DAEMON_ASLEEP == 80 && word::CLIENT_ASLEEP == 96);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_their_own_places() {
+        for (number, opcode) in Opcode::ALL.iter().enumerate() {
+            assert_eq!(*opcode as usize, number);
+            assert_eq!(Opcode::from_u8(number as u8), Some(*opcode));
+        }
+        assert_eq!(Opcode::from_u8(Opcode::ALL.len() as u8), None);
+        for (number, status) in Status::ALL.iter().enumerate() {
+            assert_eq!(*status as usize, number);
+            assert_eq!(Status::from_u16(number as u16), Some(*status));
+        }
+        assert_eq!(Status::from_u16(Status::ALL.len() as u16), None);
+        for kind in
+            [CompletionKind::Finished, CompletionKind::FinishedHeld, CompletionKind::Released]
+        {
+            assert_eq!(CompletionKind::from_u8(kind as u8), Some(kind));
+        }
+        assert_eq!(CompletionKind::from_u8(3), None);
+    }
+
+    #[test]
+    fn only_powers_of_two_within_bounds_are_layouts() {
+        for entries in [0, 3, 4097, 8192, u32::MAX] {
+            assert_eq!(QueueLayout::new(entries), None, "{entries} entries");
+        }
+        for exponent in 0..=12 {
+            let layout = QueueLayout::new(1 << exponent).expect("a power of two up to 4096");
+            assert!(layout.words() as u64 * 8 <= layout.bytes());
+            assert_eq!(layout.progress(layout.entries()), None);
+            assert_eq!(layout.progress(layout.entries() - 1), Some(layout.words() - 1));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Shared memory: a sealed memfd, mapped.
+//!
+//! The other side may write any byte of it at any time, so nobody gets a reference: bytes are copied
+//! in and out through raw pointers, every access is checked against the length, and whoever wants to
+//! look at bytes looks at a private copy. The seals (SHRINK, GROW, SEAL) make the length a fact for
+//! the mapping's life. What seals do not stop is punching holes; on tmpfs a hole reads as zeros and
+//! is filled again by the next touch, so only the client's own data suffer. On hugetlb the touch
+//! could end in SIGBUS, which is why such memory is refused.
+
+use core::ptr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crc_fast::{CrcAlgorithm, Digest};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::Advice;
+
+#[cfg(not(loom))]
+use crate::atomic::AtomicU64;
+
+/// The longest segment: 1 TiB. A bound that keeps every sum of an offset and a length small, far
+/// above what a machine has.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
+/// Bytes copied to a private place at a time for a checksum: small enough for the first cache.
+const CHUNK_BYTES: usize = 8 * 1024;
+
+/// From this length on, huge pages are asked for (a hint; tmpfs gives them only if configured).
+const HUGE_HINT_BYTES: u64 = 2 << 20;
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// `f_type` of tmpfs, where memfds without hugetlb live.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// A piece of shared memory whose length cannot change.
+#[derive(Debug)]
+pub struct Segment {
+    map: MmapRaw,
+    fd: OwnedFd,
+}
+
+/// An access that does not lie inside the segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes")]
+pub struct OutOfRange {
+    /// Where the access starts, bytes.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub length: u64,
+    /// The segment's length, bytes.
+    pub segment_bytes: u64,
+}
+
+/// Why a passed file descriptor is not taken as a segment.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentFault {
+    /// Without the seals its length could change under the mapping.
+    #[error("the memory is not sealed against shrinking and growing; pass a sealed memfd")]
+    NotSealed,
+    /// Not a file that has seals, or one on hugetlbfs.
+    #[error("the file is not a memfd in ordinary pages; pass a sealed tmpfs memfd")]
+    NotMemory,
+    /// Zero or beyond [`SEGMENT_BYTES_MAX`].
+    #[error("a segment of {0} bytes; it must be between 1 and {SEGMENT_BYTES_MAX}")]
+    Length(u64),
+    /// The kernel refused.
+    #[error("mapping the segment failed: {0}; is the address space or the process limit used up?")]
+    System(#[from] io::Error),
+}
+
+impl Segment {
+    /// New memory of `length` bytes, zeroed, sealed, with all its pages there.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of zero or beyond [`SEGMENT_BYTES_MAX`], else what the kernel
+    /// says: usually that memory or file descriptors are short.
+    pub fn create(length: u64) -> io::Result<Self> {
+        if !(1..=SEGMENT_BYTES_MAX).contains(&length) {
+            let fault = SegmentFault::Length(length);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, fault.to_string()));
+        }
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
+        let fd = rustix::fs::memfd_create(c"piped", flags)
+            // Kernels before 6.3 do not know NOEXEC_SEAL, which is only a second lock.
+            .or_else(|_| rustix::fs::memfd_create(c"piped", flags - MemfdFlags::NOEXEC_SEAL))?;
+        rustix::fs::ftruncate(&fd, length)?;
+        let map = map(&fd, length)?;
+        if length >= HUGE_HINT_BYTES {
+            // A hint; without it everything works in small pages.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        // Takes the pages here, where a lack of memory is an error and not a fault at first touch.
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, length)?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+        let segment = Self { map, fd };
+        segment.populate();
+        Ok(segment)
+    }
+
+    /// Map memory somebody passed to us.
+    ///
+    /// # Errors
+    /// See [`SegmentFault`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, SegmentFault> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentFault::NotMemory)?;
+        #[allow(clippy::unnecessary_cast, reason = "the field's type differs between platforms")]
+        let kind = rustix::fs::fstatfs(&fd).map_err(io::Error::from)?.f_type as i64;
+        if kind != TMPFS_MAGIC {
+            return Err(SegmentFault::NotMemory);
+        }
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(SegmentFault::NotSealed);
+        }
+        // After the seals were seen, so that the length is a fact.
+        let size = rustix::fs::fstat(&fd).map_err(io::Error::from)?.st_size;
+        let length = u64::try_from(size).unwrap_or(0);
+        if !(1..=SEGMENT_BYTES_MAX).contains(&length) {
+            return Err(SegmentFault::Length(length));
+        }
+        let segment = Self { map: map(&fd, length)?, fd };
+        segment.populate();
+        Ok(segment)
+    }
+
+    /// The memfd, for passing on.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Never true: there are no empty segments.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.len() == 0
+    }
+
+    /// Where the segment is mapped, for handing to the kernel. Valid for [`Self::len`] bytes as long
+    /// as the segment lives; the bytes behind it may change at any time.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Copy bytes out.
+    ///
+    /// # Errors
+    /// The range is not inside the segment; nothing was copied.
+    pub fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
+        let from = self.range(offset, to.len() as u64)?;
+        // SAFETY: `range` checked that `to.len()` bytes from `from` lie inside the mapping, which
+        // lives as long as `self`; the seals checked or set at construction keep them backed. `to`
+        // is a private `&mut`, so the two do not overlap. The other side may write meanwhile; the
+        // bytes are plain data and are only looked at in the copy.
+        unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    /// Copy bytes in.
+    ///
+    /// # Errors
+    /// The range is not inside the segment; nothing was copied.
+    pub fn store(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
+        let to = self.range(offset, from.len() as u64)?;
+        // SAFETY: as in `load`, with the directions exchanged: `range` checked `from.len()` bytes
+        // from `to`; no reference into the mapping exists anywhere.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        Ok(())
+    }
+
+    /// Copy `length` bytes from here to `other`, which may be the same segment, also overlapping.
+    ///
+    /// # Errors
+    /// One of the ranges is not inside its segment; nothing was copied.
+    pub fn copy(
+        &self,
+        offset: u64,
+        other: &Self,
+        other_offset: u64,
+        length: u64,
+    ) -> Result<(), OutOfRange> {
+        let from = self.range(offset, length)?;
+        let to = other.range(other_offset, length)?;
+        // SAFETY: `range` checked `length` bytes on both sides, and that they fit a `usize` follows
+        // from the mappings' lengths. `ptr::copy` allows overlap.
+        unsafe { ptr::copy(from, to, length as usize) };
+        Ok(())
+    }
+
+    /// CRC32C (the iSCSI polynomial) of a range, each byte read once into a private copy.
+    ///
+    /// # Errors
+    /// The range is not inside the segment.
+    pub fn crc32c(&self, offset: u64, length: u64) -> Result<u32, OutOfRange> {
+        self.range(offset, length)?;
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        let mut chunk = [0_u8; CHUNK_BYTES];
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(CHUNK_BYTES as u64) as usize;
+            self.load(offset + done, &mut chunk[..part])?;
+            digest.update(&chunk[..part]);
+            done += part as u64;
+        }
+        // A 32-bit checksum comes in the low half.
+        Ok(digest.finalize() as u32)
+    }
+
+    /// The whole words of the segment, for the rings. Stays inside the crate.
+    #[cfg(not(loom))]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        let start = self.map.as_mut_ptr().cast::<AtomicU64>();
+        // SAFETY: mappings start at a page, so the pointer is aligned; `len / 8` words lie inside the
+        // mapping, which lives as long as `self` and stays backed by the seals. Atomics may be shared
+        // with writers, and this process makes no other kind of reference into the mapping.
+        unsafe { core::slice::from_raw_parts(start, self.map.len() / 8) }
+    }
+
+    /// Where a range starts, if all of it is inside.
+    fn range(&self, offset: u64, length: u64) -> Result<*mut u8, OutOfRange> {
+        let inside = offset.checked_add(length).is_some_and(|end| end <= self.len());
+        if !inside {
+            return Err(OutOfRange { offset, length, segment_bytes: self.len() });
+        }
+        // SAFETY: `offset <= len`, just checked, so the sum stays inside (or one past) the mapping.
+        Ok(unsafe { self.map.as_mut_ptr().add(offset as usize) })
+    }
+
+    /// Fill the page table now rather than at first touch. Best effort: the pages themselves exist.
+    fn populate(&self) {
+        // SAFETY: populating changes no byte of the mapping, which is ours for `len` bytes.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.map.as_mut_ptr().cast(),
+                self.map.len(),
+                Advice::LinuxPopulateWrite,
+            )
+        };
+    }
+}
+
+fn map(fd: &OwnedFd, length: u64) -> io::Result<MmapRaw> {
+    let length = usize::try_from(length).map_err(io::Error::other)?;
+    MmapOptions::new().len(length).map_raw(fd)
+}

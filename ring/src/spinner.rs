@@ -1,0 +1,221 @@
+//! How long to look for work before sleeping.
+//!
+//! A wake-up across CPUs costs tens of microseconds, a look at a cached word nothing: so a side that
+//! just had work spins for a bounded time. But with more spinners than CPUs everybody waits for a
+//! spinner's time slice to end, which is worse than sleeping by an order of magnitude. No count of
+//! CPUs tells (other programs run too), so the spinner watches itself: polls follow each other
+//! within a microsecond unless the thread was taken off its CPU. A long gap between two polls halves
+//! the budget; work that arrives while spinning, and every so many sleeps, give a little back.
+//!
+//! Pure logic: the caller brings the time, in nanoseconds from any origin.
+
+/// A gap between two idle polls that shows that the thread was taken off its CPU.
+pub const PREEMPTION_GAP_NS: u64 = 50_000;
+
+/// A budget below this is none: a poll or two would not catch anything.
+const BUDGET_NS_MIN: u64 = 1_000;
+
+/// Sleeps without a preemption after which a little of the budget is tried again.
+const SLEEPS_PER_TRIAL: u32 = 32;
+
+/// The part of the limit that is given back at a time: halving loses it in one step, so that an
+/// oversubscribed machine spends little on trying.
+const RECOVERY_PARTS: u64 = 16;
+
+/// What to do after a poll that found nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spin {
+    /// Poll again.
+    Again,
+    /// Prepare to sleep.
+    Sleep,
+}
+
+/// How a node trades CPU for latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Profile {
+    /// Spin briefly where a CPU is to spare.
+    #[default]
+    Balanced,
+    /// Spin long; for machines whose CPUs are there for this.
+    Latency,
+    /// Hardly spin: leave the CPUs to the applications.
+    Throughput,
+}
+
+/// The longest spins of both sides, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpinBudgets {
+    /// A shard's.
+    pub daemon_ns: u64,
+    /// A client's, as told in the handshake.
+    pub client_ns: u64,
+}
+
+impl Profile {
+    /// The budgets on a machine with `spare_cpus` CPUs that no shard is pinned to. A balanced client
+    /// spins only if there are at least two of them: one for it, one for everything else.
+    #[must_use]
+    pub fn budgets(self, spare_cpus: usize) -> SpinBudgets {
+        match self {
+            Self::Balanced => SpinBudgets {
+                daemon_ns: 50_000,
+                client_ns: if spare_cpus >= 2 { 20_000 } else { 0 },
+            },
+            Self::Latency => SpinBudgets { daemon_ns: 200_000, client_ns: 100_000 },
+            Self::Throughput => SpinBudgets { daemon_ns: 5_000, client_ns: 0 },
+        }
+    }
+}
+
+/// An adaptive, bounded spin. [`Self::handle_work`] after a poll that found something,
+/// [`Self::poll_idle`] after one that did not, [`Self::handle_sleep`] after a sleep.
+#[derive(Debug, Clone)]
+pub struct Spinner {
+    limit_ns: u64,
+    budget_ns: u64,
+    /// When the current run of idle polls began, and when the last of them was.
+    idle: Option<(u64, u64)>,
+    /// Sleeps since the budget last changed.
+    sleeps: u32,
+}
+
+impl Spinner {
+    /// A spinner that spins `limit_ns` nanoseconds at most; 0 sleeps at once.
+    #[must_use]
+    pub fn new(limit_ns: u64) -> Self {
+        Self { limit_ns, budget_ns: limit_ns, idle: None, sleeps: 0 }
+    }
+
+    /// The present budget in nanoseconds, at most the limit.
+    #[must_use]
+    pub fn budget_ns(&self) -> u64 {
+        self.budget_ns
+    }
+
+    /// Change the limit; the budget starts anew there.
+    pub fn set_limit(&mut self, limit_ns: u64) {
+        *self = Self::new(limit_ns);
+    }
+
+    /// A poll found work: the next idle poll starts a new spin.
+    pub fn handle_work(&mut self) {
+        if self.idle.take().is_some() {
+            // Work that came while spinning is what spinning is for.
+            self.recover();
+        }
+    }
+
+    /// A poll found nothing.
+    #[must_use]
+    pub fn poll_idle(&mut self, now_ns: u64) -> Spin {
+        let Some((since, last)) = self.idle else {
+            self.idle = Some((now_ns, now_ns));
+            return if self.budget_ns == 0 { Spin::Sleep } else { Spin::Again };
+        };
+        if now_ns.saturating_sub(last) > PREEMPTION_GAP_NS {
+            self.budget_ns /= 2;
+            if self.budget_ns < BUDGET_NS_MIN {
+                self.budget_ns = 0;
+            }
+            self.sleeps = 0;
+            // What was spun before the gap is gone; the present spin ends here.
+            return Spin::Sleep;
+        }
+        self.idle = Some((since, now_ns));
+        if now_ns.saturating_sub(since) < self.budget_ns { Spin::Again } else { Spin::Sleep }
+    }
+
+    /// The thread slept and is up again.
+    pub fn handle_sleep(&mut self) {
+        self.idle = None;
+        self.sleeps += 1;
+        if self.sleeps >= SLEEPS_PER_TRIAL {
+            self.recover();
+        }
+    }
+
+    fn recover(&mut self) {
+        self.sleeps = 0;
+        let step = (self.limit_ns / RECOVERY_PARTS).max(BUDGET_NS_MIN);
+        self.budget_ns = self.budget_ns.saturating_add(step).min(self.limit_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Idle polls every `step_ns` from `now` until told to sleep; returns the time of that.
+    fn spin(spinner: &mut Spinner, mut now: u64, step_ns: u64) -> u64 {
+        for _ in 0..1_000_000 {
+            if spinner.poll_idle(now) == Spin::Sleep {
+                return now;
+            }
+            now += step_ns;
+        }
+        panic!("the spin does not end");
+    }
+
+    #[test]
+    fn a_spin_lasts_its_budget_and_no_longer() {
+        let mut spinner = Spinner::new(50_000);
+        assert_eq!(spin(&mut spinner, 7, 100), 7 + 50_000);
+        spinner.handle_sleep();
+        spinner.handle_work();
+        assert_eq!(spin(&mut spinner, 1_000_000, 1_000), 1_050_000);
+        assert_eq!(spinner.budget_ns(), 50_000);
+    }
+
+    #[test]
+    fn zero_sleeps_at_once_and_stays_zero() {
+        let mut spinner = Spinner::new(0);
+        for now in 0..1_000 {
+            assert_eq!(spinner.poll_idle(now), Spin::Sleep);
+            spinner.handle_sleep();
+            spinner.handle_work();
+        }
+        assert_eq!(spinner.budget_ns(), 0);
+    }
+
+    #[test]
+    fn preemption_stops_the_spinning_and_calm_brings_it_back() {
+        let mut spinner = Spinner::new(50_000);
+        let mut now = 0;
+        for _ in 0..6 {
+            spinner.handle_work();
+            let _ = spinner.poll_idle(now);
+            now += PREEMPTION_GAP_NS + 1;
+            assert_eq!(spinner.poll_idle(now), Spin::Sleep);
+            spinner.handle_sleep();
+        }
+        assert_eq!(spinner.budget_ns(), 0, "six halvings of 50 us end below a microsecond");
+        // Still oversubscribed: each trial costs one short spin and is taken back.
+        for _ in 0..SLEEPS_PER_TRIAL {
+            spinner.handle_sleep();
+        }
+        assert_eq!(spinner.budget_ns(), 50_000 / RECOVERY_PARTS);
+        // Calm: it comes back, in at most RECOVERY_PARTS trials.
+        for _ in 0..RECOVERY_PARTS as u32 * SLEEPS_PER_TRIAL {
+            spinner.handle_sleep();
+        }
+        assert_eq!(spinner.budget_ns(), 50_000);
+    }
+
+    #[test]
+    fn a_long_piece_of_work_is_not_a_preemption() {
+        let mut spinner = Spinner::new(50_000);
+        assert_eq!(spinner.poll_idle(0), Spin::Again);
+        spinner.handle_work();
+        assert_eq!(spinner.poll_idle(900_000), Spin::Again);
+        assert_eq!(spinner.budget_ns(), 50_000);
+    }
+
+    #[test]
+    fn clocks_that_step_back_do_no_harm() {
+        let mut spinner = Spinner::new(1_000);
+        assert_eq!(spinner.poll_idle(u64::MAX), Spin::Again);
+        assert_eq!(spinner.poll_idle(0), Spin::Again);
+        assert_eq!(spinner.budget_ns(), 1_000);
+    }
+}

@@ -80,7 +80,7 @@ impl<T: DeserializeOwned> Envelope<T> {
     pub fn parse(json: &[u8]) -> Result<T, BodyError> {
         let value: Value = serde_json::from_slice(json).map_err(BodyError::malformed)?;
         let version =
-            value.get("schema_version").map_or(Some(SCHEMA_VERSION.into()), Value::as_u64);
+            value.get("schema_version").map_or_else(|| Some(SCHEMA_VERSION.into()), Value::as_u64);
         if version != Some(SCHEMA_VERSION.into()) {
             return Err(BodyError::Version { found: version.unwrap_or(0) });
         }

@@ -18,9 +18,9 @@ pub(crate) enum Keys {
     /// A value.
     Leaf,
     /// These keys.
-    Table(BTreeMap<String, Keys>),
+    Table(BTreeMap<String, Self>),
     /// Any name, then these keys.
-    Named(Box<Keys>),
+    Named(Box<Self>),
 }
 
 static ROOT: LazyLock<Keys> = LazyLock::new(|| {

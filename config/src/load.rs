@@ -92,7 +92,7 @@ fn files_of(sources: &Sources) -> Result<Vec<PathBuf>, ConfigError> {
     if sources.file.is_some() || main.exists() {
         files.push(main.clone());
     }
-    let directory = main.parent().unwrap_or(Path::new("")).join("conf.d");
+    let directory = main.parent().unwrap_or_else(|| Path::new("")).join("conf.d");
     let fail = |source: io::Error| ConfigError::Read { path: directory.clone(), source };
     match fs::read_dir(&directory) {
         Ok(entries) => {
@@ -238,15 +238,21 @@ fn merge(layers: &[Layer]) -> Result<Config, ConfigError> {
         .map_err(|error| ConfigError::Merge(error.to_string()))
 }
 
-/// Where a key (or one below it) was set last.
+/// Where a key (or one below it) was set last; for one that a named table lacks, where the table is.
 fn place_of(layers: &[Layer], key: &str) -> Place {
-    let below = |path: &str| path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
-    layers
-        .iter()
-        .rev()
-        .find_map(|layer| {
-            let leaf = layer.leaves.iter().find(|leaf| leaf.path == key || below(&leaf.path))?;
-            Some(layer.place(leaf.key_at))
+    let below = |path: &str, key: &str| {
+        path == key || path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))
+    };
+    let named = key.starts_with("peers.") || key.starts_with("exports.");
+    let table = key.rsplit_once('.').map(|(table, _)| table).filter(|_| named);
+    [Some(key), table]
+        .into_iter()
+        .flatten()
+        .find_map(|key| {
+            layers.iter().rev().find_map(|layer| {
+                let leaf = layer.leaves.iter().find(|leaf| below(&leaf.path, key))?;
+                Some(layer.place(leaf.key_at))
+            })
         })
-        .unwrap_or(Place { layer: "defaults".to_owned(), line: None })
+        .unwrap_or_else(|| Place { layer: "defaults".to_owned(), line: None })
 }

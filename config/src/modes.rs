@@ -188,45 +188,49 @@ pub enum Principal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoFeature {
-    /// `IORING_SETUP_SINGLE_ISSUER`.
-    SingleIssuer,
-    /// `IORING_SETUP_DEFER_TASKRUN` (needs `single_issuer`).
+    /// The kernel's completion work runs when the shard asks for it.
     DeferTaskrun,
-    /// `IORING_SETUP_COOP_TASKRUN`.
+    /// No interrupt of the shard for completion work.
     CoopTaskrun,
-    /// Client segments and staging registered as fixed buffers.
+    /// Segments are pinned once instead of per operation.
     RegisteredBuffers,
-    /// Files and sockets in the fixed file table.
+    /// Files are looked up once instead of per operation.
     RegisteredFiles,
-    /// The ring's own descriptor registered with itself.
-    RegisteredRing,
-    /// `IORING_OP_SEND_ZC`.
-    SendZc,
+    /// The ring's own descriptor is looked up once instead of per system call.
+    RingFd,
+    /// One bad operation does not stop the rest of a batch.
+    SubmitAll,
+    /// The submission queue has no indirection array.
+    NoSqarray,
+    /// A doorbell is armed once instead of after every ring.
+    MultishotPoll,
 }
 
 impl IoFeature {
     /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::SingleIssuer,
+    pub const ALL: [Self; 8] = [
         Self::DeferTaskrun,
         Self::CoopTaskrun,
         Self::RegisteredBuffers,
         Self::RegisteredFiles,
-        Self::RegisteredRing,
-        Self::SendZc,
+        Self::RingFd,
+        Self::SubmitAll,
+        Self::NoSqarray,
+        Self::MultishotPoll,
     ];
 
     /// The word in the configuration and in `pipectl status`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::SingleIssuer => "single_issuer",
             Self::DeferTaskrun => "defer_taskrun",
             Self::CoopTaskrun => "coop_taskrun",
             Self::RegisteredBuffers => "registered_buffers",
             Self::RegisteredFiles => "registered_files",
-            Self::RegisteredRing => "registered_ring",
-            Self::SendZc => "send_zc",
+            Self::RingFd => "ring_fd",
+            Self::SubmitAll => "submit_all",
+            Self::NoSqarray => "no_sqarray",
+            Self::MultishotPoll => "multishot_poll",
         }
     }
 }

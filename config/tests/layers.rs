@@ -1,0 +1,224 @@
+//! Which layer wins, and what an operator is told about a mistake.
+
+use std::fs;
+use std::path::PathBuf;
+
+use piped_config::{Bytes, ConfigError, PlannerMode, Profile, Sources, load};
+use tempfile::TempDir;
+
+struct Etc {
+    directory: TempDir,
+}
+
+impl Etc {
+    fn new(main: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("piped.toml"), main).expect("write");
+        Self { directory }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("piped.toml")
+    }
+
+    fn drop_in(self, name: &str, text: &str) -> Self {
+        let conf_d = self.directory.path().join("conf.d");
+        fs::create_dir_all(&conf_d).expect("create");
+        fs::write(conf_d.join(name), text).expect("write");
+        self
+    }
+
+    fn sources(&self) -> Sources {
+        Sources { file: Some(self.file()), ..Sources::default() }
+    }
+
+    /// The message, with the directory left out.
+    fn refusal(&self) -> String {
+        let error = load(&self.sources()).expect_err("refused").to_string();
+        error.replace(&format!("{}/", self.directory.path().display()), "")
+    }
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+
+#[test]
+fn later_layers_win_key_by_key() {
+    let etc = Etc::new(
+        "[client]\nsessions_max = 2\nqueues_max = 2\nentries_max = 2\n[shards]\ncount = 2",
+    )
+    .drop_in("20-b.toml", "client.queues_max = 4")
+    .drop_in("10-a.toml", "client.queues_max = 3\nclient.entries_max = 4\nshards.count = 3")
+    .drop_in("ignored.bak", "nonsense")
+    .drop_in(".hidden.toml", "nonsense");
+    let mut sources = etc.sources();
+    sources.env =
+        pairs(&[("PIPED_SHARDS__COUNT", "4"), ("PIPED_PROFILE", "latency"), ("HOME", "/")]);
+    sources.overrides = vec!["shards.count=5".to_owned()];
+    let loaded = load(&sources).expect("valid");
+    let config = loaded.config;
+    assert_eq!(config.client.sessions_max, 2, "file");
+    assert_eq!(config.client.queues_max, 4, "the drop-in that sorts last");
+    assert_eq!(config.client.entries_max, 4, "a drop-in");
+    assert_eq!(config.profile, Profile::Latency, "environment");
+    assert_eq!(config.shards.count, 5, "command line");
+    assert_eq!(config.client.arena_bytes_max, Bytes::gib(1), "default");
+    assert_eq!(loaded.files.len(), 3);
+}
+
+#[test]
+fn settings_need_no_quotes_and_names_may_look_like_numbers() {
+    let mut sources = Etc::new("").sources();
+    sources.file = None;
+    sources.overrides = [
+        "node.name=7",
+        "memory.staging=128MiB",
+        "client.arena_bytes_max=1048576",
+        "planner.mode=fixed:64KiB",
+        "listen.address=127.0.0.1:7440",
+        "peers.beta.address=127.0.0.1:7441",
+        "exports.data.path=/srv/data",
+        "exports.data.users=[\"web\", 7]",
+        "io.disable_features=[\"ring_fd\"]",
+        "shards.pin=false",
+        "client.socket=/tmp/with space \"quoted\".sock",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let config = load(&sources).expect("valid").config;
+    assert_eq!(config.node.name, "7");
+    assert_eq!(config.memory.staging, Bytes::mib(128));
+    assert_eq!(config.planner.mode, PlannerMode::Fixed(Bytes::kib(64)));
+    assert_eq!(config.peers["beta"].address.as_str(), "127.0.0.1:7441");
+    assert_eq!(config.exports["data"].users.len(), 2);
+    assert_eq!(config.client.socket, PathBuf::from("/tmp/with space \"quoted\".sock"));
+    assert!(!config.shards.pin);
+}
+
+#[test]
+fn variables_for_other_programs_are_left_alone() {
+    let sources = Sources {
+        env: pairs(&[("PIPED_ADMIN_SOCKET", "/tmp/a"), ("PIPED_CONFIG", "x"), ("PIPEDREAM", "1")]),
+        ..Sources::default()
+    };
+    assert!(load(&sources).is_ok());
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_nearest_key() {
+    let etc = Etc::new("profile = \"latency\"\n\n[client]\nsokcet = \"/x\"\n");
+    assert_eq!(
+        etc.refusal(),
+        "piped.toml:4: there is no key `client.sokcet`; did you mean `client.socket`?"
+    );
+    let etc = Etc::new("").drop_in("a.toml", "[exports.data]\npath = \"/d\"\nwriteable = true");
+    let refusal = etc.refusal();
+    let expected = "conf.d/a.toml:3: there is no key `exports.data.writeable`; did you mean `exports.data.write`?";
+    assert_eq!(refusal, expected);
+}
+
+#[test]
+fn a_bad_value_is_refused_with_its_line_and_key() {
+    for (text, place, problem) in [
+        ("\n[memory]\nstaging = \"64MB\"", "piped.toml:3: bad value for `memory.staging`", "64MiB"),
+        ("client.sessions_max = -1", "piped.toml:1: bad value for `client.sessions_max`", "-1"),
+        ("[client]\n# x\ndeadline_default = 30", "piped.toml:3: bad value for `client.", "\"30s\""),
+        ("profile = \"fast\"", "piped.toml:1: bad value for `profile`", "balanced"),
+        ("client = 3", "piped.toml:1: bad value for `client`", "integer"),
+        (
+            "[listen]\naddress = \"here\"",
+            "piped.toml:2: bad value for `listen.address`",
+            "10.9.0.1",
+        ),
+        (
+            "io.disable_features = [\"ring_fd\",\n \"warp\"]",
+            "piped.toml:1: bad value for `io.",
+            "warp",
+        ),
+        (
+            "[peers.beta]\naddress = \"beta\"",
+            "piped.toml:2: bad value for `peers.beta.",
+            "host:port",
+        ),
+        ("a = \n", "piped.toml:1: ", "value"),
+    ] {
+        let refusal = Etc::new(text).refusal();
+        assert!(refusal.starts_with(place) && refusal.contains(problem), "{text}: {refusal}");
+    }
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_where_they_were_set() {
+    for (text, place, problem) in [
+        ("client.entries_max = 100", "piped.toml:1: `client.entries_max`", "power of two"),
+        (
+            "[client]\nsocket = \"/s\"\n[admin]\nsocket = \"/s\"",
+            "piped.toml:4: `admin.socket`",
+            "two paths",
+        ),
+        ("\n[exports.data]\nread = true", "piped.toml:3: `exports.data.path`", "absolute path"),
+        ("[exports.data]\npath = \"data\"", "piped.toml:2: `exports.data.path`", "absolute path"),
+        ("[listen]\naddress = \"0.0.0.0:1\"", "piped.toml:2: `listen.address`", "allow_plain"),
+        ("peers.b.address = \"10.9.0.2:1\"", "piped.toml:1: `peers.b.address`", "allow_plain"),
+        (
+            "node.name = \"b\"\npeers.b.address = \"localhost:1\"",
+            "piped.toml:2: `peers.b`",
+            "own name",
+        ),
+        ("node.name = \"two words\"", "piped.toml:1: `node.name`", "letters"),
+        ("shards.cpus = [1, 1]\nshards.count = 2", "piped.toml:1: `shards.cpus`", "different CPUs"),
+        ("planner.mode = \"fixed:1\"", "piped.toml:1: `planner.mode`", "4KiB"),
+        ("memory.staging = 1048577", "piped.toml:1: `memory.staging`", "whole pages"),
+    ] {
+        let refusal = Etc::new(text).refusal();
+        assert!(refusal.starts_with(place) && refusal.contains(problem), "{text}: {refusal}");
+    }
+}
+
+#[test]
+fn networks_named_in_allow_plain_may_be_listened_on_and_dialled() {
+    let etc = Etc::new(
+        "[listen]\naddress = \"10.9.0.1:7440\"\nallow_plain = [\"10.9.0.0/24\"]\n[peers.beta]\naddress = \"10.9.0.2:7440\"",
+    );
+    let config = load(&etc.sources()).expect("valid").config;
+    assert!(config.listen.admits_plain("10.9.0.77".parse().expect("an address")));
+    assert!(config.listen.admits_plain("::1".parse().expect("an address")));
+    assert!(!config.listen.admits_plain("10.9.1.1".parse().expect("an address")));
+}
+
+#[test]
+fn mistakes_outside_files_name_the_variable_or_the_option() {
+    let refusal = |env: &[(&str, &str)], overrides: &[&str]| {
+        let overrides = overrides.iter().map(|s| (*s).to_owned()).collect();
+        let sources = Sources { file: None, env: pairs(env), overrides };
+        load(&sources).expect_err("refused").to_string()
+    };
+    let message = refusal(&[("PIPED_SHARDS__CONUT", "2")], &[]);
+    assert_eq!(
+        message,
+        "PIPED_SHARDS__CONUT: there is no key `shards.conut`; did you mean `shards.count`?"
+    );
+    let message = refusal(&[], &["shards.count=two"]);
+    assert!(message.starts_with("--set shards.count: bad value for `shards.count`"), "{message}");
+    assert!(refusal(&[], &["shards.count"]).contains("write key=value"));
+    assert!(refusal(&[], &["=2"]).starts_with("--set : `` is not a key"));
+}
+
+#[test]
+fn a_named_file_must_exist_and_the_default_file_need_not() {
+    let missing = PathBuf::from("/nonexistent/piped.toml");
+    let sources = Sources { file: Some(missing), ..Sources::default() };
+    let error = load(&sources).expect_err("missing");
+    assert!(matches!(error, ConfigError::Read { .. }), "{error}");
+    assert!(error.to_string().contains("/nonexistent/piped.toml"), "{error}");
+}
+
+#[test]
+fn names_keep_their_case_and_their_dots() {
+    let text =
+        "[peers.\"Beta-2.example\"]\naddress = \"localhost:1\"\n[exports.Data]\npath = \"/d\"";
+    let config = load(&Etc::new(text).sources()).expect("valid").config;
+    assert!(config.peers.contains_key("Beta-2.example"), "{:?}", config.peers);
+    assert!(config.exports.contains_key("Data"), "{:?}", config.exports);
+}

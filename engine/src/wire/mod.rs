@@ -13,6 +13,7 @@
 //! authenticated lane differ in.
 
 pub mod frame;
+mod header;
 mod receive;
 mod seal;
 mod send;

@@ -143,10 +143,16 @@ impl<S: Seal> Receiver<S> {
 
     /// The next receive operation: its spans, and whether to wait until they are full.
     ///
-    /// `predicted` is where the next frame's payload will probably go, if the caller knows. Only
-    /// that memory and later destinations are ever written, and it may be written with bytes of any
-    /// frame, so it must not hold anything of value. Ignored in the middle of a payload. The spans
-    /// are empty when the stream is broken or a destination is owed.
+    /// `predicted` is where the next frame's payload will probably go, if the caller knows. Besides
+    /// destinations only that memory is ever written. Ignored in the middle of a payload. The spans are
+    /// empty when the stream is broken or a destination is owed.
+    ///
+    /// Bytes of *any* frame may land in `predicted`, and stay there until a step says
+    /// [`Step::NeedMore`] or completes the frame: it must not hold anything of value, and it must be
+    /// memory that no client can see or write. A client that could would read what is meant for
+    /// others, and could turn the bytes behind the first header into frames of its own before they
+    /// are parsed. Without a prediction a long payload still goes straight to its destination but for
+    /// the few bytes that came with its header.
     pub fn poll_receive(&mut self, predicted: Option<Span>) -> (Spans, bool) {
         let mut spans = Spans::new();
         let mut whole = false;
@@ -223,6 +229,14 @@ impl<S: Seal> Receiver<S> {
     /// before the next step. One longer than [`INLINE_LANDING_BYTES`] is thrown away.
     pub fn land_inline(&mut self) {
         self.land(Some(self.inline));
+    }
+
+    /// The owner of the payload at hand is gone: what is still to come of it goes nowhere. Call it when
+    /// no receive is posted.
+    pub fn abandon(&mut self) {
+        if let State::Payload { to, .. } = &mut self.state {
+            *to = None;
+        }
     }
 
     fn step_header<I: Io>(&mut self, io: &mut I) -> Result<Step, PeerFault> {

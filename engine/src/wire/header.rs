@@ -1,0 +1,453 @@
+//! Where each field of a message stands in the header.
+//!
+//! The two directions stand side by side: `Message::header` writes, `Header::message` reads. What a
+//! value may be beyond its type is [`crate::wire::frame`]'s business, and so is refusing what neither
+//! of the two looks at.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::command::{Access, LaneClass, OpenKind};
+use crate::request::{Class, Status};
+use crate::wire::frame::{HEADER_BYTES, LastPart, Message, PeerFault, ReportedStage};
+
+/// `p` `D` on the wire.
+pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
+/// The version of this header and of the meaning of its kinds.
+pub(super) const VERSION: u8 = 1;
+
+const FLAG_READ: u16 = 1 << 0;
+const FLAG_WRITE: u16 = 1 << 1;
+const FLAG_CREATE: u16 = 1 << 2;
+const FLAG_DURABLE: u16 = 1 << 3;
+const FLAG_BACKLOGGED: u16 = 1 << 4;
+const FLAG_LAST: u16 = 1 << 5;
+
+const KIND_HELLO: u8 = 1;
+const KIND_HELLO_ACK: u8 = 2;
+const KIND_HELLO_REFUSED: u8 = 3;
+const KIND_OPEN: u8 = 4;
+const KIND_OPENED: u8 = 5;
+const KIND_CLOSE: u8 = 6;
+const KIND_READ: u8 = 7;
+const KIND_DATA: u8 = 8;
+const KIND_END: u8 = 9;
+const KIND_WRITE: u8 = 10;
+const KIND_WRITE_DATA: u8 = 11;
+const KIND_SYNC: u8 = 12;
+const KIND_CANCEL: u8 = 13;
+const KIND_CREDIT: u8 = 14;
+const KIND_REPORT: u8 = 15;
+const KIND_PING: u8 = 16;
+const KIND_PONG: u8 = 17;
+
+/// The header as it lies on the wire.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) magic: U16,
+    pub(super) version: u8,
+    pub(super) kind: u8,
+    pub(super) flags: U16,
+    pub(super) class: u8,
+    pub(super) aux: u8,
+    pub(super) epoch: U32,
+    pub(super) payload_len: U32,
+    pub(super) transfer: U64,
+    pub(super) offset: U64,
+    pub(super) arg0: U64,
+    pub(super) arg1: U64,
+    pub(super) arg2: U32,
+    pub(super) payload_crc: U32,
+    pub(super) arg3: U32,
+    pub(super) header_crc: U32,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+impl Message {
+    /// The fields this message uses; all others are zero.
+    pub(super) fn header(&self) -> Header {
+        match *self {
+            Self::Hello { .. }
+            | Self::HelloAck { .. }
+            | Self::HelloRefused { .. }
+            | Self::Credit { .. }
+            | Self::Report { .. }
+            | Self::Ping { .. }
+            | Self::Pong { .. } => self.lane_header(),
+            _ => self.request_header(),
+        }
+    }
+
+    /// Messages about the lane as a whole.
+    fn lane_header(&self) -> Header {
+        let empty = Header::default();
+        match *self {
+            Self::Hello { incarnation, lane } => Header {
+                kind: KIND_HELLO,
+                arg0: incarnation.into(),
+                class: lane_number(lane),
+                ..empty
+            },
+            Self::HelloAck { incarnation, credit_bytes, requests_max } => Header {
+                kind: KIND_HELLO_ACK,
+                arg0: incarnation.into(),
+                arg1: credit_bytes.into(),
+                arg2: requests_max.into(),
+                ..empty
+            },
+            Self::HelloRefused { status } => {
+                Header { kind: KIND_HELLO_REFUSED, aux: status as u8, ..empty }
+            }
+            Self::Credit { bytes } => Header { kind: KIND_CREDIT, arg0: bytes.into(), ..empty },
+            Self::Report {
+                stage,
+                handle,
+                latency_ns,
+                overhead_ns,
+                per_byte_ps,
+                window,
+                confidence,
+                size_bytes,
+            } => Header {
+                kind: KIND_REPORT,
+                aux: stage_number(stage),
+                class: confidence,
+                transfer: latency_ns.into(),
+                offset: overhead_ns.into(),
+                arg0: per_byte_ps.into(),
+                arg1: u64::from(size_bytes).into(),
+                arg2: handle.into(),
+                arg3: window.into(),
+                ..empty
+            },
+            Self::Ping { nonce } => Header { kind: KIND_PING, arg0: nonce.into(), ..empty },
+            Self::Pong { nonce } => Header { kind: KIND_PONG, arg0: nonce.into(), ..empty },
+            _ => empty,
+        }
+    }
+
+    /// Messages about one handle or one request.
+    fn request_header(&self) -> Header {
+        let empty = Header::default();
+        match *self {
+            Self::Open { ticket, kind, access, create, name_length } => Header {
+                kind: KIND_OPEN,
+                transfer: ticket.into(),
+                aux: kind_number(kind),
+                flags: (flag(access.read, FLAG_READ)
+                    | flag(access.write, FLAG_WRITE)
+                    | flag(create, FLAG_CREATE))
+                .into(),
+                arg2: u32::from(name_length).into(),
+                ..empty
+            },
+            Self::Opened { ticket, status, handle, length } => Header {
+                kind: KIND_OPENED,
+                transfer: ticket.into(),
+                aux: status as u8,
+                arg0: length.into(),
+                arg2: handle.into(),
+                ..empty
+            },
+            Self::Close { handle } => Header { kind: KIND_CLOSE, arg2: handle.into(), ..empty },
+            Self::Sync { transfer, handle, time_left_us } => Header {
+                kind: KIND_SYNC,
+                transfer: transfer.into(),
+                arg2: handle.into(),
+                arg3: time_left_us.into(),
+                ..empty
+            },
+            Self::Cancel { transfer } => {
+                Header { kind: KIND_CANCEL, transfer: transfer.into(), ..empty }
+            }
+            Self::End { transfer, status, bytes, service_us, fragment, predicted_us } => Header {
+                kind: KIND_END,
+                transfer: transfer.into(),
+                aux: status as u8,
+                arg0: bytes.into(),
+                arg1: u64::from(predicted_us).into(),
+                arg2: fragment.into(),
+                arg3: service_us.into(),
+                ..empty
+            },
+            _ => self.transfer_header(),
+        }
+    }
+
+    /// Messages that move a request's bytes.
+    fn transfer_header(&self) -> Header {
+        let empty = Header::default();
+        match *self {
+            Self::Read { transfer, handle, offset, length, class, from, time_left_us } => Header {
+                kind: KIND_READ,
+                class: class_number(class),
+                transfer: transfer.into(),
+                offset: offset.into(),
+                arg0: length.into(),
+                arg1: from.into(),
+                arg2: handle.into(),
+                arg3: time_left_us.into(),
+                ..empty
+            },
+            Self::Data { transfer, offset, fragment, backlogged, service_us, last } => Header {
+                kind: KIND_DATA,
+                flags: (flag(backlogged, FLAG_BACKLOGGED) | flag(last.is_some(), FLAG_LAST)).into(),
+                aux: last.map_or(0, |last| last.status as u8),
+                transfer: transfer.into(),
+                offset: offset.into(),
+                arg0: last.map_or(0, |last| last.bytes).into(),
+                arg1: last.map_or(0, |last| u64::from(last.predicted_us)).into(),
+                arg2: fragment.into(),
+                arg3: service_us.into(),
+                ..empty
+            },
+            Self::Write {
+                transfer,
+                handle,
+                offset,
+                length,
+                class,
+                durable,
+                fragment,
+                time_left_us,
+            } => Header {
+                kind: KIND_WRITE,
+                flags: flag(durable, FLAG_DURABLE).into(),
+                class: class_number(class),
+                transfer: transfer.into(),
+                offset: offset.into(),
+                arg0: length.into(),
+                arg1: u64::from(fragment).into(),
+                arg2: handle.into(),
+                arg3: time_left_us.into(),
+                ..empty
+            },
+            Self::WriteData { transfer, offset, backlogged } => Header {
+                kind: KIND_WRITE_DATA,
+                flags: flag(backlogged, FLAG_BACKLOGGED).into(),
+                transfer: transfer.into(),
+                offset: offset.into(),
+                ..empty
+            },
+            _ => empty,
+        }
+    }
+}
+
+impl Header {
+    /// The typed message. Fields it does not use are looked at by the caller.
+    pub(super) fn message(&self) -> Result<Message, PeerFault> {
+        Ok(match self.kind {
+            KIND_HELLO => Message::Hello { incarnation: self.arg0.get(), lane: self.lane_class()? },
+            KIND_HELLO_ACK => Message::HelloAck {
+                incarnation: self.arg0.get(),
+                credit_bytes: self.arg1.get(),
+                requests_max: self.arg2.get(),
+            },
+            KIND_HELLO_REFUSED => Message::HelloRefused { status: self.status()? },
+            KIND_CREDIT => Message::Credit { bytes: self.arg0.get() },
+            KIND_REPORT => Message::Report {
+                stage: self.stage()?,
+                handle: self.arg2.get(),
+                latency_ns: self.transfer.get(),
+                overhead_ns: self.offset.get(),
+                per_byte_ps: self.arg0.get(),
+                window: self.arg3.get(),
+                confidence: self.class,
+                size_bytes: low_half(self.arg1),
+            },
+            KIND_PING => Message::Ping { nonce: self.arg0.get() },
+            KIND_PONG => Message::Pong { nonce: self.arg0.get() },
+            _ => return self.request_message(),
+        })
+    }
+
+    fn request_message(&self) -> Result<Message, PeerFault> {
+        let transfer = self.transfer.get();
+        let handle = self.arg2.get();
+        Ok(match self.kind {
+            KIND_OPEN => Message::Open {
+                ticket: transfer,
+                kind: self.open_kind()?,
+                access: Access { read: self.has(FLAG_READ), write: self.has(FLAG_WRITE) },
+                create: self.has(FLAG_CREATE),
+                name_length: u8::try_from(handle).map_err(|_| self.bad("name_length"))?,
+            },
+            KIND_OPENED => Message::Opened {
+                ticket: transfer,
+                status: self.status()?,
+                handle,
+                length: self.arg0.get(),
+            },
+            KIND_CLOSE => Message::Close { handle },
+            KIND_SYNC => Message::Sync { transfer, handle, time_left_us: self.arg3.get() },
+            KIND_CANCEL => Message::Cancel { transfer },
+            KIND_END => Message::End {
+                transfer,
+                status: self.status()?,
+                bytes: self.arg0.get(),
+                service_us: self.arg3.get(),
+                fragment: self.arg2.get(),
+                predicted_us: low_half(self.arg1),
+            },
+            _ => return self.transfer_message(),
+        })
+    }
+
+    fn transfer_message(&self) -> Result<Message, PeerFault> {
+        let transfer = self.transfer.get();
+        let offset = self.offset.get();
+        Ok(match self.kind {
+            KIND_READ => Message::Read {
+                transfer,
+                handle: self.arg2.get(),
+                offset,
+                length: self.arg0.get(),
+                class: self.request_class()?,
+                from: self.arg1.get(),
+                time_left_us: self.arg3.get(),
+            },
+            KIND_DATA => Message::Data {
+                transfer,
+                offset,
+                fragment: self.arg2.get(),
+                backlogged: self.has(FLAG_BACKLOGGED),
+                service_us: self.arg3.get(),
+                last: if self.has(FLAG_LAST) { Some(self.last_part()?) } else { None },
+            },
+            KIND_WRITE => Message::Write {
+                transfer,
+                handle: self.arg2.get(),
+                offset,
+                length: self.arg0.get(),
+                class: self.request_class()?,
+                durable: self.has(FLAG_DURABLE),
+                fragment: low_half(self.arg1),
+                time_left_us: self.arg3.get(),
+            },
+            KIND_WRITE_DATA => {
+                Message::WriteData { transfer, offset, backlogged: self.has(FLAG_BACKLOGGED) }
+            }
+            kind => return Err(PeerFault::UnknownKind(kind)),
+        })
+    }
+
+    fn last_part(&self) -> Result<LastPart, PeerFault> {
+        Ok(LastPart {
+            status: self.status()?,
+            bytes: self.arg0.get(),
+            predicted_us: low_half(self.arg1),
+        })
+    }
+
+    fn has(&self, flag: u16) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    pub(super) fn bad(&self, field: &'static str) -> PeerFault {
+        PeerFault::BadField { kind: self.kind, field }
+    }
+
+    fn status(&self) -> Result<Status, PeerFault> {
+        STATUSES.get(usize::from(self.aux)).copied().ok_or_else(|| self.bad("status"))
+    }
+
+    fn open_kind(&self) -> Result<OpenKind, PeerFault> {
+        [OpenKind::File, OpenKind::Region]
+            .into_iter()
+            .find(|kind| kind_number(*kind) == self.aux)
+            .ok_or_else(|| self.bad("kind"))
+    }
+
+    fn stage(&self) -> Result<ReportedStage, PeerFault> {
+        [ReportedStage::DiskRead, ReportedStage::DiskWrite, ReportedStage::Net]
+            .into_iter()
+            .find(|stage| stage_number(*stage) == self.aux)
+            .ok_or_else(|| self.bad("stage"))
+    }
+
+    fn request_class(&self) -> Result<Class, PeerFault> {
+        [Class::Latency, Class::Bulk]
+            .into_iter()
+            .find(|class| class_number(*class) == self.class)
+            .ok_or_else(|| self.bad("class"))
+    }
+
+    fn lane_class(&self) -> Result<LaneClass, PeerFault> {
+        [LaneClass::Latency, LaneClass::Bulk]
+            .into_iter()
+            .find(|lane| lane_number(*lane) == self.class)
+            .ok_or_else(|| self.bad("lane"))
+    }
+}
+
+/// By number; the numbers are the ring's too and do not change.
+const STATUSES: [Status; 17] = [
+    Status::Ok,
+    Status::Unsupported,
+    Status::Invalid,
+    Status::BadHandle,
+    Status::BadBuffer,
+    Status::Denied,
+    Status::DeadlineExceeded,
+    Status::Cancelled,
+    Status::Io,
+    Status::NoSpace,
+    Status::PeerLost,
+    Status::Gone,
+    Status::NotFound,
+    Status::WouldBlock,
+    Status::OutcomeUnknown,
+    Status::Corrupt,
+    Status::Closed,
+];
+
+const _: () = {
+    let mut number = 0;
+    while number < STATUSES.len() {
+        assert!(STATUSES[number] as usize == number);
+        number += 1;
+    }
+};
+
+const fn flag(set: bool, flag: u16) -> u16 {
+    if set { flag } else { 0 }
+}
+
+/// The `u32` that a `u64` field holds. A non-zero upper half shows when the header is compared.
+const fn low_half(field: U64) -> u32 {
+    (field.get() & 0xffff_ffff) as u32
+}
+
+const fn class_number(class: Class) -> u8 {
+    match class {
+        Class::Latency => 1,
+        Class::Bulk => 2,
+    }
+}
+
+const fn lane_number(lane: LaneClass) -> u8 {
+    match lane {
+        LaneClass::Latency => 1,
+        LaneClass::Bulk => 2,
+    }
+}
+
+const fn kind_number(kind: OpenKind) -> u8 {
+    match kind {
+        OpenKind::File => 1,
+        OpenKind::Region => 2,
+    }
+}
+
+const fn stage_number(stage: ReportedStage) -> u8 {
+    match stage {
+        ReportedStage::DiskRead => 1,
+        ReportedStage::DiskWrite => 2,
+        ReportedStage::Net => 3,
+    }
+}

@@ -25,7 +25,11 @@ impl Span {
     #[must_use]
     pub fn part(self, skip: u32, length: u32) -> Self {
         let skip = skip.min(self.length);
-        Self { offset: self.offset + u64::from(skip), length: length.min(self.length - skip), ..self }
+        Self {
+            offset: self.offset + u64::from(skip),
+            length: length.min(self.length - skip),
+            ..self
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 pub mod command;
 pub mod ids;
 pub mod io;
+pub mod limits;
 pub mod report;
 pub mod request;
 pub mod shard;

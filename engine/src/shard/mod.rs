@@ -1,12 +1,57 @@
 //! One data-plane shard: sessions, handles, transfers, lanes and plans of one reactor thread.
+//!
+//! ```text
+//!  submit ─► session ─► transfer ─┬─► disk (local files)
+//!                                 ├─► memory (local regions)
+//!                                 ├─► remote ─► lane ─► peer
+//!                                 └─► copy (two child transfers a chunk)
+//!  peer ─► lane ─► inbound ─► serve ─► disk | memory ─► lane ─► peer
+//! ```
+//!
+//! Everything is a place in a [`slab`] and everything that wants a turn is a [`Work`] in `ready`, so
+//! no call recurses through the machine and one turn does a bounded amount.
+
+pub(crate) mod landed;
+pub(crate) mod staging;
+
+mod copy;
+mod disk;
+mod history;
+mod inbound;
+mod lane;
+mod memory;
+mod ops;
+mod outbound;
+mod plan;
+mod remote;
+mod serve;
+mod session;
+mod slab;
+mod timers;
+mod transfer;
+
+use std::collections::{HashMap, VecDeque};
 
 use piped_model::units::Nanos;
 
-use crate::command::{CalibrationMode, Command, Output, PlannerMode};
-use crate::ids::SegmentId;
-use crate::io::{Done, Io};
-use crate::report::{Explanation, ShardReport, StageReport};
-use crate::request::{Origin, Request};
+use self::disk::Job;
+use self::history::History;
+use self::inbound::Inbound;
+use self::lane::Lane;
+use self::ops::OpOwner;
+use self::outbound::Outbound;
+use self::plan::Planner;
+use self::serve::Serve;
+use self::session::{Handle, Session};
+use self::slab::{Key, Slab};
+use self::staging::{Run, Staging};
+use self::timers::Timers;
+use self::transfer::Transfer;
+use crate::command::{CalibrationMode, Command, Event, Output, PlannerMode};
+use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
+use crate::io::{Io, Op};
+use crate::limits;
+use crate::report::{Counters, Explanation, ShardReport, StageReport};
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -29,91 +74,247 @@ pub struct ShardConfig {
     pub calibration: CalibrationMode,
 }
 
+/// Something that wants a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Transfer(Key),
+    Serve(Key),
+    Lane(Key),
+}
+
+/// What the shard knows of a file beside its handle.
+#[derive(Debug, Clone, Copy)]
+struct FileState {
+    /// Its length as far as this shard extended it.
+    length: u64,
+    /// False once the file system said that it cannot allocate ahead.
+    can_allocate: bool,
+}
+
 /// A shard. Feed it with [`Shard::submit`], [`Shard::handle_command`] and [`Shard::handle_done`];
 /// then call [`Shard::drive`], and take what it puts out with [`Shard::poll_output`].
 #[derive(Debug)]
 pub struct Shard {
     config: ShardConfig,
+    ops: Slab<OpOwner>,
+    /// Operations the driver had no room for. At most as many as `ops` has places.
+    stalled: VecDeque<(Key, Op)>,
+    jobs: Slab<Job>,
+    transfers: Slab<Transfer>,
+    deadlines: Timers,
+    serves: Slab<Serve>,
+    lanes: Slab<Lane>,
+    outbound: HashMap<PeerId, Outbound>,
+    inbound: Slab<Inbound>,
+    sessions: HashMap<SessionId, Session>,
+    handles: HashMap<(SessionId, HandleId), Handle>,
+    files: HashMap<FileId, FileState>,
+    staging: Staging,
+    ready: VecDeque<Work>,
+    /// Work that found no staging or no place for an operation; ready again when something ends.
+    starved: VecDeque<Work>,
+    outputs: VecDeque<Output>,
+    planner: Planner,
+    history: History,
+    counters: Counters,
+    transfers_started: u64,
+    tickets: u64,
+    noise: Noise,
 }
 
 impl Shard {
-    /// An empty shard.
+    /// An empty shard; takes all the memory it will need for requests.
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
-        Self { config }
+        let transfers = config.transfers_max;
+        let work = (transfers + limits::SERVES_MAX + limits::LANES_MAX) as usize;
+        Self {
+            ops: Slab::with_capacity(config.ops_max),
+            stalled: VecDeque::with_capacity(config.ops_max as usize),
+            jobs: Slab::with_capacity(config.ops_max),
+            transfers: Slab::with_capacity(transfers),
+            deadlines: Timers::with_capacity(transfers),
+            serves: Slab::with_capacity(limits::SERVES_MAX),
+            lanes: Slab::with_capacity(limits::LANES_MAX),
+            outbound: HashMap::new(),
+            inbound: Slab::with_capacity(limits::LINKS_MAX),
+            sessions: HashMap::new(),
+            handles: HashMap::new(),
+            files: HashMap::new(),
+            staging: Staging::default(),
+            ready: VecDeque::with_capacity(work),
+            starved: VecDeque::with_capacity(work),
+            outputs: VecDeque::with_capacity(transfers as usize),
+            planner: Planner::new(config.planner, config.calibration),
+            history: History::new(),
+            counters: Counters::default(),
+            transfers_started: 0,
+            tickets: 0,
+            noise: Noise(config.seed | 1),
+            config,
+        }
     }
 
-    /// Take a request from a client's ring. Its end comes out of [`Shard::poll_output`].
-    pub fn submit(&mut self, origin: Origin, request: Request, now: Nanos) {
-        let _ = (origin, request, now);
-    }
-
-    /// Take a message of the control thread.
+    /// Takes a message of the control thread.
     pub fn handle_command<I: Io>(&mut self, command: Command, io: &mut I) {
-        let _ = (command, io);
+        match command {
+            Command::AddStaging { segment, length } => self.staging.add(segment, length),
+            Command::OpenSession { session, class } => self.open_session(session, class),
+            Command::AddSegment { session, segment, length } => {
+                self.add_segment(session, segment, length);
+            }
+            Command::CloseSession { session } => self.close_session(session, io),
+            Command::InstallHandle { session, handle, target } => {
+                self.install_handle(session, handle, target);
+            }
+            Command::OpenRemote { ticket, session, handle, peer, open } => {
+                self.open_remote(ticket, session, handle, peer, open);
+            }
+            Command::CloseHandle { session, handle } => self.close_handle(session, handle, io),
+            Command::RevokeRegion { region } => self.revoke_region(region),
+            Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
+            Command::AddPeer { peer, name } => self.add_peer(peer, name),
+            Command::LaneConnected { peer, class, socket } => {
+                self.lane_connected(peer, class, socket, io);
+            }
+            Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io),
+            Command::LaneAccepted { socket } => self.lane_accepted(socket, io),
+            Command::SetPlanner(mode) => self.planner.set_mode(mode),
+            Command::SetCalibration(mode) => self.planner.set_calibration(mode),
+        }
     }
 
-    /// Take the end of an operation.
-    pub fn handle_done<I: Io>(&mut self, done: Done, io: &mut I) {
-        let _ = (done, io);
-    }
-
-    /// Push what can be pushed and expire what is due. Call after feeding and before waiting.
+    /// Pushes what can be pushed and expires what is due. Call after feeding and before waiting.
     pub fn drive<I: Io>(&mut self, io: &mut I) {
-        let _ = io;
+        self.push_stalled(io);
+        let now = io.now();
+        while let Some(slot) = self.deadlines.take_due(now) {
+            self.expire(slot, io);
+        }
+        for _ in 0..limits::WORK_PER_TURN {
+            let Some(work) = self.ready.pop_front() else { break };
+            match work {
+                Work::Transfer(key) => self.drive_transfer(key, io),
+                Work::Serve(key) => self.drive_serve(key, io),
+                Work::Lane(key) => self.drive_lane(key, io),
+            }
+        }
     }
 
     /// The next thing for a client or the control thread.
     pub fn poll_output(&mut self) -> Option<Output> {
-        None
+        self.outputs.pop_front()
     }
 
     /// When [`Shard::drive`] must be called at the latest, if nothing happens before.
+    /// [`Nanos::ZERO`] when there is work left for the next turn.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        None
+        if self.ready.is_empty() { self.deadlines.next() } else { Some(Nanos::ZERO) }
     }
 
-    /// Whether anything is in execution; an idle shard may sleep without a spin.
+    /// Whether nothing is in execution.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        true
+        self.transfers.len() == 0 && self.serves.len() == 0 && self.ready.is_empty()
     }
 
-    /// How many operations use a segment (for the shrinking of staging).
+    /// How much of a staging segment is in use (0: it may be taken away).
     #[must_use]
     pub fn segment_ops(&self, segment: SegmentId) -> u32 {
-        let _ = segment;
-        0
+        self.staging.used_in(segment)
     }
 
     /// The shard at a glance.
     #[must_use]
     pub fn report(&self) -> ShardReport {
+        let mut peers: Vec<_> =
+            self.outbound.values().map(|link| self.report_outbound(link)).collect();
+        peers.sort_by(|a, b| a.name.cmp(&b.name));
+        peers.extend(self.inbound.iter().map(|(_, link)| self.report_inbound(link)));
         ShardReport {
-            planner: self.config.planner,
-            calibration: self.config.calibration,
-            sessions: 0,
-            transfers: 0,
-            serves: 0,
-            ops: 0,
-            staging_bytes: 0,
-            staging_used_bytes: 0,
-            counters: crate::report::Counters::default(),
-            peers: Vec::new(),
+            planner: self.planner.mode(),
+            calibration: self.planner.calibration(),
+            sessions: self.sessions.len() as u32,
+            transfers: self.transfers.len(),
+            serves: self.serves.len(),
+            ops: self.ops.len(),
+            staging_bytes: self.staging.bytes(),
+            staging_used_bytes: self.staging.used_bytes(),
+            counters: self.counters,
+            peers,
         }
     }
 
     /// The stages with their measured costs.
     #[must_use]
     pub fn stages(&self) -> Vec<StageReport> {
-        Vec::new()
+        self.planner.report()
     }
 
     /// A recent transfer by number, or the last one.
     #[must_use]
     pub fn explain(&self, id: Option<u64>) -> Option<Explanation> {
-        let _ = id;
-        None
+        self.history.explain(id)
+    }
+
+    /// Gives work a turn, once however often it is asked for.
+    fn make_ready(&mut self, work: Work) {
+        let queued = match work {
+            Work::Transfer(key) => self.transfers.get_mut(key).map(|t| &mut t.queued),
+            Work::Serve(key) => self.serves.get_mut(key).map(|s| &mut s.queued),
+            Work::Lane(key) => self.lanes.get_mut(key).map(|l| &mut l.queued),
+        };
+        if let Some(queued) = queued
+            && !std::mem::replace(queued, true)
+        {
+            self.ready.push_back(work);
+        }
+    }
+
+    /// Work that cannot go on until something else ends.
+    fn starve(&mut self, work: Work) {
+        let queued = match work {
+            Work::Transfer(key) => self.transfers.get_mut(key).map(|t| &mut t.queued),
+            Work::Serve(key) => self.serves.get_mut(key).map(|s| &mut s.queued),
+            Work::Lane(key) => self.lanes.get_mut(key).map(|l| &mut l.queued),
+        };
+        if let Some(queued) = queued
+            && !std::mem::replace(queued, true)
+        {
+            self.starved.push_back(work);
+        }
+    }
+
+    fn wake_starved(&mut self) {
+        self.ready.append(&mut self.starved);
+    }
+
+    fn free_staging(&mut self, run: Run) {
+        self.staging.free(run);
+        self.wake_starved();
+    }
+
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn next_ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+}
+
+/// Jitter from the seed (xorshift): decorrelates back-offs, nothing depends on its quality.
+#[derive(Debug)]
+struct Noise(u64);
+
+impl Noise {
+    /// A number in `0..below`.
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below.max(1)
     }
 }

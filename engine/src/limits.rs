@@ -1,0 +1,68 @@
+//! Every bound of the engine, with its reason. Relations are proved at compile time.
+
+use crate::shard::staging::{GRANULE_BYTES, RUN_BYTES_MAX};
+use crate::wire::frame::PAYLOAD_BYTES_MAX;
+
+/// The longest fragment: one run of staging holds it, one frame carries it.
+pub const FRAGMENT_BYTES_MAX: u32 = 1 << 20;
+
+/// The shortest fragment a plan may choose. Below it the per-fragment cost of the reactor itself
+/// (about 2 us) is no longer small against the device's.
+pub const FRAGMENT_BYTES_MIN: u32 = 16 * 1024;
+
+/// The most fragments of one transfer under way: a receiver keeps as many extents.
+pub const DEPTH_MAX: u32 = 32;
+
+/// The longest read, write or one part of a copy. Longer transfers are `copy`, which has no limit.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 30;
+
+/// Chunks of a copy under way at once.
+pub const COPY_CHUNKS: usize = 8;
+
+/// Lanes, in and out, over all peers.
+pub const LANES_MAX: u32 = 256;
+
+/// Peers in the configuration, and peers that may connect.
+pub const LINKS_MAX: u32 = 128;
+
+/// Requests of one peer being served; told in HelloAck, more is a fault of the peer's.
+pub const SERVES_PER_LANE: u32 = 256;
+
+/// Requests being served for all peers.
+pub const SERVES_MAX: u32 = 2048;
+
+/// Handles one peer may hold.
+pub const HANDLES_PER_LINK: usize = 4096;
+
+/// Frames queued on one lane.
+pub const LANE_QUEUE: usize = 256;
+
+/// Frames one serve or write may have queued on its lane, so that others get a turn.
+pub const FRAMES_PER_OWNER: u32 = 4;
+
+/// Write data a peer may have under way to us per lane, in bytes, and the most of all staging that
+/// may stand for it as a divisor.
+pub const CREDIT_BYTES: u64 = 8 << 20;
+/// See [`CREDIT_BYTES`].
+pub const CREDIT_STAGING_DIVISOR: u64 = 8;
+
+/// Times one request is sent again because its payload did not match its checksum.
+pub const CORRUPT_RETRIES: u32 = 3;
+
+/// Requests at most this long travel on the latency lane when their class is `latency`.
+pub const LATENCY_LANE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Bytes of memory-to-memory copy in one turn, so that a long put does not hold the shard up.
+pub const MEMORY_BYTES_PER_TURN: u32 = 256 * 1024;
+
+/// Pieces of work one turn looks at.
+pub const WORK_PER_TURN: usize = 256;
+
+/// Finished transfers remembered for `explain`.
+pub const HISTORY: usize = 256;
+
+const _: () = assert!(FRAGMENT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+// A misaligned fragment needs a granule more on each side.
+const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);
+const _: () = assert!(DEPTH_MAX as usize <= crate::shard::landed::EXTENTS_MAX);
+const _: () = assert!(FRAGMENT_BYTES_MIN <= FRAGMENT_BYTES_MAX);

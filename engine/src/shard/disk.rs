@@ -1,0 +1,411 @@
+//! One fragment of a file: cut into what may go direct and what may not, pushed, put together.
+//!
+//! O_DIRECT wants file offsets, lengths and memory addresses aligned; clients' ranges need not be.
+//! The aligned middle goes direct. An unaligned edge of a *read* is bounced: the aligned block around it
+//! is read into staging and the wanted part copied. An unaligned edge of a *write* goes through the page
+//! cache by the second descriptor, never by read-modify-write: the neighbouring bytes may be another
+//! client's, written at this very moment.
+
+use piped_model::estimate::Ticket;
+use piped_model::units::Nanos;
+
+use super::ops::OpOwner;
+use super::plan::StageIndex;
+use super::slab::Key;
+use super::staging::Run;
+use super::{Shard, Work};
+use crate::command::{Alignment, FileTarget};
+use crate::ids::FileId;
+use crate::io::{Io, Op, Span};
+use crate::request::Status;
+
+/// Which way a job moves bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Read,
+    Write,
+}
+
+/// How a piece travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// O_DIRECT between the device and the memory named.
+    Direct,
+    /// Through the page cache.
+    Buffered,
+    /// O_DIRECT between the device and staging, and a copy: `skip` bytes into the aligned block.
+    Bounced { skip: u32, block: u32 },
+}
+
+/// A part of a job that is one operation at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) way: Way,
+    /// Bytes from the job's start.
+    pub(super) start: u32,
+    pub(super) length: u32,
+}
+
+const PIECES_MAX: usize = 3;
+
+/// The pieces of a job, in order and without gaps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pieces {
+    items: [Option<Piece>; PIECES_MAX],
+}
+
+impl Pieces {
+    fn push(&mut self, way: Way, start: u64, end: u64) {
+        if start < end {
+            let piece = Piece { way, start: start as u32, length: (end - start) as u32 };
+            let free = self.items.iter_mut().find(|item| item.is_none());
+            *free.expect("a fragment has a head, a middle and a tail") = Some(piece);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Piece> {
+        self.items.into_iter().flatten()
+    }
+}
+
+/// Cuts the file range at `offset` of `span.length` bytes.
+pub(super) fn cut(
+    direction: Direction,
+    direct: Option<Alignment>,
+    offset: u64,
+    span: Span,
+) -> Pieces {
+    let mut pieces = Pieces::default();
+    let length = u64::from(span.length);
+    let Some(alignment) = direct else {
+        pieces.push(Way::Buffered, 0, length);
+        return pieces;
+    };
+    let block = u64::from(alignment.offset.max(1));
+    let end = offset + length;
+    let (middle, tail) =
+        (offset.next_multiple_of(block).min(end), (end / block * block).max(offset));
+    let memory_fits = (span.offset + (middle - offset)) % u64::from(alignment.memory.max(1)) == 0;
+    match direction {
+        Direction::Read if memory_fits && middle < tail => {
+            pieces.push(bounce(offset, block, offset, middle), 0, middle - offset);
+            pieces.push(Way::Direct, middle - offset, tail - offset);
+            pieces.push(bounce(tail, block, tail, end), tail - offset, length);
+        }
+        Direction::Read => pieces.push(bounce(offset, block, offset, end), 0, length),
+        Direction::Write if memory_fits && middle < tail => {
+            pieces.push(Way::Buffered, 0, middle - offset);
+            pieces.push(Way::Direct, middle - offset, tail - offset);
+            pieces.push(Way::Buffered, tail - offset, length);
+        }
+        Direction::Write => pieces.push(Way::Buffered, 0, length),
+    }
+    pieces
+}
+
+fn bounce(from: u64, block: u64, start: u64, end: u64) -> Way {
+    let aligned = from / block * block;
+    Way::Bounced {
+        skip: (start - aligned) as u32,
+        block: (end.next_multiple_of(block) - aligned) as u32,
+    }
+}
+
+/// Who waits for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum JobOwner {
+    /// A fragment of a local transfer, `start` bytes into it.
+    Transfer { transfer: Key, start: u64 },
+    /// A fragment of a peer's read.
+    ServeRead { serve: Key, fragment: u32 },
+    /// A landed frame of a peer's write, in this run of staging.
+    ServeWrite { serve: Key, run: Run },
+}
+
+/// A fragment at a disk.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) owner: JobOwner,
+    direction: Direction,
+    offset: u64,
+    span: Span,
+    stage: StageIndex,
+    ticket: Ticket,
+    pieces: [Option<Progress>; PIECES_MAX],
+    status: Status,
+}
+
+/// A piece and how far it is.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    piece: Piece,
+    file: FileId,
+    bounce: Option<Run>,
+    /// Bytes of the job done by this piece; for a bounced piece only set at its end.
+    done: u32,
+    /// Bytes of the aligned block read so far.
+    block_done: u32,
+    /// The operation under way.
+    op: Option<Key>,
+    ended: bool,
+}
+
+/// What became of a job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct JobResult {
+    /// Contiguous bytes from its start.
+    pub(super) bytes: u32,
+    pub(super) status: Status,
+}
+
+impl Shard {
+    /// Starts a job; `false` if there is no room now (try again after the next completion).
+    pub(super) fn start_job<I: Io>(
+        &mut self,
+        owner: JobOwner,
+        target: FileTarget,
+        direction: Direction,
+        offset: u64,
+        span: Span,
+        io: &mut I,
+    ) -> bool {
+        if self.jobs.room() == 0 || (self.ops.room() as usize) < PIECES_MAX {
+            return false;
+        }
+        let now = io.now();
+        let pieces = cut(direction, target.direct.map(|(_, alignment)| alignment), offset, span);
+        let mut progress = [None; PIECES_MAX];
+        for (place, piece) in progress.iter_mut().zip(pieces.iter()) {
+            *place = Some(self.prepare_piece(target, piece));
+        }
+        let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
+        let ticket = self.planner.arrive(stage, now);
+        let job = Job {
+            owner,
+            direction,
+            offset,
+            span,
+            stage,
+            ticket,
+            pieces: progress,
+            status: Status::Ok,
+        };
+        let Ok(key) = self.jobs.insert(job) else { unreachable!("room was checked above") };
+        for index in 0..PIECES_MAX {
+            self.push_piece(key, index, io);
+        }
+        true
+    }
+
+    /// Chooses the descriptor, and staging where the piece needs it. Without staging a bounced read
+    /// goes through the page cache: right, only slower.
+    fn prepare_piece(&mut self, target: FileTarget, piece: Piece) -> Progress {
+        let mut way = piece.way;
+        let mut bounce = None;
+        if let Way::Bounced { block, .. } = way {
+            self.counters.bounced_unaligned += 1;
+            bounce = self.staging.allocate(block);
+            if bounce.is_none() {
+                way = Way::Buffered;
+            }
+        }
+        let file = match (way, target.direct) {
+            (Way::Direct | Way::Bounced { .. }, Some((direct, _))) => direct,
+            _ => target.buffered,
+        };
+        let piece = Piece { way, ..piece };
+        Progress { piece, file, bounce, done: 0, block_done: 0, op: None, ended: false }
+    }
+
+    /// Pushes what is left of a piece.
+    fn push_piece<I: Io>(&mut self, key: Key, index: usize, io: &mut I) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(progress) = job.pieces[index].as_mut() else { return };
+        let piece = progress.piece;
+        let at = job.offset + u64::from(piece.start);
+        let (offset, span) = match (piece.way, progress.bounce) {
+            (Way::Bounced { skip, block }, Some(run)) => {
+                let done = progress.block_done;
+                (at - u64::from(skip) + u64::from(done), run.span.part(done, block - done))
+            }
+            _ => (
+                at + u64::from(progress.done),
+                job.span.part(piece.start + progress.done, piece.length - progress.done),
+            ),
+        };
+        let op = match job.direction {
+            Direction::Read => Op::Read { file: progress.file, offset, into: span },
+            Direction::Write => Op::Write { file: progress.file, offset, from: span },
+        };
+        let owner = OpOwner::Piece { job: key, piece: index as u8 };
+        match self.start_op(owner, op, io) {
+            Some(op) => {
+                let job = self.jobs.get_mut(key).expect("borrowed above");
+                job.pieces[index].as_mut().expect("borrowed above").op = Some(op);
+            }
+            None => self.end_piece(key, index, Status::WouldBlock),
+        }
+    }
+
+    /// Takes the end of a piece's operation: done, short, or failed.
+    pub(super) fn handle_piece<I: Io>(&mut self, key: Key, index: usize, result: i32, io: &mut I) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let direction = job.direction;
+        let Some(progress) = job.pieces[index].as_mut() else { return };
+        progress.op = None;
+        if result < 0 {
+            let status = super::ops::status_of(result);
+            self.end_piece(key, index, status);
+        } else {
+            let more = progress.advance(result as u32);
+            // A write that moves nothing would be pushed for ever: the kernel owes an error.
+            let stuck = direction == Direction::Write && result == 0;
+            match more {
+                true if !stuck => self.push_piece(key, index, io),
+                true => self.end_piece(key, index, Status::Io),
+                false => self.end_piece(key, index, Status::Ok),
+            }
+        }
+        self.finish_job_if_over(key, io);
+    }
+
+    fn end_piece(&mut self, key: Key, index: usize, status: Status) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        if job.status == Status::Ok {
+            job.status = status;
+        }
+        if let Some(progress) = job.pieces[index].as_mut() {
+            progress.ended = true;
+        }
+    }
+
+    fn finish_job_if_over<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(job) = self.jobs.get(key) else { return };
+        if job.pieces.iter().flatten().any(|progress| !progress.ended) {
+            return;
+        }
+        let Some(job) = self.jobs.remove(key) else { return };
+        for progress in job.pieces.iter().flatten() {
+            if let Some(run) = progress.bounce {
+                if let Way::Bounced { skip, .. } = progress.piece.way {
+                    let length = progress.done;
+                    let to = job.span.part(progress.piece.start, length);
+                    if length > 0 {
+                        io.copy(run.span.part(skip, length), to);
+                    }
+                }
+                self.free_staging(run);
+            }
+        }
+        let mut bytes = 0;
+        for progress in job.pieces.iter().flatten() {
+            bytes += progress.done;
+            if progress.done < progress.piece.length {
+                break;
+            }
+        }
+        let now = io.now();
+        self.planner.depart(job.stage, job.ticket, job.span.length, job.status == Status::Ok, now);
+        self.handle_job(job.owner, JobResult { bytes, status: job.status }, now, io);
+    }
+
+    /// Asks the kernel to give up on the operations of all jobs that `wanted` names.
+    pub(super) fn cancel_jobs<I: Io>(&mut self, wanted: impl Fn(JobOwner) -> bool, io: &mut I) {
+        for (_, job) in self.jobs.iter() {
+            if wanted(job.owner) {
+                for op in job.pieces.iter().flatten().filter_map(|progress| progress.op) {
+                    io.cancel(crate::io::Token(op.to_bits()));
+                }
+            }
+        }
+    }
+
+    fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, now: Nanos, io: &mut I) {
+        match owner {
+            JobOwner::Transfer { transfer, start } => {
+                self.handle_fragment(transfer, start, result, now, io);
+                self.make_ready(Work::Transfer(transfer));
+            }
+            JobOwner::ServeRead { serve, fragment } => {
+                self.handle_fragment_read(serve, fragment, result);
+                self.make_ready(Work::Serve(serve));
+            }
+            JobOwner::ServeWrite { serve, run } => {
+                self.free_staging(run);
+                self.handle_fragment_written(serve, run.span.length, result);
+                self.make_ready(Work::Serve(serve));
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// Books `bytes` of the operation. Returns whether the piece wants more.
+    fn advance(&mut self, bytes: u32) -> bool {
+        let Way::Bounced { skip, block } = self.piece.way else {
+            self.done = (self.done + bytes).min(self.piece.length);
+            let aligned = self.piece.way != Way::Direct || self.done % 512 == 0;
+            // A direct read that stops at an odd place stopped at the end of the file.
+            return bytes > 0 && self.done < self.piece.length && aligned;
+        };
+        self.block_done = (self.block_done + bytes).min(block);
+        self.done = self.block_done.saturating_sub(skip).min(self.piece.length);
+        bytes > 0 && self.done < self.piece.length && self.block_done % 512 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ids::SegmentId;
+
+    proptest! {
+        /// Pieces cover the range without gap or overlap, direct ones are aligned in file and
+        /// memory, and writes never touch a byte outside the range.
+        #[test]
+        fn pieces_cover_and_align(
+            offset in 0u64..40_000,
+            length in 1u32..40_000,
+            memory in 0u64..9_000,
+            block in prop::sample::select(vec![512u32, 4096]),
+            aligned_memory: bool,
+            write: bool,
+        ) {
+            let memory = if aligned_memory { memory / 4096 * 4096 + offset % 4096 } else { memory };
+            let alignment = Alignment { offset: block, memory: 512 };
+            let span = Span { segment: SegmentId(0), offset: memory, length };
+            let direction = if write { Direction::Write } else { Direction::Read };
+            let mut at = 0;
+            for piece in cut(direction, Some(alignment), offset, span).iter() {
+                prop_assert_eq!(piece.start, at);
+                at += piece.length;
+                let file_offset = offset + u64::from(piece.start);
+                match piece.way {
+                    Way::Direct => {
+                        prop_assert_eq!(file_offset % u64::from(block), 0);
+                        prop_assert_eq!(piece.length % block, 0);
+                        prop_assert_eq!((memory + u64::from(piece.start)) % 512, 0);
+                    }
+                    Way::Buffered => prop_assert!(write),
+                    Way::Bounced { skip, block: bytes } => {
+                        prop_assert!(!write);
+                        prop_assert_eq!((file_offset - u64::from(skip)) % u64::from(block), 0);
+                        prop_assert_eq!(bytes % block, 0);
+                        prop_assert!(skip + piece.length <= bytes);
+                        prop_assert!(bytes < skip + piece.length + block);
+                    }
+                }
+            }
+            prop_assert_eq!(at, length);
+        }
+    }
+
+    #[test]
+    fn without_direct_io_everything_is_buffered() {
+        let span = Span { segment: SegmentId(0), offset: 3, length: 100 };
+        let pieces: Vec<_> = cut(Direction::Write, None, 7, span).iter().collect();
+        assert_eq!(pieces, [Piece { way: Way::Buffered, start: 0, length: 100 }]);
+    }
+}

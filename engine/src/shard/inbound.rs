@@ -1,0 +1,535 @@
+//! Peers that ask us: who they are, what they opened, and the requests that come in.
+
+use piped_model::units::Nanos;
+
+use super::lane::{Destination, Lane, LaneState, Link, Target};
+use super::serve::{Serve, ServeOp};
+use super::session::access_of;
+use super::slab::Key;
+use super::{FileState, Shard, Work};
+use crate::command::{self, Event, LaneClass, OpenRequest};
+use crate::ids::SocketId;
+use crate::io::{Io, Span};
+use crate::limits;
+use crate::report::{LaneReport, PeerReport};
+use crate::request::{Class, Status};
+use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX};
+use crate::wire::{Frame, Message};
+
+/// A node that connected to us.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    name: String,
+    incarnation: u64,
+    lanes: [InboundLane; 2],
+    handles: Vec<Option<command::Target>>,
+    /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
+    opening: Vec<(u64, u64, Key)>,
+}
+
+#[derive(Debug, Default)]
+struct InboundLane {
+    lane: Option<Key>,
+    epoch: u32,
+}
+
+/// Opens of one peer at the control thread at once.
+const OPENING_MAX: usize = 64;
+
+impl Shard {
+    /// A peer connected. Who it is says its first frame.
+    pub(super) fn lane_accepted<I: Io>(&mut self, socket: SocketId, io: &mut I) {
+        // Class and epoch are those of its Hello, once that is here.
+        self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, io);
+    }
+
+    /// The first frame of a connection to us must be a Hello that fits what we know of the node.
+    pub(super) fn handle_greeting<I: Io>(
+        &mut self,
+        key: Key,
+        frame: Frame,
+        landed: Option<Span>,
+        intact: bool,
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let Message::Hello { incarnation, lane: class } = frame.message else {
+            return Err("the first frame was not Hello");
+        };
+        if !intact {
+            return Err("the node's name is damaged");
+        }
+        let name = load_name(landed, io).ok_or("the node's name is not UTF-8")?;
+        let known = self.inbound.next_from(0, |link| link.name == name);
+        let link = match known {
+            Some(link) => link,
+            None => self.new_inbound(name, incarnation).ok_or("as many peers as there may be")?,
+        };
+        self.fence(link, class, frame.epoch, incarnation, io)?;
+        let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
+        let name = state.name.clone();
+        state.lanes[class as usize] = InboundLane { lane: Some(key), epoch: frame.epoch };
+        let stages = self.planner.net_stages(&name, class, false);
+        let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
+        lane.link = Link::Inbound(link);
+        lane.class = class;
+        lane.epoch = frame.epoch;
+        lane.state = LaneState::Fenced;
+        (lane.stage_in, lane.stage_out) = stages;
+        self.acknowledge(link, class, io);
+        Ok(())
+    }
+
+    fn new_inbound(&mut self, name: String, incarnation: u64) -> Option<Key> {
+        let lanes = Default::default();
+        let link = Inbound { name, incarnation, lanes, handles: Vec::new(), opening: Vec::new() };
+        self.inbound.insert(link).ok()
+    }
+
+    /// Ends whatever an older incarnation of the lane (or of the node) has under way.
+    fn fence<I: Io>(
+        &mut self,
+        link: Key,
+        class: LaneClass,
+        epoch: u32,
+        incarnation: u64,
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
+        let restarted = state.incarnation != incarnation;
+        if !restarted && epoch <= state.lanes[class as usize].epoch {
+            return Err("an epoch that is over");
+        }
+        let old: Vec<Key> = match restarted {
+            true => state.lanes.iter().filter_map(|lane| lane.lane).collect(),
+            false => state.lanes[class as usize].lane.into_iter().collect(),
+        };
+        if restarted {
+            state.incarnation = incarnation;
+            state.lanes = Default::default();
+            state.opening.clear();
+            // Requests that still use them hold copies of the targets; the driver frees a file only
+            // after its last operation.
+            for target in std::mem::take(&mut state.handles).into_iter().flatten() {
+                self.release_target(target, io);
+            }
+        }
+        for lane in old {
+            self.close_lane(lane, String::from("a newer incarnation took its place"), io);
+        }
+        Ok(())
+    }
+
+    /// Says HelloAck once nothing of the lane's earlier incarnations is under way: an old write must
+    /// not land after a newer one.
+    fn acknowledge<I: Io>(&mut self, link: Key, class: LaneClass, _io: &mut I) {
+        let Some(state) = self.inbound.get(link) else { return };
+        let Some(key) = state.lanes[class as usize].lane else { return };
+        let older = self.lanes.iter().any(|(other, lane)| {
+            other != key && lane.link == Link::Inbound(link) && lane.class == class
+        });
+        let unfinished = self.serves.iter().any(|(_, serve)| {
+            serve.link == link && serve.class_of_lane == class && serve.lane != key
+        });
+        if older || unfinished {
+            return;
+        }
+        let name = state.name.clone();
+        let share = self.staging.bytes() / limits::CREDIT_STAGING_DIVISOR;
+        let window = limits::CREDIT_BYTES.min(share).max(u64::from(limits::FRAGMENT_BYTES_MAX));
+        let incarnation = self.config.incarnation;
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.state != LaneState::Fenced {
+            return;
+        }
+        lane.state = LaneState::Up;
+        lane.credit_window = window;
+        let requests_max = limits::SERVES_PER_LANE;
+        lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max });
+        let epoch = lane.epoch;
+        self.make_ready(Work::Lane(key));
+        self.event(Event::LaneUp { peer: name, class, epoch });
+    }
+
+    /// A serve or a lane of an older incarnation is over: a fenced lane may be up now.
+    pub(super) fn acknowledge_fenced<I: Io>(&mut self, link: Key, io: &mut I) {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
+            let fenced = self
+                .inbound
+                .get(link)
+                .and_then(|state| state.lanes[class as usize].lane)
+                .and_then(|key| self.lanes.get(key))
+                .is_some_and(|lane| lane.state == LaneState::Fenced);
+            if fenced {
+                self.acknowledge(link, class, io);
+            }
+        }
+    }
+
+    pub(super) fn inbound_lane_lost<I: Io>(
+        &mut self,
+        link: Key,
+        class: LaneClass,
+        key: Key,
+        io: &mut I,
+    ) -> String {
+        let Some(state) = self.inbound.get_mut(link) else { return String::new() };
+        let name = state.name.clone();
+        if state.lanes[class as usize].lane == Some(key) {
+            state.lanes[class as usize].lane = None;
+        }
+        self.acknowledge_fenced(link, io);
+        name
+    }
+
+    /// A frame on a lane we accepted. An error is the peer's fault and closes the lane.
+    #[expect(clippy::too_many_arguments, reason = "one frame's facts, handed on once")]
+    pub(super) fn handle_request<I: Io>(
+        &mut self,
+        key: Key,
+        link: Key,
+        frame: Frame,
+        target: Target,
+        landed: Option<Span>,
+        intact: bool,
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
+        if lane.state != LaneState::Up {
+            return Err("a request before HelloAck");
+        }
+        if frame.epoch != lane.epoch {
+            return Err("a frame of another epoch");
+        }
+        match frame.message {
+            Message::Read { transfer, handle, offset, length, class, from, time_left_us } => {
+                let ask = Ask { transfer, handle, offset, length, class, time_left_us };
+                self.serve(key, link, ask, ServeOp::Read { from }, io)
+            }
+            Message::Write {
+                transfer,
+                handle,
+                offset,
+                length,
+                class,
+                durable,
+                time_left_us,
+                ..
+            } => {
+                let ask = Ask { transfer, handle, offset, length, class, time_left_us };
+                self.serve(key, link, ask, ServeOp::Write { durable }, io)
+            }
+            Message::Sync { transfer, handle, time_left_us } => {
+                let class = Class::Latency;
+                let ask = Ask { transfer, handle, offset: 0, length: 0, class, time_left_us };
+                self.serve(key, link, ask, ServeOp::Sync, io)
+            }
+            Message::WriteData { transfer, offset, backlogged } => {
+                self.time_write_data(key, frame.payload, backlogged, io.now());
+                self.handle_write_data(key, transfer, offset, frame.payload, target, intact, io);
+                Ok(())
+            }
+            Message::Cancel { transfer } => {
+                let serve = lane.serves.iter().find(|(wire, _)| *wire == transfer);
+                if let Some(&(_, serve)) = serve {
+                    self.end_serve(serve, Status::Cancelled);
+                    self.make_ready(Work::Serve(serve));
+                }
+                Ok(())
+            }
+            Message::Open { ticket, kind, access, create, name_length } => {
+                let text = if intact { load_text(landed, OPEN_BYTES_MAX, io) } else { None };
+                let text = text.ok_or("the name to open is damaged or not UTF-8")?;
+                let split = usize::from(name_length);
+                if !text.is_char_boundary(split) {
+                    return Err("the name to open is cut in a character");
+                }
+                let (name, path) = text.split_at(split);
+                let (name, path) = (name.to_owned(), path.to_owned());
+                self.handle_open(
+                    link,
+                    key,
+                    ticket,
+                    OpenRequest { kind, name, path, access, create },
+                )
+            }
+            Message::Close { handle } => {
+                self.handle_close(link, handle, io);
+                Ok(())
+            }
+            Message::Report { .. } => {
+                let stage = lane.stage_out;
+                self.planner.handle_report(None, stage, frame.message);
+                Ok(())
+            }
+            Message::Ping { nonce } => {
+                lane.push(Message::Pong { nonce });
+                self.make_ready(Work::Lane(key));
+                Ok(())
+            }
+            _ => Err("an answer on a lane that carries requests"),
+        }
+    }
+
+    fn handle_open(
+        &mut self,
+        link: Key,
+        lane: Key,
+        ticket: u64,
+        open: OpenRequest,
+    ) -> Result<(), &'static str> {
+        let ours = self.next_ticket();
+        let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
+        if state.opening.len() >= OPENING_MAX {
+            return Err("more opens under way than there may be");
+        }
+        state.opening.push((ours, ticket, lane));
+        let peer = state.name.clone();
+        self.event(Event::ServeOpen { ticket: ours, peer, open });
+        Ok(())
+    }
+
+    /// The control thread opened something for a peer, or refused.
+    pub(super) fn handle_serve_opened<I: Io>(
+        &mut self,
+        ticket: u64,
+        result: Result<command::Target, Status>,
+        io: &mut I,
+    ) {
+        let waiting = |link: &Inbound| link.opening.iter().any(|&(ours, ..)| ours == ticket);
+        let Some(link) = self.inbound.next_from(0, waiting) else {
+            // The peer restarted in the meantime.
+            if let Ok(target) = result {
+                self.release_target(target, io);
+            }
+            return;
+        };
+        let Some(state) = self.inbound.get_mut(link) else { return };
+        let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
+        let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));
+        let (status, handle, length) = match result {
+            Ok(target) => match state.keep(target) {
+                Some(handle) => (Status::Ok, handle, length_of(target)),
+                None => {
+                    self.release_target(target, io);
+                    (Status::WouldBlock, 0, 0)
+                }
+            },
+            Err(status) => (status, 0, 0),
+        };
+        if let (Status::Ok, Ok(command::Target::File(file))) = (status, result) {
+            let state = FileState { length: file.length, can_allocate: true };
+            self.files.insert(file.buffered, state);
+        }
+        let delivered = self.lanes.get_mut(lane).is_some_and(|lane| {
+            lane.state == LaneState::Up
+                && lane.push(Message::Opened { ticket: theirs, status, handle, length })
+        });
+        if delivered {
+            self.make_ready(Work::Lane(lane));
+        } else if status == Status::Ok {
+            // Nobody learns the number: the peer opens again on its next lane.
+            self.handle_close(link, handle, io);
+        }
+    }
+
+    fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {
+        let Some(state) = self.inbound.get_mut(link) else { return };
+        if let Some(target) = state.handles.get_mut(handle as usize).and_then(Option::take) {
+            self.release_target(target, io);
+        }
+    }
+
+    /// Makes the serve of a request, or answers at once why not.
+    fn serve<I: Io>(
+        &mut self,
+        key: Key,
+        link: Key,
+        ask: Ask,
+        op: ServeOp,
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let now = io.now();
+        let Some(lane) = self.lanes.get(key) else { return Ok(()) };
+        if lane.serves.len() >= limits::SERVES_PER_LANE as usize {
+            return Err("more requests outstanding than it was allowed");
+        }
+        if lane.serves.iter().any(|&(wire, _)| wire == ask.transfer) {
+            return Err("the same request number twice");
+        }
+        let class_of_lane = lane.class;
+        let target = self
+            .inbound
+            .get(link)
+            .and_then(|state| state.handles.get(ask.handle as usize).copied().flatten());
+        let checked = check(target, ask, op);
+        let target = match checked {
+            Ok(target) => target,
+            Err(status) => return self.refuse(key, ask.transfer, status),
+        };
+        let deadline = now + Nanos::from_micros(ask.time_left_us.into());
+        let serve = Serve::new(key, link, class_of_lane, ask, op, target, now, deadline);
+        match self.serves.insert(serve) {
+            Ok(serve) => {
+                if let Some(lane) = self.lanes.get_mut(key) {
+                    lane.serves.push((ask.transfer, serve));
+                }
+                self.make_ready(Work::Serve(serve));
+                Ok(())
+            }
+            Err(_) => self.refuse(key, ask.transfer, Status::WouldBlock),
+        }
+    }
+
+    fn refuse(&mut self, key: Key, transfer: u64, status: Status) -> Result<(), &'static str> {
+        let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
+        let (bytes, service_us, fragment, predicted_us) = (0, 0, 0, 0);
+        let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
+        let pushed = lane.push(end);
+        self.make_ready(Work::Lane(key));
+        pushed.then_some(()).ok_or("it does not read its answers")
+    }
+
+    /// Where the payload of a request goes.
+    pub(super) fn destination_of_write(&mut self, key: Key, frame: Frame) -> Destination {
+        let Message::WriteData { transfer, offset, .. } = frame.message else {
+            return match frame.message {
+                Message::Open { .. } => Destination::Inline,
+                _ => Destination::Fault("a payload with a frame that has none"),
+            };
+        };
+        let Some(lane) = self.lanes.get(key) else { return Destination::Discard };
+        let Some(&(_, serve)) = lane.serves.iter().find(|(wire, _)| *wire == transfer) else {
+            return Destination::Discard;
+        };
+        self.place_write(serve, offset, frame.payload)
+    }
+
+    /// Write bytes are off the lane: the peer may send as many again.
+    pub(super) fn return_credit(&mut self, key: Key, bytes: u32) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.credit += u64::from(bytes);
+        if lane.credit * 4 >= lane.credit_window && lane.push_credit() {
+            self.make_ready(Work::Lane(key));
+        }
+    }
+
+    fn time_write_data(&mut self, key: Key, payload: u32, backlogged: bool, now: Nanos) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let since_last = now.since(lane.last_arrival);
+        lane.last_arrival = now;
+        let stage = lane.stage_in;
+        if backlogged {
+            self.planner.sample_backlogged(stage, payload, since_last);
+            self.report_stage(key);
+        }
+    }
+
+    /// Tells the sending side what its data's stage costs here, from time to time.
+    pub(super) fn report_stage(&mut self, key: Key) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if let Some(message) = self.planner.report_due(lane.stage_in, &mut lane.reported_samples)
+            && lane.push(message)
+        {
+            self.make_ready(Work::Lane(key));
+        }
+    }
+
+    pub(super) fn report_inbound(&self, link: &Inbound) -> PeerReport {
+        let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
+            let state = &link.lanes[class as usize];
+            let lane = state.lane.and_then(|key| self.lanes.get(key));
+            LaneReport {
+                class,
+                up: lane.is_some_and(|lane| lane.state == LaneState::Up),
+                epoch: state.epoch,
+                frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
+                frames_received: lane.map_or(0, |lane| lane.frames_received),
+            }
+        });
+        PeerReport { name: link.name.clone(), inbound: true, lanes: lanes.into() }
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask {
+    pub(super) transfer: u64,
+    handle: u32,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) class: Class,
+    time_left_us: u32,
+}
+
+fn check(
+    target: Option<command::Target>,
+    ask: Ask,
+    op: ServeOp,
+) -> Result<command::Target, Status> {
+    let target = target.ok_or(Status::BadHandle)?;
+    let access = access_of(target);
+    let allowed = match op {
+        ServeOp::Read { .. } => access.read,
+        ServeOp::Write { .. } => access.write,
+        ServeOp::Sync => true,
+    };
+    if !allowed {
+        return Err(Status::Denied);
+    }
+    let end = ask.offset.checked_add(ask.length).ok_or(Status::Invalid)?;
+    let bound = match target {
+        command::Target::File(_) => i64::MAX as u64,
+        command::Target::Region(region) => region.length,
+    };
+    let sized = op == ServeOp::Sync || (1..=limits::REQUEST_BYTES_MAX).contains(&ask.length);
+    if end > bound || !sized {
+        return Err(Status::Invalid);
+    }
+    Ok(target)
+}
+
+impl Inbound {
+    /// Gives a target a number.
+    fn keep(&mut self, target: command::Target) -> Option<u32> {
+        let free = self.handles.iter().position(Option::is_none);
+        let at = match free {
+            Some(at) => at,
+            None if self.handles.len() < limits::HANDLES_PER_LINK => {
+                self.handles.push(None);
+                self.handles.len() - 1
+            }
+            None => return None,
+        };
+        self.handles[at] = Some(target);
+        Some(at as u32)
+    }
+}
+
+impl Lane {
+    fn push_credit(&mut self) -> bool {
+        let bytes = self.credit;
+        let pushed = self.push(Message::Credit { bytes });
+        if pushed {
+            self.credit = 0;
+        }
+        pushed
+    }
+}
+
+fn length_of(target: command::Target) -> u64 {
+    match target {
+        command::Target::File(file) => file.length,
+        command::Target::Region(region) => region.length,
+    }
+}
+
+fn load_name<I: Io>(landed: Option<Span>, io: &mut I) -> Option<String> {
+    load_text(landed, NODE_NAME_BYTES_MAX, io)
+}
+
+fn load_text<I: Io>(landed: Option<Span>, longest: u32, io: &mut I) -> Option<String> {
+    let span = landed.filter(|span| span.length <= longest)?;
+    let mut bytes = vec![0; span.length as usize];
+    io.load(span, &mut bytes);
+    String::from_utf8(bytes).ok()
+}

@@ -1,0 +1,119 @@
+//! Which bytes of a request are in place: the watermark, and the extents beyond it.
+
+/// The most extents beyond the watermark. An honest sender has at most a plan's depth of fragments
+/// under way, so more is a fault of the sender's.
+pub(crate) const EXTENTS_MAX: usize = 32;
+
+/// Bytes in place, from the start of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Landed {
+    watermark: u64,
+    /// Disjoint, sorted, none touching the watermark or each other.
+    extents: [(u64, u64); EXTENTS_MAX],
+    count: u8,
+}
+
+/// The bytes were there already, in part, or there are too many holes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotLandable;
+
+impl Landed {
+    pub(crate) const fn new(watermark: u64) -> Self {
+        Self { watermark, extents: [(0, 0); EXTENTS_MAX], count: 0 }
+    }
+
+    /// Contiguous bytes in place from the start; never falls.
+    pub(crate) const fn watermark(&self) -> u64 {
+        self.watermark
+    }
+
+    /// Forgets what lies beyond the watermark: a retry fetches it again.
+    pub(crate) fn forget_extents(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether `[start, end)` may still be written: it lies above the watermark and touches no
+    /// landed extent.
+    pub(crate) fn is_open(&self, start: u64, end: u64) -> bool {
+        start >= self.watermark
+            && self.extents[..usize::from(self.count)].iter().all(|&(a, b)| end <= a || b <= start)
+    }
+
+    /// Marks `[start, end)` as in place. Returns whether the watermark moved.
+    pub(crate) fn insert(&mut self, start: u64, end: u64) -> Result<bool, NotLandable> {
+        if start >= end {
+            return Ok(false);
+        }
+        if !self.is_open(start, end) {
+            return Err(NotLandable);
+        }
+        if start == self.watermark {
+            self.watermark = end;
+            self.absorb();
+            return Ok(true);
+        }
+        let count = usize::from(self.count);
+        let at = self.extents[..count].partition_point(|&(a, _)| a < start);
+        let joins_left = at > 0 && self.extents[at - 1].1 == start;
+        let joins_right = at < count && self.extents[at].0 == end;
+        match (joins_left, joins_right) {
+            (true, true) => {
+                self.extents[at - 1].1 = self.extents[at].1;
+                self.remove(at);
+            }
+            (true, false) => self.extents[at - 1].1 = end,
+            (false, true) => self.extents[at].0 = start,
+            (false, false) => {
+                if count == EXTENTS_MAX {
+                    return Err(NotLandable);
+                }
+                self.extents.copy_within(at..count, at + 1);
+                self.extents[at] = (start, end);
+                self.count += 1;
+            }
+        }
+        Ok(false)
+    }
+
+    fn absorb(&mut self) {
+        if self.count > 0 && self.extents[0].0 == self.watermark {
+            self.watermark = self.extents[0].1;
+            self.remove(0);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.extents.copy_within(at + 1..usize::from(self.count), at);
+        self.count -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a bitmap of bytes.
+        #[test]
+        fn agrees_with_a_bitmap(pieces in prop::collection::vec((0u64..60, 1u64..12), 1..60)) {
+            let mut landed = Landed::new(0);
+            let mut bitmap = [false; 80];
+            for (start, length) in pieces {
+                let (range, end) = ((start as usize)..((start + length) as usize), start + length);
+                let open = !bitmap[range.clone()].iter().any(|&b| b);
+                prop_assert_eq!(landed.is_open(start, end), open);
+                let before = landed.watermark();
+                let result = landed.insert(start, end);
+                prop_assert_eq!(result.is_ok(), open);
+                if open {
+                    bitmap[range].fill(true);
+                }
+                let watermark = bitmap.iter().take_while(|&&b| b).count() as u64;
+                prop_assert_eq!(landed.watermark(), watermark);
+                prop_assert_eq!(result, if open { Ok(watermark > before) } else { Err(NotLandable) });
+            }
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! A lane: one connection with its sender and receiver, from the first byte to the last completion.
+//!
+//! The side that dialled asks, the side that accepted serves; which one a lane is says its `link`. A
+//! lane that ends first waits for its operations at the kernel (they still touch memory), then gives
+//! back what its queue held, and only then is its successor dialled: an old epoch is over before a new
+//! one begins.
+
+use piped_model::units::Nanos;
+
+use super::ops::OpOwner;
+use super::plan::StageIndex;
+use super::slab::Key;
+use super::staging::Run;
+use super::{Shard, Work};
+use crate::command::{Event, LaneClass};
+use crate::ids::{PeerId, SocketId};
+use crate::io::{Io, Op, Resource, Span};
+use crate::limits;
+use crate::wire::{Frame, Message, Owner, Receiver, Sender, Step};
+
+/// Whose lane it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    /// We dialled: we ask.
+    Outbound(PeerId),
+    /// They dialled: we serve.
+    Inbound(Key),
+    /// They dialled and have not said who they are.
+    Stranger,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LaneState {
+    /// Waits for the other side's Hello or HelloAck.
+    Greeting,
+    /// Its Hello was right, but work of its predecessor is not over: HelloAck waits.
+    Fenced,
+    Up,
+    /// Waits for its operations at the kernel.
+    Closing,
+}
+
+/// What the bytes of a receive are meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Nothing,
+    /// A read's buffer.
+    Transfer(Key),
+    /// A region that a peer writes to.
+    ServeRegion(Key),
+    /// Staging for a write to a file.
+    ServeStaging(Key, Run),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) link: Link,
+    pub(super) class: LaneClass,
+    pub(super) socket: SocketId,
+    pub(super) epoch: u32,
+    pub(super) state: LaneState,
+    pub(super) sender: Sender,
+    receiver: Receiver,
+    scratch: Run,
+    sending: bool,
+    receiving: bool,
+    /// Where the payload of the frame at hand goes, from its header to its last byte.
+    pub(super) payload_target: Target,
+    /// The transfer whose buffer the receive under way may write, by prediction.
+    predicted: Option<Key>,
+    /// Reads, writes and syncs asked and not answered (outbound), in the order they were sent.
+    pub(super) outstanding: Vec<Key>,
+    /// Requests being served (inbound), by the peer's number.
+    pub(super) serves: Vec<(u64, Key)>,
+    /// Write bytes we may still send (outbound), or owe the peer as credit (inbound).
+    pub(super) credit: u64,
+    /// The window this side granted (inbound).
+    pub(super) credit_window: u64,
+    pub(super) requests_max: u32,
+    pub(super) frames_received: u64,
+    pub(super) last_arrival: Nanos,
+    /// The stage this side's receives are a sample of.
+    pub(super) stage_in: StageIndex,
+    /// The stage this side's sends pass, as the other side reports it.
+    pub(super) stage_out: StageIndex,
+    pub(super) reported_samples: u64,
+    pub(super) queued: bool,
+    reason: String,
+}
+
+/// Scratch for a receiver and a sender.
+const SCRATCH_BYTES: u32 = <Receiver>::SCRATCH_BYTES + <Sender>::SCRATCH_BYTES;
+
+/// Frames handled before others get a turn.
+const FRAMES_PER_TURN: usize = 64;
+
+impl Lane {
+    /// Whether a receive under way may write the transfer's buffer.
+    pub(super) fn lands_in(&self, transfer: Key) -> bool {
+        self.receiving
+            && (self.predicted == Some(transfer)
+                || self.payload_target == Target::Transfer(transfer))
+    }
+
+    /// Queues a frame without payload. Control frames are few; a queue too full for them belongs to a
+    /// peer that does not read, and the lane's fault is found by its timeout.
+    pub(super) fn push(&mut self, message: Message) -> bool {
+        self.sender.push(self.epoch, message, None, Owner::NONE).is_ok()
+    }
+}
+
+impl Shard {
+    /// Makes a lane over a connected socket. `None` without staging or a place for it; the socket is
+    /// closed then.
+    pub(super) fn make_lane<I: Io>(
+        &mut self,
+        link: Link,
+        class: LaneClass,
+        socket: SocketId,
+        epoch: u32,
+        io: &mut I,
+    ) -> Option<Key> {
+        let Some(scratch) = self.staging.allocate(SCRATCH_BYTES) else {
+            io.release(Resource::Socket(socket));
+            return None;
+        };
+        let receive = scratch.span.part(0, <Receiver>::SCRATCH_BYTES);
+        let send = scratch.span.part(<Receiver>::SCRATCH_BYTES, <Sender>::SCRATCH_BYTES);
+        let lane = Lane {
+            link,
+            class,
+            socket,
+            epoch,
+            state: LaneState::Greeting,
+            sender: Sender::new(send, limits::LANE_QUEUE),
+            receiver: Receiver::new(receive),
+            scratch,
+            sending: false,
+            receiving: false,
+            payload_target: Target::Nothing,
+            predicted: None,
+            outstanding: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
+            serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
+            credit: 0,
+            credit_window: 0,
+            requests_max: 0,
+            frames_received: 0,
+            last_arrival: Nanos::ZERO,
+            stage_in: StageIndex::NONE,
+            stage_out: StageIndex::NONE,
+            reported_samples: 0,
+            queued: false,
+            reason: String::new(),
+        };
+        match self.lanes.insert(lane) {
+            Ok(key) => {
+                self.make_ready(Work::Lane(key));
+                Some(key)
+            }
+            Err(lane) => {
+                self.free_staging(lane.scratch);
+                io.release(Resource::Socket(socket));
+                None
+            }
+        }
+    }
+
+    pub(super) fn drive_lane<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.queued = false;
+        if lane.state == LaneState::Closing {
+            return self.bury_lane(key, io);
+        }
+        self.receive_frames(key, io);
+        self.send_frames(key, io);
+    }
+
+    fn send_frames<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.sending || lane.state == LaneState::Closing {
+            return;
+        }
+        let Some(spans) = lane.sender.poll_send(io) else { return };
+        lane.sending = true;
+        let op = Op::Send { socket: lane.socket, spans };
+        if self.start_op(OpOwner::LaneSend(key), op, io).is_none() {
+            // Places for operations are sized for two per lane beside the jobs; a lane that finds
+            // none would have lost its place in the stream.
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.sending = false;
+                lane.sender.handle_sent(0);
+            }
+            self.starve(Work::Lane(key));
+        }
+    }
+
+    /// The kernel took bytes of the lane's frames.
+    pub(super) fn handle_sent<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.sending = false;
+        lane.sender.handle_sent(result.max(0) as u32);
+        if result <= 0 {
+            let reason = format!("send failed ({})", std::io::Error::from_raw_os_error(-result));
+            self.close_lane(key, reason, io);
+        }
+        while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
+            self.handle_frame_sent(key, owner);
+        }
+        self.make_ready(Work::Lane(key));
+    }
+
+    /// A frame's memory is not needed any more (sent, or never to be sent).
+    fn handle_frame_sent(&mut self, lane: Key, owner: Owner) {
+        if owner == Owner::NONE {
+            return;
+        }
+        let key = Key::from_bits(owner.0);
+        match self.lanes.get(lane).map(|lane| lane.link) {
+            Some(Link::Outbound(_)) => self.handle_write_frame_sent(key),
+            Some(Link::Inbound(_)) => self.handle_read_frame_sent(key),
+            Some(Link::Stranger) | None => {}
+        }
+    }
+
+    /// Bytes came in.
+    pub(super) fn handle_received<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.receiving = false;
+        let predicted = lane.predicted.take();
+        if result > 0 {
+            lane.receiver.handle_received(result as u32);
+        }
+        if result <= 0 {
+            let reason = match result {
+                0 => String::from("the peer closed the connection"),
+                _ => {
+                    format!("receive failed ({})", std::io::Error::from_raw_os_error(-result))
+                }
+            };
+            self.close_lane(key, reason, io);
+        }
+        self.forget_dead_target(key);
+        // What lies in a predicted buffer and does not belong there leaves it before the buffer is
+        // unpinned.
+        self.receive_frames(key, io);
+        if let Some(transfer) = predicted {
+            self.unpin(transfer);
+        }
+        self.make_ready(Work::Lane(key));
+    }
+
+    /// The rest of a payload whose owner is gone goes nowhere.
+    fn forget_dead_target(&mut self, key: Key) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        let dead = match lane.payload_target {
+            Target::Transfer(transfer) => {
+                self.transfers.get(transfer).is_none_or(|t| t.status.is_some())
+            }
+            Target::ServeRegion(serve) => {
+                self.serves.get(serve).is_none_or(|serve| serve.status.is_some())
+            }
+            Target::Nothing | Target::ServeStaging(..) => false,
+        };
+        if dead {
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.receiver.abandon();
+            }
+            self.drop_target(key);
+        }
+    }
+
+    /// Unpins what the payload at hand was meant for.
+    fn drop_target(&mut self, key: Key) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        match std::mem::replace(&mut lane.payload_target, Target::Nothing) {
+            Target::Nothing => {}
+            Target::Transfer(transfer) => self.unpin(transfer),
+            Target::ServeRegion(serve) => self.unpin_serve(serve),
+            Target::ServeStaging(serve, run) => {
+                self.free_staging(run);
+                self.unpin_serve(serve);
+            }
+        }
+    }
+
+    fn receive_frames<I: Io>(&mut self, key: Key, io: &mut I) {
+        for _ in 0..FRAMES_PER_TURN {
+            let Some(lane) = self.lanes.get_mut(key) else { return };
+            if lane.receiving || lane.state == LaneState::Closing {
+                return;
+            }
+            match lane.receiver.poll_step(io) {
+                Ok(Step::NeedMore) => return self.post_receive(key, io),
+                Ok(Step::Destination(frame)) => {
+                    if !self.choose_destination(key, frame, io) {
+                        return self.starve(Work::Lane(key));
+                    }
+                }
+                Ok(Step::Frame { frame, landed, intact, copied }) => {
+                    lane.frames_received += 1;
+                    if copied > 0 && matches!(lane.payload_target, Target::Transfer(_)) {
+                        self.counters.bounced_mispredicted += 1;
+                    }
+                    self.handle_frame(key, frame, landed, intact, copied, io);
+                }
+                Err(fault) => return self.close_lane(key, fault.to_string(), io),
+            }
+        }
+        self.make_ready(Work::Lane(key));
+    }
+
+    fn post_receive<I: Io>(&mut self, key: Key, io: &mut I) {
+        let prediction = self.predict(key);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let (spans, whole) = lane.receiver.poll_receive(prediction.map(|(_, span)| span));
+        lane.receiving = true;
+        let op = Op::Receive { socket: lane.socket, spans, whole };
+        // Only a receive of a header may write the predicted buffer; the rest of a payload has its
+        // own target.
+        lane.predicted = prediction.filter(|_| !whole).map(|(transfer, _)| transfer);
+        let pinned = lane.predicted;
+        if self.start_op(OpOwner::LaneReceive(key), op, io).is_some() {
+            if let Some(transfer) = pinned {
+                self.pin(transfer);
+            }
+        } else if let Some(lane) = self.lanes.get_mut(key) {
+            lane.receiving = false;
+            lane.predicted = None;
+            lane.receiver.handle_received(0);
+            self.starve(Work::Lane(key));
+        }
+    }
+
+    /// Where the next payload will probably go: the read at hand when only one is outstanding. With
+    /// several the order of answers is the peer's choice, and a wrong guess costs a copy.
+    fn predict(&self, key: Key) -> Option<(Key, Span)> {
+        let lane = self.lanes.get(key)?;
+        match lane.outstanding[..] {
+            [transfer] => Some((transfer, self.next_arrival(transfer)?)),
+            _ => None,
+        }
+    }
+
+    /// Says where a payload goes. `false`: no staging for it now; ask again later.
+    fn choose_destination<I: Io>(&mut self, key: Key, frame: Frame, io: &mut I) -> bool {
+        let chosen = match self.lanes.get(key).map(|lane| lane.link) {
+            Some(Link::Outbound(_)) => self.destination_of_data(key, frame),
+            Some(Link::Inbound(_)) => self.destination_of_write(key, frame),
+            _ => Destination::Inline,
+        };
+        let Some(lane) = self.lanes.get_mut(key) else { return true };
+        match chosen {
+            Destination::Land(target, span) => {
+                lane.payload_target = target;
+                lane.receiver.land(Some(span));
+                match target {
+                    Target::Transfer(transfer) => self.pin(transfer),
+                    Target::ServeRegion(serve) | Target::ServeStaging(serve, _) => {
+                        self.pin_serve(serve);
+                    }
+                    Target::Nothing => {}
+                }
+            }
+            Destination::Inline => lane.receiver.land_inline(),
+            Destination::Discard => {
+                self.counters.discarded_bytes += u64::from(frame.payload);
+                lane.receiver.land(None);
+            }
+            Destination::Wait => return false,
+            Destination::Fault(reason) => self.close_lane(key, reason.to_owned(), io),
+        }
+        true
+    }
+
+    fn handle_frame<I: Io>(
+        &mut self,
+        key: Key,
+        frame: Frame,
+        landed: Option<Span>,
+        intact: bool,
+        copied: u32,
+        io: &mut I,
+    ) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let target = std::mem::replace(&mut lane.payload_target, Target::Nothing);
+        if !intact {
+            self.counters.corrupt_frames += 1;
+        }
+        let fault = match lane.link {
+            Link::Stranger => self.handle_greeting(key, frame, landed, intact, io),
+            Link::Outbound(peer) => {
+                self.handle_answer(key, peer, frame, target, intact, copied, io)
+            }
+            Link::Inbound(link) => {
+                self.handle_request(key, link, frame, target, landed, intact, io)
+            }
+        };
+        if let Err(reason) = fault {
+            self.close_lane(key, reason.to_owned(), io);
+        }
+    }
+
+    /// Ends a lane: its socket goes at once, the rest when the kernel is done with its memory.
+    pub(super) fn close_lane<I: Io>(&mut self, key: Key, reason: String, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.state == LaneState::Closing {
+            return;
+        }
+        lane.state = LaneState::Closing;
+        lane.reason = reason;
+        io.release(Resource::Socket(lane.socket));
+        self.make_ready(Work::Lane(key));
+    }
+
+    /// Forgets a closed lane once the kernel is done with it.
+    fn bury_lane<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        if lane.sending || lane.receiving {
+            return;
+        }
+        self.drop_target(key);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let unsent: Vec<Owner> = lane.sender.drain().collect();
+        for owner in unsent {
+            self.handle_frame_sent(key, owner);
+        }
+        self.end_serves_of(key);
+        let Some(lane) = self.lanes.remove(key) else { return };
+        self.free_staging(lane.scratch);
+        let peer = match lane.link {
+            Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, key, io),
+            Link::Inbound(link) => self.inbound_lane_lost(link, lane.class, key, io),
+            Link::Stranger => String::from("(unknown)"),
+        };
+        self.counters.lanes_lost += 1;
+        self.event(Event::LaneDown { peer, class: lane.class, reason: lane.reason });
+    }
+}
+
+/// Where a payload goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Destination {
+    Land(Target, Span),
+    /// A few bytes to be read by the shard.
+    Inline,
+    /// Nobody wants it any more.
+    Discard,
+    /// No memory for it now.
+    Wait,
+    /// The peer must not send that.
+    Fault(&'static str),
+}

@@ -1,0 +1,58 @@
+//! Local regions: the daemon itself copies between two clients' memories, a bounded piece a turn, so
+//! that a long put does not hold up the others on the shard.
+
+use super::disk::Direction;
+use super::slab::Key;
+use super::transfer::{Body, MemoryBody};
+use super::{Shard, Work};
+use crate::io::{Io, Span};
+use crate::limits::MEMORY_BYTES_PER_TURN;
+use crate::request::Status;
+
+impl Shard {
+    pub(super) fn drive_memory<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let length = (transfer.length - body.next).min(u64::from(MEMORY_BYTES_PER_TURN)) as u32;
+        let ours = body.memory.span(body.next, length);
+        let region = body.region;
+        let theirs = Span {
+            segment: region.segment,
+            offset: region.offset + body.offset + body.next,
+            length,
+        };
+        if overlap(ours, theirs) {
+            // A client that copies its region onto itself: the same bytes need no copy, shifted
+            // ones have no defined result.
+            if ours != theirs {
+                return self.decide(key, Status::Invalid, io);
+            }
+        } else {
+            let arrived = io.now();
+            match body.direction {
+                Direction::Read => io.copy(theirs, ours),
+                Direction::Write => io.copy(ours, theirs),
+            }
+            let now = io.now();
+            self.planner.sample_copy(length, now.since(arrived));
+        }
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let start = body.next;
+        body.next += u64::from(length);
+        let inserted = transfer.landed.insert(start, body.next);
+        debug_assert!(inserted.is_ok(), "a copy goes forward");
+        let over = body.next == transfer.length;
+        transfer.body = Body::Memory(body);
+        if over {
+            self.decide(key, Status::Ok, io);
+        } else {
+            self.tell_progress(key);
+            self.make_ready(Work::Transfer(key));
+        }
+    }
+}
+
+fn overlap(a: Span, b: Span) -> bool {
+    a.segment == b.segment
+        && a.offset < b.offset + u64::from(b.length)
+        && b.offset < a.offset + u64::from(a.length)
+}

@@ -1,0 +1,96 @@
+//! Operations at the driver: who waits for each, and what a driver's errno means to a client.
+
+use super::disk::JobOwner;
+use super::slab::Key;
+use super::{Shard, Work};
+use crate::io::{Done, Io, Op, Token};
+use crate::request::Status;
+
+/// Who waits for an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpOwner {
+    /// A piece of a job.
+    Piece { job: Key, piece: u8 },
+    /// A transfer or serve that allocates or syncs a file.
+    Step(Work),
+    /// A lane's send.
+    LaneSend(Key),
+    /// A lane's receive.
+    LaneReceive(Key),
+}
+
+impl Shard {
+    /// Hands an operation to the driver, now or as soon as the driver has room. `None` if the shard
+    /// itself has no room; try after the next completion.
+    pub(super) fn start_op<I: Io>(&mut self, owner: OpOwner, op: Op, io: &mut I) -> Option<Key> {
+        let key = self.ops.insert(owner).ok()?;
+        if !self.stalled.is_empty() || !io.push(Token(key.to_bits()), op) {
+            self.stalled.push_back((key, op));
+        }
+        Some(key)
+    }
+
+    /// Gives the driver what it had no room for.
+    pub(super) fn push_stalled<I: Io>(&mut self, io: &mut I) {
+        while let Some(&(key, op)) = self.stalled.front() {
+            if !io.push(Token(key.to_bits()), op) {
+                break;
+            }
+            self.stalled.pop_front();
+        }
+    }
+
+    /// Takes the end of an operation.
+    pub fn handle_done<I: Io>(&mut self, done: Done, io: &mut I) {
+        let Some(owner) = self.ops.remove(Key::from_bits(done.token.0)) else {
+            debug_assert!(false, "the driver ended an operation twice: {done:?}");
+            return;
+        };
+        match owner {
+            OpOwner::Piece { job, piece } => self.handle_piece(job, piece.into(), done.result, io),
+            OpOwner::Step(Work::Transfer(key)) => self.handle_transfer_step(key, done.result, io),
+            OpOwner::Step(Work::Serve(key)) => self.handle_serve_step(key, done.result),
+            OpOwner::Step(Work::Lane(_)) => {}
+            OpOwner::LaneSend(lane) => self.handle_sent(lane, done.result, io),
+            OpOwner::LaneReceive(lane) => self.handle_received(lane, done.result, io),
+        }
+        self.wake_starved();
+    }
+
+    /// Asks the driver to give up on whatever a transfer has under way.
+    pub(super) fn cancel_ops_of<I: Io>(&mut self, transfer: Key, io: &mut I) {
+        self.cancel_jobs(
+            |owner| matches!(owner, JobOwner::Transfer { transfer: t, .. } if t == transfer),
+            io,
+        );
+        for (key, &owner) in self.ops.iter() {
+            let of_lane = match owner {
+                OpOwner::LaneReceive(lane) => {
+                    self.lanes.get(lane).is_some_and(|lane| lane.lands_in(transfer))
+                }
+                OpOwner::Step(work) => work == Work::Transfer(transfer),
+                _ => false,
+            };
+            if of_lane {
+                io.cancel(Token(key.to_bits()));
+            }
+        }
+    }
+}
+
+/// What a negative result means to a client.
+pub(super) fn status_of(result: i32) -> Status {
+    const EPERM: i32 = -1;
+    const EBADF: i32 = -9;
+    const EACCES: i32 = -13;
+    const EFBIG: i32 = -27;
+    const ENOSPC: i32 = -28;
+    const EDQUOT: i32 = -122;
+    const ECANCELED: i32 = -125;
+    match result {
+        EPERM | EBADF | EACCES => Status::Denied,
+        EFBIG | ENOSPC | EDQUOT => Status::NoSpace,
+        ECANCELED => Status::Cancelled,
+        _ => Status::Io,
+    }
+}

@@ -1,0 +1,480 @@
+//! Peers we ask: their two lanes, the handles opened there, and their answers.
+
+use piped_model::units::Nanos;
+
+use super::lane::{LaneState, Link, Target};
+use super::session::{HandleKind, RemoteHandle};
+use super::slab::Key;
+use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::{Shard, Work};
+use crate::command::{Event, LaneClass, OpenRequest};
+use crate::ids::{HandleId, PeerId, SessionId, SocketId};
+use crate::io::Io;
+use crate::limits;
+use crate::report::{LaneReport, PeerReport};
+use crate::request::Status;
+use crate::wire::{Frame, LastPart, Message, Owner};
+
+/// First wait after a lost or refused connection; doubles up to the longest.
+const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
+const BACKOFF_LONGEST: Nanos = Nanos::from_millis(2_000);
+
+/// A peer from the configuration.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    name: String,
+    lanes: [OutboundLane; 2],
+    /// Of the daemon that answers now; handles of an earlier one are opened again.
+    pub(super) incarnation: u64,
+}
+
+#[derive(Debug, Default)]
+struct OutboundLane {
+    lane: Option<Key>,
+    /// Counts incarnations of the lane; the peer fences everything older.
+    epoch: u32,
+    failures: u32,
+}
+
+impl Outbound {
+    pub(super) fn lane(&self, class: LaneClass) -> Option<Key> {
+        self.lanes[class as usize].lane
+    }
+}
+
+impl Shard {
+    pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
+        let link = Outbound { name, lanes: Default::default(), incarnation: 0 };
+        self.outbound.insert(peer, link);
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
+            self.event(Event::Connect { peer, class, after: Nanos::ZERO });
+        }
+    }
+
+    pub(super) fn lane_connected<I: Io>(
+        &mut self,
+        peer: PeerId,
+        class: LaneClass,
+        socket: SocketId,
+        io: &mut I,
+    ) {
+        let Some(link) = self.outbound.get_mut(&peer) else { return };
+        let state = &mut link.lanes[class as usize];
+        state.epoch += 1;
+        let (epoch, name) = (state.epoch, link.name.clone());
+        let Some(key) = self.make_lane(Link::Outbound(peer), class, socket, epoch, io) else {
+            return self.connect_failed(peer, class, io);
+        };
+        let stages = self.planner.net_stages(&name, class, true);
+        let incarnation = self.config.incarnation;
+        let hello = Message::Hello { incarnation, lane: class };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        (lane.stage_in, lane.stage_out) = stages;
+        let node = self.config.node_name.as_bytes();
+        let pushed = lane.sender.push_inline(epoch, hello, node, Owner::NONE);
+        debug_assert!(pushed.is_ok(), "the queue of a new lane is empty");
+        if let Some(link) = self.outbound.get_mut(&peer) {
+            link.lanes[class as usize].lane = Some(key);
+        }
+    }
+
+    pub(super) fn connect_failed<I: Io>(&mut self, peer: PeerId, class: LaneClass, io: &mut I) {
+        let Some(link) = self.outbound.get_mut(&peer) else { return };
+        let state = &mut link.lanes[class as usize];
+        let doubled = BACKOFF_FIRST.0 << state.failures.min(16);
+        state.failures += 1;
+        let wait = doubled.min(BACKOFF_LONGEST.0);
+        // Between half and all of it, so that peers of a node that restarts do not come at once.
+        let jittered = wait / 2 + self.noise.below(wait / 2);
+        let after = io.now() + Nanos(jittered);
+        self.event(Event::Connect { peer, class, after });
+    }
+
+    /// The kernel is done with a lane: those who asked on it ask again, and it is dialled anew.
+    pub(super) fn outbound_lane_lost<I: Io>(
+        &mut self,
+        peer: PeerId,
+        class: LaneClass,
+        key: Key,
+        io: &mut I,
+    ) -> String {
+        let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
+        let mut from = 0;
+        while let Some(transfer) = self.transfers.next_from(from, |t| asked(&t.body)) {
+            from = transfer.index() + 1;
+            self.ask_again(transfer);
+        }
+        // Opens under way on it get no answer.
+        for handle in self.handles.values_mut() {
+            if let HandleKind::Remote(remote) = &mut handle.kind
+                && remote.peer == peer
+                && class == LaneClass::Latency
+            {
+                remote.opening = None;
+            }
+        }
+        let Some(link) = self.outbound.get_mut(&peer) else { return String::new() };
+        let name = link.name.clone();
+        link.lanes[class as usize].lane = None;
+        self.connect_failed(peer, class, io);
+        name
+    }
+
+    /// A frame on a lane we dialled. An error is the peer's fault and closes the lane.
+    #[expect(clippy::too_many_arguments, reason = "one frame's facts, handed on once")]
+    pub(super) fn handle_answer<I: Io>(
+        &mut self,
+        key: Key,
+        peer: PeerId,
+        frame: Frame,
+        target: Target,
+        intact: bool,
+        copied: u32,
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
+        let greeting = lane.state == LaneState::Greeting;
+        if frame.epoch != lane.epoch {
+            return Err("a frame of another epoch");
+        }
+        match frame.message {
+            Message::HelloAck { incarnation, credit_bytes, requests_max } if greeting => {
+                lane.state = LaneState::Up;
+                lane.credit = credit_bytes;
+                lane.requests_max = requests_max.min(limits::SERVES_PER_LANE);
+                self.lane_up(key, peer, incarnation);
+                Ok(())
+            }
+            Message::HelloRefused { .. } if greeting => Err("the peer refused the lane"),
+            _ if greeting => Err("a frame before HelloAck"),
+            Message::Data { transfer, offset, fragment, backlogged, service_us, last } => {
+                let arrival = Arrival {
+                    lane: key,
+                    offset,
+                    payload: frame.payload,
+                    fragment,
+                    backlogged,
+                    service_us,
+                    intact,
+                    copied,
+                };
+                self.handle_data(Key::from_bits(transfer), arrival, last, target, io);
+                Ok(())
+            }
+            Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
+                let last = LastPart { status, bytes, predicted_us };
+                self.handle_end(Key::from_bits(transfer), key, last, service_us, io)
+            }
+            Message::Opened { ticket, status, handle, length } => {
+                self.handle_opened(peer, ticket, status, handle, length);
+                Ok(())
+            }
+            Message::Credit { bytes } => {
+                lane.credit = lane.credit.saturating_add(bytes);
+                Ok(())
+            }
+            Message::Report { .. } => {
+                let stage_out = lane.stage_out;
+                self.planner.handle_report(Some(peer), stage_out, frame.message);
+                Ok(())
+            }
+            Message::Pong { .. } => Ok(()),
+            _ => Err("a request on a lane that carries answers"),
+        }
+    }
+
+    fn lane_up(&mut self, key: Key, peer: PeerId, incarnation: u64) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        let (class, epoch) = (lane.class, lane.epoch);
+        let Some(link) = self.outbound.get_mut(&peer) else { return };
+        link.lanes[class as usize].failures = 0;
+        link.incarnation = incarnation;
+        let name = link.name.clone();
+        self.event(Event::LaneUp { peer: name, class, epoch });
+        self.open_waiting(peer);
+        self.wake_waiting(peer);
+    }
+
+    /// Opens something at a peer for a client, now or when its latency lane is up.
+    pub(super) fn open_remote(
+        &mut self,
+        ticket: u64,
+        session: SessionId,
+        handle: HandleId,
+        peer: PeerId,
+        open: OpenRequest,
+    ) {
+        if !self.outbound.contains_key(&peer) || !self.sessions.contains_key(&session) {
+            let result = Err(Status::NotFound);
+            return self.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        let ticket = Some(ticket);
+        let remote = RemoteHandle { peer, open, number: None, length: 0, ticket, opening: None };
+        self.install_remote(session, handle, remote);
+        self.open_waiting(peer);
+    }
+
+    /// Sends an Open for every handle of a peer that its present incarnation does not know.
+    fn open_waiting(&mut self, peer: PeerId) {
+        let Some(link) = self.outbound.get(&peer) else { return };
+        let incarnation = link.incarnation;
+        let Some(key) = link.lane(LaneClass::Latency) else { return };
+        let mut tickets = self.tickets;
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.state != LaneState::Up {
+            return;
+        }
+        for handle in self.handles.values_mut() {
+            let HandleKind::Remote(remote) = &mut handle.kind else { continue };
+            let known = remote.number.is_some_and(|(_, of)| of == incarnation);
+            if remote.peer != peer || known || remote.opening.is_some() {
+                continue;
+            }
+            tickets += 1;
+            let open = &remote.open;
+            let message = Message::Open {
+                ticket: tickets,
+                kind: open.kind,
+                access: open.access,
+                create: open.create,
+                name_length: open.name.len() as u8,
+            };
+            let mut payload = Vec::with_capacity(open.name.len() + open.path.len());
+            payload.extend_from_slice(open.name.as_bytes());
+            payload.extend_from_slice(open.path.as_bytes());
+            if lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_err() {
+                break;
+            }
+            remote.opening = Some(tickets);
+        }
+        self.tickets = tickets;
+        self.make_ready(Work::Lane(key));
+    }
+
+    fn handle_opened(
+        &mut self,
+        peer: PeerId,
+        ticket: u64,
+        status: Status,
+        number: u32,
+        length: u64,
+    ) {
+        let Some(incarnation) = self.outbound.get(&peer).map(|link| link.incarnation) else {
+            return;
+        };
+        let opened = self.handles.iter_mut().find_map(|(&id, handle)| match &mut handle.kind {
+            HandleKind::Remote(remote) if remote.opening == Some(ticket) => Some((id, remote)),
+            _ => None,
+        });
+        let Some(((session, handle), remote)) = opened else {
+            // Closed in the meantime: so is the peer's side.
+            return self.tell_peer(peer, Message::Close { handle: number });
+        };
+        remote.opening = None;
+        remote.length = length;
+        let first = remote.ticket.take();
+        if status == Status::Ok {
+            remote.number = Some((number, incarnation));
+        }
+        let result = if status == Status::Ok { Ok(length) } else { Err(status) };
+        if status != Status::Ok {
+            // Gone at the peer: requests that wait for it must not wait until their deadline.
+            if let Some(handle) = self.handles.get_mut(&(session, handle)) {
+                handle.kind = HandleKind::Gone;
+            }
+        }
+        if let Some(ticket) = first {
+            self.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        self.wake_waiting(peer);
+        // More opens may have waited for room on the lane.
+        self.open_waiting(peer);
+    }
+
+    pub(super) fn close_remote(&mut self, remote: RemoteHandle) {
+        if let Some((handle, _)) = remote.number {
+            self.tell_peer(remote.peer, Message::Close { handle });
+        }
+    }
+
+    fn tell_peer(&mut self, peer: PeerId, message: Message) {
+        let Some(key) = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency))
+        else {
+            return;
+        };
+        if let Some(lane) = self.lanes.get_mut(key)
+            && lane.state == LaneState::Up
+        {
+            lane.push(message);
+        }
+        self.make_ready(Work::Lane(key));
+    }
+
+    /// A piece of a read is in place (or was damaged on the way).
+    fn handle_data<I: Io>(
+        &mut self,
+        key: Key,
+        arrival: Arrival,
+        last: Option<LastPart>,
+        target: Target,
+        io: &mut I,
+    ) {
+        let now = io.now();
+        self.time_arrival(key, arrival, now);
+        let landed = target == Target::Transfer(key);
+        if landed {
+            self.unpin(key);
+        }
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if transfer.status.is_some() || !landed && arrival.payload > 0 {
+            return;
+        }
+        transfer.told_plan = Some((arrival.fragment, Nanos::ZERO));
+        transfer.mispredicted += u32::from(arrival.copied > 0);
+        let mut moved = false;
+        if arrival.intact {
+            let end = arrival.offset + u64::from(arrival.payload);
+            moved = transfer.landed.insert(arrival.offset, end) == Ok(true);
+        } else {
+            transfer.damaged = true;
+        }
+        if let Body::Remote(body) = &transfer.body {
+            self.planner.learn_fragment(body.peer, transfer.length, arrival.fragment);
+        }
+        match last {
+            Some(last) => self.end_read(key, last, io),
+            None if moved => self.tell_progress(key),
+            None => {}
+        }
+    }
+
+    /// The last piece is here: a read ends with what is contiguous.
+    fn end_read<I: Io>(&mut self, key: Key, last: LastPart, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if transfer.damaged {
+            return self.retry_corrupt(key, io);
+        }
+        let fragment = transfer.told_plan.map_or(0, |(fragment, _)| fragment);
+        transfer.told_plan = Some((fragment, Nanos::from_micros(last.predicted_us.into())));
+        let complete = transfer.landed.watermark() >= last.bytes.min(transfer.length);
+        let status = match last.status {
+            // The peer counted more than it sent.
+            Status::Ok if !complete => Status::Corrupt,
+            status => status,
+        };
+        self.decide(key, status, io);
+    }
+
+    /// A payload did not match its checksum: once the peer has sent all it will, the rest is asked for
+    /// again, a bounded number of times. The lane lives; a client that rewrites its buffer while it
+    /// is sent does this, too.
+    fn retry_corrupt<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        transfer.damaged = false;
+        transfer.corrupt += 1;
+        if transfer.corrupt > limits::CORRUPT_RETRIES {
+            return self.decide(key, Status::Corrupt, io);
+        }
+        self.leave_lane(key, false);
+        self.ask_again(key);
+        self.make_ready(Work::Transfer(key));
+    }
+
+    /// A request ended at the peer.
+    fn handle_end<I: Io>(
+        &mut self,
+        key: Key,
+        lane: Key,
+        last: LastPart,
+        service_us: u32,
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let now = io.now();
+        let Some(transfer) = self.transfers.get_mut(key) else { return Ok(()) };
+        let Body::Remote(body) = transfer.body else {
+            return Err("an end for a request that was not the peer's");
+        };
+        if body.lane != Some(lane) || transfer.status.is_some() {
+            return Ok(());
+        }
+        match body.op {
+            RemoteOp::Read => self.end_read(key, last, io),
+            _ if last.status == Status::Corrupt => self.retry_corrupt(key, io),
+            RemoteOp::Sync => self.decide(key, last.status, io),
+            RemoteOp::Write { .. } => {
+                if last.bytes > transfer.length {
+                    return Err("an end that counts more bytes than were sent");
+                }
+                let moved = transfer.landed.insert(0, last.bytes);
+                debug_assert!(moved.is_ok(), "a write lands once, at its end");
+                transfer.told_plan = Some((0, Nanos::from_micros(last.predicted_us.into())));
+                self.time_write(key, body, service_us, now);
+                self.decide(key, last.status, io);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the planner what an arrival says about the wire.
+    fn time_arrival(&mut self, key: Key, arrival: Arrival, now: Nanos) {
+        let Some(lane) = self.lanes.get_mut(arrival.lane) else { return };
+        let since_last = now.since(lane.last_arrival);
+        lane.last_arrival = now;
+        let stage = lane.stage_in;
+        if arrival.payload == 0 {
+            return;
+        }
+        if arrival.backlogged {
+            self.planner.sample_backlogged(stage, arrival.payload, since_last);
+            return self.report_stage(arrival.lane);
+        }
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Body::Remote(body) = transfer.body else { return };
+        if body.alone && transfer.landed.watermark() == 0 && arrival.offset == 0 {
+            let service = Nanos::from_micros(arrival.service_us.into());
+            let seconds = now.since(body.sent_at).since(service);
+            self.planner.sample_alone(stage, arrival.payload, seconds);
+            self.report_stage(arrival.lane);
+        }
+    }
+
+    /// A short write that was alone on its lane times the wire, less what the peer took.
+    fn time_write(&mut self, key: Key, body: RemoteBody, service_us: u32, now: Nanos) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Some(lane) = body.lane.and_then(|lane| self.lanes.get(lane)) else { return };
+        if body.alone && transfer.length <= u64::from(limits::FRAGMENT_BYTES_MAX) {
+            let service = Nanos::from_micros(service_us.into());
+            let stage = lane.stage_out;
+            let seconds = now.since(body.sent_at).since(service);
+            self.planner.sample_alone(stage, transfer.length as u32, seconds);
+        }
+    }
+
+    pub(super) fn report_outbound(&self, link: &Outbound) -> PeerReport {
+        let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
+            let state = &link.lanes[class as usize];
+            let lane = state.lane.and_then(|key| self.lanes.get(key));
+            LaneReport {
+                class,
+                up: lane.is_some_and(|lane| lane.state == LaneState::Up),
+                epoch: state.epoch,
+                frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
+                frames_received: lane.map_or(0, |lane| lane.frames_received),
+            }
+        });
+        PeerReport { name: link.name.clone(), inbound: false, lanes: lanes.into() }
+    }
+}
+
+/// A frame of data as it came.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    lane: Key,
+    offset: u64,
+    payload: u32,
+    fragment: u32,
+    backlogged: bool,
+    service_us: u32,
+    intact: bool,
+    copied: u32,
+}

@@ -1,0 +1,229 @@
+//! The requester's side of a transfer with a peer: ask, send or land, retry on a new lane.
+
+use piped_model::units::Nanos;
+
+use super::Shard;
+use super::Work;
+use super::lane::{Destination, LaneState, Target};
+use super::session::HandleKind;
+use super::slab::Key;
+use super::transfer::{Body, RemoteBody, RemoteOp};
+use crate::command::LaneClass;
+use crate::io::{Io, Span};
+use crate::limits;
+use crate::request::{Class, Status};
+use crate::wire::{Frame, Message, Owner, SPILL_BYTES};
+
+/// Which lane a request takes: urgent and short ones the latency lane.
+pub(super) fn lane_class(class: Class, length: u64) -> LaneClass {
+    match class {
+        Class::Latency if length <= limits::LATENCY_LANE_BYTES_MAX => LaneClass::Latency,
+        _ => LaneClass::Bulk,
+    }
+}
+
+impl Shard {
+    pub(super) fn drive_remote<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
+        match body.lane {
+            None => self.ask(key, body, io),
+            Some(lane) => self.send_data(key, lane),
+        }
+    }
+
+    /// Sends the request, if there is a lane for it now; a lane that comes up looks for those that
+    /// wait.
+    fn ask<I: Io>(&mut self, key: Key, mut body: RemoteBody, io: &mut I) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let class = lane_class(transfer.class, transfer.length);
+        let Some(link) = self.outbound.get(&body.peer) else {
+            return self.decide(key, Status::PeerLost, io);
+        };
+        let Some(lane_key) = link.lane(class) else { return };
+        let Some(lane) = self.lanes.get(lane_key) else { return };
+        if lane.state != LaneState::Up {
+            return;
+        }
+        let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
+            Some(HandleKind::Remote(remote)) => match remote.number {
+                Some((number, incarnation)) if incarnation == link.incarnation => number,
+                // The peer restarted: the handle is being opened again.
+                _ => return,
+            },
+            _ => return self.decide(key, Status::BadHandle, io),
+        };
+        let message = self.request_message(key, body, number, io.now());
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        if lane.outstanding.len() >= lane.requests_max as usize || !lane.push(message) {
+            return self.starve(Work::Transfer(key));
+        }
+        body.alone = lane.outstanding.is_empty();
+        lane.outstanding.push(key);
+        body.lane = Some(lane_key);
+        body.sent_at = io.now();
+        body.next = 0;
+        self.store_body(key, Body::Remote(body));
+        self.make_ready(Work::Lane(lane_key));
+        if matches!(body.op, RemoteOp::Write { .. }) {
+            self.send_data(key, lane_key);
+        }
+    }
+
+    fn request_message(&mut self, key: Key, body: RemoteBody, handle: u32, now: Nanos) -> Message {
+        let planned = match body.op {
+            RemoteOp::Write { .. } => Some(self.plan_write(key, body.peer)),
+            _ => None,
+        };
+        let transfer = self.transfers.get(key).expect("the caller looked it up");
+        let left = transfer.deadline.since(now).0 / 1_000;
+        let time_left_us = u32::try_from(left).unwrap_or(u32::MAX).max(1);
+        let (wire, offset, length) = (key.to_bits(), body.offset, transfer.length);
+        match body.op {
+            RemoteOp::Read => Message::Read {
+                transfer: wire,
+                handle,
+                offset,
+                length,
+                class: transfer.class,
+                from: transfer.landed.watermark(),
+                time_left_us,
+            },
+            RemoteOp::Write { durable } => Message::Write {
+                transfer: wire,
+                handle,
+                offset,
+                length,
+                class: transfer.class,
+                durable,
+                fragment: planned.map_or(0, |planned| planned.fragment),
+                time_left_us,
+            },
+            RemoteOp::Sync => Message::Sync { transfer: wire, handle, time_left_us },
+        }
+    }
+
+    /// Queues as much of a write as credit and the lane's queue allow.
+    fn send_data(&mut self, key: Key, lane_key: Key) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let length = transfer.length;
+        let planned = transfer.plan.clone();
+        let Body::Remote(body) = &mut transfer.body else { return };
+        if !matches!(body.op, RemoteOp::Write { .. }) {
+            return;
+        }
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        while body.next < length && body.frames < limits::FRAMES_PER_OWNER {
+            let boundary = planned.as_ref().map_or(length, |p| p.boundary(body.offset, body.next));
+            let most = u64::from(limits::FRAGMENT_BYTES_MAX);
+            let bytes = (boundary.min(length) - body.next).min(most);
+            if lane.credit < bytes {
+                break;
+            }
+            let backlogged = !lane.sender.is_empty();
+            let message =
+                Message::WriteData { transfer: key.to_bits(), offset: body.next, backlogged };
+            let span = body.memory.span(body.next, bytes as u32);
+            if lane.sender.push(lane.epoch, message, Some(span), Owner(key.to_bits())).is_err() {
+                break;
+            }
+            lane.credit -= bytes;
+            body.next += bytes;
+            body.frames += 1;
+            transfer.pins += 1;
+        }
+        let more = body.next < length && body.frames == 0;
+        self.make_ready(Work::Lane(lane_key));
+        if more {
+            // No frame of ours will come back to wake us: credit or room on the lane will.
+            self.starve(Work::Transfer(key));
+        }
+    }
+
+    /// The kernel has a frame of a write (or never will): its memory is free of it.
+    pub(super) fn handle_write_frame_sent(&mut self, key: Key) {
+        if let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) {
+            body.frames -= 1;
+        }
+        self.unpin(key);
+        self.make_ready(Work::Transfer(key));
+    }
+
+    /// Takes a transfer off its lane, because it is over or (`cancel`) because it is given up.
+    pub(super) fn leave_lane(&mut self, key: Key, cancel: bool) {
+        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) else {
+            return;
+        };
+        let Some(lane_key) = body.lane.take() else { return };
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        lane.outstanding.retain(|&other| other != key);
+        if cancel {
+            lane.push(Message::Cancel { transfer: key.to_bits() });
+            self.make_ready(Work::Lane(lane_key));
+        }
+    }
+
+    /// The lane a transfer went out on is gone: it waits for the next one. Bytes below the watermark
+    /// stay, the rest comes again.
+    pub(super) fn ask_again(&mut self, key: Key) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Body::Remote(body) = &mut transfer.body else { return };
+        body.lane = None;
+        body.next = 0;
+        if transfer.status.is_none() {
+            transfer.landed.forget_extents();
+            transfer.retries += 1;
+            self.counters.retries += 1;
+        }
+    }
+
+    /// Where the next bytes of a read will probably go.
+    pub(super) fn next_arrival(&self, key: Key) -> Option<Span> {
+        let transfer = self.transfers.get(key)?;
+        let Body::Remote(body) = &transfer.body else { return None };
+        if body.op != RemoteOp::Read || transfer.status.is_some() {
+            return None;
+        }
+        let start = transfer.landed.watermark();
+        // A fragment that lies beyond a hole is not predicted; its guess would be below it.
+        let fragment = match transfer.told_plan {
+            Some((fragment, _)) => u64::from(fragment),
+            None => self.planner.expected_fragment(body.peer, transfer.length),
+        };
+        let aligned = (body.offset + start) / fragment.max(1) * fragment + fragment;
+        let end = (aligned - body.offset).min(transfer.length);
+        let length = (end - start).min(u64::from(SPILL_BYTES)) as u32;
+        (length > 0).then(|| body.memory.span(start, length))
+    }
+
+    /// Where the payload of an answer goes.
+    pub(super) fn destination_of_data(&self, lane: Key, frame: Frame) -> Destination {
+        let Message::Data { transfer, offset, .. } = frame.message else {
+            return Destination::Fault("the peer sent a payload with a frame that has none");
+        };
+        let key = Key::from_bits(transfer);
+        let Some(transfer) = self.transfers.get(key) else { return Destination::Discard };
+        let Body::Remote(body) = &transfer.body else {
+            return Destination::Fault("the peer answered a request that was not its");
+        };
+        if body.lane != Some(lane) || transfer.status.is_some() {
+            return Destination::Discard;
+        }
+        if body.op != RemoteOp::Read {
+            return Destination::Fault("the peer sent data for a request that reads none");
+        }
+        let end = offset.saturating_add(u64::from(frame.payload));
+        if end > transfer.length || !transfer.landed.is_open(offset, end) {
+            return Destination::Fault("the peer sent data outside what was asked, or twice");
+        }
+        Destination::Land(Target::Transfer(key), body.memory.span(offset, frame.payload))
+    }
+
+    /// Everything that waits for a lane to this peer may try again.
+    pub(super) fn wake_waiting(&mut self, peer: crate::ids::PeerId) {
+        let waits = |body: &Body| matches!(body, Body::Remote(remote) if remote.peer == peer && remote.lane.is_none());
+        let mut from = 0;
+        while let Some(key) = self.transfers.next_from(from, |t| waits(&t.body)) {
+            from = key.index() + 1;
+            self.make_ready(Work::Transfer(key));
+        }
+    }
+}

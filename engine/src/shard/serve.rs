@@ -1,0 +1,636 @@
+//! Work for a peer: its reads, writes and syncs of what we offer.
+//!
+//! A read of a file runs fragments through staging: read, send, free, with the plan's depth under way;
+//! frames leave in order, so that the other side knows where the next one goes. A read of a region
+//! needs no staging: frames name the exporter's memory. A write lands in staging (file) or in place
+//! (region). What the kernel or the lane may still touch is pinned, as for a transfer.
+
+use std::sync::Arc;
+
+use piped_model::units::Nanos;
+
+use super::disk::{Direction, JobOwner, JobResult};
+use super::inbound::Ask;
+use super::lane::{Destination, Target as Landing};
+use super::ops::{OpOwner, status_of};
+use super::plan::Planned;
+use super::slab::Key;
+use super::staging::Run;
+use super::transfer::{Ahead, file_of};
+use super::{Shard, Work};
+use crate::command::{FileTarget, LaneClass, RegionTarget, Target};
+use crate::ids::SegmentId;
+use crate::io::{Io, Op, Span};
+use crate::limits::{self, DEPTH_MAX};
+use crate::request::{Class, Status};
+use crate::wire::{LastPart, Message, Owner};
+
+/// What the peer asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServeOp {
+    /// `from`: bytes it has already.
+    Read {
+        from: u64,
+    },
+    Write {
+        durable: bool,
+    },
+    Sync,
+}
+
+/// A fragment of a read between its start and the last of its frames.
+#[derive(Debug, Clone, Copy, Default)]
+enum Fragment {
+    #[default]
+    Free,
+    Reading(Run),
+    Ready {
+        run: Run,
+        bytes: u32,
+    },
+    Sending {
+        run: Run,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Serve {
+    pub(super) lane: Key,
+    pub(super) link: Key,
+    pub(super) class_of_lane: LaneClass,
+    wire: u64,
+    op: ServeOp,
+    target: Target,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) class: Class,
+    pub(super) started: Nanos,
+    deadline: Nanos,
+    pub(super) plan: Option<Arc<Planned>>,
+    fragments: [Fragment; DEPTH_MAX as usize],
+    /// Fragment numbers: all before `sent` are off the lane, before `queued_to` queued, before `read`
+    /// started.
+    read: u32,
+    queued_to: u32,
+    sent: u32,
+    /// Bytes from the request's start for which a fragment was started (read) or landed (write).
+    next: u64,
+    /// Bytes queued on the lane (read) or on the device (write).
+    pub(super) done: u64,
+    /// The source ends here.
+    end: u64,
+    frames: u32,
+    allocation: Allocation,
+    pub(super) pins: u32,
+    pub(super) status: Option<Status>,
+    /// The peer was told how it ended (or nobody is left to tell).
+    answered: bool,
+    pub(super) queued: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Allocation {
+    Wanted,
+    Running,
+    Done,
+    /// The final sync of a durable write.
+    Syncing,
+}
+
+impl Serve {
+    #[expect(clippy::too_many_arguments, reason = "a constructor called once")]
+    pub(super) fn new(
+        lane: Key,
+        link: Key,
+        class_of_lane: LaneClass,
+        ask: Ask,
+        op: ServeOp,
+        target: Target,
+        started: Nanos,
+        deadline: Nanos,
+    ) -> Self {
+        let from = match op {
+            ServeOp::Read { from } => from.min(ask.length),
+            _ => 0,
+        };
+        Self {
+            lane,
+            link,
+            class_of_lane,
+            wire: ask.transfer,
+            op,
+            target,
+            offset: ask.offset,
+            length: ask.length,
+            class: ask.class,
+            started,
+            deadline,
+            plan: None,
+            fragments: [Fragment::Free; DEPTH_MAX as usize],
+            read: 0,
+            queued_to: 0,
+            sent: 0,
+            next: from,
+            done: from,
+            end: u64::MAX,
+            frames: 0,
+            allocation: Allocation::Wanted,
+            pins: 0,
+            status: None,
+            answered: false,
+            queued: false,
+        }
+    }
+
+    fn region(&self) -> Option<RegionTarget> {
+        match self.target {
+            Target::Region(region) => Some(region),
+            Target::File(_) => None,
+        }
+    }
+
+    /// The client memory it touches.
+    pub(super) fn region_segment(&self) -> Option<SegmentId> {
+        self.region().map(|region| region.segment)
+    }
+
+    pub(super) fn operation(&self) -> &'static str {
+        match self.op {
+            ServeOp::Read { .. } => "serve read",
+            ServeOp::Write { .. } => "serve write",
+            ServeOp::Sync => "serve sync",
+        }
+    }
+
+    pub(super) fn route(&self) -> &'static str {
+        match (self.op, self.target) {
+            (ServeOp::Read { .. }, Target::File(_)) => "local file -> staging -> lane -> peer",
+            (ServeOp::Read { .. }, Target::Region(_)) => "local region -> lane -> peer",
+            (_, Target::File(_)) => "peer -> lane -> staging -> local file",
+            (_, Target::Region(_)) => "peer -> lane -> local region",
+        }
+    }
+}
+
+impl Shard {
+    pub(super) fn drive_serve<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.queued = false;
+        if serve.status.is_none() && io.now() > serve.deadline {
+            serve.status = Some(Status::DeadlineExceeded);
+        }
+        if serve.status.is_some() {
+            return self.wind_up(key, io);
+        }
+        match (serve.op, serve.target) {
+            (ServeOp::Read { .. }, Target::File(file)) => self.serve_file(key, file, io),
+            (ServeOp::Read { .. }, Target::Region(region)) => self.serve_region(key, region, io),
+            (ServeOp::Write { durable }, _) => self.serve_write(key, durable, io),
+            (ServeOp::Sync, Target::File(file)) => self.serve_sync(key, file, io),
+            (ServeOp::Sync, Target::Region(_)) => {
+                self.end_serve(key, Status::Ok);
+                self.wind_up(key, io);
+            }
+        }
+    }
+
+    fn serve_file<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) {
+        let Some(planned) = self.plan_serve(key, Some(file.device)) else { return };
+        let starved = !self.start_reads(key, file, &planned, io);
+        let Some(serve) = self.serves.get(key) else { return };
+        let all_read = serve.next >= serve.length.min(serve.end);
+        let idle = !serve.fragments.iter().any(|f| matches!(f, Fragment::Reading(_)));
+        // `whole`: store, then forward. Short of staging it forwards what it stored, or two of them
+        // would wait for each other for ever.
+        if !planned.store_first || (idle && (all_read || starved)) {
+            self.send_fragments(key, &planned, io);
+        }
+        if starved {
+            self.starve(Work::Serve(key));
+        }
+    }
+
+    /// Starts reads up to the plan's depth; `false` if staging or operations ran out.
+    fn start_reads<I: Io>(
+        &mut self,
+        key: Key,
+        file: FileTarget,
+        planned: &Planned,
+        io: &mut I,
+    ) -> bool {
+        loop {
+            let Some(serve) = self.serves.get(key) else { return true };
+            let (next, end) = (serve.next, serve.length.min(serve.end));
+            if next >= end || serve.read - serve.sent >= planned.depth.min(DEPTH_MAX) {
+                return true;
+            }
+            let (offset, fragment) = (serve.offset, serve.read);
+            let boundary = planned.boundary(offset, next).min(end);
+            let Some(run) = self.staging.allocate((boundary - next) as u32) else { return false };
+            let owner = JobOwner::ServeRead { serve: key, fragment };
+            if !self.start_job(owner, file, Direction::Read, offset + next, run.span, io) {
+                self.staging.free(run);
+                return false;
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return true };
+            // The job may be over already only in a driver that ends operations inside push; none does.
+            serve.fragments[(fragment % DEPTH_MAX) as usize] = Fragment::Reading(run);
+            serve.read += 1;
+            serve.next = boundary;
+            serve.pins += 1;
+        }
+    }
+
+    /// A fragment is in staging (or failed, or the file ended in it).
+    pub(super) fn handle_fragment_read(&mut self, key: Key, fragment: u32, result: JobResult) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.pins -= 1;
+        let place = &mut serve.fragments[(fragment % DEPTH_MAX) as usize];
+        let Fragment::Reading(run) = *place else { return };
+        *place = Fragment::Ready { run, bytes: result.bytes };
+        if result.status != Status::Ok {
+            serve.status.get_or_insert(result.status);
+        }
+    }
+
+    /// Queues finished fragments on the lane, in order.
+    fn send_fragments<I: Io>(&mut self, key: Key, planned: &Planned, io: &mut I) {
+        loop {
+            let Some(serve) = self.serves.get_mut(key) else { return };
+            if serve.queued_to == serve.read && serve.read > 0 || serve.status.is_some() {
+                return;
+            }
+            let place = (serve.queued_to % DEPTH_MAX) as usize;
+            let Fragment::Ready { run, bytes } = serve.fragments[place] else { return };
+            let short = bytes < run.span.length;
+            if short {
+                serve.end = serve.done + u64::from(bytes);
+            }
+            let end = serve.done + u64::from(bytes);
+            let last = short || end >= serve.length;
+            let span = run.span.part(0, bytes);
+            match self.push_data(key, span, planned, last, io.now()) {
+                true => {
+                    let Some(serve) = self.serves.get_mut(key) else { return };
+                    serve.fragments[place] = Fragment::Sending { run };
+                    serve.queued_to += 1;
+                    if last {
+                        return self.end_serve(key, Status::Ok);
+                    }
+                }
+                false => return self.starve(Work::Serve(key)),
+            }
+        }
+    }
+
+    fn serve_region<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) {
+        let Some(planned) = self.plan_serve(key, None) else { return };
+        loop {
+            let Some(serve) = self.serves.get(key) else { return };
+            if serve.frames >= limits::FRAMES_PER_OWNER {
+                return;
+            }
+            let boundary = planned.boundary(serve.offset, serve.done).min(serve.length);
+            let length = (boundary - serve.done) as u32;
+            let offset = region.offset + serve.offset + serve.done;
+            let span = Span { segment: region.segment, offset, length };
+            let last = boundary == serve.length;
+            if !self.push_data(key, span, &planned, last, io.now()) {
+                return self.starve(Work::Serve(key));
+            }
+            if last {
+                self.end_serve(key, Status::Ok);
+                return self.make_ready(Work::Serve(key));
+            }
+        }
+    }
+
+    /// Queues one frame of data; `false` if the lane is full.
+    fn push_data(
+        &mut self,
+        key: Key,
+        span: Span,
+        planned: &Planned,
+        last: bool,
+        now: Nanos,
+    ) -> bool {
+        let Some(serve) = self.serves.get_mut(key) else { return true };
+        let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
+        let service = now.since(serve.started).0 / 1_000;
+        let bytes = serve.done + u64::from(span.length);
+        let predicted_us = micros(planned.predicted);
+        let last = last.then_some(LastPart { status: Status::Ok, bytes, predicted_us });
+        let message = Message::Data {
+            transfer: serve.wire,
+            offset: serve.done,
+            fragment: planned.fragment,
+            backlogged: !lane.sender.is_empty(),
+            service_us: u32::try_from(service).unwrap_or(u32::MAX),
+            last,
+        };
+        let payload = (span.length > 0).then_some(span);
+        if lane.sender.push(lane.epoch, message, payload, Owner(key.to_bits())).is_err() {
+            return false;
+        }
+        serve.answered |= last.is_some();
+        serve.done = bytes;
+        serve.frames += 1;
+        serve.pins += 1;
+        let lane = serve.lane;
+        self.make_ready(Work::Lane(lane));
+        true
+    }
+
+    /// A frame of a read is with the kernel (or never will be): its memory is free of it.
+    pub(super) fn handle_read_frame_sent(&mut self, key: Key) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.frames -= 1;
+        serve.pins -= 1;
+        let place = &mut serve.fragments[(serve.sent % DEPTH_MAX) as usize];
+        if let Fragment::Sending { run } = std::mem::take(place) {
+            serve.sent += 1;
+            self.free_staging(run);
+        }
+        self.make_ready(Work::Serve(key));
+    }
+
+    fn serve_write<I: Io>(&mut self, key: Key, durable: bool, io: &mut I) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let file = file_of(serve.target);
+        if let Some(file) = file
+            && serve.allocation == Allocation::Wanted
+        {
+            let (offset, length) = (serve.offset, serve.length);
+            let ahead = self.allocate_ahead(file, offset, length, Work::Serve(key), io);
+            let Some(serve) = self.serves.get_mut(key) else { return };
+            match ahead {
+                Ahead::NotNeeded => serve.allocation = Allocation::Done,
+                Ahead::Started => {
+                    serve.allocation = Allocation::Running;
+                    serve.pins += 1;
+                }
+                Ahead::NoRoom => return self.starve(Work::Serve(key)),
+            }
+        }
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        if serve.done < serve.length || serve.pins > 0 {
+            return;
+        }
+        match file {
+            Some(file) if durable && serve.allocation == Allocation::Done => {
+                let op = Op::Sync { file: file.buffered };
+                if self.start_op(OpOwner::Step(Work::Serve(key)), op, io).is_none() {
+                    return self.starve(Work::Serve(key));
+                }
+                if let Some(serve) = self.serves.get_mut(key) {
+                    serve.allocation = Allocation::Syncing;
+                    serve.pins += 1;
+                }
+            }
+            _ => {
+                self.end_serve(key, Status::Ok);
+                self.wind_up(key, io);
+            }
+        }
+    }
+
+    fn serve_sync<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) {
+        if self.serves.get(key).is_none_or(|serve| serve.pins > 0) {
+            return;
+        }
+        let op = Op::Sync { file: file.buffered };
+        match self.start_op(OpOwner::Step(Work::Serve(key)), op, io) {
+            Some(_) => self.pin_serve(key),
+            None => self.starve(Work::Serve(key)),
+        }
+    }
+
+    /// The end of an allocation or a sync.
+    pub(super) fn handle_serve_step(&mut self, key: Key, result: i32) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.pins -= 1;
+        let end = serve.offset + serve.length;
+        let status = match (serve.allocation, file_of(serve.target)) {
+            (Allocation::Running, Some(file)) => {
+                serve.allocation = Allocation::Done;
+                self.allocated(file.buffered, end, result).err()
+            }
+            _ if result < 0 => Some(status_of(result)),
+            _ => Some(Status::Ok),
+        };
+        if let Some(status) = status {
+            self.end_serve(key, status);
+        }
+        self.make_ready(Work::Serve(key));
+    }
+
+    /// Where the payload of a write goes.
+    pub(super) fn place_write(&mut self, key: Key, offset: u64, payload: u32) -> Destination {
+        let Some(serve) = self.serves.get(key) else { return Destination::Discard };
+        let end = offset.saturating_add(u64::from(payload));
+        let is_write = matches!(serve.op, ServeOp::Write { .. });
+        // In order and without gaps: what the requester sends is what it planned.
+        if !is_write || offset != serve.next || end > serve.length {
+            return Destination::Fault("write data out of order or outside what was announced");
+        }
+        if serve.status.is_some() {
+            return Destination::Discard;
+        }
+        match serve.target {
+            Target::Region(region) => {
+                let at = region.offset + serve.offset + offset;
+                let span = Span { segment: region.segment, offset: at, length: payload };
+                Destination::Land(Landing::ServeRegion(key), span)
+            }
+            Target::File(_) => match self.staging.allocate(payload) {
+                Some(run) => Destination::Land(Landing::ServeStaging(key, run), run.span),
+                None => Destination::Wait,
+            },
+        }
+    }
+
+    /// A piece of a write has arrived.
+    #[expect(clippy::too_many_arguments, reason = "one frame's facts, handed on once")]
+    pub(super) fn handle_write_data<I: Io>(
+        &mut self,
+        lane: Key,
+        wire: u64,
+        offset: u64,
+        payload: u32,
+        landing: Landing,
+        intact: bool,
+        io: &mut I,
+    ) {
+        let key = match landing {
+            Landing::ServeRegion(key) | Landing::ServeStaging(key, _) => Some(key),
+            _ => self
+                .lanes
+                .get(lane)
+                .and_then(|lane| lane.serves.iter().find(|(w, _)| *w == wire).map(|&(_, key)| key)),
+        };
+        if let Some(serve) = key.and_then(|key| self.serves.get_mut(key)) {
+            serve.next += u64::from(payload);
+        }
+        match (key, landing) {
+            (Some(key), Landing::ServeStaging(_, run)) => {
+                self.write_landed(key, run, offset, intact, io);
+            }
+            (Some(key), Landing::ServeRegion(_)) => {
+                if let Some(serve) = self.serves.get_mut(key) {
+                    serve.done += u64::from(payload);
+                }
+                if !intact {
+                    self.end_serve(key, Status::Corrupt);
+                }
+                self.unpin_serve(key);
+                self.return_credit(lane, payload);
+            }
+            _ => self.return_credit(lane, payload),
+        }
+        if let Some(key) = key {
+            self.make_ready(Work::Serve(key));
+        }
+    }
+
+    /// Writes a landed piece to its file. Its credit goes back when the device has it.
+    fn write_landed<I: Io>(&mut self, key: Key, run: Run, offset: u64, intact: bool, io: &mut I) {
+        let give_back = |shard: &mut Self| {
+            let lane = shard.serves.get(key).map(|serve| serve.lane);
+            shard.free_staging(run);
+            shard.unpin_serve(key);
+            if let Some(lane) = lane {
+                shard.return_credit(lane, run.span.length);
+            }
+        };
+        let Some(serve) = self.serves.get(key) else { return give_back(self) };
+        if !intact || serve.status.is_some() {
+            give_back(self);
+            return self.end_serve(key, Status::Corrupt);
+        }
+        let Some(file) = file_of(serve.target) else { return give_back(self) };
+        let at = serve.offset + offset;
+        let owner = JobOwner::ServeWrite { serve: key, run };
+        // The landing's pin becomes the job's.
+        if !self.start_job(owner, file, Direction::Write, at, run.span, io) {
+            give_back(self);
+            self.end_serve(key, Status::WouldBlock);
+        }
+    }
+
+    /// A piece of a write is with the device; its staging was freed.
+    pub(super) fn handle_fragment_written(&mut self, key: Key, length: u32, result: JobResult) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.done += u64::from(result.bytes);
+        let lane = serve.lane;
+        if result.status != Status::Ok {
+            self.end_serve(key, result.status);
+        }
+        self.unpin_serve(key);
+        self.return_credit(lane, length);
+    }
+
+    /// Says how a serve ends. The peer is told when nothing is under way any more.
+    pub(super) fn end_serve(&mut self, key: Key, status: Status) {
+        if let Some(serve) = self.serves.get_mut(key) {
+            serve.status.get_or_insert(status);
+        }
+    }
+
+    pub(super) fn pin_serve(&mut self, key: Key) {
+        if let Some(serve) = self.serves.get_mut(key) {
+            serve.pins += 1;
+        }
+    }
+
+    pub(super) fn unpin_serve(&mut self, key: Key) {
+        if let Some(serve) = self.serves.get_mut(key) {
+            serve.pins -= 1;
+            self.make_ready(Work::Serve(key));
+        }
+    }
+
+    /// Answers the peer and forgets the serve, as far as that is possible now.
+    fn wind_up<I: Io>(&mut self, key: Key, io: &mut I) {
+        self.free_unsent(key);
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        if serve.pins > 0 {
+            return;
+        }
+        let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
+        if !serve.answered {
+            let status = serve.status.unwrap_or(Status::Ok);
+            let service = io.now().since(serve.started).0 / 1_000;
+            let message = Message::End {
+                transfer: wire,
+                status,
+                bytes: if status == Status::Ok { serve.done } else { 0 },
+                service_us: u32::try_from(service).unwrap_or(u32::MAX),
+                fragment: serve.plan.as_ref().map_or(0, |planned| planned.fragment),
+                predicted_us: serve.plan.as_ref().map_or(0, |planned| micros(planned.predicted)),
+            };
+            let Some(lane) = self.lanes.get_mut(lane_key) else {
+                return self.forget_serve(key, io);
+            };
+            if !lane.push(message) {
+                return self.starve(Work::Serve(key));
+            }
+            if let Some(serve) = self.serves.get_mut(key) {
+                serve.answered = true;
+            }
+            self.make_ready(Work::Lane(lane_key));
+        }
+        if let Some(lane) = self.lanes.get_mut(lane_key) {
+            lane.serves.retain(|&(other, _)| other != wire);
+        }
+        self.forget_serve(key, io);
+        self.acknowledge_fenced(link, io);
+    }
+
+    fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(serve) = self.serves.remove(key) else { return };
+        self.remember_serve(&serve, io.now());
+        if serve.region().is_some() {
+            self.drain_sessions(io);
+        }
+    }
+
+    /// Frees fragments of an ended read that are in staging and will not be sent.
+    fn free_unsent(&mut self, key: Key) {
+        for place in 0..DEPTH_MAX as usize {
+            let Some(serve) = self.serves.get_mut(key) else { return };
+            if let Fragment::Ready { run, .. } = serve.fragments[place] {
+                serve.fragments[place] = Fragment::Free;
+                self.free_staging(run);
+            }
+        }
+    }
+
+    /// The lane is gone: nobody waits for its serves; they end when the kernel is done.
+    pub(super) fn end_serves_of(&mut self, lane: Key) {
+        let mut from = 0;
+        while let Some(key) = self.serves.next_from(from, |serve| serve.lane == lane) {
+            from = key.index() + 1;
+            if let Some(serve) = self.serves.get_mut(key) {
+                serve.status.get_or_insert(Status::Closed);
+                serve.answered = true;
+            }
+            self.make_ready(Work::Serve(key));
+        }
+    }
+
+    pub(super) fn end_region_serves(&mut self, wanted: impl Fn(RegionTarget) -> bool) {
+        let mut from = 0;
+        while let Some(key) =
+            self.serves.next_from(from, |serve| serve.region().is_some_and(&wanted))
+        {
+            from = key.index() + 1;
+            self.end_serve(key, Status::Gone);
+            self.make_ready(Work::Serve(key));
+        }
+    }
+}
+
+fn micros(time: Nanos) -> u32 {
+    u32::try_from(time.0 / 1_000).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,395 @@
+//! Sessions and handles, and the step from a client's [`Request`] to a checked transfer.
+
+use piped_model::units::Nanos;
+
+use super::disk::Direction;
+use super::slab::Key;
+use super::transfer::{Body, FileBody, Kind, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
+use super::transfer::{Start, Waiter};
+use super::{FileState, Shard, Work};
+use crate::command::{Access, Event, OpenRequest, Output, Target};
+use crate::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
+use crate::io::{Io, Resource};
+use crate::limits;
+use crate::request::{ArenaBuffer, BufferState, Class, Completion, Origin, Request, Status, Verb};
+
+/// A client's connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The arena, by the client's segment numbers.
+    segments: Vec<(SegmentId, u64)>,
+    class: Class,
+    closing: bool,
+    /// Transfers that still use its memory.
+    pub(super) transfers: u32,
+}
+
+/// Something a client opened.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) kind: HandleKind,
+    /// Transfers that use it.
+    uses: u32,
+    closing: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum HandleKind {
+    Local(Target),
+    Remote(RemoteHandle),
+    /// The exporter of the region is gone.
+    Gone,
+}
+
+/// A handle whose file or region lies at a peer.
+#[derive(Debug)]
+pub(super) struct RemoteHandle {
+    pub(super) peer: PeerId,
+    pub(super) open: OpenRequest,
+    /// The peer's number for it, and the peer's incarnation that gave it.
+    pub(super) number: Option<(u32, u64)>,
+    pub(super) length: u64,
+    /// The control thread's ticket until the first open ended.
+    pub(super) ticket: Option<u64>,
+    /// The ticket of the open under way.
+    pub(super) opening: Option<u64>,
+}
+
+/// What a handle resolves to when a request names it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    Local(Target),
+    Remote(PeerId, HandleId),
+}
+
+impl Shard {
+    pub(super) fn open_session(&mut self, session: SessionId, class: Class) {
+        let value = Session { segments: Vec::new(), class, closing: false, transfers: 0 };
+        self.sessions.insert(session, value);
+    }
+
+    pub(super) fn add_segment(&mut self, session: SessionId, segment: SegmentId, length: u64) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.segments.push((segment, length));
+        }
+    }
+
+    /// Ends all that a session has under way; its memory goes back once the kernel is done with it.
+    pub(super) fn close_session<I: Io>(&mut self, session: SessionId, io: &mut I) {
+        let Some(state) = self.sessions.get_mut(&session) else { return };
+        state.closing = true;
+        let segments: Vec<SegmentId> = state.segments.iter().map(|&(id, _)| id).collect();
+        let mut from = 0;
+        while let Some(key) = self.transfers.next_from(from, |t| t.session == session) {
+            from = key.index() + 1;
+            if let Some(transfer) = self.transfers.get_mut(key) {
+                if matches!(transfer.waiter, Waiter::Client(_)) {
+                    transfer.waiter = Waiter::Nobody;
+                }
+                self.give_up(key, Status::Closed, io);
+            }
+        }
+        let handles: Vec<HandleId> =
+            self.handles.keys().filter(|(s, _)| *s == session).map(|&(_, h)| h).collect();
+        for handle in handles {
+            self.close_handle(session, handle, io);
+        }
+        self.end_region_users(|region| segments.contains(&region.segment));
+        self.drain_session(session, io);
+    }
+
+    /// Releases a closing session's memory if nothing uses it any more.
+    pub(super) fn drain_session<I: Io>(&mut self, session: SessionId, io: &mut I) {
+        let Some(state) = self.sessions.get(&session) else { return };
+        let served = |segment: SegmentId| {
+            self.serves.iter().any(|(_, serve)| serve.region_segment() == Some(segment))
+        };
+        let busy = state.transfers > 0 || state.segments.iter().any(|&(id, _)| served(id));
+        if !state.closing || busy {
+            return;
+        }
+        for (segment, _) in self.sessions.remove(&session).expect("looked at above").segments {
+            io.release(Resource::Segment(segment));
+        }
+        self.event(Event::SessionDrained { session });
+    }
+
+    /// Drains every closing session that waited for a peer's request to end.
+    pub(super) fn drain_sessions<I: Io>(&mut self, io: &mut I) {
+        while let Some(session) = self
+            .sessions
+            .iter()
+            .find(|(_, state)| state.closing && state.transfers == 0)
+            .map(|(&id, _)| id)
+        {
+            let before = self.sessions.len();
+            self.drain_session(session, io);
+            if self.sessions.len() == before {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn install_handle(&mut self, session: SessionId, id: HandleId, target: Target) {
+        if let Target::File(file) = target {
+            let state = FileState { length: file.length, can_allocate: true };
+            self.files.insert(file.buffered, state);
+        }
+        let handle = Handle { kind: HandleKind::Local(target), uses: 0, closing: false };
+        self.handles.insert((session, id), handle);
+    }
+
+    pub(super) fn install_remote(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+        remote: RemoteHandle,
+    ) {
+        let handle = Handle { kind: HandleKind::Remote(remote), uses: 0, closing: false };
+        self.handles.insert((session, id), handle);
+    }
+
+    /// Running requests end first.
+    pub(super) fn close_handle<I: Io>(&mut self, session: SessionId, id: HandleId, io: &mut I) {
+        let Some(handle) = self.handles.get_mut(&(session, id)) else { return };
+        handle.closing = true;
+        if handle.uses == 0 {
+            self.drop_handle(session, id, io);
+        }
+    }
+
+    fn drop_handle<I: Io>(&mut self, session: SessionId, id: HandleId, io: &mut I) {
+        let Some(handle) = self.handles.remove(&(session, id)) else { return };
+        match handle.kind {
+            HandleKind::Local(target) => self.release_target(target, io),
+            HandleKind::Remote(remote) => self.close_remote(remote),
+            HandleKind::Gone => {}
+        }
+    }
+
+    pub(super) fn release_target<I: Io>(&mut self, target: Target, io: &mut I) {
+        if let Target::File(file) = target {
+            self.files.remove(&file.buffered);
+            io.release(Resource::File(file.buffered));
+            if let Some((direct, _)) = file.direct {
+                io.release(Resource::File(direct));
+            }
+        }
+    }
+
+    /// A transfer that used the handle is over.
+    pub(super) fn leave_handle<I: Io>(&mut self, session: SessionId, id: HandleId, io: &mut I) {
+        let Some(handle) = self.handles.get_mut(&(session, id)) else { return };
+        handle.uses -= 1;
+        if handle.closing && handle.uses == 0 {
+            self.drop_handle(session, id, io);
+        }
+    }
+
+    /// Marks every handle of a region, and ends the requests that use it.
+    pub(super) fn revoke_region(&mut self, region: RegionId) {
+        for handle in self.handles.values_mut() {
+            if matches!(handle.kind, HandleKind::Local(Target::Region(r)) if r.region == region) {
+                handle.kind = HandleKind::Gone;
+            }
+        }
+        self.end_region_users(|r| r.region == region);
+    }
+
+    /// Takes a request from a client's ring. Its end comes out of [`Shard::poll_output`].
+    pub fn submit<I: Io>(&mut self, origin: Origin, request: Request, now: Nanos, io: &mut I) {
+        self.counters.requests += 1;
+        let done = match request.verb {
+            Verb::Nop => Err(Status::Ok),
+            Verb::Unsupported => Err(Status::Unsupported),
+            Verb::Cancel { target } => Err(self.cancel_by_client(origin, target, io)),
+            _ => self.admit(origin, request, now),
+        };
+        match done {
+            Ok(transfer) => self.make_ready(Work::Transfer(transfer)),
+            Err(status) => self.complete_at_once(origin, status),
+        }
+    }
+
+    fn complete_at_once(&mut self, origin: Origin, status: Status) {
+        match status {
+            Status::Ok => self.counters.completed += 1,
+            _ => self.counters.failed += 1,
+        }
+        let buffer = BufferState::Returned;
+        let finished = Completion::Finished { origin, status, bytes: 0, buffer };
+        self.outputs.push_back(Output::Completion(finished));
+    }
+
+    fn cancel_by_client<I: Io>(&mut self, origin: Origin, target: u64, io: &mut I) -> Status {
+        let wanted = |t: &Transfer| {
+            matches!(t.waiter, Waiter::Client(o)
+                if o.session == origin.session && o.queue == origin.queue && o.user_data == target)
+                && t.status.is_none()
+        };
+        let Some(key) = self.transfers.next_from(0, wanted) else { return Status::NotFound };
+        self.give_up(key, Status::Cancelled, io);
+        Status::Ok
+    }
+
+    /// Checks a request against the session and makes its transfer.
+    fn admit(&mut self, origin: Origin, request: Request, now: Nanos) -> Result<Key, Status> {
+        let session = self.sessions.get(&origin.session).ok_or(Status::Closed)?;
+        if session.closing {
+            return Err(Status::Closed);
+        }
+        let (kind, handles, length, body) = self.resolve(origin.session, request.verb)?;
+        let allowed = request.deadline.unwrap_or(self.config.deadline_default);
+        let start = Start {
+            waiter: Waiter::Client(origin),
+            session: origin.session,
+            handles,
+            kind,
+            class: request.class,
+            deadline: now + allowed,
+            length,
+            body,
+        };
+        self.start_transfer(start, now).ok_or(Status::WouldBlock)
+    }
+
+    fn resolve(
+        &self,
+        session: SessionId,
+        verb: Verb,
+    ) -> Result<(Kind, [Option<HandleId>; 2], u64, Body), Status> {
+        match verb {
+            Verb::Read { handle, offset, buffer } => {
+                let memory = self.memory_of(session, buffer)?;
+                let place = self.place_of(session, handle, READ)?;
+                let body = body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
+                Ok((Kind::Read, [Some(handle), None], buffer.length, body))
+            }
+            Verb::Write { handle, offset, buffer, durable } => {
+                let memory = self.memory_of(session, buffer)?;
+                let place = self.place_of(session, handle, WRITE)?;
+                let body =
+                    body_for(place, Direction::Write, durable, offset, buffer.length, memory)?;
+                Ok((Kind::Write, [Some(handle), None], buffer.length, body))
+            }
+            Verb::Sync { handle } => {
+                let place = self.place_of(session, handle, Access { read: false, write: false })?;
+                Ok((Kind::Sync, [Some(handle), None], 0, sync_body(place)))
+            }
+            Verb::Copy { from, from_offset, to, to_offset, length } => {
+                let source = self.place_of(session, from, READ)?;
+                let sink = self.place_of(session, to, WRITE)?;
+                from_offset.checked_add(length).ok_or(Status::Invalid)?;
+                to_offset.checked_add(length).ok_or(Status::Invalid)?;
+                let body = Body::copy((source, from_offset), (sink, to_offset));
+                Ok((Kind::Copy, [Some(from), Some(to)], length, body))
+            }
+            Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
+        }
+    }
+
+    fn memory_of(&self, session: SessionId, buffer: ArenaBuffer) -> Result<Memory, Status> {
+        let session = self.sessions.get(&session).ok_or(Status::Closed)?;
+        let &(segment, length) =
+            session.segments.get(buffer.segment as usize).ok_or(Status::BadBuffer)?;
+        let end = buffer.offset.checked_add(buffer.length).ok_or(Status::BadBuffer)?;
+        if end > length {
+            return Err(Status::BadBuffer);
+        }
+        if buffer.length == 0 || buffer.length > limits::REQUEST_BYTES_MAX {
+            return Err(Status::Invalid);
+        }
+        Ok(Memory { segment, offset: buffer.offset })
+    }
+
+    fn place_of(&self, session: SessionId, id: HandleId, wanted: Access) -> Result<Place, Status> {
+        let handle = self.handles.get(&(session, id)).ok_or(Status::BadHandle)?;
+        if handle.closing {
+            return Err(Status::BadHandle);
+        }
+        let (place, access) = match &handle.kind {
+            HandleKind::Local(target) => (Place::Local(*target), access_of(*target)),
+            HandleKind::Remote(remote) if remote.ticket.is_some() => return Err(Status::BadHandle),
+            HandleKind::Remote(remote) => (Place::Remote(remote.peer, id), remote.open.access),
+            HandleKind::Gone => return Err(Status::Gone),
+        };
+        if wanted.read && !access.read || wanted.write && !access.write {
+            return Err(Status::Denied);
+        }
+        Ok(place)
+    }
+
+    /// Counts a transfer in at its session and handles.
+    pub(super) fn enter(&mut self, session: SessionId, handles: [Option<HandleId>; 2]) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.transfers += 1;
+        }
+        for handle in handles.into_iter().flatten() {
+            if let Some(handle) = self.handles.get_mut(&(session, handle)) {
+                handle.uses += 1;
+            }
+        }
+    }
+
+    /// The class of requests of this session that do not say.
+    #[must_use]
+    pub fn session_class(&self, session: SessionId) -> Option<Class> {
+        self.sessions.get(&session).map(|session| session.class)
+    }
+}
+
+const READ: Access = Access { read: true, write: false };
+const WRITE: Access = Access { read: false, write: true };
+
+pub(super) fn access_of(target: Target) -> Access {
+    match target {
+        Target::File(file) => file.access,
+        Target::Region(region) => region.access,
+    }
+}
+
+/// The body of a read or write between a place and memory.
+pub(super) fn body_for(
+    place: Place,
+    direction: Direction,
+    durable: bool,
+    offset: u64,
+    length: u64,
+    memory: Memory,
+) -> Result<Body, Status> {
+    let end = offset.checked_add(length).ok_or(Status::Invalid)?;
+    // A signed offset is the kernel's limit.
+    if end > i64::MAX as u64 {
+        return Err(Status::Invalid);
+    }
+    Ok(match place {
+        Place::Local(Target::File(target)) => {
+            Body::File(FileBody::new(target, direction, durable, offset, memory))
+        }
+        Place::Local(Target::Region(region)) => {
+            if end > region.length {
+                return Err(Status::Invalid);
+            }
+            Body::Memory(MemoryBody { region, direction, offset, memory, next: 0 })
+        }
+        Place::Remote(peer, handle) => {
+            let op = match direction {
+                Direction::Read => RemoteOp::Read,
+                Direction::Write => RemoteOp::Write { durable },
+            };
+            Body::Remote(RemoteBody::new(peer, handle, op, offset, memory))
+        }
+    })
+}
+
+fn sync_body(place: Place) -> Body {
+    match place {
+        Place::Local(Target::File(target)) => Body::Sync { file: target.buffered, started: false },
+        // Memory has no stable storage; what was put is there.
+        Place::Local(Target::Region(_)) => Body::Settled,
+        Place::Remote(peer, handle) => {
+            let memory = Memory { segment: SegmentId(u32::MAX), offset: 0 };
+            Body::Remote(RemoteBody::new(peer, handle, RemoteOp::Sync, 0, memory))
+        }
+    }
+}

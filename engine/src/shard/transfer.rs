@@ -1,0 +1,608 @@
+//! A request in execution: how it starts, moves fragment by fragment, and ends exactly once.
+//!
+//! A transfer's buffer is *pinned* by everything that may still touch it: an operation at the kernel,
+//! a frame queued on a lane, a child transfer. A transfer that ends by itself waits for its pins; one
+//! that is given up (deadline, cancel, session gone) tells its client at once that the buffer is
+//! `Held`, and says `Released` when the last pin is gone.
+
+use std::sync::Arc;
+
+use piped_model::units::Nanos;
+
+use super::copy::CopyBody;
+use super::disk::{Direction, JobOwner, JobResult};
+use super::landed::Landed;
+use super::ops::{OpOwner, status_of};
+use super::plan::Planned;
+use super::slab::Key;
+use super::{Shard, Work};
+use crate::command::{FileTarget, Output, RegionTarget, Target};
+use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
+use crate::io::{Io, Op, Span};
+use crate::limits;
+use crate::request::{BufferState, Class, Completion, Origin, Progress, Status};
+
+/// Who is told when a transfer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiter {
+    Client(Origin),
+    /// A copy, for one half of one of its chunks.
+    Copy {
+        parent: Key,
+        chunk: u8,
+    },
+    /// The session is gone.
+    Nobody,
+}
+
+/// What it does, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    Copy,
+    Sync,
+}
+
+/// A piece of a segment, of the transfer's length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) segment: SegmentId,
+    pub(super) offset: u64,
+}
+
+impl Memory {
+    pub(super) fn span(self, skip: u64, length: u32) -> Span {
+        Span { segment: self.segment, offset: self.offset + skip, length }
+    }
+}
+
+/// What a new transfer is made of.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) waiter: Waiter,
+    pub(super) session: SessionId,
+    pub(super) handles: [Option<HandleId>; 2],
+    pub(super) kind: Kind,
+    pub(super) class: Class,
+    pub(super) deadline: Nanos,
+    pub(super) length: u64,
+    pub(super) body: Body,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) id: u64,
+    pub(super) waiter: Waiter,
+    pub(super) session: SessionId,
+    handles: [Option<HandleId>; 2],
+    pub(super) kind: Kind,
+    pub(super) class: Class,
+    pub(super) started: Nanos,
+    pub(super) deadline: Nanos,
+    pub(super) length: u64,
+    pub(super) landed: Landed,
+    /// How it ends, once that is decided. Nothing new is started after that.
+    pub(super) status: Option<Status>,
+    /// Its client was told, with the buffer held.
+    told: bool,
+    pub(super) pins: u32,
+    pub(super) queued: bool,
+    pub(super) retries: u32,
+    pub(super) corrupt: u32,
+    /// A payload of the present attempt did not match its checksum.
+    pub(super) damaged: bool,
+    /// Fragments that arrived by way of a copy.
+    pub(super) mispredicted: u32,
+    pub(super) plan: Option<Arc<Planned>>,
+    /// What the side that planned said, when it was not this one.
+    pub(super) told_plan: Option<(u32, Nanos)>,
+    pub(super) body: Body,
+}
+
+/// What is left to do, by where the other end is.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a slab's places are all of one size, taken at start"
+)]
+pub(super) enum Body {
+    File(FileBody),
+    Memory(MemoryBody),
+    Remote(RemoteBody),
+    Copy(CopyBody),
+    Sync {
+        file: FileId,
+        started: bool,
+    },
+    /// Nothing: it ends as soon as it is looked at.
+    Settled,
+}
+
+/// Between a local file and memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileBody {
+    pub(super) target: FileTarget,
+    pub(super) direction: Direction,
+    pub(super) durable: bool,
+    pub(super) offset: u64,
+    pub(super) memory: Memory,
+    /// Bytes from the start for which a fragment was started.
+    next: u64,
+    in_flight: u32,
+    phase: Phase,
+    /// A fragment came back short.
+    ended: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// An extending write gets its blocks first.
+    Allocate,
+    Allocating,
+    Moving,
+    Syncing,
+}
+
+impl FileBody {
+    pub(super) fn new(
+        target: FileTarget,
+        direction: Direction,
+        durable: bool,
+        offset: u64,
+        memory: Memory,
+    ) -> Self {
+        let phase = match direction {
+            Direction::Read => Phase::Moving,
+            Direction::Write => Phase::Allocate,
+        };
+        Self {
+            target,
+            direction,
+            durable,
+            offset,
+            memory,
+            next: 0,
+            in_flight: 0,
+            phase,
+            ended: false,
+        }
+    }
+}
+
+/// Between a local region and memory: the daemon copies, a piece a turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MemoryBody {
+    pub(super) region: RegionTarget,
+    pub(super) direction: Direction,
+    pub(super) offset: u64,
+    pub(super) memory: Memory,
+    pub(super) next: u64,
+}
+
+/// What is asked of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RemoteOp {
+    Read,
+    Write { durable: bool },
+    Sync,
+}
+
+/// Between a peer and memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RemoteBody {
+    pub(super) peer: PeerId,
+    pub(super) handle: HandleId,
+    pub(super) op: RemoteOp,
+    pub(super) offset: u64,
+    pub(super) memory: Memory,
+    /// The lane the request went out on; `None` while it waits for one.
+    pub(super) lane: Option<Key>,
+    pub(super) sent_at: Nanos,
+    /// Bytes of a write queued on the lane.
+    pub(super) next: u64,
+    /// Frames of a write queued and not taken by the kernel.
+    pub(super) frames: u32,
+    /// Nothing else was outstanding on the lane when it was sent: its first arrival times the wire.
+    pub(super) alone: bool,
+}
+
+impl RemoteBody {
+    pub(super) fn new(
+        peer: PeerId,
+        handle: HandleId,
+        op: RemoteOp,
+        offset: u64,
+        memory: Memory,
+    ) -> Self {
+        Self {
+            peer,
+            handle,
+            op,
+            offset,
+            memory,
+            lane: None,
+            sent_at: Nanos::ZERO,
+            next: 0,
+            frames: 0,
+            alone: false,
+        }
+    }
+}
+
+impl Shard {
+    /// Makes a transfer; `None` when there are as many as there may be.
+    pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<Key> {
+        let Start { waiter, session, handles, kind, class, deadline, length, body } = start;
+        self.transfers_started += 1;
+        let transfer = Transfer {
+            id: self.transfers_started,
+            waiter,
+            session,
+            handles,
+            kind,
+            class,
+            started: now,
+            deadline,
+            length,
+            landed: Landed::new(0),
+            status: None,
+            told: false,
+            pins: 0,
+            queued: false,
+            retries: 0,
+            corrupt: 0,
+            damaged: false,
+            mispredicted: 0,
+            plan: None,
+            told_plan: None,
+            body,
+        };
+        let key = self.transfers.insert(transfer).ok()?;
+        self.deadlines.set(key.index(), deadline);
+        self.enter(session, handles);
+        Some(key)
+    }
+
+    pub(super) fn drive_transfer<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        transfer.queued = false;
+        if transfer.status.is_some() {
+            return self.settle(key, io);
+        }
+        match transfer.body {
+            Body::File(body) => self.drive_file(key, body, io),
+            Body::Memory(body) => self.drive_memory(key, body, io),
+            Body::Remote(body) => self.drive_remote(key, body, io),
+            Body::Copy(_) => self.drive_copy(key, io),
+            Body::Sync { file, started: false } => {
+                match self.start_op(OpOwner::Step(Work::Transfer(key)), Op::Sync { file }, io) {
+                    Some(_) => {
+                        let transfer = self.transfers.get_mut(key).expect("looked at above");
+                        transfer.pins += 1;
+                        transfer.body = Body::Sync { file, started: true };
+                    }
+                    None => self.starve(Work::Transfer(key)),
+                }
+            }
+            Body::Sync { started: true, .. } => {}
+            Body::Settled => self.decide(key, Status::Ok, io),
+        }
+    }
+
+    fn drive_file<I: Io>(&mut self, key: Key, mut body: FileBody, io: &mut I) {
+        let length = self.transfers.get(key).map_or(0, |t| t.length);
+        if body.phase == Phase::Allocate {
+            match self.allocate_ahead(body.target, body.offset, length, Work::Transfer(key), io) {
+                Ahead::NotNeeded => body.phase = Phase::Moving,
+                Ahead::Started => {
+                    body.phase = Phase::Allocating;
+                    self.pin(key);
+                }
+                Ahead::NoRoom => self.starve(Work::Transfer(key)),
+            }
+        }
+        if body.phase == Phase::Moving {
+            let planned = self.plan_local(key, body.target, body.direction, length);
+            while body.next < length && !body.ended && body.in_flight < planned.depth {
+                let end = planned.boundary(body.offset, body.next).min(length);
+                let span = body.memory.span(body.next, (end - body.next) as u32);
+                let owner = JobOwner::Transfer { transfer: key, start: body.next };
+                let offset = body.offset + body.next;
+                if !self.start_job(owner, body.target, body.direction, offset, span, io) {
+                    self.starve(Work::Transfer(key));
+                    break;
+                }
+                self.pin(key);
+                body.next = end;
+                body.in_flight += 1;
+            }
+            if body.in_flight == 0 && (body.next == length || body.ended) {
+                self.store_body(key, Body::File(body));
+                return self.file_moved(key, body, io);
+            }
+        }
+        self.store_body(key, Body::File(body));
+    }
+
+    /// All bytes are moved: make them durable if that was asked.
+    fn file_moved<I: Io>(&mut self, key: Key, mut body: FileBody, io: &mut I) {
+        if !body.durable {
+            return self.decide(key, Status::Ok, io);
+        }
+        let op = Op::Sync { file: body.target.buffered };
+        match self.start_op(OpOwner::Step(Work::Transfer(key)), op, io) {
+            Some(_) => {
+                self.pin(key);
+                body.phase = Phase::Syncing;
+                self.store_body(key, Body::File(body));
+            }
+            None => self.starve(Work::Transfer(key)),
+        }
+    }
+
+    /// The end of an allocation or a sync.
+    pub(super) fn handle_transfer_step<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
+        self.unpin(key);
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        match &mut transfer.body {
+            Body::File(body) if body.phase == Phase::Allocating => {
+                body.phase = Phase::Moving;
+                let (file, end) = (body.target.buffered, body.offset + transfer.length);
+                if let Err(status) = self.allocated(file, end, result) {
+                    self.decide(key, status, io);
+                }
+            }
+            _ => {
+                let status = if result < 0 { status_of(result) } else { Status::Ok };
+                self.decide(key, status, io);
+            }
+        }
+        self.make_ready(Work::Transfer(key));
+    }
+
+    /// A fragment of a local transfer ended.
+    pub(super) fn handle_fragment<I: Io>(
+        &mut self,
+        key: Key,
+        start: u64,
+        result: JobResult,
+        _now: Nanos,
+        io: &mut I,
+    ) {
+        self.unpin(key);
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let length = transfer.length;
+        let Body::File(body) = &mut transfer.body else { return };
+        body.in_flight -= 1;
+        // The next boundary tells whether it was short; only the last fragment may be shorter.
+        let wanted = transfer
+            .plan
+            .as_ref()
+            .map_or(length, |plan| plan.boundary(body.offset, start).min(length))
+            - start;
+        body.ended |= u64::from(result.bytes) < wanted;
+        let moved = transfer.landed.insert(start, start + u64::from(result.bytes));
+        if result.status != Status::Ok {
+            return self.decide(key, result.status, io);
+        }
+        if moved == Ok(true) {
+            self.tell_progress(key);
+        }
+    }
+
+    pub(super) fn tell_progress(&mut self, key: Key) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let bytes = transfer.landed.watermark();
+        if let Waiter::Client(origin) = transfer.waiter
+            && bytes < transfer.length
+            && !transfer.told
+        {
+            self.outputs.push_back(Output::Progress(Progress { origin, bytes }));
+        }
+    }
+
+    pub(super) fn store_body(&mut self, key: Key, body: Body) {
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.body = body;
+        }
+    }
+
+    pub(super) fn pin(&mut self, key: Key) {
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.pins += 1;
+        }
+    }
+
+    /// One thing fewer touches the transfer's buffer.
+    pub(super) fn unpin(&mut self, key: Key) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        transfer.pins -= 1;
+        if transfer.pins == 0 && transfer.status.is_some() {
+            self.make_ready(Work::Transfer(key));
+        }
+    }
+
+    /// Says how a transfer ends; it does once nothing touches its buffer.
+    pub(super) fn decide<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.status.get_or_insert(status);
+            self.settle(key, io);
+        }
+    }
+
+    /// Ends a transfer now, whatever the kernel still does with its buffer.
+    pub(super) fn give_up<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let status = *transfer.status.get_or_insert(status);
+        self.cancel_ops_of(key, io);
+        self.leave_lane(key, true);
+        self.give_up_children(key, status, io);
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if transfer.pins > 0
+            && let Waiter::Client(origin) = transfer.waiter
+            && !std::mem::replace(&mut transfer.told, true)
+        {
+            self.deadlines.clear(key.index());
+            let (bytes, buffer) = (transfer.landed.watermark(), BufferState::Held);
+            self.counters.held += 1;
+            let finished = Completion::Finished { origin, status, bytes, buffer };
+            self.outputs.push_back(Output::Completion(finished));
+        }
+        self.settle(key, io);
+    }
+
+    /// The deadline of the transfer in `slot` has passed.
+    pub(super) fn expire<I: Io>(&mut self, slot: u32, io: &mut I) {
+        let Some(key) = self.transfers.next_from(slot, |_| true) else { return };
+        if key.index() != slot {
+            return;
+        }
+        let unreachable = match self.transfers.get(key).map(|t| &t.body) {
+            Some(Body::Remote(body)) => body.lane.is_none(),
+            _ => false,
+        };
+        let status = if unreachable { Status::PeerLost } else { Status::DeadlineExceeded };
+        self.give_up(key, status, io);
+    }
+
+    /// Ends and forgets a transfer whose end is decided and whose buffer nothing touches.
+    pub(super) fn settle<I: Io>(&mut self, key: Key, io: &mut I) {
+        let over = self.transfers.get(key).is_some_and(|t| t.pins == 0 && t.status.is_some());
+        if !over {
+            return;
+        }
+        self.leave_lane(key, false);
+        let Some(transfer) = self.transfers.remove(key) else { return };
+        self.deadlines.clear(key.index());
+        let status = transfer.status.unwrap_or(Status::Ok);
+        let bytes = transfer.landed.watermark();
+        self.free_chunks(&transfer.body);
+        self.remember(&transfer, status, io.now());
+        match transfer.waiter {
+            Waiter::Client(origin) if transfer.told => {
+                self.outputs.push_back(Output::Completion(Completion::Released { origin }));
+            }
+            Waiter::Client(origin) => {
+                let buffer = BufferState::Returned;
+                let finished = Completion::Finished { origin, status, bytes, buffer };
+                self.outputs.push_back(Output::Completion(finished));
+            }
+            Waiter::Copy { parent, chunk } => self.handle_child(parent, chunk, status, bytes),
+            Waiter::Nobody => {}
+        }
+        self.leave(&transfer, io);
+    }
+
+    fn leave<I: Io>(&mut self, transfer: &Transfer, io: &mut I) {
+        for handle in transfer.handles.into_iter().flatten() {
+            self.leave_handle(transfer.session, handle, io);
+        }
+        if let Some(session) = self.sessions.get_mut(&transfer.session) {
+            session.transfers -= 1;
+            if session.transfers == 0 {
+                self.drain_session(transfer.session, io);
+            }
+        }
+    }
+
+    /// Gives an extending write its blocks before its bytes, so that direct writes beside each other
+    /// need not each move the end of the file.
+    pub(super) fn allocate_ahead<I: Io>(
+        &mut self,
+        target: FileTarget,
+        offset: u64,
+        length: u64,
+        work: Work,
+        io: &mut I,
+    ) -> Ahead {
+        let file = target.buffered;
+        let Some(state) = self.files.get(&file) else { return Ahead::NotNeeded };
+        if offset + length <= state.length || !state.can_allocate || target.direct.is_none() {
+            return Ahead::NotNeeded;
+        }
+        match self.start_op(OpOwner::Step(work), Op::Allocate { file, offset, length }, io) {
+            Some(_) => Ahead::Started,
+            None => Ahead::NoRoom,
+        }
+    }
+
+    /// Books the end of an allocation.
+    pub(super) fn allocated(&mut self, file: FileId, end: u64, result: i32) -> Result<(), Status> {
+        const EOPNOTSUPP: i32 = -95;
+        const ENOSYS: i32 = -38;
+        let Some(state) = self.files.get_mut(&file) else { return Ok(()) };
+        match result {
+            EOPNOTSUPP | ENOSYS => state.can_allocate = false,
+            result if result < 0 => return Err(status_of(result)),
+            _ => state.length = state.length.max(end),
+        }
+        Ok(())
+    }
+
+    /// Ends every transfer and serve that uses a region.
+    pub(super) fn end_region_users(&mut self, wanted: impl Fn(RegionTarget) -> bool) {
+        let uses = |transfer: &Transfer| match &transfer.body {
+            Body::Memory(body) => wanted(body.region),
+            Body::Copy(copy) => copy.regions().any(&wanted),
+            _ => false,
+        };
+        let mut from = 0;
+        while let Some(key) = self.transfers.next_from(from, |t| t.status.is_none() && uses(t)) {
+            from = key.index() + 1;
+            if let Some(transfer) = self.transfers.get_mut(key) {
+                transfer.status = Some(Status::Gone);
+                self.make_ready(Work::Transfer(key));
+            }
+        }
+        self.end_region_serves(wanted);
+    }
+}
+
+/// What became of allocating ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    NotNeeded,
+    Started,
+    NoRoom,
+}
+
+impl Body {
+    pub(super) fn copy(
+        from: (super::session::Place, u64),
+        to: (super::session::Place, u64),
+    ) -> Self {
+        Self::Copy(CopyBody::new(from, to))
+    }
+
+    /// A target's device and way, for `explain`.
+    pub(super) fn route(&self) -> &'static str {
+        match self {
+            Self::File(body) if body.direction == Direction::Read => "local file -> client memory",
+            Self::File(_) => "client memory -> local file",
+            Self::Memory(body) if body.direction == Direction::Read => {
+                "local region -> client memory"
+            }
+            Self::Memory(_) => "client memory -> local region",
+            Self::Remote(body) => match body.op {
+                RemoteOp::Read => "peer -> lane -> client memory",
+                RemoteOp::Write { .. } => "client memory -> lane -> peer",
+                RemoteOp::Sync => "peer's file",
+            },
+            Self::Copy(copy) => copy.route(),
+            Self::Sync { .. } => "local file",
+            Self::Settled => "nothing to do",
+        }
+    }
+}
+
+/// Whether a target is a file, and which.
+pub(super) fn file_of(target: Target) -> Option<FileTarget> {
+    match target {
+        Target::File(file) => Some(file),
+        Target::Region(_) => None,
+    }
+}
+
+const _: () = assert!(limits::FRAGMENT_BYTES_MAX as u64 <= limits::REQUEST_BYTES_MAX);

@@ -71,10 +71,11 @@ impl UringIo {
 
     /// The entry of a send or of (the rest of) a receive, from the operation's address list.
     pub(super) fn stream_entry(&mut self, index: u32, target: Target) -> squeue::Entry {
-        let fd = number(target);
+        let (fd, ask_whole) = (number(target), self.ask_whole);
         let slot = self.ops.slot(index);
         let sends = slot.kind == OpKind::Send;
-        let wait_all = if slot.whole || sends { libc::MSG_WAITALL } else { 0 };
+        let waits = sends || (slot.whole && ask_whole);
+        let wait_all = if waits { libc::MSG_WAITALL } else { 0 };
         let message_flags = libc::MSG_NOSIGNAL | wait_all;
         let entry = match (self.ops.addresses(index), sends) {
             (Addresses::One(address, length), true) => {

@@ -2,8 +2,7 @@
 //!
 //! Registering pins pages, some tens of nanoseconds each, on the shard's own thread (a
 //! `SINGLE_ISSUER` ring takes registrations from nobody else). So a segment is usable at once,
-//! unregistered, and [`Memory::poll_registration`] pins at most [`REGISTRATION_BYTES_PER_TURN`] a
-//! turn. One segment is one place in the kernel's table; cut arenas accordingly.
+//! unregistered, and [`Memory::register_some`] pins at most [`REGISTRATION_BYTES_PER_TURN`] a turn. One segment is one place in the kernel's table; cut arenas accordingly.
 //!
 //! What can go wrong is not fatal: pinned memory counts against RLIMIT_MEMLOCK per user id, so a
 //! registration may fail at any time because of somebody else. The segment then stays as it is,
@@ -130,9 +129,11 @@ impl Memory {
         Ok(id)
     }
 
-    /// Register up to a turn's worth. `true`: there is more for the next turn.
-    pub(super) fn poll_registration(
+    /// Register waiting segments of `budget` bytes together, or one that is larger. `true`: there
+    /// is more for the next turn.
+    pub(super) fn register_some(
         &mut self,
+        budget: u64,
         submitter: &Submitter<'_>,
         counters: &mut UringCounters,
     ) -> bool {
@@ -143,7 +144,7 @@ impl Memory {
                 continue;
             };
             let bytes = entry.segment.len();
-            if spent > 0 && spent + bytes > REGISTRATION_BYTES_PER_TURN {
+            if spent > 0 && spent + bytes > budget {
                 return true;
             }
             spent += bytes;

@@ -34,6 +34,8 @@ mod reap;
 mod ring;
 mod slots;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod uring;
 mod wake;
 

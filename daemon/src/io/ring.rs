@@ -80,6 +80,12 @@ impl Ring {
         self.ring.submitter()
     }
 
+    /// The ring's descriptor, as /proc names it.
+    #[cfg(test)]
+    pub(super) fn number(&self) -> i32 {
+        self.ring.as_raw_fd()
+    }
+
     pub(super) fn cq_entries(&self) -> u32 {
         self.ring.params().cq_entries()
     }

@@ -11,7 +11,7 @@ use piped_model::units::Nanos;
 use piped_ring::Segment;
 
 use super::counters::{OpKind, UringCounters};
-use super::memory::Memory;
+use super::memory::{Memory, REGISTRATION_BYTES_PER_TURN};
 use super::ops::{Ops, Owner, State};
 use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
 use super::ring::{Patience, Ring};
@@ -78,6 +78,8 @@ pub struct UringIo {
     pub(super) cancels: VecDeque<Owner>,
     /// File operations in flight: with some, a wait is I/O wait.
     pub(super) file_ops: u32,
+    /// Whether to tell the kernel that a receive is whole; if not, the driver continues it alone.
+    pub(super) ask_whole: bool,
     /// A fault met where it could not be returned.
     pub(super) fault: Option<UringError>,
     pub(super) counters: UringCounters,
@@ -93,15 +95,22 @@ impl UringIo {
     /// [`UringError::Refused`] where io_uring is forbidden, [`UringError::TooOld`] where it lacks
     /// the indispensable, [`UringError::Setup`] for want of memory or descriptors.
     pub fn new(config: &UringConfig) -> Result<Self, UringError> {
+        // Every operation and every cancellation of it ends with one completion, and every doorbell
+        // may have rung: with room for all of them the kernel need not keep any for later.
+        let completions = config.ops_max.saturating_mul(2).saturating_add(config.watches_max);
+        Self::with_completions(config, completions)
+    }
+
+    pub(super) fn with_completions(
+        config: &UringConfig,
+        completions: u32,
+    ) -> Result<Self, UringError> {
         let mut features = config.features;
         let mut startup = Vec::new();
         let ops_max = config.ops_max.max(1);
-        // Every operation and every cancellation of it ends with one completion, and every doorbell
-        // may have rung: with room for all of them the kernel need not keep any for later.
-        let cq_entries = ops_max.saturating_mul(2).saturating_add(config.watches_max);
         let shape = Shape {
             sq_entries: config.sq_entries.max(1),
-            cq_entries: cq_entries.max(config.sq_entries).max(2),
+            cq_entries: completions.max(config.sq_entries).max(2),
             ..probe::choose(&mut features, config.sqpoll_idle_ms, &mut startup)?
         };
         let built = shape.build().map_err(UringError::from_setup)?;
@@ -134,6 +143,7 @@ impl UringIo {
             refused: VecDeque::with_capacity(ops_max as usize),
             cancels: VecDeque::with_capacity(ops_max as usize + config.watches_max as usize),
             file_ops: 0,
+            ask_whole: true,
             fault: None,
             counters: UringCounters::default(),
             features,
@@ -193,7 +203,8 @@ impl UringIo {
     /// Register waiting segments, [`super::REGISTRATION_BYTES_PER_TURN`] at most. `true`: more are
     /// waiting for the next turn.
     pub fn poll_registration(&mut self) -> bool {
-        self.memory.poll_registration(&self.ring.submitter(), &mut self.counters)
+        let (submitter, counters) = (self.ring.submitter(), &mut self.counters);
+        self.memory.register_some(REGISTRATION_BYTES_PER_TURN, &submitter, counters)
     }
 
     /// Take an open file over.

@@ -1,0 +1,122 @@
+//! The driver against the real kernel.
+
+mod files;
+mod lifecycle;
+mod limits;
+mod sockets;
+mod tiers;
+mod wake;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use piped_engine::ids::{SegmentId, SocketId};
+use piped_engine::io::{Done, Io, Op, Span, Token};
+use piped_ring::Segment;
+use rustix::fs::{Mode, OFlags};
+
+use super::{UringConfig, UringIo};
+
+/// A small driver.
+pub(super) fn config() -> UringConfig {
+    UringConfig {
+        ops_max: 128,
+        sq_entries: 16,
+        files_max: 32,
+        segments_max: 8,
+        watches_max: 8,
+        ..UringConfig::default()
+    }
+}
+
+pub(super) fn driver() -> UringIo {
+    UringIo::new(&config()).expect("io_uring is there")
+}
+
+/// Wait until `count` operations have ended; in the order of their ends.
+pub(super) fn finish(io: &mut UringIo, count: usize) -> Vec<Done> {
+    let mut dones = Vec::new();
+    while dones.len() < count {
+        io.wait(None).unwrap();
+        io.poll_dones(&mut |done| dones.push(done));
+    }
+    assert_eq!(dones.len(), count, "{dones:?}");
+    dones
+}
+
+/// Do one operation.
+pub(super) fn run(io: &mut UringIo, op: Op) -> i32 {
+    let token = Token(0x5eed_0000_0000_0001);
+    assert!(io.push(token, op));
+    let done = finish(io, 1)[0];
+    assert_eq!(done.token, token);
+    done.result
+}
+
+/// Let go of what is left: nothing more must come.
+pub(super) fn expect_silence(io: &mut UringIo) {
+    // A no-op pushed last comes back after everything that was due before it.
+    assert!(io.push(Token(u64::MAX), Op::Nop));
+    assert_eq!(finish(io, 1), [Done { token: Token(u64::MAX), result: 0 }]);
+    assert_eq!(io.counters().in_flight, 0);
+}
+
+pub(super) fn segment(io: &mut UringIo, bytes: u64) -> SegmentId {
+    io.add_segment(Arc::new(Segment::create(bytes).unwrap())).unwrap()
+}
+
+pub(super) fn span(segment: SegmentId, offset: u64, length: u32) -> Span {
+    Span { segment, offset, length }
+}
+
+/// Bytes that differ from place to place.
+pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+pub(super) fn load(io: &mut UringIo, from: Span) -> Vec<u8> {
+    let mut bytes = vec![0; from.length as usize];
+    io.load(from, &mut bytes);
+    bytes
+}
+
+/// Open a file for reading and writing, made if need be. `None`: the file system has no O_DIRECT.
+pub(super) fn open(path: &Path, direct: bool) -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let flags = if direct { flags | OFlags::DIRECT } else { flags };
+    match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => Some(fd),
+        Err(error) if direct => {
+            println!("skipped: no O_DIRECT on {} ({error})", path.display());
+            None
+        }
+        Err(error) => panic!("{}: {error}", path.display()),
+    }
+}
+
+/// A file with something in it.
+pub(super) fn filled_file(path: &Path, bytes: &[u8]) {
+    File::create(path).unwrap().write_all(bytes).unwrap();
+}
+
+/// A socket of the driver's and the other end.
+pub(super) fn socket(io: &mut UringIo) -> (SocketId, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    theirs.set_nodelay(true).unwrap();
+    // As the control thread's sockets are.
+    ours.set_nonblocking(true).unwrap();
+    (io.add_socket(ours.into()).unwrap(), theirs)
+}

@@ -1,0 +1,144 @@
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use piped_engine::io::Io;
+use piped_model::units::Nanos;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{config, driver, expect_silence};
+use crate::io::{Feature, FeatureMask, UringConfig, UringIo, WatchId, clock};
+
+fn doorbell() -> (OwnedFd, OwnedFd) {
+    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    (fd.try_clone().unwrap(), fd)
+}
+
+fn ring(bell: &OwnedFd) {
+    assert_eq!(rustix::io::write(bell, &1_u64.to_ne_bytes()).unwrap(), 8);
+}
+
+/// Sleep until a doorbell is heard, for all those `known` to be about; a wait may end early.
+fn hear(io: &mut UringIo, wanted: WatchId, known: &[WatchId]) {
+    for _ in 0..100 {
+        io.wait(None).unwrap();
+        io.poll_dones(&mut |done| panic!("{done:?}"));
+        let heard: Vec<WatchId> = io.take_woken().collect();
+        assert!(heard.iter().all(|watch| known.contains(watch)), "{heard:?}");
+        if heard.contains(&wanted) {
+            return;
+        }
+    }
+    panic!("awake a hundred times, and never by the doorbell");
+}
+
+/// Doorbells rung before, between and while asleep.
+pub(super) fn exercise(io: &mut UringIo) {
+    let (ours, theirs) = doorbell();
+    // Rung before it is watched.
+    ring(&theirs);
+    let watch = io.watch(ours).unwrap();
+    hear(io, watch, &[watch]);
+    // Rung between two turns.
+    for _ in 0..5 {
+        ring(&theirs);
+        hear(io, watch, &[watch]);
+    }
+    // Rung while asleep.
+    let bell = theirs.try_clone().unwrap();
+    let ringer = std::thread::spawn(move || ring(&bell));
+    hear(io, watch, &[watch]);
+    ringer.join().unwrap();
+    // One that rings does not wake another, and one that is not watched wakes nobody.
+    let (other_ours, other_theirs) = doorbell();
+    let other = io.watch(other_ours).unwrap();
+    ring(&other_theirs);
+    hear(io, other, &[other]);
+    io.unwatch(watch);
+    ring(&theirs);
+    ring(&other_theirs);
+    hear(io, other, &[other]);
+    io.unwatch(other);
+    expect_silence(io);
+}
+
+#[test]
+fn doorbells_wake_the_shard() {
+    exercise(&mut driver());
+}
+
+#[test]
+fn a_doorbell_that_somebody_else_empties_does_not_block_the_shard() {
+    for features in [FeatureMask::ALL, FeatureMask::without(&[Feature::MultishotPoll])] {
+        let mut io = UringIo::new(&UringConfig { features, ..config() }).unwrap();
+        // Blocking, as a hostile client can make it.
+        let theirs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let watch = io.watch(theirs.try_clone().unwrap()).unwrap();
+        io.submit().unwrap();
+        ring(&theirs);
+        rustix::io::read(&theirs, &mut [0; 8]).unwrap();
+        ring(&theirs);
+        hear(&mut io, watch, &[watch]);
+    }
+}
+
+#[test]
+fn watching_and_unwatching_leaves_nothing_behind() {
+    let mut io = UringIo::new(&UringConfig { watches_max: 2, ..config() }).unwrap();
+    let (ours, theirs) = doorbell();
+    for round in 0..1000 {
+        let watch = io.watch(ours.try_clone().unwrap()).unwrap_or_else(|e| panic!("{round}: {e}"));
+        if round % 3 > 0 {
+            io.submit().unwrap();
+        }
+        if round % 3 > 1 {
+            ring(&theirs);
+        }
+        io.unwatch(watch);
+        io.unwatch(watch);
+        // Its place is free once the poll has come back.
+        while io.watches.any_armed() {
+            io.wait(None).unwrap();
+            io.poll_dones(&mut |done| panic!("{done:?}"));
+        }
+        assert_eq!(io.take_woken().count(), 0, "{round}");
+    }
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    let mut io = driver();
+    let until = io.now() + Nanos::from_millis(5);
+    let mut waits = 0;
+    while io.now() < until {
+        io.wait(Some(until)).unwrap();
+        waits += 1;
+    }
+    assert!(waits < 10, "{waits} waits: it does not sleep");
+    let before = io.counters().enters;
+    io.wait(Some(Nanos::ZERO)).unwrap();
+    assert_eq!(io.counters().enters, before, "there was nothing to say");
+}
+
+#[test]
+fn a_signal_ends_a_wait() {
+    extern "C" fn heard(_: libc::c_int) {}
+    // SAFETY: the handler does nothing, which is safe in any context; nobody else uses the signal.
+    unsafe { libc::signal(libc::SIGWINCH, heard as *const () as libc::sighandler_t) };
+    // SAFETY: it has no precondition.
+    let thread = unsafe { libc::pthread_self() };
+    let over = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&over);
+    let signaller = std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            // SAFETY: the thread joins this one before it ends, so its name is valid.
+            unsafe { libc::pthread_kill(thread, libc::SIGWINCH) };
+            std::thread::yield_now();
+        }
+    });
+    let mut io = driver();
+    io.wait(None).unwrap();
+    over.store(true, Ordering::Relaxed);
+    signaller.join().unwrap();
+    assert!(clock::now() > Nanos::ZERO);
+}

@@ -1,3 +1,47 @@
-//! The theory of optimal communication pipelines, pure.
+//! The theory of optimal communication pipelines, pure: no IO, no clock, no allocation where a
+//! request could wait for it.
+//!
+//! A transfer passes a *path* of *stages*. A stage serves one fragment at a time; a fragment of `x`
+//! bytes occupies it for `g + x·G` and leaves it `L` later, and at most `w` fragments are in it at
+//! once:
+//!
+//! ```text
+//! start(i,j)  = max(arrive(i,j), start(i-1,j) + occ(i-1,j), depart(i-w,j))
+//! depart(i,j) = start(i,j) + occ(i,j) + L          arrive(i,j+1) = depart of all its bytes
+//! ```
+//!
+//! (the recurrence of Wang et al., equations 1-3, extended by `L` and `w`). From there:
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`units`] | time as a type |
+//! | [`stage`] | [`stage::Stage`], [`stage::Path`], and [`stage::StageCost`]: a cost that may bend with the size |
+//! | [`plan`] | [`plan::Plan`]: fragment sizes per level of the path, and which algorithm chose them |
+//! | [`evaluate`] | the latency of a plan: the recurrence, and its closed form for equal fragments |
+//! | [`fixed`] | the best fixed fragment size and depth (Theorem 1 with a moving bottleneck) |
+//! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
+//!
+//! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
+//! rounding to bytes and alignment is a last step that reports its own latency.
+//!
+//! ```
+//! use piped_model::fixed::{self, Constraints};
+//! use piped_model::stage::{Path, Stage};
+//!
+//! let disk = Stage::new(70e-6, 17e-6, 0.4e-9, None)?;
+//! let net = Stage::new(5e-6, 3e-6, 0.3e-9, None)?;
+//! let path = Path::new(&[disk, net])?;
+//! let limits = Constraints { alignment: 4096, smallest: 4096, ..Constraints::default() };
+//! let best = fixed::best(&path, 1 << 20, &limits);
+//! let whole = fixed::whole(&path, 1 << 20, &limits);
+//! assert!(best.predicted_seconds < 0.85 * whole.predicted_seconds);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod estimate;
+pub mod evaluate;
+pub mod fixed;
+pub mod plan;
+pub mod stage;
 pub mod units;

@@ -1,4 +1,8 @@
 //! Quantities as types.
+//!
+//! Time between crates is a whole number of nanoseconds: it compares, sorts and subtracts exactly.
+//! Inside the theory it is a float of seconds, because costs are averages. [`Nanos::seconds`] and
+//! [`Nanos::from_seconds`] are the only crossing.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -14,6 +18,15 @@ impl Nanos {
     pub const MAX: Self = Self(u64::MAX);
 
     /// Microseconds.
+    ///
+    /// ```
+    /// use piped_model::units::Nanos;
+    /// let start = Nanos::from_micros(5);
+    /// assert_eq!((start + Nanos::from_millis(1)).since(start), Nanos(1_000_000));
+    /// assert_eq!(start - Nanos::MAX, Nanos::ZERO);
+    /// assert_eq!(Nanos::from_seconds(start.seconds()), start);
+    /// assert_eq!(start.to_string(), "5.0 us");
+    /// ```
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))

@@ -1,0 +1,162 @@
+//! A stage's cost over the fragment size: straight pieces between measured sizes.
+
+use core::num::NonZeroU32;
+
+use super::REGIMES;
+use crate::stage::{Stage, StageCost};
+
+/// The cost at one measured size.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Node {
+    /// The size in bytes.
+    pub(super) bytes: f64,
+    /// `g + xG` there, in seconds.
+    pub(super) occupancy: f64,
+    /// `L` there, in seconds.
+    pub(super) latency: f64,
+    /// `G` there, in seconds per byte; not above `occupancy / bytes`.
+    pub(super) slope: f64,
+    /// Samples behind it.
+    pub(super) weight: f64,
+}
+
+/// A measured cost with its bends: piecewise linear between the sizes in use, straight beyond them.
+/// Copied into plans' inputs; constant size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CostCurve {
+    nodes: [Node; REGIMES],
+    count: usize,
+    window: Option<NonZeroU32>,
+}
+
+impl CostCurve {
+    /// A curve without bends.
+    ///
+    /// ```
+    /// use piped_model::estimate::CostCurve;
+    /// use piped_model::stage::{Stage, StageCost};
+    /// let stage = Stage { latency: 70e-6, overhead: 17e-6, per_byte: 0.4e-9, window: None };
+    /// let curve = CostCurve::straight(stage);
+    /// assert!((curve.stage_at(65536.0).alone(65536.0) / stage.alone(65536.0) - 1.0).abs() < 1e-12);
+    /// ```
+    #[must_use]
+    pub fn straight(stage: Stage) -> Self {
+        let node = Node {
+            bytes: 0.0,
+            occupancy: stage.overhead,
+            latency: stage.latency,
+            slope: stage.per_byte,
+            weight: 1.0,
+        };
+        let mut nodes = [Node::default(); REGIMES];
+        nodes[0] = node;
+        Self { nodes, count: 1, window: stage.window }
+    }
+
+    /// Through these nodes, in the order of their sizes. Larger fragments are never cheaper: where
+    /// noise says so, neighbours are averaged.
+    pub(super) fn through(measured: &[Node], window: Option<NonZeroU32>) -> Self {
+        let mut nodes = [Node::default(); REGIMES];
+        let mut count = 0;
+        for &node in measured.iter().take(REGIMES) {
+            nodes[count] = node;
+            count += 1;
+        }
+        // Pool adjacent violators.
+        let mut start = 0;
+        while start + 1 < count {
+            if nodes[start].occupancy <= nodes[start + 1].occupancy {
+                start += 1;
+                continue;
+            }
+            let (a, b) = (nodes[start], nodes[start + 1]);
+            let mean = (a.occupancy * a.weight + b.occupancy * b.weight) / (a.weight + b.weight);
+            nodes[start].occupancy = mean;
+            nodes[start + 1].occupancy = mean;
+            start = if mean < a.occupancy { start.saturating_sub(1) } else { start + 1 };
+            if (a.occupancy - b.occupancy).abs() <= 1e-12 * a.occupancy {
+                start += 1;
+            }
+        }
+        for node in &mut nodes[..count] {
+            if node.bytes > 0.0 {
+                node.slope = node.slope.min(node.occupancy / node.bytes);
+            }
+        }
+        Self { nodes, count, window }
+    }
+
+    /// `g + xG` of a fragment of `bytes`, in seconds.
+    #[must_use]
+    pub fn backlogged(&self, bytes: f64) -> f64 {
+        self.stage_at(bytes).occupancy(bytes)
+    }
+
+    /// `L + g + xG` of a fragment of `bytes`, in seconds.
+    #[must_use]
+    pub fn alone(&self, bytes: f64) -> f64 {
+        self.stage_at(bytes).alone(bytes)
+    }
+}
+
+impl StageCost for CostCurve {
+    fn stage_at(&self, bytes: f64) -> Stage {
+        let nodes = &self.nodes[..self.count];
+        let after = nodes.partition_point(|node| node.bytes <= bytes);
+        let (occupancy, latency, slope) = match (after.checked_sub(1), nodes.get(after)) {
+            (None, None) => (0.0, 0.0, 0.0),
+            (None, Some(first)) => (line(first, bytes), first.latency, first.slope),
+            (Some(last), None) => {
+                (line(&nodes[last], bytes), nodes[last].latency, nodes[last].slope)
+            }
+            (Some(below), Some(above)) => {
+                let below = &nodes[below];
+                let width = above.bytes - below.bytes;
+                let part = (bytes - below.bytes) / width;
+                let rise = above.occupancy - below.occupancy;
+                let latency = below.latency + part * (above.latency - below.latency);
+                (below.occupancy + part * rise, latency, (rise / width).max(0.0))
+            }
+        };
+        // A steep piece would have a negative overhead; the sum is what counts at this size.
+        let per_byte = if bytes > 0.0 { slope.min(occupancy / bytes) } else { slope };
+        let overhead = (occupancy - bytes * per_byte).max(0.0);
+        Stage { latency, overhead, per_byte, window: self.window }
+    }
+}
+
+/// The straight continuation of a node's own line.
+fn line(node: &Node, bytes: f64) -> f64 {
+    (node.occupancy + node.slope * (bytes - node.bytes)).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(bytes: f64, occupancy: f64) -> Node {
+        Node { bytes, occupancy, latency: 1.0, slope: 0.0, weight: 1.0 }
+    }
+
+    #[test]
+    fn bends_are_kept() {
+        let curve =
+            CostCurve::through(&[node(100.0, 2.0), node(200.0, 3.0), node(400.0, 40.0)], None);
+        assert_eq!(curve.backlogged(100.0), 2.0);
+        assert_eq!(curve.backlogged(150.0), 2.5);
+        assert!((curve.backlogged(400.0) - 40.0).abs() < 1e-9);
+        assert!((curve.backlogged(300.0) - 21.5).abs() < 1e-9);
+        assert!((curve.alone(300.0) - 22.5).abs() < 1e-9);
+        // The steep piece starts below zero: its overhead is held there.
+        assert_eq!(curve.stage_at(300.0).overhead, 0.0);
+        assert!(curve.stage_at(300.0).checked().is_ok());
+    }
+
+    #[test]
+    fn larger_fragments_are_never_cheaper() {
+        let nodes = [(1.0, 5.0), (2.0, 3.0), (3.0, 4.0), (4.0, 1.0), (5.0, 9.0)];
+        let curve = CostCurve::through(&nodes.map(|(x, y)| node(x, y)), None);
+        let costs: Vec<f64> = (0..60).map(|i| curve.backlogged(f64::from(i) * 0.1)).collect();
+        assert!(costs.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9), "{costs:?}");
+    }
+}

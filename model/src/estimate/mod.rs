@@ -1,0 +1,45 @@
+//! `L`, `g` and `G` of a stage from what happens in it.
+//!
+//! [`Meter`] watches arrivals and departures and lets only two kinds of execution through as
+//! samples: `alone` (the stage was empty: `L + g + xG`) and `backlogged` (it never ran dry since the
+//! departure before: `g + xG`). [`Estimator`] turns samples into an [`Estimate`]. Everything else,
+//! the obvious "duration of each operation", mixes waiting into the cost and cannot tell a latency
+//! that overlaps from an overhead that does not.
+//!
+//! Costs bend with the size (socket buffers, caches, queues), so the estimator keeps one cell of
+//! weighted moments per size regime (factors of four) and kind of sample. Where all regimes lie on
+//! one line, all of them are fitted together; where they do not, each is fitted by itself with its
+//! neighbours as a faint hint, and the planner sees a [`CostCurve`] with the bends in it.
+//!
+//! A constant fragment size makes `g` and `G` indistinguishable. The estimator says so
+//! ([`Estimate::identifiable`]) and then splits by its prior; vary the sizes within the plan's flat
+//! region ([`crate::fixed::flat`]) to keep it informed.
+
+mod cell;
+mod curve;
+mod estimator;
+mod fit;
+mod meter;
+
+pub use curve::CostCurve;
+pub use estimator::{Estimate, Estimator};
+pub use meter::{Meter, Sample, Ticket};
+
+/// The most size regimes a stage's cost is kept for.
+pub const REGIMES: usize = 11;
+
+/// The regime of a size. Their borders are `2 KiB * 4^n`, so that the sizes people use (4, 16, 64,
+/// 256 KiB, 1 MiB) lie in the middle of one, with their variation.
+///
+/// ```
+/// use piped_model::estimate::regime;
+/// assert_eq!(regime(4096), regime(6000));
+/// assert_eq!(regime(4096) + 1, regime(16384));
+/// assert_eq!(regime(0), 0);
+/// ```
+#[must_use]
+pub fn regime(bytes: u64) -> usize {
+    // 512 = 2^9 is the first border: below it everything is overhead.
+    let octave = (u64::BITS - bytes.leading_zeros()) as usize;
+    (octave.saturating_sub(8) / 2).min(REGIMES - 1)
+}

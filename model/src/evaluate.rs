@@ -1,0 +1,466 @@
+//! The latency of a plan, exactly.
+//!
+//! Two ways that agree: the recurrence itself, for any list of fragments per stage ([`lists`],
+//! [`same_sizes`], [`plan`]), and a closed form for equal fragments ([`equal`] over the reals,
+//! [`uniform`] over bytes with a shorter last fragment), which takes tens of nanoseconds and does
+//! not allocate, so that every request can ask it.
+//!
+//! The closed form reads the recurrence as the longest path through a grid of fragments and stages.
+//! A path crosses every stage once (`g + xG + L` each) and advances `k - 1` fragments in between,
+//! one fragment for `g + xG`, or, where the window binds, `w` fragments for `g + xG + L`. With no
+//! window binding, the slowest stage takes all advances: that is Theorem 1 (equations 10 and 13).
+//! With windows it is a knapsack of a few items with an exact and small search.
+
+use core::fmt;
+use core::num::NonZeroU32;
+
+use crate::plan::Plan;
+use crate::stage::{STAGES_MAX, StageCost};
+
+/// Fragment lists that cannot be evaluated on a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvaluateFault {
+    /// Not one list of fragments per stage (given, wanted).
+    Stages(usize, usize),
+    /// A stage without fragments, or a fragment without bytes.
+    Empty {
+        /// The stage.
+        stage: usize,
+    },
+    /// A stage that moves another number of bytes than the first one.
+    Bytes {
+        /// The stage.
+        stage: usize,
+    },
+}
+
+impl fmt::Display for EvaluateFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stages(given, wanted) => {
+                write!(
+                    f,
+                    "{given} lists of fragments for a path of {wanted} stages: give one per stage"
+                )
+            }
+            Self::Empty { stage } => {
+                write!(f, "stage {stage} has no fragment or an empty one: sizes must be positive")
+            }
+            Self::Bytes { stage } => {
+                write!(f, "the fragments of stage {stage} do not add up to those of stage 0")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EvaluateFault {}
+
+/// Latency in seconds of `count` equal fragments of `bytes / count` each, over the reals
+/// (equations 10 and 13, with latencies and windows).
+///
+/// `depth` bounds the fragments outstanding at the first stage, like a window of that stage. A
+/// `count` of 0 is taken as 1. The path has at most [`STAGES_MAX`] stages; later ones are ignored.
+///
+/// ```
+/// use piped_model::evaluate::equal;
+/// use piped_model::stage::Stage;
+/// // GAM, us and us/KB: 4 KB in five fragments take 188.90 us.
+/// let gam = [(7.2, 7.2), (5.2, 24.9), (7.5, 24.9), (7.4, 7.9)]
+///     .map(|(g, per_kb)| Stage { latency: 0.0, overhead: g, per_byte: per_kb / 1024.0, window: None });
+/// assert!((equal(&gam, 4096.0, 5, None) - 188.90).abs() < 0.005);
+/// ```
+#[must_use]
+pub fn equal<C: StageCost>(path: &[C], bytes: f64, count: u64, depth: Option<NonZeroU32>) -> f64 {
+    let count = count.max(1);
+    let size = bytes / count as f64;
+    let mut grid = Grid::new();
+    for (index, cost) in path.iter().take(STAGES_MAX).enumerate() {
+        grid.push(cost, size, if index == 0 { depth } else { None });
+    }
+    grid.crossing + grid.advance(count - 1)
+}
+
+/// Latency in seconds of `bytes` in fragments of `fragment_bytes`, the last one shorter if they do
+/// not divide. `fragment_bytes` of 0 is taken as 1; 0 bytes are one empty fragment.
+///
+/// Exact: equal to [`lists`] with these sizes in every stage, at the cost of a few multiplications
+/// per stage. For a cost that bends, the last fragment is charged what a fragment of its size costs.
+///
+/// ```
+/// use piped_model::evaluate::{lists, uniform};
+/// use piped_model::stage::Stage;
+/// let path = [Stage { latency: 5.0, overhead: 2.0, per_byte: 0.1, window: None }; 2];
+/// let exact = lists(&path, &[&[40, 40, 20], &[40, 40, 20]], None)?;
+/// assert!((uniform(&path, 40, 100, None) - exact).abs() < 1e-9);
+/// # Ok::<(), piped_model::evaluate::EvaluateFault>(())
+/// ```
+#[must_use]
+pub fn uniform<C: StageCost>(
+    path: &[C],
+    fragment_bytes: u64,
+    bytes: u64,
+    depth: Option<NonZeroU32>,
+) -> f64 {
+    let fragment_bytes = fragment_bytes.max(1);
+    let count = bytes.div_ceil(fragment_bytes).max(1);
+    let last = bytes - (count - 1) * fragment_bytes;
+    if count == 1 || last == fragment_bytes {
+        return equal(path, bytes as f64, count, depth);
+    }
+    // The longest path enters the last fragment's row at some stage `j`: full-size costs up to
+    // there, the last fragment's own costs after it. `latest` is the best over j so far, as if the
+    // path ended at stage j.
+    let mut grid = Grid::new();
+    let mut latest = 0.0_f64;
+    for (index, cost) in path.iter().take(STAGES_MAX).enumerate() {
+        let outstanding = if index == 0 { depth } else { None };
+        let step = grid.push(cost, fragment_bytes as f64, outstanding);
+        let stage = cost.stage_at(last as f64);
+        let leave = stage.occupancy(last as f64) + stage.latency;
+        // Free again after fragment k-2: that departed its latency later than it was served.
+        let mut entered = grid.crossing + grid.advance(count - 2) - step.latency;
+        if let Some(slot) = (count - 1).checked_sub(u64::from(step.window)) {
+            entered = entered.max(grid.crossing + grid.advance(slot));
+        }
+        latest = latest.max(entered) + leave;
+    }
+    latest
+}
+
+/// One stage at one size.
+#[derive(Clone, Copy)]
+struct Step {
+    latency: f64,
+    /// `u32::MAX` stands for no window: no transfer has more fragments that matter.
+    window: u32,
+}
+
+/// The longest-path grid of equal fragments, for the stages pushed so far.
+struct Grid {
+    /// `sum (g + xG + L)`: once through every stage.
+    crossing: f64,
+    /// The dearest single advance, `max (g + xG)`.
+    unit: f64,
+    /// Stages whose window may bind: (`w`, `g + xG + L`).
+    windows: [(u32, f64); STAGES_MAX],
+    windows_count: usize,
+}
+
+impl Grid {
+    fn new() -> Self {
+        Self { crossing: 0.0, unit: 0.0, windows: [(0, 0.0); STAGES_MAX], windows_count: 0 }
+    }
+
+    #[inline]
+    fn push<C: StageCost>(&mut self, cost: &C, size: f64, depth: Option<NonZeroU32>) -> Step {
+        let stage = cost.stage_at(size);
+        let occupancy = stage.occupancy(size);
+        let through = occupancy + stage.latency;
+        let window = stage.window.map_or(u32::MAX, NonZeroU32::get);
+        let window = window.min(depth.map_or(u32::MAX, NonZeroU32::get));
+        self.crossing += through;
+        self.unit = self.unit.max(occupancy);
+        if through > f64::from(window) * occupancy {
+            self.windows[self.windows_count] = (window, through);
+            self.windows_count += 1;
+        }
+        Step { latency: stage.latency, window }
+    }
+
+    /// The dearest way to advance `count` fragments.
+    #[inline]
+    fn advance(&self, count: u64) -> f64 {
+        let plain = count as f64 * self.unit;
+        if self.windows_count == 0 {
+            return plain;
+        }
+        // What a window's jump costs beyond the single advances it replaces.
+        let mut items = [Item { window: 0, gain: 0.0 }; STAGES_MAX];
+        let mut items_count = 0;
+        for &(window, through) in &self.windows[..self.windows_count] {
+            let gain = through - f64::from(window) * self.unit;
+            if gain > 0.0 && u64::from(window) <= count {
+                items[items_count] = Item { window: u64::from(window), gain };
+                items_count += 1;
+            }
+        }
+        let items = &mut items[..items_count];
+        match items {
+            [] => plain,
+            [only] => plain + (count / only.window) as f64 * only.gain,
+            _ => {
+                items.sort_unstable_by(|a, b| b.rate().total_cmp(&a.rate()));
+                let mut search = Search { best: 0.0, budget: SEARCH_STEPS_MAX };
+                search.fill(items, count, 0.0);
+                plain + search.best
+            }
+        }
+    }
+}
+
+/// A binding window: jumps of `window` fragments, each `gain` dearer than single advances.
+#[derive(Clone, Copy)]
+struct Item {
+    window: u64,
+    gain: f64,
+}
+
+impl Item {
+    fn rate(&self) -> f64 {
+        self.gain / self.window as f64
+    }
+}
+
+/// Bounds the time of an evaluation. Two or three binding windows need a handful of steps; a path
+/// contrived to need more gets an upper bound less than one jump above the truth.
+const SEARCH_STEPS_MAX: u32 = 2_000;
+
+/// Branch and bound over how often each binding window is jumped.
+struct Search {
+    best: f64,
+    budget: u32,
+}
+
+impl Search {
+    /// `items` are sorted by rate, so that filling the rest with the first one's rate is a bound.
+    fn fill(&mut self, items: &[Item], room: u64, gained: f64) {
+        self.best = self.best.max(gained);
+        let Some((item, others)) = items.split_first() else { return };
+        let bound = gained + room as f64 * item.rate();
+        if self.budget == 0 {
+            self.best = self.best.max(bound);
+            return;
+        }
+        self.budget -= 1;
+        for jumps in (0..=room / item.window).rev() {
+            let left = room - jumps * item.window;
+            let with = gained + jumps as f64 * item.gain;
+            let rest = others.first().map_or(0.0, |other| left as f64 * other.rate());
+            // Fewer jumps only lower this bound, so the loop ends here. The tolerance is far below
+            // what is promised of the result and spares the search of equals.
+            if with + rest <= self.best * (1.0 + 1e-13) && self.best > 0.0 {
+                break;
+            }
+            self.fill(others, left, with);
+        }
+    }
+}
+
+/// Latency in seconds of one list of fragment sizes per stage, in bytes, by the recurrence.
+///
+/// Bytes are cut anew at each boundary: a fragment may start when all its bytes have left the stage
+/// before. `depth` as in [`equal`]. Allocates; meant for planning and checking.
+///
+/// # Errors
+/// If there is not one list per stage, a size is 0, or the sums differ.
+///
+/// ```
+/// use piped_model::evaluate::lists;
+/// use piped_model::stage::Stage;
+/// let slow = Stage { latency: 0.0, overhead: 10.0, per_byte: 1.0, window: None };
+/// // Two halves through the first stage, reassembled for the second: 2 * (10 + 50) + 10 + 100.
+/// assert_eq!(lists(&[slow, slow], &[&[50, 50], &[100]], None)?, 230.0);
+/// # Ok::<(), piped_model::evaluate::EvaluateFault>(())
+/// ```
+pub fn lists<C: StageCost>(
+    path: &[C],
+    sizes: &[&[u64]],
+    depth: Option<NonZeroU32>,
+) -> Result<f64, EvaluateFault> {
+    if path.len() != sizes.len() || path.is_empty() {
+        return Err(EvaluateFault::Stages(sizes.len(), path.len()));
+    }
+    let total = sum(sizes[0]);
+    for (stage, list) in sizes.iter().enumerate() {
+        if list.is_empty() || list.contains(&0) {
+            return Err(EvaluateFault::Empty { stage });
+        }
+        if sum(list) != total {
+            return Err(EvaluateFault::Bytes { stage });
+        }
+    }
+    let mut before: Vec<(u128, f64)> = Vec::new();
+    for (stage, (cost, list)) in path.iter().zip(sizes).enumerate() {
+        let mut server = Server::new(list.len());
+        let mut departures = Vec::with_capacity(list.len());
+        let mut end = 0_u128;
+        let mut source = 0;
+        for &size in *list {
+            end += u128::from(size);
+            while source < before.len() && before[source].0 < end {
+                source += 1;
+            }
+            let arrival = before.get(source).map_or(0.0, |&(_, left)| left);
+            let outstanding = if stage == 0 { depth } else { None };
+            departures.push((end, server.pass(cost, size as f64, arrival, outstanding)));
+        }
+        before = departures;
+    }
+    Ok(before.last().map_or(0.0, |&(_, left)| left))
+}
+
+fn sum(sizes: &[u64]) -> u128 {
+    sizes.iter().map(|&size| u128::from(size)).sum()
+}
+
+/// Latency in seconds of the same fragments in every stage, sizes in real bytes, by the recurrence.
+///
+/// ```
+/// use piped_model::evaluate::{equal, same_sizes};
+/// use piped_model::stage::Stage;
+/// let path = [Stage { latency: 1.0, overhead: 2.0, per_byte: 0.1, window: None }; 3];
+/// assert!((same_sizes(&path, &[2.5; 4], None) - equal(&path, 10.0, 4, None)).abs() < 1e-9);
+/// ```
+#[must_use]
+pub fn same_sizes<C: StageCost>(path: &[C], sizes: &[f64], depth: Option<NonZeroU32>) -> f64 {
+    let mut times = vec![0.0_f64; sizes.len()];
+    for (stage, cost) in path.iter().enumerate() {
+        let mut server = Server::new(sizes.len());
+        let outstanding = if stage == 0 { depth } else { None };
+        for (time, &size) in times.iter_mut().zip(sizes) {
+            *time = server.pass(cost, size, *time, outstanding);
+        }
+    }
+    times.last().copied().unwrap_or(0.0)
+}
+
+/// Latency in seconds of a plan on a path.
+///
+/// # Errors
+/// If the plan's levels do not cover exactly the path's stages.
+///
+/// ```
+/// use piped_model::evaluate::{plan, uniform};
+/// use piped_model::plan::{Algorithm, Plan};
+/// use piped_model::stage::Stage;
+/// use std::num::NonZeroU32;
+/// let path = [Stage { latency: 70.0, overhead: 17.0, per_byte: 0.01, window: None }; 2];
+/// let two = NonZeroU32::new(2).unwrap();
+/// let chosen = Plan { depth: two, ..Plan::uniform(2, 4096, 10_000, Algorithm::Fixed) };
+/// assert_eq!(plan(&path, &chosen)?, uniform(&path, 4096, 10_000, Some(two)));
+/// # Ok::<(), piped_model::evaluate::EvaluateFault>(())
+/// ```
+pub fn plan<C: StageCost>(path: &[C], plan: &Plan) -> Result<f64, EvaluateFault> {
+    let covered = plan.levels.last().map_or(0, |level| level.stages.end);
+    if covered != path.len() {
+        return Err(EvaluateFault::Stages(covered, path.len()));
+    }
+    if let [level] = &*plan.levels
+        && let crate::plan::Sizes::Uniform { fragment_bytes, total_bytes } = level.sizes
+    {
+        return Ok(uniform(path, fragment_bytes, total_bytes, Some(plan.depth)));
+    }
+    if plan.total_bytes() == 0 {
+        return Ok(uniform(path, 1, 0, Some(plan.depth)));
+    }
+    let mut expanded: Vec<Vec<u64>> = Vec::with_capacity(plan.levels.len());
+    let mut sizes: Vec<usize> = Vec::with_capacity(path.len());
+    for (index, level) in plan.levels.iter().enumerate() {
+        expanded.push(level.sizes.iter().map(|fragment| fragment.length).collect());
+        sizes.extend(level.stages.clone().map(|_| index));
+    }
+    let sizes: Vec<&[u64]> = sizes.iter().map(|&index| expanded[index].as_slice()).collect();
+    lists(path, &sizes, Some(plan.depth))
+}
+
+/// One stage of the recurrence: when it is free, and when the fragments in it have departed.
+struct Server {
+    free: f64,
+    departures: Vec<f64>,
+}
+
+impl Server {
+    fn new(fragments: usize) -> Self {
+        Self { free: 0.0, departures: Vec::with_capacity(fragments) }
+    }
+
+    /// The departure of the next fragment.
+    fn pass<C: StageCost>(
+        &mut self,
+        cost: &C,
+        size: f64,
+        arrival: f64,
+        depth: Option<NonZeroU32>,
+    ) -> f64 {
+        let stage = cost.stage_at(size);
+        let window = match (stage.window, depth) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let slot = window
+            .and_then(|window| self.departures.len().checked_sub(window.get() as usize))
+            .map_or(0.0, |index| self.departures[index]);
+        let start = arrival.max(self.free).max(slot);
+        self.free = start + stage.occupancy(size);
+        let departure = self.free + stage.latency;
+        self.departures.push(departure);
+        departure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Algorithm, Level, Levels, Sizes};
+    use crate::stage::Stage;
+
+    const SLOW: Stage = Stage { latency: 0.0, overhead: 10.0, per_byte: 1.0, window: None };
+
+    #[test]
+    fn lists_that_do_not_fit_are_refused() {
+        assert_eq!(lists(&[SLOW], &[], None), Err(EvaluateFault::Stages(0, 1)));
+        assert_eq!(lists::<Stage>(&[], &[], None), Err(EvaluateFault::Stages(0, 0)));
+        assert_eq!(lists(&[SLOW], &[&[]], None), Err(EvaluateFault::Empty { stage: 0 }));
+        assert_eq!(lists(&[SLOW], &[&[1, 0]], None), Err(EvaluateFault::Empty { stage: 0 }));
+        let unequal = lists(&[SLOW, SLOW], &[&[3], &[1, 1]], None);
+        assert_eq!(unequal, Err(EvaluateFault::Bytes { stage: 1 }));
+    }
+
+    #[test]
+    fn a_window_of_one_serves_one_at_a_time() {
+        let disk = Stage { latency: 70.0, overhead: 17.0, per_byte: 0.0, window: None };
+        let at = |depth| equal(&[disk], 10.0, 10, NonZeroU32::new(depth));
+        assert!((at(1) - 870.0).abs() < 1e-9);
+        assert!((at(8) - (87.0 + 9.0 * 17.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nested_plans_are_cut_anew_between_levels() {
+        let sizes = [
+            Sizes::Uniform { fragment_bytes: 25, total_bytes: 100 },
+            Sizes::list(&[50, 50]).unwrap(),
+        ];
+        let [fine, coarse] = sizes;
+        let levels = [Level { stages: 0..2, sizes: fine }, Level { stages: 2..3, sizes: coarse }];
+        let nested = Plan {
+            levels: Levels::new(&levels).unwrap(),
+            depth: NonZeroU32::new(4).unwrap(),
+            ..Plan::uniform(3, 1, 1, Algorithm::HierarchicalFixed)
+        };
+        let by_hand =
+            lists(&[SLOW; 3], &[&[25; 4], &[25; 4], &[50; 2]], NonZeroU32::new(4)).unwrap();
+        assert_eq!(plan(&[SLOW; 3], &nested), Ok(by_hand));
+        assert_eq!(plan(&[SLOW; 2], &nested), Err(EvaluateFault::Stages(3, 2)));
+    }
+
+    #[test]
+    fn two_binding_windows_share_the_advances_exactly() {
+        // Windows 5 and 3: 8 advances are dearest as one jump each, not as multiples of either.
+        let a = Stage { latency: 100.0, overhead: 1.0, per_byte: 0.0, window: NonZeroU32::new(5) };
+        let b = Stage { latency: 59.0, overhead: 1.0, per_byte: 0.0, window: NonZeroU32::new(3) };
+        assert!((equal(&[a, b], 9.0, 9, None) - (101.0 + 60.0 + 101.0 + 60.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_contrived_path_ends_in_time_with_a_bound() {
+        let windows = [97, 101, 103, 107, 109, 113, 127, 131];
+        let path = windows.map(|w| Stage {
+            latency: f64::from(w) * 1.001,
+            overhead: 0.0,
+            per_byte: 0.0,
+            window: NonZeroU32::new(w),
+        });
+        let seconds = equal(&path, 1.0, 1_000_000, None);
+        assert!((seconds / 1.001e6 - 1.0).abs() < 1e-3, "{seconds}");
+    }
+}

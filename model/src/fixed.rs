@@ -1,0 +1,441 @@
+//! The best fixed fragment size (Theorem 1, with a bottleneck that moves with the size).
+//!
+//! Over `k` equal fragments of `x = B/k` bytes the latency is
+//!
+//! ```text
+//! T(k) = (k-1)·max_j(g_j + x·G_j) + sum_j (L_j + g_j + x·G_j)                (equations 10, 13)
+//! ```
+//!
+//! the maximum of one curve per stage, each convex in `k`. So `T` is convex, and bisection on the
+//! sign of `T(k+1) - T(k)` finds the best integer exactly: no square roots, no case distinction for
+//! `g_b = 0` or a moving bottleneck, and the "false local minima" a stage-by-stage search falls into
+//! do not exist. Where a window binds, or a cost bends with the size, convexity is lost, and a set
+//! of counts is tried instead: all small ones, then geometrically spaced ones.
+//!
+//! The depth comes last: the fewest fragments outstanding at the first stage that still reach the
+//! best latency within one percent, because outstanding fragments hold memory and queue places.
+
+use core::num::NonZeroU32;
+
+use crate::evaluate;
+use crate::plan::{Algorithm, Plan};
+use crate::stage::{STAGES_MAX, Stage, StageCost};
+
+/// What a plan may use. The defaults forbid nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Constraints {
+    /// The smallest fragment in bytes (the last one of a transfer may be shorter); 0 is 1.
+    pub smallest: u64,
+    /// The largest fragment in bytes. Holds before all other limits, except that a fragment is
+    /// never smaller than `alignment`.
+    pub largest: u64,
+    /// Fragment sizes are multiples of this many bytes (but for the last one); 0 is 1.
+    pub alignment: u64,
+    /// The most fragments outstanding at the first stage; 0 is 1.
+    pub depth_max: u32,
+    /// The most fragments of a transfer, where `largest` permits; 0 is 1.
+    pub fragments_max: u32,
+}
+
+impl Default for Constraints {
+    fn default() -> Self {
+        Self {
+            smallest: 1,
+            largest: u64::MAX,
+            alignment: 1,
+            depth_max: u32::MAX,
+            fragments_max: u32::MAX,
+        }
+    }
+}
+
+impl Constraints {
+    /// The nearest allowed fragment size that is not below `bytes` (or not above, where that would
+    /// pass `largest`).
+    ///
+    /// ```
+    /// use piped_model::fixed::Constraints;
+    /// let limits = Constraints { alignment: 4096, largest: 10_000, ..Constraints::default() };
+    /// assert_eq!(limits.fit(1), 4096);
+    /// assert_eq!(limits.fit(5000), 8192);
+    /// assert_eq!(limits.fit(9000), 8192);
+    /// ```
+    #[must_use]
+    pub fn fit(&self, bytes: u64) -> u64 {
+        let alignment = self.alignment.max(1);
+        let (smallest, largest) = self.range();
+        let up = bytes.div_ceil(alignment).saturating_mul(alignment);
+        up.clamp(smallest, largest)
+    }
+
+    /// The allowed sizes as multiples of the alignment, the first not above the second.
+    fn range(&self) -> (u64, u64) {
+        let alignment = self.alignment.max(1);
+        let largest = (self.largest / alignment).max(1) * alignment;
+        let smallest = self.smallest.max(1).div_ceil(alignment).saturating_mul(alignment);
+        (smallest.min(largest), largest)
+    }
+
+    /// The allowed numbers of fragments of a transfer.
+    fn counts(&self, bytes: u64) -> (u64, u64) {
+        let (smallest, largest) = self.range();
+        let fewest = bytes.div_ceil(largest).max(1);
+        let most = (bytes / smallest).min(u64::from(self.fragments_max.max(1)));
+        (fewest, most.max(fewest))
+    }
+
+    fn depth_limit(&self) -> NonZeroU32 {
+        NonZeroU32::new(self.depth_max).unwrap_or(NonZeroU32::MIN)
+    }
+}
+
+/// The best number of equal fragments over the reals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Optimum {
+    /// `k`.
+    pub count: u64,
+    /// `x = B/k`, in bytes.
+    pub fragment_bytes: f64,
+    /// `T(k)`, in seconds.
+    pub predicted_seconds: f64,
+}
+
+/// A plan of one fixed size, in whole bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FixedBest {
+    /// What chose the size: `Whole`, `Static` or `Fixed`.
+    pub algorithm: Algorithm,
+    /// All fragments but the last, in bytes.
+    pub fragment_bytes: u64,
+    /// The number of fragments, at least 1.
+    pub count: u64,
+    /// Fragments outstanding at the first stage.
+    pub depth: NonZeroU32,
+    /// The latency of this very plan, rounding included, in seconds.
+    pub predicted_seconds: f64,
+    /// Half the width of the prediction's interval, in seconds: how far the uncertainty of the
+    /// stages' costs moves it.
+    pub margin_seconds: f64,
+}
+
+impl FixedBest {
+    /// As a [`Plan`] for `bytes` over `stages` stages. Does not allocate.
+    #[must_use]
+    pub fn plan(&self, stages: usize, bytes: u64) -> Plan {
+        Plan {
+            depth: self.depth,
+            predicted_seconds: self.predicted_seconds,
+            margin_seconds: self.margin_seconds,
+            ..Plan::uniform(stages, self.fragment_bytes, bytes, self.algorithm)
+        }
+    }
+}
+
+/// The best number of equal fragments over the reals, between `counts.0` and `counts.1`, with
+/// `depth` fragments outstanding at the first stage.
+///
+/// Exact for stages of straight cost without a binding window. Otherwise exact among up to 64
+/// fragments, and among larger counts within their spacing.
+///
+/// ```
+/// use piped_model::fixed::optimum;
+/// use piped_model::stage::Stage;
+/// let gam = [(7.2, 7.2), (5.2, 24.9), (7.5, 24.9), (7.4, 7.9)]
+///     .map(|(g, per_kb)| Stage { latency: 0.0, overhead: g, per_byte: per_kb / 1024.0, window: None });
+/// assert_eq!(optimum(&gam, 4096.0, (1, 4096), None).count, 5);
+/// ```
+#[must_use]
+pub fn optimum<C: StageCost>(
+    path: &[C],
+    bytes: f64,
+    counts: (u64, u64),
+    depth: Option<NonZeroU32>,
+) -> Optimum {
+    let fewest = counts.0.max(1);
+    let most = counts.1.max(fewest);
+    let latency = |count| evaluate::equal(path, bytes, count, depth);
+    let straight = path.iter().all(|cost| cost.straight().is_some());
+    let convex = straight.then(|| bisect(path, bytes, (fewest, most), depth));
+    let count = match convex {
+        Some(count) if !windows_matter(path, most, depth) => count,
+        _ => scan((fewest, most), convex, latency),
+    };
+    Optimum { count, fragment_bytes: bytes / count as f64, predicted_seconds: latency(count) }
+}
+
+/// Whether some window could bind at some size with up to `most` fragments: with `w·g >= g + L` it
+/// cannot at any, and a window that all fragments fit into never does.
+fn windows_matter<C: StageCost>(path: &[C], most: u64, depth: Option<NonZeroU32>) -> bool {
+    path.iter().enumerate().any(|(index, cost)| {
+        let stage = limited(cost.stage_at(0.0), index, depth);
+        stage.window.is_some_and(|window| {
+            u64::from(window.get()) < most
+                && stage.latency > f64::from(window.get() - 1) * stage.overhead
+        })
+    })
+}
+
+fn limited(stage: Stage, index: usize, depth: Option<NonZeroU32>) -> Stage {
+    let depth = if index == 0 { depth } else { None };
+    let window = match (stage.window, depth) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    Stage { window, ..stage }
+}
+
+/// The best count of the convex `T(k)`; with windows, of its convex upper bound in which a stage
+/// departs every [`Stage::interval`].
+fn bisect<C: StageCost>(
+    path: &[C],
+    bytes: f64,
+    (fewest, most): (u64, u64),
+    depth: Option<NonZeroU32>,
+) -> u64 {
+    let mut stages = [Stage::FREE; STAGES_MAX];
+    let used = path.len().min(STAGES_MAX);
+    for (index, (stage, cost)) in stages.iter_mut().zip(path).enumerate() {
+        *stage = limited(cost.stage_at(bytes), index, depth);
+    }
+    let stages = &stages[..used];
+    let latency = |count: u64| {
+        let size = bytes / count as f64;
+        let mut slowest = 0.0_f64;
+        let mut crossing = 0.0;
+        for stage in stages {
+            slowest = slowest.max(stage.interval(size));
+            crossing += stage.alone(size);
+        }
+        crossing + (count - 1) as f64 * slowest
+    };
+    let (mut low, mut high) = (fewest, most);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let here = latency(middle);
+        // A gain below the arithmetic's own noise is none; more fragments must earn their keep.
+        if latency(middle + 1) < here - here * 1e-14 { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// Below this count every one is tried.
+const DENSE_COUNTS: u64 = 64;
+
+/// The best of a set of counts: the first [`DENSE_COUNTS`], then geometrically spaced ones, then
+/// the neighbourhood of the best and of `hint`.
+fn scan((fewest, most): (u64, u64), hint: Option<u64>, latency: impl Fn(u64) -> f64) -> u64 {
+    let mut best = (f64::INFINITY, fewest);
+    let consider = |count: u64, best: &mut (f64, u64)| {
+        let seconds = latency(count);
+        if seconds < best.0 {
+            *best = (seconds, count);
+        }
+    };
+    let mut count = fewest;
+    while count <= most {
+        consider(count, &mut best);
+        let step = if count < fewest.max(DENSE_COUNTS) { 1 } else { (count / 12).max(1) };
+        count = count.saturating_add(step);
+    }
+    consider(most, &mut best);
+    for centre in [Some(best.1), hint].into_iter().flatten() {
+        if centre <= DENSE_COUNTS {
+            continue;
+        }
+        let reach = (centre / 12).min(32);
+        for near in centre.saturating_sub(reach).max(fewest)..=(centre + reach).min(most) {
+            consider(near, &mut best);
+        }
+    }
+    best.1
+}
+
+/// How much latency may be given away for a smaller depth.
+const DEPTH_SLACK: f64 = 0.01;
+
+/// The best fixed fragment size, and the smallest depth that reaches its latency within 1 %.
+///
+/// `path` may mix straight and bent costs (see [`StageCost`]). Does not allocate; microseconds at
+/// most for straight costs, tens of them for bent ones.
+///
+/// ```
+/// use piped_model::fixed::{best, Constraints};
+/// use piped_model::stage::Stage;
+/// let disk = Stage { latency: 70e-6, overhead: 17e-6, per_byte: 0.3e-9, window: None };
+/// let net = Stage { latency: 4e-6, overhead: 2e-6, per_byte: 0.3e-9, window: None };
+/// let limits = Constraints { smallest: 4096, alignment: 4096, ..Constraints::default() };
+/// let plan = best(&[disk, net], 1 << 20, &limits);
+/// assert_eq!(plan.fragment_bytes % 4096, 0);
+/// assert!(plan.count > 1 && u64::from(plan.depth.get()) <= plan.count);
+/// ```
+#[must_use]
+pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> FixedBest {
+    let depth = Some(constraints.depth_limit());
+    let (fewest, most) = constraints.counts(bytes);
+    let real = optimum(path, bytes as f64, (fewest, most), depth);
+    // Rounding to the alignment moves the count, so the neighbours on both sides compete again.
+    // So does the fewest possible: large fragments with a short tail are not equal fragments, and
+    // where a window binds they can win.
+    let fewest_size = constraints.fit(bytes);
+    let mut chosen = (evaluate::uniform(path, fewest_size, bytes, depth), fewest_size);
+    for count in real.count.saturating_sub(1).max(fewest)..=(real.count + 1).min(most) {
+        let up = constraints.fit(bytes.div_ceil(count));
+        let down = constraints.fit(up.saturating_sub(constraints.alignment.max(1)));
+        for size in [up, down] {
+            let fits = bytes.div_ceil(size).max(1) <= most || size == up;
+            let seconds = evaluate::uniform(path, size, bytes, depth);
+            if fits && (seconds < chosen.0 || (seconds == chosen.0 && size > chosen.1)) {
+                chosen = (seconds, size);
+            }
+        }
+    }
+    finish(path, bytes, constraints, Algorithm::Fixed, chosen.1)
+}
+
+/// Everything in one fragment, or in the largest ones allowed.
+#[must_use]
+pub fn whole<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> FixedBest {
+    finish(path, bytes, constraints, Algorithm::Whole, constraints.fit(bytes))
+}
+
+/// A constant fragment size, as near to `size` as the constraints allow.
+///
+/// ```
+/// use piped_model::fixed::{static_size, whole, Constraints};
+/// use piped_model::stage::Stage;
+/// let path = [Stage { latency: 0.0, overhead: 1e-6, per_byte: 1e-9, window: None }; 2];
+/// let halves = static_size(&path, 8192, 4096, &Constraints::default());
+/// assert_eq!((halves.count, halves.algorithm.to_string().as_str()), (2, "static-4096"));
+/// assert!(halves.predicted_seconds < whole(&path, 8192, &Constraints::default()).predicted_seconds);
+/// ```
+#[must_use]
+pub fn static_size<C: StageCost>(
+    path: &[C],
+    bytes: u64,
+    size: u64,
+    constraints: &Constraints,
+) -> FixedBest {
+    finish(path, bytes, constraints, Algorithm::Static(size), constraints.fit(size))
+}
+
+/// The plans of fixed size to compare: whole, each of `static_sizes` below `bytes`, and the best
+/// one last. Allocates; for people who want to see the choice.
+///
+/// ```
+/// use piped_model::fixed::{candidates, Constraints};
+/// use piped_model::stage::Stage;
+/// let path = [Stage { latency: 0.0, overhead: 1e-6, per_byte: 1e-9, window: None }; 2];
+/// let list = candidates(&path, 1 << 20, &Constraints::default(), &[4096, 65536, 1 << 24]);
+/// let names: Vec<_> = list.iter().map(|plan| plan.algorithm.to_string()).collect();
+/// assert_eq!(names, ["whole", "static-4096", "static-65536", "fixed"]);
+/// ```
+#[must_use]
+pub fn candidates<C: StageCost>(
+    path: &[C],
+    bytes: u64,
+    constraints: &Constraints,
+    static_sizes: &[u64],
+) -> Vec<FixedBest> {
+    let mut list = Vec::with_capacity(static_sizes.len() + 2);
+    list.push(whole(path, bytes, constraints));
+    let smaller = static_sizes.iter().filter(|&&size| size < bytes);
+    list.extend(smaller.map(|&size| static_size(path, bytes, size, constraints)));
+    list.push(best(path, bytes, constraints));
+    list
+}
+
+/// The range of fragment sizes around a plan's own whose latency is within `slack` (0.02 is two
+/// percent) of it at its depth. Varying sizes inside this range costs nearly nothing, and keeps `g`
+/// and `G` distinguishable for the estimators (persistent excitation).
+///
+/// ```
+/// use piped_model::fixed::{best, flat, Constraints};
+/// use piped_model::stage::Stage;
+/// let path = [Stage { latency: 0.0, overhead: 1e-6, per_byte: 1e-9, window: None }; 2];
+/// let plan = best(&path, 1 << 20, &Constraints::default());
+/// let (low, high) = flat(&path, 1 << 20, &Constraints::default(), &plan, 0.02);
+/// assert!(low < plan.fragment_bytes && plan.fragment_bytes < high);
+/// ```
+#[must_use]
+pub fn flat<C: StageCost>(
+    path: &[C],
+    bytes: u64,
+    constraints: &Constraints,
+    plan: &FixedBest,
+    slack: f64,
+) -> (u64, u64) {
+    let bound = plan.predicted_seconds * (1.0 + slack);
+    let (fewest, most) = constraints.counts(bytes);
+    let within = |size: u64| {
+        let count = bytes.div_ceil(size);
+        (fewest..=most).contains(&count)
+            && evaluate::uniform(path, size, bytes, Some(plan.depth)) <= bound
+    };
+    let mut low = plan.fragment_bytes;
+    let mut high = plan.fragment_bytes;
+    // Two octaves each way in steps of a tenth are more variation than any estimator needs.
+    for percent in (25..100).step_by(5).rev() {
+        let size =
+            constraints.fit((plan.fragment_bytes as f64 * f64::from(percent) / 100.0) as u64);
+        if !within(size) {
+            break;
+        }
+        low = low.min(size);
+    }
+    for percent in (110..=400).step_by(10) {
+        let size =
+            constraints.fit((plan.fragment_bytes as f64 * f64::from(percent) / 100.0) as u64);
+        if !within(size) {
+            break;
+        }
+        high = high.max(size);
+    }
+    (low, high)
+}
+
+/// Choose the depth for a size and say what comes out.
+fn finish<C: StageCost>(
+    path: &[C],
+    bytes: u64,
+    constraints: &Constraints,
+    algorithm: Algorithm,
+    fragment_bytes: u64,
+) -> FixedBest {
+    let count = bytes.div_ceil(fragment_bytes).max(1);
+    let limit = u32::try_from(count).unwrap_or(u32::MAX).min(constraints.depth_limit().get());
+    let latency =
+        |depth: u32| evaluate::uniform(path, fragment_bytes, bytes, NonZeroU32::new(depth));
+    // A larger depth never makes the recurrence slower, so bisection finds the smallest.
+    let bound = latency(limit) * (1.0 + DEPTH_SLACK);
+    let (mut low, mut high) = (1, limit.max(1));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if latency(middle) <= bound { high = middle } else { low = middle + 1 }
+    }
+    let depth = NonZeroU32::new(low).unwrap_or(NonZeroU32::MIN);
+    FixedBest {
+        algorithm,
+        fragment_bytes,
+        count,
+        depth,
+        predicted_seconds: latency(low),
+        margin_seconds: margin(path, fragment_bytes.min(bytes) as f64, count, depth),
+    }
+}
+
+/// How far the costs' uncertainties move the latency: each stage's part of it times its relative
+/// error, added as independent errors are.
+fn margin<C: StageCost>(path: &[C], size: f64, count: u64, depth: NonZeroU32) -> f64 {
+    let interval =
+        |index: usize, cost: &C| limited(cost.stage_at(size), index, Some(depth)).interval(size);
+    let slowest = path.iter().enumerate().map(|(i, cost)| interval(i, cost)).fold(0.0, f64::max);
+    let mut squares = 0.0;
+    for (index, cost) in path.iter().enumerate() {
+        let mut part = cost.stage_at(size).alone(size);
+        if interval(index, cost) >= slowest {
+            part += (count - 1) as f64 * slowest;
+        }
+        squares += (part * cost.relative_error(size)).powi(2);
+    }
+    squares.sqrt()
+}

@@ -1,0 +1,275 @@
+//! The recurrence and the closed form against an independent event-by-event simulator.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use std::num::NonZeroU32;
+
+use piped_model::evaluate::{equal, lists, same_sizes, uniform};
+use piped_model::fixed::{Constraints, best, candidates, optimum, whole};
+use piped_model::stage::Stage;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Something that happens at a stage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum What {
+    /// The server is free again.
+    Served,
+    /// A fragment of this many bytes has left.
+    Departed(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Event {
+    at: f64,
+    stage: usize,
+    what: What,
+}
+
+impl Eq for Event {}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives the greatest first: the earliest must be it.
+        other.at.total_cmp(&self.at).then(other.stage.cmp(&self.stage))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A stage at work: what waits, whether the server is busy, how many fragments are inside.
+struct Busy {
+    waiting: VecDeque<u64>,
+    bytes_arrived: u64,
+    bytes_started: u64,
+    serving: bool,
+    inside: u32,
+}
+
+/// The time of the last departure, by events; no recurrence in sight.
+fn simulate(path: &[Stage], sizes: &[Vec<u64>]) -> f64 {
+    let mut stages: Vec<Busy> = sizes
+        .iter()
+        .map(|list| Busy {
+            waiting: list.iter().copied().collect(),
+            bytes_arrived: 0,
+            bytes_started: 0,
+            serving: false,
+            inside: 0,
+        })
+        .collect();
+    stages[0].bytes_arrived = sizes[0].iter().sum();
+    let mut events = BinaryHeap::new();
+    let mut now = 0.0;
+    loop {
+        for (index, (stage, cost)) in stages.iter_mut().zip(path).enumerate() {
+            let room = cost.window.is_none_or(|window| stage.inside < window.get());
+            let Some(&size) = stage.waiting.front() else { continue };
+            if stage.serving || !room || stage.bytes_started + size > stage.bytes_arrived {
+                continue;
+            }
+            stage.waiting.pop_front();
+            stage.bytes_started += size;
+            stage.serving = true;
+            stage.inside += 1;
+            let served = now + cost.overhead + cost.per_byte * size as f64;
+            events.push(Event { at: served, stage: index, what: What::Served });
+            let left = served + cost.latency;
+            events.push(Event { at: left, stage: index, what: What::Departed(size) });
+        }
+        let Some(event) = events.pop() else { return now };
+        now = event.at;
+        match event.what {
+            What::Served => stages[event.stage].serving = false,
+            What::Departed(size) => {
+                stages[event.stage].inside -= 1;
+                if let Some(next) = stages.get_mut(event.stage + 1) {
+                    next.bytes_arrived += size;
+                }
+            }
+        }
+    }
+}
+
+fn parameter(largest: f64) -> impl Strategy<Value = f64> {
+    prop_oneof![1 => Just(0.0), 4 => 0.0..largest]
+}
+
+fn stage() -> impl Strategy<Value = Stage> {
+    (parameter(300.0), parameter(40.0), parameter(0.06), 0_u32..9).prop_map(
+        |(latency, overhead, per_byte, window)| Stage {
+            latency,
+            overhead,
+            per_byte,
+            window: NonZeroU32::new(window),
+        },
+    )
+}
+
+fn path() -> impl Strategy<Value = Vec<Stage>> {
+    vec(stage(), 1..7)
+}
+
+/// Stages without latency and window: the papers' model.
+fn paper_path() -> impl Strategy<Value = Vec<Stage>> {
+    path().prop_map(|stages| {
+        stages.into_iter().map(|stage| Stage { latency: 0.0, window: None, ..stage }).collect()
+    })
+}
+
+/// Cut `bytes` at the given fractions.
+fn cut(bytes: u64, cuts: &[u64]) -> Vec<u64> {
+    let mut places: Vec<u64> = cuts.iter().map(|cut| cut % bytes).collect();
+    places.extend([0, bytes]);
+    places.sort_unstable();
+    places.dedup();
+    places.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_recurrence_is_what_happens(
+        path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+    ) {
+        let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
+        let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+        let exact = lists(&path, &views, None).unwrap();
+        let simulated = simulate(&path, &sizes);
+        prop_assert!(close(exact, simulated), "{exact} {simulated}");
+    }
+
+    #[test]
+    fn the_closed_form_is_the_recurrence(
+        path in path(), bytes in 1_u64..50_000, fragment in 1_u64..60_000, depth in 0_u32..20,
+    ) {
+        let fragment = fragment.min(bytes).max(bytes / 60 + 1);
+        let mut sizes = vec![fragment; (bytes / fragment) as usize];
+        sizes.extend(Some(bytes % fragment).filter(|&rest| rest > 0));
+        let depth = NonZeroU32::new(depth);
+        let views = vec![sizes.as_slice(); path.len()];
+        let exact = lists(&path, &views, depth).unwrap();
+        let closed = uniform(&path, fragment, bytes, depth);
+        prop_assert!(close(exact, closed), "{exact} {closed}");
+        let real = equal(&path, bytes as f64, sizes.len() as u64, depth);
+        let by_steps = same_sizes(&path, &vec![bytes as f64 / sizes.len() as f64; sizes.len()], depth);
+        prop_assert!(close(real, by_steps), "{real} {by_steps}");
+    }
+
+    /// Theorem 2 holds beyond the papers: for re-fragmenting plans, with latencies and windows.
+    #[test]
+    fn reversed_stages_and_sizes_take_the_same_time(
+        path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+    ) {
+        let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
+        let there: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+        let mirrored: Vec<Vec<u64>> =
+            sizes.iter().rev().map(|list| list.iter().rev().copied().collect()).collect();
+        let back: Vec<&[u64]> = mirrored.iter().map(Vec::as_slice).collect();
+        let reversed: Vec<Stage> = path.iter().rev().copied().collect();
+        let (a, b) = (lists(&path, &there, None).unwrap(), lists(&reversed, &back, None).unwrap());
+        prop_assert!(close(a, b), "{a} {b}");
+    }
+
+    #[test]
+    fn the_best_count_is_best_of_all(path in paper_path(), bytes in 1_u64..20_000) {
+        let most = bytes.min(3000);
+        let found = optimum(&path, bytes as f64, (1, most), None);
+        let brute = (1..=most).map(|k| equal(&path, bytes as f64, k, None)).fold(f64::INFINITY, f64::min);
+        prop_assert!(found.predicted_seconds <= brute * (1.0 + 1e-9), "{found:?} {brute}");
+    }
+
+    #[test]
+    fn latencies_without_windows_do_not_change_the_best_count(path in path(), bytes in 1_u64..20_000) {
+        let open: Vec<Stage> = path.iter().map(|s| Stage { window: None, ..*s }).collect();
+        let papers: Vec<Stage> = open.iter().map(|s| Stage { latency: 0.0, ..*s }).collect();
+        let (a, b) = (optimum(&open, bytes as f64, (1, bytes), None), optimum(&papers, bytes as f64, (1, bytes), None));
+        let added: f64 = open.iter().map(|s| s.latency).sum();
+        prop_assert!(close(a.predicted_seconds, b.predicted_seconds + added));
+    }
+
+    #[test]
+    fn with_windows_the_best_count_is_nearly_the_best_of_all(path in path(), bytes in 1_u64..20_000) {
+        let most = bytes.min(2000);
+        let found = optimum(&path, bytes as f64, (1, most), None);
+        let brute = (1..=most).map(|k| equal(&path, bytes as f64, k, None)).fold(f64::INFINITY, f64::min);
+        prop_assert!(found.predicted_seconds <= brute * 1.01, "{found:?} {brute}");
+    }
+
+    #[test]
+    fn plans_keep_their_constraints_and_their_promise(
+        path in path(), bytes in 0_u64..5_000_000, smallest in 0_u64..70_000,
+        largest in 1_u64..3_000_000, alignment in prop_oneof![Just(0_u64), Just(1), Just(512), Just(4096)],
+        depth_max in 0_u32..40, fragments_max in 0_u32..300,
+    ) {
+        let limits = Constraints { smallest, largest, alignment, depth_max, fragments_max };
+        let unit = alignment.max(1);
+        let plans = candidates(&path, bytes, &limits, &[4096, 65536]);
+        for plan in &plans {
+            prop_assert_eq!(plan.fragment_bytes % unit, 0);
+            prop_assert!(plan.fragment_bytes <= largest.max(unit));
+            prop_assert!(plan.fragment_bytes >= smallest.min(largest / unit * unit));
+            prop_assert_eq!(plan.count, bytes.div_ceil(plan.fragment_bytes).max(1));
+            prop_assert!(plan.depth.get() <= depth_max.max(1));
+            prop_assert!(u64::from(plan.depth.get()) <= plan.count);
+            let again = uniform(&path, plan.fragment_bytes, bytes, Some(plan.depth));
+            prop_assert_eq!(plan.predicted_seconds, again);
+            let deepest = uniform(&path, plan.fragment_bytes, bytes, NonZeroU32::new(depth_max.max(1)));
+            prop_assert!(plan.predicted_seconds <= deepest * 1.011);
+            let evaluated = piped_model::evaluate::plan(&path, &plan.plan(path.len(), bytes)).unwrap();
+            prop_assert_eq!(evaluated, again);
+        }
+        let best = plans.last().unwrap();
+        let fewest = bytes.div_ceil((largest / unit).max(1) * unit).max(1);
+        prop_assert!(best.count <= u64::from(fragments_max.max(1)).max(fewest));
+    }
+
+    #[test]
+    fn the_best_is_not_worse_than_whole(path in path(), bytes in 1_u64..5_000_000) {
+        let limits = Constraints { smallest: 512, alignment: 512, largest: 1 << 20, depth_max: 16, ..Constraints::default() };
+        let (best, whole) = (best(&path, bytes, &limits), whole(&path, bytes, &limits));
+        prop_assert!(best.predicted_seconds <= whole.predicted_seconds * 1.011, "{best:?} {whole:?}");
+    }
+}
+
+#[test]
+fn without_overheads_the_smallest_allowed_fragment_decides() {
+    let path = [Stage { latency: 0.0, overhead: 0.0, per_byte: 1e-9, window: None }; 3];
+    let limits = Constraints { smallest: 4096, alignment: 4096, ..Constraints::default() };
+    assert_eq!(best(&path, 1 << 20, &limits).fragment_bytes, 4096);
+}
+
+#[test]
+fn a_bottleneck_without_overhead_hands_over_to_another_stage() {
+    // g_b = 0: equation 12 would cut without end; the other stage's overhead stops it.
+    let path = [
+        Stage { latency: 0.0, overhead: 0.0, per_byte: 4e-9, window: None },
+        Stage { latency: 0.0, overhead: 20e-6, per_byte: 1e-9, window: None },
+    ];
+    let found = optimum(&path, 1e6, (1, 1_000_000), None);
+    assert!(found.count > 1 && found.count < 1000, "{found:?}");
+    let brute = (1..2000)
+        .min_by(|&a, &b| equal(&path, 1e6, a, None).total_cmp(&equal(&path, 1e6, b, None)));
+    assert_eq!(Some(found.count), brute);
+}
+
+#[test]
+fn depth_is_as_small_as_the_latency_permits() {
+    // 70 us of latency over 17 us of service: about five outstanding keep the disk busy.
+    let disk = Stage { latency: 70e-6, overhead: 17e-6, per_byte: 0.0, window: None };
+    let limits = Constraints { largest: 4096, depth_max: 64, ..Constraints::default() };
+    let plan = best(&[disk], 1 << 20, &limits);
+    assert!((5..=6).contains(&plan.depth.get()), "{plan:?}");
+    // Where nothing overlaps inside the stage, one is enough.
+    let copy = Stage { latency: 0.0, ..disk };
+    assert_eq!(best(&[copy], 1 << 20, &limits).depth.get(), 1);
+}

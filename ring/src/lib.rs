@@ -11,6 +11,7 @@ pub mod layout;
 pub mod queue;
 pub mod segment;
 pub mod spinner;
+pub mod view;
 
 pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault};
 pub use layout::{
@@ -21,3 +22,4 @@ pub use layout::{
 pub use queue::{AttachFault, ClientQueue, QueueFds, ServerQueue};
 pub use segment::{OutOfRange, Segment, SegmentFault};
 pub use spinner::{Profile, Spin, SpinBudgets, Spinner};
+pub use view::{ExclusiveRange, SharedRange};

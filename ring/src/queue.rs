@@ -217,10 +217,10 @@ impl ClientQueue {
     }
 
     /// Tell the daemon that the client is up, and silence [`Self::wait_fd`]. Call it after every
-    /// [`Self::prepare_sleep`] that said `true`.
-    pub fn finish_sleep(&mut self) {
+    /// [`Self::prepare_sleep`] that said `true`. Returns whether the daemon is still there.
+    pub fn finish_sleep(&mut self) -> bool {
         self.half.finish_sleep(self.memory.words());
-        let _ = self.to_client.drain();
+        self.to_client.drain() == Drained::Open
     }
 
     /// A descriptor that becomes readable when the daemon wakes the client; fit for poll, epoll and

@@ -170,7 +170,8 @@ impl Segment {
     pub fn store(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let to = self.range(offset, from.len() as u64)?;
         // SAFETY: as in `load`, with the directions exchanged: `range` checked `from.len()` bytes
-        // from `to`; no reference into the mapping exists anywhere.
+        // from `to`; no reference into the mapping exists anywhere (`view` makes some, of segments
+        // that it took from everybody else, and of ranges that it does not write through here).
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         Ok(())
     }

@@ -165,6 +165,26 @@ proptest! {
         prop_assert!(close(real, by_steps), "{real} {by_steps}");
     }
 
+    /// Latencies so long that most windows bind, and their jumps have to be combined.
+    #[test]
+    fn the_closed_form_combines_binding_windows(
+        costs in vec((1_u32..8, 20.0..30.0_f64, 0.0..8.0_f64), 1..5), count in 1_usize..60,
+    ) {
+        let path: Vec<Stage> = costs
+            .iter()
+            .map(|&(window, rate, overhead)| Stage {
+                // Windows of about equal throughput: no single one decides.
+                latency: rate * f64::from(window),
+                overhead,
+                per_byte: 0.0,
+                window: NonZeroU32::new(window),
+            })
+            .collect();
+        let closed = equal(&path, 1.0, count as u64, None);
+        let exact = same_sizes(&path, &vec![1.0; count], None);
+        prop_assert!(close(exact, closed), "{exact} {closed}");
+    }
+
     /// Theorem 2 holds beyond the papers: for re-fragmenting plans, with latencies and windows.
     #[test]
     fn reversed_stages_and_sizes_take_the_same_time(

@@ -156,9 +156,9 @@ impl<S: Seal> Receiver<S> {
     pub fn poll_receive(&mut self, predicted: Option<Span>) -> (Spans, bool) {
         let mut spans = Spans::new();
         let mut whole = false;
-        debug_assert!(self.rest.length == 0, "post a receive only after Step::NeedMore");
         self.posted = match self.state {
             State::Header => {
+                debug_assert!(self.rest.length == 0, "post a receive only after Step::NeedMore");
                 let predicted = predicted.filter(|span| span.length > 0);
                 let spill = if self.streaming { SPILL_BYTES_STREAMING } else { SPILL_BYTES };
                 let tail =

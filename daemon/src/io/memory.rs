@@ -61,8 +61,10 @@ pub(super) struct Loan {
     pub(super) buffer: Option<u16>,
 }
 
+/// Where segments go whose last use is over.
+pub(super) type Undertaker = Box<dyn FnMut(Arc<Segment>)>;
+
 /// All segments of a shard.
-#[derive(Debug)]
 pub(super) struct Memory {
     slots: Slots<Entry>,
     /// Segments whose registration waits; stale ids are skipped, so it holds at most one per place.
@@ -70,6 +72,18 @@ pub(super) struct Memory {
     has_table: bool,
     /// Why buffers are not registered, if they are not.
     pub(super) degraded: Option<String>,
+    /// Unmapping takes ten times as long as registering; somebody else may do it.
+    pub(super) undertaker: Option<Undertaker>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory")
+            .field("slots", &self.slots)
+            .field("waiting", &self.waiting)
+            .field("degraded", &self.degraded)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Memory {
@@ -89,7 +103,7 @@ impl Memory {
             made.is_ok()
         };
         let waiting = VecDeque::with_capacity(slots.capacity() as usize);
-        Self { slots, waiting, has_table, degraded }
+        Self { slots, waiting, has_table, degraded, undertaker: None }
     }
 
     pub(super) fn has_table(&self) -> bool {
@@ -241,6 +255,9 @@ impl Memory {
             // Within the table it cannot fail. If it did, the pages would stay pinned until the
             // next tenant's update; the kernel holds pages and not addresses, so that is safe.
             let _ = unregister(submitter, index_of(id));
+        }
+        if let Some(undertaker) = &mut self.undertaker {
+            undertaker(entry.segment);
         }
     }
 }

@@ -93,6 +93,24 @@ fn memory_outlives_its_release_until_the_last_operation() {
 }
 
 #[test]
+fn released_memory_goes_to_the_undertaker_after_its_last_use() {
+    let (sender, buried) = std::sync::mpsc::channel();
+    let mut io = driver();
+    io.retire_segments_to(move |segment| sender.send(segment).unwrap());
+    let (ours, _theirs) = socket(&mut io);
+    let id = segment(&mut io, 8192);
+    io.poll_registration();
+    let spans = Spans::from_iter([span(id, 0, 10)]);
+    assert!(io.push(Token(1), Op::Receive { socket: ours, spans, whole: false }));
+    io.release(Resource::Segment(id));
+    assert!(buried.try_recv().is_err(), "the kernel may still write to it");
+    io.cancel(Token(1));
+    finish(&mut io, 1);
+    assert_eq!(io.counters().registered_bytes, 0);
+    assert_eq!(Arc::strong_count(&buried.try_recv().unwrap()), 1);
+}
+
+#[test]
 fn dropping_the_driver_ends_what_is_in_flight_and_frees_its_memory() {
     let mut io = driver();
     let (ours, mut theirs) = socket(&mut io);

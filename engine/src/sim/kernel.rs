@@ -234,6 +234,12 @@ impl SimKernel {
         self.node_mut(node).memory.guard(segment);
     }
 
+    /// Clients race on the segment by its nature (an exported region): an operation may read what
+    /// another one writes. Two that write the same bytes are a bug still.
+    pub fn share(&mut self, node: NodeId, segment: SegmentId) {
+        self.node_mut(node).memory.share(segment);
+    }
+
     /// The span belongs to a request: the engine may read it, and write it if `writable`.
     pub fn open_window(&mut self, node: NodeId, span: Span, writable: bool) -> WindowId {
         self.node_mut(node).memory.open_window(span, writable)
@@ -319,6 +325,13 @@ impl SimKernel {
         });
         self.connections.push(Connection::new(nodes, links, buffer));
         (ConnectionId(connection as u32), sockets)
+    }
+
+    /// Sockets a node has not released.
+    #[must_use]
+    pub fn open_sockets(&self, node: NodeId) -> Vec<SocketId> {
+        let sockets = self.nodes[node.0 as usize].sockets.iter();
+        sockets.filter(|(_, place)| !place.released).map(|(&id, _)| id).collect()
     }
 
     /// Operations in flight at a node.

@@ -34,6 +34,7 @@ struct Segment {
     bytes: Vec<u8>,
     pins: Vec<Pin>,
     guarded: bool,
+    shared: bool,
     windows: Vec<Window>,
 }
 
@@ -62,6 +63,7 @@ impl Memory {
             bytes: vec![0; length as usize],
             pins: Vec::new(),
             guarded: false,
+            shared: false,
             windows: Vec::new(),
         };
         self.segments.insert(id, segment);
@@ -100,9 +102,11 @@ impl Memory {
         let segment = self.segment(span, "access");
         let (start, end) = (span.offset, span.offset + u64::from(span.length));
         for pin in &segment.pins {
+            let both_write = touch == Touch::Writes && pin.touch == Touch::Writes;
             let both_read = touch == Touch::Reads && pin.touch == Touch::Reads;
+            let peaceful = if segment.shared { !both_write } else { both_read };
             assert!(
-                both_read || pin.end <= start || end <= pin.start,
+                peaceful || pin.end <= start || end <= pin.start,
                 "sim: {who:?} {touch:?} {span:?} while operation #{} {:?} bytes {}..{} of it",
                 pin.op,
                 pin.touch,
@@ -139,6 +143,10 @@ impl Memory {
 
     pub(super) fn guard(&mut self, id: SegmentId) {
         self.segments.get_mut(&id).expect("guards are set on segments that exist").guarded = true;
+    }
+
+    pub(super) fn share(&mut self, id: SegmentId) {
+        self.segments.get_mut(&id).expect("segments that exist are shared").shared = true;
     }
 
     pub(super) fn open_window(&mut self, span: Span, writable: bool) -> WindowId {

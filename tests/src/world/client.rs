@@ -1,0 +1,412 @@
+//! What clients do: by script or by chance.
+
+use std::ops::Range;
+
+use piped_engine::ids::{HandleId, QueueId};
+use piped_engine::io::Span;
+use piped_engine::request::{ArenaBuffer, Class, Origin, Request, Verb};
+use piped_model::units::Nanos;
+
+use super::{
+    ClientState, Effect, InFlight, Lock, LockEnd, OpeningState, Plan, World,
+};
+
+/// Queues of each session.
+const QUEUES: u64 = 2;
+
+/// A request in the words of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// Read `length` bytes of an object.
+    Read {
+        /// The object.
+        object: usize,
+        /// From where.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
+    /// Write noise to an object, in the client's own area.
+    Write {
+        /// The object.
+        object: usize,
+        /// Where to.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+        /// Completed means stable.
+        durable: bool,
+    },
+    /// Copy into the client's own area of an object.
+    Copy {
+        /// From which object.
+        from: usize,
+        /// From where.
+        from_offset: u64,
+        /// To which object.
+        to: usize,
+        /// Where to.
+        to_offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
+    /// Make an object's writes stable.
+    Sync {
+        /// The object.
+        object: usize,
+    },
+    /// Cancel an earlier call.
+    Cancel {
+        /// Its number.
+        call: u64,
+    },
+    /// Nothing.
+    Nop,
+}
+
+impl World {
+    /// A client submits a request. The number names it from then on.
+    ///
+    /// # Panics
+    /// If the client has no open handle for it, or no free buffer.
+    pub fn call(&mut self, client: usize, call: Call, class: Class, deadline: Option<Nanos>) -> u64 {
+        self.clients[client].calls_made += 1;
+        let number = self.clients[client].calls_made;
+        let mut flight = InFlight {
+            verb: Verb::Nop,
+            queue: QueueId((number % QUEUES) as u32),
+            slot: self.free_slot(client),
+            submitted: self.kernel.now(),
+            deadline: deadline.unwrap_or(self.options.deadline),
+            piece: None,
+            buffer: None,
+            window: None,
+            effect: Effect::Nothing,
+            length: 0,
+            watermark: 0,
+            seen: Vec::new(),
+            held: false,
+            cancelled: false,
+        };
+        match call {
+            Call::Read { object, offset, length } => {
+                self.prepare_read(client, number, &mut flight, object, offset, length);
+            }
+            Call::Write { object, offset, length, durable } => {
+                self.prepare_write(client, number, &mut flight, (object, offset), length, durable);
+            }
+            Call::Copy { from, from_offset, to, to_offset, length } => {
+                let ends = [(from, from_offset), (to, to_offset)];
+                self.prepare_copy(client, number, &mut flight, ends, length);
+            }
+            Call::Sync { object } => {
+                let handle = self.handle(client, object);
+                let area = self.own_area(client, object);
+                let sync = self.objects[object].expected.begin_sync(area);
+                flight.verb = Verb::Sync { handle };
+                flight.effect = Effect::Sync { object, sync };
+            }
+            Call::Cancel { call } => {
+                flight.verb = Verb::Cancel { target: call };
+                if let Some(target) = self.clients[client].calls.get_mut(&call) {
+                    target.cancelled = true;
+                    flight.queue = target.queue;
+                }
+            }
+            Call::Nop => {}
+        }
+        self.submit(client, number, flight, class, deadline);
+        number
+    }
+
+    /// Ends the client's session, with whatever it has under way.
+    pub fn close_client(&mut self, client: usize) {
+        use piped_engine::command::Command;
+        let (node, session) = (self.clients[client].node, self.clients[client].session);
+        if self.clients[client].state != ClientState::Running {
+            return;
+        }
+        self.clients[client].state = ClientState::Closing(self.kernel.now());
+        for object in 0..self.objects.len() {
+            if let super::ObjectKind::Region { owner, region, .. } = self.objects[object].kind
+                && owner == client
+            {
+                self.objects[object].gone = true;
+                self.command(node, Command::RevokeRegion { region });
+            }
+        }
+        self.command(node, Command::CloseSession { session });
+    }
+
+    /// Whether the client has an open handle of the object.
+    #[must_use]
+    pub fn has_open(&self, client: usize, object: usize) -> bool {
+        self.clients[client]
+            .handles
+            .iter()
+            .any(|open| open.object == object && open.state == OpeningState::Open)
+    }
+
+    /// Wait until a client can use an object.
+    ///
+    /// # Panics
+    /// If that does not happen within ten seconds.
+    pub fn wait_open(&mut self, client: usize, object: usize) {
+        let limit = Nanos::from_millis(10_000);
+        let opened = self.run_until(limit, |world| world.has_open(client, object));
+        assert!(opened, "{} was not opened within {limit}", self.objects[object].name);
+    }
+
+    /// A client thinks: submit a few things by chance, come back later or be done.
+    pub(super) fn think(&mut self, client: usize) {
+        if self.clients[client].state != ClientState::Running {
+            return;
+        }
+        let now = self.kernel.now();
+        self.clients[client].locks.retain(|lock| match lock.until {
+            LockEnd::Call(_) => true,
+            LockEnd::Time(until) => until > now,
+        });
+        self.open_objects(client);
+        for _ in 0..1 + self.random.below(4) {
+            if self.clients[client].to_do == 0 {
+                break;
+            }
+            if let Some(call) = self.invent(client) {
+                self.clients[client].to_do -= 1;
+                let class = *self.random.pick(&[Class::Latency, Class::Bulk]);
+                let hasty = self.random.chance(self.options.hasty);
+                let deadline = hasty.then(|| Nanos(self.random.length(2_000_000)));
+                let number = self.call(client, call, class, deadline);
+                if self.random.chance(self.options.cancels) {
+                    let cancel = Call::Cancel { call: number };
+                    self.call(client, cancel, class, None);
+                }
+            }
+        }
+        let flight = &self.clients[client];
+        if flight.to_do > 0 || !flight.calls.is_empty() {
+            let pause = Nanos(self.random.length(20_000_000));
+            self.plans.push(now + pause, Plan::Think { client });
+        }
+    }
+
+    /// Something this client may do now, or nothing.
+    fn invent(&mut self, client: usize) -> Option<Call> {
+        if self.random.chance(0.03) {
+            return Some(Call::Nop);
+        }
+        let objects: Vec<usize> = self.clients[client]
+            .handles
+            .iter()
+            .filter(|open| open.state == OpeningState::Open && !self.objects[open.object].gone)
+            .map(|open| open.object)
+            .collect();
+        if objects.is_empty() {
+            return None;
+        }
+        let object = *self.random.pick(&objects);
+        let kind = self.random.below(100);
+        let read = self.random.chance(0.3).then_some(()).map_or(Some(client), |()| None);
+        match kind {
+            0..50 if !self.clients[client].pieces.is_empty() => {
+                let range = self.choose(client, object, read, false)?;
+                Some(Call::Read { object, offset: range.start, length: range.end - range.start })
+            }
+            50..80 if !self.clients[client].pieces.is_empty() => {
+                let range = self.choose(client, object, Some(client), true)?;
+                let (offset, length) = (range.start, range.end - range.start);
+                let durable = self.random.chance(0.3);
+                Some(Call::Write { object, offset, length, durable })
+            }
+            80..90 => {
+                let to = *self.random.pick(&objects);
+                let source = self.choose(client, object, read, false)?;
+                let sink = self.choose(client, to, Some(client), true)?;
+                let length = (source.end - source.start).min(sink.end - sink.start);
+                let apart = object != to
+                    || source.start + length <= sink.start
+                    || sink.start + length <= source.start;
+                apart.then_some(Call::Copy {
+                    from: object,
+                    from_offset: source.start,
+                    to,
+                    to_offset: sink.start,
+                    length,
+                })
+            }
+            90..97 => Some(Call::Sync { object }),
+            _ => None,
+        }
+    }
+
+    /// A range of an area that no lock forbids.
+    fn choose(
+        &mut self,
+        client: usize,
+        object: usize,
+        owner: Option<usize>,
+        writes: bool,
+    ) -> Option<Range<u64>> {
+        let area = self.area(object, owner);
+        for _ in 0..4 {
+            let mut start = self.random.between(area.start, area.end - 1);
+            if self.random.chance(0.4) {
+                start = (start & !4095).max(area.start);
+            }
+            let most = (area.end - start).min(self.options.longest);
+            let mut length = self.random.length(most).min(most);
+            if self.random.chance(0.4) {
+                length = (length.next_multiple_of(4096)).min(most);
+            }
+            let range = start..start + length;
+            let free = self.clients[client].locks.iter().all(|lock| {
+                lock.object != object
+                    || !(lock.writes || writes)
+                    || lock.end <= range.start
+                    || range.end <= lock.start
+            });
+            if free {
+                return Some(range);
+            }
+        }
+        None
+    }
+
+    fn prepare_read(
+        &mut self,
+        client: usize,
+        number: u64,
+        flight: &mut InFlight,
+        object: usize,
+        offset: u64,
+        length: u64,
+    ) {
+        let handle = self.handle(client, object);
+        let buffer = self.take_buffer(client, flight, length, true);
+        flight.verb = Verb::Read { handle, offset, buffer };
+        flight.length = length;
+        let expected = &self.objects[object].expected;
+        let shortest = expected.length().start.saturating_sub(offset).min(length);
+        let crashes = expected.crashes;
+        flight.effect = Effect::Read { object, start: offset, shortest, crashes };
+        self.lock(client, number, object, offset..offset + length, false);
+    }
+
+    fn prepare_write(
+        &mut self,
+        client: usize,
+        number: u64,
+        flight: &mut InFlight,
+        (object, offset): (usize, u64),
+        length: u64,
+        durable: bool,
+    ) {
+        let handle = self.handle(client, object);
+        let buffer = self.take_buffer(client, flight, length, false);
+        flight.verb = Verb::Write { handle, offset, buffer, durable };
+        flight.length = length;
+        let data = self.kernel.bytes(self.nodes[self.clients[client].node].id, flight.buffer.expect("taken above"));
+        let data = data.to_vec();
+        let expected = &mut self.objects[object].expected;
+        expected.begin_write(offset as usize..(offset + length) as usize);
+        let crashes = expected.crashes;
+        flight.effect = Effect::Write { object, start: offset, crashes, data, known: None, durable, shortest: length };
+        self.lock(client, number, object, offset..offset + length, true);
+    }
+
+    fn prepare_copy(
+        &mut self,
+        client: usize,
+        number: u64,
+        flight: &mut InFlight,
+        [(from, from_offset), (to, to_offset)]: [(usize, u64); 2],
+        length: u64,
+    ) {
+        let (source, sink) = (self.handle(client, from), self.handle(client, to));
+        flight.verb = Verb::Copy { from: source, from_offset, to: sink, to_offset, length };
+        flight.length = length;
+        let range = from_offset as usize..(from_offset + length) as usize;
+        let (data, known) = self.objects[from].expected.take(range);
+        let end = self.objects[from].expected.length().start;
+        let shortest = end.saturating_sub(from_offset).min(length);
+        let expected = &mut self.objects[to].expected;
+        expected.begin_write(to_offset as usize..(to_offset + length) as usize);
+        let crashes = expected.crashes;
+        flight.effect = Effect::Write {
+            object: to,
+            start: to_offset,
+            crashes,
+            data,
+            known: Some(known),
+            durable: false,
+            shortest,
+        };
+        self.lock(client, number, from, from_offset..from_offset + length, false);
+        self.lock(client, number, to, to_offset..to_offset + length, true);
+    }
+
+    fn submit(
+        &mut self,
+        client: usize,
+        number: u64,
+        flight: InFlight,
+        class: Class,
+        deadline: Option<Nanos>,
+    ) {
+        let place = &mut self.clients[client];
+        let (node, session) = (place.node, place.session);
+        let origin =
+            Origin { session, queue: flight.queue, slot: flight.slot, user_data: number };
+        let request = Request { verb: flight.verb, class, deadline };
+        place.calls.insert(number, flight);
+        let id = self.nodes[node].id;
+        self.kernel.note(|| format!("{id:?} client {client} call {number}: {request:?}"));
+        if let Some(shard) = &mut self.nodes[node].shard {
+            let now = self.kernel.node_time(id);
+            shard.submit(origin, request, now, &mut self.kernel.io(id));
+        }
+    }
+
+    /// A buffer of the arena, filled with noise; the engine may touch it from now on.
+    fn take_buffer(
+        &mut self,
+        client: usize,
+        flight: &mut InFlight,
+        length: u64,
+        writable: bool,
+    ) -> ArenaBuffer {
+        let piece = self.clients[client].pieces.pop().expect("a call needs a free buffer");
+        let skew = if self.random.chance(0.5) { 0 } else { self.random.below(8192) };
+        let offset = u64::from(piece) * self.piece_bytes() + skew;
+        let node = self.nodes[self.clients[client].node].id;
+        let span = Span { segment: self.arena(client), offset, length: length as u32 };
+        self.random.fill(self.kernel.bytes_mut(node, span));
+        flight.piece = Some(piece);
+        flight.buffer = Some(span);
+        flight.window = Some(self.kernel.open_window(node, span, writable));
+        ArenaBuffer { segment: 0, offset, length }
+    }
+
+    fn handle(&self, client: usize, object: usize) -> HandleId {
+        let mut handles = self.clients[client].handles.iter().rev();
+        let open = handles.find(|open| open.object == object && open.state == OpeningState::Open);
+        open.expect("a call needs an open handle").handle
+    }
+
+    fn own_area(&self, client: usize, object: usize) -> Range<usize> {
+        let area = self.area(object, Some(client));
+        area.start as usize..area.end as usize
+    }
+
+    fn free_slot(&self, client: usize) -> u32 {
+        let used = |slot| self.clients[client].calls.values().any(|call| call.slot == slot);
+        (0..).find(|&slot| !used(slot)).expect("calls are bounded by the depth")
+    }
+
+    fn lock(&mut self, client: usize, call: u64, object: usize, range: Range<u64>, writes: bool) {
+        let until = LockEnd::Call(call);
+        let lock = Lock { object, start: range.start, end: range.end, writes, until };
+        self.clients[client].locks.push(lock);
+    }
+}

@@ -1,0 +1,340 @@
+//! The control threads: dials, opens, deaths, crashes; and the life of a world from start to rest.
+
+use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest, Target};
+use piped_engine::ids::SessionId;
+use piped_engine::request::Status;
+use piped_engine::sim::{ConnectionId, Faults, Notice};
+use piped_model::units::Nanos;
+
+use super::setup::NODES;
+use super::{ClientState, ObjectKind, OpeningState, Plan, World, peer_id};
+
+/// Everything must be at rest within that time after its cause is gone.
+const REST: Nanos = Nanos::from_millis(120_000);
+
+impl World {
+    /// The whole life of a world: everybody does what they want, then all is closed and judged.
+    ///
+    /// # Panics
+    /// If the engine breaks a promise.
+    pub fn live(&mut self) {
+        let limit = Nanos::from_millis(3_600_000);
+        let done = self.run_until(limit, |world| {
+            let busy = |place: &super::Client| place.to_do > 0 || !place.calls.is_empty();
+            let clients = world.clients.iter();
+            clients.filter(|place| place.state == ClientState::Running).all(|place| !busy(place))
+        });
+        assert!(done, "clients wait for ever: {}", self.waiting());
+        self.end();
+    }
+
+    /// Ends all sessions and waits for rest: nothing is in execution, nothing was leaked.
+    ///
+    /// # Panics
+    /// If something is.
+    pub fn end(&mut self) {
+        self.kernel.set_faults(Faults::none());
+        self.options.connect_fails = 0.0;
+        for node in 0..NODES {
+            if self.nodes[node].shard.is_none() {
+                self.restart(node);
+            }
+        }
+        self.judge_contents();
+        for client in 0..self.clients.len() {
+            self.close_client(client);
+        }
+        let drained = self.run_until(REST, |world| {
+            world.clients.iter().all(|place| place.state == ClientState::Gone)
+        });
+        assert!(drained, "sessions do not drain within {REST}: {}", self.waiting());
+        let rested = self.run_until(REST, |world| (0..NODES).all(|node| world.rests(node)));
+        assert!(rested, "no rest within {REST}: {}", self.waiting());
+        for node in &self.nodes {
+            let segments = self.kernel.segments(node.id);
+            assert_eq!(segments.len(), 1, "only staging is left, not {segments:?}");
+        }
+        self.part();
+    }
+
+    /// Lanes own staging while they are up. Without lanes nothing is left: no operation, no socket,
+    /// no staging in use.
+    fn part(&mut self) {
+        self.options.connect_fails = 1.0;
+        for node in 0..NODES {
+            for (_, connection) in std::mem::take(&mut self.nodes[node].connections) {
+                self.kernel.reset(connection, Notice::Within(Nanos::from_millis(1)));
+            }
+        }
+        let parted = self.run_until(REST, |world| {
+            world.nodes.iter().all(|node| {
+                let report = node.shard.as_ref().expect("all nodes run at the end").report();
+                let kernel = &world.kernel;
+                report.staging_used_bytes == 0
+                    && report.ops == 0
+                    && kernel.ops_in_flight(node.id) == 0
+                    && kernel.open_sockets(node.id).is_empty()
+            })
+        });
+        assert!(parted, "something is left after all lanes are lost: {}", self.waiting());
+    }
+
+    /// Bytes known at the end are there.
+    fn judge_contents(&self) {
+        for object in self.objects.iter().filter(|object| !object.gone) {
+            let content = match object.kind {
+                ObjectKind::File(inode) => self.kernel.file_content(inode),
+                ObjectKind::Region { segment, length, .. } => {
+                    let span = piped_engine::io::Span { segment, offset: 0, length: length as u32 };
+                    self.kernel.bytes(self.nodes[object.node].id, span)
+                }
+            };
+            let length = object.expected.length();
+            assert!(
+                (length.start..=length.end).contains(&(content.len() as u64)),
+                "{}: has {} bytes at the end, expected {length:?}",
+                object.name,
+                content.len()
+            );
+            if let Some(wrong) = object.expected.difference(0, content) {
+                panic!("{}: wrong content at the end: {wrong:?}", object.name);
+            }
+        }
+    }
+
+    fn rests(&self, node: usize) -> bool {
+        let report = self.nodes[node].shard.as_ref().expect("all nodes run at the end").report();
+        report.sessions == 0
+            && report.transfers == 0
+            && report.serves == 0
+            && self.kernel.open_files(self.nodes[node].id).is_empty()
+    }
+
+    /// What does not end, for a failure's message.
+    fn waiting(&self) -> String {
+        let mut lines = Vec::new();
+        for (number, client) in self.clients.iter().enumerate() {
+            let calls: Vec<_> = client.calls.iter().map(|(call, f)| (call, f.verb, f.held)).collect();
+            let waits = client.handles.iter().filter(|h| matches!(h.state, OpeningState::Waits { .. }));
+            let (state, to_do, waits) = (client.state, client.to_do, waits.count());
+            lines.push(format!(
+                "client {number} on node {}: {state:?}, {to_do} to do, {waits} opening, {calls:?}",
+                client.node
+            ));
+        }
+        for node in &self.nodes {
+            let report = node.shard.as_ref().map(piped_engine::shard::Shard::report);
+            let ops = self.kernel.ops_in_flight(node.id);
+            let sockets = self.kernel.open_sockets(node.id);
+            let files = self.kernel.open_files(node.id);
+            let left = format!("{ops} operations, {sockets:?}, {files:?}");
+            lines.push(format!("{:?}: {left}, {report:?}", node.id));
+        }
+        format!("\n  {}", lines.join("\n  "))
+    }
+
+    /// Lanes of a node to its peer that were connected last, by class.
+    #[must_use]
+    pub fn lane(&self, node: usize, class: LaneClass) -> Option<ConnectionId> {
+        let mut lanes = self.nodes[node].connections.iter().rev();
+        lanes.find(|(of, _)| *of == class).map(|&(_, connection)| connection)
+    }
+
+    /// Loses all lanes that a node has dialled.
+    pub fn lose_lanes(&mut self, node: usize, notice: Notice) {
+        self.disturbed = true;
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
+            if let Some(connection) = self.lane(node, class) {
+                self.kernel.reset(connection, notice);
+            }
+        }
+    }
+
+    /// How often lanes of a node came up.
+    #[must_use]
+    pub fn lane_ups(&self, node: usize) -> u64 {
+        self.nodes[node].lane_ups
+    }
+
+    /// A running node's shard, for its reports.
+    ///
+    /// # Panics
+    /// If the node is down.
+    #[must_use]
+    pub fn shard(&self, node: usize) -> &piped_engine::shard::Shard {
+        self.nodes[node].shard.as_ref().expect("the node runs")
+    }
+
+    /// The device of a node.
+    #[must_use]
+    pub fn device(&self, node: usize) -> piped_engine::ids::DeviceId {
+        self.nodes[node].device
+    }
+
+    /// A node loses power: daemon and clients are gone, its files keep what was stable.
+    pub fn crash(&mut self, node: usize, notice: Notice) {
+        self.disturbed = true;
+        if self.nodes[node].shard.take().is_none() {
+            return;
+        }
+        self.nodes[node].life += 1;
+        self.nodes[node].busy_until = Nanos::ZERO;
+        self.kernel.crash(self.nodes[node].id, notice);
+        for client in self.clients.iter_mut().filter(|client| client.node == node) {
+            client.state = ClientState::Gone;
+            client.calls.clear();
+        }
+        for object in self.objects.iter_mut().filter(|object| object.node == node) {
+            match object.kind {
+                ObjectKind::File(_) => object.expected.crash(),
+                ObjectKind::Region { .. } => object.gone = true,
+            }
+        }
+    }
+
+    /// It comes back.
+    pub fn restart(&mut self, node: usize) {
+        if self.nodes[node].shard.is_none() {
+            self.kernel.restart(self.nodes[node].id);
+            self.start_shard(node);
+        }
+    }
+
+    pub(super) fn plan_disasters(&mut self) {
+        let span = Nanos::from_millis(20 * u64::from(self.options.requests) + 1);
+        for _ in 0..self.options.deaths {
+            let client = self.random.below(self.options.clients as u64) as usize;
+            let at = self.random.up_to(span);
+            self.plans.push(at, Plan::Die { client });
+        }
+        for _ in 0..self.options.crashes {
+            let node = self.random.below(NODES as u64) as usize;
+            let at = self.random.up_to(span);
+            self.plans.push(at, Plan::Crash { node });
+        }
+    }
+
+    pub(super) fn follow(&mut self, plan: Plan) {
+        match plan {
+            Plan::Command { node, life, command } if life == self.nodes[node].life => {
+                self.command(node, command);
+            }
+            Plan::Answer { node, life, ticket, open } if life == self.nodes[node].life => {
+                let result = self.serve_open(node, &open);
+                self.command(node, Command::ServeOpened { ticket, result });
+            }
+            Plan::Dial { node, life, peer, class } if life == self.nodes[node].life => {
+                self.dial(node, peer, class);
+            }
+            Plan::Command { .. } | Plan::Answer { .. } | Plan::Dial { .. } => {}
+            Plan::Think { client } => self.think(client),
+            Plan::Die { client } => self.close_client(client),
+            Plan::Crash { node } => {
+                let notice = match self.random.below(3) {
+                    0 => Notice::Silent,
+                    _ => Notice::Within(Nanos(self.random.length(100_000_000))),
+                };
+                self.crash(node, notice);
+                let back = Nanos(self.random.length(3_000_000_000));
+                self.plans.push(self.kernel.now() + back, Plan::Restart { node });
+            }
+            Plan::Restart { node } => self.restart(node),
+        }
+    }
+
+    pub(super) fn take_event(&mut self, node: usize, event: Event) {
+        let (id, life, now) = (self.nodes[node].id, self.nodes[node].life, self.kernel.now());
+        self.kernel.note(|| format!("{id:?} -> {event:?}"));
+        match event {
+            Event::RemoteOpened { ticket, session, handle: _, result } => {
+                self.take_opened(node, session, ticket, result);
+            }
+            Event::ServeOpen { ticket, peer: _, open } => {
+                let after = Nanos(self.random.length(1_000_000));
+                self.plans.push(now + after, Plan::Answer { node, life, ticket, open });
+            }
+            Event::Connect { peer, class, after } => {
+                let earliest = self.kernel.world_time(id, after).max(now);
+                let took = Nanos(self.random.length(3_000_000));
+                let peer = peer.0 as usize;
+                self.plans.push(earliest + took, Plan::Dial { node, life, peer, class });
+            }
+            Event::LaneUp { .. } => self.nodes[node].lane_ups += 1,
+            Event::LaneDown { peer, class, reason } => {
+                assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
+            }
+            Event::SessionDrained { session } => {
+                let client = self.clients.iter().position(|c| c.node == node && c.session == session);
+                self.judge_drained(client.expect("sessions that drain were opened here"));
+            }
+        }
+    }
+
+    fn take_opened(
+        &mut self,
+        node: usize,
+        session: SessionId,
+        ticket: u64,
+        result: Result<u64, Status>,
+    ) {
+        let client = self.clients.iter().position(|c| c.node == node && c.session == session);
+        let client = client.unwrap_or_else(|| panic!("{session:?} was never on node {node}"));
+        if self.clients[client].state != ClientState::Running {
+            return;
+        }
+        let mut handles = self.clients[client].handles.iter_mut();
+        let waits = OpeningState::Waits { ticket };
+        let opening = handles
+            .find(|opening| opening.state == waits)
+            .unwrap_or_else(|| panic!("ticket {ticket:#x} of client {client} is answered twice"));
+        let object = &self.objects[opening.object];
+        opening.state = match result {
+            Ok(length) => {
+                // The end may move between the open and its answer.
+                let most = object.expected.length().end;
+                assert!(length <= most, "{} has at most {most} bytes, not {length}", object.name);
+                OpeningState::Open
+            }
+            Err(status) => {
+                assert!(
+                    !self.options.is_calm() || self.disturbed || object.gone,
+                    "{} cannot be opened: {status:?}",
+                    object.name
+                );
+                OpeningState::Failed(status)
+            }
+        };
+    }
+
+    fn serve_open(&mut self, node: usize, open: &OpenRequest) -> Result<Target, Status> {
+        self.served_opens += 1;
+        let object = self.objects.iter().position(|object| {
+            object.node == node
+                && match object.kind {
+                    ObjectKind::File(_) => {
+                        open.kind == OpenKind::File && open.name == "data" && open.path == object.name
+                    }
+                    ObjectKind::Region { .. } => {
+                        open.kind == OpenKind::Region && open.name == object.name && !object.gone
+                    }
+                }
+        });
+        object.map(|object| self.target(object)).ok_or(Status::NotFound)
+    }
+
+    fn dial(&mut self, node: usize, peer: usize, class: LaneClass) {
+        let name = peer_id(peer);
+        if self.nodes[peer].shard.is_none() || self.random.chance(self.options.connect_fails) {
+            self.command(node, Command::ConnectFailed { peer: name, class });
+            return;
+        }
+        let ends = [self.nodes[node].id, self.nodes[peer].id];
+        let links = self.links[node];
+        let (connection, sockets) = self.kernel.connect(ends, links, self.options.socket_buffer);
+        self.nodes[node].connections.push((class, connection));
+        let accepted = Command::LaneAccepted { socket: sockets[1] };
+        let after = self.random.up_to(Nanos::from_micros(100));
+        self.command_later(peer, after, accepted);
+        self.command(node, Command::LaneConnected { peer: name, class, socket: sockets[0] });
+    }
+}

@@ -1,0 +1,207 @@
+//! What a file or region must contain, as far as the completions told so far determine it.
+//!
+//! Each client writes only in an area of its own, so no order between clients has to be guessed. A
+//! byte is *known* when the last write that touched it ended well; a write in flight, or one that
+//! failed after its reported bytes, makes its range unknown until the next good one. A second copy
+//! follows what was promised to survive a crash.
+
+use std::ops::Range;
+
+/// The content of one object.
+#[derive(Debug)]
+pub struct Expected {
+    bytes: Vec<u8>,
+    known: Vec<bool>,
+    stable: Vec<u8>,
+    stable_known: Vec<bool>,
+    /// The end of the file is between these two.
+    length: Range<u64>,
+    /// At least that much of the length survives a crash.
+    stable_length: u64,
+    syncs: Vec<PendingSync>,
+    syncs_begun: u64,
+    /// Crashes so far: an end that is told after a crash may speak of a time before it.
+    pub crashes: u32,
+}
+
+/// A sync in flight: what it will have made stable when it ends.
+#[derive(Debug)]
+struct PendingSync {
+    id: u64,
+    area: Range<usize>,
+    bytes: Vec<u8>,
+    covered: Vec<bool>,
+    length: u64,
+}
+
+impl Expected {
+    /// An object of `content`, with room to grow to `most` bytes.
+    #[must_use]
+    pub fn new(content: &[u8], most: usize) -> Self {
+        let mut bytes = content.to_vec();
+        bytes.resize(most, 0);
+        let length = content.len() as u64;
+        Self {
+            stable: bytes.clone(),
+            bytes,
+            known: vec![true; most],
+            stable_known: vec![true; most],
+            length: length..length,
+            stable_length: length,
+            syncs: Vec::new(),
+            syncs_begun: 0,
+            crashes: 0,
+        }
+    }
+
+    /// Where the end of the file may be: between start and end of this range, both included.
+    #[must_use]
+    pub const fn length(&self) -> &Range<u64> {
+        &self.length
+    }
+
+    /// A write of the range begins.
+    pub fn begin_write(&mut self, range: Range<usize>) {
+        self.length.end = self.length.end.max(range.end as u64);
+        self.known[range.clone()].fill(false);
+        self.stable_known[range.clone()].fill(false);
+        for sync in &mut self.syncs {
+            let start = range.start.clamp(sync.area.start, sync.area.end) - sync.area.start;
+            let end = range.end.clamp(sync.area.start, sync.area.end) - sync.area.start;
+            sync.covered[start..end].fill(false);
+        }
+    }
+
+    /// The bytes at `start` are there: the write ended, or said that it came so far. `known` says
+    /// which of them are known themselves (a copy of something unknown is unknown).
+    pub fn end_write(&mut self, start: usize, data: &[u8], known: Option<&[bool]>, durable: bool) {
+        if data.is_empty() {
+            return;
+        }
+        let range = start..start + data.len();
+        self.length.start = self.length.start.max(range.end as u64);
+        self.bytes[range.clone()].copy_from_slice(data);
+        match known {
+            Some(known) => self.known[range.clone()].copy_from_slice(known),
+            None => self.known[range.clone()].fill(true),
+        }
+        if durable {
+            self.stable_length = self.stable_length.max(range.end as u64);
+            self.stable[range.clone()].copy_from_slice(data);
+            self.stable_known[range.clone()].copy_from_slice(&self.known[range]);
+        }
+    }
+
+    /// A sync begins; it will cover what is known now in the caller's area.
+    pub fn begin_sync(&mut self, area: Range<usize>) -> u64 {
+        self.syncs_begun += 1;
+        self.syncs.push(PendingSync {
+            id: self.syncs_begun,
+            bytes: self.bytes[area.clone()].to_vec(),
+            covered: self.known[area.clone()].to_vec(),
+            area,
+            length: self.length.start,
+        });
+        self.syncs_begun
+    }
+
+    /// A sync ended.
+    pub fn end_sync(&mut self, id: u64, worked: bool) {
+        let Some(place) = self.syncs.iter().position(|sync| sync.id == id) else { return };
+        let sync = self.syncs.swap_remove(place);
+        if !worked {
+            return;
+        }
+        self.stable_length = self.stable_length.max(sync.length);
+        for (i, place) in sync.area.enumerate() {
+            if sync.covered[i] {
+                self.stable[place] = sync.bytes[i];
+                self.stable_known[place] = true;
+                // If it was told after a crash, that is what the crash must have left.
+                self.bytes[place] = sync.bytes[i];
+                self.known[place] = true;
+            }
+        }
+    }
+
+    /// The node crashed: only what was promised to be stable is known now.
+    pub fn crash(&mut self) {
+        self.crashes += 1;
+        self.bytes.clone_from(&self.stable);
+        self.known.clone_from(&self.stable_known);
+        self.length.start = self.stable_length;
+    }
+
+    /// The range's bytes and which of them are known, for a copy of it.
+    #[must_use]
+    pub fn take(&self, range: Range<usize>) -> (Vec<u8>, Vec<bool>) {
+        (self.bytes[range.clone()].to_vec(), self.known[range].to_vec())
+    }
+
+    /// The first place where `seen`, read at `start`, differs from what is known.
+    #[must_use]
+    pub fn difference(&self, start: usize, seen: &[u8]) -> Option<Difference> {
+        let range = start..start + seen.len();
+        if self.bytes[range.clone()] == *seen {
+            return None;
+        }
+        let wrong: Vec<usize> = range
+            .clone()
+            .zip(seen)
+            .filter(|&(place, &byte)| self.known[place] && self.bytes[place] != byte)
+            .map(|(place, _)| place - start)
+            .collect();
+        let &first = wrong.first()?;
+        let wanted = self.bytes[start + first];
+        Some(Difference { first, seen: seen[first], wanted, count: wrong.len() })
+    }
+}
+
+/// A wrong byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Difference {
+    /// Its place in what was read.
+    pub first: usize,
+    /// The byte.
+    pub seen: u8,
+    /// What it must be.
+    pub wanted: u8,
+    /// How many bytes are wrong.
+    pub count: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_its_rest_unknown_until_rewritten() {
+        let mut expected = Expected::new(&[1; 10], 10);
+        expected.begin_write(2..8);
+        expected.end_write(2, &[7, 7], None, false);
+        assert_eq!(expected.difference(0, &[1, 1, 7, 7, 9, 9, 9, 9, 1, 1]), None);
+        assert_eq!(expected.difference(0, &[1, 1, 7, 6, 9, 9, 9, 9, 1, 2]).unwrap().count, 2);
+        expected.begin_write(4..8);
+        expected.end_write(4, &[8; 4], None, false);
+        assert_eq!(expected.difference(3, &[7, 8, 8, 8, 9]).unwrap().first, 4);
+    }
+
+    #[test]
+    fn a_crash_leaves_what_was_durable_or_synced() {
+        let mut expected = Expected::new(&[1; 10], 20);
+        expected.begin_write(0..2);
+        expected.end_write(0, &[5; 2], None, true);
+        expected.begin_write(4..6);
+        expected.end_write(4, &[6; 2], None, false);
+        let sync = expected.begin_sync(0..10);
+        expected.begin_write(5..6);
+        expected.end_write(5, &[7], None, false);
+        expected.end_sync(sync, true);
+        expected.begin_write(12..14);
+        expected.end_write(12, &[8; 2], None, false);
+        expected.crash();
+        assert_eq!(*expected.length(), 10..14);
+        assert_eq!(expected.difference(0, &[5, 5, 1, 1, 6, 99, 1, 1, 1, 1]), None);
+        assert!(expected.difference(0, &[5, 5, 1, 1, 5]).is_some());
+    }
+}

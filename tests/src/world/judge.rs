@@ -1,0 +1,282 @@
+//! What a completion, a watermark or a drained session must look like.
+
+use piped_engine::io::Span;
+use piped_engine::request::{BufferState, Completion, Origin, Progress, Status, Verb};
+use piped_model::units::Nanos;
+
+use super::{ClientState, Effect, InFlight, LockEnd, World};
+
+/// Later than that after its deadline no request may be.
+const SLACK: Nanos = Nanos::from_millis(1);
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finish {
+    /// Its status.
+    pub status: Status,
+    /// Contiguous bytes done.
+    pub bytes: u64,
+    /// Whether the buffer was kept.
+    pub buffer: BufferState,
+    /// When, in the world's time.
+    pub at: Nanos,
+    /// How long it took.
+    pub took: Nanos,
+}
+
+impl World {
+    /// How a call ended, if it did.
+    #[must_use]
+    pub fn finish_of(&self, client: usize, call: u64) -> Option<Finish> {
+        self.clients[client].finishes.get(&call).copied()
+    }
+
+    /// How far a call has come by its watermark.
+    #[must_use]
+    pub fn watermark(&self, client: usize, call: u64) -> u64 {
+        self.clients[client].calls.get(&call).map_or(0, |call| call.watermark)
+    }
+
+    /// Wait for a call's end.
+    ///
+    /// # Panics
+    /// If there is none by its deadline.
+    pub fn wait(&mut self, client: usize, call: u64) -> Finish {
+        let limit = self.options.deadline + self.options.deadline;
+        self.run_until(limit, |world| world.finish_of(client, call).is_some());
+        self.finish_of(client, call)
+            .unwrap_or_else(|| panic!("call {call} of client {client} did not end within {limit}"))
+    }
+
+    /// Buffers given back after they were held.
+    #[must_use]
+    pub fn released(&self, client: usize) -> u64 {
+        self.clients[client].released
+    }
+
+    /// Whether the client's session is over and its memory was given back.
+    #[must_use]
+    pub fn is_gone(&self, client: usize) -> bool {
+        self.clients[client].state == ClientState::Gone
+    }
+
+    pub(super) fn judge_completion(&mut self, node: usize, completion: Completion) {
+        let id = self.nodes[node].id;
+        self.kernel.note(|| format!("{id:?} -> {completion:?}"));
+        match completion {
+            Completion::Finished { origin, status, bytes, buffer } => {
+                self.judge_finished(node, origin, status, bytes, buffer);
+            }
+            Completion::Released { origin } => {
+                let Some(client) = self.client_of(node, origin) else { return };
+                let call = origin.user_data;
+                let flight = self.clients[client].calls.remove(&call);
+                let flight = flight.filter(|flight| flight.held).unwrap_or_else(|| {
+                    panic!("call {call} of client {client} gives back a buffer it does not hold")
+                });
+                self.clients[client].released += 1;
+                self.give_back(client, call, &flight);
+            }
+        }
+    }
+
+    pub(super) fn judge_progress(&mut self, node: usize, progress: Progress) {
+        let Some(client) = self.client_of(node, progress.origin) else { return };
+        let call = progress.origin.user_data;
+        let Some(mut flight) = self.clients[client].calls.remove(&call) else {
+            panic!("progress of call {call} of client {client}, which is not in flight");
+        };
+        assert!(!flight.held, "progress of call {call} of client {client} after its end");
+        self.raise(client, call, &mut flight, progress.bytes);
+        self.clients[client].calls.insert(call, flight);
+    }
+
+    /// A session's last sign of life.
+    pub(super) fn judge_drained(&mut self, client: usize) {
+        let place = &mut self.clients[client];
+        assert!(
+            matches!(place.state, ClientState::Closing(_)),
+            "the session of client {client} drained, which is {:?}",
+            place.state
+        );
+        place.state = ClientState::Gone;
+        place.calls.clear();
+        let left = self.kernel.segments(self.nodes[place.node].id);
+        for segment in [place.arena, place.region_segment] {
+            assert!(
+                !left.contains(&segment),
+                "client {client} drained, but its {segment:?} was not released"
+            );
+        }
+    }
+
+    fn judge_finished(
+        &mut self,
+        node: usize,
+        origin: Origin,
+        status: Status,
+        bytes: u64,
+        buffer: BufferState,
+    ) {
+        let Some(client) = self.client_of(node, origin) else { return };
+        let (now, call) = (self.kernel.now(), origin.user_data);
+        let Some(mut flight) = self.clients[client].calls.remove(&call) else {
+            panic!("call {call} of client {client} ends with {status:?}, but is not in flight");
+        };
+        let name = format!("call {call} of client {client} ({:?})", flight.verb);
+        assert!(!flight.held, "{name} ends twice");
+        assert_eq!((origin.queue, origin.slot), (flight.queue, flight.slot), "{name}: origin");
+        let due = flight.submitted + flight.deadline;
+        let slack = SLACK + self.options.busy_max;
+        assert!(now <= due + slack, "{name} ends {} after its deadline", now.since(due));
+        let allowed = self.allows(&flight, status, now >= due);
+        assert!(allowed, "{name} ends with {status:?} after {}", now.since(flight.submitted));
+        assert!(bytes <= flight.length, "{name} has done {bytes} of {} bytes", flight.length);
+        assert!(
+            bytes >= flight.watermark,
+            "{name} ends with {bytes} bytes, its watermark was {}",
+            flight.watermark
+        );
+        self.judge_effect(client, call, &mut flight, status, bytes, &name);
+        let took = now.since(flight.submitted);
+        self.clients[client].finishes.insert(call, Finish { status, bytes, buffer, at: now, took });
+        self.unlock(client, call, status == Status::Ok);
+        match buffer {
+            BufferState::Returned => self.give_back(client, call, &flight),
+            BufferState::Held => {
+                // A copy or a sync has no buffer; held then means that it may still take effect.
+                flight.held = true;
+                self.clients[client].calls.insert(call, flight);
+            }
+        }
+    }
+
+    fn judge_effect(
+        &mut self,
+        client: usize,
+        call: u64,
+        flight: &mut InFlight,
+        status: Status,
+        bytes: u64,
+        name: &str,
+    ) {
+        match &mut flight.effect {
+            Effect::Nothing => {}
+            &mut Effect::Read { object, start, shortest, crashes } => {
+                let expected = &self.objects[object].expected;
+                if status == Status::Ok && expected.crashes == crashes {
+                    let longest = expected.length().end.saturating_sub(start).min(flight.length);
+                    assert!(
+                        (shortest..=longest).contains(&bytes),
+                        "{name} reads {bytes} bytes, the file has {shortest} to {longest}"
+                    );
+                }
+                self.raise(client, call, flight, bytes);
+            }
+            Effect::Write { object, start, crashes, data, known, durable, shortest } => {
+                let expected = &mut self.objects[*object].expected;
+                let ok = status == Status::Ok;
+                if ok {
+                    assert!(bytes >= *shortest, "{name} wrote {bytes} bytes, not {shortest}");
+                }
+                // What ended before a crash is told after it: only durable words count.
+                if *crashes == expected.crashes || (ok && *durable) {
+                    let count = bytes as usize;
+                    let known = known.as_ref().map(|known| &known[..count]);
+                    expected.end_write(*start as usize, &data[..count], known, ok && *durable);
+                }
+            }
+            &mut Effect::Sync { object, sync } => {
+                self.objects[object].expected.end_sync(sync, status == Status::Ok);
+            }
+        }
+    }
+
+    /// The bytes below a watermark: equal to what is expected, and final from now on.
+    fn raise(&mut self, client: usize, call: u64, flight: &mut InFlight, bytes: u64) {
+        let name = format!("call {call} of client {client} ({:?})", flight.verb);
+        assert!(
+            bytes >= flight.watermark && bytes <= flight.length,
+            "{name}: the watermark goes from {} to {bytes} of {}",
+            flight.watermark,
+            flight.length
+        );
+        flight.watermark = bytes;
+        let (Effect::Read { object, start, crashes, .. }, Some(buffer), Some(window)) =
+            (&flight.effect, flight.buffer, flight.window)
+        else {
+            return;
+        };
+        let node = self.nodes[self.clients[client].node].id;
+        self.kernel.raise_window(node, window, bytes);
+        let now = self.kernel.bytes(node, Span { length: bytes as u32, ..buffer });
+        let before = flight.seen.len();
+        assert!(now[..before] == flight.seen, "{name}: bytes below the watermark changed");
+        flight.seen.extend_from_slice(&now[before..]);
+        let object = &self.objects[*object];
+        if object.expected.crashes == *crashes
+            && let Some(wrong) = object.expected.difference(*start as usize, &flight.seen)
+        {
+            panic!("{name} of {}: wrong data below the watermark {bytes}: {wrong:?}", object.name);
+        }
+    }
+
+    /// Whether a call may end so.
+    fn allows(&self, flight: &InFlight, status: Status, due: bool) -> bool {
+        let (faults, options) = (&self.options.faults, &self.options);
+        let crashed = options.crashes > 0 || self.disturbed;
+        let lossy = crashed || faults.reset > 0.0 || faults.corrupt > 0.0 || options.connect_fails > 0.0;
+        match status {
+            Status::Ok => true,
+            Status::NotFound if matches!(flight.verb, Verb::Cancel { .. }) => true,
+            Status::DeadlineExceeded => due,
+            Status::Cancelled => flight.cancelled,
+            Status::Io => faults.disk_error > 0.0 || faults.sync_error > 0.0,
+            Status::Corrupt => faults.corrupt > 0.0,
+            Status::PeerLost => lossy,
+            Status::OutcomeUnknown => crashed,
+            Status::Gone | Status::NotFound | Status::BadHandle => crashed || options.deaths > 0,
+            _ => false,
+        }
+    }
+
+    fn give_back(&mut self, client: usize, call: u64, flight: &InFlight) {
+        let node = self.nodes[self.clients[client].node].id;
+        if let (Some(window), Some(piece), Some(buffer)) = (flight.window, flight.piece, flight.buffer) {
+            self.kernel.close_window(node, window);
+            let below = Span { length: flight.seen.len() as u32, ..buffer };
+            let kept = self.kernel.bytes(node, below) == flight.seen;
+            assert!(kept, "call {call} of client {client}: bytes below the watermark changed");
+            self.clients[client].pieces.push(piece);
+        }
+    }
+
+    /// Locks of a call fall; those of a write that failed only after a while, because the peer may
+    /// still be at it.
+    fn unlock(&mut self, client: usize, call: u64, ok: bool) {
+        let until = self.kernel.now() + self.options.quarantine;
+        let locks = &mut self.clients[client].locks;
+        if !ok {
+            for lock in locks.iter_mut().filter(|lock| lock.writes) {
+                if lock.until == LockEnd::Call(call) {
+                    lock.until = LockEnd::Time(until);
+                }
+            }
+        }
+        locks.retain(|lock| lock.until != LockEnd::Call(call));
+    }
+
+    /// The client of an origin; `None` if it has gone and nobody listens.
+    fn client_of(&self, node: usize, origin: Origin) -> Option<usize> {
+        let client = self
+            .clients
+            .iter()
+            .position(|client| client.node == node && client.session == origin.session)
+            .unwrap_or_else(|| panic!("{origin:?}: no such session was ever on this node"));
+        match self.clients[client].state {
+            ClientState::Running => Some(client),
+            ClientState::Closing(_) => None,
+            ClientState::Gone => panic!("{origin:?}: the session has drained and still speaks"),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Two nodes, their clients, disks and lanes, in virtual time, from one seed.
+//!
+//! ```text
+//!   client ─submit─► Shard ─► SimIo ─┐                       ┌─ SimIo ◄─ Shard ◄─submit─ client
+//!            judge ◄─┘ ▲             └──── SimKernel(now) ───┘               ▲ └─► judge
+//!                      └──── control: connects, opens, crashes, restarts ────┘
+//! ```
+//!
+//! The world plays everything that is not the engine, and judges: each request completes once and in
+//! time; a buffer is touched only while its request owns it and never below the watermark (the
+//! kernel's windows); data are equal to what was written (`expect`); a session that closes gives
+//! all its memory back; everything comes to rest within a bound. A violation panics; the runner adds
+//! the seed.
+
+pub mod expect;
+
+mod client;
+mod control;
+mod judge;
+mod options;
+mod runner;
+mod setup;
+
+use std::collections::BTreeMap;
+
+use piped_engine::command::{Command, LaneClass, OpenRequest, Output};
+use piped_engine::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
+use piped_engine::io::Span;
+use piped_engine::request::{Status, Verb};
+use piped_engine::shard::Shard;
+use piped_engine::sim::{
+    ConnectionId, EventQueue, InodeId, LinkId, NodeId, Random, SimKernel, WindowId,
+};
+use piped_model::units::Nanos;
+
+pub use self::client::Call;
+pub use self::judge::Finish;
+pub use self::options::Options;
+pub use self::runner::{Campaign, caught};
+use self::expect::Expected;
+
+/// A simulated world. See the module.
+#[derive(Debug)]
+pub struct World {
+    /// The kernel of both nodes, for faults and a look at files.
+    pub kernel: SimKernel,
+    /// What the world is made of.
+    pub options: Options,
+    random: Random,
+    nodes: Vec<NodeState>,
+    clients: Vec<Client>,
+    objects: Vec<Object>,
+    plans: EventQueue<Plan>,
+    links: Vec<[LinkId; 2]>,
+    turns: u64,
+    turns_at_once: u64,
+    served_opens: u64,
+    /// A test has broken something by hand.
+    disturbed: bool,
+}
+
+/// A node and its daemon, if it runs.
+#[derive(Debug)]
+struct NodeState {
+    id: NodeId,
+    shard: Option<Shard>,
+    /// Counts the daemon's starts; what was planned for an earlier one is void.
+    life: u32,
+    device: DeviceId,
+    sessions_made: u32,
+    connections: Vec<(LaneClass, ConnectionId)>,
+    /// The shard's thread does something else until then.
+    busy_until: Nanos,
+    lane_ups: u64,
+}
+
+/// What the control threads and the clients do later.
+#[derive(Debug)]
+enum Plan {
+    /// A message arrives at the daemon of that life.
+    Command { node: usize, life: u32, command: Command },
+    /// The file or region a peer asked for has been looked up.
+    Answer { node: usize, life: u32, ticket: u64, open: OpenRequest },
+    /// A dial ends.
+    Dial { node: usize, life: u32, peer: usize, class: LaneClass },
+    /// A client thinks of something to do.
+    Think { client: usize },
+    /// A client dies with all it has under way.
+    Die { client: usize },
+    /// A node loses power.
+    Crash { node: usize },
+    /// It comes back.
+    Restart { node: usize },
+}
+
+/// What clients read and write.
+#[derive(Debug)]
+struct Object {
+    name: String,
+    node: usize,
+    kind: ObjectKind,
+    expected: Expected,
+    /// Boundaries of the areas: the first is read by all, the others belong to a client each.
+    areas: Vec<u64>,
+    gone: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ObjectKind {
+    File(InodeId),
+    Region { owner: usize, region: RegionId, segment: SegmentId, length: u64 },
+}
+
+#[derive(Debug)]
+struct Client {
+    node: usize,
+    session: SessionId,
+    state: ClientState,
+    arena: SegmentId,
+    region_segment: SegmentId,
+    handles: Vec<Opening>,
+    handles_made: u32,
+    calls: BTreeMap<u64, InFlight>,
+    calls_made: u64,
+    /// Free pieces of the arena, by number.
+    pieces: Vec<u32>,
+    /// Ranges nobody else may use: of calls in flight, and of failed writes for a while.
+    locks: Vec<Lock>,
+    to_do: u32,
+    finishes: BTreeMap<u64, Finish>,
+    released: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientState {
+    Running,
+    /// Its session is closing since then.
+    Closing(Nanos),
+    Gone,
+}
+
+/// A client's handle of an object.
+#[derive(Debug, Clone, Copy)]
+struct Opening {
+    object: usize,
+    handle: HandleId,
+    state: OpeningState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OpeningState {
+    Waits { ticket: u64 },
+    Open,
+    Failed(Status),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lock {
+    object: usize,
+    start: u64,
+    end: u64,
+    writes: bool,
+    /// The call that holds it, or the time when it falls.
+    until: LockEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LockEnd {
+    Call(u64),
+    Time(Nanos),
+}
+
+/// A request the world waits for.
+#[derive(Debug)]
+struct InFlight {
+    verb: Verb,
+    queue: QueueId,
+    slot: u32,
+    submitted: Nanos,
+    deadline: Nanos,
+    piece: Option<u32>,
+    buffer: Option<Span>,
+    window: Option<WindowId>,
+    effect: Effect,
+    length: u64,
+    watermark: u64,
+    /// The bytes below the watermark when it was told.
+    seen: Vec<u8>,
+    /// Finished, the buffer is held.
+    held: bool,
+    /// A cancel was sent for it.
+    cancelled: bool,
+}
+
+/// What a call does to objects, for the expectations.
+#[derive(Debug)]
+enum Effect {
+    Nothing,
+    Read { object: usize, start: u64, shortest: u64, crashes: u32 },
+    Write { object: usize, start: u64, crashes: u32, data: Vec<u8>, known: Option<Vec<bool>>, durable: bool, shortest: u64 },
+    Sync { object: usize, sync: u64 },
+}
+
+impl World {
+    /// Let things happen for that long.
+    pub fn run_for(&mut self, time: Nanos) {
+        let until = self.kernel.now() + time;
+        while self.step(until) {}
+    }
+
+    /// Let things happen until the condition holds. False if it does not within `limit`.
+    pub fn run_until(&mut self, limit: Nanos, mut holds: impl FnMut(&Self) -> bool) -> bool {
+        let until = self.kernel.now() + limit;
+        loop {
+            if holds(self) {
+                return true;
+            }
+            if !self.step(until) {
+                return holds(self);
+            }
+        }
+    }
+
+    /// One turn of everybody, then time passes to the next event. False when `until` is reached.
+    fn step(&mut self, until: Nanos) -> bool {
+        let now = self.kernel.now();
+        while let Some((_, plan)) = self.plans.pop(now) {
+            self.follow(plan);
+        }
+        let mut again = false;
+        let mut next = self.kernel.next_event();
+        let mut earlier = |at: Nanos| next = Some(next.map_or(at, |next: Nanos| next.min(at)));
+        let first = self.random.below(self.nodes.len() as u64) as usize;
+        for i in 0..self.nodes.len() {
+            let node = (first + i) % self.nodes.len();
+            if self.nodes[node].busy_until > now {
+                earlier(self.nodes[node].busy_until);
+            } else if let Some(at) = self.turn(node) {
+                if at <= now { again = true } else { earlier(at) }
+            }
+        }
+        if let Some(at) = self.plans.next_at() {
+            if at <= now { again = true } else { earlier(at) }
+        }
+        if let Some(at) = self.kernel.next_event() {
+            if at <= now { again = true } else { earlier(at) }
+        }
+        self.turns += 1;
+        self.turns_at_once = if again { self.turns_at_once + 1 } else { 0 };
+        assert!(self.turns_at_once < 100_000, "the world spins at {now}: no event, no rest");
+        assert!(self.turns < self.options.turns_max, "no rest after {} turns", self.turns);
+        if again {
+            self.kernel.advance(now);
+            return true;
+        }
+        match next {
+            Some(at) if at <= until => {
+                self.kernel.advance(at);
+                true
+            }
+            _ => {
+                self.kernel.advance(until);
+                false
+            }
+        }
+    }
+
+    /// One turn of a node's shard, as the daemon's reactor does it. When it wants the next one.
+    fn turn(&mut self, node: usize) -> Option<Nanos> {
+        let id = self.nodes[node].id;
+        let mut shard = self.nodes[node].shard.take()?;
+        let mut worked = false;
+        let most = self.random.between(1, 64);
+        for _ in 0..most {
+            let Some(done) = self.kernel.poll_done(id) else { break };
+            shard.handle_done(done, &mut self.kernel.io(id));
+            worked = true;
+        }
+        shard.drive(&mut self.kernel.io(id));
+        let mut outputs = Vec::new();
+        while let Some(output) = shard.poll_output() {
+            outputs.push(output);
+            assert!(outputs.len() < 100_000, "the shard never stops to put out");
+        }
+        let timeout = shard.poll_timeout();
+        self.nodes[node].shard = Some(shard);
+        worked |= !outputs.is_empty();
+        for output in outputs {
+            self.take_output(node, output);
+        }
+        if self.random.chance(self.options.busy) {
+            let pause = self.random.up_to(self.options.busy_max);
+            self.nodes[node].busy_until = self.kernel.now() + pause;
+            return Some(self.nodes[node].busy_until);
+        }
+        if worked || most == 1 {
+            // There may be more ends than were taken.
+            return Some(self.kernel.now());
+        }
+        timeout.map(|at| self.kernel.world_time(id, at))
+    }
+
+    fn take_output(&mut self, node: usize, output: Output) {
+        match output {
+            Output::Completion(completion) => self.judge_completion(node, completion),
+            Output::Progress(progress) => self.judge_progress(node, progress),
+            Output::Event(event) => self.take_event(node, event),
+        }
+    }
+
+    fn command(&mut self, node: usize, command: Command) {
+        let id = self.nodes[node].id;
+        self.kernel.note(|| format!("{id:?} <- {command:?}"));
+        if let Some(shard) = &mut self.nodes[node].shard {
+            shard.handle_command(command, &mut self.kernel.io(id));
+        }
+    }
+
+    fn command_later(&mut self, node: usize, after: Nanos, command: Command) {
+        let life = self.nodes[node].life;
+        self.plans.push(self.kernel.now() + after, Plan::Command { node, life, command });
+    }
+}
+
+fn peer_id(node: usize) -> PeerId {
+    PeerId(node as u32)
+}
+
+fn node_name(node: usize) -> String {
+    ["alpha", "beta", "gamma"][node].to_owned()
+}

@@ -1,0 +1,138 @@
+//! How large a world is and what goes wrong in it.
+
+use piped_engine::command::{CalibrationMode, PlannerMode};
+use piped_engine::sim::{Faults, Random};
+use piped_model::units::Nanos;
+
+/// A world's options.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Clients, spread over both nodes.
+    pub clients: usize,
+    /// Requests each of them makes.
+    pub requests: u32,
+    /// The most requests of one client in flight.
+    pub depth: u32,
+    /// The longest request, in bytes.
+    pub longest: u64,
+    /// Files on each node.
+    pub files: usize,
+    /// The kernel's faults.
+    pub faults: Faults,
+    /// Probability that a dial fails.
+    pub connect_fails: f64,
+    /// Clients that die in the middle.
+    pub deaths: usize,
+    /// Nodes that lose power in the middle, and come back.
+    pub crashes: usize,
+    /// Probability that a client cancels its last request.
+    pub cancels: f64,
+    /// Probability of a deadline too short to be met.
+    pub hasty: f64,
+    /// Probability that a shard's thread is away after a turn, and the longest time.
+    pub busy: f64,
+    /// See `busy`.
+    pub busy_max: Nanos,
+    /// Deadline of requests that do not say.
+    pub deadline: Nanos,
+    /// How long a range rests after a write that failed.
+    pub quarantine: Nanos,
+    /// Staging memory of each node, in bytes.
+    pub staging: u64,
+    /// Bytes of a socket's buffer, each direction.
+    pub socket_buffer: usize,
+    /// The most operations at a driver, and at a shard.
+    pub ops_max: u32,
+    /// The planner's mode.
+    pub planner: PlannerMode,
+    /// The calibration's mode.
+    pub calibration: CalibrationMode,
+    /// The most turns of the world until it must have come to rest.
+    pub turns_max: u64,
+}
+
+impl Options {
+    /// Two clients with nothing to do: the test says what happens.
+    #[must_use]
+    pub const fn scripted() -> Self {
+        Self {
+            clients: 2,
+            requests: 0,
+            depth: 4,
+            longest: 4 << 20,
+            files: 1,
+            faults: Faults::none(),
+            connect_fails: 0.0,
+            deaths: 0,
+            crashes: 0,
+            cancels: 0.0,
+            hasty: 0.0,
+            busy: 0.0,
+            busy_max: Nanos::ZERO,
+            deadline: Nanos::from_millis(2_000),
+            quarantine: Nanos::from_millis(5_000),
+            staging: 32 << 20,
+            socket_buffer: 1 << 20,
+            ops_max: 512,
+            planner: PlannerMode::Auto,
+            calibration: CalibrationMode::Live,
+            turns_max: 4_000_000,
+        }
+    }
+
+    /// Requests of all kinds, nothing goes wrong.
+    #[must_use]
+    pub fn calm(random: &mut Random) -> Self {
+        let planner = match random.below(4) {
+            0 => PlannerMode::Whole,
+            1 => PlannerMode::Fixed(1 << random.between(12, 20)),
+            _ => PlannerMode::Auto,
+        };
+        let calibration = *random.pick(&[
+            CalibrationMode::Live,
+            CalibrationMode::Live,
+            CalibrationMode::Frozen,
+            CalibrationMode::Off,
+        ]);
+        Self {
+            clients: random.between(1, 4) as usize,
+            requests: random.between(5, 40) as u32,
+            depth: random.between(1, 16) as u32,
+            longest: 1 << random.between(10, 22),
+            files: random.between(1, 2) as usize,
+            cancels: if random.chance(0.3) { 0.1 } else { 0.0 },
+            hasty: if random.chance(0.3) { 0.1 } else { 0.0 },
+            busy: if random.chance(0.5) { 0.1 } else { 0.0 },
+            busy_max: Nanos::from_micros(200),
+            deadline: Nanos::from_millis(100_000),
+            staging: 1 << random.between(22, 25),
+            socket_buffer: 1 << random.between(14, 22),
+            ops_max: 1 << random.between(5, 9),
+            planner,
+            calibration,
+            ..Self::scripted()
+        }
+    }
+
+    /// The same with faults of all kinds.
+    #[must_use]
+    pub fn stormy(random: &mut Random) -> Self {
+        Self {
+            faults: Faults::mixed(random),
+            connect_fails: if random.chance(0.5) { 0.3 } else { 0.0 },
+            deaths: random.below(3) as usize,
+            crashes: random.below(3) as usize,
+            deadline: Nanos::from_millis(random.between(50, 3_000)),
+            ..Self::calm(random)
+        }
+    }
+
+    /// Whether a request may end with something else than `Ok` for reasons of the world.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.faults == Faults::none()
+            && self.connect_fails == 0.0
+            && self.deaths == 0
+            && self.crashes == 0
+    }
+}

@@ -1,0 +1,307 @@
+//! Making a world: nodes, files, clients with arenas and regions, handles.
+
+use std::collections::BTreeMap;
+
+use piped_engine::command::{
+    Access, Command, FileTarget, OpenKind, OpenRequest, RegionTarget, Target,
+};
+use piped_engine::ids::{HandleId, RegionId, SegmentId, SessionId};
+use piped_engine::io::Span;
+use piped_engine::request::Class;
+use piped_engine::shard::{Shard, ShardConfig};
+use piped_engine::sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
+use piped_model::units::Nanos;
+
+use super::expect::Expected;
+use super::{
+    Client, ClientState, NodeState, Object, ObjectKind, Opening, OpeningState, Options, Plan,
+    World, node_name, peer_id,
+};
+
+pub(super) const NODES: usize = 2;
+pub(super) const ALL: Access = Access { read: true, write: true };
+
+impl World {
+    /// A world whose whole course follows from the seed and the options.
+    #[must_use]
+    pub fn new(seed: u64, options: Options) -> Self {
+        let mut random = Random::new(seed);
+        let mut world = Self {
+            kernel: SimKernel::new(random.bits(), options.faults),
+            options,
+            nodes: Vec::new(),
+            clients: Vec::new(),
+            objects: Vec::new(),
+            plans: EventQueue::new(),
+            links: Vec::new(),
+            turns: 0,
+            turns_at_once: 0,
+            served_opens: 0,
+            disturbed: false,
+            random,
+        };
+        // One link each way, shared by all lanes between the two nodes.
+        let cost = world.link_cost();
+        let ways = [0, 1].map(|_| world.kernel.add_link(cost, None));
+        world.links = vec![ways, [ways[1], ways[0]]];
+        for node in 0..NODES {
+            world.add_node(node);
+        }
+        for client in 0..options.clients {
+            world.add_client(client);
+        }
+        for client in 0..options.clients {
+            world.open_objects(client);
+            if options.requests > 0 {
+                world.plans.push(Nanos::ZERO, Plan::Think { client });
+            }
+        }
+        world.plan_disasters();
+        world
+    }
+
+    /// A daemon starts (again) on the node.
+    pub(super) fn start_shard(&mut self, node: usize) {
+        let config = ShardConfig {
+            node_name: node_name(node),
+            incarnation: self.random.bits(),
+            seed: self.random.bits(),
+            transfers_max: 256,
+            ops_max: self.options.ops_max,
+            deadline_default: self.options.deadline,
+            planner: self.options.planner,
+            calibration: self.options.calibration,
+        };
+        self.nodes[node].shard = Some(Shard::new(config));
+        self.nodes[node].life += 1;
+        let id = self.nodes[node].id;
+        let length = self.options.staging;
+        let segment = self.kernel.add_segment(id, length);
+        self.command(node, Command::AddStaging { segment, length });
+        for peer in (0..NODES).filter(|&peer| peer != node) {
+            let command = Command::AddPeer { peer: peer_id(peer), name: node_name(peer) };
+            self.command(node, command);
+        }
+    }
+
+    /// Open whatever the client has no handle of: at once if it is local, else by asking the peer.
+    pub(super) fn open_objects(&mut self, client: usize) {
+        for object in 0..self.objects.len() {
+            let opened = self.clients[client].handles.iter().any(|open| {
+                open.object == object && !matches!(open.state, OpeningState::Failed(_))
+            });
+            if !opened && !self.objects[object].gone {
+                self.open_object(client, object);
+            }
+        }
+    }
+
+    /// Open one object for one client.
+    pub(super) fn open_object(&mut self, client: usize, object: usize) {
+        let (node, session) = (self.clients[client].node, self.clients[client].session);
+        self.clients[client].handles_made += 1;
+        let handle = HandleId(self.clients[client].handles_made);
+        let state = if self.objects[object].node == node {
+            let target = self.target(object);
+            self.command(node, Command::InstallHandle { session, handle, target });
+            OpeningState::Open
+        } else {
+            let ticket = (client as u64) << 32 | u64::from(handle.0);
+            let (kind, name, path) = match self.objects[object].kind {
+                ObjectKind::File(_) => {
+                    (OpenKind::File, "data".to_owned(), self.objects[object].name.clone())
+                }
+                ObjectKind::Region { .. } => {
+                    (OpenKind::Region, self.objects[object].name.clone(), String::new())
+                }
+            };
+            let open = OpenRequest { kind, name, path, access: ALL, create: false };
+            let peer = peer_id(self.objects[object].node);
+            let command = Command::OpenRemote { ticket, session, handle, peer, open };
+            self.command(node, command);
+            OpeningState::Waits { ticket }
+        };
+        self.clients[client].handles.push(Opening { object, handle, state });
+    }
+
+    /// Open an object on its own node, as the control thread does.
+    pub(super) fn target(&mut self, object: usize) -> Target {
+        let node = &self.nodes[self.objects[object].node];
+        match self.objects[object].kind {
+            ObjectKind::File(inode) => {
+                let alignment = piped_engine::command::Alignment { offset: 512, memory: 4 };
+                let direct = self.random.chance(0.8);
+                let direct = direct.then(|| (self.kernel.open_file(node.id, inode, true), alignment));
+                Target::File(FileTarget {
+                    direct,
+                    buffered: self.kernel.open_file(node.id, inode, false),
+                    device: node.device,
+                    length: self.kernel.file_content(inode).len() as u64,
+                    access: ALL,
+                })
+            }
+            ObjectKind::Region { region, segment, length, .. } => Target::Region(RegionTarget {
+                region,
+                segment,
+                offset: 0,
+                length,
+                access: ALL,
+            }),
+        }
+    }
+
+    fn add_node(&mut self, node: usize) {
+        let id = self.kernel.add_node(self.options.ops_max as usize);
+        let costs = self.device_costs();
+        let device = self.kernel.add_device(costs);
+        self.nodes.push(NodeState {
+            id,
+            shard: None,
+            life: 0,
+            device,
+            sessions_made: 0,
+            connections: Vec::new(),
+            busy_until: Nanos::ZERO,
+            lane_ups: 0,
+        });
+        for file in 0..self.options.files {
+            let (areas, content) = self.areas(true);
+            let inode = self.kernel.create_file(id, device, content.clone());
+            self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
+        }
+        self.start_shard(node);
+    }
+
+    fn add_client(&mut self, client: usize) {
+        let node = client % NODES;
+        let id = self.nodes[node].id;
+        self.nodes[node].sessions_made += 1;
+        let session = SessionId(self.nodes[node].sessions_made);
+        let class = *self.random.pick(&[Class::Latency, Class::Bulk]);
+        self.command(node, Command::OpenSession { session, class });
+        let length = self.piece_bytes() * u64::from(self.options.depth);
+        let arena = self.kernel.add_segment(id, length);
+        self.kernel.guard(id, arena);
+        self.command(node, Command::AddSegment { session, segment: arena, length });
+        let (areas, content) = self.areas(false);
+        let length = content.len() as u64;
+        let segment = self.kernel.add_segment(id, length);
+        let whole = Span { segment, offset: 0, length: length as u32 };
+        self.kernel.bytes_mut(id, whole).copy_from_slice(&content);
+        self.kernel.share(id, segment);
+        self.command(node, Command::AddSegment { session, segment, length });
+        let region = RegionId(client as u32);
+        let kind = ObjectKind::Region { owner: client, region, segment, length };
+        self.add_object(node, format!("region-{client}"), kind, areas, &content);
+        self.clients.push(Client {
+            node,
+            session,
+            state: ClientState::Running,
+            arena,
+            region_segment: segment,
+            handles: Vec::new(),
+            handles_made: 0,
+            calls: BTreeMap::new(),
+            calls_made: 0,
+            pieces: (0..self.options.depth).collect(),
+            locks: Vec::new(),
+            to_do: self.options.requests,
+            finishes: BTreeMap::new(),
+            released: 0,
+        });
+    }
+
+    fn add_object(
+        &mut self,
+        node: usize,
+        name: String,
+        kind: ObjectKind,
+        areas: Vec<u64>,
+        content: &[u8],
+    ) {
+        let most = *areas.last().expect("an object has areas") as usize;
+        let expected = Expected::new(content, most);
+        self.objects.push(Object { name, node, kind, expected, areas, gone: false });
+    }
+
+    /// Boundaries of areas for all clients, and noise to begin with. The last area of a file begins
+    /// inside of it and ends beyond it: its client extends the file.
+    fn areas(&mut self, file: bool) -> (Vec<u64>, Vec<u8>) {
+        let mut areas = vec![0];
+        let mut end = 0;
+        for _ in 0..=self.options.clients {
+            end += self.options.longest.div_ceil(2) + self.random.below(self.options.longest);
+            areas.push(end);
+        }
+        let last = end - areas[areas.len() - 2];
+        let length = if file { end - self.random.below(last) } else { end };
+        let mut content = vec![0; length as usize];
+        self.random.fill(&mut content);
+        (areas, content)
+    }
+
+    /// Bytes of the arena for each request: the longest with room to be misaligned.
+    pub(super) fn piece_bytes(&self) -> u64 {
+        self.options.longest + 8192
+    }
+
+    fn link_cost(&mut self) -> Cost {
+        Cost {
+            latency: Nanos(self.random.between(1_000, 200_000)),
+            overhead: Nanos(self.random.between(500, 20_000)),
+            nanos_per_byte: self.random.between(1, 100) as f64 / 10.0,
+        }
+    }
+
+    fn device_costs(&mut self) -> DeviceCosts {
+        let mut cost = |latency: u64| Cost {
+            latency: Nanos(self.random.between(1_000, latency)),
+            overhead: Nanos(self.random.between(1_000, 50_000)),
+            nanos_per_byte: self.random.between(1, 50) as f64 / 10.0,
+        };
+        let (read, write, sync) = (cost(100_000), cost(100_000), cost(5_000_000));
+        DeviceCosts {
+            read,
+            write,
+            sync,
+            window: Some(self.random.between(1, 32) as u32),
+            capacity: 1 << 30,
+            alignment: piped_engine::command::Alignment { offset: 512, memory: 4 },
+        }
+    }
+
+    /// The file of a node by number, as an object.
+    #[must_use]
+    pub fn file(&self, node: usize, number: usize) -> usize {
+        let name = format!("file-{number}");
+        let found = self.objects.iter().position(|o| o.node == node && o.name == name);
+        found.expect("the world has that file")
+    }
+
+    /// The region of a client, as an object.
+    #[must_use]
+    pub fn region(&self, client: usize) -> usize {
+        let name = format!("region-{client}");
+        self.objects.iter().position(|o| o.name == name).expect("each client has a region")
+    }
+
+    /// The inode of a file object.
+    #[must_use]
+    pub fn inode(&self, object: usize) -> InodeId {
+        match self.objects[object].kind {
+            ObjectKind::File(inode) => inode,
+            ObjectKind::Region { .. } => panic!("{} is not a file", self.objects[object].name),
+        }
+    }
+
+    /// The part of an object that a client may write; `None` is the part all may read.
+    #[must_use]
+    pub fn area(&self, object: usize, client: Option<usize>) -> std::ops::Range<u64> {
+        let number = client.map_or(0, |client| client + 1);
+        self.objects[object].areas[number]..self.objects[object].areas[number + 1]
+    }
+
+    pub(super) fn arena(&self, client: usize) -> SegmentId {
+        self.clients[client].arena
+    }
+}

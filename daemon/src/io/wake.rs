@@ -170,7 +170,7 @@ impl Watches {
 }
 
 /// Set an eventfd's count to zero. Somebody else may have been faster; that is as good.
-fn drain(fd: &OwnedFd) {
+pub(super) fn drain(fd: &OwnedFd) {
     let mut count = [0_u8; 8];
     let mut buffers = [IoSliceMut::new(&mut count)];
     // Offset -1: from where it stands, as an eventfd wants it.

@@ -5,7 +5,7 @@ use piped_engine::io::{Done, Io, Op, Resource, Spans, Token};
 use piped_ring::Segment;
 
 use super::{config, driver, filled_file, finish, open, run, segment, socket, span};
-use crate::io::{UringConfig, UringError, UringIo, clock};
+use crate::io::{OpKind, UringConfig, UringError, UringIo, clock};
 
 #[test]
 fn adding_and_releasing_leaves_nothing_behind() {
@@ -132,12 +132,14 @@ fn dropping_the_driver_ends_what_is_in_flight_and_frees_its_memory() {
 #[test]
 fn memory_the_kernel_does_not_give_back_is_leaked_and_not_freed() {
     let mut io = driver();
-    let memory = Arc::new(Segment::create(8192).unwrap());
-    let kept = Arc::downgrade(&memory);
-    let id = io.add_segment(memory).unwrap();
-    // An operation that the kernel has not heard of, as one it does not end would look.
-    io.memory.lend(span(id, 0, 10)).unwrap();
-    assert_eq!(io.memory.leak_lent(), 1);
+    let segments = [(); 2].map(|()| Arc::new(Segment::create(8192).unwrap()));
+    let [lent, unused] = segments.each_ref().map(Arc::downgrade);
+    let [lent_id, _] = segments.map(|segment| io.add_segment(segment).unwrap());
+    // An operation that the kernel has not heard of looks like one that it does not end.
+    let index = io.ops.take(Token(1), OpKind::Receive).unwrap();
+    io.memory.lend(span(lent_id, 0, 10)).unwrap();
+    io.ops.slot(index).lend_segment(lent_id.0);
     drop(io);
-    assert!(kept.upgrade().is_some());
+    assert!(lent.upgrade().is_some());
+    assert!(unused.upgrade().is_none());
 }

@@ -16,10 +16,14 @@ use std::sync::Arc;
 
 use piped_engine::ids::{SegmentId, SocketId};
 use piped_engine::io::{Done, Io, Op, Span, Token};
+use piped_model::units::Nanos;
 use piped_ring::Segment;
 use rustix::fs::{Mode, OFlags};
 
 use super::{UringConfig, UringIo};
+
+/// After this long something that must happen has not happened. Never reached by a test that passes.
+pub(super) const PATIENCE: Nanos = Nanos::from_millis(20_000);
 
 /// A small driver.
 pub(super) fn config() -> UringConfig {
@@ -40,8 +44,10 @@ pub(super) fn driver() -> UringIo {
 /// Wait until `count` operations have ended; in the order of their ends.
 pub(super) fn finish(io: &mut UringIo, count: usize) -> Vec<Done> {
     let mut dones = Vec::new();
+    let until = io.now() + PATIENCE;
     while dones.len() < count {
-        io.wait(None).unwrap();
+        assert!(io.now() < until, "{} of {count} have ended: {dones:?}", dones.len());
+        io.wait(Some(until)).unwrap();
         io.poll_dones(&mut |done| dones.push(done));
     }
     assert_eq!(dones.len(), count, "{dones:?}");

@@ -3,8 +3,10 @@ use std::net::Shutdown;
 
 use piped_engine::io::{Done, Io, Op, Resource, SPANS_PER_OP_MAX, Spans, Token};
 
-use super::{driver, expect_silence, finish, load, pattern, run, segment, socket, span};
-use crate::io::{OpKind, UringIo};
+use super::{
+    PATIENCE, config, driver, expect_silence, finish, load, pattern, run, segment, socket, span,
+};
+use crate::io::{Feature, FeatureMask, OpKind, UringConfig, UringIo};
 
 /// Sends and receives of every form, and the data compared.
 pub(super) fn exercise(io: &mut UringIo) {
@@ -68,6 +70,30 @@ pub(super) fn exercise(io: &mut UringIo) {
 #[test]
 fn streams_carry_what_they_are_given() {
     exercise(&mut driver());
+}
+
+#[test]
+fn a_shard_that_never_sleeps_gets_its_completions() {
+    for features in [FeatureMask::ALL, FeatureMask::without(&[Feature::DeferTaskrun])] {
+        let mut io = UringIo::new(&UringConfig { features, ..config() }).unwrap();
+        let (ours, mut theirs) = socket(&mut io);
+        let memory = segment(&mut io, 4096);
+        let spans = Spans::from_iter([span(memory, 0, 100)]);
+        assert!(io.push(Token(1), Op::Receive { socket: ours, spans, whole: true }));
+        io.submit().unwrap();
+        let enters = io.counters().enters;
+        for _ in 0..100 {
+            io.poll_dones(&mut |done| panic!("too early: {done:?}"));
+        }
+        assert_eq!(io.counters().enters, enters, "looking costs no system call");
+        theirs.write_all(&[1; 100]).unwrap();
+        let (mut results, until) = (Vec::new(), io.now() + PATIENCE);
+        while results.is_empty() && io.now() < until {
+            io.poll_dones(&mut |done| results.push(done.result));
+        }
+        assert_eq!(results, [100]);
+        assert!(io.counters().enters <= enters + 2);
+    }
 }
 
 #[test]
@@ -179,7 +205,7 @@ fn a_send_larger_than_the_socket_buffers_waits_for_the_reader() {
 }
 
 #[test]
-fn a_send_to_nobody_is_an_error_and_no_signal() {
+fn a_send_to_nobody_is_an_error() {
     let mut io = driver();
     let (ours, theirs) = socket(&mut io);
     drop(theirs);

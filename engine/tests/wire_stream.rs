@@ -590,7 +590,7 @@ fn push_some(sender: &mut Sender, frames: &[Sent], pushed: &mut usize, memory: &
         // Every fifth frame is nobody's.
         let owner = if number % 5 == 4 { Owner::NONE } else { Owner(number as u64) };
         let room = sender.room();
-        let by_value = number % 2 == 0 && sent.payload as usize <= INLINE_BYTES_MAX;
+        let by_value = number.is_multiple_of(2) && sent.payload as usize <= INLINE_BYTES_MAX;
         let taken = if by_value {
             sender.push_inline(9, message, memory.bytes(sent.source()), owner)
         } else {
@@ -741,6 +741,23 @@ fn control_frames_leave_as_one_span() {
     let spans = sender.poll_send(&mut memory).expect("frames wait");
     assert_eq!(spans.as_slice().len(), 1);
     assert_eq!(spans.bytes(), 64 * HEADER_BYTES as u64);
+}
+
+#[test]
+fn a_batch_ends_where_scratch_ends() {
+    let mut memory = Memory::new();
+    let mut sender = new_sender(300);
+    for nonce in 0..300 {
+        sender.push(1, Message::Ping { nonce }, None, Owner::NONE).expect("room");
+    }
+    let mut batches = 0;
+    while let Some(spans) = sender.poll_send(&mut memory) {
+        assert!(spans.bytes() <= u64::from(<Sender>::SCRATCH_BYTES));
+        sender.handle_sent(spans.bytes() as u32);
+        batches += 1;
+    }
+    assert!(batches > 1 && sender.is_empty());
+    assert!(memory.guards_are_whole());
 }
 
 #[test]

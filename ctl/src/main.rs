@@ -1,2 +1,48 @@
-//! See ARCHITECTURE.md.
-fn main() {}
+//! `pipectl`: what an operator sees of piped, and what it takes to measure it.
+//!
+//! ```text
+//! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, planner, calibration
+//!                     ► client-lib (shared memory)          bench
+//!                     ► two daemons of its own              demo
+//! ```
+//!
+//! Data goes to stdout (tables for people, `--json` for programs), everything else to stderr. The exit code
+//! tells programs what kind of failure it was: see [`failure::Exit`].
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod args;
+mod client;
+mod clock;
+mod commands;
+mod failure;
+mod output;
+mod random;
+mod table;
+mod units;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help goes to stdout and may be cut short by `| head`: no failure.
+            let _ = error.print();
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            return ExitCode::from(code);
+        }
+    };
+    match commands::run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_reader_gone() => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "pipectl: {failure}");
+            failure.exit_code()
+        }
+    }
+}

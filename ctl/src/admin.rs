@@ -1,0 +1,180 @@
+//! The admin API's client: HTTP/1.1 on a unix socket, one connection a request.
+//!
+//! Blocking towards the commands, which do one thing after the other; hyper wants a runtime, so this owns a
+//! current-thread one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use piped_config::admin::{Envelope, ErrorBody};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::failure::{Exit, Failure};
+
+/// An answer longer than this is not from piped.
+const BODY_BYTES_MAX: usize = 16 << 20;
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A daemon's admin API.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    socket: PathBuf,
+    runtime: Runtime,
+}
+
+impl Admin {
+    /// For the daemon at `socket`; connects with each request.
+    pub(crate) fn new(socket: &Path) -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::io("cannot start a runtime", &error))?;
+        Ok(Self { socket: socket.to_owned(), runtime })
+    }
+
+    /// `GET`, typed.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.read(&self.request(Method::GET, path, String::new())?)
+    }
+
+    /// `GET` as the daemon wrote it, for `--json`: fields this program does not know are kept.
+    pub(crate) fn get_raw(&self, path: &str) -> Result<Value, Failure> {
+        let mut value: Value = self.get(path)?;
+        if let Some(fields) = value.as_object_mut() {
+            // The envelope that is written around it has it again.
+            fields.remove("schema_version");
+        }
+        Ok(value)
+    }
+
+    /// `PUT`; what the daemon answers beside success does not matter.
+    pub(crate) fn put(&self, path: &str, body: impl Serialize) -> Result<(), Failure> {
+        self.request(Method::PUT, path, Envelope::new(body).json()).map(drop)
+    }
+
+    fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Failure> {
+        Envelope::parse(body).map_err(|error| {
+            Failure::failed(format!("the answer from {}: {error}", self.socket.display()))
+        })
+    }
+
+    fn request(&self, method: Method, path: &str, body: String) -> Result<Bytes, Failure> {
+        self.runtime.block_on(async {
+            tokio::time::timeout(TIMEOUT, exchange(&self.socket, method, path, body))
+                .await
+                .unwrap_or_else(|_| Err(self.timed_out()))
+        })
+    }
+
+    fn timed_out(&self) -> Failure {
+        Failure::new(
+            Exit::Timeout,
+            format!(
+                "the daemon at {} did not answer within {} s; see `systemctl status piped` and its journal",
+                self.socket.display(),
+                TIMEOUT.as_secs()
+            ),
+        )
+    }
+}
+
+async fn exchange(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: String,
+) -> Result<Bytes, Failure> {
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|error| unreachable(socket, &error, "--socket"))?;
+    let broken = |error: hyper::Error| {
+        Failure::failed(format!("the daemon at {} broke off: {error}", socket.display()))
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    // Ends by itself when the sender is dropped; its error is the sender's error too.
+    let connection = tokio::spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "piped")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| Failure::usage(format!("`{path}` is no request: {error}")))?;
+    let response = sender.send_request(request).await.map_err(broken)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), BODY_BYTES_MAX)
+        .collect()
+        .await
+        .map_err(|error| Failure::failed(format!("the answer broke off: {error}")))?
+        .to_bytes();
+    drop(sender);
+    connection.abort();
+    if status.is_success() { Ok(body) } else { Err(refused(status, &body)) }
+}
+
+/// No connection: the daemon is not there, or does not let us. `option` names another socket.
+pub(crate) fn unreachable(socket: &Path, error: &io::Error, option: &str) -> Failure {
+    let socket = socket.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::new(
+            Exit::Refused,
+            format!(
+                "not allowed to connect to {socket}: join the socket's group, or run as root \
+                 (`ls -l {socket}` shows the group)"
+            ),
+        ),
+        _ => Failure::new(
+            Exit::Unreachable,
+            format!(
+                "no daemon at {socket} ({error}): start it with `systemctl start piped`, or name its \
+                 socket with {option}"
+            ),
+        ),
+    }
+}
+
+/// An answer that is no success.
+fn refused(status: StatusCode, body: &[u8]) -> Failure {
+    let exit = match status {
+        StatusCode::NOT_FOUND => Exit::NotFound,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => Exit::Timeout,
+        status if status.is_client_error() => Exit::Refused,
+        _ => Exit::Failed,
+    };
+    let message = Envelope::<ErrorBody>::parse(body).map_or_else(
+        |_| format!("the daemon answered {status} without a reason"),
+        |body| body.error,
+    );
+    Failure::new(exit, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_map_to_exit_codes_with_the_daemons_reason() {
+        let body = br#"{"schema_version":1,"error":"no transfer 7: it was too long ago"}"#;
+        for (status, code) in [
+            (StatusCode::NOT_FOUND, Exit::NotFound),
+            (StatusCode::FORBIDDEN, Exit::Refused),
+            (StatusCode::BAD_REQUEST, Exit::Refused),
+            (StatusCode::SERVICE_UNAVAILABLE, Exit::Failed),
+        ] {
+            let failure = refused(status, body);
+            assert_eq!(failure.exit(), code, "{status}");
+            assert!(failure.to_string().contains("no transfer 7"), "{failure}");
+        }
+        assert!(refused(StatusCode::BAD_GATEWAY, b"<html>").to_string().contains("502"));
+    }
+}

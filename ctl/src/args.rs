@@ -1,0 +1,432 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 daemon not reachable, 4 refused, 5 timeout, 6 not found.
+Sizes are bytes or KiB, MiB, GiB (4k and 4KiB are the same).";
+
+/// Control and measure piped.
+#[derive(Debug, Parser)]
+#[command(name = "pipectl", version, about, after_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Args {
+    /// The daemon's admin socket
+    #[arg(long, global = true, value_name = "PATH", env = "PIPED_ADMIN_SOCKET",
+          default_value = piped_config::Admin::DEFAULT_SOCKET)]
+    pub(crate) socket: PathBuf,
+
+    /// Print JSON (with a schema_version) for programs
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What `pipectl` can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show piped at work: two daemons on this machine, a file read and copied across, and the measurements
+    Demo(DemoArgs),
+    /// Show the daemon at a glance: features in use, what is degraded, sessions, peers, memory
+    Status,
+    /// Show the pipeline stages with their measured costs
+    Stages,
+    /// Show one transfer: what was known, what was chosen, predicted against measured
+    Explain {
+        /// `last`, or a transfer's number
+        which: Which,
+    },
+    /// Measure requests through the daemon: operations, bytes, latency, CPU
+    Bench(BenchArgs),
+    /// Set how fragment sizes are chosen, until the daemon ends
+    Planner {
+        /// auto, whole, or fixed:SIZE
+        mode: PlannerMode,
+    },
+    /// Set whether costs follow what is measured, until the daemon ends
+    Calibration {
+        /// Measure and follow, measure only, or neither
+        mode: Calibration,
+    },
+}
+
+/// A transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The one that ended last.
+    Last,
+    /// By number.
+    Id(u64),
+}
+
+impl std::str::FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "last" => Ok(Self::Last),
+            _ => text.parse().map(Self::Id).map_err(|_| "write `last` or a number".to_owned()),
+        }
+    }
+}
+
+/// [`CalibrationMode`] as words of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Calibration {
+    /// Costs follow the samples
+    Live,
+    /// Samples are taken, costs stay
+    Frozen,
+    /// No samples
+    Off,
+}
+
+impl From<Calibration> for CalibrationMode {
+    fn from(word: Calibration) -> Self {
+        match word {
+            Calibration::Live => Self::Live,
+            Calibration::Frozen => Self::Frozen,
+            Calibration::Off => Self::Off,
+        }
+    }
+}
+
+/// `pipectl demo`
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct DemoArgs {
+    /// The file to move; made of random data if none is given
+    pub(crate) file: Option<PathBuf>,
+
+    /// Size of the file to make (1MiB to 64GiB)
+    #[arg(long, default_value = "256MiB", value_parser = demo_size, conflicts_with = "file")]
+    pub(crate) size: Bytes,
+
+    /// A directory on the disk to use; everything made in it is removed at the end
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// `pipectl bench`
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    #[command(subcommand)]
+    pub(crate) operation: Operation,
+}
+
+/// Request kinds.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Operation {
+    /// The ring alone: requests that do nothing
+    Nop(Load),
+    /// Read from a file, here or on a peer
+    Read {
+        #[command(flatten)]
+        target: FileTarget,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// Write to a file, here or on a peer
+    Write {
+        #[command(flatten)]
+        target: FileTarget,
+        /// Allow to write over an existing file
+        #[arg(long)]
+        overwrite: bool,
+        /// Completed means on stable storage
+        #[arg(long)]
+        durable: bool,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// Get from a memory region, here or on a peer
+    Get {
+        #[command(flatten)]
+        target: RegionTarget,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// Put into a memory region, here or on a peer
+    Put {
+        #[command(flatten)]
+        target: RegionTarget,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// Copy between two files without passing through the client
+    Copy {
+        /// From: PATH, or PEER:EXPORT/PATH
+        source: Place,
+        /// To: PATH, or PEER:EXPORT/PATH
+        destination: Place,
+        /// Allow to write over an existing file
+        #[arg(long)]
+        overwrite: bool,
+        #[command(flatten)]
+        load: Load,
+    },
+}
+
+/// How much, and how.
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct Load {
+    /// Bytes of one request
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = request_size)]
+    pub(crate) size: Bytes,
+
+    /// Requests outstanding
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) depth: u32,
+
+    /// Seconds to measure, after one tenth of it to warm up
+    #[arg(long, value_name = "T", default_value_t = 5.0, value_parser = measured_seconds)]
+    pub(crate) seconds: f64,
+
+    /// Order of the offsets
+    #[arg(long, value_enum, default_value_t = Pattern::Random)]
+    pub(crate) pattern: Pattern,
+
+    /// How much of the file or region to use (default: all of it; for a new file 1GiB)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) span: Option<Bytes>,
+
+    /// Keep the measuring thread on this CPU
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<u32>,
+
+    /// How the client waits (default: as the daemon's profile)
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) wait: Option<Wait>,
+
+    /// The daemon's client socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "PIPED_CLIENT_SOCKET",
+        default_value = "/run/piped/client.sock"
+    )]
+    pub(crate) client_socket: PathBuf,
+}
+
+/// Order of the offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pattern {
+    /// Any multiple of the size
+    Random,
+    /// One after the other, from the start again at the end
+    Sequential,
+}
+
+impl Pattern {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Sequential => "sequential",
+        }
+    }
+}
+
+/// [`Profile`] as words of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wait {
+    /// Spin shortly, then sleep
+    Balanced,
+    /// Spin long
+    Latency,
+    /// Sleep at once
+    Throughput,
+}
+
+impl From<Wait> for Profile {
+    fn from(word: Wait) -> Self {
+        match word {
+            Wait::Balanced => Self::Balanced,
+            Wait::Latency => Self::Latency,
+            Wait::Throughput => Self::Throughput,
+        }
+    }
+}
+
+/// A file: `--file PATH`, or `--export E --path F`, on a peer with `--peer P`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FileTarget {
+    /// A local file, opened here and passed to the daemon
+    #[arg(long, value_name = "PATH", required_unless_present = "export",
+          conflicts_with_all = ["peer", "export", "path"])]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The node that has the export (default: this one)
+    #[arg(long, value_name = "P", requires = "export")]
+    pub(crate) peer: Option<String>,
+
+    /// The export's name
+    #[arg(long, value_name = "E", requires = "path")]
+    pub(crate) export: Option<String>,
+
+    /// The file's path below the export
+    #[arg(long, value_name = "F", requires = "export")]
+    pub(crate) path: Option<String>,
+}
+
+/// A region: `--region NAME`, on a peer with `--peer P`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RegionTarget {
+    /// The node that has the region (default: this one)
+    #[arg(long, value_name = "P")]
+    pub(crate) peer: Option<String>,
+
+    /// The region's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: String,
+
+    /// Offer the region for the time of the measurement, through this client socket of the node that is to
+    /// have it; without it some other program must offer it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) serve: Option<PathBuf>,
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Opened here.
+    Local(PathBuf),
+    /// Below an export.
+    Remote {
+        /// The node; empty: this one.
+        peer: String,
+        /// The export's name.
+        export: String,
+        /// The path below it.
+        path: String,
+    },
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((peer, rest)) = text.split_once(':').filter(|(peer, _)| !peer.contains('/'))
+        else {
+            return Ok(Self::Local(PathBuf::from(text)));
+        };
+        match rest.split_once('/') {
+            Some((export, path)) if !export.is_empty() && !path.is_empty() => Ok(Self::Remote {
+                peer: peer.to_owned(),
+                export: export.to_owned(),
+                path: path.to_owned(),
+            }),
+            _ => {
+                Err("write PATH, or PEER:EXPORT/PATH (./a:b for a local file with a colon)"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+fn demo_size(text: &str) -> Result<Bytes, String> {
+    bounded(text, Bytes::mib(1), Bytes::gib(64))
+}
+
+fn request_size(text: &str) -> Result<Bytes, String> {
+    bounded(text, Bytes(1), Bytes::mib(64))
+}
+
+fn bounded(text: &str, from: Bytes, to: Bytes) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if (from..=to).contains(&size) { Ok(size) } else { Err(format!("choose {from} to {to}")) }
+}
+
+fn measured_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("choose 0.1 to 3600".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn well_formed_lines_parse() {
+        for line in [
+            "pipectl status",
+            "pipectl --json stages",
+            "pipectl stages --json --socket /tmp/a",
+            "pipectl explain last",
+            "pipectl explain 17",
+            "pipectl demo",
+            "pipectl demo some.bin --out /tmp",
+            "pipectl demo --size 64MiB",
+            "pipectl planner fixed:64KiB",
+            "pipectl calibration frozen",
+            "pipectl bench nop --depth 64 --seconds 0.5 --cpu 1 --wait latency",
+            "pipectl bench read --file x --size 1m --pattern sequential",
+            "pipectl bench read --peer b --export data --path f",
+            "pipectl bench write --export data --path f --durable",
+            "pipectl bench get --peer b --region r --serve /run/b.sock",
+            "pipectl bench copy b:data/f /tmp/x --size 16MiB",
+        ] {
+            if let Err(error) = parse(line) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_lines_are_wrong_usage() {
+        for line in [
+            "pipectl",
+            "pipectl stat",
+            "pipectl explain first",
+            "pipectl demo f --size 1MiB",
+            "pipectl demo --size 1KiB",
+            "pipectl planner best",
+            "pipectl bench nop --depth 0",
+            "pipectl bench nop --size 1MB",
+            "pipectl bench nop --seconds nan",
+            "pipectl bench read",
+            "pipectl bench read --file x --peer b",
+            "pipectl bench read --peer b --export data",
+            "pipectl bench get --peer b",
+            "pipectl bench copy b:data /tmp/x",
+        ] {
+            let error = parse(line).expect_err(line);
+            assert!(error.use_stderr() && error.exit_code() == 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn places_are_paths_or_remote() {
+        let remote = |peer: &str, export: &str, path: &str| Place::Remote {
+            peer: peer.to_owned(),
+            export: export.to_owned(),
+            path: path.to_owned(),
+        };
+        for (text, place) in [
+            ("/tmp/x", Place::Local("/tmp/x".into())),
+            ("./a:b", Place::Local("./a:b".into())),
+            ("b:data/sub/f", remote("b", "data", "sub/f")),
+            (":data/f", remote("", "data", "f")),
+        ] {
+            assert_eq!(text.parse(), Ok(place), "{text}");
+        }
+    }
+}

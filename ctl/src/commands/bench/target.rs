@@ -1,0 +1,180 @@
+//! What the requests go to, opened.
+
+use std::path::Path;
+
+use piped_client::{Access, Client, ClientBuilder, Handle, OpenOptions, RegionExport};
+
+use crate::args::{FileTarget, Operation, Place, RegionTarget};
+use crate::client;
+use crate::failure::{Exit, Failure};
+use crate::units;
+
+/// How far a measurement writes into a file that was empty.
+const NEW_FILE_BYTES: u64 = 1 << 30;
+/// Size of a region that is offered for the measurement.
+const SERVED_BYTES: u64 = 64 << 20;
+
+/// What one request does.
+#[derive(Debug)]
+pub(super) enum Work {
+    Nop,
+    Read(Handle),
+    Write { to: Handle, durable: bool },
+    Copy { from: Handle, to: Handle },
+}
+
+/// Opened.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) operation: &'static str,
+    /// In words.
+    pub(super) name: String,
+    pub(super) work: Work,
+    /// Bytes that offsets are taken from.
+    pub(super) span: u64,
+    /// Offered as long as this lives. The export goes before its client.
+    _served: Option<(RegionExport, Client)>,
+}
+
+pub(super) fn open(client: &Client, operation: &Operation) -> Result<Target, Failure> {
+    let made = |operation, name, work, natural: u64, load: &crate::args::Load| {
+        let span = load.span.map_or(natural, |span| span.0);
+        if span < load.size.0 {
+            return Err(Failure::usage(format!(
+                "{name} has {}, less than one request of {}: choose a smaller --size",
+                units::bytes(span),
+                units::bytes(load.size.0)
+            )));
+        }
+        Ok(Target { operation, name, work, span, _served: None })
+    };
+    match operation {
+        Operation::Nop(load) => Ok(Target {
+            operation: "nop",
+            name: "ring".to_owned(),
+            work: Work::Nop,
+            span: load.size.0,
+            _served: None,
+        }),
+        Operation::Read { target, load } => {
+            let place = place(target);
+            let handle = open_place(client, &place, OpenOptions::read())?;
+            let length = handle.len();
+            let span = load.span.map_or(length, |span| span.0.min(length));
+            made("read", name(&place), Work::Read(handle), span, load)
+        }
+        Operation::Write { target, overwrite, durable, load } => {
+            let place = place(target);
+            let to = open_new(client, &place, *overwrite)?;
+            let natural = if to.is_empty() { NEW_FILE_BYTES } else { to.len() };
+            let work = Work::Write { to, durable: *durable };
+            made("write", name(&place), work, natural, load)
+        }
+        Operation::Get { target, load } => {
+            let (handle, served) = region(client, target, Access::READ, load)?;
+            let length = handle.len();
+            let target = made("get", region_name(target), Work::Read(handle), length, load)?;
+            Ok(Target { _served: served, ..target })
+        }
+        Operation::Put { target, load } => {
+            let (to, served) = region(client, target, Access::WRITE, load)?;
+            let (length, work) = (to.len(), Work::Write { to, durable: false });
+            let target = made("put", region_name(target), work, length, load)?;
+            Ok(Target { _served: served, ..target })
+        }
+        Operation::Copy { source, destination, overwrite, load } => {
+            let from = open_place(client, source, OpenOptions::read())?;
+            let to = open_new(client, destination, *overwrite)?;
+            let (length, name) = (from.len(), format!("{} to {}", name(source), name(destination)));
+            made("copy", name, Work::Copy { from, to }, length, load)
+        }
+    }
+}
+
+fn place(target: &FileTarget) -> Place {
+    match (&target.file, &target.export, &target.path) {
+        (Some(file), _, _) => Place::Local(file.clone()),
+        (None, export, path) => Place::Remote {
+            peer: target.peer.clone().unwrap_or_default(),
+            export: export.clone().unwrap_or_default(),
+            path: path.clone().unwrap_or_default(),
+        },
+    }
+}
+
+fn name(place: &Place) -> String {
+    match place {
+        Place::Local(path) => path.display().to_string(),
+        Place::Remote { peer, export, path } => format!("{peer}:{export}/{path}"),
+    }
+}
+
+fn open_place(client: &Client, place: &Place, options: OpenOptions) -> Result<Handle, Failure> {
+    match place {
+        Place::Local(path) => client.open_file(path, options),
+        Place::Remote { peer, export, path } => {
+            let peer = (!peer.is_empty()).then_some(peer.as_str());
+            client.open_export(peer, export, path, options)
+        }
+    }
+    .map_err(|error| client::open(name(place), &error))
+}
+
+/// For writing; a file with something in it only if that is said.
+fn open_new(client: &Client, place: &Place, overwrite: bool) -> Result<Handle, Failure> {
+    let exists = || {
+        let name = name(place);
+        Failure::new(
+            Exit::Refused,
+            format!("{name} exists and would be written over: say --overwrite if that is meant"),
+        )
+    };
+    if let Place::Local(path) = place
+        && !overwrite
+        && has_something(path)
+    {
+        return Err(exists());
+    }
+    let handle = open_place(client, place, OpenOptions::write().create(true))?;
+    if handle.is_empty() || overwrite { Ok(handle) } else { Err(exists()) }
+}
+
+/// Also for what is no regular file: a disk has no length here, and more to lose.
+fn has_something(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0 || !metadata.is_file())
+}
+
+fn region_name(target: &RegionTarget) -> String {
+    format!("{}:{}", target.peer.as_deref().unwrap_or_default(), target.region)
+}
+
+fn region(
+    client: &Client,
+    target: &RegionTarget,
+    access: Access,
+    load: &crate::args::Load,
+) -> Result<(Handle, Option<(RegionExport, Client)>), Failure> {
+    let served = match &target.serve {
+        Some(socket) => Some(serve(socket, target, load)?),
+        None => None,
+    };
+    let handle = client
+        .open_region(target.peer.as_deref(), &target.region, access)
+        .map_err(|error| client::open(region_name(target), &error))?;
+    Ok((handle, served))
+}
+
+fn serve(
+    socket: &Path,
+    target: &RegionTarget,
+    load: &crate::args::Load,
+) -> Result<(RegionExport, Client), Failure> {
+    let bytes = load.span.map_or(SERVED_BYTES, |span| span.0).max(load.size.0);
+    let arena = bytes.next_multiple_of(4096);
+    let server = client::connect(ClientBuilder::new().arena_bytes(arena), socket)?;
+    let buffer = client::allocate(&server, bytes)?;
+    let export = server
+        .export_region(&target.region, buffer, Access::READ_WRITE)
+        .map_err(|error| client::session(format_args!("region {}", target.region), &error.cause))?;
+    Ok((export, server))
+}

@@ -1,0 +1,23 @@
+//! `pipectl calibration`: whether costs follow what is measured.
+
+use piped_config::CalibrationMode;
+use piped_config::admin::{CALIBRATION, CalibrationBody};
+
+use crate::admin::Admin;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+
+pub(crate) fn run(
+    admin: &Admin,
+    output: &Output,
+    mode: CalibrationMode,
+    json: bool,
+) -> Result<(), Failure> {
+    let body = CalibrationBody { mode };
+    admin.put(CALIBRATION, body)?;
+    if json {
+        return output::json(body);
+    }
+    output.line(format_args!("calibration is {} until the daemon ends", mode.name()))?;
+    output.line("To keep it, set planner.calibration in /etc/piped/piped.toml.")
+}

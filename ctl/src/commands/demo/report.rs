@@ -1,0 +1,261 @@
+//! What the demo found, for programs as one document, for people section by section as it is found.
+
+use piped_engine::report::StageReport;
+use serde::Serialize;
+
+use crate::commands::stages;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+use crate::table::Column::{Number, Text};
+use crate::units;
+
+/// All of it.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Report {
+    pub(super) file: Moved,
+    pub(super) nodes: Vec<NodeFacts>,
+    pub(super) notes: Vec<String>,
+    pub(super) read: Passed,
+    pub(super) copy: Passed,
+    pub(super) stages: Vec<NodeStages>,
+    pub(super) latencies: Vec<Latency>,
+}
+
+/// The file.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Moved {
+    pub(super) path: String,
+    pub(super) made: bool,
+    pub(super) bytes: u64,
+    pub(super) blake3: String,
+}
+
+/// A daemon.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeFacts {
+    pub(super) name: &'static str,
+    pub(super) pid: u32,
+    pub(super) role: String,
+    pub(super) profile: String,
+    pub(super) tier: Vec<String>,
+    pub(super) degraded: Vec<String>,
+}
+
+/// A way that the whole file took.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Passed {
+    /// Compared by BLAKE3.
+    pub(super) verified: bool,
+    /// Bytes of the timed pass.
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) bytes_per_second: f64,
+}
+
+impl Passed {
+    pub(super) fn new(verified: bool, bytes: u64, seconds: f64) -> Self {
+        Self { verified, bytes, seconds, bytes_per_second: bytes as f64 / seconds }
+    }
+}
+
+/// The stages as one node knows them.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeStages {
+    pub(super) node: &'static str,
+    pub(super) stages: Vec<StageReport>,
+}
+
+/// Reads of one size, planned and whole.
+#[derive(Debug, Serialize)]
+pub(super) struct Latency {
+    pub(super) size_bytes: u64,
+    pub(super) rounds: usize,
+    pub(super) auto: Planned,
+    pub(super) whole: Planned,
+    /// Median of the paired ratios `auto / whole`.
+    pub(super) ratio: f64,
+}
+
+/// Medians of one planner mode.
+#[derive(Debug, Serialize)]
+pub(super) struct Planned {
+    pub(super) measured_seconds: f64,
+    /// Of the last round; absent if no daemon could explain it.
+    pub(super) plan: Option<Plan>,
+}
+
+/// What was chosen.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Plan {
+    pub(super) algorithm: String,
+    pub(super) fragment_bytes: u64,
+    pub(super) fragments: u32,
+    pub(super) depth: u32,
+    pub(super) predicted_seconds: f64,
+    pub(super) margin_seconds: f64,
+}
+
+/// Prints to people as things are found, or everything at the end to programs.
+#[derive(Debug)]
+pub(super) struct Printer<'a> {
+    output: &'a Output,
+    json: bool,
+}
+
+impl<'a> Printer<'a> {
+    pub(super) const fn new(output: &'a Output, json: bool) -> Self {
+        Self { output, json }
+    }
+
+    /// A document at the end for programs; a last line for people.
+    pub(super) fn end(&self, report: &Report) -> Result<(), Failure> {
+        if self.json {
+            return output::json(report);
+        }
+        self.output.heading("Done: both daemons are ended, everything made is removed.")
+    }
+
+    pub(super) fn nodes(&self, report: &Report) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let output = self.output;
+        let made = if report.file.made { "made for this" } else { report.file.path.as_str() };
+        output.line(format_args!(
+            "piped demo: {} ({made}) from one node to another over TCP on loopback",
+            units::bytes(report.file.bytes)
+        ))?;
+        output.heading("Nodes")?;
+        let rows = report.nodes.iter().map(|node| {
+            vec![
+                node.name.to_owned(),
+                node.pid.to_string(),
+                node.profile.clone(),
+                node.role.clone(),
+            ]
+        });
+        let columns = [Text("NODE"), Number("PID"), Text("PROFILE"), Text("ROLE")];
+        output.table(&columns, rows.collect())?;
+        for node in &report.nodes {
+            for sentence in &node.degraded {
+                output.prose(&format!("{}: {sentence}", node.name), 2)?;
+            }
+        }
+        report.notes.iter().try_for_each(|note| output.prose(note, 2))
+    }
+
+    pub(super) fn moved(&self, title: &str, way: &str, passed: &Passed) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        self.output.heading(title)?;
+        self.output.line(format_args!("  {way}"))?;
+        self.output.line(format_args!(
+            "  {} in {}: {}; BLAKE3 {}",
+            units::bytes(passed.bytes),
+            units::seconds(passed.seconds),
+            units::rate(passed.bytes_per_second),
+            if passed.verified { "equal" } else { "NOT EQUAL" }
+        ))
+    }
+
+    pub(super) fn stages(&self, report: &Report) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        for node in &report.stages {
+            self.output.heading(&format!("Stages as {} knows them", node.node))?;
+            if node.stages.is_empty() {
+                self.output.line("  none")?;
+            }
+            stages::print(self.output, &node.stages)?;
+        }
+        self.output.prose(
+            "L: latency that overlaps, g: overhead of each fragment, 1/G: bandwidth (*: told by the peer)",
+            0,
+        )
+    }
+
+    pub(super) fn latencies(&self, report: &Report) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let rounds = report.latencies.first().map_or(0, |latency| latency.rounds);
+        self.output.heading(&format!(
+            "Remote reads, from submission to the last byte (medians of {rounds} paired rounds)"
+        ))?;
+        let columns = [
+            Number("SIZE"),
+            Text("PLAN"),
+            Number("PREDICTED"),
+            Number("MEASURED"),
+            Number("WHOLE"),
+            Number("RATIO"),
+        ];
+        self.output.table(&columns, report.latencies.iter().map(row).collect())?;
+        self.output
+            .prose("WHOLE: the same read unplanned, planner = whole. RATIO: planned / whole.", 0)
+    }
+}
+
+fn row(latency: &Latency) -> Vec<String> {
+    let plan = latency.auto.plan.as_ref();
+    vec![
+        units::bytes(latency.size_bytes),
+        plan.map_or_else(|| "-".to_owned(), words),
+        plan.map_or_else(|| "-".to_owned(), predicted),
+        units::seconds(latency.auto.measured_seconds),
+        units::seconds(latency.whole.measured_seconds),
+        format!("{:.2}", latency.ratio),
+    ]
+}
+
+fn words(plan: &Plan) -> String {
+    format!(
+        "{} {} x {}, depth {}",
+        plan.algorithm,
+        plan.fragments,
+        units::bytes(plan.fragment_bytes),
+        plan.depth
+    )
+}
+
+fn predicted(plan: &Plan) -> String {
+    units::seconds(plan.predicted_seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table;
+
+    #[test]
+    fn a_row_of_latencies_fits_in_eighty_columns() {
+        let plan = Plan {
+            algorithm: "fixed".to_owned(),
+            fragment_bytes: 1_500_000,
+            fragments: 128,
+            depth: 16,
+            predicted_seconds: 12.34e-3,
+            margin_seconds: 1.23e-3,
+        };
+        let planned = |plan| Planned { measured_seconds: 12.34e-3, plan };
+        let latency = Latency {
+            size_bytes: 16 << 20,
+            rounds: 15,
+            auto: planned(Some(plan)),
+            whole: planned(None),
+            ratio: 0.75,
+        };
+        let columns = [
+            Number("SIZE"),
+            Text("PLAN"),
+            Number("PREDICTED"),
+            Number("MEASURED"),
+            Number("WHOLE"),
+            Number("RATIO"),
+        ];
+        let text = table::render(&columns, vec![row(&latency)], Some(80));
+        assert_eq!(text.lines().count(), 2, "not folded:\n{text}");
+    }
+}

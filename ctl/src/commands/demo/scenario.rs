@@ -1,0 +1,271 @@
+//! What happens in the demo, in order.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use blake3::Hash;
+use piped_config::admin::{STAGES, STATUS, Stages, Status};
+use piped_engine::report::{ShardReport, StageReport};
+
+use super::moving::{self, Reader};
+use super::node::{self, Node, Setting};
+use super::report::{NodeFacts, NodeStages, Passed, Printer, Report};
+use super::site::{self, Site};
+use super::{Cancel, file, latency};
+use crate::admin::Admin;
+use crate::args::DemoArgs;
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::output::{Output, Progress};
+
+/// The asker.
+const ALPHA: &str = "alpha";
+/// The holder of the file.
+const BETA: &str = "beta";
+const EXPORT: &str = "demo";
+/// A daemon that is not ready after this has a problem.
+const START: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The source file.
+struct Source {
+    directory: PathBuf,
+    name: String,
+    bytes: u64,
+    hash: Hash,
+}
+
+/// Runs all of it. What it makes belongs to `site`.
+pub(super) fn run(
+    args: &DemoArgs,
+    output: &Output,
+    json: bool,
+    site: &Site,
+    cancel: &Cancel,
+) -> Result<(), Failure> {
+    let progress = Progress::new(!json);
+    let printer = Printer::new(output, json);
+    let mut report = Report::default();
+    let piped = node::find_piped()?;
+    let (disk, note) = site::disk(args.out.as_deref())?;
+    report.notes.extend(note);
+    let data = site.directory(&disk)?;
+    let source = source(args, &data, cancel, &progress, &mut report)?;
+
+    progress.say("starting two nodes");
+    let [alpha, beta] = settings(site, &source)?;
+    let admins = [Admin::new(&alpha.admin_socket())?, Admin::new(&beta.admin_socket())?];
+    for setting in [&beta, &alpha] {
+        site.start(|| Node::start(&piped, setting))?;
+    }
+    report.nodes = ready(&admins, [&alpha, &beta], site, cancel)?;
+    progress.clear();
+    printer.nodes(&report)?;
+
+    let steps = Steps { site, cancel, progress: &progress, source: &source };
+    let mut reader = Reader::open(&alpha.client_socket(), BETA, EXPORT, &source.name)?;
+    report.read = steps.read(&mut reader)?;
+    printer.moved(
+        "Read",
+        "disk of beta -> network -> memory of a client of alpha",
+        &report.read,
+    )?;
+    report.copy = steps.copy(&mut reader, &data)?;
+    printer.moved("Copy", "disk of beta -> network -> disk of alpha, synced", &report.copy)?;
+    require_equal(&report)?;
+
+    let [asker, holder] = &admins;
+    let reader = &mut reader;
+    report.latencies =
+        latency::Bench { asker, holder, reader, cancel, progress: &progress }.run()?;
+    report.stages = [(BETA, holder), (ALPHA, asker)]
+        .into_iter()
+        .map(|(node, admin)| {
+            let Stages::<StageReport> { stages } = admin.get(STAGES)?;
+            Ok(NodeStages { node, stages })
+        })
+        .collect::<Result<_, Failure>>()?;
+    progress.clear();
+    printer.stages(&report)?;
+    printer.latencies(&report)?;
+    site.check()?;
+    site.clear();
+    printer.end(&report)
+}
+
+/// Takes the given file, or makes one.
+fn source(
+    args: &DemoArgs,
+    data: &Path,
+    cancel: &Cancel,
+    progress: &Progress,
+    report: &mut Report,
+) -> Result<Source, Failure> {
+    let (path, hash) = match &args.file {
+        Some(given) => {
+            let path = fs::canonicalize(given)
+                .map_err(|error| Failure::io(format_args!("{}", given.display()), &error))?;
+            let metadata =
+                fs::metadata(&path).map_err(|error| Failure::io(path.display(), &error))?;
+            if !metadata.is_file() || metadata.len() == 0 {
+                let given = given.display();
+                return Err(Failure::usage(format!("{given} is not a file with something in it")));
+            }
+            site::require_space(data, metadata.len())?;
+            let hash = file::hash(&path, cancel, progress)?;
+            (path, hash)
+        }
+        None => {
+            site::require_space(data, 2 * args.size.0)?;
+            let path = data.join("source");
+            let hash = file::make(&path, args.size.0, cancel, progress)?;
+            (path, hash)
+        }
+    };
+    let bytes = fs::metadata(&path).map_err(|error| Failure::io(path.display(), &error))?.len();
+    report.file.path = path.display().to_string();
+    report.file.made = args.file.is_none();
+    report.file.bytes = bytes;
+    report.file.blake3 = hash.to_hex().to_string();
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
+    else {
+        let path = path.display();
+        return Err(Failure::usage(format!("{path} is not UTF-8: rename the file for the demo")));
+    };
+    Ok(Source { directory: directory.to_owned(), name: name.to_owned(), bytes, hash })
+}
+
+/// Alpha asks beta; beta listens and has the file.
+fn settings<'a>(site: &Site, source: &'a Source) -> Result<[Setting<'a>; 2], Failure> {
+    let listen: SocketAddr = node::free_address()?;
+    // Not on the chosen disk: the path of a socket is at most 107 bytes long, that of a disk may be longer.
+    let run = std::env::temp_dir();
+    let run = if run.as_os_str().len() > 64 { PathBuf::from("/tmp") } else { run };
+    let alpha = Setting {
+        name: ALPHA,
+        directory: site.directory(&run)?,
+        listen: None,
+        peer: Some((BETA, listen)),
+        export: None,
+    };
+    let beta = Setting {
+        name: BETA,
+        directory: site.directory(&run)?,
+        listen: Some(listen),
+        peer: None,
+        export: Some((EXPORT, &source.directory)),
+    };
+    Ok([alpha, beta])
+}
+
+/// Waits until both answer and every lane of alpha is up.
+fn ready(
+    admins: &[Admin; 2],
+    settings: [&Setting<'_>; 2],
+    site: &Site,
+    cancel: &Cancel,
+) -> Result<Vec<NodeFacts>, Failure> {
+    let deadline = clock::now() + START;
+    loop {
+        cancel.check()?;
+        site.check()?;
+        let statuses: Result<Vec<Status<ShardReport>>, Failure> =
+            admins.iter().map(|admin| admin.get(STATUS)).collect();
+        let waiting = match statuses {
+            Ok(statuses) if lanes_up(&statuses[0]) => {
+                return Ok(statuses.into_iter().zip(settings).map(facts).collect());
+            }
+            Ok(_) => "alpha has no lanes to beta".to_owned(),
+            Err(failure) if failure.exit() == Exit::Unreachable => failure.to_string(),
+            Err(failure) => return Err(failure),
+        };
+        if clock::now() > deadline {
+            return Err(Failure::new(
+                Exit::Timeout,
+                format!("the nodes were not ready after {} s: {waiting}", START.as_secs()),
+            ));
+        }
+        clock::pause(LOOK_AGAIN);
+    }
+}
+
+fn lanes_up(status: &Status<ShardReport>) -> bool {
+    let mut lanes = status.shards.iter().flat_map(|s| &s.peers).flat_map(|p| &p.lanes).peekable();
+    lanes.peek().is_some() && lanes.all(|lane| lane.up)
+}
+
+fn facts((status, setting): (Status<ShardReport>, &Setting<'_>)) -> NodeFacts {
+    let role = match setting.listen {
+        Some(listen) => format!("holds the file, listens on {listen}"),
+        None => format!("asks {BETA}; the client is here"),
+    };
+    NodeFacts {
+        name: setting.name,
+        pid: status.pid,
+        role,
+        profile: status.profile.to_string(),
+        tier: status.tier,
+        degraded: status.degraded,
+    }
+}
+
+/// The two ways of the whole file.
+struct Steps<'a> {
+    site: &'a Site,
+    cancel: &'a Cancel,
+    progress: &'a Progress,
+    source: &'a Source,
+}
+
+impl Steps<'_> {
+    /// Once with BLAKE3, which also lets the daemons learn what their stages cost, and once timed.
+    fn read(&self, reader: &mut Reader) -> Result<Passed, Failure> {
+        let mut hasher = blake3::Hasher::new();
+        self.blame(reader.read_all(self.source.bytes, "reading and verifying", self, |piece| {
+            hasher.update(piece);
+        }))?;
+        let bytes = self.source.bytes.min(moving::TIMED_BYTES_MAX);
+        let begin = clock::now();
+        self.blame(reader.read_all(bytes, "reading", self, |_| {}))?;
+        let seconds = begin.elapsed().as_secs_f64();
+        self.progress.clear();
+        Ok(Passed::new(hasher.finalize() == self.source.hash, bytes, seconds))
+    }
+
+    fn copy(&self, reader: &mut Reader, data: &Path) -> Result<Passed, Failure> {
+        let path = data.join("copy");
+        let begin = clock::now();
+        self.blame(reader.copy_to(&path, self))?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let hash = file::hash(&path, self.cancel, self.progress)?;
+        self.progress.clear();
+        Ok(Passed::new(hash == self.source.hash, self.source.bytes, seconds))
+    }
+
+    /// A request that failed because a daemon died is told with the daemon's last words.
+    fn blame<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        result.map_err(|failure| self.site.check().err().unwrap_or(failure))
+    }
+}
+
+impl moving::Watch for Steps<'_> {
+    fn step(&self, what: &str, done: u64, total: u64) -> Result<(), Failure> {
+        let percent = done * 100 / total.max(1);
+        self.progress.say(format_args!("{what}: {percent} %"));
+        self.cancel.check()
+    }
+}
+
+fn require_equal(report: &Report) -> Result<(), Failure> {
+    for (way, passed) in [("read", &report.read), ("copied", &report.copy)] {
+        if !passed.verified {
+            return Err(Failure::failed(format!(
+                "the {way} bytes are not those of {}: please report this",
+                report.file.path
+            )));
+        }
+    }
+    Ok(())
+}

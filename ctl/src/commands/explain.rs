@@ -1,0 +1,117 @@
+//! `pipectl explain`: one transfer, what was known, what was chosen, what came out.
+
+use piped_config::admin::{EXPLAIN, Explained};
+use piped_engine::report::Explanation;
+
+use crate::admin::Admin;
+use crate::args::Which;
+use crate::commands::stages;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+use crate::table::Column::{Number, Text};
+use crate::units;
+
+pub(crate) fn run(admin: &Admin, output: &Output, which: Which, json: bool) -> Result<(), Failure> {
+    let path = path(which);
+    if json {
+        return output::json(admin.get_raw(&path)?);
+    }
+    let Explained::<Explanation> { explanation } = admin.get(&path)?;
+    print(output, &explanation)
+}
+
+fn path(which: Which) -> String {
+    match which {
+        Which::Last => format!("{EXPLAIN}last"),
+        Which::Id(id) => format!("{EXPLAIN}{id}"),
+    }
+}
+
+fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
+    output.line(format_args!(
+        "transfer {}: {} of {}, {}",
+        it.id,
+        it.operation,
+        units::bytes(it.bytes),
+        it.route
+    ))?;
+    output.line(format_args!("status    {:?}", it.status))?;
+    output.line(format_args!("plan      {}", plan(it)))?;
+    if !it.planned_here {
+        output.line("planner   the peer: it holds the data (ask its daemon for the candidates)")?;
+    }
+    output.line(format_args!(
+        "predicted {} +- {}",
+        units::seconds(it.predicted_seconds),
+        units::seconds(it.margin_seconds)
+    ))?;
+    output.line(format_args!(
+        "measured  {}{}",
+        units::seconds(it.measured_seconds),
+        deviation(it)
+    ))?;
+    for reason in &it.bounces {
+        output.prose(&format!("copied    {reason}"), 10)?;
+    }
+    if it.retries > 0 {
+        output.line(format_args!("retries   {}", it.retries))?;
+    }
+    if !it.stages.is_empty() {
+        output.heading("Stages as known when it was planned")?;
+        stages::print(output, &it.stages)?;
+    }
+    candidates(output, it)
+}
+
+/// The plan in words.
+pub(crate) fn plan(it: &Explanation) -> String {
+    format!(
+        "{}: {} x {}, {} at once",
+        it.chosen,
+        it.fragments,
+        units::bytes(it.fragment_bytes),
+        it.depth
+    )
+}
+
+/// How far off the prediction was.
+fn deviation(it: &Explanation) -> String {
+    if it.predicted_seconds <= 0.0 || it.measured_seconds <= 0.0 {
+        return String::new();
+    }
+    let percent = (it.measured_seconds / it.predicted_seconds - 1.0) * 100.0;
+    format!(" ({percent:+.0} %)")
+}
+
+fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
+    if it.candidates.is_empty() {
+        return Ok(());
+    }
+    let rows = it
+        .candidates
+        .iter()
+        .map(|candidate| {
+            let chosen =
+                candidate.algorithm == it.chosen && candidate.fragment_bytes == it.fragment_bytes;
+            vec![
+                candidate.algorithm.clone(),
+                units::bytes(candidate.fragment_bytes),
+                units::seconds(candidate.predicted_seconds),
+                if chosen { "chosen" } else { "" }.to_owned(),
+            ]
+        })
+        .collect();
+    output.heading("Candidates")?;
+    output.table(&[Text("PLAN"), Number("FRAGMENT"), Number("PREDICTED"), Text("")], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_names_the_transfer() {
+        assert_eq!(path(Which::Last), "/v1/explain/last");
+        assert_eq!(path(Which::Id(7)), "/v1/explain/7");
+    }
+}

@@ -1,0 +1,157 @@
+//! `pipectl status`: the daemon at a glance.
+
+use piped_config::admin::{STATUS, Status};
+use piped_engine::report::{Counters, PeerReport, ShardReport};
+use serde_json::Value;
+
+use crate::admin::Admin;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+use crate::table::Column::{Number, Text};
+use crate::units;
+
+pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::json(admin.get_raw(STATUS)?);
+    }
+    let status: Status<ShardReport> = admin.get(STATUS)?;
+    output.line(format_args!(
+        "{}: piped {}, pid {}, up {}, profile {}",
+        status.node,
+        status.version,
+        status.pid,
+        units::uptime(status.uptime_seconds),
+        status.profile
+    ))?;
+    output.prose(&format!("io_uring: {}", list(&status.tier, "plain")), 2)?;
+    if status.degraded.is_empty() {
+        output.line("degraded: nothing")?;
+    }
+    for sentence in &status.degraded {
+        output.prose(&format!("degraded: {sentence}"), 2)?;
+    }
+    shards(output, &status.shards)?;
+    totals(output, &status.shards)?;
+    peers(output, &status.shards)
+}
+
+fn list(words: &[String], none: &str) -> String {
+    if words.is_empty() { none.to_owned() } else { words.join(", ") }
+}
+
+fn shards(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
+    let columns = [
+        Text("SHARD"),
+        Text("PLANNER"),
+        Text("CALIBRATION"),
+        Number("SESSIONS"),
+        Number("TRANSFERS"),
+        Number("SERVES"),
+        Number("OPS"),
+        Number("STAGING"),
+    ];
+    let row = |(number, shard): (usize, &ShardReport)| {
+        vec![
+            number.to_string(),
+            word(&shard.planner),
+            word(&shard.calibration),
+            shard.sessions.to_string(),
+            shard.transfers.to_string(),
+            shard.serves.to_string(),
+            shard.ops.to_string(),
+            format!(
+                "{} of {}",
+                units::bytes(shard.staging_used_bytes),
+                units::bytes(shard.staging_bytes)
+            ),
+        ]
+    };
+    output.heading("Now")?;
+    output.table(&columns, shards.iter().enumerate().map(row).collect())
+}
+
+/// A mode in the words of the command line: `auto`, `fixed:65536`.
+fn word(mode: &impl serde::Serialize) -> String {
+    match serde_json::to_value(mode) {
+        Ok(Value::String(word)) => word,
+        Ok(Value::Object(fields)) => {
+            fields.iter().map(|(name, value)| format!("{name}:{value}")).collect()
+        }
+        _ => "?".to_owned(),
+    }
+}
+
+fn totals(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
+    let sum =
+        |of: fn(&Counters) -> u64| shards.iter().map(|shard| of(&shard.counters)).sum::<u64>();
+    let always = [
+        ("requests", sum(|c| c.requests)),
+        ("completed", sum(|c| c.completed)),
+        ("failed", sum(|c| c.failed)),
+    ];
+    let mut rows: Vec<Vec<String>> =
+        always.map(|(what, number)| vec![what.to_owned(), units::count(number)]).to_vec();
+    rows.push(vec!["moved".to_owned(), units::bytes(sum(|c| c.bytes))]);
+    // What should not happen is shown when it has.
+    for (what, number) in [
+        ("sent again after a lost lane or a bad checksum", sum(|c| c.retries)),
+        ("fragments copied, edge unaligned", sum(|c| c.bounced_unaligned)),
+        ("fragments copied, receive mispredicted", sum(|c| c.bounced_mispredicted)),
+        ("bytes received for nobody", sum(|c| c.discarded_bytes)),
+        ("frames with a bad checksum", sum(|c| c.corrupt_frames)),
+        ("buffers held past completion", sum(|c| c.held)),
+        ("lanes lost", sum(|c| c.lanes_lost)),
+    ] {
+        if number > 0 {
+            rows.push(vec![what.to_owned(), units::count(number)]);
+        }
+    }
+    output.heading("Since start")?;
+    output.table(&[Text("WHAT"), Number("NUMBER")], rows)
+}
+
+fn peers(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
+    let lane = |peer: &PeerReport, lane: &piped_engine::report::LaneReport| {
+        vec![
+            peer.name.clone(),
+            if peer.inbound { "asks us" } else { "we ask" }.to_owned(),
+            word(&lane.class),
+            if lane.up { "up" } else { "DOWN" }.to_owned(),
+            lane.epoch.to_string(),
+            units::count(lane.frames_sent),
+            units::count(lane.frames_received),
+        ]
+    };
+    let rows: Vec<Vec<String>> = shards
+        .iter()
+        .flat_map(|shard| &shard.peers)
+        .flat_map(|peer| peer.lanes.iter().map(move |of| lane(peer, of)))
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = [
+        Text("PEER"),
+        Text("ROLE"),
+        Text("LANE"),
+        Text("STATE"),
+        Number("EPOCH"),
+        Number("FRAMES OUT"),
+        Number("FRAMES IN"),
+    ];
+    output.heading("Peers")?;
+    output.table(&columns, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_engine::command::PlannerMode;
+
+    use super::*;
+
+    #[test]
+    fn modes_are_the_words_of_the_command_line() {
+        assert_eq!(word(&PlannerMode::Auto), "auto");
+        assert_eq!(word(&PlannerMode::Fixed(65536)), "fixed:65536");
+    }
+}

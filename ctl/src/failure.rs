@@ -1,0 +1,81 @@
+//! Failures by what a script can do about them.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// The exit codes. They are part of the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It did not work.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// No daemon at the socket.
+    Unreachable = 3,
+    /// The daemon, or the kernel, does not allow it.
+    Refused = 4,
+    /// No answer in time.
+    Timeout = 5,
+    /// There is no such thing.
+    NotFound = 6,
+    /// Ctrl-C (128 + SIGINT, as a shell says it).
+    Interrupted = 130,
+}
+
+/// A failed command: cause and fix for people, the kind for programs.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+    reader_gone: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), reader_gone: false }
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// A file or a system call: not found and not allowed have their own codes.
+    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            io::ErrorKind::PermissionDenied => Exit::Refused,
+            io::ErrorKind::TimedOut => Exit::Timeout,
+            _ => Exit::Failed,
+        };
+        Self::new(exit, format!("{what}: {error}"))
+    }
+
+    /// Writing to stdout: a reader that has seen enough (`| head`) is no failure.
+    pub(crate) fn stdout(error: &io::Error) -> Self {
+        let reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { reader_gone, ..Self::failed(format!("cannot write to stdout: {error}")) }
+    }
+
+    pub(crate) const fn is_reader_gone(&self) -> bool {
+        self.reader_gone
+    }
+
+    pub(crate) const fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.exit as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

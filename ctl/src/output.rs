@@ -1,0 +1,136 @@
+//! stdout: one writer, so that a closed pipe is seen once and a table knows its width.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use piped_config::admin::Envelope;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::table::{self, Column};
+
+/// Where data goes.
+#[derive(Debug)]
+pub(crate) struct Output {
+    width: Option<u16>,
+}
+
+impl Output {
+    /// Tables as wide as the terminal; unlimited into a pipe, where folded rows would be in the way of
+    /// `grep`. `COLUMNS` decides for both.
+    pub(crate) fn new() -> Self {
+        let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+        let terminal = || {
+            let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+            (size.ws_col > 0).then_some(size.ws_col)
+        };
+        Self { width: columns.filter(|&columns| columns > 0).or_else(terminal) }
+    }
+
+    /// At most this wide, also into a pipe.
+    pub(crate) fn at_most(self, width: u16) -> Self {
+        Self { width: Some(self.width.map_or(width, |own| own.min(width))) }
+    }
+
+    /// A line.
+    pub(crate) fn line(&self, text: impl Display) -> Result<(), Failure> {
+        write(&format!("{text}\n"))
+    }
+
+    /// An empty line and a heading.
+    pub(crate) fn heading(&self, text: &str) -> Result<(), Failure> {
+        write(&format!("\n{text}\n"))
+    }
+
+    /// A table; nothing if it has no rows.
+    pub(crate) fn table(&self, columns: &[Column], rows: Vec<Vec<String>>) -> Result<(), Failure> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        write(&table::render(columns, rows, self.width))
+    }
+
+    /// A sentence, folded at the width; lines after the first begin with `indent` blanks.
+    pub(crate) fn prose(&self, text: &str, indent: usize) -> Result<(), Failure> {
+        write(&fold(text, self.width.map(usize::from), indent))
+    }
+}
+
+/// `body` with its `schema_version`, readable.
+pub(crate) fn json(body: impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(&Envelope::new(body))
+        .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    write(&format!("{text}\n"))
+}
+
+fn write(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::stdout(&error))
+}
+
+fn fold(text: &str, width: Option<usize>, indent: usize) -> String {
+    let width = width.unwrap_or(usize::MAX);
+    let (mut folded, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            folded.push('\n');
+            folded.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column > 0 {
+            folded.push(' ');
+            column += 1;
+        }
+        folded.push_str(word);
+        column += length;
+    }
+    folded.push('\n');
+    folded
+}
+
+/// A line that says what is going on, on a terminal only, and leaves no trace.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    /// Silent unless stderr is a terminal and `wanted`.
+    pub(crate) fn new(wanted: bool) -> Self {
+        Self { shown: wanted && io::stderr().is_terminal() }
+    }
+
+    /// Replaces the line.
+    pub(crate) fn say(&self, text: impl Display) {
+        if self.shown {
+            // A terminal that cannot be written to is no reason to stop the work.
+            let _ = write!(io::stderr(), "\r\u{1b}[K{text}");
+        }
+    }
+
+    /// Removes the line.
+    pub(crate) fn clear(&self) {
+        self.say("");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fold;
+
+    #[test]
+    fn sentences_fold_at_words() {
+        assert_eq!(fold("a  bb ccc dddd", Some(6), 2), "a bb\n  ccc\n  dddd\n");
+        assert_eq!(fold("unlimited in a pipe", None, 2), "unlimited in a pipe\n");
+        assert_eq!(fold("waytoolongaword x", Some(4), 0), "waytoolongaword\nx\n");
+    }
+}

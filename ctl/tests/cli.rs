@@ -1,0 +1,132 @@
+//! `pipectl` as a shell sees it: exit codes, what goes to which stream, and quiet behaviour in pipes.
+
+use std::process::{Output, Stdio};
+
+use assert_cmd::Command;
+use assert_cmd::cargo::cargo_bin_cmd;
+
+const NOWHERE: &str = "/nonexistent/piped/admin.sock";
+
+fn pipectl(arguments: &[&str]) -> Output {
+    let mut command: Command = cargo_bin_cmd!("pipectl");
+    command.env_remove("PIPED_ADMIN_SOCKET").env_remove("PIPED_CLIENT_SOCKET");
+    command.args(arguments).output().expect("runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[test]
+fn help_is_data_on_stdout_without_colour_codes() {
+    let commands: [&[&str]; 6] = [
+        &["--help"],
+        &["demo", "--help"],
+        &["bench", "--help"],
+        &["bench", "read", "--help"],
+        &["explain", "--help"],
+        &["--version"],
+    ];
+    for arguments in commands {
+        let output = pipectl(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}");
+        let help = text(&output.stdout);
+        assert!(!help.is_empty() && !help.contains('\u{1b}'), "{arguments:?}: {help}");
+    }
+    let help = text(&pipectl(&["--help"]).stdout);
+    for word in ["demo", "status", "stages", "explain", "bench", "planner", "Exit codes"] {
+        assert!(help.contains(word), "{word} is not in {help}");
+    }
+}
+
+#[test]
+fn wrong_usage_exits_2_with_nothing_on_stdout() {
+    let lines: [&[&str]; 7] = [
+        &[],
+        &["stat"],
+        &["explain"],
+        &["explain", "first"],
+        &["bench", "read"],
+        &["bench", "nop", "--size", "1MB"],
+        &["planner", "fixed:1"],
+    ];
+    for arguments in lines {
+        let output = pipectl(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+    let typo = text(&pipectl(&["stat"]).stderr);
+    assert!(typo.contains("status"), "the nearest command is named: {typo}");
+}
+
+#[test]
+fn an_absent_daemon_exits_3_naming_the_socket_and_the_fix() {
+    let lines: [&[&str]; 6] = [
+        &["status"],
+        &["stages"],
+        &["explain", "last"],
+        &["planner", "whole"],
+        &["calibration", "frozen"],
+        &["status", "--json"],
+    ];
+    for arguments in lines {
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--socket", NOWHERE]);
+        let output = pipectl(&arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains(NOWHERE), "{message}");
+        assert!(message.contains("systemctl start piped"), "{message}");
+    }
+}
+
+#[test]
+fn an_absent_client_door_exits_3_too() {
+    let socket = "/nonexistent/piped/client.sock";
+    let output = pipectl(&["bench", "nop", "--client-socket", socket]);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(message.contains(socket) && message.contains("systemctl start piped"), "{message}");
+}
+
+#[test]
+fn the_socket_can_come_from_the_environment() {
+    let mut command: Command = cargo_bin_cmd!("pipectl");
+    let output = command.env("PIPED_ADMIN_SOCKET", NOWHERE).arg("status").output().expect("runs");
+    assert!(text(&output.stderr).contains(NOWHERE));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("pipectl"))
+        .arg("--help")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("ends");
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_demo_that_cannot_find_its_file_exits_6_and_one_with_an_odd_file_2() {
+    // Beside the tested program there may be no daemon yet; the PATH has one that is never started.
+    let path = tempfile::tempdir().expect("a directory");
+    std::fs::write(path.path().join("piped"), "").expect("write");
+    let demo = |arguments: &[&str]| {
+        let mut command: Command = cargo_bin_cmd!("pipectl");
+        command.env("PATH", path.path()).args(["demo"]).args(arguments).output().expect("runs")
+    };
+    let missing = demo(&["/nonexistent/file"]);
+    assert_eq!(missing.status.code(), Some(6), "{}", text(&missing.stderr));
+    let odd = demo(&["/"]);
+    assert_eq!(odd.status.code(), Some(2), "{}", text(&odd.stderr));
+    let out = demo(&["--out", "/nonexistent/directory"]);
+    assert_eq!(out.status.code(), Some(6), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("--out"), "{}", text(&out.stderr));
+}

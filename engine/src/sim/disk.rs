@@ -61,6 +61,9 @@ struct Inode {
     stable: Vec<u8>,
     /// Blocks whose content may differ from what is stable, with the number of their last write.
     dirty: BTreeMap<u64, u64>,
+    /// The last write of each block that is stable: flushes may end in another order than they
+    /// began.
+    flushed: BTreeMap<u64, u64>,
     writes: u64,
 }
 
@@ -93,7 +96,8 @@ impl Disk {
         let id = InodeId(self.inodes.len() as u32);
         self.device(device).used += content.len() as u64;
         let stable = content.clone();
-        self.inodes.push(Inode { device, content, stable, dirty: BTreeMap::new(), writes: 0 });
+        let (dirty, flushed) = (BTreeMap::new(), BTreeMap::new());
+        self.inodes.push(Inode { device, content, stable, dirty, flushed, writes: 0 });
         id
     }
 
@@ -159,6 +163,10 @@ impl Disk {
             file.stable.resize(flush.length as usize, 0);
         }
         for (block, write, bytes) in &flush.blocks {
+            if file.flushed.get(block).is_some_and(|later| later > write) {
+                continue;
+            }
+            file.flushed.insert(*block, *write);
             let start = (block * BLOCK) as usize;
             file.stable[start..start + bytes.len()].copy_from_slice(bytes);
             if file.dirty.get(block) == Some(write) {

@@ -69,7 +69,7 @@ impl Faults {
             disk_error: rate(0.01),
             sync_error: rate(0.05),
             disk_short: rate(0.1),
-            corrupt: rate(0.01),
+            corrupt: rate(0.03),
             send_short: rate(0.3),
             receive_short: rate(0.3),
             full: rate(0.1),

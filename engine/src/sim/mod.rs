@@ -35,6 +35,6 @@ pub use events::EventQueue;
 pub use faults::Faults;
 pub use kernel::{SimIo, SimKernel};
 pub use memory::WindowId;
-pub use net::{ConnectionId, LinkId, NodeId, Notice};
+pub use net::{ConnectionId, LinkId, NodeId, Notice, SILENCE};
 pub use random::Random;
 pub use stage::{Cost, Server, Visit};

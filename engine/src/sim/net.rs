@@ -29,9 +29,13 @@ pub struct ConnectionId(pub u32);
 pub enum Notice {
     /// A reset arrives at each end, at a time of its own up to this one.
     Within(Nanos),
-    /// Never: the network swallows everything.
+    /// The network swallows everything; an end learns of it when its kernel gives up
+    /// ([`SILENCE`], what TCP_USER_TIMEOUT and keep-alive stand for).
     Silent,
 }
+
+/// After that time an end of a silent connection is told that it is gone.
+pub const SILENCE: Nanos = Nanos::from_millis(10_000);
 
 /// Runs of bytes arrive in pieces of at most this length: a receiver sees the first bytes before
 /// the last ones were sent.

@@ -5,7 +5,7 @@ use piped_model::units::Nanos;
 use super::kernel::{KernelEvent, SimKernel};
 use super::memory::OpKey;
 use super::net::{
-    ConnectionId, ECANCELED, ECONNRESET, EPIPE, EndState, NodeId, Notice, PIECE_BYTES,
+    ConnectionId, ECANCELED, ECONNRESET, EPIPE, EndState, NodeId, Notice, PIECE_BYTES, SILENCE,
 };
 use crate::ids::SocketId;
 use crate::io::{Op, Spans};
@@ -287,6 +287,7 @@ impl SimKernel {
         let place = &mut self.connections[connection];
         place.cut(side, now);
         place.ways[1 - side].swallows = true;
+        self.events.push(now + SILENCE, KernelEvent::Broken { connection, at_side: side });
     }
 
     /// The operations of a closed end: its receive ends as at the end of the stream or cancelled.

@@ -172,8 +172,12 @@ impl World {
             if self.clients[client].to_do == 0 {
                 break;
             }
-            if let Some(call) = self.invent(client) {
+            let call = self.invent(client);
+            // Whoever finds nothing to do (its peer is gone for good) gives up some day.
+            if call.is_some() || self.random.chance(0.05) {
                 self.clients[client].to_do -= 1;
+            }
+            if let Some(call) = call {
                 let class = *self.random.pick(&[Class::Latency, Class::Bulk]);
                 let hasty = self.random.chance(self.options.hasty);
                 let deadline = hasty.then(|| Nanos(self.random.length(2_000_000)));
@@ -184,8 +188,7 @@ impl World {
                 }
             }
         }
-        let flight = &self.clients[client];
-        if flight.to_do > 0 || !flight.calls.is_empty() {
+        if self.clients[client].to_do > 0 {
             let pause = Nanos(self.random.length(20_000_000));
             self.plans.push(now + pause, Plan::Think { client });
         }

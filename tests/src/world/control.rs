@@ -35,10 +35,10 @@ impl World {
     pub fn end(&mut self) {
         self.kernel.set_faults(Faults::none());
         self.options.connect_fails = 0.0;
+        self.ending = true;
         for node in 0..NODES {
-            if self.nodes[node].shard.is_none() {
-                self.restart(node);
-            }
+            self.restart(node);
+            self.tally_report(node);
         }
         self.judge_contents();
         for client in 0..self.clients.len() {
@@ -100,6 +100,23 @@ impl World {
                 panic!("{}: wrong content at the end: {wrong:?}", object.name);
             }
         }
+    }
+
+    /// Counts what happened in the life of a shard.
+    fn tally_report(&mut self, node: usize) {
+        let counters = self.shard(node).report().counters;
+        self.tally("retries", counters.retries);
+        self.tally("unaligned bounces", counters.bounced_unaligned);
+        self.tally("mispredicted bounces", counters.bounced_mispredicted);
+        self.tally("discarded bytes", counters.discarded_bytes);
+        self.tally("corrupt frames", counters.corrupt_frames);
+        self.tally("held buffers", counters.held);
+        self.tally("lanes lost", counters.lanes_lost);
+    }
+
+    /// Counts what a campaign must have seen to be worth its time.
+    pub(super) fn tally(&mut self, what: &'static str, count: u64) {
+        *self.seen.entry(what).or_default() += count;
     }
 
     fn rests(&self, node: usize) -> bool {
@@ -174,9 +191,11 @@ impl World {
     /// A node loses power: daemon and clients are gone, its files keep what was stable.
     pub fn crash(&mut self, node: usize, notice: Notice) {
         self.disturbed = true;
-        if self.nodes[node].shard.take().is_none() {
+        if self.nodes[node].shard.is_none() {
             return;
         }
+        self.tally_report(node);
+        self.nodes[node].shard = None;
         self.nodes[node].life += 1;
         self.nodes[node].busy_until = Nanos::ZERO;
         self.kernel.crash(self.nodes[node].id, notice);
@@ -201,7 +220,7 @@ impl World {
     }
 
     pub(super) fn plan_disasters(&mut self) {
-        let span = Nanos::from_millis(20 * u64::from(self.options.requests) + 1);
+        let span = Nanos::from_micros(500 * u64::from(self.options.requests) + 1);
         for _ in 0..self.options.deaths {
             let client = self.random.below(self.options.clients as u64) as usize;
             let at = self.random.up_to(span);
@@ -228,8 +247,17 @@ impl World {
             }
             Plan::Command { .. } | Plan::Answer { .. } | Plan::Dial { .. } => {}
             Plan::Think { client } => self.think(client),
-            Plan::Die { client } => self.close_client(client),
+            Plan::Die { .. } | Plan::Crash { .. } if self.ending => {}
+            Plan::Die { client } => {
+                if !self.clients[client].calls.is_empty() {
+                    self.tally("client died with calls in flight", 1);
+                }
+                self.close_client(client);
+            }
             Plan::Crash { node } => {
+                if self.clients.iter().any(|c| c.node != node && !c.calls.is_empty()) {
+                    self.tally("node crashed with calls of its peer in flight", 1);
+                }
                 let notice = match self.random.below(3) {
                     0 => Notice::Silent,
                     _ => Notice::Within(Nanos(self.random.length(100_000_000))),

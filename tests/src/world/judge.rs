@@ -138,6 +138,10 @@ impl World {
             flight.watermark
         );
         self.judge_effect(client, call, &mut flight, status, bytes, &name);
+        self.tally(status_name(status), 1);
+        if status != Status::Ok && flight.watermark > 0 {
+            self.tally("failed with a part done", 1);
+        }
         let took = now.since(flight.submitted);
         self.clients[client].finishes.insert(call, Finish { status, bytes, buffer, at: now, took });
         self.unlock(client, call, status == Status::Ok);
@@ -278,5 +282,21 @@ impl World {
             ClientState::Closing(_) => None,
             ClientState::Gone => panic!("{origin:?}: the session has drained and still speaks"),
         }
+    }
+}
+
+const fn status_name(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ended Ok",
+        Status::DeadlineExceeded => "ended DeadlineExceeded",
+        Status::Cancelled => "ended Cancelled",
+        Status::Io => "ended Io",
+        Status::PeerLost => "ended PeerLost",
+        Status::Gone => "ended Gone",
+        Status::Corrupt => "ended Corrupt",
+        Status::OutcomeUnknown => "ended OutcomeUnknown",
+        Status::NotFound => "ended NotFound",
+        Status::BadHandle => "ended BadHandle",
+        _ => "ended otherwise",
     }
 }

@@ -57,6 +57,10 @@ pub struct World {
     served_opens: u64,
     /// A test has broken something by hand.
     disturbed: bool,
+    /// No more disasters: the world is being closed.
+    ending: bool,
+    /// How often things happened that must happen in some world.
+    pub seen: BTreeMap<&'static str, u64>,
 }
 
 /// A node and its daemon, if it runs.

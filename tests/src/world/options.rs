@@ -94,11 +94,17 @@ impl Options {
             CalibrationMode::Frozen,
             CalibrationMode::Off,
         ]);
+        // Large requests find other things than many small ones, and cost the host more.
+        let large = random.chance(0.15);
+        let (depth, longest) = match large {
+            true => (random.between(1, 4), random.between(19, 22)),
+            false => (random.between(1, 16), random.between(10, 18)),
+        };
         Self {
-            clients: random.between(1, 4) as usize,
+            clients: random.between(1, if large { 2 } else { 4 }) as usize,
             requests: random.between(5, 40) as u32,
-            depth: random.between(1, 16) as u32,
-            longest: 1 << random.between(10, 22),
+            depth: depth as u32,
+            longest: 1 << longest,
             files: random.between(1, 2) as usize,
             cancels: if random.chance(0.3) { 0.1 } else { 0.0 },
             hasty: if random.chance(0.3) { 0.1 } else { 0.0 },

@@ -1,10 +1,12 @@
 //! Many worlds from many seeds, and how to see one of them again.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use piped_engine::sim::Random;
+use piped_model::units::Nanos;
 
 use super::{Options, World};
 
@@ -17,6 +19,16 @@ pub struct Campaign {
     pub seeds: u64,
     /// The options of a world.
     pub options: fn(&mut Random) -> Options,
+    /// What must have happened somewhere in `seeds` worlds, else the campaign tests nothing.
+    pub must_see: &'static [&'static str],
+}
+
+/// The end of a world that kept its promises.
+#[derive(Debug, PartialEq, Eq)]
+struct End {
+    events: u64,
+    at: Nanos,
+    seen: BTreeMap<&'static str, u64>,
 }
 
 /// Lines of the trace shown with a failure.
@@ -38,6 +50,7 @@ impl Campaign {
         }
         let seeds = number("PIPED_SIM_SEEDS").unwrap_or(self.seeds);
         let mut failures = Vec::new();
+        let mut seen: BTreeMap<&'static str, u64> = BTreeMap::new();
         for seed in 0..seeds {
             let end = self.live(seed, false);
             // A run that cannot be repeated cannot be debugged: repeat some of them.
@@ -49,11 +62,22 @@ impl Campaign {
                 },
                 end => end,
             };
-            if let Err(message) = end {
-                failures.push((seed, message));
+            match end {
+                Ok(end) => {
+                    for (what, count) in end.seen {
+                        *seen.entry(what).or_default() += count;
+                    }
+                }
+                Err(message) => failures.push((seed, message)),
             }
         }
-        let Some((first, message)) = failures.first() else { return };
+        eprintln!("{}: {seeds} worlds: {seen:#?}", self.name);
+        let Some((first, message)) = failures.first() else {
+            for what in self.must_see.iter().filter(|_| seeds >= self.seeds) {
+                assert!(seen.get(what).is_some_and(|&count| count > 0), "no world saw: {what}");
+            }
+            return;
+        };
         let list: Vec<u64> = failures.iter().map(|&(seed, _)| seed).collect();
         let name = self.name;
         for (seed, message) in &failures {
@@ -68,7 +92,7 @@ impl Campaign {
     }
 
     /// Lives one world; how much happened in it and when it ended, or what it died of.
-    fn live(&self, seed: u64, loud: bool) -> Result<(u64, u64), String> {
+    fn live(&self, seed: u64, loud: bool) -> Result<End, String> {
         let options = (self.options)(&mut Random::new(seed ^ 0x5eed));
         if loud {
             eprintln!("seed {seed}: {options:#?}");
@@ -86,7 +110,11 @@ impl Campaign {
         }
         match end {
             Some(message) => Err(message),
-            None => Ok((world.kernel.events_pushed(), world.kernel.now().0)),
+            None => Ok(End {
+                events: world.kernel.events_pushed(),
+                at: world.kernel.now(),
+                seen: world.seen,
+            }),
         }
     }
 }

@@ -38,6 +38,8 @@ impl World {
             turns_at_once: 0,
             served_opens: 0,
             disturbed: false,
+            ending: false,
+            seen: BTreeMap::new(),
             random,
         };
         // One link each way, shared by all lanes between the two nodes.

@@ -7,9 +7,7 @@ use piped_engine::io::Span;
 use piped_engine::request::{ArenaBuffer, Class, Origin, Request, Verb};
 use piped_model::units::Nanos;
 
-use super::{
-    ClientState, Effect, InFlight, Lock, LockEnd, OpeningState, Plan, World,
-};
+use super::{ClientState, Effect, InFlight, Lock, LockEnd, OpeningState, Plan, World};
 
 /// Queues of each session.
 const QUEUES: u64 = 2;
@@ -62,6 +60,8 @@ pub enum Call {
     },
     /// Nothing.
     Nop,
+    /// Whatever the test wants, sensible or not; the test judges the status.
+    Raw(Verb),
 }
 
 impl World {
@@ -69,7 +69,13 @@ impl World {
     ///
     /// # Panics
     /// If the client has no open handle for it, or no free buffer.
-    pub fn call(&mut self, client: usize, call: Call, class: Class, deadline: Option<Nanos>) -> u64 {
+    pub fn call(
+        &mut self,
+        client: usize,
+        call: Call,
+        class: Class,
+        deadline: Option<Nanos>,
+    ) -> u64 {
         self.clients[client].calls_made += 1;
         let number = self.clients[client].calls_made;
         let mut flight = InFlight {
@@ -87,6 +93,7 @@ impl World {
             seen: Vec::new(),
             held: false,
             cancelled: false,
+            raw: false,
         };
         match call {
             Call::Read { object, offset, length } => {
@@ -114,6 +121,10 @@ impl World {
                 }
             }
             Call::Nop => {}
+            Call::Raw(verb) => {
+                flight.verb = verb;
+                flight.raw = true;
+            }
         }
         self.submit(client, number, flight, class, deadline);
         number
@@ -309,12 +320,22 @@ impl World {
         let buffer = self.take_buffer(client, flight, length, false);
         flight.verb = Verb::Write { handle, offset, buffer, durable };
         flight.length = length;
-        let data = self.kernel.bytes(self.nodes[self.clients[client].node].id, flight.buffer.expect("taken above"));
+        let data = self
+            .kernel
+            .bytes(self.nodes[self.clients[client].node].id, flight.buffer.expect("taken above"));
         let data = data.to_vec();
         let expected = &mut self.objects[object].expected;
         expected.begin_write(offset as usize..(offset + length) as usize);
         let crashes = expected.crashes;
-        flight.effect = Effect::Write { object, start: offset, crashes, data, known: None, durable, shortest: length };
+        flight.effect = Effect::Write {
+            object,
+            start: offset,
+            crashes,
+            data,
+            known: None,
+            durable,
+            shortest: length,
+        };
         self.lock(client, number, object, offset..offset + length, true);
     }
 
@@ -359,8 +380,7 @@ impl World {
     ) {
         let place = &mut self.clients[client];
         let (node, session) = (place.node, place.session);
-        let origin =
-            Origin { session, queue: flight.queue, slot: flight.slot, user_data: number };
+        let origin = Origin { session, queue: flight.queue, slot: flight.slot, user_data: number };
         let request = Request { verb: flight.verb, class, deadline };
         place.calls.insert(number, flight);
         let id = self.nodes[node].id;
@@ -391,7 +411,12 @@ impl World {
         ArenaBuffer { segment: 0, offset, length }
     }
 
-    fn handle(&self, client: usize, object: usize) -> HandleId {
+    /// The client's open handle of an object.
+    ///
+    /// # Panics
+    /// If it has none.
+    #[must_use]
+    pub fn handle(&self, client: usize, object: usize) -> HandleId {
         let mut handles = self.clients[client].handles.iter().rev();
         let open = handles.find(|open| open.object == object && open.state == OpeningState::Open);
         open.expect("a call needs an open handle").handle

@@ -131,8 +131,10 @@ impl World {
     fn waiting(&self) -> String {
         let mut lines = Vec::new();
         for (number, client) in self.clients.iter().enumerate() {
-            let calls: Vec<_> = client.calls.iter().map(|(call, f)| (call, f.verb, f.held)).collect();
-            let waits = client.handles.iter().filter(|h| matches!(h.state, OpeningState::Waits { .. }));
+            let calls: Vec<_> =
+                client.calls.iter().map(|(call, f)| (call, f.verb, f.held)).collect();
+            let waits =
+                client.handles.iter().filter(|h| matches!(h.state, OpeningState::Waits { .. }));
             let (state, to_do, waits) = (client.state, client.to_do, waits.count());
             lines.push(format!(
                 "client {number} on node {}: {state:?}, {to_do} to do, {waits} opening, {calls:?}",
@@ -180,6 +182,12 @@ impl World {
     #[must_use]
     pub fn shard(&self, node: usize) -> &piped_engine::shard::Shard {
         self.nodes[node].shard.as_ref().expect("the node runs")
+    }
+
+    /// The nodes, by number.
+    #[must_use]
+    pub fn nodes(&self) -> [piped_engine::sim::NodeId; NODES] {
+        [self.nodes[0].id, self.nodes[1].id]
     }
 
     /// The device of a node.
@@ -292,7 +300,8 @@ impl World {
                 assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
             }
             Event::SessionDrained { session } => {
-                let client = self.clients.iter().position(|c| c.node == node && c.session == session);
+                let client =
+                    self.clients.iter().position(|c| c.node == node && c.session == session);
                 self.judge_drained(client.expect("sessions that drain were opened here"));
             }
         }
@@ -340,7 +349,9 @@ impl World {
             object.node == node
                 && match object.kind {
                     ObjectKind::File(_) => {
-                        open.kind == OpenKind::File && open.name == "data" && open.path == object.name
+                        open.kind == OpenKind::File
+                            && open.name == "data"
+                            && open.path == object.name
                     }
                     ObjectKind::Region { .. } => {
                         open.kind == OpenKind::Region && open.name == object.name && !object.gone

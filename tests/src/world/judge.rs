@@ -229,8 +229,10 @@ impl World {
     fn allows(&self, flight: &InFlight, status: Status, due: bool) -> bool {
         let (faults, options) = (&self.options.faults, &self.options);
         let crashed = options.crashes > 0 || self.disturbed;
-        let lossy = crashed || faults.reset > 0.0 || faults.corrupt > 0.0 || options.connect_fails > 0.0;
+        let lossy =
+            crashed || faults.reset > 0.0 || faults.corrupt > 0.0 || options.connect_fails > 0.0;
         match status {
+            _ if flight.raw => true,
             Status::Ok => true,
             Status::NotFound if matches!(flight.verb, Verb::Cancel { .. }) => true,
             Status::DeadlineExceeded => due,
@@ -246,7 +248,9 @@ impl World {
 
     fn give_back(&mut self, client: usize, call: u64, flight: &InFlight) {
         let node = self.nodes[self.clients[client].node].id;
-        if let (Some(window), Some(piece), Some(buffer)) = (flight.window, flight.piece, flight.buffer) {
+        if let (Some(window), Some(piece), Some(buffer)) =
+            (flight.window, flight.piece, flight.buffer)
+        {
             self.kernel.close_window(node, window);
             let below = Span { length: flight.seen.len() as u32, ..buffer };
             let kept = self.kernel.bytes(node, below) == flight.seen;

@@ -34,10 +34,10 @@ use piped_engine::sim::{
 use piped_model::units::Nanos;
 
 pub use self::client::Call;
+use self::expect::Expected;
 pub use self::judge::Finish;
 pub use self::options::Options;
 pub use self::runner::{Campaign, caught};
-use self::expect::Expected;
 
 /// A simulated world. See the module.
 #[derive(Debug)]
@@ -194,15 +194,33 @@ struct InFlight {
     held: bool,
     /// A cancel was sent for it.
     cancelled: bool,
+    /// The test judges how it ends.
+    raw: bool,
 }
 
 /// What a call does to objects, for the expectations.
 #[derive(Debug)]
 enum Effect {
     Nothing,
-    Read { object: usize, start: u64, shortest: u64, crashes: u32 },
-    Write { object: usize, start: u64, crashes: u32, data: Vec<u8>, known: Option<Vec<bool>>, durable: bool, shortest: u64 },
-    Sync { object: usize, sync: u64 },
+    Read {
+        object: usize,
+        start: u64,
+        shortest: u64,
+        crashes: u32,
+    },
+    Write {
+        object: usize,
+        start: u64,
+        crashes: u32,
+        data: Vec<u8>,
+        known: Option<Vec<bool>>,
+        durable: bool,
+        shortest: u64,
+    },
+    Sync {
+        object: usize,
+        sync: u64,
+    },
 }
 
 impl World {

@@ -133,7 +133,8 @@ impl World {
             ObjectKind::File(inode) => {
                 let alignment = piped_engine::command::Alignment { offset: 512, memory: 4 };
                 let direct = self.random.chance(0.8);
-                let direct = direct.then(|| (self.kernel.open_file(node.id, inode, true), alignment));
+                let direct =
+                    direct.then(|| (self.kernel.open_file(node.id, inode, true), alignment));
                 Target::File(FileTarget {
                     direct,
                     buffered: self.kernel.open_file(node.id, inode, false),
@@ -142,13 +143,9 @@ impl World {
                     access: ALL,
                 })
             }
-            ObjectKind::Region { region, segment, length, .. } => Target::Region(RegionTarget {
-                region,
-                segment,
-                offset: 0,
-                length,
-                access: ALL,
-            }),
+            ObjectKind::Region { region, segment, length, .. } => {
+                Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
+            }
         }
     }
 

@@ -37,7 +37,7 @@ impl Span {
 pub const SPANS_PER_OP_MAX: usize = 16;
 
 /// A short list of spans without a heap allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Spans {
     items: [Span; SPANS_PER_OP_MAX],
     count: u8,
@@ -73,6 +73,12 @@ impl Spans {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.as_slice().iter().map(|span| u64::from(span.length)).sum()
+    }
+}
+
+impl core::fmt::Debug for Spans {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
     }
 }
 

@@ -34,8 +34,12 @@ pub const SERVES_MAX: u32 = 2048;
 /// Handles one peer may hold.
 pub const HANDLES_PER_LINK: usize = 4096;
 
-/// Frames queued on one lane.
-pub const LANE_QUEUE: usize = 256;
+/// Frames of data queued on one lane.
+pub const LANE_QUEUE_DATA: usize = 128;
+
+/// Frames queued on one lane: data, and an answer to every request and open there may be, so that
+/// answers always find room.
+pub const LANE_QUEUE: usize = LANE_QUEUE_DATA + 2 * SERVES_PER_LANE as usize;
 
 /// Frames one serve or write may have queued on its lane, so that others get a turn.
 pub const FRAMES_PER_OWNER: u32 = 4;

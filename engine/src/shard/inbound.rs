@@ -22,9 +22,18 @@ pub(super) struct Inbound {
     name: String,
     incarnation: u64,
     lanes: [InboundLane; 2],
-    handles: Vec<Option<command::Target>>,
+    handles: Vec<Option<Served>>,
     /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
     opening: Vec<(u64, u64, Key)>,
+}
+
+/// Something of ours that a peer has open.
+#[derive(Debug, Clone, Copy)]
+struct Served {
+    /// The peer's name for the open: asked again after a lost lane, it gets the same number.
+    ticket: u64,
+    /// `None`: the exporter of the region is gone.
+    target: Option<command::Target>,
 }
 
 #[derive(Debug, Default)]
@@ -109,8 +118,10 @@ impl Shard {
             state.opening.clear();
             // Requests that still use them hold copies of the targets; the driver frees a file only
             // after its last operation.
-            for target in std::mem::take(&mut state.handles).into_iter().flatten() {
-                self.release_target(target, io);
+            for served in std::mem::take(&mut state.handles).into_iter().flatten() {
+                if let Some(target) = served.target {
+                    self.release_target(target, io);
+                }
             }
         }
         for lane in old {
@@ -223,9 +234,9 @@ impl Shard {
                 let ask = Ask { transfer, handle, offset: 0, length: 0, class, time_left_us };
                 self.serve(key, link, ask, ServeOp::Sync, io)
             }
-            Message::WriteData { transfer, offset, backlogged } => {
+            Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, frame.payload, backlogged, io.now());
-                self.handle_write_data(key, transfer, offset, frame.payload, target, intact, io);
+                self.handle_write_data(key, transfer, frame.payload, target, intact);
                 Ok(())
             }
             Message::Cancel { transfer } => {
@@ -279,6 +290,22 @@ impl Shard {
     ) -> Result<(), &'static str> {
         let ours = self.next_ticket();
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
+        let known = state.handles.iter().position(|s| s.is_some_and(|s| s.ticket == ticket));
+        if let Some(handle) = known {
+            let target = state.handles[handle].and_then(|served| served.target);
+            let (status, handle, length) = match target {
+                Some(target) => (Status::Ok, handle as u32, length_of(target)),
+                None => (Status::Gone, 0, 0),
+            };
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.push(Message::Opened { ticket, status, handle, length });
+            }
+            return Ok(());
+        }
+        if let Some(waiting) = state.opening.iter_mut().find(|(_, theirs, _)| *theirs == ticket) {
+            waiting.2 = lane;
+            return Ok(());
+        }
         if state.opening.len() >= OPENING_MAX {
             return Err("more opens under way than there may be");
         }
@@ -307,7 +334,7 @@ impl Shard {
         let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
         let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));
         let (status, handle, length) = match result {
-            Ok(target) => match state.keep(target) {
+            Ok(target) => match state.keep(theirs, target) {
                 Some(handle) => (Status::Ok, handle, length_of(target)),
                 None => {
                     self.release_target(target, io);
@@ -320,21 +347,33 @@ impl Shard {
             let state = FileState { length: file.length, can_allocate: true };
             self.files.insert(file.buffered, state);
         }
-        let delivered = self.lanes.get_mut(lane).is_some_and(|lane| {
-            lane.state == LaneState::Up
-                && lane.push(Message::Opened { ticket: theirs, status, handle, length })
-        });
-        if delivered {
-            self.make_ready(Work::Lane(lane));
-        } else if status == Status::Ok {
-            // Nobody learns the number: the peer opens again on its next lane.
-            self.handle_close(link, handle, io);
+        // If the lane is gone the peer asks again, with the same ticket.
+        if let Some(lane) = self.lanes.get_mut(lane)
+            && lane.state == LaneState::Up
+        {
+            lane.push(Message::Opened { ticket: theirs, status, handle, length });
+        }
+        self.make_ready(Work::Lane(lane));
+    }
+
+    /// The exporter of regions is gone: peers that have them open are told when they ask.
+    pub(super) fn revoke_served(&mut self, wanted: impl Fn(command::RegionTarget) -> bool) {
+        let mut from = 0;
+        while let Some(key) = self.inbound.next_from(from, |_| true) {
+            from = key.index() + 1;
+            let Some(state) = self.inbound.get_mut(key) else { continue };
+            for served in state.handles.iter_mut().flatten() {
+                if matches!(served.target, Some(command::Target::Region(r)) if wanted(r)) {
+                    served.target = None;
+                }
+            }
         }
     }
 
     fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {
         let Some(state) = self.inbound.get_mut(link) else { return };
-        if let Some(target) = state.handles.get_mut(handle as usize).and_then(Option::take) {
+        let served = state.handles.get_mut(handle as usize).and_then(Option::take);
+        if let Some(target) = served.and_then(|served| served.target) {
             self.release_target(target, io);
         }
     }
@@ -461,12 +500,8 @@ pub(super) struct Ask {
     time_left_us: u32,
 }
 
-fn check(
-    target: Option<command::Target>,
-    ask: Ask,
-    op: ServeOp,
-) -> Result<command::Target, Status> {
-    let target = target.ok_or(Status::BadHandle)?;
+fn check(served: Option<Served>, ask: Ask, op: ServeOp) -> Result<command::Target, Status> {
+    let target = served.ok_or(Status::BadHandle)?.target.ok_or(Status::Gone)?;
     let access = access_of(target);
     let allowed = match op {
         ServeOp::Read { .. } => access.read,
@@ -490,7 +525,7 @@ fn check(
 
 impl Inbound {
     /// Gives a target a number.
-    fn keep(&mut self, target: command::Target) -> Option<u32> {
+    fn keep(&mut self, ticket: u64, target: command::Target) -> Option<u32> {
         let free = self.handles.iter().position(Option::is_none);
         let at = match free {
             Some(at) => at,
@@ -500,7 +535,7 @@ impl Inbound {
             }
             None => return None,
         };
-        self.handles[at] = Some(target);
+        self.handles[at] = Some(Served { ticket, target: Some(target) });
         Some(at as u32)
     }
 }

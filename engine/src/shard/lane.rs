@@ -103,6 +103,11 @@ impl Lane {
                 || self.payload_target == Target::Transfer(transfer))
     }
 
+    /// Whether a frame of data finds room; the rest of the queue is for answers.
+    pub(super) fn has_room_for_data(&self) -> bool {
+        self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA
+    }
+
     /// Queues a frame without payload. Control frames are few; a queue too full for them belongs to a
     /// peer that does not read, and the lane's fault is found by its timeout.
     pub(super) fn push(&mut self, message: Message) -> bool {

@@ -30,7 +30,7 @@ mod slab;
 mod timers;
 mod transfer;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use piped_model::units::Nanos;
 
@@ -104,11 +104,12 @@ pub struct Shard {
     deadlines: Timers,
     serves: Slab<Serve>,
     lanes: Slab<Lane>,
-    outbound: HashMap<PeerId, Outbound>,
+    // Ordered maps: what is walked is walked in the same order in every run of a seed.
+    outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<Inbound>,
-    sessions: HashMap<SessionId, Session>,
-    handles: HashMap<(SessionId, HandleId), Handle>,
-    files: HashMap<FileId, FileState>,
+    sessions: BTreeMap<SessionId, Session>,
+    handles: BTreeMap<(SessionId, HandleId), Handle>,
+    files: BTreeMap<FileId, FileState>,
     staging: Staging,
     ready: VecDeque<Work>,
     /// Work that found no staging or no place for an operation; ready again when something ends.
@@ -136,11 +137,11 @@ impl Shard {
             deadlines: Timers::with_capacity(transfers),
             serves: Slab::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
-            outbound: HashMap::new(),
+            outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
-            sessions: HashMap::new(),
-            handles: HashMap::new(),
-            files: HashMap::new(),
+            sessions: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            files: BTreeMap::new(),
             staging: Staging::default(),
             ready: VecDeque::with_capacity(work),
             starved: VecDeque::with_capacity(work),

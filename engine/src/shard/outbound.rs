@@ -2,7 +2,7 @@
 
 use piped_model::units::Nanos;
 
-use super::lane::{LaneState, Link, Target};
+use super::lane::{Lane, LaneState, Link, Target};
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -26,6 +26,10 @@ pub(super) struct Outbound {
     lanes: [OutboundLane; 2],
     /// Of the daemon that answers now; handles of an earlier one are opened again.
     pub(super) incarnation: u64,
+    /// Numbers the peer need not keep any longer, until a lane carries that to it.
+    closes: Vec<u32>,
+    /// Opens whose handle was closed before their answer came: what they opened is to be closed.
+    orphans: Vec<(u64, OpenRequest)>,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +48,8 @@ impl Outbound {
 
 impl Shard {
     pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
-        let link = Outbound { name, lanes: Default::default(), incarnation: 0 };
+        let (lanes, closes, orphans) = (Default::default(), Vec::new(), Vec::new());
+        let link = Outbound { name, lanes, incarnation: 0, closes, orphans };
         self.outbound.insert(peer, link);
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             self.event(Event::Connect { peer, class, after: Nanos::ZERO });
@@ -110,7 +115,7 @@ impl Shard {
                 && remote.peer == peer
                 && class == LaneClass::Latency
             {
-                remote.opening = None;
+                remote.opening = false;
             }
         }
         let Some(link) = self.outbound.get_mut(&peer) else { return String::new() };
@@ -188,10 +193,19 @@ impl Shard {
         let (class, epoch) = (lane.class, lane.epoch);
         let Some(link) = self.outbound.get_mut(&peer) else { return };
         link.lanes[class as usize].failures = 0;
-        link.incarnation = incarnation;
+        if link.incarnation != incarnation {
+            // Another run of the daemon knows nothing of what the last one had open.
+            link.incarnation = incarnation;
+            link.closes.clear();
+            link.orphans.clear();
+        }
         let name = link.name.clone();
         self.event(Event::LaneUp { peer: name, class, epoch });
-        self.open_waiting(peer);
+        if class == LaneClass::Latency {
+            self.reopen_orphans(peer);
+            self.send_closes(peer);
+            self.open_waiting(peer);
+        }
         self.wake_waiting(peer);
     }
 
@@ -209,7 +223,16 @@ impl Shard {
             return self.event(Event::RemoteOpened { ticket, session, handle, result });
         }
         let ticket = Some(ticket);
-        let remote = RemoteHandle { peer, open, number: None, length: 0, ticket, opening: None };
+        let wire_ticket = self.next_ticket();
+        let remote = RemoteHandle {
+            peer,
+            open,
+            number: None,
+            length: 0,
+            ticket,
+            wire_ticket,
+            opening: false,
+        };
         self.install_remote(session, handle, remote);
         self.open_waiting(peer);
     }
@@ -219,7 +242,6 @@ impl Shard {
         let Some(link) = self.outbound.get(&peer) else { return };
         let incarnation = link.incarnation;
         let Some(key) = link.lane(LaneClass::Latency) else { return };
-        let mut tickets = self.tickets;
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.state != LaneState::Up {
             return;
@@ -227,27 +249,14 @@ impl Shard {
         for handle in self.handles.values_mut() {
             let HandleKind::Remote(remote) = &mut handle.kind else { continue };
             let known = remote.number.is_some_and(|(_, of)| of == incarnation);
-            if remote.peer != peer || known || remote.opening.is_some() {
+            if remote.peer != peer || known || remote.opening {
                 continue;
             }
-            tickets += 1;
-            let open = &remote.open;
-            let message = Message::Open {
-                ticket: tickets,
-                kind: open.kind,
-                access: open.access,
-                create: open.create,
-                name_length: open.name.len() as u8,
-            };
-            let mut payload = Vec::with_capacity(open.name.len() + open.path.len());
-            payload.extend_from_slice(open.name.as_bytes());
-            payload.extend_from_slice(open.path.as_bytes());
-            if lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_err() {
+            if !push_open(lane, remote.wire_ticket, &remote.open) {
                 break;
             }
-            remote.opening = Some(tickets);
+            remote.opening = true;
         }
-        self.tickets = tickets;
         self.make_ready(Work::Lane(key));
     }
 
@@ -263,14 +272,24 @@ impl Shard {
             return;
         };
         let opened = self.handles.iter_mut().find_map(|(&id, handle)| match &mut handle.kind {
-            HandleKind::Remote(remote) if remote.opening == Some(ticket) => Some((id, remote)),
+            HandleKind::Remote(remote)
+                if remote.peer == peer && remote.wire_ticket == ticket && remote.opening =>
+            {
+                Some((id, remote))
+            }
             _ => None,
         });
         let Some(((session, handle), remote)) = opened else {
             // Closed in the meantime: so is the peer's side.
-            return self.tell_peer(peer, Message::Close { handle: number });
+            if let Some(link) = self.outbound.get_mut(&peer) {
+                link.orphans.retain(|&(orphan, _)| orphan != ticket);
+                if status == Status::Ok {
+                    link.closes.push(number);
+                }
+            }
+            return self.send_closes(peer);
         };
-        remote.opening = None;
+        remote.opening = false;
         remote.length = length;
         let first = remote.ticket.take();
         if status == Status::Ok {
@@ -291,23 +310,44 @@ impl Shard {
         self.open_waiting(peer);
     }
 
+    /// A handle at a peer is not needed any more; the peer hears of it when a lane is up.
     pub(super) fn close_remote(&mut self, remote: RemoteHandle) {
-        if let Some((handle, _)) = remote.number {
-            self.tell_peer(remote.peer, Message::Close { handle });
+        let Some(link) = self.outbound.get_mut(&remote.peer) else { return };
+        match remote.number {
+            Some((number, incarnation)) if incarnation == link.incarnation => {
+                link.closes.push(number);
+            }
+            _ if remote.opening => link.orphans.push((remote.wire_ticket, remote.open)),
+            _ => {}
         }
+        self.send_closes(remote.peer);
     }
 
-    fn tell_peer(&mut self, peer: PeerId, message: Message) {
-        let Some(key) = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency))
-        else {
+    fn send_closes(&mut self, peer: PeerId) {
+        let Some(link) = self.outbound.get_mut(&peer) else { return };
+        let Some(key) = link.lane(LaneClass::Latency) else { return };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.state != LaneState::Up {
             return;
-        };
-        if let Some(lane) = self.lanes.get_mut(key)
-            && lane.state == LaneState::Up
+        }
+        while let Some(&handle) = link.closes.last()
+            && lane.push(Message::Close { handle })
         {
-            lane.push(message);
+            link.closes.pop();
         }
         self.make_ready(Work::Lane(key));
+    }
+
+    /// Asks again for what nobody wants, to learn its number and close it.
+    fn reopen_orphans(&mut self, peer: PeerId) {
+        let Some(link) = self.outbound.get_mut(&peer) else { return };
+        let Some(key) = link.lane(LaneClass::Latency) else { return };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        for (ticket, open) in &link.orphans {
+            if !push_open(lane, *ticket, open) {
+                break;
+            }
+        }
     }
 
     /// A piece of a read is in place (or was damaged on the way).
@@ -464,6 +504,18 @@ impl Shard {
         });
         PeerReport { name: link.name.clone(), inbound: false, lanes: lanes.into() }
     }
+}
+
+fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
+    let message = Message::Open {
+        ticket,
+        kind: open.kind,
+        access: open.access,
+        create: open.create,
+        name_length: open.name.len() as u8,
+    };
+    let payload = [open.name.as_bytes(), open.path.as_bytes()].concat();
+    lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_ok()
 }
 
 /// A frame of data as it came.

@@ -68,6 +68,17 @@ impl Shard {
         }
     }
 
+    /// Whether the lane the transfer would take is up.
+    pub(super) fn reachable(&self, key: Key) -> bool {
+        let Some(transfer) = self.transfers.get(key) else { return false };
+        let Body::Remote(body) = &transfer.body else { return true };
+        self.outbound
+            .get(&body.peer)
+            .and_then(|link| link.lane(lane_class(transfer.class, transfer.length)))
+            .and_then(|lane| self.lanes.get(lane))
+            .is_some_and(|lane| lane.state == LaneState::Up)
+    }
+
     fn request_message(&mut self, key: Key, body: RemoteBody, handle: u32, now: Nanos) -> Message {
         let planned = match body.op {
             RemoteOp::Write { .. } => Some(self.plan_write(key, body.peer)),
@@ -115,7 +126,7 @@ impl Shard {
             let boundary = planned.as_ref().map_or(length, |p| p.boundary(body.offset, body.next));
             let most = u64::from(limits::FRAGMENT_BYTES_MAX);
             let bytes = (boundary.min(length) - body.next).min(most);
-            if lane.credit < bytes {
+            if lane.credit < bytes || !lane.has_room_for_data() {
                 break;
             }
             let backlogged = !lane.sender.is_empty();

@@ -78,6 +78,8 @@ pub(super) struct Serve {
     next: u64,
     /// Bytes queued on the lane (read) or on the device (write).
     pub(super) done: u64,
+    /// Bytes of a write whose way to the device has begun.
+    begun: u64,
     /// The source ends here.
     end: u64,
     frames: u32,
@@ -133,6 +135,7 @@ impl Serve {
             sent: 0,
             next: from,
             done: from,
+            begun: 0,
             end: u64::MAX,
             frames: 0,
             allocation: Allocation::Wanted,
@@ -317,6 +320,9 @@ impl Shard {
     ) -> bool {
         let Some(serve) = self.serves.get_mut(key) else { return true };
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
+        if !lane.has_room_for_data() {
+            return false;
+        }
         let service = now.since(serve.started).0 / 1_000;
         let bytes = serve.done + u64::from(span.length);
         let predicted_us = micros(planned.predicted);
@@ -372,6 +378,11 @@ impl Shard {
                 }
                 Ahead::NoRoom => return self.starve(Work::Serve(key)),
             }
+        }
+        if let Some(file) = file
+            && !self.start_writes(key, file, io)
+        {
+            return self.starve(Work::Serve(key));
         }
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.done < serve.length || serve.pins > 0 {
@@ -443,6 +454,7 @@ impl Shard {
                 let span = Span { segment: region.segment, offset: at, length: payload };
                 Destination::Land(Landing::ServeRegion(key), span)
             }
+            Target::File(_) if serve.read - serve.sent >= DEPTH_MAX => Destination::Wait,
             Target::File(_) => match self.staging.allocate(payload) {
                 Some(run) => Destination::Land(Landing::ServeStaging(key, run), run.span),
                 None => Destination::Wait,
@@ -451,16 +463,13 @@ impl Shard {
     }
 
     /// A piece of a write has arrived.
-    #[expect(clippy::too_many_arguments, reason = "one frame's facts, handed on once")]
-    pub(super) fn handle_write_data<I: Io>(
+    pub(super) fn handle_write_data(
         &mut self,
         lane: Key,
         wire: u64,
-        offset: u64,
         payload: u32,
         landing: Landing,
         intact: bool,
-        io: &mut I,
     ) {
         let key = match landing {
             Landing::ServeRegion(key) | Landing::ServeStaging(key, _) => Some(key),
@@ -474,7 +483,7 @@ impl Shard {
         }
         match (key, landing) {
             (Some(key), Landing::ServeStaging(_, run)) => {
-                self.write_landed(key, run, offset, intact, io);
+                self.write_landed(key, run, intact);
             }
             (Some(key), Landing::ServeRegion(_)) => {
                 if let Some(serve) = self.serves.get_mut(key) {
@@ -493,28 +502,33 @@ impl Shard {
         }
     }
 
-    /// Writes a landed piece to its file. Its credit goes back when the device has it.
-    fn write_landed<I: Io>(&mut self, key: Key, run: Run, offset: u64, intact: bool, io: &mut I) {
-        let give_back = |shard: &mut Self| {
-            let lane = shard.serves.get(key).map(|serve| serve.lane);
-            shard.free_staging(run);
-            shard.unpin_serve(key);
-            if let Some(lane) = lane {
-                shard.return_credit(lane, run.span.length);
-            }
-        };
-        let Some(serve) = self.serves.get(key) else { return give_back(self) };
-        if !intact || serve.status.is_some() {
-            give_back(self);
-            return self.end_serve(key, Status::Corrupt);
+    /// Keeps a landed piece until its write begins. The landing's pin becomes the write's.
+    fn write_landed(&mut self, key: Key, run: Run, intact: bool) {
+        let Some(serve) = self.serves.get_mut(key) else { return self.free_staging(run) };
+        serve.fragments[(serve.read % DEPTH_MAX) as usize] =
+            Fragment::Ready { run, bytes: run.span.length };
+        serve.read += 1;
+        if !intact {
+            self.end_serve(key, Status::Corrupt);
         }
-        let Some(file) = file_of(serve.target) else { return give_back(self) };
-        let at = serve.offset + offset;
-        let owner = JobOwner::ServeWrite { serve: key, run };
-        // The landing's pin becomes the job's.
-        if !self.start_job(owner, file, Direction::Write, at, run.span, io) {
-            give_back(self);
-            self.end_serve(key, Status::WouldBlock);
+    }
+
+    /// Begins the writes of what has landed; `false` if operations ran out. A piece's credit goes
+    /// back when the device has it.
+    fn start_writes<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) -> bool {
+        loop {
+            let Some(serve) = self.serves.get(key) else { return true };
+            let place = (serve.sent % DEPTH_MAX) as usize;
+            let Fragment::Ready { run, bytes } = serve.fragments[place] else { return true };
+            let at = serve.offset + serve.begun;
+            let owner = JobOwner::ServeWrite { serve: key, run };
+            if !self.start_job(owner, file, Direction::Write, at, run.span, io) {
+                return false;
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return true };
+            serve.fragments[place] = Fragment::Free;
+            serve.sent += 1;
+            serve.begun += u64::from(bytes);
         }
     }
 
@@ -595,14 +609,18 @@ impl Shard {
         }
     }
 
-    /// Frees fragments of an ended read that are in staging and will not be sent.
+    /// Frees fragments of an ended serve that are in staging and will not be sent or written.
     fn free_unsent(&mut self, key: Key) {
         for place in 0..DEPTH_MAX as usize {
             let Some(serve) = self.serves.get_mut(key) else { return };
-            if let Fragment::Ready { run, .. } = serve.fragments[place] {
-                serve.fragments[place] = Fragment::Free;
-                self.free_staging(run);
+            let Fragment::Ready { run, bytes } = serve.fragments[place] else { continue };
+            serve.fragments[place] = Fragment::Free;
+            let lane = serve.lane;
+            if matches!(serve.op, ServeOp::Write { .. }) {
+                serve.pins -= 1;
+                self.return_credit(lane, bytes);
             }
+            self.free_staging(run);
         }
     }
 

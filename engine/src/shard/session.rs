@@ -51,8 +51,10 @@ pub(super) struct RemoteHandle {
     pub(super) length: u64,
     /// The control thread's ticket until the first open ended.
     pub(super) ticket: Option<u64>,
-    /// The ticket of the open under way.
-    pub(super) opening: Option<u64>,
+    /// Names the open to the peer: sent again after a lost lane, it opens nothing twice.
+    pub(super) wire_ticket: u64,
+    /// Whether an open is under way.
+    pub(super) opening: bool,
 }
 
 /// What a handle resolves to when a request names it.

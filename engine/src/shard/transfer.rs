@@ -460,7 +460,7 @@ impl Shard {
             return;
         }
         let unreachable = match self.transfers.get(key).map(|t| &t.body) {
-            Some(Body::Remote(body)) => body.lane.is_none(),
+            Some(Body::Remote(body)) => body.lane.is_none() && !self.reachable(key),
             _ => false,
         };
         let status = if unreachable { Status::PeerLost } else { Status::DeadlineExceeded };
@@ -556,7 +556,8 @@ impl Shard {
                 self.make_ready(Work::Transfer(key));
             }
         }
-        self.end_region_serves(wanted);
+        self.revoke_served(&wanted);
+        self.end_region_serves(&wanted);
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! The intuition: each side owns one index and keeps the truth about it in private memory; what it
 //! stores in shared memory is only a copy for the other side to read. The other side's index is a
-//! *claim*: it is taken if it is at most one ring away from our own index, else it is a fault, and
-//! since all arithmetic wraps, an index that went backwards is simply one that is too far ahead. So
-//! whatever the other side writes, we touch only our own entries.
+//! *claim*: it is taken if it lies between the last one taken and at most one ring away from our own
+//! index, else it is a fault, and since all arithmetic wraps, an index that went backwards is simply
+//! one that is too far ahead. So whatever the other side writes, we touch only our own entries.
 //!
 //! Publishing is one Release store for a whole batch, and the claim is read again only when the
 //! private copy of it says "nothing more": a busy ring moves a few cache lines a batch, not an entry.
@@ -105,8 +105,9 @@ impl<const WORDS: usize> Producer<WORDS> {
         // *copied before head*: pairs with the Release store in `Consumer::release`. Without it our
         // next entry could be written over one that is still being copied out.
         let claimed = words[self.place.head].load(Ordering::Acquire);
-        let known = self.published.wrapping_sub(claimed) <= self.place.capacity;
-        if !known || self.next.wrapping_sub(claimed) > self.place.capacity {
+        // Honest heads go from the last one we saw up to what we published. Taking one that went
+        // back would make room vanish that was already promised.
+        if claimed.wrapping_sub(self.head) > self.published.wrapping_sub(self.head) {
             let capacity = self.place.capacity;
             return Err(IndexFault { claimed, ours: self.published, capacity });
         }
@@ -191,8 +192,10 @@ impl<const WORDS: usize> Consumer<WORDS> {
         // *entries before tail*: pairs with the Release store in `Producer::publish`. Without it we
         // could copy an entry that is not written yet.
         let claimed = words[self.place.tail].load(Ordering::Acquire);
-        // An honest producer is at most one ring ahead of what was given back, not of what was read.
-        if claimed.wrapping_sub(self.next) > self.place.capacity - self.unreleased() {
+        // Honest tails go from the last one we saw up to one ring ahead of what was given back (not
+        // of what was read).
+        let limit = self.released.wrapping_add(self.place.capacity);
+        if claimed.wrapping_sub(self.tail) > limit.wrapping_sub(self.tail) {
             let capacity = self.place.capacity;
             return Err(IndexFault { claimed, ours: self.next, capacity });
         }

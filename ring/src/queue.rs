@@ -93,11 +93,12 @@ impl ServerQueue {
         self.half.take(self.memory.words())
     }
 
-    /// Write a completion; the client sees it after [`Self::publish`].
+    /// Write a completion; the client sees it after [`Self::publish`]. Whatever the client does,
+    /// there is room for what taken requests are owed: one end each, and one release if the end said
+    /// that the buffer is held.
     ///
     /// # Errors
-    /// The ring is full: more was posted than taken requests are owed, or the client's index is
-    /// impossible (which [`Self::take`] reports). The completion is lost.
+    /// The ring is full: more than that was posted. The completion is lost.
     pub fn post(&mut self, entry: CompletionEntry) -> Result<(), CompletionRingFull> {
         self.half.post(self.memory.words(), entry)
     }

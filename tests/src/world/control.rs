@@ -60,6 +60,7 @@ impl World {
     /// Lanes own staging while they are up. Without lanes nothing is left: no operation, no socket,
     /// no staging in use.
     fn part(&mut self) {
+        self.disturbed = true;
         self.options.connect_fails = 1.0;
         for node in 0..NODES {
             for (_, connection) in std::mem::take(&mut self.nodes[node].connections) {
@@ -297,6 +298,8 @@ impl World {
             }
             Event::LaneUp { .. } => self.nodes[node].lane_ups += 1,
             Event::LaneDown { peer, class, reason } => {
+                let calm = self.options.is_calm() && !self.disturbed;
+                assert!(!calm, "the {class:?} lane to {peer} goes down in a calm world: {reason}");
                 assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
             }
             Event::SessionDrained { session } => {

@@ -239,7 +239,8 @@ impl World {
             Status::Cancelled => flight.cancelled,
             Status::Io => faults.disk_error > 0.0 || faults.sync_error > 0.0,
             Status::Corrupt => faults.corrupt > 0.0,
-            Status::PeerLost => lossy,
+            // A hasty request may be over before the lanes are first up.
+            Status::PeerLost => lossy || (due && flight.deadline < options.deadline),
             Status::OutcomeUnknown => crashed,
             Status::Gone | Status::NotFound | Status::BadHandle => crashed || options.deaths > 0,
             _ => false,

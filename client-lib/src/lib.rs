@@ -1,1 +1,65 @@
-//! See ARCHITECTURE.md.
+//! What applications link to move bytes through piped.
+//!
+//! A [`Client`] is a session with the daemon of this node. Its memory, the arena, is shared with the
+//! daemon, so bytes get from a disk or another node into a [`Buffer`] without a copy, and requests
+//! reach the daemon without a system call:
+//!
+//! ```no_run
+//! use piped_client::{Client, OpenOptions};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = Client::connect("/run/piped/client.sock")?;
+//!     let file = client.open_export(Some("beta"), "data", "blocks", OpenOptions::read())?;
+//!     let mut queue = client.queue()?;
+//!     let buffer = client.allocate(1 << 20)?;
+//!     let (buffer, bytes) = queue.read(&file, 0, buffer)?;
+//!     println!("{} of {} bytes: {:?}", bytes, file.len(), &buffer.as_slice()[..16.min(bytes)]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! ```text
+//!  Client ──control socket──► open, export, allocate more, another queue      (may be slow)
+//!    └─ Queue ──rings──► read, write, copy, sync, nop, cancel                 (microseconds)
+//!         Request ─submit─► Pending ─wait─► Done | RequestError
+//!                   └─submit_detached─────► poll, wait ─► Completed
+//! ```
+//!
+//! Ownership is the whole intuition: a request takes its buffer and its end gives it back, so no
+//! safe code looks at bytes that are still being written. At a deadline the daemon may have to keep
+//! a buffer that the kernel still writes to; then the request ends with [`BufferState::Held`] and
+//! [`Queue::poll_released`] gives the buffer back later. If the daemon ends, every request ends with
+//! [`Cause::Disconnected`], nothing waits for ever, and the application connects again.
+//!
+//! The daemon is trusted to keep to the protocol with its own clients: it could as well hand out
+//! wrong bytes. The other direction is not trusted at all; see `piped_ring`.
+#![forbid(unsafe_code)]
+
+mod affinity;
+mod arena;
+mod buffer;
+mod client;
+mod clock;
+mod control;
+mod core;
+mod drops;
+mod error;
+mod handle;
+mod pending;
+mod queue;
+mod request;
+mod table;
+
+pub use buffer::Buffer;
+pub use client::{Client, ClientBuilder, WaitPolicy};
+pub use core::QueueCounters;
+pub use error::{
+    AllocateError, BufferState, Cause, ConnectError, ExportError, OpenError, OutOfBuffer,
+    QueueError, RequestError, SessionError, SubmitError, SubmitFault,
+};
+pub use handle::{Handle, OpenOptions, RegionExport};
+pub use pending::{Pending, Waited};
+pub use piped_ring::Status;
+pub use piped_ring::handshake::Access;
+pub use queue::Queue;
+pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId};

@@ -1,0 +1,153 @@
+//! The memory shared with the daemon, handed out in pieces.
+//!
+//! First fit over ranges sorted by offset, one list a segment, in whole pages: O_DIRECT wants the
+//! alignment, and applications keep their buffers rather than make one a request. Freed neighbours
+//! join at once, so a list is never longer than the buffers that are out, plus one. A slab of size
+//! classes would be faster and would strand memory that one large read needs in one piece.
+
+use std::sync::{Arc, Mutex};
+
+use piped_ring::{ExclusiveRange, Segment};
+
+use crate::buffer::Buffer;
+use crate::control::lock;
+
+/// Buffers start and end at multiples of this many bytes.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// Pieces that are free at first in every list: room, so that giving back hardly ever allocates.
+const PIECES: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    segments: Mutex<Vec<Space>>,
+}
+
+#[derive(Debug)]
+struct Space {
+    number: u32,
+    /// Free pieces, by offset; no two touch.
+    free: Vec<ExclusiveRange>,
+}
+
+impl Arena {
+    /// Add a segment under the daemon's number for it.
+    pub(crate) fn add(&self, number: u32, segment: Segment) {
+        let mut free = Vec::with_capacity(PIECES);
+        let mut whole = ExclusiveRange::claim(segment);
+        // What does not fill a page is left alone.
+        let _ = whole.split_off(whole.len() - whole.len() % PAGE_BYTES);
+        free.push(whole);
+        lock(&self.segments).push(Space { number, free });
+    }
+
+    /// A buffer of `length` bytes, if some free piece has room.
+    pub(crate) fn allocate(self: &Arc<Self>, length: u64) -> Option<Buffer> {
+        let bytes = length.checked_next_multiple_of(PAGE_BYTES)?;
+        let mut segments = lock(&self.segments);
+        let (number, range) = segments
+            .iter_mut()
+            .find_map(|space| space.take(bytes).map(|range| (space.number, range)))?;
+        Some(Buffer::new(Arc::clone(self), number, range, length))
+    }
+
+    /// Take a piece back.
+    pub(crate) fn release(&self, number: u32, range: ExclusiveRange) {
+        let mut segments = lock(&self.segments);
+        if let Some(space) = segments.iter_mut().find(|space| space.number == number) {
+            space.give_back(range);
+        }
+    }
+
+    #[cfg(test)]
+    fn pieces(&self) -> Vec<(u64, u64)> {
+        let segments = lock(&self.segments);
+        let free = segments.iter().flat_map(|space| &space.free);
+        free.map(|range| (range.offset(), range.len())).collect()
+    }
+}
+
+impl Space {
+    fn take(&mut self, bytes: u64) -> Option<ExclusiveRange> {
+        let place = self.free.iter().position(|range| range.len() >= bytes)?;
+        let rest = self.free[place].split_off(bytes);
+        if rest.is_empty() {
+            return Some(self.free.remove(place));
+        }
+        Some(std::mem::replace(&mut self.free[place], rest))
+    }
+
+    fn give_back(&mut self, mut range: ExclusiveRange) {
+        let place = self.free.partition_point(|free| free.offset() < range.offset());
+        if place < self.free.len() {
+            let next = self.free.remove(place);
+            if let Err(next) = range.join(next) {
+                self.free.insert(place, next);
+            }
+        }
+        let Some(before) = place.checked_sub(1) else {
+            self.free.insert(0, range);
+            return;
+        };
+        if let Err(range) = self.free[before].join(range) {
+            self.free.insert(place, range);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena(bytes: u64) -> Arc<Arena> {
+        let arena = Arc::new(Arena::default());
+        arena.add(0, Segment::create(bytes).expect("memory"));
+        arena
+    }
+
+    #[test]
+    fn buffers_are_whole_pages_and_come_back_joined() {
+        let arena = arena(4 * PAGE_BYTES);
+        let buffers: Vec<_> = (0..4).map(|_| arena.allocate(1).expect("room")).collect();
+        assert!(arena.allocate(1).is_none(), "four pages are four buffers");
+        assert!(buffers.iter().all(|buffer| buffer.place().1.is_multiple_of(PAGE_BYTES)));
+        let mut buffers = buffers.into_iter();
+        let [a, b, c, d] = std::array::from_fn(|_| buffers.next().expect("four"));
+        drop((a, c));
+        assert_eq!(arena.pieces(), [(0, 4096), (8192, 4096)]);
+        assert!(arena.allocate(4097).is_none(), "free, but not in one piece");
+        drop((d, b));
+        assert_eq!(arena.pieces(), [(0, 4 * PAGE_BYTES)]);
+    }
+
+    #[test]
+    fn every_order_of_giving_back_ends_in_one_piece() {
+        let seed = 0x5eed_u64;
+        let mut random = seed;
+        let arena = arena(64 * PAGE_BYTES);
+        for _ in 0..200 {
+            let mut out = Vec::new();
+            loop {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                match arena.allocate(1 + (random >> 40) % 20_000) {
+                    Some(buffer) => out.push(buffer),
+                    None => break,
+                }
+            }
+            while !out.is_empty() {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let _ = out.swap_remove((random >> 33) as usize % out.len());
+            }
+            assert_eq!(arena.pieces(), [(0, 64 * PAGE_BYTES)], "seed {seed:#x}");
+        }
+    }
+
+    #[test]
+    fn the_second_segment_serves_what_the_first_cannot() {
+        let arena = arena(PAGE_BYTES);
+        arena.add(7, Segment::create(2 * PAGE_BYTES + 100).expect("memory"));
+        let large = arena.allocate(5000).expect("two pages are in the second");
+        assert_eq!(large.place(), (7, 0));
+        assert!(arena.allocate(u64::MAX).is_none());
+    }
+}

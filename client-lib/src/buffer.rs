@@ -1,0 +1,187 @@
+//! A piece of the arena that belongs to whoever holds it.
+
+use std::sync::Arc;
+
+use piped_ring::{ExclusiveRange, SharedRange};
+
+use crate::arena::Arena;
+use crate::error::OutOfBuffer;
+
+/// Memory that the daemon can move bytes to and from without a copy, made by
+/// [`crate::Client::allocate`].
+///
+/// A request takes the buffer and its completion gives it back, so safe code can neither look at
+/// bytes that are still being written nor free them. In between, and dropped, it goes back to the
+/// arena only when nobody touches it any more. It starts at a page and keeps its connection's memory
+/// mapped, also after the connection's end.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = piped_client::Client::connect("/run/piped/client.sock")?;
+/// let mut buffer = client.allocate(8192)?;
+/// buffer.as_mut_slice()[..5].copy_from_slice(b"piped");
+/// assert_eq!(&buffer.as_slice()[..5], b"piped");
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Buffer {
+    arena: Arc<Arena>,
+    range: ExclusiveRange,
+    segment: u32,
+    length: u64,
+}
+
+impl Buffer {
+    pub(crate) fn new(arena: Arc<Arena>, segment: u32, range: ExclusiveRange, length: u64) -> Self {
+        Self { arena, range, segment, length }
+    }
+
+    /// Its length in bytes, as asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        // A mapping's length fits.
+        self.length as usize
+    }
+
+    /// Whether its length was set to 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Bytes it can have at most: its length when allocated, in whole pages.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.range.len() as usize
+    }
+
+    /// Change the length: how much the next request moves. Bytes that become visible again are
+    /// those that were there.
+    ///
+    /// # Errors
+    /// Beyond the capacity; nothing changed.
+    pub fn set_len(&mut self, length: usize) -> Result<(), OutOfBuffer> {
+        if length > self.capacity() {
+            let buffer_bytes = self.range.len();
+            return Err(OutOfBuffer { offset: 0, length: length as u64, buffer_bytes });
+        }
+        self.length = length as u64;
+        Ok(())
+    }
+
+    /// The bytes, in place.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.range.as_slice()[..self.len()]
+    }
+
+    /// The bytes, in place, to be changed.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let length = self.len();
+        &mut self.range.as_mut_slice()[..length]
+    }
+
+    /// A copy of the bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.as_slice().to_vec()
+    }
+
+    /// Copy bytes out.
+    ///
+    /// # Errors
+    /// Not inside the buffer; nothing was copied.
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfBuffer> {
+        let from = offset.checked_add(to.len()).and_then(|end| self.as_slice().get(offset..end));
+        to.copy_from_slice(from.ok_or_else(|| self.fault(offset, to.len()))?);
+        Ok(())
+    }
+
+    /// Copy bytes in.
+    ///
+    /// # Errors
+    /// Not inside the buffer; nothing was copied.
+    pub fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), OutOfBuffer> {
+        let fault = self.fault(offset, from.len());
+        let end = offset.checked_add(from.len());
+        let to = end.and_then(|end| self.as_mut_slice().get_mut(offset..end));
+        to.ok_or(fault)?.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn fault(&self, offset: usize, length: usize) -> OutOfBuffer {
+        let (offset, length) = (offset as u64, length as u64);
+        OutOfBuffer { offset, length, buffer_bytes: self.length }
+    }
+
+    /// Segment and offset, the daemon's address of it.
+    pub(crate) fn place(&self) -> (u32, u64) {
+        (self.segment, self.range.offset())
+    }
+
+    pub(crate) fn is_of(&self, arena: &Arc<Arena>) -> bool {
+        Arc::ptr_eq(&self.arena, arena)
+    }
+
+    /// Copy bytes out while the daemon fills others.
+    pub(crate) fn load_landed(&self, offset: u64, to: &mut [u8]) {
+        // The callers stay below the watermark, which stays below the length.
+        let loaded = self.range.load(offset, to);
+        debug_assert!(loaded.is_ok(), "landed bytes lie inside the buffer");
+    }
+
+    /// Let others touch it at any time.
+    pub(crate) fn share(mut self) -> Shared {
+        Shared {
+            arena: Arc::clone(&self.arena),
+            range: self.range.split_off(0).share(),
+            segment: self.segment,
+            length: self.length,
+        }
+    }
+
+    /// Never use it again: somebody may still write to it, and nobody will say until when. The
+    /// memory goes with the arena's mapping.
+    pub(crate) fn retire(mut self) {
+        drop(self.range.split_off(0));
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let range = self.range.split_off(0);
+        // Empty after `share` and `retire`.
+        if !range.is_empty() {
+            self.arena.release(self.segment, range);
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.as_mut_slice()
+    }
+}
+
+/// A buffer that others touch. Dropped as it is, the memory is not used again.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    arena: Arc<Arena>,
+    pub(crate) range: SharedRange,
+    segment: u32,
+    pub(crate) length: u64,
+}
+
+impl Shared {
+    /// The daemon said that nobody touches it any more.
+    pub(crate) fn reclaim(self) -> Buffer {
+        Buffer::new(self.arena, self.segment, self.range.reclaim(), self.length)
+    }
+}

@@ -1,0 +1,276 @@
+//! What can go wrong, one enum per thing the application asks for. Each text names the cause and, if
+//! there is one, the fix.
+
+use std::io;
+use std::path::PathBuf;
+
+use piped_ring::handshake::HandshakeFault;
+use piped_ring::{AttachFault, OutOfRange, SegmentFault, Status};
+
+use crate::buffer::Buffer;
+
+/// A question over the control socket was not answered with what was asked for.
+///
+/// ```
+/// use piped_client::{SessionError, Status};
+/// let message = "`data` is not an export of this node; see [exports] in piped.toml".to_owned();
+/// let error = SessionError::Refused { status: Status::NotFound, message: message.clone() };
+/// assert_eq!(error.to_string(), message);
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The daemon said no; the text is its reason.
+    #[error("{message}")]
+    Refused {
+        /// The kind of reason.
+        status: Status,
+        /// Cause and fix.
+        message: String,
+    },
+    /// The daemon ended, or ended this session.
+    #[error("the daemon closed the session; connect again, its log says why")]
+    Disconnected,
+    /// No answer in the time the builder allowed.
+    #[error("the daemon did not answer in time; is it overloaded or stopped?")]
+    TimedOut,
+    /// A name or path cannot be sent; nothing was asked.
+    #[error(transparent)]
+    Unsendable(HandshakeFault),
+    /// What came is not of the protocol; the session is over.
+    #[error("the daemon's answer cannot be read: {0}")]
+    Protocol(HandshakeFault),
+    /// The answer belongs to another question.
+    #[error("the daemon answered something else than was asked; update the older of the two")]
+    Unexpected,
+    /// The kernel refused.
+    #[error("talking to the daemon failed: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there, or this user may not connect.
+    #[error("cannot connect to piped at {path}: {source}; is the daemon running, and is this user \
+             in `[access]` of its configuration?", path = path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The daemon did not make a session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The arena cannot be mapped.
+    #[error(transparent)]
+    Memory(#[from] SegmentFault),
+    /// A queue cannot be used.
+    #[error(transparent)]
+    Queue(#[from] AttachFault),
+}
+
+/// Why there is no further queue.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// The daemon did not make one.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// It cannot be used.
+    #[error(transparent)]
+    Attach(#[from] AttachFault),
+}
+
+/// Why there is no buffer.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocateError {
+    /// A buffer of zero bytes, or of more than a segment can have.
+    #[error("a buffer of {0} bytes; ask for at least 1 and at most 2^40")]
+    Length(u64),
+    /// The arena is full and the daemon did not let it grow.
+    #[error("the arena is full and did not grow: {0}")]
+    Session(#[from] SessionError),
+    /// The new segment cannot be mapped.
+    #[error(transparent)]
+    Memory(#[from] SegmentFault),
+}
+
+/// Why something was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file could not be opened here.
+    #[error("cannot open {path}: {source}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An option that this kind of thing does not have.
+    #[error("the option `{0}` is for local files only; leave it out")]
+    Option(&'static str),
+    /// The daemon did not open it.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Why a region was not exported.
+#[derive(Debug, thiserror::Error)]
+#[error("the region was not exported: {cause}")]
+pub struct ExportError {
+    /// The reason.
+    #[source]
+    pub cause: SessionError,
+    /// The memory, if the daemon certainly does not offer it to others.
+    pub buffer: Option<Buffer>,
+}
+
+/// Why a request did not enter the queue.
+///
+/// ```
+/// use piped_client::SubmitFault;
+/// assert!(SubmitFault::Full.to_string().contains("take some"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum SubmitFault {
+    /// As many requests as the queue is deep are under way or finished and not yet taken.
+    #[error("the queue is full; take some finished requests first, or ask for more depth")]
+    Full,
+    /// The daemon is gone.
+    #[error("the daemon closed the session; connect again, its log says why")]
+    Disconnected,
+    /// The handle or the buffer belongs to another connection.
+    #[error("the handle or buffer belongs to another client; open and allocate on this one")]
+    Foreign,
+    /// The piece does not lie inside the buffer.
+    #[error("the piece of the buffer is empty or ends behind its end")]
+    Piece,
+}
+
+/// A request that did not enter the queue, with its buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{fault}")]
+pub struct SubmitError<B> {
+    /// The reason.
+    pub fault: SubmitFault,
+    /// What the request would have taken.
+    pub buffer: B,
+}
+
+/// Why a request ended without having done everything.
+///
+/// ```
+/// use piped_client::{Cause, Status};
+/// assert_eq!(
+///     Cause::Status(Status::NoSpace).to_string(),
+///     "no space left on the device; free some, what is written so far stays"
+/// );
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Cause {
+    /// The daemon said so.
+    #[error("{0}{fix}", fix = fix(*.0))]
+    Status(Status),
+    /// The daemon said so with a number this version does not know.
+    #[error("the daemon reports status {0}, which this library does not know; update the library")]
+    Unknown(u16),
+    /// The daemon ended, or ended this session, before it answered.
+    #[error("the daemon closed the session before the request was over; connect again")]
+    Disconnected,
+    /// The daemon broke the rules of the queue, which cannot be used any more.
+    #[error("the daemon's completions contradict what was submitted; connect again and report it")]
+    Broken,
+    /// It never entered the queue.
+    #[error(transparent)]
+    NotSubmitted(#[from] SubmitFault),
+    /// It was waited for on a queue it was not submitted to.
+    #[error("the request was submitted to another queue; wait for it there")]
+    OtherQueue,
+}
+
+fn fix(status: Status) -> &'static str {
+    match status {
+        Status::BadHandle => "; was the handle closed?",
+        Status::Denied => "; open it with that access, or see the export's permissions",
+        Status::DeadlineExceeded => "; allow more time, or see `pipectl explain last`",
+        Status::Io => "; the daemon's log names the device",
+        Status::NoSpace => "; free some, what is written so far stays",
+        Status::PeerLost => "; see `pipectl status` for its lanes",
+        Status::OutcomeUnknown => "; look before doing it again",
+        Status::Corrupt => "; do not change a buffer that is being sent, or suspect the network",
+        Status::Closed => "; connect again",
+        _ => "",
+    }
+}
+
+/// Where the buffer of a failed request is.
+#[derive(Debug)]
+pub enum BufferState {
+    /// The request had none.
+    None,
+    /// Here.
+    Returned(Buffer),
+    /// The kernel may still touch it: [`crate::Queue::poll_released`] gives it back, once.
+    Held,
+    /// Nobody will say when it is free: the daemon is gone. It is not used again.
+    Lost,
+}
+
+/// A request that ended without having done everything.
+///
+/// ```
+/// use piped_client::{BufferState, Cause, RequestError, Status};
+/// let cause = Cause::Status(Status::DeadlineExceeded);
+/// let error = RequestError { cause, bytes: 4096, buffer: BufferState::Held };
+/// assert_eq!(error.status(), Some(Status::DeadlineExceeded));
+/// assert!(error.to_string().starts_with("the deadline passed"));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("{cause} ({bytes} bytes were done)")]
+pub struct RequestError {
+    /// The reason.
+    pub cause: Cause,
+    /// Contiguous bytes done from the request's start.
+    pub bytes: u64,
+    /// Where its buffer is.
+    pub buffer: BufferState,
+}
+
+impl RequestError {
+    /// The daemon's status, if it gave one that this version knows.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        match self.cause {
+            Cause::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// The buffer, if it is here.
+    #[must_use]
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self.buffer {
+            BufferState::Returned(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+}
+
+/// An access beyond the end of a buffer or region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{length} bytes at {offset} are not inside a buffer of {buffer_bytes} bytes")]
+pub struct OutOfBuffer {
+    /// Where the access starts, bytes.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub length: u64,
+    /// The buffer's length, bytes.
+    pub buffer_bytes: u64,
+}
+
+impl From<OutOfRange> for OutOfBuffer {
+    fn from(fault: OutOfRange) -> Self {
+        let OutOfRange { offset, length, segment_bytes } = fault;
+        Self { offset, length, buffer_bytes: segment_bytes }
+    }
+}

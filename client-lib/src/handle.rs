@@ -1,0 +1,355 @@
+//! What a client has open: files, files of other nodes, regions.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use piped_ring::handshake::{Access, Reply, Request};
+use rustix::fs::{Mode, OFlags};
+
+use crate::buffer::{Buffer, Shared};
+use crate::control::{Answer, Control};
+use crate::error::{OpenError, OutOfBuffer, SessionError};
+
+/// How to open a file.
+///
+/// ```
+/// use piped_client::OpenOptions;
+/// let options = OpenOptions::read_write().create(true).truncate(true);
+/// assert!(options.access().read && options.access().write);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    access: Access,
+    create: bool,
+    truncate: bool,
+    direct: bool,
+}
+
+impl OpenOptions {
+    /// For these accesses; the file must be there.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self { access, create: false, truncate: false, direct: true }
+    }
+
+    /// For reading.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::new(Access::READ)
+    }
+
+    /// For writing.
+    #[must_use]
+    pub fn write() -> Self {
+        Self::new(Access::WRITE)
+    }
+
+    /// For both.
+    #[must_use]
+    pub fn read_write() -> Self {
+        Self::new(Access::READ_WRITE)
+    }
+
+    /// Make the file if it is not there. Off by default.
+    #[must_use]
+    pub fn create(self, create: bool) -> Self {
+        Self { create, ..self }
+    }
+
+    /// Empty the file (local files only). Off by default.
+    #[must_use]
+    pub fn truncate(self, truncate: bool) -> Self {
+        Self { truncate, ..self }
+    }
+
+    /// Go past the page cache where the file system can (local files; exports decide themselves). On
+    /// by default.
+    #[must_use]
+    pub fn direct(self, direct: bool) -> Self {
+        Self { direct, ..self }
+    }
+
+    /// The accesses.
+    #[must_use]
+    pub fn access(self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn open_export(
+        self,
+        control: &Arc<Control>,
+        peer: Option<&str>,
+        export: &str,
+        path: &str,
+    ) -> Result<Handle, OpenError> {
+        if self.truncate {
+            return Err(OpenError::Option("truncate"));
+        }
+        let request = Request::OpenExport {
+            peer: peer.unwrap_or_default().to_owned(),
+            export: export.to_owned(),
+            path: path.to_owned(),
+            access: self.access,
+            create: self.create,
+        };
+        Ok(Handle::ask(control, &request, &[])?)
+    }
+
+    pub(crate) fn open_path(
+        self,
+        control: &Arc<Control>,
+        path: &Path,
+    ) -> Result<Handle, OpenError> {
+        let file = File::options()
+            .read(self.access.read)
+            .write(self.access.write)
+            .create(self.create)
+            .truncate(self.truncate)
+            .open(path)
+            .map_err(|source| OpenError::File { path: path.to_owned(), source })?;
+        Ok(self.pass(control, file.as_fd())?)
+    }
+
+    /// Pass an open file to the daemon, and a second, direct descriptor of it if there can be one.
+    /// Here and not in the daemon, because O_DIRECT is a property of the open file, which is the
+    /// client's, and because opening again there would be with the daemon's rights.
+    pub(crate) fn pass(
+        self,
+        control: &Arc<Control>,
+        file: BorrowedFd<'_>,
+    ) -> Result<Handle, SessionError> {
+        let access = match (self.access.read, self.access.write) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            _ => OFlags::RDONLY,
+        };
+        let direct = self.direct.then(|| {
+            // Through /proc it is the same file, whatever became of its path.
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let flags = access | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;
+            rustix::fs::open(path, flags, Mode::empty())
+        });
+        let request = |direct| Request::OpenFile { access: self.access, direct };
+        match direct {
+            Some(Ok(direct)) => Handle::ask(control, &request(true), &[direct.as_fd(), file]),
+            // The file system has no direct access, or there is no /proc: through the page cache.
+            _ => Handle::ask(control, &request(false), &[file]),
+        }
+    }
+}
+
+/// Something open: a local file, a file of an export, a region. Cheap to clone; closed when the last
+/// clone and the last request that uses it are gone.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use piped_client::{Client, OpenOptions};
+/// let client = Client::connect("/run/piped/client.sock")?;
+/// let here = client.open_file("/srv/data/blocks", OpenOptions::read())?;
+/// let there = client.open_export(Some("beta"), "data", "blocks", OpenOptions::read())?;
+/// println!("{} bytes here, {} there", here.len(), there.len());
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Handle {
+    pub(crate) core: Arc<HandleCore>,
+}
+
+impl Handle {
+    pub(crate) fn ask(
+        control: &Arc<Control>,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Self, SessionError> {
+        Self::from_answer(control, control.ask(request, fds)?)
+    }
+
+    fn from_answer(control: &Arc<Control>, answer: Answer) -> Result<Self, SessionError> {
+        let (Reply::Opened { handle, direct_alignment, length }, _) = answer else {
+            return Err(SessionError::Unexpected);
+        };
+        Ok(Self {
+            core: Arc::new(HandleCore {
+                control: Arc::clone(control),
+                number: handle,
+                direct_alignment,
+                length,
+                closed: AtomicBool::new(false),
+            }),
+        })
+    }
+
+    /// Its length in bytes when it was opened.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.core.length
+    }
+
+    /// Whether it had no bytes when it was opened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.core.length == 0
+    }
+
+    /// Offsets and lengths at multiples of this many bytes go past the page cache, without a copy.
+    /// 0: none do.
+    #[must_use]
+    pub fn direct_alignment(&self) -> u32 {
+        self.core.direct_alignment
+    }
+
+    /// The number the daemon gave it, as its reports show it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.core.number
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct HandleCore {
+    pub(crate) control: Arc<Control>,
+    pub(crate) number: u32,
+    direct_alignment: u32,
+    length: u64,
+    closed: AtomicBool,
+}
+
+impl HandleCore {
+    /// Close it now, and know it.
+    fn close(&self) -> Result<(), SessionError> {
+        // Relaxed: the flag guards nothing but itself.
+        self.closed.store(true, Ordering::Relaxed);
+        match self.control.ask(&Request::CloseHandle { handle: self.number }, &[])?.0 {
+            Reply::Done => Ok(()),
+            _ => Err(SessionError::Unexpected),
+        }
+    }
+}
+
+impl Drop for HandleCore {
+    fn drop(&mut self) {
+        if !*self.closed.get_mut() {
+            self.control.tell(&Request::CloseHandle { handle: self.number });
+        }
+    }
+}
+
+/// Memory that others may read or write by name, until it is closed or dropped.
+///
+/// Others reach it at any time, so its bytes are copied in and out, never looked at in place.
+/// Dropping waits until the daemon says that nobody touches the memory any more.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use piped_client::{Access, Client};
+/// let client = Client::connect("/run/piped/client.sock")?;
+/// let region = client.export_region("halo", client.allocate(1 << 20)?, Access::READ)?;
+/// region.write_at(0, b"left edge")?;
+/// let buffer = region.close()?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct RegionExport {
+    handle: Handle,
+    /// Taken by `close`.
+    shared: Option<Shared>,
+}
+
+impl RegionExport {
+    /// `shared` is lost if this fails and the daemon may have exported it all the same.
+    pub(crate) fn open(
+        control: &Arc<Control>,
+        name: &str,
+        buffer: Buffer,
+        access: Access,
+    ) -> Result<Self, (SessionError, Option<Buffer>)> {
+        let (segment, offset) = buffer.place();
+        let request = Request::ExportRegion {
+            name: name.to_owned(),
+            segment,
+            offset,
+            length: buffer.len() as u64,
+            access,
+        };
+        let shared = buffer.share();
+        match Handle::ask(control, &request, &[]) {
+            Ok(handle) => Ok(Self { handle, shared: Some(shared) }),
+            // Refused, or not even sent: nobody touches it.
+            Err(error @ (SessionError::Refused { .. } | SessionError::Unsendable(_))) => {
+                Err((error, Some(shared.reclaim())))
+            }
+            Err(error) => Err((error, None)),
+        }
+    }
+
+    /// For requests of this client on its own region.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared().length as usize
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copy bytes out. Others may be writing them: whole words arrive whole, no more is promised.
+    ///
+    /// # Errors
+    /// Not inside the region; nothing was copied.
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfBuffer> {
+        self.check(offset, to.len())?;
+        Ok(self.shared().range.load(offset as u64, to)?)
+    }
+
+    /// Copy bytes in. Others may be reading them.
+    ///
+    /// # Errors
+    /// Not inside the region; nothing was copied.
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), OutOfBuffer> {
+        self.check(offset, from.len())?;
+        Ok(self.shared().range.store(offset as u64, from)?)
+    }
+
+    /// End the export and take the memory back.
+    ///
+    /// # Errors
+    /// The daemon did not confirm that nobody touches the memory any more; it is not used again.
+    pub fn close(mut self) -> Result<Buffer, SessionError> {
+        self.handle.core.close()?;
+        let shared = self.shared.take().expect("only `close` takes it, and it consumes the export");
+        Ok(shared.reclaim())
+    }
+
+    fn check(&self, offset: usize, length: usize) -> Result<(), OutOfBuffer> {
+        let (offset, length, buffer_bytes) = (offset as u64, length as u64, self.shared().length);
+        let inside = offset.checked_add(length).is_some_and(|end| end <= buffer_bytes);
+        if inside { Ok(()) } else { Err(OutOfBuffer { offset, length, buffer_bytes }) }
+    }
+
+    fn shared(&self) -> &Shared {
+        self.shared.as_ref().expect("only `close` takes it, and it consumes the export")
+    }
+}
+
+impl Drop for RegionExport {
+    fn drop(&mut self) {
+        // Not after `close`, and not if that failed: then nobody knows whether it is free.
+        if self.handle.core.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let (Ok(()), Some(shared)) = (self.handle.core.close(), self.shared.take()) {
+            drop(shared.reclaim());
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! One thread's way to the daemon.
+
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::affinity;
+use crate::buffer::Buffer;
+use crate::client::{Shared, WaitPolicy};
+use crate::core::{Core, QueueCounters};
+use crate::error::{BufferState, Cause, RequestError, SubmitError};
+use crate::handle::Handle;
+use crate::pending::Pending;
+use crate::request::{Completed, Payload, Released, Request, RequestId, sealed};
+use crate::table::Owner;
+
+/// Submits requests and gives their results: one for each thread, from [`crate::Client::queue`].
+///
+/// A request is *pending* or *detached*. A pending one is a value: wait for it with
+/// [`Pending::wait`]; dropping it cancels it. The results of detached ones come from [`Self::poll`]
+/// and [`Self::wait`], in the order they ended. Submitted requests are seen by the daemon after
+/// [`Self::flush`], which everything that looks for results does by itself. A steady stream costs no
+/// system call and no allocation.
+///
+/// A dropped queue cancels its requests; their buffers go back to the arena when the daemon is done
+/// with them.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use piped_client::{Client, OpenOptions, Request};
+/// let client = Client::connect("/run/piped/client.sock")?;
+/// let file = client.open_file("/srv/data/blocks", OpenOptions::read())?;
+/// let mut queue = client.queue()?;
+/// for number in 0..16 {
+///     let request = Request::read(&file, number << 16, client.allocate(1 << 16)?).tag(number);
+///     queue.submit_detached(request)?;
+/// }
+/// while let Some(completed) = queue.wait(None) {
+///     println!("block {}: {} bytes", completed.tag, completed.result?.bytes);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Queue {
+    /// Taken when dropped.
+    core: Option<Core>,
+    shared: Arc<Shared>,
+    /// `Send`, but not `Sync`: one thread at a time.
+    one_thread: PhantomData<Cell<()>>,
+}
+
+impl Queue {
+    pub(crate) fn new(core: Core, shared: Arc<Shared>) -> Self {
+        Self { core: Some(core), shared, one_thread: PhantomData }
+    }
+
+    /// Submit a request. The value that comes back stands for it.
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`]; the buffer comes back.
+    pub fn submit<B: Payload>(
+        &mut self,
+        request: Request<B>,
+    ) -> Result<Pending<B>, SubmitError<B>> {
+        let core = self.core_mut();
+        let id = core.submit(request, Owner::Pending)?;
+        Ok(Pending::new(id, Arc::clone(&core.drops)))
+    }
+
+    /// Submit a request whose result [`Self::poll`] and [`Self::wait`] will give.
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`]; the buffer comes back.
+    pub fn submit_detached<B: Payload>(
+        &mut self,
+        request: Request<B>,
+    ) -> Result<RequestId, SubmitError<B>> {
+        self.core_mut().submit(request, Owner::Detached)
+    }
+
+    /// Submit [`Request::read`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`]; the buffer comes back.
+    pub fn submit_read(
+        &mut self,
+        from: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Pending<Buffer>, SubmitError<Buffer>> {
+        self.submit(Request::read(from, offset, buffer))
+    }
+
+    /// Submit [`Request::write`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`]; the buffer comes back.
+    pub fn submit_write(
+        &mut self,
+        to: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Pending<Buffer>, SubmitError<Buffer>> {
+        self.submit(Request::write(to, offset, buffer))
+    }
+
+    /// Submit [`Request::copy`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`].
+    pub fn submit_copy(
+        &mut self,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        length: u64,
+    ) -> Result<Pending<()>, SubmitError<()>> {
+        self.submit(Request::copy(from.0, from.1, to.0, to.1, length))
+    }
+
+    /// Submit [`Request::sync`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`].
+    pub fn submit_sync(&mut self, handle: &Handle) -> Result<Pending<()>, SubmitError<()>> {
+        self.submit(Request::sync(handle))
+    }
+
+    /// Submit [`Request::nop`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`].
+    pub fn submit_nop(&mut self) -> Result<Pending<()>, SubmitError<()>> {
+        self.submit(Request::nop())
+    }
+
+    /// Read, and wait for it: the buffer and how many bytes of it were filled.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn read(
+        &mut self,
+        from: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<(Buffer, usize), RequestError> {
+        let done = self.run(Request::read(from, offset, buffer))?;
+        Ok((done.payload, done.bytes as usize))
+    }
+
+    /// Write, and wait for it: the buffer and how many bytes of it were written.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn write(
+        &mut self,
+        to: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<(Buffer, usize), RequestError> {
+        let done = self.run(Request::write(to, offset, buffer))?;
+        Ok((done.payload, done.bytes as usize))
+    }
+
+    /// Copy, and wait for it: bytes copied.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn copy(
+        &mut self,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        length: u64,
+    ) -> Result<u64, RequestError> {
+        Ok(self.run(Request::copy(from.0, from.1, to.0, to.1, length))?.bytes)
+    }
+
+    /// Bring completed writes to stable storage, and wait for it.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn sync(&mut self, handle: &Handle) -> Result<(), RequestError> {
+        self.run(Request::sync(handle)).map(|_| ())
+    }
+
+    /// To the daemon and back.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn nop(&mut self) -> Result<(), RequestError> {
+        self.run(Request::nop()).map(|_| ())
+    }
+
+    /// Submit any request and wait for its result.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn run<B: Payload>(&mut self, request: Request<B>) -> Result<crate::Done<B>, RequestError> {
+        let core = self.core_mut();
+        core.make_room();
+        match self.submit(request) {
+            Ok(pending) => pending.wait(self),
+            Err(SubmitError { fault, buffer }) => {
+                let buffer = sealed::Payload::stow(buffer);
+                let buffer = buffer.map_or(BufferState::None, BufferState::Returned);
+                Err(RequestError { cause: Cause::NotSubmitted(fault), bytes: 0, buffer })
+            }
+        }
+    }
+
+    /// Let the daemon see what was submitted: once for a batch. Everything that looks for results
+    /// does it too.
+    pub fn flush(&mut self) {
+        self.core_mut().flush();
+    }
+
+    /// The next detached request that ended, if there is one. Never waits.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<Completed> {
+        let core = self.core_mut();
+        if !core.table.has_ready() {
+            core.reap();
+        }
+        let (slot, generation, taken) = core.table.pop_ready()?;
+        Some(Completed { id: core.id(slot, generation), tag: taken.tag, result: taken.result })
+    }
+
+    /// The next detached request that ends. `None`: the time is over, or no detached request is
+    /// under way.
+    #[must_use]
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Option<Completed> {
+        let core = self.core_mut();
+        if !core.table.has_ready() {
+            let ended = |core: &Core| core.table.has_ready() || core.table.detached_underway() == 0;
+            core.wait_until(timeout, ended);
+        }
+        self.poll()
+    }
+
+    /// The place in `pending` of one that ended. `None`: the time is over, or none of them is a
+    /// request of this queue.
+    #[must_use]
+    pub fn wait_any<B: Payload>(
+        &mut self,
+        pending: &[Pending<B>],
+        timeout: Option<Duration>,
+    ) -> Option<usize> {
+        let core = self.core_mut();
+        let ours = |one: &Pending<B>| one.is_of(&core.drops);
+        if !pending.iter().any(ours) {
+            return None;
+        }
+        let ended = |core: &Core, one: &Pending<B>| {
+            let RequestId { slot, generation, .. } = one.id();
+            one.is_of(&core.drops) && core.table.is_finished(slot, generation)
+        };
+        core.wait_until(timeout, |core| pending.iter().any(|one| ended(core, one)));
+        pending.iter().position(|one| ended(core, one))
+    }
+
+    /// The next buffer that was [`BufferState::Held`] and is free now. Never waits. Of buffers that
+    /// nobody asks for, as many are kept as the queue is deep.
+    #[must_use]
+    pub fn poll_released(&mut self) -> Option<Released> {
+        let core = self.core_mut();
+        if !core.table.has_released() {
+            core.reap();
+        }
+        let (slot, generation, tag, buffer) = core.table.pop_released()?;
+        Some(Released { id: core.id(slot, generation), tag, buffer })
+    }
+
+    /// The next buffer that was [`BufferState::Held`] and becomes free. `None`: the time is over, or
+    /// no buffer is held (any more: those of a daemon that is gone are lost).
+    #[must_use]
+    pub fn wait_released(&mut self, timeout: Option<Duration>) -> Option<Released> {
+        let ended = |core: &Core| core.table.has_released() || !core.table.expects_release();
+        self.core_mut().wait_until(timeout, ended);
+        self.poll_released()
+    }
+
+    /// Ask the daemon to give up on a request. It ends all the same, once, as what it is by then.
+    /// `false`: it is over already, or was cancelled before.
+    pub fn cancel(&mut self, request: impl Into<RequestId>) -> bool {
+        let core = self.core_mut();
+        let cancelled = core.cancel(request.into());
+        core.flush();
+        cancelled
+    }
+
+    /// Contiguous bytes in place from a request's start. They stay as they are, and never get fewer.
+    /// 0 for what is not a request of this queue (any more).
+    #[must_use]
+    pub fn progress(&self, request: impl Into<RequestId>) -> u64 {
+        let core = self.core();
+        let Some((slot, generation)) = core.names(request.into()) else { return 0 };
+        match core.table.progress(slot, generation) {
+            Some((_, Some(done))) => done,
+            Some((length, None)) => core.ring().progress(slot).min(length),
+            None => 0,
+        }
+    }
+
+    /// Copy bytes of a read that is under way: those from `offset` of the request that are in place
+    /// already. Returns how many; 0 if none are there yet.
+    #[must_use]
+    pub fn copy_landed(&self, request: impl Into<RequestId>, offset: u64, to: &mut [u8]) -> usize {
+        let id = request.into();
+        let watermark = self.progress(id);
+        let core = self.core();
+        core.names(id).map_or(0, |(slot, generation)| {
+            core.table.copy_landed(slot, generation, (offset, watermark), to)
+        })
+    }
+
+    /// Let [`Self::poll`] give the result of a pending request. One of another queue is cancelled.
+    pub fn detach<B: Payload>(&mut self, pending: Pending<B>) -> RequestId {
+        let core = self.core_mut();
+        let id = pending.id();
+        if pending.is_of(&core.drops) {
+            pending.disarm();
+            core.table.detach(id.slot, id.generation);
+        }
+        id
+    }
+
+    /// Requests the daemon has not ended yet.
+    #[must_use]
+    pub fn underway(&self) -> u32 {
+        self.core().table.underway()
+    }
+
+    /// Requests it can have under way or not yet taken.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.core().table.len()
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn counters(&self) -> QueueCounters {
+        self.core().counters()
+    }
+
+    /// Whether the daemon is known to be gone: every request ended, and none can be submitted.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.core().is_dead()
+    }
+
+    /// A descriptor for poll, epoll or an async runtime, readable when there is something to
+    /// [`Self::poll`] for or the daemon is gone; see [`Self::arm`]. Also through [`AsFd`].
+    #[must_use]
+    pub fn completion_fd(&self) -> BorrowedFd<'_> {
+        self.core().ring().wait_fd()
+    }
+
+    /// Ask for [`Self::completion_fd`] to be rung. `false`: something ended since the last time, take
+    /// it (poll the queue and look at its pending requests) and arm again. `true`: wait for the
+    /// descriptor, then call [`Self::drain`].
+    ///
+    /// ```no_run
+    /// # fn turn(queue: &mut piped_client::Queue, wait_readable: fn(std::os::fd::BorrowedFd<'_>)) {
+    /// loop {
+    ///     while let Some(completed) = queue.poll() {
+    ///         println!("{:?} ended", completed.id);
+    ///     }
+    ///     if queue.arm() {
+    ///         wait_readable(queue.completion_fd());
+    ///         queue.drain();
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        self.core_mut().arm()
+    }
+
+    /// Silence [`Self::completion_fd`] and take in what was completed, after it was readable (or the
+    /// caller gave up waiting).
+    pub fn drain(&mut self) {
+        self.core_mut().drain();
+    }
+
+    /// How to wait from now on.
+    pub fn set_wait_policy(&mut self, policy: WaitPolicy) {
+        let spin_ns = policy.spin_ns();
+        self.core_mut().spin_limit(spin_ns);
+    }
+
+    /// Move the calling thread to the CPU of the daemon's shard and never spin: where the daemon
+    /// spins, a sleeping client beside it is woken fastest, and one that spins there keeps the daemon
+    /// from running. `false`: the shard has no CPU of its own.
+    ///
+    /// # Errors
+    /// The kernel does not allow this thread on that CPU.
+    pub fn pin_to_shard(&mut self) -> io::Result<bool> {
+        let Some(cpu) = self.shared.shard_cpu() else { return Ok(false) };
+        affinity::pin_current_thread(cpu)?;
+        self.core_mut().spin_limit(0);
+        Ok(true)
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        self.core.as_ref().expect("a queue has its core until it is dropped")
+    }
+
+    pub(crate) fn core_mut(&mut self) -> &mut Core {
+        self.core.as_mut().expect("a queue has its core until it is dropped")
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.take() {
+            self.shared.keep_queue(core);
+        }
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.completion_fd()
+    }
+}
+
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.completion_fd().as_raw_fd()
+    }
+}

@@ -1,0 +1,229 @@
+//! What a client asks through a queue, and what it gets back.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use piped_ring::{CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_DURABLE, Opcode};
+
+use crate::buffer::Buffer;
+use crate::clock;
+use crate::error::RequestError;
+use crate::handle::{Handle, HandleCore};
+
+/// How urgent a request is.
+///
+/// ```
+/// assert_eq!(piped_client::Class::default(), piped_client::Class::Session);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Class {
+    /// As the session said when it connected (or the daemon's default).
+    #[default]
+    Session,
+    /// Somebody is blocked on it: goes first.
+    Latency,
+    /// Throughput matters.
+    Bulk,
+}
+
+impl Class {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Session => CLASS_DEFAULT,
+            Self::Latency => CLASS_LATENCY,
+            Self::Bulk => CLASS_BULK,
+        }
+    }
+}
+
+/// What a request takes with it and brings back: a [`Buffer`], or nothing.
+pub trait Payload: sealed::Payload {}
+
+impl Payload for Buffer {}
+impl Payload for () {}
+
+pub(crate) mod sealed {
+    use super::Buffer;
+
+    pub trait Payload: Sized {
+        /// For the table of requests under way.
+        fn stow(self) -> Option<Buffer>;
+        /// From there. `None`: the buffer is missing.
+        fn unstow(buffer: Option<Buffer>) -> Option<Self>;
+    }
+
+    impl Payload for Buffer {
+        fn stow(self) -> Option<Buffer> {
+            Some(self)
+        }
+
+        fn unstow(buffer: Option<Buffer>) -> Option<Self> {
+            buffer
+        }
+    }
+
+    impl Payload for () {
+        fn stow(self) -> Option<Buffer> {
+            None
+        }
+
+        fn unstow(_: Option<Buffer>) -> Option<Self> {
+            Some(())
+        }
+    }
+}
+
+/// A request that is not submitted yet: a verb and what deviates from the defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// use piped_client::{Class, Request};
+/// let request = Request::nop().class(Class::Latency).deadline(Duration::from_millis(5)).tag(7);
+/// assert!(format!("{request:?}").starts_with("Request"));
+/// ```
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is submitted"]
+pub struct Request<B> {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) handles: [Option<Arc<HandleCore>>; 2],
+    /// The piece of the buffer, from its start; a descriptor has the piece from the segment's.
+    pub(crate) piece: Option<Range<usize>>,
+    pub(crate) tag: u64,
+    pub(crate) payload: B,
+}
+
+impl Request<Buffer> {
+    /// Fill the buffer from `offset` of a file or region.
+    pub fn read(from: &Handle, offset: u64, buffer: Buffer) -> Self {
+        Self::transfer(Opcode::Read, from, offset, buffer)
+    }
+
+    /// Write the buffer at `offset` of a file or region.
+    pub fn write(to: &Handle, offset: u64, buffer: Buffer) -> Self {
+        Self::transfer(Opcode::Write, to, offset, buffer)
+    }
+
+    fn transfer(opcode: Opcode, handle: &Handle, offset: u64, buffer: Buffer) -> Self {
+        let mut request = Self::new(opcode, buffer);
+        request.descriptor.handle_a = handle.core.number;
+        request.descriptor.offset_a = offset;
+        request.handles[0] = Some(Arc::clone(&handle.core));
+        request
+    }
+
+    /// Move a piece of the buffer only, in bytes from its start.
+    pub fn piece(mut self, piece: Range<usize>) -> Self {
+        self.piece = Some(piece);
+        self
+    }
+
+    /// A write: completed means on stable storage.
+    pub fn durable(mut self) -> Self {
+        self.descriptor.flags |= FLAG_DURABLE;
+        self
+    }
+
+    /// A read: the byte that is wanted first, from the start of the request.
+    pub fn wanted_first(mut self, offset: u64) -> Self {
+        self.descriptor.wanted_offset = offset;
+        self
+    }
+}
+
+impl Request<()> {
+    /// Nothing: measures the way to the daemon and back.
+    pub fn nop() -> Self {
+        Self::new(Opcode::Nop, ())
+    }
+
+    /// Copy `length` bytes between two handles, without passing through this process. The source's
+    /// end ends it early.
+    pub fn copy(from: &Handle, from_offset: u64, to: &Handle, to_offset: u64, length: u64) -> Self {
+        let mut request = Self::new(Opcode::Copy, ());
+        request.descriptor.handle_a = from.core.number;
+        request.descriptor.offset_a = from_offset;
+        request.descriptor.handle_b = to.core.number;
+        request.descriptor.offset_b = to_offset;
+        request.descriptor.length = length;
+        request.handles = [Some(Arc::clone(&from.core)), Some(Arc::clone(&to.core))];
+        request
+    }
+
+    /// Bring what completed writes wrote to stable storage.
+    pub fn sync(handle: &Handle) -> Self {
+        let mut request = Self::new(Opcode::Sync, ());
+        request.descriptor.handle_a = handle.core.number;
+        request.handles[0] = Some(Arc::clone(&handle.core));
+        request
+    }
+}
+
+impl<B> Request<B> {
+    fn new(opcode: Opcode, payload: B) -> Self {
+        let descriptor = Descriptor::new(opcode, 0);
+        Self { descriptor, handles: [None, None], piece: None, tag: 0, payload }
+    }
+
+    /// How urgent it is.
+    pub fn class(mut self, class: Class) -> Self {
+        self.descriptor.class = class.number();
+        self
+    }
+
+    /// The time it may take from its submission. Without, the daemon's default.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        // 0 would be the default; a nanosecond is as soon as it gets.
+        self.descriptor.deadline_ns = clock::nanos(deadline).max(1);
+        self
+    }
+
+    /// A number of the caller's own, for [`Completed::tag`].
+    pub fn tag(mut self, tag: u64) -> Self {
+        self.tag = tag;
+        self
+    }
+}
+
+/// What names a request of a queue.
+///
+/// A number that is never used twice in a queue's life, except after 2^32 requests in one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    pub(crate) queue: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// What a request did that did everything (reads: up to the end of the file).
+#[derive(Debug)]
+pub struct Done<B> {
+    /// Bytes moved, from the request's start.
+    pub bytes: u64,
+    /// What the verb returns beside them; 0 for the present ones.
+    pub value: u64,
+    /// What the request took.
+    pub payload: B,
+}
+
+/// A detached request that ended.
+#[derive(Debug)]
+pub struct Completed {
+    /// Which.
+    pub id: RequestId,
+    /// The number of [`Request::tag`].
+    pub tag: u64,
+    /// How, with its buffer if it had one.
+    pub result: Result<Done<Option<Buffer>>, RequestError>,
+}
+
+/// A buffer that was [`crate::BufferState::Held`] and is free now.
+#[derive(Debug)]
+pub struct Released {
+    /// The request that had it.
+    pub id: RequestId,
+    /// The number of [`Request::tag`].
+    pub tag: u64,
+    /// The buffer.
+    pub buffer: Buffer,
+}

@@ -1,0 +1,491 @@
+//! The requests of a queue between submission and the moment their result is taken.
+//!
+//! A slab of as many places as the queue is deep, made once: no request allocates. A place owns
+//! the request's buffer and its handles, so whatever the application drops, the daemon never sees a
+//! number that stands for something else meanwhile. Pure: completions come in, results go out.
+//!
+//! ```text
+//! Free ─reserve─► Underway ─finished──────► Finished ─take──► Free
+//!                     └─finished, held─► FinishedHeld ─take─► Held ─released─► Free
+//!                                            └─released──► Finished
+//! ```
+//!
+//! An abandoned request (its `Pending` was dropped) goes the same way without stopping to be taken.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use piped_ring::{CompletionEntry, CompletionKind, Status};
+
+use crate::buffer::Buffer;
+use crate::error::{BufferState, Cause, RequestError};
+use crate::handle::HandleCore;
+use crate::request::Done;
+
+/// The end of a list.
+const NONE: u32 = u32::MAX;
+
+/// The `user_data` of requests that nobody waits for: cancels. No place has it, since places are
+/// fewer than 2^32 - 1.
+pub(crate) const UNTRACKED: u64 = u64::MAX;
+
+/// Who takes the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Whoever holds the `Pending`.
+    Pending,
+    /// Whoever polls the queue.
+    Detached,
+    /// Nobody.
+    Nobody,
+}
+
+/// What a place keeps for a request.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    pub(crate) owner: Owner,
+    pub(crate) buffer: Option<Buffer>,
+    /// Bytes are written into the buffer, not read from it.
+    pub(crate) fills: bool,
+    pub(crate) handles: [Option<Arc<HandleCore>>; 2],
+    /// The most bytes it can move.
+    pub(crate) length: u64,
+    /// Where its first byte is in the buffer.
+    pub(crate) start: u64,
+    pub(crate) tag: u64,
+}
+
+/// A result as it leaves the table.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) tag: u64,
+    pub(crate) result: Result<Done<Option<Buffer>>, RequestError>,
+}
+
+/// The daemon said something that contradicts what was submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Contradiction;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Underway,
+    Finished,
+    FinishedHeld,
+    Held,
+}
+
+#[derive(Debug)]
+struct Place {
+    generation: u32,
+    state: State,
+    /// The next place of the list it is in: the free ones, or the detached finished ones.
+    next: u32,
+    cancelled: bool,
+    /// The buffer is gone for good.
+    lost: bool,
+    failure: Option<Cause>,
+    bytes: u64,
+    value: u64,
+    loan: Loan,
+}
+
+const EMPTY: Loan = Loan {
+    owner: Owner::Nobody,
+    buffer: None,
+    fills: false,
+    handles: [None, None],
+    length: 0,
+    start: 0,
+    tag: 0,
+};
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    places: Vec<Place>,
+    free: u32,
+    ready: u32,
+    ready_last: u32,
+    underway: u32,
+    detached_underway: u32,
+    /// Places that are `FinishedHeld` or `Held`.
+    held: u32,
+    /// Buffers whose release came, for whoever asks. Bounded: the oldest goes back to the arena.
+    released: VecDeque<(u32, u32, u64, Buffer)>,
+}
+
+impl Table {
+    pub(crate) fn new(entries: u32) -> Self {
+        let place = |number: u32| Place {
+            generation: 0,
+            state: State::Free,
+            next: if number + 1 < entries { number + 1 } else { NONE },
+            cancelled: false,
+            lost: false,
+            failure: None,
+            bytes: 0,
+            value: 0,
+            loan: EMPTY,
+        };
+        Self {
+            places: (0..entries).map(place).collect(),
+            free: if entries == 0 { NONE } else { 0 },
+            ready: NONE,
+            ready_last: NONE,
+            underway: 0,
+            detached_underway: 0,
+            held: 0,
+            released: VecDeque::with_capacity(entries as usize),
+        }
+    }
+
+    /// Places.
+    pub(crate) fn len(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// Requests the daemon has not ended.
+    pub(crate) fn underway(&self) -> u32 {
+        self.underway
+    }
+
+    /// Whether the daemon owes a completion.
+    pub(crate) fn expects(&self) -> bool {
+        self.underway + self.held > 0
+    }
+
+    /// Whether the daemon owes the release of a buffer.
+    pub(crate) fn expects_release(&self) -> bool {
+        self.held > 0
+    }
+
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
+    /// Those of them that [`Self::pop_ready`] will give.
+    pub(crate) fn detached_underway(&self) -> u32 {
+        self.detached_underway
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        self.ready != NONE
+    }
+
+    pub(crate) fn has_free(&self) -> bool {
+        self.free != NONE
+    }
+
+    /// Take a place: its number and generation. The caller saw that there is one.
+    pub(crate) fn reserve(&mut self, loan: Loan) -> Option<(u32, u32)> {
+        let slot = self.free;
+        let place = self.places.get_mut(slot as usize)?;
+        self.free = place.next;
+        self.underway += 1;
+        self.detached_underway += u32::from(loan.owner == Owner::Detached);
+        place.state = State::Underway;
+        place.next = NONE;
+        place.cancelled = false;
+        place.lost = false;
+        place.failure = None;
+        (place.bytes, place.value) = (0, 0);
+        place.loan = loan;
+        Some((slot, place.generation))
+    }
+
+    /// Undo a reservation that was not submitted.
+    pub(crate) fn unreserve(&mut self, slot: u32) -> Option<Buffer> {
+        let place = self.places.get_mut(slot as usize)?;
+        let buffer = place.loan.buffer.take();
+        self.underway -= 1;
+        self.detached_underway -= u32::from(place.loan.owner == Owner::Detached);
+        self.vacate(slot);
+        buffer
+    }
+
+    /// The request's own value in the ring.
+    pub(crate) fn user_data(slot: u32, generation: u32) -> u64 {
+        u64::from(generation) << 32 | u64::from(slot)
+    }
+
+    /// What the daemon said.
+    pub(crate) fn handle_completion(
+        &mut self,
+        entry: &CompletionEntry,
+    ) -> Result<(), Contradiction> {
+        let kind = CompletionKind::from_u8(entry.kind).ok_or(Contradiction)?;
+        let slot = entry.user_data as u32;
+        let generation = (entry.user_data >> 32) as u32;
+        let place = self.places.get_mut(slot as usize).ok_or(Contradiction)?;
+        if place.generation != generation {
+            return Err(Contradiction);
+        }
+        match (place.state, kind) {
+            (State::Underway, CompletionKind::Finished) => {
+                place.end(entry)?;
+                self.finish(slot, State::Finished);
+            }
+            (State::Underway, CompletionKind::FinishedHeld) => {
+                place.end(entry)?;
+                // What was done needs no memory any more.
+                place.failure.ok_or(Contradiction)?;
+                self.finish(slot, State::FinishedHeld);
+            }
+            // Before anybody took the result: it will say that the buffer is here.
+            (State::FinishedHeld, CompletionKind::Released) => {
+                place.state = State::Finished;
+                self.held -= 1;
+            }
+            (State::Held, CompletionKind::Released) => self.release(slot),
+            _ => return Err(Contradiction),
+        }
+        Ok(())
+    }
+
+    /// The daemon is gone: everything under way ends so. Buffers that somebody may still be filling
+    /// (the kernel outlives the daemon by the requests it cannot revoke) are not used again.
+    pub(crate) fn fail_all(&mut self, cause: Cause) {
+        for slot in 0..self.places.len() as u32 {
+            let place = &mut self.places[slot as usize];
+            let state = place.state;
+            if matches!(state, State::Underway | State::FinishedHeld | State::Held)
+                && place.loan.fills
+                && let Some(buffer) = place.loan.buffer.take()
+            {
+                place.lost = true;
+                buffer.retire();
+            }
+            match state {
+                State::Underway => {
+                    place.failure = Some(cause);
+                    self.finish(slot, State::Finished);
+                }
+                State::FinishedHeld => {
+                    place.state = State::Finished;
+                    self.held -= 1;
+                }
+                State::Held => self.release(slot),
+                State::Free | State::Finished => {}
+            }
+        }
+    }
+
+    /// Whether the result can be taken.
+    pub(crate) fn is_finished(&self, slot: u32, generation: u32) -> bool {
+        self.place(slot, generation)
+            .is_some_and(|place| matches!(place.state, State::Finished | State::FinishedHeld))
+    }
+
+    /// Take a result: of a `Pending`, after [`Self::is_finished`].
+    pub(crate) fn take(&mut self, slot: u32, generation: u32) -> Option<Taken> {
+        if !self.is_finished(slot, generation) {
+            return None;
+        }
+        let place = &mut self.places[slot as usize];
+        let tag = place.loan.tag;
+        let bytes = place.bytes;
+        let Some(cause) = place.failure else {
+            let payload = place.loan.buffer.take();
+            let value = place.value;
+            self.vacate(slot);
+            return Some(Taken { tag, result: Ok(Done { bytes, value, payload }) });
+        };
+        if place.state == State::FinishedHeld {
+            place.state = State::Held;
+            let had = place.loan.buffer.is_some();
+            let buffer = if had { BufferState::Held } else { BufferState::None };
+            return Some(Taken { tag, result: Err(RequestError { cause, bytes, buffer }) });
+        }
+        let buffer = match place.loan.buffer.take() {
+            Some(buffer) => BufferState::Returned(buffer),
+            None if place.lost => BufferState::Lost,
+            None => BufferState::None,
+        };
+        self.vacate(slot);
+        Some(Taken { tag, result: Err(RequestError { cause, bytes, buffer }) })
+    }
+
+    /// The oldest detached result.
+    pub(crate) fn pop_ready(&mut self) -> Option<(u32, u32, Taken)> {
+        let slot = self.ready;
+        let place = self.places.get_mut(slot as usize)?;
+        self.ready = place.next;
+        place.next = NONE;
+        let generation = place.generation;
+        let taken = self.take(slot, generation)?;
+        Some((slot, generation, taken))
+    }
+
+    /// The oldest released buffer.
+    pub(crate) fn pop_released(&mut self) -> Option<(u32, u32, u64, Buffer)> {
+        self.released.pop_front()
+    }
+
+    /// Let the queue's poller take the result.
+    pub(crate) fn detach(&mut self, slot: u32, generation: u32) {
+        if self.place(slot, generation).is_none() {
+            return;
+        }
+        let place = &mut self.places[slot as usize];
+        place.loan.owner = Owner::Detached;
+        match place.state {
+            State::Underway => self.detached_underway += 1,
+            _ => self.settle(slot),
+        }
+    }
+
+    /// Nobody will take the result. Returns what to cancel, if it is under way.
+    pub(crate) fn abandon(&mut self, slot: u32) -> Option<u64> {
+        let place = self.places.get_mut(slot as usize)?;
+        let was = std::mem::replace(&mut place.loan.owner, Owner::Nobody);
+        match place.state {
+            State::Underway => {
+                self.detached_underway -= u32::from(was == Owner::Detached);
+                let generation = place.generation;
+                self.cancel(slot, generation)
+            }
+            // Detached ones that finished are in the list of the ready, and leave it here only if
+            // the list is dropped whole (`abandon_all`).
+            State::Finished | State::FinishedHeld => {
+                self.settle(slot);
+                None
+            }
+            State::Free | State::Held => None,
+        }
+    }
+
+    /// Nobody will take any result: calls `cancel` with what to cancel.
+    pub(crate) fn abandon_all(&mut self, mut cancel: impl FnMut(u64)) {
+        (self.ready, self.ready_last) = (NONE, NONE);
+        for slot in 0..self.places.len() as u32 {
+            if let Some(target) = self.abandon(slot) {
+                cancel(target);
+            }
+        }
+        self.released.clear();
+    }
+
+    /// The value of a request that is to be cancelled; once for each.
+    pub(crate) fn cancel(&mut self, slot: u32, generation: u32) -> Option<u64> {
+        self.place(slot, generation)?;
+        let place = &mut self.places[slot as usize];
+        if place.state != State::Underway || place.cancelled {
+            return None;
+        }
+        place.cancelled = true;
+        Some(Self::user_data(slot, generation))
+    }
+
+    /// Whether the request with that value in the ring is not over.
+    pub(crate) fn is_underway(&self, user_data: u64) -> bool {
+        self.place(user_data as u32, (user_data >> 32) as u32)
+            .is_some_and(|place| place.state == State::Underway)
+    }
+
+    /// What a request moves at most, and what it did if it is over. `None`: no such request.
+    pub(crate) fn progress(&self, slot: u32, generation: u32) -> Option<(u64, Option<u64>)> {
+        let place = self.place(slot, generation)?;
+        let done = (place.state != State::Underway).then_some(place.bytes);
+        Some((place.loan.length, done))
+    }
+
+    /// Copy landed bytes of a read out: those of `to` from `offset` that are below `watermark`.
+    pub(crate) fn copy_landed(
+        &self,
+        slot: u32,
+        generation: u32,
+        (offset, watermark): (u64, u64),
+        to: &mut [u8],
+    ) -> usize {
+        let Some(place) = self.place(slot, generation) else { return 0 };
+        let Some(buffer) = place.loan.buffer.as_ref().filter(|_| place.loan.fills) else {
+            return 0;
+        };
+        let there = watermark.min(place.loan.length).saturating_sub(offset);
+        let count = usize::try_from(there).unwrap_or(usize::MAX).min(to.len());
+        if count > 0 {
+            // So `offset` is below the length, and the sum inside the buffer.
+            buffer.load_landed(place.loan.start + offset, &mut to[..count]);
+        }
+        count
+    }
+
+    fn place(&self, slot: u32, generation: u32) -> Option<&Place> {
+        let place = self.places.get(slot as usize)?;
+        (place.state != State::Free && place.generation == generation).then_some(place)
+    }
+
+    /// A request under way is over.
+    fn finish(&mut self, slot: u32, state: State) {
+        let place = &mut self.places[slot as usize];
+        place.state = state;
+        // Handles are done with, also if nobody takes the result for long.
+        place.loan.handles = [None, None];
+        self.underway -= 1;
+        self.held += u32::from(state == State::FinishedHeld);
+        self.detached_underway -= u32::from(place.loan.owner == Owner::Detached);
+        self.settle(slot);
+    }
+
+    /// Hand a request that is over to its owner.
+    fn settle(&mut self, slot: u32) {
+        let place = &mut self.places[slot as usize];
+        match (place.loan.owner, place.state) {
+            (Owner::Pending, _) => {}
+            (Owner::Detached, _) => self.push_ready(slot),
+            (Owner::Nobody, State::FinishedHeld) => place.state = State::Held,
+            (Owner::Nobody, _) => self.vacate(slot),
+        }
+    }
+
+    fn push_ready(&mut self, slot: u32) {
+        self.places[slot as usize].next = NONE;
+        match self.ready {
+            NONE => self.ready = slot,
+            _ => self.places[self.ready_last as usize].next = slot,
+        }
+        self.ready_last = slot;
+    }
+
+    /// The buffer of a held request is free.
+    fn release(&mut self, slot: u32) {
+        self.held -= 1;
+        let place = &mut self.places[slot as usize];
+        let wanted = place.loan.owner != Owner::Nobody;
+        let (generation, tag) = (place.generation, place.loan.tag);
+        if let Some(buffer) = place.loan.buffer.take().filter(|_| wanted) {
+            if self.released.len() == self.released.capacity() {
+                self.released.pop_front();
+            }
+            self.released.push_back((slot, generation, tag, buffer));
+        }
+        self.vacate(slot);
+    }
+
+    /// Free a place; what it still has is dropped.
+    fn vacate(&mut self, slot: u32) {
+        let place = &mut self.places[slot as usize];
+        place.loan = EMPTY;
+        place.state = State::Free;
+        place.generation = place.generation.wrapping_add(1);
+        place.next = self.free;
+        self.free = slot;
+    }
+}
+
+impl Place {
+    /// Note how the request ended.
+    fn end(&mut self, entry: &CompletionEntry) -> Result<(), Contradiction> {
+        // Applications index their buffers with it.
+        if entry.bytes > self.loan.length {
+            return Err(Contradiction);
+        }
+        self.failure = match Status::from_u16(entry.status) {
+            Some(Status::Ok) => None,
+            Some(status) => Some(Cause::Status(status)),
+            None => Some(Cause::Unknown(entry.status)),
+        };
+        (self.bytes, self.value) = (entry.bytes, entry.value);
+        Ok(())
+    }
+}

@@ -78,6 +78,20 @@ pub(crate) fn count(number: u64) -> String {
     grouped
 }
 
+/// A count in at most four characters, as in `999`, `12k` or `3.4M`.
+pub(crate) fn short(number: u64) -> String {
+    let mut value = number as f64;
+    for unit in ["", "k", "M", "G", "T", "P"] {
+        // Rounded up this would need a fifth character.
+        if value < 999.5 {
+            let decimals = usize::from(!unit.is_empty() && value < 9.95);
+            return format!("{value:.decimals$}{unit}");
+        }
+        value /= 1e3;
+    }
+    "many".to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +135,16 @@ mod tests {
             [(5.9, "5 s"), (65.0, "1 min 5 s"), (11_520.0, "3 h 12 min"), (90_000.0, "1 d 1 h")]
         {
             assert_eq!(uptime(time), text);
+        }
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.0k"),
+            (9999, "10k"),
+            (999_999, "1.0M"),
+            (u64::MAX, "many"),
+        ] {
+            assert_eq!(short(number), text);
         }
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1 000"), (1_234_567, "1 234 567")] {
             assert_eq!(count(number), text);

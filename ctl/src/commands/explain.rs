@@ -40,11 +40,13 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     if !it.planned_here {
         output.line("planner   the peer: it holds the data (ask its daemon for the candidates)")?;
     }
-    output.line(format_args!(
-        "predicted {} +- {}",
-        units::seconds(it.predicted_seconds),
-        units::seconds(it.margin_seconds)
-    ))?;
+    if it.predicted_seconds > 0.0 {
+        output.line(format_args!(
+            "predicted {} +- {}",
+            units::seconds(it.predicted_seconds),
+            units::seconds(it.margin_seconds)
+        ))?;
+    }
     output.line(format_args!(
         "measured  {}{}",
         units::seconds(it.measured_seconds),
@@ -58,13 +60,17 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     }
     if !it.stages.is_empty() {
         output.heading("Stages as known when it was planned")?;
-        stages::print(output, &it.stages)?;
+        stages::table(output, &it.stages)?;
+        stages::notes(output, &it.stages)?;
     }
     candidates(output, it)
 }
 
 /// The plan in words.
-pub(crate) fn plan(it: &Explanation) -> String {
+fn plan(it: &Explanation) -> String {
+    if it.fragment_bytes == 0 {
+        return it.chosen.clone();
+    }
     format!(
         "{}: {} x {}, {} at once",
         it.chosen,

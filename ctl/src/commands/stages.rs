@@ -17,44 +17,47 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     if stages.is_empty() {
         return output.line("No stage has been used yet: stages appear with the first transfer.");
     }
-    print(output, &stages)?;
+    table(output, &stages)?;
     output.line("")?;
+    notes(output, &stages)?;
     output.prose(LEGEND, 0)
 }
 
 const LEGEND: &str = "L: latency that overlaps with other fragments. g: overhead of each fragment. 1/G: bandwidth. \
-                      WIN: most fragments at once. ALONE, BUSY: samples of an empty and of a busy stage. \
+                      WIN: most fragments at once. SAMPLES: of an empty and of a busy stage. \
                       CONF: confidence, 0 is a guess. *: reported by a peer.";
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 7] = [
     Text("STAGE"),
     Number("L"),
     Number("g"),
     Number("1/G"),
     Number("WIN"),
-    Number("ALONE"),
-    Number("BUSY"),
+    Number("SAMPLES"),
     Number("CONF"),
 ];
 
-/// The table of stages, then the notes that some need.
-pub(crate) fn print(output: &Output, stages: &[StageReport]) -> Result<(), Failure> {
-    output.table(&COLUMNS, stages.iter().map(row).collect())?;
-    for stage in stages.iter().filter(|stage| !stage.note.is_empty()) {
-        output.prose(&format!("{}: {}", stage.name, stage.note), 2)?;
-    }
-    Ok(())
+/// The table of stages.
+pub(crate) fn table(output: &Output, stages: &[StageReport]) -> Result<(), Failure> {
+    output.table(&COLUMNS, stages.iter().map(row).collect())
+}
+
+/// The sentences that some stages need.
+pub(crate) fn notes(output: &Output, stages: &[StageReport]) -> Result<(), Failure> {
+    let noted = stages.iter().filter(|stage| !stage.note.is_empty());
+    noted
+        .map(|stage| format!("{}: {}", stage.name, stage.note))
+        .try_for_each(|note| output.prose(&note, 2))
 }
 
 fn row(stage: &StageReport) -> Vec<String> {
     vec![
-        format!("{}{}", stage.name, if stage.reported { " *" } else { "" }),
+        format!("{}{}", stage.name, if stage.reported { "*" } else { "" }),
         units::seconds(stage.latency_seconds),
         units::seconds(stage.overhead_seconds),
         units::rate(1.0 / stage.per_byte_seconds),
         stage.window.map_or_else(|| "-".to_owned(), |window| window.to_string()),
-        units::count(stage.samples_alone),
-        units::count(stage.samples_backlogged),
+        format!("{}/{}", units::short(stage.samples_alone), units::short(stage.samples_backlogged)),
         format!("{:.2}", stage.confidence),
     ]
 }
@@ -67,12 +70,12 @@ mod tests {
     #[test]
     fn a_stage_fits_in_eighty_columns() {
         let stage = StageReport {
-            name: "net:beta bulk in".to_owned(),
+            name: "net beta latency asked out".to_owned(),
             latency_seconds: 123.4e-6,
             overhead_seconds: 12.3e-6,
             per_byte_seconds: 1.0 / 1.5e9,
-            window: Some(1024),
-            samples_alone: 12_345,
+            window: Some(128),
+            samples_alone: 123_456,
             samples_backlogged: 123_456,
             confidence: 0.95,
             reported: true,

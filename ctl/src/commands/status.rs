@@ -43,7 +43,7 @@ fn shards(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
     let columns = [
         Text("SHARD"),
         Text("PLANNER"),
-        Text("CALIBRATION"),
+        Text("COSTS"),
         Number("SESSIONS"),
         Number("TRANSFERS"),
         Number("SERVES"),
@@ -60,7 +60,7 @@ fn shards(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
             shard.serves.to_string(),
             shard.ops.to_string(),
             format!(
-                "{} of {}",
+                "{}/{}",
                 units::bytes(shard.staging_used_bytes),
                 units::bytes(shard.staging_bytes)
             ),

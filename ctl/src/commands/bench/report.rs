@@ -129,15 +129,12 @@ impl Report {
     }
 
     pub(super) fn print(&self, output: &Output) -> Result<(), Failure> {
-        output.line(format_args!(
-            "{} {}: {} x {}, {}, {:.1} s",
-            self.operation,
-            self.target,
-            self.depth,
-            units::bytes(self.size_bytes),
-            self.pattern,
-            self.seconds
-        ))?;
+        let Self { operation, target, depth, pattern, seconds, .. } = self;
+        let what = match self.bytes {
+            0 => format!("depth {depth}"),
+            _ => format!("{depth} x {}, {pattern}", units::bytes(self.size_bytes)),
+        };
+        output.line(format_args!("{operation} {target}: {what}, {seconds:.1} s"))?;
         let row = |what: &str, value: String, per: String| vec![what.to_owned(), value, per];
         let mut rows = vec![row(
             "ops",

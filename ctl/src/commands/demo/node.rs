@@ -100,7 +100,9 @@ impl Node {
             .stderr(log)
             // Ctrl-C goes to the terminal's whole group: the daemons end when we say so.
             .process_group(0)
-            .env_remove("NOTIFY_SOCKET");
+            .env_remove("NOTIFY_SOCKET")
+            // The log is a file, and its last lines may be shown.
+            .env("NO_COLOR", "1");
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"PIPED_") {
                 command.env_remove(name);

@@ -165,22 +165,25 @@ impl<'a> Printer<'a> {
         }
         for node in &report.stages {
             self.output.heading(&format!("Stages as {} knows them", node.node))?;
-            if node.stages.is_empty() {
-                self.output.line("  none")?;
+            let known = |stage: &&StageReport| stage.samples_alone + stage.samples_backlogged > 0;
+            let stages: Vec<StageReport> = node.stages.iter().filter(known).cloned().collect();
+            if stages.is_empty() {
+                self.output.line("  none measured")?;
             }
-            stages::print(self.output, &node.stages)?;
+            stages::table(self.output, &stages)?;
         }
-        self.output.prose(
-            "L: latency that overlaps, g: overhead of each fragment, 1/G: bandwidth (*: told by the peer)",
-            0,
-        )
+        let legend = "L: latency that overlaps, g: overhead of each fragment, 1/G: bandwidth. SAMPLES: of the \
+                      empty and of the busy stage. *: told by the peer.";
+        self.output.prose(legend, 0)
     }
 
     pub(super) fn latencies(&self, report: &Report) -> Result<(), Failure> {
         if self.json {
             return Ok(());
         }
-        let rounds = report.latencies.first().map_or(0, |latency| latency.rounds);
+        let Some(rounds) = report.latencies.first().map(|latency| latency.rounds) else {
+            return self.output.line("The file is too small to measure reads of 64 KiB and more.");
+        };
         self.output.heading(&format!(
             "Remote reads, from submission to the last byte (medians of {rounds} paired rounds)"
         ))?;

@@ -28,6 +28,8 @@ const EXPORT: &str = "demo";
 /// A daemon that is not ready after this has a problem.
 const START: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long after its sockets a daemon may take to be seen dead.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// The source file.
 struct Source {
@@ -39,6 +41,32 @@ struct Source {
 
 /// Runs all of it. What it makes belongs to `site`.
 pub(super) fn run(
+    args: &DemoArgs,
+    output: &Output,
+    json: bool,
+    site: &Site,
+    cancel: &Cancel,
+) -> Result<(), Failure> {
+    play(args, output, json, site, cancel).map_err(|failure| blame(failure, site))
+}
+
+/// A request that failed because a daemon died is told with the daemon's last words.
+fn blame(failure: Failure, site: &Site) -> Failure {
+    if failure.exit() != Exit::Unreachable {
+        return failure;
+    }
+    // A process that dies closes its sockets a moment before it can be awaited.
+    let deadline = clock::now() + LAST_WORDS;
+    loop {
+        match site.check() {
+            Err(words) => return words,
+            Ok(()) if clock::now() > deadline => return failure,
+            Ok(()) => clock::pause(LOOK_AGAIN),
+        }
+    }
+}
+
+fn play(
     args: &DemoArgs,
     output: &Output,
     json: bool,
@@ -64,7 +92,7 @@ pub(super) fn run(
     progress.clear();
     printer.nodes(&report)?;
 
-    let steps = Steps { site, cancel, progress: &progress, source: &source };
+    let steps = Steps { cancel, progress: &progress, source: &source };
     let mut reader = Reader::open(&alpha.client_socket(), BETA, EXPORT, &source.name)?;
     report.read = steps.read(&mut reader)?;
     printer.moved(
@@ -213,7 +241,6 @@ fn facts((status, setting): (Status<ShardReport>, &Setting<'_>)) -> NodeFacts {
 
 /// The two ways of the whole file.
 struct Steps<'a> {
-    site: &'a Site,
     cancel: &'a Cancel,
     progress: &'a Progress,
     source: &'a Source,
@@ -223,12 +250,12 @@ impl Steps<'_> {
     /// Once with BLAKE3, which also lets the daemons learn what their stages cost, and once timed.
     fn read(&self, reader: &mut Reader) -> Result<Passed, Failure> {
         let mut hasher = blake3::Hasher::new();
-        self.blame(reader.read_all(self.source.bytes, "reading and verifying", self, |piece| {
+        reader.read_all(self.source.bytes, "reading and verifying", self, |piece| {
             hasher.update(piece);
-        }))?;
+        })?;
         let bytes = self.source.bytes.min(moving::TIMED_BYTES_MAX);
         let begin = clock::now();
-        self.blame(reader.read_all(bytes, "reading", self, |_| {}))?;
+        reader.read_all(bytes, "reading", self, |_| {})?;
         let seconds = begin.elapsed().as_secs_f64();
         self.progress.clear();
         Ok(Passed::new(hasher.finalize() == self.source.hash, bytes, seconds))
@@ -237,16 +264,11 @@ impl Steps<'_> {
     fn copy(&self, reader: &mut Reader, data: &Path) -> Result<Passed, Failure> {
         let path = data.join("copy");
         let begin = clock::now();
-        self.blame(reader.copy_to(&path, self))?;
+        reader.copy_to(&path, self)?;
         let seconds = begin.elapsed().as_secs_f64();
         let hash = file::hash(&path, self.cancel, self.progress)?;
         self.progress.clear();
         Ok(Passed::new(hash == self.source.hash, self.source.bytes, seconds))
-    }
-
-    /// A request that failed because a daemon died is told with the daemon's last words.
-    fn blame<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
-        result.map_err(|failure| self.site.check().err().unwrap_or(failure))
     }
 }
 

@@ -34,6 +34,9 @@ pub const SERVES_MAX: u32 = 2048;
 /// Handles one peer may hold.
 pub const HANDLES_PER_LINK: usize = 4096;
 
+/// Handles of all peers together.
+pub const SERVED_MAX: u32 = 16_384;
+
 /// Frames of data queued on one lane.
 pub const LANE_QUEUE_DATA: usize = 128;
 

@@ -5,7 +5,7 @@ use piped_model::units::Nanos;
 use super::lane::{Destination, Lane, LaneState, Link, Target};
 use super::serve::{Serve, ServeOp};
 use super::session::access_of;
-use super::slab::Key;
+use super::slab::{Key, Slab};
 use super::{FileState, Shard, Work};
 use crate::command::{self, Event, LaneClass, OpenRequest};
 use crate::ids::SocketId;
@@ -13,7 +13,7 @@ use crate::io::{Io, Span};
 use crate::limits;
 use crate::report::{LaneReport, PeerReport};
 use crate::request::{Class, Status};
-use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX};
+use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, SWEEP};
 use crate::wire::{Frame, Message};
 
 /// A node that connected to us.
@@ -22,18 +22,29 @@ pub(super) struct Inbound {
     name: String,
     incarnation: u64,
     lanes: [InboundLane; 2],
-    handles: Vec<Option<Served>>,
+    handles: Vec<Option<Number>>,
     /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
     opening: Vec<(u64, u64, Key)>,
 }
 
 /// Something of ours that a peer has open.
-#[derive(Debug, Clone, Copy)]
-struct Served {
-    /// The peer's name for the open: asked again after a lost lane, it gets the same number.
-    ticket: u64,
+#[derive(Debug)]
+pub(super) struct Served {
     /// `None`: the exporter of the region is gone.
     target: Option<command::Target>,
+    /// Serves that use it; a closed one is released after the last.
+    uses: u32,
+    closed: bool,
+}
+
+/// A number we gave a peer.
+#[derive(Debug, Clone, Copy)]
+struct Number {
+    /// The peer's name for the open: asked again after a lost lane, it gets the same number.
+    ticket: u64,
+    served: Key,
+    /// The epoch of the latency lane on which the peer last asked for it.
+    asked_epoch: u32,
 }
 
 #[derive(Debug, Default)]
@@ -116,12 +127,8 @@ impl Shard {
             state.incarnation = incarnation;
             state.lanes = Default::default();
             state.opening.clear();
-            // Requests that still use them hold copies of the targets; the driver frees a file only
-            // after its last operation.
-            for served in std::mem::take(&mut state.handles).into_iter().flatten() {
-                if let Some(target) = served.target {
-                    self.release_target(target, io);
-                }
+            for number in std::mem::take(&mut state.handles).into_iter().flatten() {
+                self.close_served(number.served, io);
             }
         }
         for lane in old {
@@ -247,6 +254,9 @@ impl Shard {
                 }
                 Ok(())
             }
+            Message::Open { .. } | Message::Close { .. } if lane.class != LaneClass::Latency => {
+                Err("an open or close on the bulk lane")
+            }
             Message::Open { ticket, kind, access, create, name_length } => {
                 let text = if intact { load_text(landed, OPEN_BYTES_MAX, io) } else { None };
                 let text = text.ok_or("the name to open is damaged or not UTF-8")?;
@@ -290,9 +300,12 @@ impl Shard {
     ) -> Result<(), &'static str> {
         let ours = self.next_ticket();
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
+        let epoch = state.lanes[LaneClass::Latency as usize].epoch;
         let known = state.handles.iter().position(|s| s.is_some_and(|s| s.ticket == ticket));
         if let Some(handle) = known {
-            let target = state.handles[handle].and_then(|served| served.target);
+            let number = state.handles[handle].as_mut().expect("found at this place");
+            number.asked_epoch = epoch;
+            let target = self.served.get(number.served).and_then(|served| served.target);
             let (status, handle, length) = match target {
                 Some(target) => (Status::Ok, handle as u32, length_of(target)),
                 None => (Status::Gone, 0, 0),
@@ -333,8 +346,15 @@ impl Shard {
         let Some(state) = self.inbound.get_mut(link) else { return };
         let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
         let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));
+        if state.lanes[LaneClass::Latency as usize].lane != Some(lane) {
+            // The lane is gone, and the peer did not ask again on the next one.
+            if let Ok(target) = result {
+                self.release_target(target, io);
+            }
+            return;
+        }
         let (status, handle, length) = match result {
-            Ok(target) => match state.keep(theirs, target) {
+            Ok(target) => match state.keep(theirs, target, &mut self.served) {
                 Some(handle) => (Status::Ok, handle, length_of(target)),
                 None => {
                     self.release_target(target, io);
@@ -347,7 +367,6 @@ impl Shard {
             let state = FileState { length: file.length, can_allocate: true };
             self.files.insert(file.buffered, state);
         }
-        // If the lane is gone the peer asks again, with the same ticket.
         if let Some(lane) = self.lanes.get_mut(lane)
             && lane.state == LaneState::Up
         {
@@ -359,22 +378,56 @@ impl Shard {
     /// The exporter of regions is gone: peers that have them open are told when they ask.
     pub(super) fn revoke_served(&mut self, wanted: impl Fn(command::RegionTarget) -> bool) {
         let mut from = 0;
-        while let Some(key) = self.inbound.next_from(from, |_| true) {
+        while let Some(key) = self.served.next_from(from, |_| true) {
             from = key.index() + 1;
-            let Some(state) = self.inbound.get_mut(key) else { continue };
-            for served in state.handles.iter_mut().flatten() {
-                if matches!(served.target, Some(command::Target::Region(r)) if wanted(r)) {
-                    served.target = None;
-                }
+            let Some(served) = self.served.get_mut(key) else { continue };
+            if matches!(served.target, Some(command::Target::Region(r)) if wanted(r)) {
+                served.target = None;
             }
         }
     }
 
     fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {
         let Some(state) = self.inbound.get_mut(link) else { return };
-        let served = state.handles.get_mut(handle as usize).and_then(Option::take);
-        if let Some(target) = served.and_then(|served| served.target) {
+        if handle == SWEEP {
+            let epoch = state.lanes[LaneClass::Latency as usize].epoch;
+            let mut old = Vec::new();
+            for place in &mut state.handles {
+                if place.is_some_and(|number| number.asked_epoch != epoch) {
+                    old.extend(place.take());
+                }
+            }
+            for number in old {
+                self.close_served(number.served, io);
+            }
+            return;
+        }
+        if let Some(number) = state.handles.get_mut(handle as usize).and_then(Option::take) {
+            self.close_served(number.served, io);
+        }
+    }
+
+    /// Nobody names it any more: released now, or after the last serve that uses it.
+    fn close_served<I: Io>(&mut self, key: Key, io: &mut I) {
+        if let Some(served) = self.served.get_mut(key) {
+            served.closed = true;
+            self.release_served(key, io);
+        }
+    }
+
+    fn release_served<I: Io>(&mut self, key: Key, io: &mut I) {
+        if self.served.get(key).is_some_and(|served| served.closed && served.uses == 0)
+            && let Some(target) = self.served.remove(key).and_then(|served| served.target)
+        {
             self.release_target(target, io);
+        }
+    }
+
+    /// A serve that used it is over.
+    pub(super) fn leave_served<I: Io>(&mut self, key: Key, io: &mut I) {
+        if let Some(served) = self.served.get_mut(key) {
+            served.uses -= 1;
+            self.release_served(key, io);
         }
     }
 
@@ -396,19 +449,25 @@ impl Shard {
             return Err("the same request number twice");
         }
         let class_of_lane = lane.class;
-        let target = self
+        let served_key = self
             .inbound
             .get(link)
-            .and_then(|state| state.handles.get(ask.handle as usize).copied().flatten());
-        let checked = check(target, ask, op);
-        let target = match checked {
-            Ok(target) => target,
-            Err(status) => return self.refuse(key, ask.transfer, status),
+            .and_then(|state| state.handles.get(ask.handle as usize).copied().flatten())
+            .map(|number| number.served);
+        let checked = check(served_key.and_then(|key| self.served.get(key)), ask, op);
+        let (target, served_key) = match (checked, served_key) {
+            (Ok(target), Some(key)) => (target, key),
+            (Err(status), _) => return self.refuse(key, ask.transfer, status),
+            (_, None) => return self.refuse(key, ask.transfer, Status::BadHandle),
         };
         let deadline = now + Nanos::from_micros(ask.time_left_us.into());
-        let serve = Serve::new(key, link, class_of_lane, ask, op, target, now, deadline);
+        let serve =
+            Serve::new(key, link, class_of_lane, ask, op, (target, served_key), now, deadline);
         match self.serves.insert(serve) {
             Ok(serve) => {
+                if let Some(served) = self.served.get_mut(served_key) {
+                    served.uses += 1;
+                }
                 if let Some(lane) = self.lanes.get_mut(key) {
                     lane.serves.push((ask.transfer, serve));
                 }
@@ -500,7 +559,7 @@ pub(super) struct Ask {
     time_left_us: u32,
 }
 
-fn check(served: Option<Served>, ask: Ask, op: ServeOp) -> Result<command::Target, Status> {
+fn check(served: Option<&Served>, ask: Ask, op: ServeOp) -> Result<command::Target, Status> {
     let target = served.ok_or(Status::BadHandle)?.target.ok_or(Status::Gone)?;
     let access = access_of(target);
     let allowed = match op {
@@ -525,9 +584,13 @@ fn check(served: Option<Served>, ask: Ask, op: ServeOp) -> Result<command::Targe
 
 impl Inbound {
     /// Gives a target a number.
-    fn keep(&mut self, ticket: u64, target: command::Target) -> Option<u32> {
-        let free = self.handles.iter().position(Option::is_none);
-        let at = match free {
+    fn keep(
+        &mut self,
+        ticket: u64,
+        target: command::Target,
+        all: &mut Slab<Served>,
+    ) -> Option<u32> {
+        let at = match self.handles.iter().position(Option::is_none) {
             Some(at) => at,
             None if self.handles.len() < limits::HANDLES_PER_LINK => {
                 self.handles.push(None);
@@ -535,7 +598,10 @@ impl Inbound {
             }
             None => return None,
         };
-        self.handles[at] = Some(Served { ticket, target: Some(target) });
+        let served = Served { target: Some(target), uses: 0, closed: false };
+        let served = all.insert(served).ok()?;
+        let asked_epoch = self.lanes[LaneClass::Latency as usize].epoch;
+        self.handles[at] = Some(Number { ticket, served, asked_epoch });
         Some(at as u32)
     }
 }

@@ -13,8 +13,8 @@ use super::slab::Key;
 use super::staging::Run;
 use super::{Shard, Work};
 use crate::command::{Event, LaneClass};
-use crate::ids::{PeerId, SocketId};
-use crate::io::{Io, Op, Resource, Span};
+use crate::ids::{PeerId, SessionId, SocketId};
+use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
 use crate::wire::{Frame, Message, Owner, Receiver, Sender, Step};
 
@@ -69,6 +69,12 @@ pub(super) struct Lane {
     pub(super) payload_target: Target,
     /// The transfer whose buffer the receive under way may write, by prediction.
     predicted: Option<Key>,
+    /// The receive under way.
+    receive_op: Option<Key>,
+    /// Requests of more than one session are outstanding: nothing is predicted until there are none.
+    mixed: bool,
+    /// Opens sent and not answered.
+    pub(super) opens: u32,
     /// Reads, writes and syncs asked and not answered (outbound), in the order they were sent.
     pub(super) outstanding: Vec<Key>,
     /// Requests being served (inbound), by the peer's number.
@@ -101,6 +107,11 @@ impl Lane {
         self.receiving
             && (self.predicted == Some(transfer)
                 || self.payload_target == Target::Transfer(transfer))
+    }
+
+    /// No request is outstanding any more: predictions are safe again.
+    pub(super) fn forget_mixture(&mut self) {
+        self.mixed &= !self.outstanding.is_empty();
     }
 
     /// Whether a frame of data finds room; the rest of the queue is for answers.
@@ -145,6 +156,9 @@ impl Shard {
             receiving: false,
             payload_target: Target::Nothing,
             predicted: None,
+            receive_op: None,
+            mixed: false,
+            opens: 0,
             outstanding: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
             serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
             credit: 0,
@@ -232,11 +246,11 @@ impl Shard {
     pub(super) fn handle_received<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.receiving = false;
+        lane.receive_op = None;
         let predicted = lane.predicted.take();
-        if result > 0 {
-            lane.receiver.handle_received(result as u32);
-        }
-        if result <= 0 {
+        lane.receiver.handle_received(result.max(0) as u32);
+        // We asked for an early end ourselves; nothing came, the stream goes on.
+        if result <= 0 && result != super::ops::ECANCELED {
             let reason = match result {
                 0 => String::from("the peer closed the connection"),
                 _ => {
@@ -251,6 +265,9 @@ impl Shard {
         self.receive_frames(key, io);
         if let Some(transfer) = predicted {
             self.unpin(transfer);
+        }
+        if let Some(Link::Outbound(peer)) = self.lanes.get(key).map(|lane| lane.link) {
+            self.open_waiting(peer, io);
         }
         self.make_ready(Work::Lane(key));
     }
@@ -325,7 +342,10 @@ impl Shard {
         // own target.
         lane.predicted = prediction.filter(|_| !whole).map(|(transfer, _)| transfer);
         let pinned = lane.predicted;
-        if self.start_op(OpOwner::LaneReceive(key), op, io).is_some() {
+        if let Some(op) = self.start_op(OpOwner::LaneReceive(key), op, io) {
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.receive_op = Some(op);
+            }
             if let Some(transfer) = pinned {
                 self.pin(transfer);
             }
@@ -339,12 +359,43 @@ impl Shard {
 
     /// Where the next payload will probably go: the read at hand when only one is outstanding. With
     /// several the order of answers is the peer's choice, and a wrong guess costs a copy.
+    ///
+    /// Whatever comes lands there for a moment, and the client that owns the memory can read and
+    /// rewrite it before it is moved. So nothing of another session may be under way meanwhile:
+    /// see [`Shard::may_ask`].
     fn predict(&self, key: Key) -> Option<(Key, Span)> {
         let lane = self.lanes.get(key)?;
+        if lane.mixed || lane.opens > 0 {
+            return None;
+        }
         match lane.outstanding[..] {
             [transfer] => Some((transfer, self.next_arrival(transfer)?)),
             _ => None,
         }
+    }
+
+    /// Whether a request of this session (`None`: the daemon's own) may go out on a lane now. If a
+    /// receive is posted into another session's memory, it is taken back first.
+    pub(super) fn may_ask<I: Io>(
+        &mut self,
+        key: Key,
+        session: Option<SessionId>,
+        io: &mut I,
+    ) -> bool {
+        let Some(lane) = self.lanes.get(key) else { return false };
+        let other = |transfer: &Key| {
+            self.transfers.get(*transfer).is_some_and(|t| Some(t.session) != session)
+        };
+        let clash = lane.predicted.as_ref().is_some_and(other);
+        let mixed = clash || lane.outstanding.iter().any(other);
+        let op = lane.receive_op.filter(|_| clash && !lane.mixed);
+        if let Some(lane) = self.lanes.get_mut(key) {
+            lane.mixed |= mixed;
+        }
+        if let Some(op) = op {
+            io.cancel(Token(op.to_bits()));
+        }
+        !clash
     }
 
     /// Says where a payload goes. `false`: no staging for it now; ask again later.

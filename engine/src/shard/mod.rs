@@ -36,7 +36,7 @@ use piped_model::units::Nanos;
 
 use self::disk::Job;
 use self::history::History;
-use self::inbound::Inbound;
+use self::inbound::{Inbound, Served};
 use self::lane::Lane;
 use self::ops::OpOwner;
 use self::outbound::Outbound;
@@ -107,6 +107,7 @@ pub struct Shard {
     // Ordered maps: what is walked is walked in the same order in every run of a seed.
     outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<Inbound>,
+    served: Slab<Served>,
     sessions: BTreeMap<SessionId, Session>,
     handles: BTreeMap<(SessionId, HandleId), Handle>,
     files: BTreeMap<FileId, FileState>,
@@ -139,6 +140,7 @@ impl Shard {
             lanes: Slab::with_capacity(limits::LANES_MAX),
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
+            served: Slab::with_capacity(limits::SERVED_MAX),
             sessions: BTreeMap::new(),
             handles: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -169,7 +171,7 @@ impl Shard {
                 self.install_handle(session, handle, target);
             }
             Command::OpenRemote { ticket, session, handle, peer, open } => {
-                self.open_remote(ticket, session, handle, peer, open);
+                self.open_remote(ticket, session, handle, peer, open, io);
             }
             Command::CloseHandle { session, handle } => self.close_handle(session, handle, io),
             Command::RevokeRegion { region } => self.revoke_region(region),

@@ -78,6 +78,9 @@ impl Shard {
     }
 }
 
+/// The result of an operation that was cancelled before it did anything.
+pub(super) const ECANCELED: i32 = -125;
+
 /// What a negative result means to a client.
 pub(super) fn status_of(result: i32) -> Status {
     const EPERM: i32 = -1;
@@ -86,7 +89,6 @@ pub(super) fn status_of(result: i32) -> Status {
     const EFBIG: i32 = -27;
     const ENOSPC: i32 = -28;
     const EDQUOT: i32 = -122;
-    const ECANCELED: i32 = -125;
     match result {
         EPERM | EBADF | EACCES => Status::Denied,
         EFBIG | ENOSPC | EDQUOT => Status::NoSpace,

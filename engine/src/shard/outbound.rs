@@ -13,6 +13,7 @@ use crate::io::Io;
 use crate::limits;
 use crate::report::{LaneReport, PeerReport};
 use crate::request::Status;
+use crate::wire::frame::SWEEP;
 use crate::wire::{Frame, LastPart, Message, Owner};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
@@ -26,10 +27,11 @@ pub(super) struct Outbound {
     lanes: [OutboundLane; 2],
     /// Of the daemon that answers now; handles of an earlier one are opened again.
     pub(super) incarnation: u64,
-    /// Numbers the peer need not keep any longer, until a lane carries that to it.
-    closes: Vec<u32>,
-    /// Opens whose handle was closed before their answer came: what they opened is to be closed.
-    orphans: Vec<(u64, OpenRequest)>,
+    /// The epoch of the latency lane on which the peer was told that what was not asked for again is
+    /// not needed.
+    swept_epoch: u32,
+    /// Some handle may have to be asked for.
+    unasked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -44,12 +46,17 @@ impl Outbound {
     pub(super) fn lane(&self, class: LaneClass) -> Option<Key> {
         self.lanes[class as usize].lane
     }
+
+    /// Whether the lane was lost or refused since it was last up.
+    pub(super) fn has_failed(&self, class: LaneClass) -> bool {
+        self.lanes[class as usize].failures > 0
+    }
 }
 
 impl Shard {
     pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
-        let (lanes, closes, orphans) = (Default::default(), Vec::new(), Vec::new());
-        let link = Outbound { name, lanes, incarnation: 0, closes, orphans };
+        let lanes = Default::default();
+        let link = Outbound { name, lanes, incarnation: 0, swept_epoch: 0, unasked: false };
         self.outbound.insert(peer, link);
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             self.event(Event::Connect { peer, class, after: Nanos::ZERO });
@@ -109,15 +116,6 @@ impl Shard {
             from = transfer.index() + 1;
             self.ask_again(transfer);
         }
-        // Opens under way on it get no answer.
-        for handle in self.handles.values_mut() {
-            if let HandleKind::Remote(remote) = &mut handle.kind
-                && remote.peer == peer
-                && class == LaneClass::Latency
-            {
-                remote.opening = false;
-            }
-        }
         let Some(link) = self.outbound.get_mut(&peer) else { return String::new() };
         let name = link.name.clone();
         link.lanes[class as usize].lane = None;
@@ -147,7 +145,7 @@ impl Shard {
                 lane.state = LaneState::Up;
                 lane.credit = credit_bytes;
                 lane.requests_max = requests_max.min(limits::SERVES_PER_LANE);
-                self.lane_up(key, peer, incarnation);
+                self.lane_up(key, peer, incarnation, io);
                 Ok(())
             }
             Message::HelloRefused { .. } if greeting => Err("the peer refused the lane"),
@@ -171,7 +169,8 @@ impl Shard {
                 self.handle_end(Key::from_bits(transfer), key, last, service_us, io)
             }
             Message::Opened { ticket, status, handle, length } => {
-                self.handle_opened(peer, ticket, status, handle, length);
+                lane.opens = lane.opens.saturating_sub(1);
+                self.handle_opened(peer, ticket, status, handle, length, io);
                 Ok(())
             }
             Message::Credit { bytes } => {
@@ -188,35 +187,30 @@ impl Shard {
         }
     }
 
-    fn lane_up(&mut self, key: Key, peer: PeerId, incarnation: u64) {
+    fn lane_up<I: Io>(&mut self, key: Key, peer: PeerId, incarnation: u64, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         let (class, epoch) = (lane.class, lane.epoch);
         let Some(link) = self.outbound.get_mut(&peer) else { return };
         link.lanes[class as usize].failures = 0;
-        if link.incarnation != incarnation {
-            // Another run of the daemon knows nothing of what the last one had open.
-            link.incarnation = incarnation;
-            link.closes.clear();
-            link.orphans.clear();
-        }
+        link.incarnation = incarnation;
+        link.unasked = true;
         let name = link.name.clone();
         self.event(Event::LaneUp { peer: name, class, epoch });
         if class == LaneClass::Latency {
-            self.reopen_orphans(peer);
-            self.send_closes(peer);
-            self.open_waiting(peer);
+            self.open_waiting(peer, io);
         }
         self.wake_waiting(peer);
     }
 
     /// Opens something at a peer for a client, now or when its latency lane is up.
-    pub(super) fn open_remote(
+    pub(super) fn open_remote<I: Io>(
         &mut self,
         ticket: u64,
         session: SessionId,
         handle: HandleId,
         peer: PeerId,
         open: OpenRequest,
+        io: &mut I,
     ) {
         if !self.outbound.contains_key(&peer) || !self.sessions.contains_key(&session) {
             let result = Err(Status::NotFound);
@@ -231,65 +225,74 @@ impl Shard {
             length: 0,
             ticket,
             wire_ticket,
-            opening: false,
+            asked_epoch: 0,
         };
         self.install_remote(session, handle, remote);
-        self.open_waiting(peer);
+        if let Some(link) = self.outbound.get_mut(&peer) {
+            link.unasked = true;
+        }
+        self.open_waiting(peer, io);
     }
 
-    /// Sends an Open for every handle of a peer that its present incarnation does not know.
-    fn open_waiting(&mut self, peer: PeerId) {
-        let Some(link) = self.outbound.get(&peer) else { return };
-        let incarnation = link.incarnation;
+    /// Asks for every handle of a peer once on each incarnation of the latency lane, and then has the
+    /// peer forget the rest: closes and answers may have been lost with the lane before.
+    pub(super) fn open_waiting<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        let Some(link) = self.outbound.get(&peer).filter(|link| link.unasked) else { return };
         let Some(key) = link.lane(LaneClass::Latency) else { return };
+        // The answers are the daemon's own. Without leave now, the next receive comes here again.
+        if !self.may_ask(key, None, io) {
+            return;
+        }
+        let Some(link) = self.outbound.get_mut(&peer) else { return };
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.state != LaneState::Up {
             return;
         }
+        let mut all = true;
         for handle in self.handles.values_mut() {
             let HandleKind::Remote(remote) = &mut handle.kind else { continue };
-            let known = remote.number.is_some_and(|(_, of)| of == incarnation);
-            if remote.peer != peer || known || remote.opening {
+            if remote.peer != peer || remote.asked_epoch == lane.epoch {
                 continue;
             }
             if !push_open(lane, remote.wire_ticket, &remote.open) {
+                all = false;
                 break;
             }
-            remote.opening = true;
+            remote.asked_epoch = lane.epoch;
+            lane.opens += 1;
+        }
+        link.unasked = !all;
+        if all && link.swept_epoch != lane.epoch && lane.push(Message::Close { handle: SWEEP }) {
+            link.swept_epoch = lane.epoch;
         }
         self.make_ready(Work::Lane(key));
     }
 
-    fn handle_opened(
+    fn handle_opened<I: Io>(
         &mut self,
         peer: PeerId,
         ticket: u64,
         status: Status,
         number: u32,
         length: u64,
+        io: &mut I,
     ) {
         let Some(incarnation) = self.outbound.get(&peer).map(|link| link.incarnation) else {
             return;
         };
         let opened = self.handles.iter_mut().find_map(|(&id, handle)| match &mut handle.kind {
-            HandleKind::Remote(remote)
-                if remote.peer == peer && remote.wire_ticket == ticket && remote.opening =>
-            {
+            HandleKind::Remote(remote) if remote.peer == peer && remote.wire_ticket == ticket => {
                 Some((id, remote))
             }
             _ => None,
         });
         let Some(((session, handle), remote)) = opened else {
             // Closed in the meantime: so is the peer's side.
-            if let Some(link) = self.outbound.get_mut(&peer) {
-                link.orphans.retain(|&(orphan, _)| orphan != ticket);
-                if status == Status::Ok {
-                    link.closes.push(number);
-                }
+            if status == Status::Ok {
+                self.close_at(peer, number);
             }
-            return self.send_closes(peer);
+            return;
         };
-        remote.opening = false;
         remote.length = length;
         let first = remote.ticket.take();
         if status == Status::Ok {
@@ -307,46 +310,27 @@ impl Shard {
         }
         self.wake_waiting(peer);
         // More opens may have waited for room on the lane.
-        self.open_waiting(peer);
+        self.open_waiting(peer, io);
     }
 
-    /// A handle at a peer is not needed any more; the peer hears of it when a lane is up.
     pub(super) fn close_remote(&mut self, remote: RemoteHandle) {
-        let Some(link) = self.outbound.get_mut(&remote.peer) else { return };
-        match remote.number {
-            Some((number, incarnation)) if incarnation == link.incarnation => {
-                link.closes.push(number);
-            }
-            _ if remote.opening => link.orphans.push((remote.wire_ticket, remote.open)),
-            _ => {}
-        }
-        self.send_closes(remote.peer);
-    }
-
-    fn send_closes(&mut self, peer: PeerId) {
-        let Some(link) = self.outbound.get_mut(&peer) else { return };
-        let Some(key) = link.lane(LaneClass::Latency) else { return };
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        if lane.state != LaneState::Up {
-            return;
-        }
-        while let Some(&handle) = link.closes.last()
-            && lane.push(Message::Close { handle })
+        let incarnation = self.outbound.get(&remote.peer).map(|link| link.incarnation);
+        if let Some((number, of)) = remote.number
+            && incarnation == Some(of)
         {
-            link.closes.pop();
+            self.close_at(remote.peer, number);
         }
-        self.make_ready(Work::Lane(key));
     }
 
-    /// Asks again for what nobody wants, to learn its number and close it.
-    fn reopen_orphans(&mut self, peer: PeerId) {
-        let Some(link) = self.outbound.get_mut(&peer) else { return };
+    /// Has a peer forget a handle. Without a lane now, the next one's sweep does it.
+    fn close_at(&mut self, peer: PeerId, handle: u32) {
+        let Some(link) = self.outbound.get(&peer) else { return };
         let Some(key) = link.lane(LaneClass::Latency) else { return };
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        for (ticket, open) in &link.orphans {
-            if !push_open(lane, *ticket, open) {
-                break;
-            }
+        if let Some(lane) = self.lanes.get_mut(key)
+            && lane.state == LaneState::Up
+        {
+            lane.push(Message::Close { handle });
+            self.make_ready(Work::Lane(key));
         }
     }
 

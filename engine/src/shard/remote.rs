@@ -51,6 +51,10 @@ impl Shard {
             },
             _ => return self.decide(key, Status::BadHandle, io),
         };
+        let session = transfer.session;
+        if !self.may_ask(lane_key, Some(session), io) {
+            return self.starve(Work::Transfer(key));
+        }
         let message = self.request_message(key, body, number, io.now());
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         if lane.outstanding.len() >= lane.requests_max as usize || !lane.push(message) {
@@ -68,15 +72,17 @@ impl Shard {
         }
     }
 
-    /// Whether the lane the transfer would take is up.
-    pub(super) fn reachable(&self, key: Key) -> bool {
+    /// Whether the lane the transfer would take was lost or refused, and is not back.
+    pub(super) fn peer_is_lost(&self, key: Key) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
-        let Body::Remote(body) = &transfer.body else { return true };
-        self.outbound
-            .get(&body.peer)
-            .and_then(|link| link.lane(lane_class(transfer.class, transfer.length)))
-            .and_then(|lane| self.lanes.get(lane))
-            .is_some_and(|lane| lane.state == LaneState::Up)
+        let Body::Remote(body) = &transfer.body else { return false };
+        let class = lane_class(transfer.class, transfer.length);
+        let Some(link) = self.outbound.get(&body.peer) else { return true };
+        match link.lane(class).and_then(|lane| self.lanes.get(lane)).map(|lane| lane.state) {
+            Some(LaneState::Up) => false,
+            Some(LaneState::Closing) => true,
+            _ => link.has_failed(class),
+        }
     }
 
     fn request_message(&mut self, key: Key, body: RemoteBody, handle: u32, now: Nanos) -> Message {
@@ -166,6 +172,7 @@ impl Shard {
         let Some(lane_key) = body.lane.take() else { return };
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         lane.outstanding.retain(|&other| other != key);
+        lane.forget_mixture();
         if cancel {
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));

@@ -62,6 +62,7 @@ pub(super) struct Serve {
     wire: u64,
     op: ServeOp,
     target: Target,
+    served: Key,
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) class: Class,
@@ -108,7 +109,7 @@ impl Serve {
         class_of_lane: LaneClass,
         ask: Ask,
         op: ServeOp,
-        target: Target,
+        (target, served): (Target, Key),
         started: Nanos,
         deadline: Nanos,
     ) -> Self {
@@ -123,6 +124,7 @@ impl Serve {
             wire: ask.transfer,
             op,
             target,
+            served,
             offset: ask.offset,
             length: ask.length,
             class: ask.class,
@@ -604,6 +606,7 @@ impl Shard {
     fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(serve) = self.serves.remove(key) else { return };
         self.remember_serve(&serve, io.now());
+        self.leave_served(serve.served, io);
         if serve.region().is_some() {
             self.drain_sessions(io);
         }

@@ -53,8 +53,8 @@ pub(super) struct RemoteHandle {
     pub(super) ticket: Option<u64>,
     /// Names the open to the peer: sent again after a lost lane, it opens nothing twice.
     pub(super) wire_ticket: u64,
-    /// Whether an open is under way.
-    pub(super) opening: bool,
+    /// The epoch of the latency lane on which the peer was last asked for it.
+    pub(super) asked_epoch: u32,
 }
 
 /// What a handle resolves to when a request names it.

@@ -460,7 +460,7 @@ impl Shard {
             return;
         }
         let unreachable = match self.transfers.get(key).map(|t| &t.body) {
-            Some(Body::Remote(body)) => body.lane.is_none() && !self.reachable(key),
+            Some(Body::Remote(body)) => body.lane.is_none() && self.peer_is_lost(key),
             _ => false,
         };
         let status = if unreachable { Status::PeerLost } else { Status::DeadlineExceeded };

@@ -20,6 +20,9 @@ use crate::wire::header::{Header, MAGIC, VERSION};
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 64;
 
+/// As the handle of [`Message::Close`]: all that was not asked for on this incarnation of the lane.
+pub const SWEEP: u32 = u32::MAX;
+
 /// The longest payload of a frame in bytes. A lane is not blocked longer than this takes to send.
 pub const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 

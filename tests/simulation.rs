@@ -322,6 +322,23 @@ fn durable_writes_and_syncs_survive_a_crash() {
 }
 
 #[test]
+fn a_sync_does_not_vouch_for_writes_that_a_crash_took() {
+    script(options(), |world| {
+        let [_, remote] = local_and_remote(world);
+        let area = world.area(remote, Some(0));
+        assert_eq!(finish(world, 0, write(remote, area.start, 50_000, false)).0, Status::Ok);
+        world.crash(1, Notice::Within(ms(1)));
+        world.restart(1);
+        world.run_for(ms(3_000));
+        let (status, _) = finish(world, 0, Call::Sync { object: remote });
+        assert_ne!(status, Status::Ok);
+        // Once it has been said, the handle goes on.
+        assert_eq!(finish(world, 0, write(remote, area.start, 50_000, false)).0, Status::Ok);
+        assert_eq!(finish(world, 0, Call::Sync { object: remote }).0, Status::Ok);
+    });
+}
+
+#[test]
 fn an_old_write_never_lands_on_a_newer_one() {
     // The server notices the loss late and its disk dawdles over the old write.
     let faults = Faults { delay: 0.3, delay_max: ms(30), ..Faults::none() };

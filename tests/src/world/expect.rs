@@ -18,6 +18,8 @@ pub struct Expected {
     length: Range<u64>,
     /// At least that much of the length survives a crash.
     stable_length: u64,
+    /// Written, acknowledged, and lost in a crash; nobody who syncs may be told that all is well.
+    lost: Vec<bool>,
     syncs: Vec<PendingSync>,
     syncs_begun: u64,
     /// Crashes so far: an end that is told after a crash may speak of a time before it.
@@ -32,6 +34,7 @@ struct PendingSync {
     bytes: Vec<u8>,
     covered: Vec<bool>,
     length: u64,
+    crashes: u32,
 }
 
 impl Expected {
@@ -48,6 +51,7 @@ impl Expected {
             stable_known: vec![true; most],
             length: length..length,
             stable_length: length,
+            lost: vec![false; most],
             syncs: Vec::new(),
             syncs_begun: 0,
             crashes: 0,
@@ -65,6 +69,7 @@ impl Expected {
         self.length.end = self.length.end.max(range.end as u64);
         self.known[range.clone()].fill(false);
         self.stable_known[range.clone()].fill(false);
+        self.lost[range.clone()].fill(false);
         for sync in &mut self.syncs {
             let start = range.start.clamp(sync.area.start, sync.area.end) - sync.area.start;
             let end = range.end.clamp(sync.area.start, sync.area.end) - sync.area.start;
@@ -101,16 +106,25 @@ impl Expected {
             covered: self.known[area.clone()].to_vec(),
             area,
             length: self.length.start,
+            crashes: self.crashes,
         });
         self.syncs_begun
     }
 
-    /// A sync ended.
-    pub fn end_sync(&mut self, id: u64, worked: bool) {
-        let Some(place) = self.syncs.iter().position(|sync| sync.id == id) else { return };
+    /// A sync ended. False if it says that all is well, but writes acknowledged before a crash, and
+    /// before the sync began, are gone.
+    #[must_use]
+    pub fn end_sync(&mut self, id: u64, worked: bool) -> bool {
+        let Some(place) = self.syncs.iter().position(|sync| sync.id == id) else { return true };
         let sync = self.syncs.swap_remove(place);
         if !worked {
-            return;
+            // Its caller knows now.
+            self.lost[sync.area].fill(false);
+            return true;
+        }
+        // A sync that began before the crash may have worked before it: the bytes will tell.
+        if sync.crashes == self.crashes && self.lost[sync.area.clone()].contains(&true) {
+            return false;
         }
         self.stable_length = self.stable_length.max(sync.length);
         for (i, place) in sync.area.enumerate() {
@@ -120,13 +134,18 @@ impl Expected {
                 // If it was told after a crash, that is what the crash must have left.
                 self.bytes[place] = sync.bytes[i];
                 self.known[place] = true;
+                self.lost[place] = false;
             }
         }
+        true
     }
 
     /// The node crashed: only what was promised to be stable is known now.
     pub fn crash(&mut self) {
         self.crashes += 1;
+        for (place, lost) in self.lost.iter_mut().enumerate() {
+            *lost |= self.known[place] && !self.stable_known[place];
+        }
         self.bytes.clone_from(&self.stable);
         self.known.clone_from(&self.stable_known);
         self.length.start = self.stable_length;
@@ -196,12 +215,19 @@ mod tests {
         let sync = expected.begin_sync(0..10);
         expected.begin_write(5..6);
         expected.end_write(5, &[7], None, false);
-        expected.end_sync(sync, true);
+        assert!(expected.end_sync(sync, true));
         expected.begin_write(12..14);
         expected.end_write(12, &[8; 2], None, false);
         expected.crash();
         assert_eq!(*expected.length(), 10..14);
         assert_eq!(expected.difference(0, &[5, 5, 1, 1, 6, 99, 1, 1, 1, 1]), None);
         assert!(expected.difference(0, &[5, 5, 1, 1, 5]).is_some());
+        // The writes at 5 and 12 were acknowledged and are gone.
+        let sync = expected.begin_sync(0..20);
+        assert!(!expected.end_sync(sync, true));
+        let sync = expected.begin_sync(0..20);
+        assert!(expected.end_sync(sync, false));
+        let sync = expected.begin_sync(0..20);
+        assert!(expected.end_sync(sync, true));
     }
 }

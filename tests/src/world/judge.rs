@@ -191,7 +191,8 @@ impl World {
                 }
             }
             &mut Effect::Sync { object, sync } => {
-                self.objects[object].expected.end_sync(sync, status == Status::Ok);
+                let honest = self.objects[object].expected.end_sync(sync, status == Status::Ok);
+                assert!(honest, "{name} says Ok after a crash lost writes acknowledged before it");
             }
         }
     }

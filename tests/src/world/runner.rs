@@ -32,7 +32,7 @@ struct End {
 }
 
 /// Lines of the trace shown with a failure.
-const TRACE_LINES: usize = 400;
+const TRACE_LINES: usize = 2000;
 
 impl Campaign {
     /// Lives all worlds. `PIPED_SIM_SEED=N` lives only that one and shows what happened;

@@ -23,6 +23,16 @@ use crate::error::OutOfBuffer;
 /// assert_eq!(&buffer.as_slice()[..5], b"piped");
 /// # Ok(()) }
 /// ```
+///
+/// What is under way cannot be looked at:
+///
+/// ```compile_fail,E0382
+/// # use piped_client::{Buffer, Handle, Queue};
+/// fn too_early(queue: &mut Queue, file: &Handle, buffer: Buffer) -> u8 {
+///     let pending = queue.submit_read(file, 0, buffer);
+///     buffer.as_slice()[0]
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Buffer {
     arena: Arc<Arena>,

@@ -102,6 +102,10 @@ impl Core {
         self.spinner.set_limit(spin_ns);
     }
 
+    pub(crate) fn spin_budget_ns(&self) -> u64 {
+        self.spinner.budget_ns()
+    }
+
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.is_some()
     }

@@ -43,6 +43,17 @@ use crate::table::Owner;
 /// }
 /// # Ok(()) }
 /// ```
+///
+/// It may move to another thread, and two threads cannot share it:
+///
+/// ```
+/// fn may_move<T: Send>() {}
+/// may_move::<piped_client::Queue>();
+/// ```
+/// ```compile_fail
+/// fn may_be_shared<T: Sync>() {}
+/// may_be_shared::<piped_client::Queue>();
+/// ```
 #[derive(Debug)]
 pub struct Queue {
     /// Taken when dropped.
@@ -359,7 +370,7 @@ impl Queue {
 
     /// Ask for [`Self::completion_fd`] to be rung. `false`: something ended since the last time, take
     /// it (poll the queue and look at its pending requests) and arm again. `true`: wait for the
-    /// descriptor, then call [`Self::drain`].
+    /// descriptor, then call [`Self::drain`]. Always `false` once [`Self::is_disconnected`].
     ///
     /// ```no_run
     /// # fn turn(queue: &mut piped_client::Queue, wait_readable: fn(std::os::fd::BorrowedFd<'_>)) {
@@ -389,6 +400,13 @@ impl Queue {
     pub fn set_wait_policy(&mut self, policy: WaitPolicy) {
         let spin_ns = policy.spin_ns();
         self.core_mut().spin_limit(spin_ns);
+    }
+
+    /// How long it looks for completions at present before it sleeps: the policy's longest spin, or
+    /// less where spinning did not pay.
+    #[must_use]
+    pub fn spin_budget(&self) -> Duration {
+        Duration::from_nanos(self.core().spin_budget_ns())
     }
 
     /// Move the calling thread to the CPU of the daemon's shard and never spin: where the daemon

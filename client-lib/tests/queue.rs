@@ -464,13 +464,12 @@ fn allocating_collects_what_dropped_queues_got_back() {
 fn the_policy_decides_about_spinning() {
     let World { client, session, .. } = world(4, 3);
     let mut queue = client.queue().expect("the first queue");
-    queue.set_wait_policy(WaitPolicy::Custom { spin: Duration::from_secs(1000) });
-    let pending = queue.submit_nop().expect("room");
-    let Waited::Underway(pending) = pending.wait_for(&mut queue, Duration::from_micros(1)) else {
-        panic!("nobody completed it");
-    };
-    assert_eq!(queue.counters().sleeps, 0);
+    let spin = Duration::from_micros(7);
+    queue.set_wait_policy(WaitPolicy::Custom { spin });
+    assert_eq!(queue.spin_budget(), spin);
     queue.set_wait_policy(WaitPolicy::Throughput);
+    assert!(queue.spin_budget().is_zero());
+    let pending = queue.submit_nop().expect("room");
     let Waited::Underway(pending) = pending.wait_for(&mut queue, Duration::from_millis(1)) else {
         panic!("nobody completed it");
     };

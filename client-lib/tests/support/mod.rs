@@ -48,7 +48,7 @@ impl Default for Manners {
 pub struct Daemon {
     folder: tempfile::TempDir,
     listener: OwnedFd,
-    sessions: Receiver<Arc<Session>>,
+    sessions: Mutex<Receiver<Arc<Session>>>,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -59,12 +59,12 @@ impl Daemon {
         let listener =
             rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
                 .expect("a socket");
-        let address = SocketAddrUnix::new(&folder.path().join("client.sock")).expect("a path");
+        let address = SocketAddrUnix::new(folder.path().join("client.sock")).expect("a path");
         rustix::net::bind(&listener, &address).expect("a fresh path");
         rustix::net::listen(&listener, 8).expect("a bound socket");
         let (sender, sessions) = channel();
         let accepting = accept(listener.try_clone().expect("a descriptor"), manners, sender);
-        Self { folder, listener, sessions, accepting: Some(accepting) }
+        Self { folder, listener, sessions: Mutex::new(sessions), accepting: Some(accepting) }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -77,7 +77,8 @@ impl Daemon {
 
     /// The session of the next client that connected.
     pub fn session(&self) -> Arc<Session> {
-        self.sessions.recv().expect("the accepting thread lives as long as the daemon")
+        let sessions = self.sessions.lock().expect("no panics");
+        sessions.recv().expect("the accepting thread lives as long as the daemon")
     }
 
     /// A client and its session.
@@ -375,7 +376,9 @@ impl Session {
 
     fn sleep(&self) {
         let mut queues = self.queues.lock().expect("no panics");
-        let may = queues.iter_mut().fold(true, |may, queue| queue.prepare_sleep() && may);
+        // All of them: each tells its client.
+        let ready = queues.iter_mut().filter_map(|queue| queue.prepare_sleep().then_some(()));
+        let may = ready.count() == queues.len();
         if may {
             let wake: Vec<OwnedFd> = queues
                 .iter()

@@ -85,7 +85,8 @@ pub(super) fn cut(
     let end = offset + length;
     let (middle, tail) =
         (offset.next_multiple_of(block).min(end), (end / block * block).max(offset));
-    let memory_fits = (span.offset + (middle - offset)) % u64::from(alignment.memory.max(1)) == 0;
+    let memory_fits =
+        (span.offset + (middle - offset)).is_multiple_of(u64::from(alignment.memory.max(1)));
     match direction {
         Direction::Read if memory_fits && middle < tail => {
             pieces.push(bounce(offset, block, offset, middle), 0, middle - offset);
@@ -145,8 +146,6 @@ struct Progress {
     done: u32,
     /// Bytes of the aligned block read so far.
     block_done: u32,
-    /// The operation under way.
-    op: Option<Key>,
     ended: bool,
 }
 
@@ -214,7 +213,7 @@ impl Shard {
             _ => target.buffered,
         };
         let piece = Piece { way, ..piece };
-        Progress { piece, file, bounce, done: 0, block_done: 0, op: None, ended: false }
+        Progress { piece, file, bounce, done: 0, block_done: 0, ended: false }
     }
 
     /// Pushes what is left of a piece.
@@ -238,12 +237,8 @@ impl Shard {
             Direction::Write => Op::Write { file: progress.file, offset, from: span },
         };
         let owner = OpOwner::Piece { job: key, piece: index as u8 };
-        match self.start_op(owner, op, io) {
-            Some(op) => {
-                let job = self.jobs.get_mut(key).expect("borrowed above");
-                job.pieces[index].as_mut().expect("borrowed above").op = Some(op);
-            }
-            None => self.end_piece(key, index, Status::WouldBlock),
+        if self.start_op(owner, op, io).is_none() {
+            self.end_piece(key, index, Status::WouldBlock);
         }
     }
 
@@ -252,7 +247,6 @@ impl Shard {
         let Some(job) = self.jobs.get_mut(key) else { return };
         let direction = job.direction;
         let Some(progress) = job.pieces[index].as_mut() else { return };
-        progress.op = None;
         if result < 0 {
             let status = super::ops::status_of(result);
             self.end_piece(key, index, status);
@@ -309,17 +303,6 @@ impl Shard {
         self.handle_job(job.owner, JobResult { bytes, status: job.status }, now, io);
     }
 
-    /// Asks the kernel to give up on the operations of all jobs that `wanted` names.
-    pub(super) fn cancel_jobs<I: Io>(&mut self, wanted: impl Fn(JobOwner) -> bool, io: &mut I) {
-        for (_, job) in self.jobs.iter() {
-            if wanted(job.owner) {
-                for op in job.pieces.iter().flatten().filter_map(|progress| progress.op) {
-                    io.cancel(crate::io::Token(op.to_bits()));
-                }
-            }
-        }
-    }
-
     fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, now: Nanos, io: &mut I) {
         match owner {
             JobOwner::Transfer { transfer, start } => {
@@ -344,13 +327,13 @@ impl Progress {
     fn advance(&mut self, bytes: u32) -> bool {
         let Way::Bounced { skip, block } = self.piece.way else {
             self.done = (self.done + bytes).min(self.piece.length);
-            let aligned = self.piece.way != Way::Direct || self.done % 512 == 0;
+            let aligned = self.piece.way != Way::Direct || self.done.is_multiple_of(512);
             // A direct read that stops at an odd place stopped at the end of the file.
             return bytes > 0 && self.done < self.piece.length && aligned;
         };
         self.block_done = (self.block_done + bytes).min(block);
         self.done = self.block_done.saturating_sub(skip).min(self.piece.length);
-        bytes > 0 && self.done < self.piece.length && self.block_done % 512 == 0
+        bytes > 0 && self.done < self.piece.length && self.block_done.is_multiple_of(512)
     }
 }
 

@@ -513,11 +513,9 @@ impl Shard {
 
     fn time_write_data(&mut self, key: Key, payload: u32, backlogged: bool, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        let since_last = now.since(lane.last_arrival);
-        lane.last_arrival = now;
         let stage = lane.stage_in;
-        if backlogged {
-            self.planner.sample_backlogged(stage, payload, since_last);
+        if let Some((bytes, time)) = lane.burst.arrive(payload, backlogged, now) {
+            self.planner.sample_backlogged(stage, bytes, time);
             self.report_stage(key);
         }
     }

@@ -85,7 +85,7 @@ pub(super) struct Lane {
     pub(super) credit_window: u64,
     pub(super) requests_max: u32,
     pub(super) frames_received: u64,
-    pub(super) last_arrival: Nanos,
+    pub(super) burst: Burst,
     /// The stage this side's receives are a sample of.
     pub(super) stage_in: StageIndex,
     /// The stage this side's sends pass, as the other side reports it.
@@ -93,6 +93,50 @@ pub(super) struct Lane {
     pub(super) reported_samples: u64,
     pub(super) queued: bool,
     reason: String,
+}
+
+/// Frames of one size that came back to back. One gap says little: the kernel hands over several
+/// frames at once, or the reactor was late; the mean over a burst is what the stage takes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Burst {
+    /// The arrival before the burst.
+    start: Nanos,
+    last: Nanos,
+    frames: u32,
+    bytes: u64,
+}
+
+/// A burst this long is a sample.
+const BURST_FRAMES: u32 = 8;
+
+impl Burst {
+    /// Books an arrival; what it returns is the mean size and time of a burst that is over.
+    pub(super) fn arrive(
+        &mut self,
+        payload: u32,
+        backlogged: bool,
+        now: Nanos,
+    ) -> Option<(u32, Nanos)> {
+        let mean = self.bytes.checked_div(u64::from(self.frames)).unwrap_or(u64::from(payload));
+        let alike = u64::from(payload).abs_diff(mean) * 8 <= mean;
+        let over = !backlogged || !alike || self.frames == BURST_FRAMES;
+        let sample = if over { self.take() } else { None };
+        if over {
+            *self = Self { start: if backlogged { self.last } else { now }, ..Self::default() };
+        }
+        if backlogged {
+            self.frames += 1;
+            self.bytes += u64::from(payload);
+        }
+        self.last = now;
+        sample
+    }
+
+    fn take(&self) -> Option<(u32, Nanos)> {
+        let frames = u64::from(self.frames);
+        let bytes = self.bytes.checked_div(frames)?;
+        Some((bytes as u32, Nanos(self.last.since(self.start).0 / frames)))
+    }
 }
 
 /// Scratch for a receiver and a sender.
@@ -165,7 +209,7 @@ impl Shard {
             credit_window: 0,
             requests_max: 0,
             frames_received: 0,
-            last_arrival: Nanos::ZERO,
+            burst: Burst::default(),
             stage_in: StageIndex::NONE,
             stage_out: StageIndex::NONE,
             reported_samples: 0,
@@ -466,6 +510,7 @@ impl Shard {
         lane.state = LaneState::Closing;
         lane.reason = reason;
         io.release(Resource::Socket(lane.socket));
+        self.cancel_stalled_of(key, io);
         self.make_ready(Work::Lane(key));
     }
 

@@ -59,21 +59,53 @@ impl Shard {
 
     /// Asks the driver to give up on whatever a transfer has under way.
     pub(super) fn cancel_ops_of<I: Io>(&mut self, transfer: Key, io: &mut I) {
-        self.cancel_jobs(
-            |owner| matches!(owner, JobOwner::Transfer { transfer: t, .. } if t == transfer),
-            io,
-        );
-        for (key, &owner) in self.ops.iter() {
-            let of_lane = match owner {
-                OpOwner::LaneReceive(lane) => {
-                    self.lanes.get(lane).is_some_and(|lane| lane.lands_in(transfer))
-                }
-                OpOwner::Step(work) => work == Work::Transfer(transfer),
-                _ => false,
-            };
-            if of_lane {
-                io.cancel(Token(key.to_bits()));
+        let of_transfer = |shard: &Self, owner: OpOwner| match owner {
+            OpOwner::Piece { job, .. } => shard.jobs.get(job).is_some_and(
+                |job| matches!(job.owner, JobOwner::Transfer { transfer: t, .. } if t == transfer),
+            ),
+            OpOwner::LaneReceive(lane) => {
+                shard.lanes.get(lane).is_some_and(|lane| lane.lands_in(transfer))
             }
+            OpOwner::Step(work) => work == Work::Transfer(transfer),
+            OpOwner::LaneSend(_) => false,
+        };
+        self.cancel_ops(of_transfer, io);
+    }
+
+    /// Ends a closing lane's operations that the driver has not seen; the others end with its socket.
+    pub(super) fn cancel_stalled_of<I: Io>(&mut self, lane: Key, io: &mut I) {
+        let of_lane = |owner: OpOwner| {
+            owner == OpOwner::LaneSend(lane) || owner == OpOwner::LaneReceive(lane)
+        };
+        let stalled: Vec<Key> = self
+            .stalled
+            .iter()
+            .map(|&(key, _)| key)
+            .filter(|&key| self.ops.get(key).is_some_and(|&owner| of_lane(owner)))
+            .collect();
+        self.end_stalled(&stalled, io);
+    }
+
+    fn cancel_ops<I: Io>(&mut self, wanted: impl Fn(&Self, OpOwner) -> bool, io: &mut I) {
+        let keys: Vec<Key> = self
+            .ops
+            .iter()
+            .filter(|&(_, &owner)| wanted(self, owner))
+            .map(|(key, _)| key)
+            .collect();
+        let (stalled, pushed): (Vec<Key>, Vec<Key>) =
+            keys.into_iter().partition(|key| self.stalled.iter().any(|(other, _)| other == key));
+        for key in pushed {
+            io.cancel(Token(key.to_bits()));
+        }
+        self.end_stalled(&stalled, io);
+    }
+
+    /// The driver cannot cancel what it was never given.
+    fn end_stalled<I: Io>(&mut self, keys: &[Key], io: &mut I) {
+        self.stalled.retain(|(key, _)| !keys.contains(key));
+        for key in keys {
+            self.handle_done(Done { token: Token(key.to_bits()), result: ECANCELED }, io);
         }
     }
 }

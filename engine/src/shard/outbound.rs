@@ -226,6 +226,7 @@ impl Shard {
             ticket,
             wire_ticket,
             asked_epoch: 0,
+            unsynced: None,
         };
         self.install_remote(session, handle, remote);
         if let Some(link) = self.outbound.get_mut(&peer) {
@@ -424,8 +425,14 @@ impl Shard {
         match body.op {
             RemoteOp::Read => self.end_read(key, last, io),
             _ if last.status == Status::Corrupt => self.retry_corrupt(key, io),
-            RemoteOp::Sync => self.decide(key, last.status, io),
-            RemoteOp::Write { .. } => {
+            RemoteOp::Sync => {
+                let status = match last.status {
+                    Status::Ok => self.vouch(key, body),
+                    status => status,
+                };
+                self.decide(key, status, io);
+            }
+            RemoteOp::Write { durable } => {
                 if last.bytes > transfer.length {
                     return Err("an end that counts more bytes than were sent");
                 }
@@ -433,24 +440,54 @@ impl Shard {
                 debug_assert!(moved.is_ok(), "a write lands once, at its end");
                 transfer.told_plan = Some((0, Nanos::from_micros(last.predicted_us.into())));
                 self.time_write(key, body, service_us, now);
+                if last.status == Status::Ok && !durable {
+                    self.note_unsynced(key, body, now);
+                }
                 self.decide(key, last.status, io);
             }
         }
         Ok(())
     }
 
+    /// A write ended that is not on stable storage yet.
+    fn note_unsynced(&mut self, key: Key, body: RemoteBody, now: Nanos) {
+        let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
+        let Some(remote) = self.remote_of(key, body) else { return };
+        let first = remote.unsynced.map_or(incarnation, |(first, _)| first);
+        remote.unsynced = Some((first, now));
+    }
+
+    /// What a sync that ended well says: nothing about writes that an earlier run of the peer took.
+    fn vouch(&mut self, key: Key, body: RemoteBody) -> Status {
+        let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
+        let Some(remote) = self.remote_of(key, body) else { return Status::Ok };
+        let Some((first, last_write)) = remote.unsynced else { return Status::Ok };
+        // A write that ended after the sync was sent is for the next one.
+        remote.unsynced = (last_write > body.sent_at).then_some((incarnation, last_write));
+        if first == incarnation { Status::Ok } else { Status::OutcomeUnknown }
+    }
+
+    fn remote_of(&mut self, key: Key, body: RemoteBody) -> Option<&mut RemoteHandle> {
+        let session = self.transfers.get(key)?.session;
+        match &mut self.handles.get_mut(&(session, body.handle))?.kind {
+            HandleKind::Remote(remote) => Some(remote),
+            _ => None,
+        }
+    }
+
     /// Gives the planner what an arrival says about the wire.
     fn time_arrival(&mut self, key: Key, arrival: Arrival, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(arrival.lane) else { return };
-        let since_last = now.since(lane.last_arrival);
-        lane.last_arrival = now;
         let stage = lane.stage_in;
         if arrival.payload == 0 {
             return;
         }
+        if let Some((bytes, time)) = lane.burst.arrive(arrival.payload, arrival.backlogged, now) {
+            self.planner.sample_backlogged(stage, bytes, time);
+            self.report_stage(arrival.lane);
+        }
         if arrival.backlogged {
-            self.planner.sample_backlogged(stage, arrival.payload, since_last);
-            return self.report_stage(arrival.lane);
+            return;
         }
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = transfer.body else { return };

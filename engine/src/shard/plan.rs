@@ -402,7 +402,7 @@ impl Planner {
             .into_iter()
             .filter_map(|index| self.stages.get(usize::from(index.0)))
             .collect();
-        let path: Vec<Estimate> = stages.iter().map(|state| state.published.clone()).collect();
+        let path: Vec<Estimate> = stages.iter().map(|state| state.published).collect();
         let constraints = Constraints {
             smallest: u64::from(FRAGMENT_BYTES_MIN),
             largest: u64::from(FRAGMENT_BYTES_MAX),

@@ -55,7 +55,13 @@ pub(super) struct RemoteHandle {
     pub(super) wire_ticket: u64,
     /// The epoch of the latency lane on which the peer was last asked for it.
     pub(super) asked_epoch: u32,
+    /// The peer's incarnation that said Ok to the first write that no sync has covered, and when the
+    /// last such write ended: a peer that restarted may have lost them.
+    pub(super) unsynced: Option<(u64, Nanos)>,
 }
+
+/// What a verb resolves to: what it is, the handles it uses, its length and its work.
+type Resolved = (Kind, [Option<HandleId>; 2], u64, Body);
 
 /// What a handle resolves to when a request names it.
 #[derive(Debug, Clone, Copy)]
@@ -255,11 +261,7 @@ impl Shard {
         self.start_transfer(start, now).ok_or(Status::WouldBlock)
     }
 
-    fn resolve(
-        &self,
-        session: SessionId,
-        verb: Verb,
-    ) -> Result<(Kind, [Option<HandleId>; 2], u64, Body), Status> {
+    fn resolve(&self, session: SessionId, verb: Verb) -> Result<Resolved, Status> {
         match verb {
             Verb::Read { handle, offset, buffer } => {
                 let memory = self.memory_of(session, buffer)?;

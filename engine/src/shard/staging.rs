@@ -97,7 +97,7 @@ impl Area {
     /// How many granules after `used` lie in words that are full: they need no look each.
     fn full_words_after(&self, used: u32) -> u32 {
         let next = used + 1;
-        if next % 64 != 0 {
+        if !next.is_multiple_of(64) {
             return 0;
         }
         let full = self.used[(next / 64) as usize..].iter().take_while(|&&word| word == u64::MAX);

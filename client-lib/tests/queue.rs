@@ -339,6 +339,8 @@ fn the_end_of_the_daemon_ends_every_request() {
     assert!(queue.wait(None).is_none());
     assert!(queue.wait_released(None).is_none(), "nobody will say when");
     assert!(queue.is_disconnected() && !client.is_connected());
+    let pages: Vec<_> = std::iter::from_fn(|| client.allocate(1).ok()).collect();
+    assert_eq!(pages.len(), 2, "of four pages, the two of the reads may still be filled");
     assert!(client.queue().is_err());
 }
 

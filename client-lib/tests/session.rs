@@ -259,6 +259,7 @@ fn a_sleeper_is_woken_by_the_end_of_the_daemon() {
         let error = sleeper.join().expect("no panics").expect_err("dead");
         assert_eq!(error.cause, Cause::Disconnected);
     });
+    assert!(queue.counters().sleeps < 1000, "told by the kernel, not found out by looking");
     let fd = rustix::event::PollFd::new(&armed, rustix::event::PollFlags::IN);
     assert_eq!(rustix::event::poll(&mut [fd], None), Ok(1), "an event loop sees it too");
     armed.drain();

@@ -1,7 +1,8 @@
 //! Go on after the daemon was restarted: `reconnect SOCKET FILE`.
 //!
-//! The end of the daemon ends every request with `Cause::Disconnected`. Handles and buffers belong to
-//! the session and go with it, so what connects, opens and allocates is one function, called again.
+//! The end of the daemon ends every request with `Cause::Disconnected`. Handles and buffers belong
+//! to the session and go with it, so what connects, opens and allocates is one function, called
+//! again.
 
 use std::error::Error;
 use std::path::Path;

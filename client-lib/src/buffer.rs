@@ -12,8 +12,8 @@ use crate::error::OutOfBuffer;
 ///
 /// A request takes the buffer and its completion gives it back, so safe code can neither look at
 /// bytes that are still being written nor free them. In between, and dropped, it goes back to the
-/// arena only when nobody touches it any more. It starts at a page and keeps its connection's memory
-/// mapped, also after the connection's end.
+/// arena only when nobody touches it any more. It starts at a page and keeps its connection's
+/// memory mapped, also after the connection's end.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -98,7 +98,8 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The defaults: 16 MiB of arena, 255 requests a queue, class, weight and waiting as the daemon says.
+    /// The defaults: 16 MiB of arena, 255 requests a queue, class, weight and waiting as the daemon
+    /// says.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -225,7 +225,8 @@ impl Control {
 }
 
 impl Mail {
-    /// To whom it belongs. What opened something for an asker who gave up stays, to be closed again.
+    /// To whom it belongs. What opened something for an asker who gave up stays, to be closed
+    /// again.
     fn deliver(&mut self, sequence: u32, answer: Answer) {
         match self.boxes.iter_mut().find(|(number, _)| *number == sequence) {
             Some((_, place)) => *place = Some(answer),

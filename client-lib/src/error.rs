@@ -1,5 +1,5 @@
-//! What can go wrong, one enum per thing the application asks for. Each text names the cause and, if
-//! there is one, the fix.
+//! What can go wrong, one enum per thing the application asks for. Each text names the cause and,
+//! if there is one, the fix.
 
 use std::io;
 use std::path::PathBuf;

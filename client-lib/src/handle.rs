@@ -65,8 +65,8 @@ impl OpenOptions {
         Self { truncate, ..self }
     }
 
-    /// Go past the page cache where the file system can (local files; exports decide themselves). On
-    /// by default.
+    /// Go past the page cache where the file system can (local files; exports decide themselves).
+    /// On by default.
     #[must_use]
     pub fn direct(self, direct: bool) -> Self {
         Self { direct, ..self }
@@ -141,8 +141,8 @@ impl OpenOptions {
     }
 }
 
-/// Something open: a local file, a file of an export, a region. Cheap to clone; closed when the last
-/// clone and the last request that uses it are gone.
+/// Something open: a local file, a file of an export, a region. Cheap to clone; closed when the
+/// last clone and the last request that uses it are gone.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

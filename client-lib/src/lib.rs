@@ -1,8 +1,8 @@
 //! What applications link to move bytes through piped.
 //!
-//! A [`Client`] is a session with the daemon of this node. Its memory, the arena, is shared with the
-//! daemon, so bytes get from a disk or another node into a [`Buffer`] without a copy, and requests
-//! reach the daemon without a system call:
+//! A [`Client`] is a session with the daemon of this node. Its memory, the arena, is shared with
+//! the daemon, so bytes get from a disk or another node into a [`Buffer`] without a copy, and
+//! requests reach the daemon without a system call:
 //!
 //! ```no_run
 //! use piped_client::{Client, OpenOptions};
@@ -28,8 +28,8 @@
 //! Ownership is the whole intuition: a request takes its buffer and its end gives it back, so no
 //! safe code looks at bytes that are still being written. At a deadline the daemon may have to keep
 //! a buffer that the kernel still writes to; then the request ends with [`BufferState::Held`] and
-//! [`Queue::poll_released`] gives the buffer back later. If the daemon ends, every request ends with
-//! [`Cause::Disconnected`], nothing waits for ever, and the application connects again.
+//! [`Queue::poll_released`] gives the buffer back later. If the daemon ends, every request ends
+//! with [`Cause::Disconnected`], nothing waits for ever, and the application connects again.
 //!
 //! The daemon is trusted to keep to the protocol with its own clients: it could as well hand out
 //! wrong bytes. The other direction is not trusted at all; see `piped_ring`.

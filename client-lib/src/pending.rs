@@ -12,8 +12,8 @@ use crate::table::Taken;
 
 /// A request under way, from [`Queue::submit`].
 ///
-/// Its buffer is the queue's until it ended. Dropped, it is cancelled, and its buffer goes back to the
-/// arena when the daemon is done with it; [`Queue::detach`] lets it run on instead.
+/// Its buffer is the queue's until it ended. Dropped, it is cancelled, and its buffer goes back to
+/// the arena when the daemon is done with it; [`Queue::detach`] lets it run on instead.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -22,8 +22,8 @@ use crate::table::Owner;
 /// A request is *pending* or *detached*. A pending one is a value: wait for it with
 /// [`Pending::wait`]; dropping it cancels it. The results of detached ones come from [`Self::poll`]
 /// and [`Self::wait`], in the order they ended. Submitted requests are seen by the daemon after
-/// [`Self::flush`], which everything that looks for results does by itself. A steady stream costs no
-/// system call and no allocation.
+/// [`Self::flush`], which everything that looks for results does by itself. A steady stream costs
+/// no system call and no allocation.
 ///
 /// A dropped queue cancels its requests; their buffers go back to the arena when the daemon is done
 /// with them.
@@ -283,8 +283,8 @@ impl Queue {
         Some(Released { id: core.id(slot, generation), tag, buffer })
     }
 
-    /// The next buffer that was [`BufferState::Held`] and becomes free. `None`: the time is over, or
-    /// no buffer is held (any more: those of a daemon that is gone are lost).
+    /// The next buffer that was [`BufferState::Held`] and becomes free. `None`: the time is over,
+    /// or no buffer is held (any more: those of a daemon that is gone are lost).
     #[must_use]
     pub fn wait_released(&mut self, timeout: Option<Duration>) -> Option<Released> {
         let ended = |core: &Core| core.table.has_released() || !core.table.expects_release();
@@ -301,8 +301,8 @@ impl Queue {
         cancelled
     }
 
-    /// Contiguous bytes in place from a request's start. They stay as they are, and never get fewer.
-    /// 0 for what is not a request of this queue (any more).
+    /// Contiguous bytes in place from a request's start. They stay as they are, and never get
+    /// fewer. 0 for what is not a request of this queue (any more).
     #[must_use]
     pub fn progress(&self, request: impl Into<RequestId>) -> u64 {
         let core = self.core();
@@ -368,9 +368,9 @@ impl Queue {
         self.core().ring().wait_fd()
     }
 
-    /// Ask for [`Self::completion_fd`] to be rung. `false`: something ended since the last time, take
-    /// it (poll the queue and look at its pending requests) and arm again. `true`: wait for the
-    /// descriptor, then call [`Self::drain`]. Always `false` once [`Self::is_disconnected`].
+    /// Ask for [`Self::completion_fd`] to be rung. `false`: something ended since the last time,
+    /// take it (poll the queue and look at its pending requests) and arm again. `true`: wait for
+    /// the descriptor, then call [`Self::drain`]. Always `false` once [`Self::is_disconnected`].
     ///
     /// ```no_run
     /// # fn turn(queue: &mut piped_client::Queue, wait_readable: fn(std::os::fd::BorrowedFd<'_>)) {
@@ -390,8 +390,8 @@ impl Queue {
         self.core_mut().arm()
     }
 
-    /// Silence [`Self::completion_fd`] and take in what was completed, after it was readable (or the
-    /// caller gave up waiting).
+    /// Silence [`Self::completion_fd`] and take in what was completed, after it was readable (or
+    /// the caller gave up waiting).
     pub fn drain(&mut self) {
         self.core_mut().drain();
     }
@@ -410,8 +410,8 @@ impl Queue {
     }
 
     /// Move the calling thread to the CPU of the daemon's shard and never spin: where the daemon
-    /// spins, a sleeping client beside it is woken fastest, and one that spins there keeps the daemon
-    /// from running. `false`: the shard has no CPU of its own.
+    /// spins, a sleeping client beside it is woken fastest, and one that spins there keeps the
+    /// daemon from running. `false`: the shard has no CPU of its own.
     ///
     /// # Errors
     /// The kernel does not allow this thread on that CPU.

@@ -16,8 +16,9 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to `System`, which keeps the contract, with the caller's own arguments; the
-// counter is a constant-initialised thread local of plain data, so it neither allocates nor unwinds.
+// SAFETY: every call goes to `System`, which keeps the contract, with the caller's own arguments;
+// the counter is a constant-initialised thread local of plain data, so it neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

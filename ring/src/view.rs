@@ -5,12 +5,13 @@
 //! to touch and when. While nobody was asked to touch a range, its bytes are as private as any, and
 //! an application that had to copy them out first would pay for nothing.
 //!
-//! So the ownership is made a value. [`ExclusiveRange::claim`] takes a segment whole, which ends every
-//! other access to it through [`Segment`]; [`ExclusiveRange::split_off`] and [`ExclusiveRange::join`]
-//! divide and unite ranges but never copy one. Two ranges therefore never overlap, and the borrow
-//! checker's rules for a range are the rules for its bytes. Whoever asks the daemon to touch a range
-//! keeps it to himself until the daemon said that it is done; whoever lets others touch it at any time
-//! (an exported region) turns it into a [`SharedRange`], which copies in and out only.
+//! So the ownership is made a value. [`ExclusiveRange::claim`] takes a segment whole, which ends
+//! every other access to it through [`Segment`]; [`ExclusiveRange::split_off`] and
+//! [`ExclusiveRange::join`] divide and unite ranges but never copy one. Two ranges therefore never
+//! overlap, and the borrow checker's rules for a range are the rules for its bytes. Whoever asks
+//! the daemon to touch a range keeps it to himself until the daemon said that it is done; whoever
+//! lets others touch it at any time (an exported region) turns it into a [`SharedRange`], which
+//! copies in and out only.
 //!
 //! The daemon never uses this module: its counterpart is hostile.
 
@@ -66,7 +67,8 @@ impl ExclusiveRange {
         self.length == 0
     }
 
-    /// Cut in two: `self` keeps the bytes before `at`, the rest is returned (empty if there is none).
+    /// Cut in two: `self` keeps the bytes before `at`, the rest is returned (empty if there is
+    /// none).
     #[must_use]
     pub fn split_off(&mut self, at: u64) -> Self {
         let at = at.min(self.length);
@@ -94,9 +96,10 @@ impl ExclusiveRange {
     /// The bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the range lies inside the mapping: `claim` takes all of it, `split_off` and `join`
-        // keep the bounds. The mapping lives as long as `self`, through the `Arc`, and stays backed
-        // by the seals; its bytes were initialised by the kernel. Nobody in this process writes them:
+        // SAFETY: the range lies inside the mapping: `claim` takes all of it, `split_off` and
+        // `join` keep the bounds. The mapping lives as long as `self`, through the `Arc`, and stays
+        // backed by the seals; its bytes were initialised by the kernel. Nobody in this process
+        // writes them:
         // `claim` consumed the segment, ranges never overlap, and this one is borrowed. For other
         // processes see `claim`.
         unsafe { slice::from_raw_parts(self.start(), self.length as usize) }

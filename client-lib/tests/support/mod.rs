@@ -1,8 +1,8 @@
 //! The daemon's side, played over the real rings and the real socket.
 //!
 //! Two ways: [`Session::take`] and [`Session::post`] let a test be the daemon step by step, on its
-//! own thread, without any timing; [`Session::serve`] answers everything on a thread. Every test file
-//! uses its part of it.
+//! own thread, without any timing; [`Session::serve`] answers everything on a thread. Every test
+//! file uses its part of it.
 
 #![allow(dead_code, unreachable_pub, missing_debug_implementations)]
 

@@ -1,3 +1,33 @@
-//! See ARCHITECTURE.md.
+//! The piped daemon.
+//!
+//! ```text
+//!              control thread (tokio)                     shard threads (io_uring)
+//!   client ──► client::accept ─► session ─┐ mailbox  ┌─────────────────────────────────┐
+//!   client ══ ring ═══════════════════════╪═════════►│ sessions ─► engine::Shard ─► io │──► disk
+//!   peer ────► peer::listen ──────────────┤          │      ▲          │               │◄─► peer
+//!   operator ► admin ─────────────────────┤◄─────────│      └──────────┘               │
+//!              open: files, regions ──────┘ notices  └─────────────────────────────────┘
+//! ```
+//!
+//! The double line is the data path: after the handshake a request touches the shard's thread and
+//! nothing else. Whatever may block (opening files, resolving names, making memory) happens on the
+//! control thread's blocking pool, and arrives at the shard as a message.
+#![deny(unsafe_code)]
 
+pub mod limits;
+
+pub mod client;
+#[allow(unsafe_code, reason = "the door to the kernel; every block says why it is sound")]
 pub mod io;
+pub mod open;
+pub mod peer;
+pub mod shard;
+
+pub mod admin;
+mod control;
+mod daemon;
+mod settings;
+mod systemd;
+mod unix_socket;
+
+pub use daemon::{Daemon, DaemonError, Stopper};

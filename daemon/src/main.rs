@@ -1,2 +1,51 @@
-//! See ARCHITECTURE.md.
-fn main() {}
+//! `piped`: arguments to configuration to daemon to exit code.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use piped::Daemon;
+use piped_config::{Sources, load};
+use tracing_subscriber::EnvFilter;
+
+/// Moves bytes between memory, files and other nodes.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Args {
+    /// Configuration file [default: $PIPED_CONFIG, or /etc/piped/piped.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A setting that wins over all files, as in --set shards.count=2
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Check the configuration and exit
+    #[arg(long)]
+    check_config: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("piped: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
+    let file = args.config.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
+    let loaded = load(&Sources::of_process(file, args.settings))?;
+    let filter = EnvFilter::try_new(&loaded.config.log.level)
+        .map_err(|error| format!("log.level: {error}; write a level such as info"))?;
+    if args.check_config {
+        println!("the configuration is good");
+        return Ok(());
+    }
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    for file in &loaded.files {
+        tracing::info!(file = %file.display(), "configuration");
+    }
+    Ok(Daemon::new(loaded.config).run()?)
+}

@@ -33,6 +33,7 @@ mod probe;
 mod reap;
 mod ring;
 mod slots;
+pub mod socket;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,368 @@
+//! What a client asks over its socket: files, exports, regions, more memory.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_engine::command::{Access, Command, OpenKind, OpenRequest};
+use piped_engine::ids::{HandleId, RegionId, SessionId};
+use piped_engine::request::Status;
+use piped_ring::handshake::{self, Reply, Request};
+use piped_ring::{Segment, ServerQueue};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::welcome::{check_arena, memory_fault};
+use crate::control::Control;
+use crate::limits::{HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION};
+use crate::open::export::Asker;
+use crate::open::region::RegionSource;
+use crate::open::{OpenFault, Source, file};
+use crate::shard::message::{Answer, Mailbox, Message, ShardGone};
+
+/// A session's side on the control thread.
+#[derive(Debug)]
+pub(super) struct Client {
+    control: Rc<Control>,
+    pub(super) id: SessionId,
+    shard: usize,
+    pub(super) uid: u32,
+    /// Entries of each queue.
+    pub(super) entries: u32,
+    pub(super) queues: u32,
+    pub(super) segments: Vec<Arc<Segment>>,
+    /// Open handles; those of offered regions with their region.
+    handles: HashMap<u32, Option<RegionId>>,
+    last_handle: u32,
+    /// Its place among the sessions; whatever works for it on another thread holds it as well.
+    slot: Arc<OwnedSemaphorePermit>,
+}
+
+type Done = Result<(Reply, Vec<OwnedFd>), OpenFault>;
+
+impl Client {
+    pub(super) fn new(
+        control: Rc<Control>,
+        id: SessionId,
+        shard: usize,
+        slot: Arc<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self {
+            control,
+            id,
+            shard,
+            uid: u32::MAX,
+            entries: 0,
+            queues: 0,
+            segments: Vec::new(),
+            handles: HashMap::new(),
+            last_handle: 0,
+            slot,
+        }
+    }
+
+    /// Does what a request asks; the reply and its descriptors.
+    pub(super) async fn handle(&mut self, request: Request, mut fds: Vec<OwnedFd>) -> Done {
+        let opened = match request {
+            Request::Hello(_) => {
+                return Err(OpenFault::new(Status::Invalid, "Hello was said already"));
+            }
+            Request::AddQueue => return self.add_queue().await,
+            Request::GrowArena { bytes } => return self.grow_arena(bytes).await,
+            Request::CloseHandle { handle } => return self.close_handle(handle).await,
+            Request::OpenFile { access, .. } => {
+                // How many there are was checked with the message.
+                let missing = || OpenFault::new(Status::Invalid, "no descriptor was passed");
+                let buffered = fds.pop().ok_or_else(missing)?;
+                self.open_file(fds.pop(), buffered, access_of(access)).await
+            }
+            Request::OpenExport { peer, export, path, access, create } => {
+                let access = access_of(access);
+                if self.is_here(&peer) {
+                    self.open_export(export, path, access, create).await
+                } else {
+                    let kind = OpenKind::File;
+                    let open = OpenRequest { kind, name: export, path, access, create };
+                    self.open_remote(&peer, open).await
+                }
+            }
+            Request::ExportRegion { name, segment, offset, length, access } => {
+                self.export_region(&name, segment, offset, length, access_of(access)).await
+            }
+            Request::OpenRegion { peer, name, access } => {
+                let access = access_of(access);
+                if self.is_here(&peer) {
+                    self.open_region(&name, access).await
+                } else {
+                    let (kind, path) = (OpenKind::Region, String::new());
+                    let open = OpenRequest { kind, name, path, access, create: false };
+                    self.open_remote(&peer, open).await
+                }
+            }
+        };
+        self.note();
+        let (handle, direct_alignment, length) = opened?;
+        Ok((Reply::Opened { handle: handle.0, direct_alignment, length }, Vec::new()))
+    }
+
+    /// Ends the session: its regions are withdrawn, its shard lets go of it.
+    pub(super) async fn close(self) {
+        let regions = self.control.regions.borrow_mut().withdraw_all(self.id);
+        self.control.revoke(&regions).await;
+        // A shard that is gone has no sessions.
+        let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
+    }
+
+    /// Tells the admin API how the session stands.
+    pub(super) fn note(&self) {
+        let arena_bytes = self.arena_bytes();
+        self.control.update_session(self.id, |entry| {
+            entry.queues = self.queues;
+            entry.arena_bytes = arena_bytes;
+            entry.handles = self.handles.len() as u32;
+        });
+    }
+
+    /// The CPU of the shard for the Welcome.
+    pub(super) fn shard_cpu(&self) -> i32 {
+        self.control.shards[self.shard].cpu.and_then(|cpu| i32::try_from(cpu).ok()).unwrap_or(-1)
+    }
+
+    /// Runs something that may block on another thread.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, OpenFault> + Send + 'static,
+    ) -> Result<T, OpenFault> {
+        let slot = Arc::clone(&self.slot);
+        let work = move || {
+            // The session's place is taken as long as the thread is.
+            let _slot = slot;
+            work()
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+            Err(OpenFault::new(Status::Io, format!("the daemon failed while opening: {error}")))
+        })
+    }
+
+    /// Sends the shard a message that it answers.
+    pub(super) async fn ask(
+        &self,
+        message: impl FnOnce(Answer) -> Message,
+    ) -> Result<(), OpenFault> {
+        let answer = self.mailbox().ask(message).await.map_err(gone)?;
+        answer.map_err(|refusal| OpenFault::new(refusal.status(), refusal.to_string()))
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.control.shards[self.shard].mailbox
+    }
+
+    fn is_here(&self, peer: &str) -> bool {
+        peer.is_empty() || peer == self.control.node
+    }
+
+    fn arena_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.len()).sum()
+    }
+
+    async fn add_queue(&mut self) -> Done {
+        let max = self.control.config.client.queues_max;
+        if self.queues >= max {
+            let text = format!("there are {max} queues already (client.queues_max)");
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        let entries = self.entries;
+        let (queue, fds) = self
+            .blocking(move || {
+                let queue = ServerQueue::create(entries).map_err(|error| memory_fault(&error))?;
+                let fds: std::io::Result<Vec<OwnedFd>> =
+                    queue.fds().iter().map(|fd| fd.try_clone_to_owned()).collect();
+                Ok((Box::new(queue), fds.map_err(|error| memory_fault(&error))?))
+            })
+            .await?;
+        let session = self.id;
+        self.ask(|answer| Message::AddQueue { session, queue, answer }).await?;
+        self.queues += 1;
+        self.note();
+        Ok((Reply::Queue { queue: self.queues - 1 }, fds))
+    }
+
+    async fn grow_arena(&mut self, bytes: u64) -> Done {
+        let bytes = check_arena(bytes.max(1), self.arena_bytes(), &self.control.config.client)?;
+        if self.segments.len() >= SEGMENTS_PER_SESSION {
+            let text = format!("there are {SEGMENTS_PER_SESSION} segments already; ask for larger");
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        let (segment, fd) = self
+            .blocking(move || {
+                let segment = Segment::create(bytes).map_err(|error| memory_fault(&error))?;
+                let fd = segment.fd().try_clone_to_owned().map_err(|error| memory_fault(&error))?;
+                Ok((Arc::new(segment), fd))
+            })
+            .await?;
+        let (session, shared) = (self.id, Arc::clone(&segment));
+        self.ask(|answer| Message::AddSegment { session, segment: shared, answer }).await?;
+        self.segments.push(segment);
+        self.note();
+        Ok((Reply::Segment { segment: self.segments.len() as u32 - 1 }, vec![fd]))
+    }
+
+    async fn close_handle(&mut self, handle: u32) -> Done {
+        let Some(region) = self.handles.remove(&handle) else {
+            return Err(OpenFault::new(Status::BadHandle, format!("there is no handle {handle}")));
+        };
+        self.note();
+        if let Some(region) = region
+            && self.control.regions.borrow_mut().withdraw(region)
+        {
+            self.control.revoke(&[region]).await;
+        }
+        let close = Command::CloseHandle { session: self.id, handle: HandleId(handle) };
+        self.mailbox().send(Message::Engine(close)).await.map_err(gone)?;
+        Ok((Reply::Done, Vec::new()))
+    }
+
+    async fn open_file(
+        &mut self,
+        direct: Option<OwnedFd>,
+        buffered: OwnedFd,
+        access: Access,
+    ) -> Opened {
+        let opened = self.blocking(move || file::inspect(direct, buffered, access)).await?;
+        self.install(Source::File(opened)).await
+    }
+
+    async fn open_export(
+        &mut self,
+        export: String,
+        path: String,
+        access: Access,
+        create: bool,
+    ) -> Opened {
+        let (exports, uid) = (Arc::clone(&self.control.exports), self.uid);
+        let opened = self
+            .blocking(move || exports.open(Asker::User(uid), &export, &path, access, create))
+            .await?;
+        self.install(Source::File(opened)).await
+    }
+
+    async fn export_region(
+        &mut self,
+        name: &str,
+        segment: u32,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Opened {
+        let memory = self.segments.get(segment as usize).ok_or_else(|| {
+            OpenFault::new(Status::BadBuffer, format!("the arena has no segment {segment}"))
+        })?;
+        let source = RegionSource {
+            region: RegionId(0),
+            owner: self.id,
+            home: self.shard,
+            segment,
+            memory: Arc::clone(memory),
+            offset,
+            length,
+            access,
+        };
+        let source = self.control.regions.borrow_mut().offer(name, source)?;
+        let region = source.region;
+        let installed = self.install(Source::Region(source)).await;
+        match installed {
+            Ok((handle, ..)) => {
+                self.handles.insert(handle.0, Some(region));
+            }
+            Err(_) => {
+                self.control.regions.borrow_mut().withdraw(region);
+                self.control.revoke(&[region]).await;
+            }
+        }
+        installed
+    }
+
+    async fn open_region(&mut self, name: &str, access: Access) -> Opened {
+        let source = self.control.regions.borrow().find(name, access)?;
+        let region = source.region;
+        let opened = self.install(Source::Region(source)).await?;
+        if self.control.regions.borrow().has(region) {
+            return Ok(opened);
+        }
+        // Withdrawn while it was opened: say it again, so that this shard has heard it last.
+        self.handles.remove(&opened.0.0);
+        let _ = self.mailbox().send(Message::Revoke { region }).await;
+        Err(OpenFault::new(Status::Gone, format!("the region `{name}` was just withdrawn")))
+    }
+
+    async fn open_remote(&mut self, peer: &str, open: OpenRequest) -> Opened {
+        let id = self.control.peer(peer).ok_or_else(|| {
+            let text = format!("there is no peer `{peer}`; name it in [peers.{peer}] address");
+            OpenFault::new(Status::NotFound, text)
+        })?;
+        let handle = self.new_handle()?;
+        let what = match open.kind {
+            OpenKind::File => format!("`{}` of the export `{}` at `{peer}`", open.path, open.name),
+            OpenKind::Region => format!("the region `{}` at `{peer}`", open.name),
+        };
+        let mut ticket = self.control.expect_open();
+        let (session, number) = (self.id, ticket.number);
+        let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
+        self.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
+        let patience = self.control.config.client.deadline_default.0 + REMOTE_OPEN_GRACE;
+        let outcome = tokio::time::timeout(patience, ticket.outcome()).await;
+        let status = match outcome {
+            Ok(Ok(length)) => return Ok((handle, 0, length)),
+            Ok(Err(status)) => status,
+            Err(_) => Status::DeadlineExceeded,
+        };
+        self.handles.remove(&handle.0);
+        let close = Command::CloseHandle { session, handle };
+        let _ = self.mailbox().send(Message::Engine(close)).await;
+        Err(OpenFault::new(status, format!("{what}: {status}")))
+    }
+
+    async fn install(&mut self, source: Source) -> Opened {
+        let handle = self.new_handle()?;
+        let (length, alignment) = match &source {
+            Source::File(file) => {
+                let alignment = file.direct.as_ref().map_or(0, |(_, alignment)| alignment.offset);
+                (file.length, alignment)
+            }
+            Source::Region(region) => (region.length, 0),
+        };
+        let session = self.id;
+        let installed =
+            self.ask(|answer| Message::Install { session, handle, source, answer }).await;
+        if let Err(fault) = installed {
+            self.handles.remove(&handle.0);
+            return Err(fault);
+        }
+        Ok((handle, alignment, length))
+    }
+
+    fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
+        if self.handles.len() >= HANDLES_PER_SESSION {
+            let text = format!("there are {HANDLES_PER_SESSION} handles already; close some");
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        // Fewer than 2^32 are open, so the search ends.
+        while {
+            self.last_handle = self.last_handle.wrapping_add(1);
+            self.handles.contains_key(&self.last_handle)
+        } {}
+        self.handles.insert(self.last_handle, None);
+        Ok(HandleId(self.last_handle))
+    }
+}
+
+/// A handle, its alignment for direct I/O (0: none), its length in bytes.
+type Opened = Result<(HandleId, u32, u64), OpenFault>;
+
+fn access_of(access: handshake::Access) -> Access {
+    Access { read: access.read, write: access.write }
+}
+
+fn gone(error: ShardGone) -> OpenFault {
+    OpenFault::new(Status::Closed, error.to_string())
+}

@@ -1,0 +1,18 @@
+//! The client door.
+//!
+//! ```text
+//!   accept ─► who is it? ─► Hello ─► memory made ─► shard ─► Welcome ─► session: opens, grows, closes
+//!                                                    ▲
+//!   ring:  descriptor ─► request ────────────────────┘──► completion ─► ring
+//! ```
+
+mod accept;
+pub mod access;
+pub mod completion;
+mod door;
+mod handles;
+pub mod request;
+mod session;
+mod welcome;
+
+pub(crate) use self::accept::listen;

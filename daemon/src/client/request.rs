@@ -1,0 +1,186 @@
+//! Descriptor to [`Request`]: the parser of the client's ring, on a private copy.
+//!
+//! It checks what can be known without the session: verb, flags, class, reserved fields. Handles,
+//! buffers and lengths are checked by the shard against the session, in one place for all verbs.
+
+use piped_engine::ids::HandleId;
+use piped_engine::request::{ArenaBuffer, Class, Request, Status, Verb};
+use piped_model::units::Nanos;
+use piped_ring::{CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_DURABLE, Opcode};
+
+/// Reads a descriptor. `class`: of requests that name none.
+///
+/// # Errors
+/// [`Status::Unsupported`] for an unknown flag, [`Status::Invalid`] for a class that there is not or
+/// a reserved field that is not zero. An unknown verb is no error but [`Verb::Unsupported`].
+pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
+    if descriptor.reserved != 0 || descriptor.reserved_tail != 0 {
+        return Err(Status::Invalid);
+    }
+    let opcode = Opcode::from_u8(descriptor.opcode);
+    let allowed = if opcode == Some(Opcode::Write) { FLAG_DURABLE } else { 0 };
+    if descriptor.flags & !allowed != 0 {
+        return Err(Status::Unsupported);
+    }
+    Ok(Request {
+        verb: opcode.map_or(Verb::Unsupported, |opcode| verb(opcode, descriptor)),
+        class: class_of(descriptor.class, class).ok_or(Status::Invalid)?,
+        deadline: (descriptor.deadline_ns != 0).then_some(Nanos(descriptor.deadline_ns)),
+    })
+}
+
+/// A class as clients write it; `None` if there is no such class.
+#[must_use]
+pub fn class_of(number: u8, default: Class) -> Option<Class> {
+    match number {
+        CLASS_DEFAULT => Some(default),
+        CLASS_LATENCY => Some(Class::Latency),
+        CLASS_BULK => Some(Class::Bulk),
+        _ => None,
+    }
+}
+
+fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
+    let handle = HandleId(descriptor.handle_a);
+    let offset = descriptor.offset_a;
+    let buffer = ArenaBuffer {
+        segment: descriptor.segment,
+        offset: descriptor.buffer_offset,
+        length: descriptor.length,
+    };
+    match opcode {
+        Opcode::Nop => Verb::Nop,
+        Opcode::Read => Verb::Read { handle, offset, buffer },
+        Opcode::Write => {
+            let durable = descriptor.flags & FLAG_DURABLE != 0;
+            Verb::Write { handle, offset, buffer, durable }
+        }
+        Opcode::Copy => Verb::Copy {
+            from: handle,
+            from_offset: offset,
+            to: HandleId(descriptor.handle_b),
+            to_offset: descriptor.offset_b,
+            length: descriptor.length,
+        },
+        Opcode::Sync => Verb::Sync { handle },
+        Opcode::Cancel => Verb::Cancel { target: descriptor.operand_a },
+        Opcode::FetchAdd
+        | Opcode::CompareSwap
+        | Opcode::Notify
+        | Opcode::Wait
+        | Opcode::PutNotify
+        | Opcode::Send
+        | Opcode::Recv
+        | Opcode::ReadV
+        | Opcode::WriteV => Verb::Unsupported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A descriptor whose fields all differ, so that a mix-up shows.
+    fn full(opcode: Opcode) -> Descriptor {
+        Descriptor {
+            slot: 3,
+            handle_a: 11,
+            handle_b: 12,
+            offset_a: 13,
+            offset_b: 14,
+            segment: 15,
+            table_segment: 16,
+            buffer_offset: 17,
+            length: 18,
+            deadline_ns: 19,
+            operand_a: 20,
+            operand_b: 21,
+            tag: 22,
+            wanted_offset: 23,
+            table_offset: 24,
+            notify_id: 25,
+            table_count: 26,
+            ..Descriptor::new(opcode, 7)
+        }
+    }
+
+    const BUFFER: ArenaBuffer = ArenaBuffer { segment: 15, offset: 17, length: 18 };
+    const A: HandleId = HandleId(11);
+
+    #[test]
+    fn every_opcode_becomes_its_verb() {
+        for opcode in Opcode::ALL {
+            let expected = match opcode {
+                Opcode::Nop => Verb::Nop,
+                Opcode::Read => Verb::Read { handle: A, offset: 13, buffer: BUFFER },
+                Opcode::Write => {
+                    Verb::Write { handle: A, offset: 13, buffer: BUFFER, durable: false }
+                }
+                Opcode::Copy => Verb::Copy {
+                    from: A,
+                    from_offset: 13,
+                    to: HandleId(12),
+                    to_offset: 14,
+                    length: 18,
+                },
+                Opcode::Sync => Verb::Sync { handle: A },
+                Opcode::Cancel => Verb::Cancel { target: 20 },
+                _ => Verb::Unsupported,
+            };
+            let request = parse(&full(opcode), Class::Latency).expect("well-formed");
+            assert_eq!(request.verb, expected, "{opcode:?}");
+            assert_eq!(request.deadline, Some(Nanos(19)));
+        }
+    }
+
+    #[test]
+    fn an_unknown_opcode_is_unsupported_and_no_fault() {
+        for opcode in Opcode::ALL.len() as u8..=u8::MAX {
+            let descriptor = Descriptor { opcode, ..full(Opcode::Nop) };
+            let request = parse(&descriptor, Class::Latency).expect("well-formed");
+            assert_eq!(request.verb, Verb::Unsupported, "{opcode}");
+        }
+    }
+
+    #[test]
+    fn flags_belong_to_their_verb() {
+        for opcode in Opcode::ALL {
+            for flags in 1..=u8::MAX {
+                let result = parse(&Descriptor { flags, ..full(opcode) }, Class::Bulk);
+                match result {
+                    Ok(request) => {
+                        assert_eq!((opcode, flags), (Opcode::Write, FLAG_DURABLE));
+                        assert!(matches!(request.verb, Verb::Write { durable: true, .. }));
+                    }
+                    Err(status) => assert_eq!(status, Status::Unsupported),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_class_defaults_to_the_sessions_and_strangers_are_invalid() {
+        let class = |class, default| {
+            parse(&Descriptor { class, ..full(Opcode::Read) }, default).map(|it| it.class)
+        };
+        assert_eq!(class(CLASS_DEFAULT, Class::Bulk), Ok(Class::Bulk));
+        assert_eq!(class(CLASS_DEFAULT, Class::Latency), Ok(Class::Latency));
+        assert_eq!(class(CLASS_LATENCY, Class::Bulk), Ok(Class::Latency));
+        assert_eq!(class(CLASS_BULK, Class::Latency), Ok(Class::Bulk));
+        for number in 3..=u8::MAX {
+            assert_eq!(class(number, Class::Bulk), Err(Status::Invalid));
+        }
+    }
+
+    #[test]
+    fn reserved_fields_are_zero_and_a_deadline_of_zero_is_none() {
+        let with = |change: fn(&mut Descriptor)| {
+            let mut descriptor = full(Opcode::Read);
+            change(&mut descriptor);
+            parse(&descriptor, Class::Bulk)
+        };
+        assert_eq!(with(|it| it.reserved = 1), Err(Status::Invalid));
+        assert_eq!(with(|it| it.reserved_tail = 1), Err(Status::Invalid));
+        assert_eq!(with(|it| it.deadline_ns = 0).expect("well-formed").deadline, None);
+    }
+}

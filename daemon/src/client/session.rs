@@ -1,0 +1,214 @@
+//! A client's task: from its Hello until its memory is free again.
+//!
+//! One request at a time for each client: what a client can have under way here is one open, so a
+//! client that makes a file system hang (its own FUSE, say) holds one thread and its own place.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_engine::request::Status;
+use piped_ring::handshake::{
+    self, HandshakeFault, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome,
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::completion::wire_status;
+use super::door::Door;
+use super::handles::Client;
+use super::welcome::{FEATURES, Memory, check, memory_fault};
+use crate::control::{Control, SessionEars};
+use crate::io::socket::Credentials;
+use crate::limits::HANDSHAKE_TIMEOUT;
+use crate::open::OpenFault;
+use crate::shard::message::Message;
+
+/// Serves a client. `handshake`: its place among those that have not said Hello.
+pub(super) async fn run(
+    control: Rc<Control>,
+    door: Door,
+    who: Credentials,
+    handshake: OwnedSemaphorePermit,
+) {
+    let (uid, pid) = (who.uid, who.pid);
+    let Some((sequence, hello)) = receive_hello(&door, &who).await else { return };
+    let Ok(slot) = Arc::clone(&control.session_slots).try_acquire_owned() else {
+        let text = format!(
+            "there are {} sessions already (client.sessions_max); close one or raise the limit",
+            control.config.client.sessions_max
+        );
+        return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
+    };
+    drop(handshake);
+    let (id, shard, mut ears) = control.enter_session(who);
+    let mut client = Client::new(Rc::clone(&control), id, shard, Arc::new(slot));
+    match welcome(&control, &mut client, &door, sequence, hello, uid).await {
+        Ok(()) => {
+            tracing::info!(session = id.0, uid, pid, shard, "client connected");
+            serve(&control, &mut client, &door, &mut ears, uid).await;
+        }
+        Err(fault) => {
+            tracing::info!(uid, pid, %fault, "client refused");
+            refuse(&door, sequence, &fault).await;
+        }
+    }
+    // The client sees the end of its socket now, and the place is free when its memory is.
+    drop(door);
+    client.close().await;
+    if let Ok(()) = ears.drained.await {
+        tracing::info!(session = id.0, "client gone");
+    }
+    control.leave_session(id);
+}
+
+/// Tells somebody that is not on the list so, in reply to its Hello.
+pub(super) async fn refuse_stranger(door: Door, who: Credentials, _slot: OwnedSemaphorePermit) {
+    let (uid, pid) = (who.uid, who.pid);
+    tracing::info!(uid, pid, "client refused: [access] does not name its user or groups");
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    let received = tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive(&mut buffer)).await;
+    let Ok(Ok(received)) = received else { return };
+    let sequence = handshake::sequence(&buffer[..received.length]).unwrap_or(0);
+    let text = format!("user {uid} may not use this daemon; name it in [access] users or groups");
+    refuse(&door, sequence, &OpenFault::new(Status::Denied, text)).await;
+}
+
+async fn receive_hello(door: &Door, who: &Credentials) -> Option<(u32, Hello)> {
+    let (uid, pid) = (who.uid, who.pid);
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    let received = match tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive(&mut buffer)).await {
+        Ok(Ok(received)) => received,
+        Ok(Err(fault)) => {
+            tracing::info!(uid, pid, %fault, "client gone before its Hello");
+            return None;
+        }
+        Err(_) => {
+            tracing::info!(uid, pid, "client gone: no Hello in time");
+            return None;
+        }
+    };
+    let message = &buffer[..received.length];
+    let parsed = Request::parse(message).and_then(|(sequence, request)| {
+        request.check_fds(&received.fds)?;
+        Ok((sequence, request))
+    });
+    let fault = match parsed {
+        Ok((sequence, Request::Hello(hello))) => return Some((sequence, hello)),
+        Ok(_) => "the first message must be Hello".to_owned(),
+        Err(fault) => fault.to_string(),
+    };
+    tracing::info!(uid, pid, fault, "client refused");
+    let sequence = handshake::sequence(message).unwrap_or(0);
+    refuse(door, sequence, &OpenFault::new(Status::Invalid, fault)).await;
+    None
+}
+
+async fn refuse(door: &Door, sequence: u32, fault: &OpenFault) {
+    // A client that does not listen learns from the end of the socket.
+    let _ = door.send(&refusal(fault), sequence, &[]).await;
+}
+
+fn refusal(fault: &OpenFault) -> Reply {
+    Reply::Refused { status: wire_status(fault.status), message: fault.text.clone() }
+}
+
+/// Makes the memory, brings it to the shard, and then to the client.
+async fn welcome(
+    control: &Rc<Control>,
+    client: &mut Client,
+    door: &Door,
+    sequence: u32,
+    hello: Hello,
+    uid: u32,
+) -> Result<(), OpenFault> {
+    client.uid = uid;
+    let wanted = check(&hello, &control.config.client)?;
+    let memory = client.blocking(move || {
+        let memory = Memory::create(wanted).map_err(|error| memory_fault(&error))?;
+        let fds = memory.fds().map_err(|error| memory_fault(&error))?;
+        Ok((memory, fds))
+    });
+    let (Memory { segments, queues }, fds) = memory.await?;
+    client.entries = wanted.entries;
+    client.segments = segments.clone();
+    client.queues = wanted.queues;
+    client.note();
+    let session = client.id;
+    let class = wanted.class;
+    client.ask(|answer| Message::OpenSession { session, class, segments, queues, answer }).await?;
+    let welcome = Welcome {
+        features: hello.features & FEATURES,
+        session: session.0,
+        segments: client.segments.len() as u32,
+        queues: wanted.queues,
+        shard_cpu: client.shard_cpu(),
+        client_spin_ns: control.spin.client_ns,
+        deadline_default_ns: control.config.client.deadline_default.nanos(),
+    };
+    door.send(&Reply::Welcome(welcome), sequence, &fds).await.map_err(|error| {
+        OpenFault::new(Status::Closed, format!("the client did not take its Welcome ({error})"))
+    })
+}
+
+/// Answers requests until the client leaves, is evicted, or the daemon stops.
+async fn serve(
+    control: &Rc<Control>,
+    client: &mut Client,
+    door: &Door,
+    ears: &mut SessionEars,
+    uid: u32,
+) {
+    let session = client.id.0;
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    loop {
+        let received = tokio::select! {
+            biased;
+            reason = &mut ears.evicted => return log_eviction(session, uid, reason),
+            () = control.stopped() => return,
+            received = door.receive(&mut buffer) => received,
+        };
+        let received = match received {
+            Ok(received) => received,
+            Err(handshake::fds::ReceiveFault::Closed) => return,
+            Err(fault) => {
+                tracing::warn!(session, uid, %fault, "client evicted: faulty message");
+                return;
+            }
+        };
+        let (sequence, request) = match parse(&buffer[..received.length], &received.fds) {
+            Ok(parsed) => parsed,
+            Err(fault) => {
+                tracing::warn!(session, uid, %fault, "client evicted: faulty message");
+                let sequence = handshake::sequence(&buffer[..received.length]).unwrap_or(0);
+                let fault = OpenFault::new(Status::Invalid, fault.to_string());
+                return refuse(door, sequence, &fault).await;
+            }
+        };
+        let reply = tokio::select! {
+            biased;
+            reason = &mut ears.evicted => return log_eviction(session, uid, reason),
+            () = control.stopped() => return,
+            () = door.closed() => return,
+            reply = client.handle(request, received.fds) => reply,
+        };
+        let (reply, fds) = reply.unwrap_or_else(|fault| (refusal(&fault), Vec::new()));
+        if let Err(error) = door.send(&reply, sequence, &fds).await {
+            tracing::info!(session, uid, %error, "client gone: it does not take its replies");
+            return;
+        }
+    }
+}
+
+fn parse(message: &[u8], fds: &[std::os::fd::OwnedFd]) -> Result<(u32, Request), HandshakeFault> {
+    let (sequence, request) = Request::parse(message)?;
+    request.check_fds(fds)?;
+    Ok((sequence, request))
+}
+
+fn log_eviction(
+    session: u32,
+    uid: u32,
+    reason: Result<String, tokio::sync::oneshot::error::RecvError>,
+) {
+    let reason = reason.unwrap_or_else(|_| "its shard is gone".to_owned());
+    tracing::warn!(session, uid, reason, "client evicted");
+}

@@ -1,0 +1,292 @@
+//! What the control thread knows: sessions, regions, opens under way; and what it does with the
+//! shards' notices.
+//!
+//! One thread, one runtime, so the state is in plain cells. No borrow of a cell lives across an
+//! `.await`: each method takes what it needs and is done.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_config::{Config, HostPort};
+use piped_engine::command::Event;
+use piped_engine::ids::{PeerId, RegionId, SessionId};
+use piped_engine::request::Status;
+use piped_model::units::Nanos;
+use piped_ring::SpinBudgets;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+use crate::client::access::Rules;
+use crate::io::socket::Credentials;
+use crate::limits::{HANDSHAKES_MAX, PEER_OPENS_MAX};
+use crate::open::export::Exports;
+use crate::open::region::Regions;
+use crate::peer;
+use crate::shard::message::{Mailbox, Message, Notice};
+
+/// A session as the control thread knows it.
+#[derive(Debug)]
+pub(crate) struct SessionEntry {
+    pub(crate) shard: usize,
+    pub(crate) who: Credentials,
+    pub(crate) queues: u32,
+    pub(crate) arena_bytes: u64,
+    pub(crate) handles: u32,
+    /// Told once if the shard evicts it.
+    evicted: Option<oneshot::Sender<String>>,
+    /// Told once its memory is free.
+    drained: Option<oneshot::Sender<()>>,
+}
+
+/// How a session hears from its shard.
+#[derive(Debug)]
+pub(crate) struct SessionEars {
+    pub(crate) evicted: oneshot::Receiver<String>,
+    pub(crate) drained: oneshot::Receiver<()>,
+}
+
+/// The end of a remote open: the length, or why not.
+type Opened = Result<u64, Status>;
+
+/// A shard, from here.
+#[derive(Debug)]
+pub(crate) struct ShardDoor {
+    pub(crate) mailbox: Mailbox,
+    pub(crate) cpu: Option<u32>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) config: Config,
+    pub(crate) node: String,
+    pub(crate) incarnation: u64,
+    pub(crate) started: Nanos,
+    pub(crate) spin: SpinBudgets,
+    pub(crate) shards: Vec<ShardDoor>,
+    pub(crate) rules: Rules,
+    pub(crate) exports: Arc<Exports>,
+    /// By [`PeerId`].
+    pub(crate) peers: Vec<(String, HostPort)>,
+    pub(crate) regions: RefCell<Regions>,
+    /// Places for sessions, for handshakes, for refusing strangers, for opens of peers.
+    pub(crate) session_slots: Arc<Semaphore>,
+    pub(crate) handshake_slots: Arc<Semaphore>,
+    pub(crate) refusal_slots: Arc<Semaphore>,
+    pub(crate) peer_open_slots: Arc<Semaphore>,
+    /// Becomes true when the daemon stops.
+    pub(crate) stopping: watch::Receiver<bool>,
+    sessions: RefCell<BTreeMap<SessionId, SessionEntry>>,
+    last_session: Cell<u32>,
+    opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
+    last_ticket: Cell<u64>,
+}
+
+/// What [`Control`] is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) node: String,
+    pub(crate) incarnation: u64,
+    pub(crate) spin: SpinBudgets,
+    pub(crate) shards: Vec<ShardDoor>,
+    pub(crate) rules: Rules,
+    pub(crate) exports: Exports,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Control {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { config, node, incarnation, spin, shards, rules, exports, stopping } = parts;
+        let slots = |count| Arc::new(Semaphore::new(count));
+        Self {
+            node,
+            incarnation,
+            started: crate::io::clock::now(),
+            spin,
+            shards,
+            rules,
+            exports: Arc::new(exports),
+            peers: config.peers.iter().map(|(n, p)| (n.clone(), p.address.clone())).collect(),
+            regions: RefCell::default(),
+            session_slots: slots(config.client.sessions_max as usize),
+            handshake_slots: slots(HANDSHAKES_MAX),
+            refusal_slots: slots(HANDSHAKES_MAX / 4),
+            peer_open_slots: slots(PEER_OPENS_MAX),
+            stopping,
+            sessions: RefCell::default(),
+            last_session: Cell::new(0),
+            opens: RefCell::default(),
+            last_ticket: Cell::new(0),
+            config,
+        }
+    }
+
+    /// Resolves when the daemon stops.
+    pub(crate) async fn stopped(&self) {
+        let mut stopping = self.stopping.clone();
+        // An error is a daemon that is gone: stopped, too.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    /// A new session on the shard that has the fewest.
+    pub(crate) fn enter_session(&self, who: Credentials) -> (SessionId, usize, SessionEars) {
+        let mut sessions = self.sessions.borrow_mut();
+        let on = |shard| sessions.values().filter(|entry| entry.shard == shard).count();
+        let shard = (0..self.shards.len()).min_by_key(|&shard| on(shard)).unwrap_or(0);
+        let mut number = self.last_session.get();
+        // Fewer than 2^32 sessions live at once, so this ends.
+        let id = loop {
+            number = number.wrapping_add(1);
+            if !sessions.contains_key(&SessionId(number)) {
+                break SessionId(number);
+            }
+        };
+        self.last_session.set(number);
+        let (evicted, hears_evicted) = oneshot::channel();
+        let (drained, hears_drained) = oneshot::channel();
+        let entry = SessionEntry {
+            shard,
+            who,
+            queues: 0,
+            arena_bytes: 0,
+            handles: 0,
+            evicted: Some(evicted),
+            drained: Some(drained),
+        };
+        sessions.insert(id, entry);
+        (id, shard, SessionEars { evicted: hears_evicted, drained: hears_drained })
+    }
+
+    /// Changes what is known of a session.
+    pub(crate) fn update_session(&self, id: SessionId, change: impl FnOnce(&mut SessionEntry)) {
+        if let Some(entry) = self.sessions.borrow_mut().get_mut(&id) {
+            change(entry);
+        }
+    }
+
+    /// The session's memory is free.
+    pub(crate) fn leave_session(&self, id: SessionId) {
+        self.sessions.borrow_mut().remove(&id);
+    }
+
+    /// All sessions, for the admin API.
+    pub(crate) fn clients(&self) -> Vec<piped_config::admin::ClientReport> {
+        let report = |(id, entry): (&SessionId, &SessionEntry)| piped_config::admin::ClientReport {
+            session: id.0,
+            pid: entry.who.pid,
+            uid: entry.who.uid,
+            queues: entry.queues,
+            arena_bytes: entry.arena_bytes,
+            handles: entry.handles,
+        };
+        self.sessions.borrow().iter().map(report).collect()
+    }
+
+    /// A configured peer.
+    pub(crate) fn peer(&self, name: &str) -> Option<PeerId> {
+        let place = self.peers.iter().position(|(peer, _)| peer == name)?;
+        u32::try_from(place).ok().map(PeerId)
+    }
+
+    /// Says to every shard that regions are withdrawn.
+    pub(crate) async fn revoke(&self, regions: &[RegionId]) {
+        for &region in regions {
+            for shard in &self.shards {
+                // A shard that is gone uses no region.
+                let _ = shard.mailbox.send(Message::Revoke { region }).await;
+            }
+        }
+    }
+
+    /// A ticket for an open at a peer.
+    pub(crate) fn expect_open(self: &Rc<Self>) -> OpenTicket {
+        let number = self.last_ticket.get() + 1;
+        self.last_ticket.set(number);
+        let (opened, outcome) = oneshot::channel();
+        self.opens.borrow_mut().insert(number, opened);
+        OpenTicket { number, outcome, control: Rc::clone(self) }
+    }
+
+    /// Takes the shards' notices until one of them ends.
+    ///
+    /// # Errors
+    /// Why a shard ended, if it should not have.
+    pub(crate) async fn listen(
+        self: &Rc<Self>,
+        notices: &mut mpsc::UnboundedReceiver<(usize, Notice)>,
+    ) -> Result<usize, String> {
+        while let Some((shard, notice)) = notices.recv().await {
+            match notice {
+                Notice::Event(event) => self.handle_event(shard, event),
+                Notice::Evicted { session, reason } => {
+                    if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)
+                        && let Some(evicted) = entry.evicted.take()
+                    {
+                        let _ = evicted.send(reason);
+                    }
+                }
+                Notice::Retired(segment) => {
+                    tokio::task::spawn_blocking(move || drop(segment));
+                }
+                Notice::Ended(Ok(())) => return Ok(shard),
+                Notice::Ended(Err(reason)) => return Err(format!("shard {shard} died: {reason}")),
+            }
+        }
+        Err("all shards are gone".to_owned())
+    }
+
+    fn handle_event(self: &Rc<Self>, shard: usize, event: Event) {
+        match event {
+            Event::RemoteOpened { ticket, result, .. } => {
+                // Without an asker the session is closing, and its handle with it.
+                if let Some(opened) = self.opens.borrow_mut().remove(&ticket) {
+                    let _ = opened.send(result);
+                }
+            }
+            Event::ServeOpen { ticket, peer, open } => {
+                let control = Rc::clone(self);
+                tokio::task::spawn_local(peer::serve::answer(control, shard, ticket, peer, open));
+            }
+            Event::Connect { peer, class, after } => {
+                let control = Rc::clone(self);
+                tokio::task::spawn_local(peer::connect::lane(control, shard, peer, class, after));
+            }
+            Event::LaneUp { peer, class, epoch } => {
+                tracing::info!(shard, peer, ?class, epoch, "lane up");
+            }
+            Event::LaneDown { peer, class, reason } => {
+                tracing::warn!(shard, peer, ?class, reason, "lane down");
+            }
+            Event::SessionDrained { session } => {
+                if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)
+                    && let Some(drained) = entry.drained.take()
+                {
+                    let _ = drained.send(());
+                }
+            }
+        }
+    }
+}
+
+/// An open at a peer that somebody waits for. Dropped, nobody waits any more.
+#[derive(Debug)]
+pub(crate) struct OpenTicket {
+    pub(crate) number: u64,
+    outcome: oneshot::Receiver<Opened>,
+    control: Rc<Control>,
+}
+
+impl OpenTicket {
+    /// Waits for the outcome.
+    pub(crate) async fn outcome(&mut self) -> Opened {
+        (&mut self.outcome).await.unwrap_or(Err(Status::Closed))
+    }
+}
+
+impl Drop for OpenTicket {
+    fn drop(&mut self) {
+        self.control.opens.borrow_mut().remove(&self.number);
+    }
+}

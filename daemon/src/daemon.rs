@@ -1,0 +1,340 @@
+//! The daemon from start to end.
+//!
+//! Start: check what the configuration names (users, directories), start the shards, open the
+//! doors, say READY. Whatever fails before READY is an error that names its key, and nothing is left
+//! behind. End: close the doors, let the shards end their sessions, for a bounded time; a second
+//! signal does not wait.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_config::{Config, Spin};
+use piped_engine::command::Command;
+use piped_engine::ids::PeerId;
+use piped_ring::SpinBudgets;
+use rustix::net::SocketType;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::LocalSet;
+
+use crate::client::access::{AccessError, Names, Rules};
+use crate::control::{Control, Parts, ShardDoor};
+use crate::io::clock;
+use crate::io::socket::asynchronous;
+use crate::limits::{OPENERS_MAX, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT};
+use crate::open::export::{ExportError, Exports};
+use crate::peer::serve::shard_name;
+use crate::shard::message::{Message, Notice};
+use crate::shard::{self, Plan, ShardHandle, StartError};
+use crate::unix_socket::{self, SocketError, SocketFile};
+use crate::{admin, client, peer, settings, systemd};
+
+/// Why the daemon did not start, or ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A name in `[access]`.
+    #[error("[access]: {0}")]
+    Access(#[from] AccessError),
+    /// An export.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// A shard did not start: most of all, io_uring is refused.
+    #[error(transparent)]
+    Shard(#[from] StartError),
+    /// A unix socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The listener for peers.
+    #[error(transparent)]
+    Listen(#[from] peer::ListenError),
+    /// The runtime of the control thread.
+    #[error("the control thread cannot be set up: {0}")]
+    Runtime(#[from] std::io::Error),
+    /// A shard ended by itself.
+    #[error("{0}; the daemon cannot go on")]
+    ShardDied(String),
+    /// The shards did not end in time.
+    #[error("the shards did not end in time; what clients had under way was cut off")]
+    StopTimeout,
+}
+
+/// A daemon that is to be run.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    stop: Arc<watch::Sender<u32>>,
+}
+
+/// Stops a daemon from another thread, as a signal would.
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    stop: Arc<watch::Sender<u32>>,
+}
+
+impl Stopper {
+    /// Asks for the end; asked twice, it comes at once.
+    pub fn stop(&self) {
+        self.stop.send_modify(|asked| *asked += 1);
+    }
+}
+
+impl Daemon {
+    /// A daemon with a validated configuration.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config, stop: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// A way to stop it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { stop: Arc::clone(&self.stop) }
+    }
+
+    /// Runs until SIGTERM, SIGINT or [`Stopper::stop`].
+    ///
+    /// # Errors
+    /// See [`DaemonError`]; each says what to do.
+    pub fn run(self) -> Result<(), DaemonError> {
+        raise_file_limit();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(OPENERS_MAX)
+            .thread_name("piped-opener")
+            .build()?;
+        let result = LocalSet::new().block_on(&runtime, self.run_here());
+        // A thread that hangs in a file system does not keep the daemon.
+        runtime.shutdown_background();
+        result
+    }
+
+    async fn run_here(self) -> Result<(), DaemonError> {
+        let mut asked = Asked::new(self.stop.subscribe())?;
+        let (outbox, mut notices) = mpsc::unbounded_channel();
+        let (stopping, hears_stopping) = watch::channel(false);
+        let mut shards = Vec::new();
+        let started = start(&self.config, outbox, hears_stopping, &mut shards).await;
+        let (control, doors) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                tell_to_stop(&shards).await;
+                join(shards).await;
+                return Err(error);
+            }
+        };
+        let files = open_doors(&control, doors);
+        systemd::ready(&format!("{} serves", control.node));
+        tracing::info!(node = control.node, shards = shards.len(), "ready");
+        let died = tokio::select! {
+            () = asked.wait() => None,
+            ended = control.listen(&mut notices) => Some(match ended {
+                Ok(shard) => format!("shard {shard} ended by itself"),
+                Err(reason) => reason,
+            }),
+        };
+        systemd::stopping();
+        // An error is a daemon without doors, which is what is wanted.
+        let _ = stopping.send(true);
+        drop(files);
+        let ended = end(&control, shards, &mut notices, &mut asked).await;
+        match died {
+            Some(reason) => Err(DaemonError::ShardDied(reason)),
+            None => ended,
+        }
+    }
+}
+
+/// The listening sockets.
+struct Doors {
+    client: (AsyncFd<OwnedFd>, SocketFile),
+    admin: (UnixListener, SocketFile),
+    peers: Option<TcpListener>,
+}
+
+/// Everything up to the open doors. The shards that were started are in `shards` either way.
+async fn start(
+    config: &Config,
+    outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    stopping: watch::Receiver<bool>,
+    shards: &mut Vec<ShardHandle>,
+) -> Result<(Rc<Control>, Doors), DaemonError> {
+    let names = Names::of_system();
+    let own = rustix::process::geteuid().as_raw();
+    let rules = Rules::new(&config.access, &names, own)?;
+    let exports = Exports::new(&config.exports, &names)?;
+    let node = config.node.name_or(&hostname()).to_owned();
+    let incarnation = random();
+    let spin = spin_budgets(config);
+    for index in 0..config.shards.count as usize {
+        let name = shard_name(&node, index);
+        shards.push(
+            shard::start(Plan {
+                index,
+                engine: settings::engine(config, name, incarnation, random()),
+                driver: settings::driver(config),
+                staging_bytes: config.memory.staging.0,
+                spin_ns: spin.daemon_ns,
+                pin: config.shards.pin.then(|| config.shards.cpus.get(index).copied()),
+                outbox: outbox.clone(),
+            })
+            .await?,
+        );
+    }
+    let doors = Doors {
+        client: client_door(config, &rules)?,
+        admin: admin_door(config, &rules)?,
+        peers: peer::bind(&config.listen).await?,
+    };
+    let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
+    let control = Rc::new(Control::new(Parts {
+        config: config.clone(),
+        node,
+        incarnation,
+        spin,
+        shards: shards.iter().map(door).collect(),
+        rules,
+        exports,
+        stopping,
+    }));
+    name_peers(&control).await;
+    Ok((control, doors))
+}
+
+fn client_door(
+    config: &Config,
+    rules: &Rules,
+) -> Result<(AsyncFd<OwnedFd>, SocketFile), DaemonError> {
+    let (kind, open) = (SocketType::SEQPACKET, !rules.is_private());
+    let (socket, file) = unix_socket::listen("client.socket", &config.client.socket, kind, open)?;
+    Ok((asynchronous(socket)?, file))
+}
+
+fn admin_door(config: &Config, rules: &Rules) -> Result<(UnixListener, SocketFile), DaemonError> {
+    let (kind, open) = (SocketType::STREAM, !rules.is_private());
+    let (socket, file) = unix_socket::listen("admin.socket", &config.admin.socket, kind, open)?;
+    Ok((UnixListener::from_std(socket.into())?, file))
+}
+
+/// Every shard asks every peer over lanes of its own.
+async fn name_peers(control: &Control) {
+    for (place, (name, _)) in control.peers.iter().enumerate() {
+        for shard in &control.shards {
+            let command = Command::AddPeer { peer: PeerId(place as u32), name: name.clone() };
+            // A shard that is gone is reported by its last notice.
+            let _ = shard.mailbox.send(Message::Engine(command)).await;
+        }
+    }
+}
+
+/// Starts to serve; what comes back removes the sockets' files when dropped.
+fn open_doors(control: &Rc<Control>, doors: Doors) -> [SocketFile; 2] {
+    let (clients, client_file) = doors.client;
+    let (operators, admin_file) = doors.admin;
+    tokio::task::spawn_local(client::listen(Rc::clone(control), clients));
+    tokio::task::spawn_local(admin::listen(Rc::clone(control), operators));
+    if let Some(peers) = doors.peers {
+        tokio::task::spawn_local(peer::listen(Rc::clone(control), peers));
+    }
+    [client_file, admin_file]
+}
+
+/// Lets the shards end their sessions, and waits for their threads.
+async fn end(
+    control: &Rc<Control>,
+    shards: Vec<ShardHandle>,
+    notices: &mut mpsc::UnboundedReceiver<(usize, Notice)>,
+    asked: &mut Asked,
+) -> Result<(), DaemonError> {
+    tracing::info!("stopping");
+    let ended = async {
+        tell_to_stop(&shards).await;
+        let threads = join(shards);
+        tokio::pin!(threads);
+        loop {
+            tokio::select! {
+                () = &mut threads => return,
+                // Sessions want to hear that they have drained; errors were reported before.
+                _ = control.listen(notices) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tokio::select! {
+        ended = tokio::time::timeout(SHARD_JOIN_TIMEOUT, ended) => {
+            ended.map_err(|_| DaemonError::StopTimeout)
+        }
+        () = asked.wait() => {
+            tracing::warn!("stopped at once");
+            Ok(())
+        }
+    }
+}
+
+async fn tell_to_stop(shards: &[ShardHandle]) {
+    let until = clock::now() + STOP_TIMEOUT;
+    for shard in shards {
+        // One that is gone has stopped.
+        let _ = shard.mailbox.send(Message::Stop { until }).await;
+    }
+}
+
+async fn join(shards: Vec<ShardHandle>) {
+    let join = move || shards.into_iter().for_each(ShardHandle::join);
+    // The threads do not panic here: why they ended is in their last notices.
+    let _ = tokio::task::spawn_blocking(join).await;
+}
+
+/// Signals and [`Stopper`]s, one after the other.
+struct Asked {
+    terminate: Signal,
+    interrupt: Signal,
+    stop: watch::Receiver<u32>,
+}
+
+impl Asked {
+    fn new(stop: watch::Receiver<u32>) -> Result<Self, DaemonError> {
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())?, stop })
+    }
+
+    /// Resolves each time the end is asked for.
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            Ok(()) = self.stop.changed() => {}
+        }
+    }
+}
+
+fn spin_budgets(config: &Config) -> SpinBudgets {
+    let spare = shard::allowed_cpus().len().saturating_sub(config.shards.count as usize);
+    let budgets = settings::profile(config.profile).budgets(spare);
+    match config.shards.spin {
+        Spin::Auto => budgets,
+        Spin::For(period) => SpinBudgets { daemon_ns: period.nanos(), ..budgets },
+    }
+}
+
+/// Two files a handle, three a queue: the soft limit of 1024 is for programs that use select(2).
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays at {:?}", limit.current);
+    }
+}
+
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A number nobody can foretell, from the operating system by way of the standard library.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,109 @@
+//! Every bound of the daemon outside the engine, with its reason. Relations are proved at compile
+//! time.
+
+use std::time::Duration;
+
+use piped_model::units::Nanos;
+use piped_ring::handshake;
+
+/// Requests taken from one queue before the next has its turn: enough to amortize a turn, few enough
+/// that 16 busy queues still share each turn.
+pub const REQUESTS_PER_QUEUE: u32 = 32;
+
+/// Requests taken in one turn: at about 100 ns each the turn stays well below a disk's latency.
+pub const REQUESTS_PER_TURN: u32 = 256;
+
+/// Requests of clients in execution on one shard. What comes beyond waits in the clients' rings.
+pub const REQUESTS_MAX: u32 = 2048;
+
+/// The engine's transfers: those requests, the parts of copies, and requests that were given up but
+/// are still with the kernel.
+pub const TRANSFERS_MAX: u32 = 4096;
+
+/// Operations at the driver of one shard.
+pub const OPS_MAX: u32 = 4096;
+
+/// Files and sockets of one shard. The process' limit of open files may lower it.
+pub const FILES_MAX: u32 = 16 * 1024;
+
+/// Segments of one shard: arenas, regions of other shards, staging.
+pub const SEGMENTS_MAX: u32 = 4096;
+
+/// Messages of the control thread that wait for one shard. A full mailbox makes the sender wait.
+pub const MAILBOX: usize = 256;
+
+/// Messages taken in one turn. Some of them cost system calls (registering a file).
+pub const MESSAGES_PER_TURN: u32 = 16;
+
+/// Segments of one session: the Welcome's and those of GrowArena.
+pub const SEGMENTS_PER_SESSION: usize = 256;
+
+/// Handles of one session: each is two files at most.
+pub const HANDLES_PER_SESSION: usize = 4096;
+
+/// Regions all sessions offer together.
+pub const REGIONS_MAX: usize = 4096;
+
+/// Clients that have connected and not said Hello yet; more are turned away at once.
+pub const HANDSHAKES_MAX: usize = 32;
+
+/// How long a client may take to say Hello, and to take a reply.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the control thread waits for a shard's answer. Turns take microseconds; a shard that
+/// does not answer for this long is broken.
+pub const SHARD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Beyond a request's own deadline, before an open at a peer is given up.
+pub const REMOTE_OPEN_GRACE: Duration = Duration::from_secs(1);
+
+/// Opens for peers at once; more are told to try again.
+pub const PEER_OPENS_MAX: usize = 64;
+
+/// Attempts at an open that a rename disturbed.
+pub const OPEN_ATTEMPTS: u32 = 8;
+
+/// How long a connection to a peer may take.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long data sent to a peer may stay unacknowledged before the lane is lost.
+pub const LANE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Unsent bytes of a lane's socket: more would make urgent frames wait behind others, less would
+/// let the link run dry between two turns.
+pub const LANE_UNSENT_BYTES: u32 = 256 * 1024;
+
+/// Connections to the admin API at once.
+pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+
+/// How long a request to the admin API may take to arrive, and its connection to stay idle.
+pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest body of a request to the admin API, in bytes.
+pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// Threads that open files; each may hang in a file system, so a session has at most one.
+pub const OPENERS_MAX: usize = 128;
+
+/// How long a shard may take to end its sessions when the daemon stops.
+pub const STOP_TIMEOUT: Nanos = Nanos::from_millis(3_000);
+
+/// How long the daemon waits for its shards when it stops: the above, the driver's own patience
+/// when it is dropped, and some.
+pub const SHARD_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A staging segment. The driver registers at most this much in a turn.
+pub const STAGING_SEGMENT_BYTES: u64 = crate::io::REGISTRATION_BYTES_PER_TURN;
+
+const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
+const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
+// Half of the transfers stay for parts of copies and for requests that were given up.
+const _: () = assert!(2 * REQUESTS_MAX <= TRANSFERS_MAX);
+// Every transfer can have an operation at the kernel, and every lane two.
+const _: () = assert!(OPS_MAX >= REQUESTS_MAX + 2 * piped_engine::limits::LANES_MAX);
+// The lanes leave most of the table of files to files.
+const _: () = assert!(FILES_MAX > 4 * piped_engine::limits::LANES_MAX);
+const _: () = assert!(SEGMENTS_PER_SESSION >= handshake::WELCOME_SEGMENTS_MAX as usize);
+const _: () = assert!(
+    SHARD_JOIN_TIMEOUT.as_nanos() as u64 > STOP_TIMEOUT.0 + crate::io::UringIo::SHUTDOWN_TIMEOUT.0
+);

@@ -1,0 +1,361 @@
+//! Directories this node offers, and files below them.
+//!
+//! A path comes from a client or a peer, and the daemon has rights they have not. So it is resolved
+//! by the kernel with RESOLVE_BENEATH from a directory that was opened at start, and in two steps:
+//! first O_PATH, which opens nothing (a FIFO or a device would otherwise feel it), then, if what is
+//! there is a regular file, that very file by its place in /proc/self/fd. Both descriptors of a file
+//! come from the one place, so they are of one file whatever is renamed meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use piped_engine::command::Access;
+use piped_engine::request::Status;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::OpenFault;
+use super::file::{OpenedFile, check_regular, denied, describe, io};
+use crate::client::access::{AccessError, Names, resolve_users};
+use crate::limits::OPEN_ATTEMPTS;
+
+/// Permissions of files that are created: the daemon's user writes, its group reads.
+const CREATE_MODE: Mode = Mode::from_raw_mode(0o640);
+
+/// A directory this node offers.
+#[derive(Debug)]
+struct Export {
+    directory: OwnedFd,
+    offered: Access,
+    /// Local users that may use it; `None`: everybody who got in.
+    users: Option<BTreeSet<u32>>,
+    /// Peers that may use it; `None`: everybody who got in.
+    peers: Option<BTreeSet<String>>,
+}
+
+/// All exports, by name.
+#[derive(Debug, Default)]
+pub struct Exports {
+    by_name: BTreeMap<String, Export>,
+}
+
+/// Why the daemon does not start with these exports.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The directory cannot be opened.
+    #[error(
+        "exports.{name}.path: {} cannot be opened as a directory ({error}); create it, or correct \
+         the key",
+        path.display()
+    )]
+    Directory {
+        /// The export.
+        name: String,
+        /// Its directory.
+        path: std::path::PathBuf,
+        /// What the kernel says.
+        error: Errno,
+    },
+    /// A user is not known.
+    #[error("exports.{name}.users: {error}")]
+    User {
+        /// The export.
+        name: String,
+        /// Who.
+        error: AccessError,
+    },
+}
+
+/// Who asks for a file.
+#[derive(Debug, Clone, Copy)]
+pub enum Asker<'a> {
+    /// A local client, by its user.
+    User(u32),
+    /// A peer, by its name.
+    Peer(&'a str),
+}
+
+impl Exports {
+    /// Opens the directories.
+    ///
+    /// # Errors
+    /// See [`ExportError`].
+    pub fn new(
+        exports: &BTreeMap<String, piped_config::Export>,
+        names: &Names,
+    ) -> Result<Self, ExportError> {
+        let mut by_name = BTreeMap::new();
+        for (name, export) in exports {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory =
+                rustix::fs::open(&export.path, flags, Mode::empty()).map_err(|error| {
+                    ExportError::Directory { name: name.clone(), path: export.path.clone(), error }
+                })?;
+            let users = resolve_users(&export.users, names)
+                .map_err(|error| ExportError::User { name: name.clone(), error })?;
+            let export = Export {
+                directory,
+                offered: Access { read: export.read, write: export.write },
+                users: (!users.is_empty()).then_some(users),
+                peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
+            };
+            by_name.insert(name.clone(), export);
+        }
+        Ok(Self { by_name })
+    }
+
+    /// Opens a file below an export. May block in the file system.
+    ///
+    /// # Errors
+    /// No such export or file, no permission, or not a regular file.
+    pub fn open(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        path: &str,
+        access: Access,
+        create: bool,
+    ) -> Result<OpenedFile, OpenFault> {
+        let unknown =
+            || OpenFault::new(Status::NotFound, format!("no export `{name}` on this node for you"));
+        let export = self.by_name.get(name).ok_or_else(unknown)?;
+        if !export.admits(asker) {
+            // Not told apart: who may not use an export need not learn its name.
+            return Err(unknown());
+        }
+        check_access(export.offered, access, create, name)?;
+        check_path(path)?;
+        let place = find(export.directory.as_fd(), path, create)?;
+        let flags = match (access.read, access.write) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            _ => OFlags::RDONLY,
+        };
+        let buffered = reopen(&place, flags).map_err(|error| refused("open", path, error))?;
+        // EINVAL: the file system has no direct I/O.
+        let direct = reopen(&place, flags | OFlags::DIRECT).ok();
+        describe(direct, buffered, access)
+    }
+}
+
+impl Export {
+    fn admits(&self, asker: Asker<'_>) -> bool {
+        match asker {
+            Asker::User(uid) => self.users.as_ref().is_none_or(|users| users.contains(&uid)),
+            Asker::Peer(name) => self.peers.as_ref().is_none_or(|peers| peers.contains(name)),
+        }
+    }
+}
+
+fn check_access(
+    offered: Access,
+    wanted: Access,
+    create: bool,
+    name: &str,
+) -> Result<(), OpenFault> {
+    if !wanted.read && !wanted.write {
+        let text = "the file is to be opened neither for reading nor for writing";
+        return Err(OpenFault::new(Status::Invalid, text));
+    }
+    if wanted.read && !offered.read {
+        return Err(denied(format!("the export `{name}` may not be read")));
+    }
+    if wanted.write && !offered.write {
+        return Err(denied(format!("the export `{name}` may not be written")));
+    }
+    if create && !wanted.write {
+        let text = "a file is created only when it is opened for writing";
+        return Err(OpenFault::new(Status::Invalid, text));
+    }
+    Ok(())
+}
+
+/// The kernel would refuse most of these too; refused here they are refused on every kernel.
+fn check_path(path: &str) -> Result<(), OpenFault> {
+    let invalid = |text: &str| Err(OpenFault::new(Status::Invalid, text));
+    if path.is_empty() {
+        return invalid("the path is empty; name a file below the export");
+    }
+    if path.starts_with('/') {
+        return Err(denied("the path is absolute; name a file below the export"));
+    }
+    if path.contains('\0') {
+        return invalid("the path has a zero byte");
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(denied("the path has `..`; name a file below the export"));
+    }
+    Ok(())
+}
+
+/// Where the path leads: an O_PATH descriptor, or a file that was just created.
+fn find(directory: BorrowedFd<'_>, path: &str, create: bool) -> Result<OwnedFd, OpenFault> {
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..OPEN_ATTEMPTS {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        match rustix::fs::openat2(directory, path, flags, Mode::empty(), beneath) {
+            Ok(place) => {
+                let facts = rustix::fs::fstat(&place).map_err(|error| io("fstat", error))?;
+                check_regular(FileType::from_raw_mode(facts.st_mode))?;
+                return Ok(place);
+            }
+            Err(Errno::NOENT) if create => {}
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            Err(error) => return Err(refused("open", path, error)),
+        }
+        // EXCL: what is opened is the file made here, and never something that waits there.
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat2(directory, path, flags, CREATE_MODE, beneath) {
+            Ok(file) => return Ok(file),
+            Err(Errno::EXIST | Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(refused("create", path, error)),
+        }
+    }
+    let text = format!("`{path}` is renamed all the time, or is a link to nothing; try again");
+    Err(OpenFault::new(Status::WouldBlock, text))
+}
+
+/// Opens a regular file by its place. The magic link is our own, not one that a path led to.
+fn reopen(place: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+}
+
+fn refused(what: &str, path: &str, error: Errno) -> OpenFault {
+    let text = |why: &str| format!("cannot {what} `{path}`: {why}");
+    match error {
+        Errno::NOENT | Errno::NOTDIR => OpenFault::new(Status::NotFound, text("no such file")),
+        Errno::XDEV | Errno::LOOP => denied(text("a link leads out of the export, or too far")),
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            denied(text("the daemon's user may not; check owner and permissions of the file"))
+        }
+        Errno::NOSPC | Errno::DQUOT => OpenFault::new(Status::NoSpace, text("no space left")),
+        Errno::NAMETOOLONG => OpenFault::new(Status::Invalid, text("the name is too long")),
+        Errno::MFILE | Errno::NFILE => OpenFault::new(
+            Status::WouldBlock,
+            text("too many open files; raise LimitNOFILE= of the unit"),
+        ),
+        Errno::NOSYS => OpenFault::new(
+            Status::Unsupported,
+            text("this kernel has no openat2; exports need Linux 5.6"),
+        ),
+        other => OpenFault::new(Status::Io, text(&other.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const READ: Access = Access { read: true, write: false };
+    const WRITE: Access = Access { read: false, write: true };
+
+    struct World {
+        _dir: tempfile::TempDir,
+        exports: Exports,
+    }
+
+    /// A directory with everything that must be refused, and what must not.
+    fn world() -> World {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("sub")).expect("made");
+        std::fs::write(dir.path().join("secret"), b"secret").expect("written");
+        std::fs::write(root.join("data"), b"0123456789").expect("written");
+        std::fs::write(root.join("sub/more"), b"more").expect("written");
+        symlink("data", root.join("inside")).expect("linked");
+        symlink("../secret", root.join("outside")).expect("linked");
+        symlink("/etc/passwd", root.join("absolute")).expect("linked");
+        symlink("..", root.join("up")).expect("linked");
+        symlink("nowhere", root.join("dangling")).expect("linked");
+        symlink("/proc/self/exe", root.join("magic")).expect("linked");
+        let fifo = root.join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).expect("made");
+        let export = |read, write, users: Vec<u32>, peers: Vec<&str>| piped_config::Export {
+            path: root.clone(),
+            read,
+            write,
+            users: users.into_iter().map(piped_config::Principal::Id).collect(),
+            peers: peers.into_iter().map(str::to_owned).collect(),
+        };
+        let exports = BTreeMap::from([
+            ("all".to_owned(), export(true, true, vec![], vec![])),
+            ("read".to_owned(), export(true, false, vec![], vec![])),
+            ("some".to_owned(), export(true, false, vec![7], vec!["beta"])),
+        ]);
+        let exports = Exports::new(&exports, &Names::default()).expect("directories");
+        World { _dir: dir, exports }
+    }
+
+    fn open(world: &World, path: &str, access: Access, create: bool) -> Status {
+        let result = world.exports.open(Asker::User(0), "all", path, access, create);
+        result.map_or_else(|fault| fault.status, |_| Status::Ok)
+    }
+
+    #[test]
+    fn files_below_are_opened_and_nothing_else() {
+        let world = world();
+        for (path, status) in [
+            ("data", Status::Ok),
+            ("sub/more", Status::Ok),
+            ("./sub//more", Status::Ok),
+            ("inside", Status::Ok),
+            ("missing", Status::NotFound),
+            ("data/below", Status::NotFound),
+            ("sub", Status::Denied),
+            (".", Status::Denied),
+            ("fifo", Status::Denied),
+            ("outside", Status::Denied),
+            ("absolute", Status::Denied),
+            ("up/secret", Status::Denied),
+            ("magic", Status::Denied),
+            ("../secret", Status::Denied),
+            ("sub/../data", Status::Denied),
+            ("/etc/passwd", Status::Denied),
+            ("", Status::Invalid),
+            ("da\0ta", Status::Invalid),
+        ] {
+            assert_eq!(open(&world, path, READ, false), status, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn writing_and_creating_stay_below_too() {
+        let world = world();
+        assert_eq!(open(&world, "new", WRITE, true), Status::Ok);
+        assert_eq!(open(&world, "new", WRITE, true), Status::Ok, "it may be there already");
+        assert_eq!(open(&world, "other", READ, true), Status::Invalid);
+        assert_eq!(open(&world, "fifo", WRITE, true), Status::Denied);
+        assert_eq!(open(&world, "sub", WRITE, true), Status::Denied);
+        assert_eq!(open(&world, "up/new", WRITE, true), Status::Denied);
+        assert_ne!(open(&world, "dangling", WRITE, true), Status::Ok);
+        assert_eq!(open(&world, "no/such/directory", WRITE, true), Status::NotFound);
+    }
+
+    #[test]
+    fn permissions_are_those_of_the_export() {
+        let World { _dir, exports } = &world();
+        let status = |asker, name, access| {
+            let result = exports.open(asker, name, "data", access, false);
+            result.map_or_else(|fault| fault.status, |_| Status::Ok)
+        };
+        assert_eq!(status(Asker::User(0), "read", READ), Status::Ok);
+        assert_eq!(status(Asker::User(0), "read", WRITE), Status::Denied);
+        assert_eq!(status(Asker::User(0), "none", READ), Status::NotFound);
+        assert_eq!(status(Asker::User(7), "some", READ), Status::Ok);
+        assert_eq!(status(Asker::User(8), "some", READ), Status::NotFound);
+        assert_eq!(status(Asker::Peer("beta"), "some", READ), Status::Ok);
+        assert_eq!(status(Asker::Peer("gamma"), "some", READ), Status::NotFound);
+        assert_eq!(status(Asker::Peer("gamma"), "all", READ), Status::Ok);
+    }
+
+    #[test]
+    fn a_missing_directory_names_its_key() {
+        let missing = piped_config::Export { path: "/no/such/place".into(), ..Default::default() };
+        let exports = BTreeMap::from([("data".to_owned(), missing)]);
+        let error = Exports::new(&exports, &Names::default()).expect_err("missing").to_string();
+        assert!(error.contains("exports.data.path") && error.contains("/no/such/place"), "{error}");
+    }
+}

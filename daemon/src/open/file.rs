@@ -1,0 +1,218 @@
+//! A file as it is handed to a shard, and the checks on files that clients pass.
+//!
+//! The daemon never reopens or changes a passed file: that would change the client's own, or lend it
+//! rights it does not have. So what it may do with it is what the client's descriptor can do, and a
+//! client that changes flags behind our back gets errors on its own file.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use piped_engine::command::{Access, Alignment};
+use piped_engine::ids::DeviceId;
+use piped_engine::request::Status;
+use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
+
+use super::OpenFault;
+
+/// A regular file, open.
+#[derive(Debug)]
+pub struct OpenedFile {
+    /// With O_DIRECT, if the file system can.
+    pub direct: Option<(OwnedFd, Alignment)>,
+    /// Through the page cache.
+    pub buffered: OwnedFd,
+    /// The device it lies on.
+    pub device: DeviceId,
+    /// Its length in bytes.
+    pub length: u64,
+    /// What may be done with it.
+    pub access: Access,
+}
+
+/// What direct I/O is aligned to where the kernel does not say: what every device accepts.
+const ALIGNMENT_FALLBACK: Alignment = Alignment { offset: 4096, memory: 4096 };
+
+/// Takes descriptors that a client passed.
+///
+/// # Errors
+/// They are not regular files, not the same file, or cannot do what is asked.
+pub fn inspect(
+    direct: Option<OwnedFd>,
+    buffered: OwnedFd,
+    access: Access,
+) -> Result<OpenedFile, OpenFault> {
+    if !access.read && !access.write {
+        return Err(invalid("the file is to be opened neither for reading nor for writing"));
+    }
+    let flags = flags_of(&buffered)?;
+    check_flags(flags, access)?;
+    if flags.contains(OFlags::DIRECT) {
+        return Err(invalid(
+            "the buffered descriptor has O_DIRECT; pass one without it, and the O_DIRECT one \
+             before it",
+        ));
+    }
+    if let Some(direct) = &direct {
+        let flags = flags_of(direct)?;
+        check_flags(flags, access)?;
+        if !flags.contains(OFlags::DIRECT) {
+            return Err(invalid("the direct descriptor does not have O_DIRECT"));
+        }
+    }
+    describe(direct, buffered, access)
+}
+
+fn flags_of(file: &OwnedFd) -> Result<OFlags, OpenFault> {
+    rustix::fs::fcntl_getfl(file).map_err(|error| io("F_GETFL", error))
+}
+
+/// Whether a descriptor with these flags can serve.
+fn check_flags(flags: OFlags, access: Access) -> Result<(), OpenFault> {
+    if flags.contains(OFlags::PATH) {
+        return Err(denied(
+            "the descriptor was opened with O_PATH; open it for reading or writing",
+        ));
+    }
+    let mode = flags & OFlags::RWMODE;
+    if access.read && mode != OFlags::RDONLY && mode != OFlags::RDWR {
+        return Err(denied("the descriptor was not opened for reading"));
+    }
+    if access.write && mode != OFlags::WRONLY && mode != OFlags::RDWR {
+        return Err(denied("the descriptor was not opened for writing"));
+    }
+    if access.write && flags.contains(OFlags::APPEND) {
+        return Err(invalid(
+            "the descriptor has O_APPEND, which makes the kernel ignore offsets; open it without",
+        ));
+    }
+    if flags.contains(OFlags::NONBLOCK) {
+        return Err(invalid("the descriptor has O_NONBLOCK; open regular files without it"));
+    }
+    Ok(())
+}
+
+/// Finds out what a shard must know of a file whose descriptors are right.
+///
+/// # Errors
+/// It is not a regular file, the two are not the same file, or the file system fails.
+pub(super) fn describe(
+    direct: Option<OwnedFd>,
+    buffered: OwnedFd,
+    access: Access,
+) -> Result<OpenedFile, OpenFault> {
+    let facts = statx(&buffered, StatxFlags::BASIC_STATS)?;
+    check_regular(FileType::from_raw_mode(facts.stx_mode.into()))?;
+    let direct = match direct {
+        Some(direct) => {
+            let other = statx(&direct, StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN)?;
+            if identity(&other) != identity(&facts) {
+                return Err(invalid("the two descriptors are not of one file"));
+            }
+            alignment(&other).map(|alignment| (direct, alignment))
+        }
+        None => None,
+    };
+    let device = device_id(facts.stx_dev_major, facts.stx_dev_minor);
+    Ok(OpenedFile { direct, buffered, device, length: facts.stx_size, access })
+}
+
+pub(super) fn check_regular(kind: FileType) -> Result<(), OpenFault> {
+    match kind {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(denied("it is a directory; only regular files are served")),
+        other => Err(denied(format!("it is {other:?}; only regular files are served"))),
+    }
+}
+
+fn statx(file: &OwnedFd, wanted: StatxFlags) -> Result<Statx, OpenFault> {
+    rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, wanted)
+        .map_err(|error| io("statx", error))
+}
+
+fn identity(facts: &Statx) -> (u32, u32, u64) {
+    (facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino)
+}
+
+/// How direct I/O must be aligned; `None` if the file cannot do it after all.
+fn alignment(facts: &Statx) -> Option<Alignment> {
+    if facts.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Some(ALIGNMENT_FALLBACK);
+    }
+    let offset = facts.stx_dio_offset_align;
+    let memory = facts.stx_dio_mem_align;
+    let usable = |align: u32| align.is_power_of_two() && align <= 64 * 1024;
+    (usable(offset) && usable(memory)).then_some(Alignment { offset, memory })
+}
+
+/// A device's number as the kernel packs it into 32 bits (`new_encode_dev`).
+fn device_id(major: u32, minor: u32) -> DeviceId {
+    DeviceId((minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12)
+}
+
+fn invalid(text: impl Into<String>) -> OpenFault {
+    OpenFault::new(Status::Invalid, text)
+}
+
+pub(super) fn denied(text: impl Into<String>) -> OpenFault {
+    OpenFault::new(Status::Denied, text)
+}
+
+pub(super) fn io(call: &str, error: rustix::io::Errno) -> OpenFault {
+    OpenFault::new(Status::Io, format!("{call} failed: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::*;
+
+    const READ: Access = Access { read: true, write: false };
+    const WRITE: Access = Access { read: false, write: true };
+
+    fn status(result: Result<OpenedFile, OpenFault>) -> Status {
+        result.map_or_else(|fault| fault.status, |_| Status::Ok)
+    }
+
+    #[test]
+    fn a_descriptor_serves_what_it_was_opened_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("data");
+        std::fs::write(&path, b"0123456789").expect("written");
+        let open = |options: &mut OpenOptions| OwnedFd::from(options.open(&path).expect("open"));
+        let read = || open(OpenOptions::new().read(true));
+        let write = || open(OpenOptions::new().write(true));
+        let opened = inspect(None, read(), READ).expect("a regular file");
+        assert_eq!(opened.length, 10);
+        assert_eq!(status(inspect(None, write(), WRITE)), Status::Ok);
+        assert_eq!(status(inspect(None, read(), WRITE)), Status::Denied);
+        assert_eq!(status(inspect(None, write(), READ)), Status::Denied);
+        let neither = Access { read: false, write: false };
+        assert_eq!(status(inspect(None, read(), neither)), Status::Invalid);
+        let append = open(OpenOptions::new().append(true));
+        assert_eq!(status(inspect(None, append, WRITE)), Status::Invalid);
+        let patient = open(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK));
+        assert_eq!(status(inspect(None, patient, READ)), Status::Invalid);
+        let place = open(OpenOptions::new().read(true).custom_flags(libc::O_PATH));
+        assert_eq!(status(inspect(None, place, READ)), Status::Denied);
+        assert_eq!(status(inspect(Some(read()), read(), READ)), Status::Invalid);
+    }
+
+    #[test]
+    fn only_regular_files_are_served() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let directory = OwnedFd::from(File::open(dir.path()).expect("open"));
+        assert_eq!(status(inspect(None, directory, READ)), Status::Denied);
+        let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
+        assert_eq!(status(inspect(None, pipe, READ)), Status::Denied);
+        let null = OwnedFd::from(File::open("/dev/null").expect("open"));
+        assert_eq!(status(inspect(None, null, READ)), Status::Denied);
+    }
+
+    #[test]
+    fn device_numbers_are_packed_as_the_kernel_does() {
+        assert_eq!(device_id(8, 1), DeviceId(0x801));
+        assert_eq!(device_id(259, 5), DeviceId(259 << 8 | 5));
+        assert_eq!(device_id(259, 0x102), DeviceId(0x0010_0000 | 259 << 8 | 2));
+    }
+}

@@ -1,0 +1,196 @@
+//! The regions that local clients offer, by name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use piped_engine::command::Access;
+use piped_engine::ids::{RegionId, SessionId};
+use piped_engine::request::Status;
+use piped_ring::Segment;
+
+use super::OpenFault;
+use super::file::denied;
+use crate::limits::REGIONS_MAX;
+
+/// A piece of a session's arena that others may use.
+#[derive(Debug, Clone)]
+pub struct RegionSource {
+    /// Its identity.
+    pub region: RegionId,
+    /// Whose memory it is.
+    pub owner: SessionId,
+    /// The shard that serves the owner.
+    pub home: usize,
+    /// The segment's number in the owner's arena.
+    pub segment: u32,
+    /// The segment's memory, for shards that do not know it.
+    pub memory: Arc<Segment>,
+    /// Where the region starts in the segment, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// What may be done with it.
+    pub access: Access,
+}
+
+/// All regions. Names are unique on the node.
+#[derive(Debug, Default)]
+pub struct Regions {
+    by_name: HashMap<String, RegionSource>,
+    last: u32,
+}
+
+impl Regions {
+    /// Offers a region; its `region` is chosen here.
+    ///
+    /// # Errors
+    /// The name is empty or taken, the range is not inside the segment, or there are too many.
+    pub fn offer(
+        &mut self,
+        name: &str,
+        mut source: RegionSource,
+    ) -> Result<RegionSource, OpenFault> {
+        if name.is_empty() {
+            return Err(OpenFault::new(Status::Invalid, "a region needs a name"));
+        }
+        if !source.access.read && !source.access.write {
+            let text = "the region is offered neither for reading nor for writing";
+            return Err(OpenFault::new(Status::Invalid, text));
+        }
+        let inside = source
+            .offset
+            .checked_add(source.length)
+            .is_some_and(|end| source.length > 0 && end <= source.memory.len());
+        if !inside {
+            let text = format!(
+                "{} bytes at offset {} do not lie inside the segment of {} bytes",
+                source.length,
+                source.offset,
+                source.memory.len()
+            );
+            return Err(OpenFault::new(Status::BadBuffer, text));
+        }
+        if self.by_name.contains_key(name) {
+            let text = format!("the region name `{name}` is taken on this node; choose another");
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        if self.by_name.len() >= REGIONS_MAX {
+            let text = format!("{REGIONS_MAX} regions are offered already; close some");
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        // Fewer than 2^32 live at once, so the search ends; a name is not reused while it lives.
+        loop {
+            self.last = self.last.wrapping_add(1);
+            let id = RegionId(self.last);
+            if self.by_name.values().all(|other| other.region != id) {
+                source.region = id;
+                break;
+            }
+        }
+        self.by_name.insert(name.to_owned(), source.clone());
+        Ok(source)
+    }
+
+    /// Looks a region up for somebody who wants `access`.
+    ///
+    /// # Errors
+    /// There is none of that name, or it is not offered for that.
+    pub fn find(&self, name: &str, access: Access) -> Result<RegionSource, OpenFault> {
+        let source = self.by_name.get(name).ok_or_else(|| {
+            OpenFault::new(Status::NotFound, format!("no region `{name}` on this node"))
+        })?;
+        if !access.read && !access.write {
+            let text = "the region is to be opened neither for reading nor for writing";
+            return Err(OpenFault::new(Status::Invalid, text));
+        }
+        if access.read && !source.access.read {
+            return Err(denied(format!("the region `{name}` is not offered for reading")));
+        }
+        if access.write && !source.access.write {
+            return Err(denied(format!("the region `{name}` is not offered for writing")));
+        }
+        Ok(RegionSource { access, ..source.clone() })
+    }
+
+    /// Whether a region is still offered.
+    #[must_use]
+    pub fn has(&self, region: RegionId) -> bool {
+        self.by_name.values().any(|source| source.region == region)
+    }
+
+    /// Takes a region back. `false`: it was not there.
+    pub fn withdraw(&mut self, region: RegionId) -> bool {
+        let before = self.by_name.len();
+        self.by_name.retain(|_, source| source.region != region);
+        self.by_name.len() != before
+    }
+
+    /// Takes all regions of a session back.
+    pub fn withdraw_all(&mut self, owner: SessionId) -> Vec<RegionId> {
+        let gone: Vec<RegionId> = self
+            .by_name
+            .values()
+            .filter(|source| source.owner == owner)
+            .map(|source| source.region)
+            .collect();
+        self.by_name.retain(|_, source| source.owner != owner);
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(owner: u32, access: Access) -> RegionSource {
+        RegionSource {
+            region: RegionId(0),
+            owner: SessionId(owner),
+            home: 0,
+            segment: 0,
+            memory: Arc::new(Segment::create(8192).expect("memory")),
+            offset: 4096,
+            length: 4096,
+            access,
+        }
+    }
+
+    const READ: Access = Access { read: true, write: false };
+    const BOTH: Access = Access { read: true, write: true };
+
+    #[test]
+    fn a_region_is_found_by_its_name_until_it_is_withdrawn() {
+        let mut regions = Regions::default();
+        let grid = regions.offer("grid", source(1, BOTH)).expect("offered");
+        let other = regions.offer("other", source(2, BOTH)).expect("offered");
+        assert_ne!(grid.region, other.region);
+        let taken = regions.offer("grid", source(2, BOTH)).expect_err("the name is taken");
+        assert_eq!(taken.status, Status::WouldBlock);
+        let found = regions.find("grid", READ).expect("there");
+        assert_eq!((found.region, found.access), (grid.region, READ));
+        assert_eq!(regions.withdraw_all(SessionId(1)), vec![grid.region]);
+        assert_eq!(regions.find("grid", READ).expect_err("gone").status, Status::NotFound);
+        assert!(regions.has(other.region));
+        assert!(regions.withdraw(other.region) && !regions.withdraw(other.region));
+    }
+
+    #[test]
+    fn what_is_not_offered_is_denied() {
+        let mut regions = Regions::default();
+        regions.offer("grid", source(1, READ)).expect("offered");
+        assert_eq!(regions.find("grid", BOTH).expect_err("read only").status, Status::Denied);
+        let none = Access { read: false, write: false };
+        assert_eq!(regions.find("grid", none).expect_err("no access").status, Status::Invalid);
+        assert_eq!(regions.offer("x", source(1, none)).expect_err("none").status, Status::Invalid);
+    }
+
+    #[test]
+    fn a_region_lies_inside_its_segment() {
+        let mut regions = Regions::default();
+        for (offset, length) in [(4096, 4097), (0, 0), (8192, 1), (u64::MAX, 2)] {
+            let source = RegionSource { offset, length, ..source(1, BOTH) };
+            let fault = regions.offer("grid", source).expect_err("outside");
+            assert_eq!(fault.status, Status::BadBuffer, "{length} at {offset}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The peer door, as far as it is sockets and opens: the bytes of a lane are parsed by the engine.
+//!
+//! ```text
+//!   accept ──► in a plain network? ──► options ──► shard: LaneAccepted
+//!   shard: Connect ──► wait, resolve, check, connect ──► options ──► shard: LaneConnected
+//!   shard: ServeOpen ──► exports | regions ──► shard: ServeOpened
+//! ```
+
+pub(crate) mod connect;
+mod listen;
+mod options;
+pub(crate) mod serve;
+
+pub(crate) use self::listen::{ListenError, bind, listen};

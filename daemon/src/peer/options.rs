@@ -1,0 +1,52 @@
+//! How a lane's socket is set up, for both directions.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use crate::io::socket::set_unsent_limit;
+use crate::limits::{LANE_TIMEOUT, LANE_UNSENT_BYTES};
+
+/// Idle time before the kernel asks whether the other side is there, and between its questions.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// Makes a connected stream a lane's socket.
+///
+/// # Errors
+/// What the kernel says: the connection is gone already.
+pub(super) fn lane_socket(stream: tokio::net::TcpStream) -> io::Result<OwnedFd> {
+    let stream = stream.into_std()?;
+    // io_uring gives EAGAIN back for a non-blocking socket instead of waiting for it.
+    stream.set_nonblocking(false)?;
+    let socket = OwnedFd::from(stream);
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(&socket, KEEPALIVE)?;
+    // With USER_TIMEOUT this is also the end of the keep-alive's patience.
+    let timeout_ms = u32::try_from(LANE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(&socket, timeout_ms)?;
+    set_unsent_limit(&socket, LANE_UNSENT_BYTES)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lanes_socket_blocks_and_does_not_delay() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let address = listener.local_addr().expect("bound");
+        let stream = tokio::net::TcpStream::connect(address).await.expect("connected");
+        let socket = lane_socket(stream).expect("a TCP socket");
+        let flags = rustix::fs::fcntl_getfl(&socket).expect("flags");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+        assert!(sockopt::tcp_nodelay(&socket).expect("an option"));
+        assert!(sockopt::socket_keepalive(&socket).expect("an option"));
+        let timeout = sockopt::tcp_user_timeout(&socket).expect("an option");
+        assert_eq!(u128::from(timeout), LANE_TIMEOUT.as_millis());
+    }
+}

@@ -1,0 +1,89 @@
+//! What peers ask us to open.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_engine::command::{OpenKind, OpenRequest};
+use piped_engine::request::Status;
+
+use crate::control::Control;
+use crate::open::export::Asker;
+use crate::open::{OpenFault, Source};
+use crate::shard::message::Message;
+
+/// Separates a node's name from the number of its shard, see [`shard_name`]. No node's name has it.
+const SHARD_MARK: char = '#';
+
+/// The name a shard gives its peers. A node's lanes must end where they began, so each shard is a
+/// node of its own to the other side; the first has the node's plain name.
+#[must_use]
+pub(crate) fn shard_name(node: &str, shard: usize) -> String {
+    if shard == 0 { node.to_owned() } else { format!("{node}{SHARD_MARK}{shard}") }
+}
+
+/// The node a shard belongs to.
+fn node_of(peer: &str) -> &str {
+    peer.split_once(SHARD_MARK).map_or(peer, |(node, _)| node)
+}
+
+/// Opens something for a peer and tells the shard.
+pub(crate) async fn answer(
+    control: Rc<Control>,
+    shard: usize,
+    ticket: u64,
+    peer: String,
+    open: OpenRequest,
+) {
+    let name = open.name.clone();
+    let opened = open_for(&control, node_of(&peer), open).await;
+    let result = opened.map_err(|fault| {
+        // A peer gets the status; who wants the text finds it here.
+        tracing::info!(peer, name, %fault, "an open for a peer failed");
+        fault.status
+    });
+    let region = match &result {
+        Ok(Source::Region(source)) => Some(source.region),
+        _ => None,
+    };
+    let mailbox = &control.shards[shard].mailbox;
+    // A shard that is gone ends the daemon by itself.
+    let _ = mailbox.send(Message::Serve { ticket, result }).await;
+    if let Some(region) = region
+        && !control.regions.borrow().has(region)
+    {
+        // Withdrawn meanwhile: say it again, so that this shard has heard it last.
+        let _ = mailbox.send(Message::Revoke { region }).await;
+    }
+}
+
+async fn open_for(control: &Control, peer: &str, open: OpenRequest) -> Result<Source, OpenFault> {
+    let OpenRequest { kind, name, path, access, create } = open;
+    if kind == OpenKind::Region {
+        return control.regions.borrow().find(&name, access).map(Source::Region);
+    }
+    let Ok(slot) = Arc::clone(&control.peer_open_slots).try_acquire_owned() else {
+        return Err(OpenFault::new(Status::WouldBlock, "too many opens of peers at once"));
+    };
+    let (exports, peer) = (Arc::clone(&control.exports), peer.to_owned());
+    let work = move || {
+        let _slot = slot;
+        exports.open(Asker::Peer(&peer), &name, &path, access, create).map(Source::File)
+    };
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(OpenFault::new(Status::Io, error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shards_name_leads_back_to_its_node() {
+        assert_eq!(shard_name("alpha", 0), "alpha");
+        for shard in 0..3 {
+            assert_eq!(node_of(&shard_name("alpha", shard)), "alpha");
+        }
+        assert_ne!(shard_name("alpha", 1), shard_name("alpha", 2));
+    }
+}

@@ -1,0 +1,136 @@
+//! Configuration in the words of the crates below: one function a word, no logic.
+
+use piped_config::{Config, IoFeature};
+use piped_engine::command::{CalibrationMode, PlannerMode};
+use piped_engine::shard::ShardConfig;
+use piped_model::units::Nanos;
+use piped_ring::Profile;
+
+use crate::io::{Feature, FeatureMask, UringConfig};
+use crate::limits::{FILES_MAX, OPS_MAX, SEGMENTS_MAX, TRANSFERS_MAX};
+
+/// Doorbells of a shard beside those of its queues: the mailbox's.
+const OWN_WATCHES: u32 = 1;
+
+/// The most doorbells the driver is made for; a configuration that allows more queues is served
+/// until they are used up.
+const WATCHES_MAX: u32 = 16 * 1024;
+
+/// After so many idle milliseconds the kernel's polling thread sleeps.
+const SQPOLL_IDLE_MS: u32 = 10;
+
+/// How sizes are chosen.
+#[must_use]
+pub(crate) fn planner(mode: piped_config::PlannerMode) -> PlannerMode {
+    match mode {
+        piped_config::PlannerMode::Auto => PlannerMode::Auto,
+        piped_config::PlannerMode::Whole => PlannerMode::Whole,
+        // Validated to lie far below 4 GiB.
+        piped_config::PlannerMode::Fixed(size) => {
+            PlannerMode::Fixed(u32::try_from(size.0).unwrap_or(u32::MAX))
+        }
+    }
+}
+
+/// Whether costs follow what is measured.
+#[must_use]
+pub(crate) fn calibration(mode: piped_config::CalibrationMode) -> CalibrationMode {
+    match mode {
+        piped_config::CalibrationMode::Live => CalibrationMode::Live,
+        piped_config::CalibrationMode::Frozen => CalibrationMode::Frozen,
+        piped_config::CalibrationMode::Off => CalibrationMode::Off,
+    }
+}
+
+/// Who spins how long.
+#[must_use]
+pub(crate) fn profile(profile: piped_config::Profile) -> Profile {
+    match profile {
+        piped_config::Profile::Balanced => Profile::Balanced,
+        piped_config::Profile::Latency => Profile::Latency,
+        piped_config::Profile::Throughput => Profile::Throughput,
+    }
+}
+
+/// What the engine of a shard is told.
+#[must_use]
+pub(crate) fn engine(
+    config: &Config,
+    node_name: String,
+    incarnation: u64,
+    seed: u64,
+) -> ShardConfig {
+    ShardConfig {
+        node_name,
+        incarnation,
+        seed,
+        transfers_max: TRANSFERS_MAX,
+        ops_max: OPS_MAX,
+        deadline_default: Nanos(config.client.deadline_default.nanos()),
+        planner: planner(config.planner.mode),
+        calibration: calibration(config.planner.calibration),
+    }
+}
+
+/// What the driver of a shard is told.
+#[must_use]
+pub(crate) fn driver(config: &Config) -> UringConfig {
+    let queues = config.client.sessions_max.saturating_mul(config.client.queues_max);
+    UringConfig {
+        ops_max: OPS_MAX,
+        sq_entries: config.io.entries,
+        files_max: FILES_MAX,
+        segments_max: SEGMENTS_MAX,
+        watches_max: queues.min(WATCHES_MAX - OWN_WATCHES) + OWN_WATCHES,
+        features: features(&config.io.disable_features),
+        sqpoll_idle_ms: config.io.sqpoll.then_some(SQPOLL_IDLE_MS),
+    }
+}
+
+fn features(disabled: &[IoFeature]) -> FeatureMask {
+    let without: Vec<Feature> = disabled.iter().map(|feature| driver_feature(*feature)).collect();
+    FeatureMask::without(&without)
+}
+
+fn driver_feature(feature: IoFeature) -> Feature {
+    match feature {
+        IoFeature::DeferTaskrun => Feature::DeferTaskrun,
+        IoFeature::CoopTaskrun => Feature::CoopTaskrun,
+        IoFeature::RegisteredBuffers => Feature::RegisteredBuffers,
+        IoFeature::RegisteredFiles => Feature::RegisteredFiles,
+        IoFeature::RingFd => Feature::RingFd,
+        IoFeature::SubmitAll => Feature::SubmitAll,
+        IoFeature::NoSqarray => Feature::NoSqarray,
+        IoFeature::MultishotPoll => Feature::MultishotPoll,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_configuration_fits_the_limits() {
+        let config = Config::default();
+        let driver = driver(&config);
+        assert_eq!(driver.watches_max, 64 * 16 + 1);
+        assert!(driver.sqpoll_idle_ms.is_none());
+        let engine = engine(&config, "alpha".to_owned(), 1, 2);
+        assert_eq!(engine.deadline_default, Nanos(30_000_000_000));
+        assert_eq!(
+            engine.ops_max, driver.ops_max,
+            "one place at the driver for each of the engine's"
+        );
+    }
+
+    #[test]
+    fn a_disabled_feature_is_taken_out() {
+        for feature in IoFeature::ALL {
+            assert_eq!(driver_feature(feature).name(), feature.name());
+            let mask = features(&[feature]);
+            for other in Feature::ALL {
+                assert_eq!(mask.has(other), driver_feature(feature) != other, "{other}");
+            }
+        }
+    }
+}

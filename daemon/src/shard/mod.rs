@@ -1,0 +1,171 @@
+//! The data-plane threads: start, mailbox, end.
+
+mod cpu;
+pub mod message;
+mod reactor;
+mod sessions;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use piped_engine::command::Command;
+use piped_engine::shard::{Shard, ShardConfig};
+use piped_ring::Segment;
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use self::cpu::allowed as allowed_cpus;
+use self::message::{Inbox, Mailbox, Notice};
+use self::reactor::{Parts, Reactor};
+use crate::io::{UringConfig, UringError, UringIo};
+use crate::limits::STAGING_SEGMENT_BYTES;
+
+/// What a shard needs to start.
+#[derive(Debug)]
+pub struct Plan {
+    /// Its number.
+    pub index: usize,
+    /// For the engine.
+    pub engine: ShardConfig,
+    /// For the driver.
+    pub driver: UringConfig,
+    /// Staging memory, in bytes.
+    pub staging_bytes: u64,
+    /// The longest spin, in nanoseconds.
+    pub spin_ns: u64,
+    /// Whether it stays on one CPU, and on which if that is configured.
+    pub pin: Option<Option<u32>>,
+    /// Where it reports.
+    pub outbox: mpsc::UnboundedSender<(usize, Notice)>,
+}
+
+/// A shard that runs.
+#[derive(Debug)]
+pub struct ShardHandle {
+    /// Messages to it.
+    pub mailbox: Mailbox,
+    /// The CPU it is pinned to.
+    pub cpu: Option<u32>,
+    thread: JoinHandle<()>,
+}
+
+/// Why a shard does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The driver cannot be made.
+    #[error(transparent)]
+    Driver(#[from] UringError),
+    /// No staging memory.
+    #[error("{bytes} bytes of staging memory cannot be had ({error}); make memory.staging smaller")]
+    Staging {
+        /// How much was wanted.
+        bytes: u64,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// No thread or no descriptors.
+    #[error(
+        "a shard's thread cannot be started ({0}); check LimitNOFILE= and TasksMax= of the unit"
+    )]
+    Thread(#[from] io::Error),
+    /// The thread ended before it was ready.
+    #[error("a shard's thread ended while it started; see the message above")]
+    Died,
+}
+
+/// Starts a shard's thread and waits until it serves.
+///
+/// # Errors
+/// See [`StartError`].
+pub async fn start(plan: Plan) -> Result<ShardHandle, StartError> {
+    let (mailbox, inbox) = Mailbox::new()?;
+    let (ready, started) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name(format!("piped-shard-{}", plan.index))
+        .spawn(move || run(plan, inbox, ready))?;
+    let cpu = started.await.map_err(|_| StartError::Died)??;
+    Ok(ShardHandle { mailbox, cpu, thread })
+}
+
+impl ShardHandle {
+    /// Waits for the thread, which was told to stop. Blocks.
+    pub fn join(self) {
+        // Why it ended is in its last notice.
+        let _ = self.thread.join();
+    }
+}
+
+/// The thread from its first line to its last.
+fn run(plan: Plan, inbox: Inbox, ready: oneshot::Sender<Result<Option<u32>, StartError>>) {
+    let mut ended = Ended {
+        index: plan.index,
+        outbox: plan.outbox.clone(),
+        result: Some(Err("it panicked; the message above says where".to_owned())),
+    };
+    let claim = plan.pin.and_then(|configured| cpu::claim(configured, &cpu::allowed()));
+    let cpu = claim.as_ref().map(|claim| claim.cpu).filter(|&cpu| match cpu::pin(cpu) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(cpu, %error, "the shard cannot be pinned (see [shards] cpus)");
+            false
+        }
+    });
+    if plan.pin.is_some() && cpu.is_none() {
+        tracing::info!(shard = plan.index, "not pinned: no CPU is left that no shard stays on");
+    }
+    let reactor = match build(plan, inbox, cpu) {
+        Ok(reactor) => reactor,
+        Err(error) => {
+            ended.result = Some(Ok(()));
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
+    if ready.send(Ok(cpu)).is_err() {
+        return;
+    }
+    ended.result = Some(reactor.run().map_err(|error| error.to_string()));
+}
+
+fn build(plan: Plan, inbox: Inbox, cpu: Option<u32>) -> Result<Reactor, StartError> {
+    let mut io = UringIo::new(&plan.driver)?;
+    let mut shard = Shard::new(plan.engine);
+    let mut left = plan.staging_bytes;
+    while left > 0 {
+        let length = left.min(STAGING_SEGMENT_BYTES);
+        let memory = Segment::create(length)
+            .map_err(|error| StartError::Staging { bytes: plan.staging_bytes, error })?;
+        let segment = io.add_segment(Arc::new(memory))?;
+        shard.handle_command(Command::AddStaging { segment, length }, &mut io);
+        left -= length;
+    }
+    // Nobody waits yet: all of it now.
+    while io.poll_registration() {}
+    for line in io.degraded() {
+        tracing::warn!(shard = plan.index, "{line}");
+    }
+    let parts = Parts {
+        index: plan.index,
+        cpu,
+        io,
+        shard,
+        inbox,
+        outbox: plan.outbox,
+        spin_ns: plan.spin_ns,
+    };
+    Ok(Reactor::new(parts)?)
+}
+
+/// Says that the thread is over, however it ends.
+struct Ended {
+    index: usize,
+    outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    result: Option<Result<(), String>>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let result = self.result.take().unwrap_or(Ok(()));
+        let _ = self.outbox.send((self.index, Notice::Ended(result)));
+    }
+}

@@ -1,0 +1,390 @@
+//! The loop of a shard's thread.
+//!
+//! ```text
+//!   rings ──► requests ─┐                        ┌─► completions ──► rings
+//!   mailbox ► commands ─┼─► Shard ── drive ──► Io ├─► progress ─────► rings
+//!   Io ─────► dones ────┘                        └─► events ───────► control thread
+//! ```
+//!
+//! A turn does a bounded amount of each and makes a system call only if there is something to submit
+//! or the kernel says that it has something to hand over. After a turn that found nothing the thread
+//! spins, for as long as that pays; then it tells the clients to ring, looks once more, and sleeps in
+//! the kernel until a completion, a bell or the engine's next deadline.
+
+use piped_engine::command::{Command, Event, FileTarget, Output, RegionTarget, Target};
+use piped_engine::ids::{HandleId, SessionId};
+use piped_engine::io::{Done, Io};
+use piped_engine::request::Origin;
+use piped_engine::shard::Shard;
+use piped_model::units::Nanos;
+use piped_ring::{ClientFault, CompletionEntry, Spin, Spinner};
+use tokio::sync::mpsc;
+
+use super::message::{
+    Inbox, Message, Notice, Question, ReactorReport, Refusal, ShardStatus, ShardView,
+};
+use super::sessions::Sessions;
+use crate::client::{completion, request};
+use crate::io::{UringError, UringIo, WatchId};
+use crate::limits::{MESSAGES_PER_TURN, OPS_MAX};
+use crate::open::Source;
+use crate::open::file::OpenedFile;
+
+/// A shard's thread: the engine, its driver and its clients.
+pub(super) struct Reactor {
+    index: usize,
+    cpu: Option<u32>,
+    io: UringIo,
+    shard: Shard,
+    sessions: Sessions,
+    inbox: mpsc::Receiver<Message>,
+    bell: WatchId,
+    /// The bell rang, or messages were left for the next turn.
+    mail: bool,
+    outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    spinner: Spinner,
+    dones: Vec<Done>,
+    faults: Vec<(SessionId, ClientFault)>,
+    /// When to give up on sessions that do not drain; set once the daemon stops.
+    stop: Option<Nanos>,
+    turns: u64,
+    sleeps: u64,
+    evictions: u64,
+}
+
+/// What a reactor is made of.
+pub(super) struct Parts {
+    pub(super) index: usize,
+    pub(super) cpu: Option<u32>,
+    pub(super) io: UringIo,
+    pub(super) shard: Shard,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    pub(super) spin_ns: u64,
+}
+
+impl Reactor {
+    pub(super) fn new(parts: Parts) -> Result<Self, UringError> {
+        let Parts { index, cpu, mut io, shard, inbox, outbox, spin_ns } = parts;
+        let bell = io.watch(inbox.bell)?;
+        let retired = outbox.clone();
+        io.retire_segments_to(move |segment| {
+            // Without a control thread it is dropped here, which is as good then.
+            let _ = retired.send((index, Notice::Retired(segment)));
+        });
+        Ok(Self {
+            index,
+            cpu,
+            io,
+            shard,
+            sessions: Sessions::default(),
+            inbox: inbox.receiver,
+            bell,
+            mail: true,
+            outbox,
+            spinner: Spinner::new(spin_ns),
+            dones: Vec::with_capacity(OPS_MAX as usize),
+            faults: Vec::new(),
+            stop: None,
+            turns: 0,
+            sleeps: 0,
+            evictions: 0,
+        })
+    }
+
+    /// Turns until the daemon stops.
+    pub(super) fn run(mut self) -> Result<(), UringError> {
+        while !self.is_over() {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<(), UringError> {
+        let now = self.io.now();
+        let mut busy = self.take_dones();
+        busy |= self.take_mail();
+        busy |= self.take_requests(now);
+        self.shard.drive(&mut self.io);
+        busy |= self.put_out();
+        self.sessions.publish();
+        busy |= self.io.poll_registration();
+        self.io.submit()?;
+        self.turns += 1;
+        if busy || self.shard.poll_timeout() == Some(Nanos::ZERO) {
+            self.spinner.handle_work();
+        } else if self.spinner.poll_idle(now.0) == Spin::Again {
+            std::hint::spin_loop();
+        } else {
+            self.sleep()?;
+        }
+        Ok(())
+    }
+
+    fn take_dones(&mut self) -> bool {
+        self.dones.clear();
+        let dones = &mut self.dones;
+        self.io.poll_dones(&mut |done| dones.push(done));
+        for done in &self.dones {
+            self.shard.handle_done(*done, &mut self.io);
+        }
+        let bell = self.bell;
+        // Clients' bells only end a sleep: their rings are looked at in every turn.
+        self.mail |= self.io.take_woken().fold(false, |rang, id| rang | (id == bell));
+        !self.dones.is_empty()
+    }
+
+    fn take_requests(&mut self, now: Nanos) -> bool {
+        let Self { sessions, shard, io, faults, .. } = self;
+        let taken = sessions.take(
+            |taken| {
+                let descriptor = &taken.descriptor;
+                let (slot, user_data) = (descriptor.slot, descriptor.user_data);
+                match request::parse(descriptor, taken.class) {
+                    Ok(request) => {
+                        let (session, queue) = (taken.session, taken.queue);
+                        let origin = Origin { session, queue, slot, user_data };
+                        shard.submit(origin, request, now, io);
+                        None
+                    }
+                    Err(status) => {
+                        let status = completion::wire_status(status);
+                        Some(CompletionEntry::finished(user_data, status, 0))
+                    }
+                }
+            },
+            |session, fault| faults.push((session, fault)),
+        );
+        while let Some((session, fault)) = self.faults.pop() {
+            self.evict(session, fault.to_string());
+        }
+        taken > 0
+    }
+
+    fn put_out(&mut self) -> bool {
+        let mut some = false;
+        while let Some(output) = self.shard.poll_output() {
+            some = true;
+            match output {
+                Output::Completion(completion) => {
+                    if let Some(session) = self.sessions.complete(completion) {
+                        let reason = "its completion ring is full although it has room by right";
+                        self.evict(session, reason.to_owned());
+                    }
+                }
+                Output::Progress(progress) => self.sessions.set_progress(progress),
+                Output::Event(event) => {
+                    if let Event::SessionDrained { session } = event {
+                        self.sessions.forget(session);
+                    }
+                    self.tell(Notice::Event(event));
+                }
+            }
+        }
+        some
+    }
+
+    fn sleep(&mut self) -> Result<(), UringError> {
+        // Messages need no second look: a bell that rings from now on ends the wait.
+        if self.sessions.prepare_sleep() {
+            self.sleeps += 1;
+            let until = match (self.shard.poll_timeout(), self.stop) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            self.io.wait(until)?;
+        }
+        self.sessions.finish_sleep();
+        self.spinner.handle_sleep();
+        Ok(())
+    }
+
+    fn take_mail(&mut self) -> bool {
+        if !std::mem::take(&mut self.mail) {
+            return false;
+        }
+        for _ in 0..MESSAGES_PER_TURN {
+            match self.inbox.try_recv() {
+                Ok(message) => self.handle_message(message),
+                Err(mpsc::error::TryRecvError::Empty) => return true,
+                // No mailbox is left: the control thread is gone, and it may not have rung.
+                Err(mpsc::error::TryRecvError::Disconnected) => {
+                    self.handle_stop(Nanos::ZERO);
+                    return true;
+                }
+            }
+        }
+        self.mail = true;
+        true
+    }
+
+    fn handle_message(&mut self, message: Message) {
+        match message {
+            Message::OpenSession { session, class, segments, queues, answer } => {
+                self.engine(Command::OpenSession { session, class });
+                self.sessions.open(session, class);
+                let added = segments
+                    .into_iter()
+                    .try_for_each(|segment| self.add_segment(session, segment))
+                    .and_then(|()| {
+                        queues.into_iter().try_for_each(|queue| {
+                            self.sessions.add_queue(session, queue, &mut self.io)
+                        })
+                    });
+                if added.is_err() {
+                    self.close_session(session);
+                }
+                let _ = answer.send(added);
+            }
+            Message::AddSegment { session, segment, answer } => {
+                let _ = answer.send(self.add_segment(session, segment));
+            }
+            Message::AddQueue { session, queue, answer } => {
+                let _ = answer.send(self.sessions.add_queue(session, *queue, &mut self.io));
+            }
+            Message::CloseSession { session } => self.close_session(session),
+            Message::Install { session, handle, source, answer } => {
+                let _ = answer.send(self.install(session, handle, source));
+            }
+            Message::Serve { ticket, result } => {
+                let result = result
+                    .and_then(|source| self.target(source).map_err(|refusal| refusal.status()));
+                self.engine(Command::ServeOpened { ticket, result });
+            }
+            Message::Revoke { region } => {
+                self.engine(Command::RevokeRegion { region });
+                self.sessions.drop_foreign(region, &mut self.io);
+            }
+            Message::Connected { peer, class, socket } => {
+                let command = match self.io.add_socket(socket) {
+                    Ok(socket) => Command::LaneConnected { peer, class, socket },
+                    Err(error) => {
+                        tracing::warn!(%error, "no room for a lane");
+                        Command::ConnectFailed { peer, class }
+                    }
+                };
+                self.engine(command);
+            }
+            Message::Accepted { socket } => match self.io.add_socket(socket) {
+                Ok(socket) => self.engine(Command::LaneAccepted { socket }),
+                Err(error) => tracing::warn!(%error, "no room for a peer's lane"),
+            },
+            Message::Engine(command) => self.engine(command),
+            Message::Ask(question) => self.answer(question),
+            Message::Stop { until } => self.handle_stop(until),
+        }
+    }
+
+    fn engine(&mut self, command: Command) {
+        self.shard.handle_command(command, &mut self.io);
+    }
+
+    fn add_segment(
+        &mut self,
+        session: SessionId,
+        memory: std::sync::Arc<piped_ring::Segment>,
+    ) -> Result<(), Refusal> {
+        let length = memory.len();
+        let segment = self.sessions.add_segment(session, memory, &mut self.io)?;
+        self.engine(Command::AddSegment { session, segment, length });
+        Ok(())
+    }
+
+    fn install(
+        &mut self,
+        session: SessionId,
+        handle: HandleId,
+        source: Source,
+    ) -> Result<(), Refusal> {
+        if !self.sessions.is_open(session) {
+            return Err(Refusal::Gone);
+        }
+        let target = self.target(source)?;
+        self.engine(Command::InstallHandle { session, handle, target });
+        Ok(())
+    }
+
+    /// Gives what was opened to the driver.
+    fn target(&mut self, source: Source) -> Result<Target, Refusal> {
+        match source {
+            Source::File(file) => Ok(Target::File(self.add_file(file)?)),
+            Source::Region(source) => {
+                let segment = self.sessions.segment_of(&source, self.index, &mut self.io)?;
+                Ok(Target::Region(RegionTarget {
+                    region: source.region,
+                    segment,
+                    offset: source.offset,
+                    length: source.length,
+                    access: source.access,
+                }))
+            }
+        }
+    }
+
+    fn add_file(&mut self, file: OpenedFile) -> Result<FileTarget, UringError> {
+        let OpenedFile { direct, buffered, device, length, access } = file;
+        let buffered = self.io.add_file(buffered)?;
+        // Without room for the second descriptor the file is served through the page cache.
+        let direct =
+            direct.and_then(|(fd, alignment)| Some((self.io.add_file(fd).ok()?, alignment)));
+        Ok(FileTarget { direct, buffered, device, length, access })
+    }
+
+    fn close_session(&mut self, session: SessionId) {
+        if self.sessions.close(session, &mut self.io) {
+            self.engine(Command::CloseSession { session });
+        }
+    }
+
+    fn evict(&mut self, session: SessionId, reason: String) {
+        self.evictions += 1;
+        self.close_session(session);
+        self.tell(Notice::Evicted { session, reason });
+    }
+
+    fn tell(&self, notice: Notice) {
+        // Nobody listens any more when the daemon ends without waiting for its shards.
+        let _ = self.outbox.send((self.index, notice));
+    }
+
+    fn answer(&self, question: Question) {
+        // Whoever asked may have given up.
+        match question {
+            Question::Report(asker) => drop(asker.send(self.view())),
+            Question::Stages(asker) => drop(asker.send(self.shard.stages())),
+            Question::Explain(id, asker) => {
+                drop(asker.send(self.shard.explain(id).map(Box::new)));
+            }
+        }
+    }
+
+    fn view(&self) -> ShardView {
+        let driver = self.io.counters();
+        let reactor = ReactorReport {
+            cpu: self.cpu,
+            turns: self.turns,
+            sleeps: self.sleeps,
+            taken: self.sessions.taken,
+            evictions: self.evictions,
+            spin_nanoseconds: self.spinner.budget_ns(),
+            syscalls: driver.syscalls() + self.sessions.doorbells,
+            waits: driver.waits,
+            buffers_registered: driver.buffers_fixed,
+            buffers_unregistered: driver.buffers_plain,
+            registered_bytes: driver.registered_bytes,
+        };
+        let status = ShardStatus { engine: self.shard.report(), reactor };
+        ShardView { status, tier: self.io.tier(), degraded: self.io.degraded() }
+    }
+
+    fn handle_stop(&mut self, until: Nanos) {
+        self.stop = Some(until);
+        for session in self.sessions.ids() {
+            self.close_session(session);
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.stop.is_some_and(|until| self.sessions.is_empty() || self.io.now() >= until)
+    }
+}

@@ -1,0 +1,265 @@
+//! The clients of one shard: their queues, doorbells and segments.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use piped_engine::ids::{QueueId, RegionId, SegmentId, SessionId};
+use piped_engine::io::{Io, Resource};
+use piped_engine::request::{Class, Completion, Progress};
+use piped_ring::{ClientFault, CompletionEntry, CompletionKind, Descriptor, Segment, ServerQueue};
+
+use super::message::Refusal;
+use crate::client::completion;
+use crate::io::{UringError, UringIo, WatchId};
+use crate::limits::{REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_TURN};
+use crate::open::region::RegionSource;
+
+/// A client's queue.
+#[derive(Debug)]
+struct Queue {
+    ring: ServerQueue,
+    session: SessionId,
+    class: Class,
+    watch: WatchId,
+}
+
+#[derive(Debug)]
+struct Session {
+    class: Class,
+    /// Their places in the table; kept until the session has drained, so that nothing that is still
+    /// under way can reach a queue that took the place over.
+    queues: Vec<QueueId>,
+    segments: Vec<SegmentId>,
+    closing: bool,
+}
+
+/// A descriptor that was taken, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) session: SessionId,
+    pub(super) queue: QueueId,
+    pub(super) class: Class,
+    pub(super) descriptor: Descriptor,
+}
+
+/// All clients of the shard.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    sessions: HashMap<SessionId, Session>,
+    /// By [`QueueId`]; a hole is free, or waits for its session to drain.
+    queues: Vec<Option<Queue>>,
+    free: Vec<QueueId>,
+    /// Queues that are served.
+    live: Vec<QueueId>,
+    /// Where in `live` the next turn starts.
+    next: usize,
+    /// Requests taken whose end was not posted.
+    in_execution: u32,
+    /// Memory of regions whose owner lives on another shard.
+    foreign: HashMap<RegionId, SegmentId>,
+    pub(super) taken: u64,
+    pub(super) doorbells: u64,
+}
+
+impl Sessions {
+    pub(super) fn open(&mut self, session: SessionId, class: Class) {
+        let value = Session { class, queues: Vec::new(), segments: Vec::new(), closing: false };
+        self.sessions.insert(session, value);
+    }
+
+    pub(super) fn add_segment(
+        &mut self,
+        id: SessionId,
+        segment: Arc<Segment>,
+        io: &mut UringIo,
+    ) -> Result<SegmentId, Refusal> {
+        let session = self.sessions.get_mut(&id).filter(|it| !it.closing).ok_or(Refusal::Gone)?;
+        let segment = io.add_segment(segment)?;
+        session.segments.push(segment);
+        Ok(segment)
+    }
+
+    pub(super) fn add_queue(
+        &mut self,
+        id: SessionId,
+        ring: ServerQueue,
+        io: &mut UringIo,
+    ) -> Result<(), Refusal> {
+        let session = self.sessions.get_mut(&id).filter(|it| !it.closing).ok_or(Refusal::Gone)?;
+        let bell = ring.wake_fd().try_clone_to_owned().map_err(UringError::Setup)?;
+        let watch = io.watch(bell)?;
+        let queue = Queue { ring, session: id, class: session.class, watch };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.queues.push(None);
+            // Bounded by the driver's table of doorbells.
+            QueueId(self.queues.len() as u32 - 1)
+        });
+        self.queues[place.0 as usize] = Some(queue);
+        session.queues.push(place);
+        self.live.push(place);
+        Ok(())
+    }
+
+    /// Stops serving a session: its queues are gone at once, their places and its segments once the
+    /// engine says that it has drained. `false`: there is no such session, or it is closing already.
+    pub(super) fn close(&mut self, id: SessionId, io: &mut UringIo) -> bool {
+        let Some(session) = self.sessions.get_mut(&id).filter(|it| !it.closing) else {
+            return false;
+        };
+        session.closing = true;
+        for place in &session.queues {
+            if let Some(mut queue) = self.queues[place.0 as usize].take() {
+                self.doorbells += u64::from(queue.ring.publish());
+                io.unwatch(queue.watch);
+                // Nobody will be told of their end.
+                let outstanding = u32::try_from(queue.ring.outstanding()).unwrap_or(u32::MAX);
+                self.in_execution = self.in_execution.saturating_sub(outstanding);
+            }
+        }
+        self.live.retain(|place| self.queues[place.0 as usize].is_some());
+        true
+    }
+
+    /// The engine has nothing of the session any more, and gave its segments back to the driver.
+    pub(super) fn forget(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.remove(&id) {
+            self.free.extend(session.queues);
+        }
+    }
+
+    pub(super) fn is_open(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|session| !session.closing)
+    }
+
+    pub(super) fn ids(&self) -> Vec<SessionId> {
+        self.sessions.keys().copied().collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// The driver's id for a region's memory.
+    pub(super) fn segment_of(
+        &mut self,
+        source: &RegionSource,
+        here: usize,
+        io: &mut UringIo,
+    ) -> Result<SegmentId, Refusal> {
+        if source.home == here {
+            let owner = self.sessions.get(&source.owner).filter(|it| !it.closing);
+            let segment = owner.and_then(|it| it.segments.get(source.segment as usize));
+            return segment.copied().ok_or(Refusal::Gone);
+        }
+        if let Some(segment) = self.foreign.get(&source.region) {
+            return Ok(*segment);
+        }
+        let segment = io.add_segment(Arc::clone(&source.memory))?;
+        self.foreign.insert(source.region, segment);
+        Ok(segment)
+    }
+
+    /// A region was withdrawn and the engine has ended its users.
+    pub(super) fn drop_foreign(&mut self, region: RegionId, io: &mut UringIo) {
+        if let Some(segment) = self.foreign.remove(&region) {
+            io.release(Resource::Segment(segment));
+        }
+    }
+
+    /// Hands at most a turn's worth of descriptors to `sink`, queue after queue, a few of each. The
+    /// next turn goes on where this one stopped. Errors are the clients that must be evicted.
+    pub(super) fn take(
+        &mut self,
+        mut sink: impl FnMut(Taken) -> Option<CompletionEntry>,
+        mut evict: impl FnMut(SessionId, ClientFault),
+    ) -> u32 {
+        let budget = REQUESTS_PER_TURN.min(REQUESTS_MAX.saturating_sub(self.in_execution));
+        let mut left = budget;
+        let start = self.next;
+        for step in 0..self.live.len() {
+            if left == 0 {
+                break;
+            }
+            let at = (start + step) % self.live.len();
+            let id = self.live[at];
+            let Some(queue) = &mut self.queues[id.0 as usize] else { continue };
+            let share = left.min(REQUESTS_PER_QUEUE);
+            let mut count = 0;
+            while count < share {
+                match queue.ring.take() {
+                    Ok(Some(descriptor)) => {
+                        let (session, class) = (queue.session, queue.class);
+                        count += 1;
+                        self.in_execution += 1;
+                        if let Some(entry) = sink(Taken { session, queue: id, class, descriptor }) {
+                            self.in_execution -= 1;
+                            // Room for it was made sure of by `take`.
+                            let _ = queue.ring.post(entry);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(fault) => {
+                        evict(queue.session, fault);
+                        break;
+                    }
+                }
+            }
+            left -= count;
+            if count > 0 {
+                self.next = at + 1;
+            }
+        }
+        self.taken += u64::from(budget - left);
+        budget - left
+    }
+
+    /// Posts a completion. `Some`: the client has made its ring unusable and must be evicted.
+    pub(super) fn complete(&mut self, completion: Completion) -> Option<SessionId> {
+        let (origin, entry) = completion::entry(completion);
+        let queue = self.queues.get_mut(origin.queue.0 as usize)?.as_mut()?;
+        if queue.session != origin.session {
+            return None;
+        }
+        if entry.kind != CompletionKind::Released as u8 {
+            self.in_execution = self.in_execution.saturating_sub(1);
+        }
+        queue.ring.post(entry).err().map(|_| origin.session)
+    }
+
+    pub(super) fn set_progress(&mut self, progress: Progress) {
+        let origin = progress.origin;
+        if let Some(Some(queue)) = self.queues.get(origin.queue.0 as usize)
+            && queue.session == origin.session
+        {
+            queue.ring.set_progress(origin.slot, progress.bytes);
+        }
+    }
+
+    /// Lets the clients see what was posted, and wakes those that sleep.
+    pub(super) fn publish(&mut self) {
+        for id in &self.live {
+            if let Some(queue) = &mut self.queues[id.0 as usize] {
+                self.doorbells += u64::from(queue.ring.publish());
+            }
+        }
+    }
+
+    /// Tells all clients to ring. `false`: one has work already; [`Sessions::finish_sleep`] either
+    /// way.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        // Without room for requests only completions help, and those wake the thread by themselves.
+        let full = self.in_execution >= REQUESTS_MAX;
+        self.live.iter().all(|id| match &mut self.queues[id.0 as usize] {
+            Some(queue) => queue.ring.prepare_sleep() || full,
+            None => true,
+        })
+    }
+
+    pub(super) fn finish_sleep(&mut self) {
+        for id in &self.live {
+            if let Some(queue) = &mut self.queues[id.0 as usize] {
+                queue.ring.finish_sleep();
+            }
+        }
+    }
+}

@@ -298,8 +298,9 @@ impl Shard {
                 break;
             }
         }
-        let now = io.now();
-        self.planner.depart(job.stage, job.ticket, job.span.length, job.status == Status::Ok, now);
+        let now = self.batch_time(io);
+        let counts = job.status == Status::Ok && bytes == job.span.length;
+        self.planner.depart(job.stage, job.ticket, job.span.length, counts, now);
         self.handle_job(job.owner, JobResult { bytes, status: job.status }, now, io);
     }
 

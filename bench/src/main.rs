@@ -1,2 +1,143 @@
-//! See ARCHITECTURE.md.
-fn main() {}
+//! `bench`: what piped costs, measured against what the machine can do without it.
+//!
+//! `bench floors` compares each promise of the project (a bar) with a floor: the same work done by raw
+//! io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both. See
+//! [`stats`] for what makes a bar hold, [`raw`] for the floors, [`rows`] for the bars.
+
+mod admin;
+mod clock;
+mod contest;
+mod failure;
+mod load;
+mod machine;
+mod nodes;
+mod outside;
+mod raw;
+mod readme;
+mod report;
+mod rows;
+mod stats;
+mod strace;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Doing as _, Failure};
+use crate::rows::{Bench, Options};
+
+#[global_allocator]
+static ALLOCATOR: raw::allocations::Counting = raw::allocations::Counting;
+
+/// Measurements of piped against floors.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    group: Group,
+}
+
+#[derive(Debug, Subcommand)]
+enum Group {
+    /// Each promise against raw io_uring on this machine. Exit code: 0 all hold, 1 some fail, 2 none
+    /// fails but some are undecided or invalid, 3 the run broke off.
+    Floors {
+        /// One JSON document instead of a table.
+        #[arg(long)]
+        json: bool,
+        /// Only rows whose name contains this; can be given several times.
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+        /// Rounds of a row, fixed beforehand.
+        #[arg(long, default_value_t = contest::ROUNDS_MAX, value_parser = clap::value_parser!(u32).range(2..=31))]
+        rounds: u32,
+        /// Write the rows into README.md of the current directory, between its markers.
+        #[arg(long)]
+        readme: bool,
+        /// Where to put the file that is read: a directory on a real disk. Default: beside this program.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+    /// The other process of the network's floor.
+    #[command(hide = true)]
+    RawServer,
+    /// Becomes a program that ends with its parent.
+    #[command(hide = true)]
+    UnderParent {
+        #[arg(last = true)]
+        program: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().group {
+        Group::RawServer => raw::net::serve().map(|()| 0).map_err(Failure::from),
+        Group::UnderParent { program } => Err(nodes::become_child(&program).into()),
+        Group::Floors { json, only, rounds, readme, dir } => {
+            beside_this(dir).and_then(|directory| {
+                let options = Options { only, rounds, directory, progress: true };
+                floors(options, json, readme)
+            })
+        }
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("bench: {failure}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn beside_this(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(dir) = dir {
+        return Ok(dir);
+    }
+    let program = std::env::current_exe()?;
+    Ok(program.parent().unwrap_or_else(|| Path::new(".")).to_owned())
+}
+
+fn floors(options: Options, json: bool, readme: bool) -> Result<u8, Failure> {
+    if readme && !options.only.is_empty() {
+        return Err(Failure::new("--readme needs all rows of one run: leave --only out"));
+    }
+    hear_interrupts()?;
+    let begun = clock::now();
+    let mut bench = Bench::new(options);
+    bench.run()?;
+    bench.report.seconds = begun.elapsed().as_secs_f64();
+    print!("{}", if json { bench.report.json() } else { bench.report.text() });
+    if readme {
+        readme::write(Path::new("README.md"), &bench.report.markdown())?;
+    }
+    Ok(bench.report.exit_code())
+}
+
+/// Ctrl-C and SIGTERM end the run between two measurements, the second time at once: what was started
+/// is taken down by its owners, or by the kernel.
+fn hear_interrupts() -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.doing("a runtime for signals")?;
+    let (mut interrupt, mut terminate) = {
+        let _entered = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if contest::INTERRUPTED.swap(true, Ordering::Relaxed) {
+                    std::process::exit(3);
+                }
+            }
+        });
+    });
+    Ok(())
+}

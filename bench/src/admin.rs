@@ -1,0 +1,94 @@
+//! The admin API of a daemon, as far as measuring needs it: its status, its last explanation, its
+//! planner.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use piped_config::PlannerMode;
+use piped_config::admin::{self, Envelope, Explained, PlannerBody, Status};
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::failure::{Doing as _, Failure};
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// An answer longer than this is not from piped.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// A daemon's admin API; connects with each request.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    socket: PathBuf,
+    runtime: Runtime,
+}
+
+impl Admin {
+    pub(crate) fn new(socket: &Path) -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Ok(Self { socket: socket.to_owned(), runtime: runtime.doing("a runtime for HTTP")? })
+    }
+
+    pub(crate) fn status(&self) -> Result<Status, Failure> {
+        let body = self.request(Method::GET, admin::STATUS, String::new())?;
+        Envelope::parse(&body).doing(admin::STATUS)
+    }
+
+    /// What the daemon says of its last transfer.
+    pub(crate) fn explain_last(&self) -> Result<Value, Failure> {
+        let path = format!("{}last", admin::EXPLAIN);
+        let body = self.request(Method::GET, &path, String::new())?;
+        let explained: Explained = Envelope::parse(&body).doing(path)?;
+        Ok(explained.explanation)
+    }
+
+    pub(crate) fn set_planner(&self, mode: PlannerMode) -> Result<(), Failure> {
+        let body = Envelope::new(PlannerBody { mode }).json();
+        self.request(Method::PUT, admin::PLANNER, body).map(drop)
+    }
+
+    fn request(&self, method: Method, path: &str, body: String) -> Result<Bytes, Failure> {
+        let exchange = async {
+            tokio::time::timeout(TIMEOUT, exchange(&self.socket, method, path, body))
+                .await
+                .map_err(|_| Failure::new("no answer within 5 s"))?
+        };
+        self.runtime.block_on(exchange).doing(self.socket.display())
+    }
+}
+
+async fn exchange(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: String,
+) -> Result<Bytes, Failure> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.doing("HTTP")?;
+    // Its error is the sender's error too.
+    let connection = tokio::spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "piped")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .doing(path)?;
+    let response = sender.send_request(request).await.doing("HTTP")?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), BODY_BYTES_MAX)
+        .collect()
+        .await
+        .doing("the answer broke off")?
+        .to_bytes();
+    connection.abort();
+    if status.is_success() {
+        return Ok(body);
+    }
+    Err(Failure::new(format!("{path}: {status}: {}", String::from_utf8_lossy(&body))))
+}

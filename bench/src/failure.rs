@@ -1,0 +1,45 @@
+//! Why a row could not be measured: cause and fix, for people.
+
+use std::fmt;
+use std::io;
+
+/// A sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Said by `place`.
+    pub(crate) fn within(&self, place: impl fmt::Display) -> Self {
+        Self(format!("{place}: {}", self.0))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Names what failed.
+pub(crate) trait Doing<T> {
+    /// The error as a failure of `what`.
+    fn doing(self, what: impl fmt::Display) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> Doing<T> for Result<T, E> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure(format!("{what}: {error}")))
+    }
+}

@@ -1,0 +1,210 @@
+//! Closed loops of requests to a daemon, through client-lib.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use piped_client::{Buffer, Client, ClientBuilder, Completed, Handle, Queue, Request, WaitPolicy};
+
+use crate::clock;
+use crate::failure::{Doing as _, Failure};
+use crate::machine;
+use crate::nodes::Node;
+use crate::raw::Timing;
+use crate::raw::allocations;
+use crate::stats::Random;
+
+/// Nothing that is measured here takes this long; it is lost.
+const LOST_AFTER: Duration = Duration::from_secs(5);
+
+/// How the client waits, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Spins on this CPU, which is not its shard's.
+    Spin(usize),
+    /// Sleeps on its shard's CPU.
+    BesideShard,
+}
+
+/// A session and its one queue.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    pub(crate) client: Client,
+    queue: Queue,
+    cpu: usize,
+    buffers: Vec<Buffer>,
+    random: Random,
+}
+
+/// What a loop asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) handle: &'a Handle,
+    pub(crate) block: usize,
+    pub(crate) depth: usize,
+}
+
+impl Asker {
+    pub(crate) fn connect(node: &Node, place: Place, arena_bytes: u64) -> Result<Self, Failure> {
+        let policy = match place {
+            Place::Spin(_) => WaitPolicy::Latency,
+            Place::BesideShard => WaitPolicy::Custom { spin: Duration::ZERO },
+        };
+        let client = ClientBuilder::new()
+            .arena_bytes(arena_bytes)
+            .wait(policy)
+            .connect(&node.client_socket)
+            .doing("connect")?;
+        let mut queue = client.queue().doing("queue")?;
+        let cpu = match place {
+            Place::Spin(cpu) => {
+                queue.set_wait_policy(policy);
+                cpu
+            }
+            Place::BesideShard => {
+                let cpu = client.shard_cpu().ok_or_else(|| Failure::new("the shard is not pinned"));
+                queue.pin_to_shard().doing("pin")?;
+                cpu? as usize
+            }
+        };
+        Ok(Self { client, queue, cpu, buffers: Vec::new(), random: Random::new(1) })
+    }
+
+    /// Nothing, one request at a time.
+    pub(crate) fn nops(&mut self, duration: Duration) -> Result<Timing, Failure> {
+        machine::pin(self.cpu)?;
+        let mut latencies = Vec::with_capacity(1 << 18);
+        let start = clock::now();
+        let mut begun = start;
+        while begun - start < duration {
+            self.queue.nop().doing("nop")?;
+            let ended = clock::now();
+            latencies.push((ended - begun).as_nanos() as u64);
+            begun = ended;
+        }
+        Ok(Timing::new(latencies, begun - start))
+    }
+
+    /// Nothing, `depth` requests at once: requests per second, untimed one by one, the requests, and
+    /// the calling thread's heap allocations meanwhile.
+    pub(crate) fn nops_deep(
+        &mut self,
+        depth: usize,
+        duration: Duration,
+    ) -> Result<(f64, u64, u64), Failure> {
+        let done = AtomicU64::new(0);
+        let allocated = allocations::of_this_thread();
+        let start = clock::now();
+        self.nops_while(depth, &done, || start.elapsed() < duration)?;
+        let count = done.into_inner();
+        let rate = count as f64 / start.elapsed().as_secs_f64();
+        Ok((rate, count, allocations::of_this_thread() - allocated))
+    }
+
+    /// Nothing, `depth` requests at once, as long as `goes_on`. `done` is kept up to date.
+    pub(crate) fn nops_while(
+        &mut self,
+        depth: usize,
+        done: &AtomicU64,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<(), Failure> {
+        machine::pin(self.cpu)?;
+        for _ in 0..depth {
+            self.nop()?;
+        }
+        let mut count = 0u64;
+        let mut underway = depth;
+        while underway > 0 {
+            let completed = self.queue.wait(Some(LOST_AFTER));
+            let mut next = Some(completed.ok_or_else(|| lost("nop"))?);
+            let goes_on = goes_on();
+            while let Some(completed) = next {
+                completed.result.doing("nop")?;
+                count += 1;
+                if goes_on {
+                    self.nop()?;
+                } else {
+                    underway -= 1;
+                }
+                next = self.queue.poll();
+            }
+            done.store(count, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn nop(&mut self) -> Result<(), Failure> {
+        self.queue.submit_detached(Request::nop()).map(drop).doing("nop")
+    }
+
+    /// Reads at random places for a while.
+    pub(crate) fn reads(&mut self, ask: Ask<'_>, duration: Duration) -> Result<Timing, Failure> {
+        let mut latencies = Vec::with_capacity(1 << 18);
+        let start = clock::now();
+        let mut end = start;
+        self.reads_while(ask, |begun, ended| {
+            end = ended;
+            if latencies.len() < latencies.capacity() {
+                latencies.push((ended - begun).as_nanos() as u64);
+            }
+            ended - start < duration
+        })?;
+        Ok(Timing::new(latencies, end - start))
+    }
+
+    /// Reads at random places as long as `goes_on`, which is told of each when it began and ended.
+    pub(crate) fn reads_while(
+        &mut self,
+        ask: Ask<'_>,
+        mut goes_on: impl FnMut(Instant, Instant) -> bool,
+    ) -> Result<(), Failure> {
+        machine::pin(self.cpu)?;
+        self.buffers.retain(|buffer| buffer.len() == ask.block);
+        while self.buffers.len() < ask.depth {
+            self.buffers.push(self.client.allocate(ask.block).doing("allocate")?);
+        }
+        let mut begun = vec![clock::now(); ask.depth];
+        for (slot, begun) in begun.iter_mut().enumerate() {
+            let buffer = self.buffers.pop().expect("as many as the depth");
+            *begun = self.read(ask, buffer, slot)?;
+        }
+        let mut underway = ask.depth;
+        while underway > 0 {
+            let completed = self.queue.wait(Some(LOST_AFTER));
+            let mut next = Some(completed.ok_or_else(|| lost("read"))?);
+            while let Some(completed) = next {
+                let (slot, buffer) = whole(completed, ask.block)?;
+                if goes_on(begun[slot], clock::now()) {
+                    begun[slot] = self.read(ask, buffer, slot)?;
+                } else {
+                    self.buffers.push(buffer);
+                    underway -= 1;
+                }
+                next = self.queue.poll();
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, ask: Ask<'_>, buffer: Buffer, slot: usize) -> Result<Instant, Failure> {
+        let blocks = (ask.handle.len() / ask.block as u64).max(1);
+        let offset = self.random.below(blocks) * ask.block as u64;
+        let begun = clock::now();
+        let request = Request::read(ask.handle, offset, buffer).tag(slot as u64);
+        self.queue.submit_detached(request).map_err(|error| error.fault).doing("read")?;
+        self.queue.flush();
+        Ok(begun)
+    }
+}
+
+fn whole(completed: Completed, block: usize) -> Result<(usize, Buffer), Failure> {
+    let slot = completed.tag as usize;
+    let done = completed.result.doing("read")?;
+    if done.bytes != block as u64 {
+        return Err(Failure::new(format!("read: {} bytes of {block}", done.bytes)));
+    }
+    Ok((slot, done.payload.expect("a read has a buffer")))
+}
+
+fn lost(what: &str) -> Failure {
+    Failure::new(format!("{what}: no completion within {} s", LOST_AFTER.as_secs()))
+}

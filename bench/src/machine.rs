@@ -1,0 +1,165 @@
+//! The machine a run was on: its CPUs, its kernel, what was stolen from it, what a process used.
+
+use std::fs;
+use std::io;
+
+use rustix::thread::CpuSet;
+use serde::Serialize;
+
+/// A description for the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) cpus: usize,
+    pub(crate) model: String,
+    pub(crate) kernel: String,
+    /// Runnable tasks over the last minute when the run began, this program not included.
+    pub(crate) load: f64,
+}
+
+impl Machine {
+    pub(crate) fn here() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+            .map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned());
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Self {
+            cpus: allowed_cpus().len(),
+            model,
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            load: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN),
+        }
+    }
+}
+
+/// The two CPUs that measurements are placed on; the same twice where there is only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cpus {
+    pub(crate) first: usize,
+    pub(crate) second: usize,
+}
+
+impl Cpus {
+    pub(crate) fn here() -> Self {
+        let allowed = allowed_cpus();
+        let first = allowed.first().copied().unwrap_or(0);
+        Self { first, second: allowed.get(1).copied().unwrap_or(first) }
+    }
+
+    pub(crate) fn are_two(self) -> bool {
+        self.first != self.second
+    }
+}
+
+fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// Keeps the calling thread on one CPU.
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Time of all CPUs since boot, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Ticks {
+    stolen: u64,
+    all: u64,
+}
+
+impl Ticks {
+    pub(crate) fn now() -> Self {
+        fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |text| Self::parse(&text))
+    }
+
+    /// The first line: user nice system idle iowait irq softirq steal guest guest_nice, where the
+    /// guests' time is in user and nice already.
+    fn parse(stat: &str) -> Self {
+        let line = stat.lines().next().unwrap_or_default();
+        let fields: Vec<u64> = line
+            .split_whitespace()
+            .skip(1)
+            .take(8)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        Self { stolen: fields.get(7).copied().unwrap_or(0), all: fields.iter().sum() }
+    }
+
+    /// The part of the time since then that the hypervisor gave to others.
+    pub(crate) fn stolen_since(self, then: Self) -> f64 {
+        let all = self.all.saturating_sub(then.all);
+        let stolen = self.stolen.saturating_sub(then.stolen);
+        if all == 0 { 0.0 } else { stolen as f64 / all as f64 }
+    }
+}
+
+/// CPU seconds of a process until now. The scheduler's own sum (in nanoseconds) where the kernel shows
+/// it, else the ticks of `stat`, of which an idle process may use none for seconds.
+pub(crate) fn cpu_seconds(process: u32) -> Option<f64> {
+    scheduled_seconds(process).or_else(|| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        Some(ticks(&stat)? as f64 / rustix::param::clock_ticks_per_second() as f64)
+    })
+}
+
+fn scheduled_seconds(process: u32) -> Option<f64> {
+    let mut sum = 0u64;
+    for task in fs::read_dir(format!("/proc/{process}/task")).ok()? {
+        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        sum += text.split(' ').next()?.parse::<u64>().ok()?;
+    }
+    // All zero: a kernel without these statistics.
+    (sum > 0).then_some(sum as f64 / 1e9)
+}
+
+/// Fields 14 and 15 of `/proc/PID/stat`. The name in field 2 may hold anything, so the count begins
+/// after its last bracket.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_figure_and_guests_are_not_counted_twice() {
+        let then = Ticks::parse("cpu  10 0 0 80 0 0 0 10 5 5\ncpu0 1 1 1 1 1 1 1 1 1 1\n");
+        assert_eq!(then, Ticks { stolen: 10, all: 100 });
+        let now = Ticks::parse("cpu  10 0 0 175 0 0 0 15 9 9\n");
+        assert!((now.stolen_since(then) - 0.05).abs() < 1e-12);
+        assert_eq!(then.stolen_since(then), 0.0);
+        assert_eq!(Ticks::parse(""), Ticks::default());
+    }
+
+    #[test]
+    fn a_name_with_brackets_does_not_shift_the_fields() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 101 0 0 0 250 50 0 0 20 0 1 0 100 0 0";
+        assert_eq!(ticks(stat), Some(300));
+        assert_eq!(ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_uses_the_cpu_and_its_thread_can_be_pinned() {
+        assert!(cpu_seconds(std::process::id()).is_some_and(|seconds| seconds >= 0.0));
+        assert_eq!(cpu_seconds(0), None);
+        let cpus = Cpus::here();
+        let there = std::thread::spawn(move || {
+            pin(cpus.second).expect("an allowed CPU");
+            allowed_cpus()
+        });
+        assert_eq!(there.join().expect("it only pins itself"), vec![cpus.second]);
+        assert!(pin(usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! Two real daemons on loopback: A on the first CPU, which clients ask, and B on the second, which has
+//! the data.
+//!
+//! They end with their owner, by their own process numbers: on drop, so also on errors, panics and
+//! Ctrl-C; and by the kernel (parent death signal) if this program is killed.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use piped_config::Profile;
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use serde_json::Value;
+
+use crate::admin::Admin;
+use crate::clock;
+use crate::failure::{Doing as _, Failure};
+use crate::machine::Cpus;
+
+/// The name under which A knows B, and B's export.
+pub(crate) const PEER: &str = "bench-b";
+pub(crate) const EXPORT: &str = "data";
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Both daemons.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) profile: Profile,
+    pub(crate) a: Node,
+    pub(crate) b: Node,
+    /// Last, so that it goes after the daemons.
+    _directory: tempfile::TempDir,
+}
+
+impl Pair {
+    /// Starts both and waits until A's lanes to B are up. B exports `data`.
+    pub(crate) fn start(profile: Profile, cpus: Cpus, data: &Path) -> Result<Self, Failure> {
+        let piped = program()?;
+        // Short, because a socket's path has at most 107 bytes.
+        let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir()?;
+        let listen = free_address()?;
+        let start = |name: &str, cpu: usize, rest: &str| {
+            Node::start(&piped, &directory.path().join(name), profile, cpu, rest)
+                .map_err(|failure| failure.within(format!("daemon {name}")))
+        };
+        let export = format!(
+            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\n\
+             [exports.{EXPORT}]\npath = {:?}\n",
+            data
+        );
+        let b = start("b", cpus.second, &export)?;
+        let peer = format!("[node]\nname = \"bench-a\"\n[peers.{PEER}]\naddress = \"{listen}\"\n");
+        let mut a = start("a", cpus.first, &peer)?;
+        let up = clock::poll(START_LIMIT, || lanes_up(&a.admin).then_some(()));
+        if up.is_none() {
+            return Err(a.lost("its lanes to the other daemon did not come up"));
+        }
+        Ok(Self { profile, a, b, _directory: directory })
+    }
+}
+
+fn lanes_up(admin: &Admin) -> bool {
+    let Ok(status) = admin.status() else { return false };
+    let peers = status.shards.iter().filter_map(|shard| shard["peers"].as_array()).flatten();
+    let mut peers = peers.filter(|peer| peer["name"] == PEER);
+    peers.any(|peer| {
+        let lanes = peer["lanes"].as_array().map_or(&[][..], Vec::as_slice);
+        !lanes.is_empty() && lanes.iter().all(|lane| lane["up"] == Value::Bool(true))
+    })
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub(crate) struct Node {
+    process: Child,
+    log: PathBuf,
+    pub(crate) client_socket: PathBuf,
+    pub(crate) admin: Admin,
+}
+
+impl Node {
+    fn start(
+        piped: &Path,
+        directory: &Path,
+        profile: Profile,
+        cpu: usize,
+        rest: &str,
+    ) -> Result<Self, Failure> {
+        fs::create_dir(directory)?;
+        let path = |name| directory.join(name);
+        let (client_socket, admin_socket) = (path("client.sock"), path("admin.sock"));
+        let text = format!(
+            "profile = \"{profile}\"\n[client]\nsocket = {client_socket:?}\n\
+             [admin]\nsocket = {admin_socket:?}\n[shards]\ncpus = [{cpu}]\n[log]\nlevel = \"warn\"\n{rest}"
+        );
+        fs::write(path("piped.toml"), text)?;
+        let log = File::create(path("log"))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["under-parent", "--"])
+            .arg(piped)
+            .arg("--config")
+            .arg(path("piped.toml"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C goes to the terminal's whole group; the daemons end when their owner goes.
+            .process_group(0)
+            .env_remove("NOTIFY_SOCKET");
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"PIPED_") {
+                command.env_remove(name);
+            }
+        }
+        let process = command.spawn()?;
+        let admin = Admin::new(&admin_socket)?;
+        let mut node = Self { process, log: path("log"), client_socket, admin };
+        let ready = clock::poll(START_LIMIT, || match node.process.try_wait() {
+            Ok(None) => node.admin.status().is_ok().then_some(true),
+            _ => Some(false),
+        });
+        match ready {
+            Some(true) => Ok(node),
+            Some(false) => Err(node.lost("it ended at once")),
+            None => Err(node.lost("it was not ready within 10 s")),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// A failure with the daemon's last words.
+    fn lost(&mut self, what: &str) -> Failure {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(6)..].join("\n  ");
+        Failure::new(format!("{what}; its last words:\n  {last}"))
+    }
+
+    fn end(&mut self) {
+        if !matches!(self.process.try_wait(), Ok(None)) {
+            return;
+        }
+        // Not awaited yet, so the number is still this process's and no other's.
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        let ended =
+            clock::poll(END_LIMIT, || (!matches!(self.process.try_wait(), Ok(None))).then_some(()));
+        if ended.is_none() {
+            eprintln!("bench: daemon {} ignored SIGTERM for 5 s and is killed", self.pid());
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Becomes `program`, which the kernel ends if its parent dies first. Comes back only with an error.
+pub(crate) fn become_child(program: &[std::ffi::OsString]) -> std::io::Error {
+    let parent = rustix::process::getppid();
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
+        return error.into();
+    }
+    // It may have died before the kernel was told.
+    if rustix::process::getppid() != parent {
+        return std::io::Error::other("the parent is gone");
+    }
+    match program {
+        [program, arguments @ ..] => Command::new(program).args(arguments).exec(),
+        [] => std::io::ErrorKind::InvalidInput.into(),
+    }
+}
+
+/// The daemon beside this program.
+fn program() -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe()?.with_file_name("piped");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    Err(Failure::new(format!(
+        "{} is not there: build it with `cargo build --release -p piped`",
+        beside.display()
+    )))
+}
+
+/// An address on loopback that was free a moment ago.
+fn free_address() -> Result<SocketAddr, Failure> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// A profile's name in rows.
+pub(crate) fn profile_name(profile: Profile) -> String {
+    profile.to_string()
+}
+
+/// What a daemon's counters say, summed over shards; none if it has no such counter.
+pub(crate) fn counter(admin: &Admin, path: &[&str]) -> Result<Option<u64>, Failure> {
+    let status = admin.status().doing("status")?;
+    let mut sum = None;
+    for shard in &status.shards {
+        let value =
+            path.iter().try_fold(shard, |value, key| value.get(key)).and_then(Value::as_u64);
+        if let Some(value) = value {
+            sum = Some(sum.unwrap_or(0) + value);
+        }
+    }
+    Ok(sum)
+}

@@ -1,0 +1,66 @@
+//! Counts heap allocations of each thread, so that "no allocation per request" is a number.
+//!
+//! Per thread, not per process: the thread that submits requests is the one in question, and what
+//! others do meanwhile is their own.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// The system's allocator with a count.
+#[derive(Debug)]
+pub(crate) struct Counting;
+
+thread_local! {
+    // Constant and without a destructor: touching it neither allocates nor fails at a thread's end.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    COUNT.with(|count| count.set(count.get() + 1));
+}
+
+/// Allocations of the calling thread so far, reallocations included.
+pub(crate) fn of_this_thread() -> u64 {
+    COUNT.with(Cell::get)
+}
+
+// SAFETY: each method hands its arguments unchanged to the system's allocator, which keeps the contract of
+// `GlobalAlloc`; the count touches no memory but a thread's own cell.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: `memory` came from the methods here, that is from the system's allocator.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above, and the caller's promise about `size` is passed on.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_threads_allocations_are_counted() {
+        let before = of_this_thread();
+        let kept = std::hint::black_box(vec![1u8; 100]);
+        assert_eq!(of_this_thread() - before, 1);
+        drop(kept);
+        assert_eq!(of_this_thread() - before, 1, "freeing is not counted");
+    }
+}

@@ -1,0 +1,70 @@
+//! Floors: what io_uring does without piped. The only `unsafe` of this program is here and in
+//! [`allocations`].
+
+pub(crate) mod allocations;
+pub(crate) mod disk;
+pub(crate) mod net;
+mod ring;
+
+use std::time::Duration;
+
+/// How completions are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// In the kernel.
+    Block,
+    /// Looking at the completion queue.
+    Spin,
+}
+
+impl Wait {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Spin => "spin",
+        }
+    }
+}
+
+/// What a closed loop of requests took.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Timing {
+    latencies_ns: Vec<u64>,
+    elapsed: Duration,
+}
+
+impl Timing {
+    pub(crate) fn new(mut latencies_ns: Vec<u64>, elapsed: Duration) -> Self {
+        latencies_ns.sort_unstable();
+        Self { latencies_ns, elapsed }
+    }
+
+    /// The median in seconds; not a number if nothing completed.
+    pub(crate) fn p50(&self) -> f64 {
+        let middle = self.latencies_ns.len() / 2;
+        self.latencies_ns.get(middle).map_or(f64::NAN, |ns| *ns as f64 / 1e9)
+    }
+
+    /// Requests per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.latencies_ns.len() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.latencies_ns.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timing_sorts_and_divides() {
+        let timing = Timing::new(vec![3000, 1000, 2000], Duration::from_millis(3));
+        assert!((timing.p50() - 2e-6).abs() < 1e-12);
+        assert!((timing.rate() - 1000.0).abs() < 1e-9);
+        assert!(Timing::default().p50().is_nan());
+    }
+}

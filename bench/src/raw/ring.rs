@@ -1,0 +1,160 @@
+//! An io_uring with registered memory and one registered file, as bare as it gets.
+//!
+//! It owns the memory its operations use, and checks their bounds, so its users need no `unsafe`. If it
+//! goes while operations are under way (after an error), the memory stays mapped for ever: closing a
+//! ring does not wait for them.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use io_uring::{IoUring, opcode, squeue, types};
+use memmap2::{MmapMut, MmapOptions};
+
+use crate::raw::Wait;
+
+const FILE: types::Fixed = types::Fixed(0);
+const ENTER_GETEVENTS: u32 = 1;
+
+/// A ring, its memory and its file.
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Taken, and leaked, only when the ring goes with operations under way.
+    memory: Option<MmapMut>,
+    memory_bytes: usize,
+    wait: Wait,
+    in_flight: usize,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { wait, in_flight, memory_bytes, .. } = self;
+        write!(f, "Ring({wait:?}, {in_flight} under way, {memory_bytes} bytes)")
+    }
+}
+
+/// A piece of the ring's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) start: usize,
+    pub(super) length: usize,
+}
+
+impl Ring {
+    /// For at most `entries` operations at once, with `memory_bytes` of registered memory.
+    ///
+    /// # Errors
+    /// What the kernel refuses: a feature, or so much locked memory.
+    pub(super) fn new(
+        entries: u32,
+        memory_bytes: usize,
+        file: BorrowedFd<'_>,
+        wait: Wait,
+    ) -> io::Result<Self> {
+        let ring: IoUring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(entries.next_power_of_two())?;
+        let mut memory = MmapOptions::new().len(memory_bytes).populate().map_anon()?;
+        let iovec = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory_bytes };
+        // SAFETY: the memory is mapped, and stays so while an operation can touch it (see `drop`).
+        unsafe { ring.submitter().register_buffers(&[iovec])? };
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        Ok(Self { ring, memory: Some(memory), memory_bytes, wait, in_flight: 0 })
+    }
+
+    /// Reads a piece of the file into registered memory.
+    pub(super) fn read(&mut self, to: Piece, offset: u64, tag: u64) -> io::Result<()> {
+        let memory = self.address(to)?;
+        let entry =
+            opcode::ReadFixed::new(FILE, memory, to.length as u32, 0).offset(offset).build();
+        self.push(entry.user_data(tag))
+    }
+
+    /// Sends a piece whole. `linked`: the next operation begins when this one has ended.
+    pub(super) fn send(&mut self, from: Piece, linked: bool, tag: u64) -> io::Result<()> {
+        let memory = self.address(from)?;
+        let entry = opcode::Send::new(FILE, memory, from.length as u32)
+            .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
+            .build();
+        self.push(linked_if(entry, linked).user_data(tag))
+    }
+
+    /// Receives a piece whole.
+    pub(super) fn receive(&mut self, to: Piece, linked: bool, tag: u64) -> io::Result<()> {
+        let memory = self.address(to)?;
+        let entry =
+            opcode::Recv::new(FILE, memory, to.length as u32).flags(libc::MSG_WAITALL).build();
+        self.push(linked_if(entry, linked).user_data(tag))
+    }
+
+    fn address(&mut self, piece: Piece) -> io::Result<*mut u8> {
+        let end = piece.start.checked_add(piece.length);
+        let fits =
+            piece.length <= u32::MAX as usize && end.is_some_and(|end| end <= self.memory_bytes);
+        let memory = self.memory.as_mut().filter(|_| fits).ok_or(io::ErrorKind::InvalidInput)?;
+        // Inside the mapping, as just checked; no reference to the bytes is made.
+        Ok(memory.as_mut_ptr().wrapping_add(piece.start))
+    }
+
+    fn push(&mut self, entry: squeue::Entry) -> io::Result<()> {
+        // SAFETY: the entry's memory lies in the ring's own mapping (`address`), which outlives the
+        // operation (`drop`); its file is the registered one.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed
+            .map_err(|_| io::Error::other("more operations at once than the ring was made for"))?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Submits what was pushed and waits until `want` completions can be taken.
+    pub(super) fn submit_and_wait(&mut self, want: usize) -> io::Result<()> {
+        match self.wait {
+            Wait::Block => {
+                while let Err(error) = self.ring.submit_and_wait(want) {
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+            Wait::Spin => {
+                self.ring.submit()?;
+                while self.ring.completion().len() < want {
+                    if self.ring.submission().taskrun() {
+                        let none = None::<&libc::sigset_t>;
+                        // SAFETY: no argument beside the flags; it runs what completions are due.
+                        unsafe { self.ring.submitter().enter(0, 0, ENTER_GETEVENTS, none)? };
+                    } else {
+                        std::hint::spin_loop();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next completion: the operation's tag and its result.
+    pub(super) fn take(&mut self) -> Option<(u64, io::Result<usize>)> {
+        let entry = self.ring.completion().next()?;
+        self.in_flight -= 1;
+        let result = entry.result();
+        let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+        Some((entry.user_data(), result))
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}
+
+fn linked_if(entry: squeue::Entry, linked: bool) -> squeue::Entry {
+    if linked { entry.flags(squeue::Flags::IO_LINK) } else { entry }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.in_flight > 0 {
+            std::mem::forget(self.memory.take());
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Rows, and how they are shown: a table for people, JSON for programs, a table for the README.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::stats::{Bar, Interval, Verdict};
+
+/// The version of the JSON document.
+const SCHEMA_VERSION: u32 = 1;
+
+/// What a figure is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    /// New over old; the bar's side says whether of times or of rates.
+    Ratio,
+    Seconds,
+    PerSecond,
+    /// System calls or allocations per request.
+    PerRequest,
+    /// Part of one CPU.
+    Cpu,
+}
+
+/// A bar and what was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    /// As in `--only`.
+    pub(crate) name: String,
+    /// Of the daemons; `-` without one.
+    pub(crate) profile: String,
+    pub(crate) unit: Unit,
+    /// None if it could not be measured.
+    #[serde(flatten)]
+    pub(crate) found: Option<Interval>,
+    pub(crate) bar: Bar,
+    pub(crate) verdict: Verdict,
+    /// What repeats this row.
+    pub(crate) command: String,
+    pub(crate) note: String,
+}
+
+impl Row {
+    pub(crate) fn judged(
+        name: &str,
+        profile: &str,
+        unit: Unit,
+        found: Interval,
+        bar: Bar,
+        note: impl Into<String>,
+    ) -> Self {
+        let verdict = bar.judge(found);
+        let mut row = Self::unchecked(name, profile, unit, bar, note);
+        row.found = Some(found);
+        row.verdict = verdict;
+        row
+    }
+
+    /// Not measured, for the reason in the note.
+    pub(crate) fn unchecked(
+        name: &str,
+        profile: &str,
+        unit: Unit,
+        bar: Bar,
+        note: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            profile: profile.to_owned(),
+            unit,
+            found: None,
+            bar,
+            verdict: Verdict::Unchecked,
+            command: format!("bench floors --only {name}"),
+            note: note.into(),
+        }
+    }
+}
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) schema_version: u32,
+    pub(crate) machine: Machine,
+    pub(crate) rounds: u32,
+    /// Rounds thrown away for stolen time, over all rows.
+    pub(crate) rounds_discarded: u32,
+    pub(crate) seconds: f64,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn new(machine: Machine, rounds: u32) -> Self {
+        let schema_version = SCHEMA_VERSION;
+        Self {
+            schema_version,
+            machine,
+            rounds,
+            rounds_discarded: 0,
+            seconds: 0.0,
+            rows: Vec::new(),
+        }
+    }
+
+    /// 0: all bars hold. 1: some fail. 2: none fails, but not all are known to hold.
+    pub(crate) fn exit_code(&self) -> u8 {
+        let any = |verdict| self.rows.iter().any(|row| row.verdict == verdict);
+        if any(Verdict::Fails) {
+            1
+        } else if any(Verdict::Undecided) || any(Verdict::Invalid) || self.rows.is_empty() {
+            2
+        } else {
+            0
+        }
+    }
+
+    /// For people: at most 100 columns.
+    pub(crate) fn text(&self) -> String {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(["row", "profile", "found", "95 %", "bar", "verdict"]);
+        for row in &self.rows {
+            let [found, interval, bar] = figures(row);
+            table.add_row([&row.name, &row.profile, &found, &interval, &bar, verdict(row.verdict)]);
+        }
+        for (number, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            if matches!(number, 2 | 4) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let mut text = table.trim_fmt() + "\n\n";
+        for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
+            for line in wrapped(&format!("{}: {}", row.name, row.note), 98) {
+                text += &line;
+                text.push('\n');
+            }
+        }
+        text + "\n" + &self.about()
+    }
+
+    fn about(&self) -> String {
+        let Machine { cpus, model, kernel, load } = &self.machine;
+        format!(
+            "{cpus} CPUs ({model}), Linux {kernel}, load {load:.1} before; {} rounds a row, {} discarded \
+             for stolen time;\n{:.0} s. Repeat a row with `bench floors --only ROW`.\n",
+            self.rounds, self.rounds_discarded, self.seconds
+        )
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let text = serde_json::to_string_pretty(self);
+        text.expect("rows are plain fields") + "\n"
+    }
+
+    /// The README's table with the machine below it.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = String::from(
+            "| row | profile | found | 95 % | bar | verdict |\n| --- | --- | ---: | --- | ---: | --- |\n",
+        );
+        for row in &self.rows {
+            let [found, interval, bar] = figures(row);
+            let cells = [&row.name, &row.profile, &found, &interval, &bar, verdict(row.verdict)];
+            text += &format!("| {} |\n", cells.join(" | "));
+        }
+        let Machine { cpus, model, kernel, .. } = &self.machine;
+        text + &format!(
+            "\n{cpus} CPUs ({model}), Linux {kernel}; {} rounds a row, {} discarded for stolen time.\n",
+            self.rounds, self.rounds_discarded
+        )
+    }
+}
+
+/// Found, interval and bar of a row, in units for people.
+fn figures(row: &Row) -> [String; 3] {
+    let show = |value| figure(row.unit, value);
+    let found = row.found.map_or_else(|| "-".to_owned(), |found| show(found.median));
+    let interval = row.found.map_or_else(String::new, |found| {
+        if found.low < found.high {
+            format!("{} .. {}", show(found.low), show(found.high))
+        } else {
+            String::new()
+        }
+    });
+    let bar = match row.bar {
+        Bar::AtMost(0.0) => "0".to_owned(),
+        Bar::AtMost(most) => format!("≤ {}", show(most)),
+        Bar::AtLeast(least) => format!("≥ {}", show(least)),
+        Bar::Between(least, most) => format!("{} .. {}", show(least), show(most)),
+    };
+    [found, interval, bar]
+}
+
+fn figure(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Ratio => format!("{value:.2} x"),
+        Unit::Seconds => format!("{:.2} us", value * 1e6),
+        Unit::PerSecond => format!("{:.2} M/s", value / 1e6),
+        Unit::PerRequest if value == 0.0 => "0".to_owned(),
+        Unit::PerRequest => format!("{value:.2e}"),
+        Unit::Cpu => format!("{:.3} %", value * 100.0),
+    }
+}
+
+const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Fails => "FAILS",
+        Verdict::Undecided => "undecided",
+        Verdict::Invalid => "invalid",
+        Verdict::Unchecked => "unchecked",
+    }
+}
+
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always one");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(format!("  {word}"));
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(verdicts: &[Verdict]) -> Report {
+        let machine = Machine { cpus: 2, model: "m".into(), kernel: "6".into(), load: 0.0 };
+        let mut report = Report::new(machine, 31);
+        report.rows = verdicts
+            .iter()
+            .map(|verdict| {
+                let found = Interval { low: 1.0, median: 1.1, high: 1.234 };
+                let bar = Bar::AtMost(1.15);
+                let note = "word ".repeat(40);
+                let name = "remote-get-64k-balanced";
+                let mut row = Row::judged(name, "balanced", Unit::Ratio, found, bar, note);
+                row.verdict = *verdict;
+                row
+            })
+            .collect();
+        report
+    }
+
+    #[test]
+    fn the_exit_code_tells_the_worst_verdict() {
+        use Verdict::{Fails, Holds, Invalid, Unchecked, Undecided};
+        assert_eq!(report(&[Holds, Unchecked]).exit_code(), 0);
+        assert_eq!(report(&[Holds, Undecided, Fails]).exit_code(), 1);
+        assert_eq!(report(&[Holds, Undecided]).exit_code(), 2);
+        assert_eq!(report(&[Holds, Invalid]).exit_code(), 2);
+        assert_eq!(report(&[]).exit_code(), 2);
+    }
+
+    #[test]
+    fn the_table_fits_100_columns() {
+        let text = report(&[Verdict::Undecided, Verdict::Unchecked]).text();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        assert!(text.contains("1.10 x") && text.contains("1.00 x .. 1.23 x"), "{text}");
+    }
+
+    #[test]
+    fn the_document_has_the_fields_of_a_row() {
+        let json = report(&[Verdict::Holds]).json();
+        let value: serde_json::Value = serde_json::from_str(&json).expect("valid");
+        assert_eq!(value["schema_version"], 1);
+        let row = &value["rows"][0];
+        assert_eq!(row["median"], 1.1);
+        assert_eq!(row["bar"]["at_most"], 1.15);
+        assert_eq!(row["verdict"], "holds");
+        assert_eq!(row["command"], "bench floors --only remote-get-64k-balanced");
+    }
+}

@@ -1,0 +1,68 @@
+//! Local reads through a daemon against raw io_uring.
+
+use piped_client::OpenOptions;
+use piped_config::Profile;
+
+use crate::contest::Arm;
+use crate::failure::{Doing as _, Failure};
+use crate::load::{Ask, Asker, Place};
+use crate::nodes::profile_name;
+use crate::report::{Row, Unit};
+use crate::rows::{Bench, KIB, MIB, MOMENT, floor};
+use crate::stats::{Bar, Better};
+
+pub(super) fn local(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let ((block, depth), figure, better, bar, profile, check): (_, floor::Figure, _, _, _, _) =
+        match name {
+            "local-4k-1" => (
+                (4 * KIB, 1),
+                floor::p50,
+                Better::Smaller,
+                Bar::AtMost(1.15),
+                Profile::Latency,
+                "check-disk-4k-1",
+            ),
+            "local-4k-16" => (
+                (4 * KIB, 16),
+                floor::rate,
+                Better::Larger,
+                Bar::AtLeast(0.85),
+                Profile::Balanced,
+                "check-disk-4k-16",
+            ),
+            _ => (
+                (MIB, 4),
+                floor::rate,
+                Better::Larger,
+                Bar::AtLeast(0.95),
+                Profile::Balanced,
+                "check-disk-1m-4",
+            ),
+        };
+    let file = bench.file()?;
+    let disk = bench.disk()?;
+    let cpus = bench.cpus;
+    bench.with_both(profile, |bench, _, pair| {
+        let mut asker = Asker::connect(&pair.a, Place::Spin(cpus.second), 16 << 20)?;
+        let handle = asker.client.open_file(&file, OpenOptions::read()).doing("open")?;
+        let ask = Ask { handle: &handle, block, depth };
+        let mut arms = floor::disk(&disk, cpus, (block, depth), figure);
+        let subject = arms.len();
+        arms.push(Arm::subject("piped", || Ok(figure(&asker.reads(ask, MOMENT)?))));
+        let rounds = bench.rounds(&mut arms)?;
+        let best = rounds.best(0..subject, better)?;
+        let found = rounds.ratio(subject, best)?;
+        let show = |value: f64| match better {
+            Better::Smaller => floor::in_words(value),
+            Better::Larger => format!("{value:.0}/s"),
+        };
+        let note = format!(
+            "raw {} ({}), piped {}",
+            show(rounds.value(best)?.median),
+            rounds.names[best],
+            show(rounds.value(subject)?.median)
+        );
+        let row = Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note);
+        Ok(bench.judged(row, &[check]))
+    })
+}

@@ -1,0 +1,111 @@
+//! The variants of a floor: {same CPU, two CPUs} × {block, spin}.
+
+use crate::contest::Arm;
+use crate::machine::{self, Cpus};
+use crate::raw::disk::Disk;
+use crate::raw::net::{Placement, Server, Shape};
+use crate::raw::{Timing, Wait};
+use crate::rows::MOMENT;
+use crate::stats::Random;
+
+/// What of a timing is compared.
+pub(super) type Figure = fn(&Timing) -> f64;
+
+const WAITS: [Wait; 2] = [Wait::Block, Wait::Spin];
+
+/// Reads of a file: on the CPU that takes the device's interrupts, or on the other one.
+pub(super) fn disk<'a>(
+    disk: &'a Disk,
+    cpus: Cpus,
+    (block, depth): (usize, usize),
+    figure: Figure,
+) -> Vec<Arm<'a>> {
+    let mut arms = Vec::new();
+    for cpu in cpu_choices(cpus) {
+        for wait in WAITS {
+            let mut random = Random::new(arms.len() as u64);
+            arms.push(Arm::variant(format!("CPU {cpu}, {}", wait.name()), move || {
+                machine::pin(cpu)?;
+                Ok(figure(&disk.read(block, depth, wait, MOMENT, &mut random)?))
+            }));
+        }
+    }
+    arms
+}
+
+fn cpu_choices(cpus: Cpus) -> Vec<usize> {
+    if cpus.are_two() { vec![cpus.first, cpus.second] } else { vec![cpus.first] }
+}
+
+/// Where the two sides of a connection can be, and how they can wait.
+pub(super) fn placements(cpus: Cpus) -> Vec<(String, Placement)> {
+    let mut all = Vec::new();
+    for server_cpu in cpu_choices(cpus) {
+        for wait in WAITS {
+            let place = if server_cpu == cpus.first { "same CPU" } else { "two CPUs" };
+            let name = format!("{place}, {}", wait.name());
+            all.push((name, Placement { client_cpu: cpus.first, server_cpu, wait }));
+        }
+    }
+    all
+}
+
+/// Requests and responses over TCP.
+pub(super) fn net<'a>(
+    server: &'a Server,
+    cpus: Cpus,
+    shape: Shape,
+    figure: Figure,
+) -> Vec<Arm<'a>> {
+    let arm = |(name, placement)| {
+        Arm::variant(name, move || Ok(figure(&server.exchange(shape, placement, MOMENT)?)))
+    };
+    placements(cpus).into_iter().map(arm).collect()
+}
+
+/// The chunks in which a large response is tried.
+const CHUNKS: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+
+/// Responses of `response` bytes in all chunk sizes. Two sides that spin on one CPU are left out: each
+/// piece would wait for the end of a time slice.
+pub(super) fn net_chunks<'a>(
+    server: &'a Server,
+    cpus: Cpus,
+    (response, depth): (usize, usize),
+    figure: Figure,
+) -> Vec<Arm<'a>> {
+    let mut arms = Vec::new();
+    for chunk in CHUNKS.into_iter().filter(|chunk| *chunk <= response) {
+        for (name, placement) in placements(cpus) {
+            if placement.wait == Wait::Spin && placement.client_cpu == placement.server_cpu {
+                continue;
+            }
+            let shape = Shape { request: REQUEST_BYTES, response, chunk, depth };
+            arms.push(Arm::variant(format!("{} KiB, {name}", chunk >> 10), move || {
+                Ok(figure(&server.exchange(shape, placement, MOMENT)?))
+            }));
+        }
+    }
+    arms
+}
+
+/// A request of the raw protocol: an offset and a length.
+pub(super) const REQUEST_BYTES: usize = 16;
+
+/// A get of that size in one piece.
+pub(super) fn get_shape(bytes: usize) -> Shape {
+    Shape { request: REQUEST_BYTES, response: bytes, chunk: bytes, depth: 1 }
+}
+
+pub(super) fn p50(timing: &Timing) -> f64 {
+    timing.p50()
+}
+
+pub(super) fn rate(timing: &Timing) -> f64 {
+    timing.rate()
+}
+
+/// For notes: a median of seconds or of a rate, in people's units.
+pub(super) fn in_words(seconds: f64) -> String {
+    format!("{:.1} us", seconds * 1e6)
+}

@@ -1,0 +1,232 @@
+//! The rows of the run. Each file has the rows of one kind; this one has what they share and their order.
+
+mod checks;
+mod disk;
+mod floor;
+mod idle;
+mod region;
+mod remote_file;
+mod ring;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use piped_config::Profile;
+
+use crate::contest::{self, Arm, Rounds};
+use crate::failure::{Doing as _, Failure};
+use crate::machine::{Cpus, Machine};
+use crate::nodes::Pair;
+use crate::raw::disk::{Disk, make_file};
+use crate::raw::net::Server;
+use crate::report::{Report, Row, Unit};
+use crate::stats::{Bar, Verdict};
+
+pub(crate) const KIB: usize = 1 << 10;
+pub(crate) const MIB: usize = 1 << 20;
+
+/// How long an arm is measured in a round. Long against a time slice, short against what disturbs.
+pub(crate) const MOMENT: Duration = Duration::from_millis(50);
+
+/// Large against the caches of the device, small against the time it takes to write.
+const FILE_BYTES: u64 = 512 << 20;
+const FILE_NAME: &str = "blocks";
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) only: Vec<String>,
+    pub(crate) rounds: u32,
+    pub(crate) directory: PathBuf,
+    /// Tell on standard error what is being measured.
+    pub(crate) progress: bool,
+}
+
+/// A run: what rows need, made when the first one needs it.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    options: Options,
+    pub(crate) cpus: Cpus,
+    pub(crate) report: Report,
+    server: Option<Server>,
+    directory: Option<tempfile::TempDir>,
+    pair: Option<Pair>,
+    /// By the name of a check: whether the outside tool agrees.
+    checks: BTreeMap<&'static str, bool>,
+}
+
+/// A row's name and whatever measures it.
+type Entry = (&'static str, fn(&mut Bench, &'static str) -> Result<Row, Failure>);
+
+/// In this order: checks before what relies on them, one profile after the other.
+const ENTRIES: &[Entry] = &[
+    ("check-disk-4k-1", checks::disk),
+    ("check-disk-4k-16", checks::disk),
+    ("check-disk-1m-4", checks::disk),
+    ("check-net-4k", checks::net),
+    ("check-net-64k", checks::net),
+    ("check-net-1m", checks::net),
+    ("nop-1", ring::nop_alone),
+    ("nop-64", ring::nop_deep),
+    ("syscalls-client", ring::syscalls_client),
+    ("syscalls-daemon-nop", ring::syscalls_daemon),
+    ("syscalls-daemon-read", ring::syscalls_daemon),
+    ("allocations-client", ring::allocations_client),
+    ("allocations-daemon", ring::allocations_daemon),
+    ("local-4k-1", disk::local),
+    ("get-4k-latency", region::latency),
+    ("get-64k-latency", region::latency),
+    ("get-4k-balanced", region::latency),
+    ("get-64k-balanced", region::latency),
+    ("get-1m-1", region::throughput),
+    ("get-1m-4", region::throughput),
+    ("local-4k-16", disk::local),
+    ("local-1m-4", disk::local),
+    ("file-1m-alone", remote_file::against_stages),
+    ("file-1m-whole", remote_file::against_whole),
+    ("idle", idle::idle),
+];
+
+impl Bench {
+    pub(crate) fn new(options: Options) -> Self {
+        let report = Report::new(Machine::here(), options.rounds);
+        Self {
+            options,
+            cpus: Cpus::here(),
+            report,
+            server: None,
+            directory: None,
+            pair: None,
+            checks: BTreeMap::new(),
+        }
+    }
+
+    /// Measures the rows asked for.
+    ///
+    /// # Errors
+    /// An interruption, or a name that is no row's. A row that cannot be measured is invalid, and says
+    /// why; the others go on.
+    pub(crate) fn run(&mut self) -> Result<(), Failure> {
+        let only = self.options.only.clone();
+        let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
+        if !ENTRIES.iter().any(|(name, _)| wanted(name)) {
+            let names: Vec<&str> = ENTRIES.iter().map(|(name, _)| *name).collect();
+            return Err(Failure::new(format!("no such row; there are {}", names.join(", "))));
+        }
+        for (name, measure) in ENTRIES.iter().filter(|(name, _)| wanted(name)) {
+            if self.options.progress {
+                eprintln!("bench: {name}");
+            }
+            let row = measure(self, name);
+            if contest::interrupted() {
+                return Err(Failure::new("interrupted"));
+            }
+            let row = row.unwrap_or_else(|failure| {
+                let bar = Bar::AtMost(f64::NAN);
+                let mut row = Row::unchecked(name, "-", Unit::Ratio, bar, failure.to_string());
+                row.verdict = Verdict::Invalid;
+                row
+            });
+            self.report.rows.push(row);
+        }
+        Ok(())
+    }
+
+    /// Measures arms in rounds, and keeps the books of what was discarded.
+    pub(crate) fn rounds(&mut self, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
+        let rounds = contest::run(self.options.rounds, arms)?;
+        self.report.rounds_discarded += rounds.discarded;
+        Ok(rounds)
+    }
+
+    /// The directory of the file that is read, which B exports.
+    pub(crate) fn data(&mut self) -> Result<PathBuf, Failure> {
+        if self.directory.is_none() {
+            let parent = &self.options.directory;
+            require_disk(parent)?;
+            let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir_in(parent)?;
+            make_file(&directory.path().join(FILE_NAME), FILE_BYTES)
+                .doing(format!("a test file in {}", parent.display()))?;
+            self.directory = Some(directory);
+        }
+        let directory = self.directory.as_ref().expect("made above if it was not there");
+        Ok(directory.path().to_owned())
+    }
+
+    pub(crate) fn file(&mut self) -> Result<PathBuf, Failure> {
+        Ok(self.data()?.join(FILE_NAME))
+    }
+
+    pub(crate) fn disk(&mut self) -> Result<Disk, Failure> {
+        let file = self.file()?;
+        Disk::open(&file).doing(file.display())
+    }
+
+    /// Makes sure that the other raw process runs.
+    pub(crate) fn need_server(&mut self) -> Result<(), Failure> {
+        if self.server.is_none() {
+            self.server = Some(Server::start().doing("the raw server")?);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that two daemons of that profile run, and no others.
+    pub(crate) fn need_pair(&mut self, profile: Profile) -> Result<(), Failure> {
+        if self.pair.as_ref().is_none_or(|pair| pair.profile != profile) {
+            // The old ones first: two pairs would spin on the same CPUs.
+            self.pair = None;
+            let data = self.data()?;
+            self.pair = Some(Pair::start(profile, self.cpus, &data)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the server and the daemons out, so that arms can borrow them beside the books.
+    pub(crate) fn with_both<T>(
+        &mut self,
+        profile: Profile,
+        body: impl FnOnce(&mut Self, &Server, &Pair) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.need_server()?;
+        self.need_pair(profile)?;
+        let server = self.server.take().expect("needed above");
+        let pair = self.pair.take().expect("needed above");
+        let result = body(self, &server, &pair);
+        self.server = Some(server);
+        self.pair = Some(pair);
+        result
+    }
+
+    /// The row, or an invalid one where the floor's check failed.
+    pub(crate) fn judged(&self, mut row: Row, checks: &[&str]) -> Row {
+        let failed = checks.iter().find(|check| self.checks.get(**check) == Some(&false));
+        if let Some(check) = failed {
+            row.verdict = Verdict::Invalid;
+            row.note = format!("the floor is not one, see {check}; {}", row.note);
+        }
+        row
+    }
+}
+
+/// A file system in memory is no floor for a disk.
+fn require_disk(directory: &Path) -> Result<(), Failure> {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    let kind = rustix::fs::statfs(directory).doing(directory.display())?.f_type;
+    if matches!(kind, TMPFS | RAMFS) {
+        let directory = directory.display();
+        return Err(Failure::new(format!(
+            "{directory} is a file system in memory: name a directory on a disk with --dir"
+        )));
+    }
+    Ok(())
+}
+
+/// Ends the row's profile before the next is measured, and the machine is left as it was found.
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // Daemons first: they have the directory's file open.
+        self.pair = None;
+    }
+}

@@ -1,0 +1,92 @@
+//! Gets of another node's memory against raw request and response over TCP.
+
+use piped_client::{Access, Handle, RegionExport};
+use piped_config::Profile;
+
+use crate::contest::Arm;
+use crate::failure::{Doing as _, Failure};
+use crate::load::{Ask, Asker, Place};
+use crate::nodes::{PEER, Pair, profile_name};
+use crate::report::{Row, Unit};
+use crate::rows::{Bench, KIB, MIB, MOMENT, floor};
+use crate::stats::{Bar, Better};
+
+/// Fits the caches of no CPU's first level, and of every CPU's last.
+const REGION_BYTES: usize = 8 * MIB;
+
+/// A region at B, opened at A.
+struct Region {
+    asker: Asker,
+    handle: Handle,
+    /// Its export lives as long as it is read.
+    _export: RegionExport,
+}
+
+impl Region {
+    fn open(pair: &Pair) -> Result<Self, Failure> {
+        let owner = Asker::connect(&pair.b, Place::BesideShard, REGION_BYTES as u64)?;
+        let mut buffer = owner.client.allocate(REGION_BYTES).doing("allocate")?;
+        buffer.as_mut_slice().fill(0x5a);
+        let access = Access { read: true, write: false };
+        let export = owner.client.export_region("bench", buffer, access).doing("export")?;
+        let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
+        let handle = asker.client.open_region(Some(PEER), "bench", access).doing("open")?;
+        Ok(Self { asker, handle, _export: export })
+    }
+}
+
+pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let (profile, bar) = if name.ends_with("latency") {
+        (Profile::Latency, Bar::AtMost(1.2))
+    } else {
+        (Profile::Balanced, Bar::AtMost(2.0))
+    };
+    let (block, check) =
+        if name.contains("64k") { (64 * KIB, "check-net-64k") } else { (4 * KIB, "check-net-4k") };
+    let cpus = bench.cpus;
+    bench.with_both(profile, |bench, server, pair| {
+        let mut region = Region::open(pair)?;
+        let mut arms = floor::net(server, cpus, floor::get_shape(block), floor::p50);
+        let subject = arms.len();
+        let ask = Ask { handle: &region.handle, block, depth: 1 };
+        let asker = &mut region.asker;
+        arms.push(Arm::subject("piped", move || Ok(asker.reads(ask, MOMENT)?.p50())));
+        let rounds = bench.rounds(&mut arms)?;
+        let best = rounds.best(0..subject, Better::Smaller)?;
+        let found = rounds.ratio(subject, best)?;
+        let note = format!(
+            "raw {} ({}), piped {}",
+            floor::in_words(rounds.value(best)?.median),
+            rounds.names[best],
+            floor::in_words(rounds.value(subject)?.median)
+        );
+        let row = Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note);
+        Ok(bench.judged(row, &[check]))
+    })
+}
+
+pub(super) fn throughput(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let profile = Profile::Balanced;
+    let depth = if name.ends_with('4') { 4 } else { 1 };
+    let cpus = bench.cpus;
+    bench.with_both(profile, |bench, server, pair| {
+        let mut region = Region::open(pair)?;
+        let mut arms = floor::net_chunks(server, cpus, (MIB, depth), floor::rate);
+        let subject = arms.len();
+        let ask = Ask { handle: &region.handle, block: MIB, depth };
+        let asker = &mut region.asker;
+        arms.push(Arm::subject("piped", move || Ok(asker.reads(ask, MOMENT)?.rate())));
+        let rounds = bench.rounds(&mut arms)?;
+        let best = rounds.best(0..subject, Better::Larger)?;
+        let found = rounds.ratio(subject, best)?;
+        let note = format!(
+            "raw {:.0} MiB/s ({}), piped {:.0} MiB/s",
+            rounds.value(best)?.median,
+            rounds.names[best],
+            rounds.value(subject)?.median
+        );
+        let bar = Bar::AtLeast(0.9);
+        let row = Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note);
+        Ok(bench.judged(row, &["check-net-1m"]))
+    })
+}

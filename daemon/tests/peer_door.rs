@@ -1,0 +1,188 @@
+//! Two real daemons over loopback: files and regions of one used by a client of the other.
+
+mod support;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use piped_config::{Config, Peer, Period};
+use piped_ring::handshake::{Access, Hello, Request};
+use piped_ring::{Descriptor, FLAG_DURABLE, Opcode, Status};
+use support::{HELLO, World, eventually};
+
+/// An address nobody listens on, as far as one can know.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound")
+}
+
+/// The node `beta`, which offers a directory.
+fn beta(address: SocketAddr, shards: u32) -> World {
+    World::start(|dir, config| {
+        config.node.name = "beta".to_owned();
+        config.listen.address = Some(address);
+        config.shards.count = shards;
+        let root = dir.join("root");
+        std::fs::create_dir(&root).expect("made");
+        std::fs::write(root.join("data"), pattern(3 << 20)).expect("written");
+        let open = piped_config::Export { path: root, write: true, ..Default::default() };
+        let closed = piped_config::Export { peers: vec!["gamma".to_owned()], ..open.clone() };
+        config.exports.insert("data".to_owned(), open);
+        config.exports.insert("closed".to_owned(), closed);
+    })
+}
+
+/// The node `alpha`, which asks `beta`.
+fn alpha(address: SocketAddr, change: impl FnOnce(&Path, &mut Config)) -> World {
+    World::start(|dir, config| {
+        let peer = Peer { address: address.to_string().parse().expect("host:port") };
+        config.peers.insert("beta".to_owned(), peer);
+        change(dir, config);
+    })
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 4096) as u8).collect()
+}
+
+fn file(export: &str, path: &str, access: Access, create: bool) -> Request {
+    let (peer, export, path) = ("beta".to_owned(), export.to_owned(), path.to_owned());
+    Request::OpenExport { peer, export, path, access, create }
+}
+
+const ARENA: Hello = Hello { arena_bytes: 4 << 20, ..HELLO };
+
+#[test]
+fn a_remote_file_is_read_and_written() {
+    for shards in [1, 2] {
+        let address = free_address();
+        let beta = beta(address, shards);
+        let alpha = alpha(address, |_, config| config.shards.count = shards);
+        // One client for each shard of alpha.
+        for client in 0..shards {
+            let mut client = (alpha.client(ARENA), client);
+            let (client, number) = (&mut client.0, client.1);
+            let read_file = client.open(&file("data", "data", Access::READ, false), &[]);
+            let read = Descriptor {
+                handle_a: read_file,
+                length: 4 << 20,
+                ..Descriptor::new(Opcode::Read, 1)
+            };
+            let entry = client.run(read);
+            assert_eq!((entry.status, entry.bytes), (Status::Ok as u16, 3 << 20));
+            let mut got = vec![0; 3 << 20];
+            client.segments[0].load(0, &mut got).expect("inside");
+            assert!(got == pattern(3 << 20), "the bytes are those of the file");
+
+            let name = format!("new-{number}");
+            let made = client.open(&file("data", &name, Access::READ_WRITE, true), &[]);
+            let write = Descriptor {
+                handle_a: made,
+                buffer_offset: 100,
+                length: 1 << 20,
+                flags: FLAG_DURABLE,
+                ..Descriptor::new(Opcode::Write, 2)
+            };
+            let entry = client.run(write);
+            assert_eq!((entry.status, entry.bytes), (Status::Ok as u16, 1 << 20));
+            let written = std::fs::read(beta.path("root").join(&name)).expect("there");
+            assert!(written == pattern(3 << 20)[100..100 + (1 << 20)], "and of the buffer");
+        }
+    }
+}
+
+#[test]
+fn a_peer_gets_what_is_offered_to_it_and_nothing_else() {
+    let address = free_address();
+    let beta = beta(address, 1);
+    std::fs::write(beta.path("secret"), b"secret").expect("written");
+    let alpha = alpha(address, |_, _| {});
+    let client = alpha.client(ARENA);
+    for (export, path, access, expected) in [
+        ("data", "../secret", Access::READ, Status::Denied),
+        ("data", "/etc/passwd", Access::READ, Status::Denied),
+        ("data", ".", Access::READ, Status::Denied),
+        ("data", "missing", Access::READ, Status::NotFound),
+        ("closed", "data", Access::READ, Status::NotFound),
+        ("nothing", "data", Access::READ, Status::NotFound),
+    ] {
+        let (status, message) = client.refused(&file(export, path, access, false));
+        assert_eq!(status, expected, "{export} {path}: {message}");
+        assert!(message.contains("beta"), "{message}");
+    }
+}
+
+#[test]
+fn a_remote_region_is_got_and_put_until_its_owner_leaves() {
+    let address = free_address();
+    let beta = beta(address, 2);
+    let alpha = alpha(address, |_, config| config.client.deadline_default = Period::seconds(10));
+    // Two owners: one on each shard of beta, and only one of the two serves alpha.
+    let owners = [beta.client(ARENA), beta.client(ARENA)];
+    let mut client = alpha.client(ARENA);
+    for (number, owner) in owners.into_iter().enumerate() {
+        let name = format!("grid-{number}");
+        let offer = Request::ExportRegion {
+            name: name.clone(),
+            segment: 0,
+            offset: 4096,
+            length: 1 << 20,
+            access: Access::READ_WRITE,
+        };
+        owner.segments[0].store(4096, &pattern(1 << 20)).expect("inside");
+        owner.open(&offer, &[]);
+        let open =
+            Request::OpenRegion { peer: "beta".to_owned(), name, access: Access::READ_WRITE };
+        let handle = client.open(&open, &[]);
+        let get =
+            Descriptor { handle_a: handle, length: 1 << 20, ..Descriptor::new(Opcode::Read, 1) };
+        let entry = client.run(get);
+        assert_eq!((entry.status, entry.bytes), (Status::Ok as u16, 1 << 20), "grid-{number}");
+        let mut got = vec![0; 1 << 20];
+        client.segments[0].load(0, &mut got).expect("inside");
+        assert!(got == pattern(1 << 20));
+        client.segments[0].store(0, b"put by alpha").expect("inside");
+        let put = Descriptor {
+            handle_a: handle,
+            offset_a: 8,
+            length: 12,
+            ..Descriptor::new(Opcode::Write, 2)
+        };
+        assert_eq!(client.run(put).status, Status::Ok as u16);
+        let mut got = [0; 12];
+        owner.segments[0].load(4096 + 8, &mut got).expect("inside");
+        assert_eq!(&got, b"put by alpha");
+        drop(owner);
+        eventually("the region is gone", || {
+            (client.run(get).status == Status::Gone as u16).then_some(())
+        });
+        let status = client.refused(&open).0;
+        assert_eq!(status, Status::NotFound);
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_an_error_in_time() {
+    let alpha = alpha(free_address(), |_, config| {
+        config.client.deadline_default = Period::seconds(1);
+    });
+    let client = alpha.client(ARENA);
+    let (status, message) = client.refused(&file("data", "data", Access::READ, false));
+    assert!(matches!(status, Status::PeerLost | Status::DeadlineExceeded), "{status:?} {message}");
+    alpha.stop().expect("a clean end, also while it dials");
+}
+
+#[test]
+fn a_node_that_comes_later_is_found() {
+    let address = free_address();
+    let alpha = alpha(address, |_, _| {});
+    let client = alpha.client(ARENA);
+    let beta = beta(address, 1);
+    eventually("the lanes are up", || {
+        let (_, body) = alpha.http("GET", "/v1/status", "");
+        let lanes = body["shards"][0]["peers"][0]["lanes"].as_array().expect("lanes").clone();
+        lanes.iter().all(|lane| lane["up"] == true).then_some(())
+    });
+    client.open(&file("data", "data", Access::READ, false), &[]);
+    drop(beta);
+}

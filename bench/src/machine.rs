@@ -1,4 +1,4 @@
-//! The machine a run was on: its CPUs, its kernel, what was stolen from it, what a process used.
+//! The machine a run was on: its CPUs, its kernel, what was stolen from it.
 
 use std::fs;
 use std::io;
@@ -100,35 +100,6 @@ impl Ticks {
     }
 }
 
-/// CPU seconds of a process until now. The scheduler's own sum (in nanoseconds) where the kernel shows
-/// it, else the ticks of `stat`, of which an idle process may use none for seconds.
-pub(crate) fn cpu_seconds(process: u32) -> Option<f64> {
-    scheduled_seconds(process).or_else(|| {
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        Some(ticks(&stat)? as f64 / rustix::param::clock_ticks_per_second() as f64)
-    })
-}
-
-fn scheduled_seconds(process: u32) -> Option<f64> {
-    let mut sum = 0u64;
-    for task in fs::read_dir(format!("/proc/{process}/task")).ok()? {
-        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        sum += text.split(' ').next()?.parse::<u64>().ok()?;
-    }
-    // All zero: a kernel without these statistics.
-    (sum > 0).then_some(sum as f64 / 1e9)
-}
-
-/// Fields 14 and 15 of `/proc/PID/stat`. The name in field 2 may hold anything, so the count begins
-/// after its last bracket.
-fn ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,16 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_brackets_does_not_shift_the_fields() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 101 0 0 0 250 50 0 0 20 0 1 0 100 0 0";
-        assert_eq!(ticks(stat), Some(300));
-        assert_eq!(ticks("7 (a) S 1"), None);
-    }
-
-    #[test]
-    fn this_process_uses_the_cpu_and_its_thread_can_be_pinned() {
-        assert!(cpu_seconds(std::process::id()).is_some_and(|seconds| seconds >= 0.0));
-        assert_eq!(cpu_seconds(0), None);
+    fn a_pinned_thread_stays_there() {
         let cpus = Cpus::here();
         let there = std::thread::spawn(move || {
             pin(cpus.second).expect("an allowed CPU");

@@ -8,6 +8,22 @@ mod ring;
 
 use std::time::Duration;
 
+/// CPU time of a process since its start, of threads that have ended too; none if it is not there.
+pub(crate) fn process_cpu_time(process: u32) -> Option<Duration> {
+    let mut clock: libc::clockid_t = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let process = libc::pid_t::try_from(process).ok().filter(|process| *process > 0)?;
+    // SAFETY: `clock` is a place for the answer.
+    if unsafe { libc::clock_getcpuclockid(process, &raw mut clock) } != 0 {
+        return None;
+    }
+    // SAFETY: `time` is a place for the answer, and the kernel checks the clock's number.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return None;
+    }
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
+}
+
 /// How completions are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -59,6 +75,14 @@ impl Timing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_this_process_grows_and_nobody_has_number_0() {
+        let before = process_cpu_time(std::process::id()).expect("it runs");
+        std::hint::black_box((0..100_000u64).fold(0, |sum, next| sum ^ std::hint::black_box(next)));
+        assert!(process_cpu_time(std::process::id()).expect("it runs") > before);
+        assert_eq!(process_cpu_time(0), None);
+    }
 
     #[test]
     fn a_timing_sorts_and_divides() {

@@ -8,13 +8,13 @@ use crate::clock;
 use crate::contest::{self, Arm};
 use crate::failure::Failure;
 use crate::load::{Asker, Place};
-use crate::machine;
 use crate::nodes::profile_name;
+use crate::raw;
 use crate::report::{Row, Unit};
 use crate::rows::{Bench, MOMENT};
 use crate::stats::{Bar, Interval};
 
-/// Together more than 20 seconds, the time in which a tick of 10 ms is a quarter of the bar.
+/// Together 20 seconds.
 const WINDOWS: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(4);
 const STEP: Duration = Duration::from_millis(200);
@@ -26,8 +26,10 @@ pub(super) fn idle(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
         asker.nops(MOMENT)?;
         let pid = pair.a.pid();
         let mut arms = [Arm::variant("idle".to_owned(), || {
-            let seconds =
-                || machine::cpu_seconds(pid).ok_or_else(|| Failure::new("the daemon is not there"));
+            let seconds = || {
+                let time = raw::process_cpu_time(pid).map(|time| time.as_secs_f64());
+                time.ok_or_else(|| Failure::new("the daemon is not there"))
+            };
             let (before, begun) = (seconds()?, clock::now());
             // In steps, so that Ctrl-C is heard.
             while begun.elapsed() < WINDOW && !contest::interrupted() {

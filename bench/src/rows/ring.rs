@@ -114,7 +114,7 @@ pub(super) fn syscalls_daemon(bench: &mut Bench, name: &'static str) -> Result<R
 }
 
 fn own_calls(pair: &Pair) -> Result<Option<u64>, Failure> {
-    counter(&pair.a.admin, &["io", "syscalls"])
+    counter(&pair.a.admin, &["reactor", "syscalls"])
 }
 
 fn told(calls: &Calls, requests: u64) -> String {
@@ -169,7 +169,7 @@ pub(super) fn allocations_daemon(bench: &mut Bench, name: &'static str) -> Resul
     })
 }
 
-const ALLOCATIONS: &[&str] = &["allocations"];
+const ALLOCATIONS: &[&str] = &["reactor", "allocations"];
 
 /// What a client does at depth 64 while something is counted.
 enum Load {

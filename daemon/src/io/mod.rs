@@ -24,6 +24,8 @@
 
 use std::io;
 
+#[cfg(feature = "count-allocations")]
+pub(crate) mod allocations;
 pub mod clock;
 mod counters;
 mod entries;

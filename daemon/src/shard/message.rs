@@ -197,6 +197,9 @@ pub struct ReactorReport {
     pub buffers_unregistered: u64,
     /// Gauge: bytes registered now.
     pub registered_bytes: u64,
+    /// Heap allocations of the shard's thread; none without the feature `count-allocations`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocations: Option<u64>,
 }
 
 /// From a shard.

@@ -359,6 +359,10 @@ impl Reactor {
     }
 
     fn view(&self) -> ShardView {
+        #[cfg(feature = "count-allocations")]
+        let allocations = Some(crate::io::allocations::of_this_thread());
+        #[cfg(not(feature = "count-allocations"))]
+        let allocations = None;
         let driver = self.io.counters();
         let reactor = ReactorReport {
             cpu: self.cpu,
@@ -372,9 +376,13 @@ impl Reactor {
             buffers_registered: driver.buffers_fixed,
             buffers_unregistered: driver.buffers_plain,
             registered_bytes: driver.registered_bytes,
+            allocations,
         };
         let status = ShardStatus { engine: self.shard.report(), reactor };
-        ShardView { status, tier: self.io.tier(), degraded: self.io.degraded() }
+        let view = ShardView { status, tier: self.io.tier(), degraded: self.io.degraded() };
+        #[cfg(feature = "count-allocations")]
+        allocations.into_iter().for_each(crate::io::allocations::forget_since);
+        view
     }
 
     fn handle_stop(&mut self, until: Nanos) {

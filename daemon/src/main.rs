@@ -1,5 +1,6 @@
 //! `piped`: arguments to configuration to daemon to exit code.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,7 +44,9 @@ fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
         println!("the configuration is good");
         return Ok(());
     }
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ansi = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi);
+    log.with_writer(std::io::stderr).init();
     for file in &loaded.files {
         tracing::info!(file = %file.display(), "configuration");
     }

@@ -125,10 +125,8 @@ fn an_idle_daemon_sleeps() {
         let (_, body) = world.http("GET", "/v1/status", "");
         body["shards"][0]["reactor"]["turns"].as_u64().expect("a count")
     };
-    let quiet = eventually("two answers with few turns between them", || {
+    eventually("two answers with few turns between them", || {
         let before = turns();
-        let between = turns() - before;
-        (between < 10).then_some(between)
+        (turns() - before < 10).then_some(())
     });
-    assert!(quiet >= 1);
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use piped_model::units::Nanos;
 
 use super::Shard;
-use super::plan::Planned;
+use super::plan::Planner;
+use super::planned::Planned;
 use super::serve::Serve;
 use super::transfer::{Kind, Transfer, Waiter};
 use crate::limits::HISTORY;
@@ -48,17 +49,17 @@ impl History {
         self.records.push_back(record);
     }
 
-    pub(super) fn explain(&self, id: Option<u64>) -> Option<Explanation> {
+    pub(super) fn explain(&self, id: Option<u64>, planner: &Planner) -> Option<Explanation> {
         let record = match id {
             Some(id) => self.records.iter().find(|record| record.id == id)?,
             None => self.records.back()?,
         };
-        Some(record.explain())
+        Some(record.explain(planner))
     }
 }
 
 impl Record {
-    fn explain(&self) -> Explanation {
+    fn explain(&self, planner: &Planner) -> Explanation {
         let plan = self.plan.as_deref();
         let told = self.told.filter(|_| plan.is_none());
         let fragment = plan.map_or(told.map_or(0, |(bytes, _)| bytes), |plan| plan.fragment);
@@ -72,7 +73,7 @@ impl Record {
             bounces.push(format!("{} fragments landed by way of a copy", self.mispredicted));
         }
         let chosen = match (plan, told) {
-            (Some(plan), _) => plan.chosen.clone(),
+            (Some(plan), _) => plan.chosen.to_string(),
             (None, Some(_)) => String::from("by the peer"),
             (None, None) => String::from("none needed"),
         };
@@ -84,8 +85,8 @@ impl Record {
             class: self.class,
             status: self.status,
             planned_here: plan.is_some(),
-            stages: plan.map(|plan| plan.stages.clone()).unwrap_or_default(),
-            candidates: plan.map(|plan| plan.candidates.clone()).unwrap_or_default(),
+            stages: plan.map(|plan| planner.describe(plan)).unwrap_or_default(),
+            candidates: plan.map(|plan| plan.candidates.report()).unwrap_or_default(),
             chosen,
             fragment_bytes: u64::from(fragment),
             fragments: match fragment {

@@ -23,6 +23,7 @@ mod memory;
 mod ops;
 mod outbound;
 mod plan;
+mod planned;
 mod remote;
 mod serve;
 mod session;
@@ -262,7 +263,7 @@ impl Shard {
     /// A recent transfer by number, or the last one.
     #[must_use]
     pub fn explain(&self, id: Option<u64>) -> Option<Explanation> {
-        self.history.explain(id)
+        self.history.explain(id, &self.planner)
     }
 
     /// Gives work a turn, once however often it is asked for.

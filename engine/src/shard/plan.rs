@@ -8,23 +8,24 @@
 //! The side that holds the data plans. What it cannot time itself, the wire as its receiver sees it,
 //! comes as reports; a report is a claim and is bounded before it is used.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use piped_model::estimate::{Estimate, Estimator, Meter, Sample, Ticket};
-use piped_model::evaluate;
 use piped_model::fixed::{self, Constraints, FixedBest};
+use piped_model::plan::Algorithm;
 use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
 
 use super::Shard;
 use super::disk::Direction;
+use super::planned::{CUT_BYTES, Candidates, PathCosts, Planned};
 use super::slab::Key;
 use crate::command::{CalibrationMode, FileTarget, LaneClass, PlannerMode};
 use crate::ids::{DeviceId, PeerId};
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
-use crate::report::{Candidate, StageReport};
+use crate::report::StageReport;
 use crate::wire::{Message, ReportedStage};
 
 /// A stage's place in the planner.
@@ -44,9 +45,6 @@ const SAMPLES_PER_LOOK: u64 = 16;
 /// Samples between two reports to the sending side.
 const SAMPLES_PER_REPORT: u64 = 64;
 
-/// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
-const CUT_BYTES: u64 = 4096;
-
 /// Plans kept; beyond that the cache starts over (a busy node has tens).
 const PLANS_MAX: usize = 1024;
 
@@ -65,48 +63,6 @@ const COPY_PRIOR: Stage = Stage { latency: 0.0, overhead: 1e-6, per_byte: 0.1e-9
 
 /// How many samples the prior is worth.
 const PRIOR_WEIGHT: f64 = 2.0;
-
-/// Where stretches of `fragment` bytes end, counted from a request's start: at multiples of the
-/// fragment behind the aligned offset, so that all inner fragments are aligned.
-pub(super) fn boundary(fragment: u64, offset: u64, next: u64) -> u64 {
-    let base = offset / CUT_BYTES * CUT_BYTES;
-    let index = (offset + next - base) / fragment.max(1);
-    (index + 1) * fragment.max(1) + base - offset
-}
-
-/// A plan in the form the engine executes, with what it was made from.
-#[derive(Debug)]
-pub(super) struct Planned {
-    /// Bytes of a fragment, and of the frame that carries it.
-    pub(super) fragment: u32,
-    /// Fragments under way at the first stage.
-    pub(super) depth: u32,
-    /// Store all, then forward (`planner = whole`).
-    pub(super) store_first: bool,
-    /// For a request of `length` bytes.
-    pub(super) predicted: Nanos,
-    pub(super) margin: Nanos,
-    pub(super) chosen: String,
-    pub(super) stages: Vec<StageReport>,
-    pub(super) candidates: Vec<Candidate>,
-    path: Vec<Estimate>,
-}
-
-impl Planned {
-    /// The end of the fragment that starts `next` bytes into a request at `offset`.
-    pub(super) fn boundary(&self, offset: u64, next: u64) -> u64 {
-        boundary(u64::from(self.fragment), offset, next)
-    }
-
-    /// The prediction for a request of another length in the same size class.
-    pub(super) fn predicted_for(&self, length: u64) -> Nanos {
-        if self.store_first {
-            return self.predicted;
-        }
-        let depth = NonZeroU32::new(self.depth);
-        Nanos::from_seconds(evaluate::uniform(&self.path, u64::from(self.fragment), length, depth))
-    }
-}
 
 /// What names a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -139,7 +95,10 @@ pub(super) struct Planner {
     stages: Vec<StageState>,
     index: HashMap<Resource, StageIndex>,
     copy: StageIndex,
-    plans: HashMap<PlanKey, Arc<Planned>>,
+    plans: HashMap<PlanKey, Cached>,
+    /// Plans that were replaced, in that order: the memory of the next ones, once no transfer and no
+    /// record of one uses them.
+    retired: VecDeque<Arc<Planned>>,
     /// Fragment sizes peers used last, by peer and size class: where the next data will land.
     fragments: HashMap<(PeerId, u8), u32>,
 }
@@ -149,8 +108,27 @@ struct PlanKey {
     first: StageIndex,
     second: StageIndex,
     class: u16,
-    versions: (u32, u32),
 }
+
+/// The plans of a path and size class.
+#[derive(Debug)]
+struct Cached {
+    /// Of the published costs it was made from.
+    versions: (u32, u32),
+    /// What most requests get, and two sizes that are predicted to be nearly as good: sizes that never
+    /// vary cannot tell `g` from `G`.
+    plans: [Arc<Planned>; 3],
+    uses: u32,
+}
+
+/// One request in this many gets one of the other sizes.
+const VARY_EVERY: u32 = 8;
+
+/// Latency given up, at most, for larger fragments or for varied sizes.
+const FLAT: f64 = 0.03;
+
+/// Replaced plans kept for their memory.
+const RETIRED_MAX: usize = 1024;
 
 /// Lengths within an eighth of a power of two share a plan.
 fn size_class(length: u64) -> u16 {
@@ -166,7 +144,8 @@ impl Planner {
             stages: Vec::new(),
             index: HashMap::new(),
             copy: StageIndex::NONE,
-            plans: HashMap::new(),
+            plans: HashMap::with_capacity(PLANS_MAX),
+            retired: VecDeque::with_capacity(RETIRED_MAX),
             fragments: HashMap::new(),
         };
         planner.copy = planner.stage(Resource::Copy, || String::from("copy"), COPY_PRIOR);
@@ -385,24 +364,57 @@ impl Planner {
             self.stages.get(usize::from(index.0)).map_or(0, |state| state.version)
         };
         let versions = (version(first), version(second));
-        let key = PlanKey { first, second, class: size_class(length), versions };
-        if let Some(planned) = self.plans.get(&key) {
-            return Arc::clone(planned);
+        let key = PlanKey { first, second, class: size_class(length) };
+        if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
+            if self.plans.len() >= PLANS_MAX {
+                self.plans.clear();
+            }
+            let plans = self.make_plans([first, second], length).map(|plan| self.keep(plan));
+            let uses = self.plans.get(&key).map_or(0, |cached| cached.uses);
+            if let Some(old) = self.plans.insert(key, Cached { versions, plans, uses }) {
+                for plan in old.plans {
+                    if self.retired.len() < RETIRED_MAX {
+                        self.retired.push_back(plan);
+                    }
+                }
+            }
         }
-        let planned = Arc::new(self.make_plan(first, second, length));
-        if self.plans.len() >= PLANS_MAX {
-            self.plans.clear();
-        }
-        self.plans.insert(key, Arc::clone(&planned));
-        planned
+        let cached = self.plans.get_mut(&key).expect("made above");
+        cached.uses = cached.uses.wrapping_add(1);
+        let which = match cached.uses % (2 * VARY_EVERY) {
+            0 => 1,
+            VARY_EVERY => 2,
+            _ => 0,
+        };
+        Arc::clone(&cached.plans[which])
     }
 
-    fn make_plan(&self, first: StageIndex, second: StageIndex, length: u64) -> Planned {
-        let stages: Vec<&StageState> = [first, second]
-            .into_iter()
-            .filter_map(|index| self.stages.get(usize::from(index.0)))
-            .collect();
-        let path: Vec<Estimate> = stages.iter().map(|state| state.published).collect();
+    /// Shares a plan, in the memory of one that nobody uses any more if there is one.
+    fn keep(&mut self, plan: Planned) -> Arc<Planned> {
+        // Records of finished transfers hold plans for a while: look at a few, the oldest first.
+        for _ in 0..self.retired.len().min(4) {
+            let Some(mut old) = self.retired.pop_front() else { break };
+            if let Some(place) = Arc::get_mut(&mut old) {
+                *place = plan;
+                return old;
+            }
+            self.retired.push_back(old);
+        }
+        Arc::new(plan)
+    }
+
+    /// The plan for most requests, and two variations.
+    fn make_plans(&self, stages: [StageIndex; 2], length: u64) -> [Planned; 3] {
+        let mut path = PathCosts::default();
+        for index in stages {
+            if let Some(state) = self.stages.get(usize::from(index.0)) {
+                path.push(index, state.published);
+            }
+        }
+        path.with(|costs| self.plans_for(costs, &path, length))
+    }
+
+    fn plans_for(&self, costs: &[&Estimate], path: &PathCosts, length: u64) -> [Planned; 3] {
         let constraints = Constraints {
             smallest: u64::from(FRAGMENT_BYTES_MIN),
             largest: u64::from(FRAGMENT_BYTES_MAX),
@@ -410,56 +422,47 @@ impl Planner {
             depth_max: DEPTH_MAX,
             fragments_max: u32::MAX,
         };
-        let candidates = fixed::candidates(&path, length, &constraints, &STATIC_SIZES);
-        let (chosen, store_first) = match self.mode {
-            PlannerMode::Auto => (least(&candidates), false),
-            PlannerMode::Fixed(bytes) => {
-                (fixed::static_size(&path, length, u64::from(bytes), &constraints), false)
-            }
-            PlannerMode::Whole => (fixed::whole(&path, length, &constraints), true),
-        };
-        let (depth, predicted) = match store_first {
-            // One after the other: each stage has the whole request to itself.
-            true => (
-                DEPTH_MAX,
-                path.iter().map(|cost| cost.stage_at(length as f64).alone(length as f64)).sum(),
-            ),
-            false => (chosen.depth.get(), chosen.predicted_seconds),
-        };
-        Planned {
-            fragment: chosen.fragment_bytes.min(u64::from(FRAGMENT_BYTES_MAX)) as u32,
-            depth: depth.clamp(1, DEPTH_MAX),
-            store_first,
-            predicted: Nanos::from_seconds(predicted),
-            margin: Nanos::from_seconds(chosen.margin_seconds),
-            chosen: chosen.algorithm.to_string(),
-            stages: stages.iter().map(|state| state.report()).collect(),
-            candidates: candidates.iter().map(candidate).collect(),
-            path,
+        let of_size = |bytes| fixed::static_size(costs, length, bytes, &constraints);
+        let whole = fixed::whole(costs, length, &constraints);
+        let best = fixed::best(costs, length, &constraints);
+        // Of sizes that are equally good in the model the largest is the best in practice: what the
+        // model does not know costs something per fragment.
+        let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
+        let fixed = FixedBest { algorithm: Algorithm::Fixed, ..of_size(high) };
+        let mut candidates = Candidates::default();
+        candidates.push(whole);
+        for size in STATIC_SIZES.into_iter().filter(|&size| size < length) {
+            candidates.push(of_size(size));
         }
+        candidates.push(fixed);
+        let planned = |chosen| Planned::new(chosen, false, length, path, candidates);
+        let vary = |bytes| planned(FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) });
+        match self.mode {
+            PlannerMode::Auto
+                if whole.predicted_seconds <= best.predicted_seconds * (1.0 + FLAT) =>
+            {
+                [planned(whole), vary(best.fragment_bytes), planned(whole)]
+            }
+            PlannerMode::Auto => [planned(fixed), vary(low), vary(best.fragment_bytes)],
+            PlannerMode::Fixed(bytes) => [0; 3].map(|_| planned(of_size(u64::from(bytes)))),
+            PlannerMode::Whole => {
+                [0; 3].map(|_| Planned::new(whole, true, length, path, candidates))
+            }
+        }
+    }
+
+    /// What a plan was made from, with the stages' names.
+    pub(super) fn describe(&self, plan: &Planned) -> Vec<StageReport> {
+        plan.path
+            .iter()
+            .filter_map(|(index, cost)| {
+                self.stages.get(usize::from(index.0)).map(|state| state.report(&cost))
+            })
+            .collect()
     }
 
     pub(super) fn report(&self) -> Vec<StageReport> {
-        self.stages.iter().map(StageState::report).collect()
-    }
-}
-
-/// The candidate with the least latency; of equals the first, which has the larger fragments.
-fn least(candidates: &[FixedBest]) -> FixedBest {
-    let mut best = candidates[0];
-    for candidate in &candidates[1..] {
-        if candidate.predicted_seconds < best.predicted_seconds {
-            best = *candidate;
-        }
-    }
-    best
-}
-
-fn candidate(plan: &FixedBest) -> Candidate {
-    Candidate {
-        algorithm: plan.algorithm.to_string(),
-        fragment_bytes: plan.fragment_bytes,
-        predicted_seconds: plan.predicted_seconds,
+        self.stages.iter().map(|state| state.report(&state.published)).collect()
     }
 }
 
@@ -478,10 +481,8 @@ impl StageState {
         }
     }
 
-    fn report(&self) -> StageReport {
-        let estimate = &self.published;
-        let line = estimate.stage_at(PROBE_BYTES[1]);
-        let now = self.estimator.estimate();
+    fn report(&self, now: &Estimate) -> StageReport {
+        let line = now.stage_at(PROBE_BYTES[1]);
         let note = if now.samples_alone + now.samples_backlogged == 0 {
             String::from("no samples yet: the prior")
         } else if !now.identifiable {
@@ -577,20 +578,6 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn boundaries_are_aligned_and_cover() {
-        for (fragment, offset, length) in [(16384, 0, 100_000), (16384, 5000, 70_000), (4096, 1, 5)]
-        {
-            let mut next = 0;
-            while next < length {
-                let end = boundary(fragment, offset, next).min(length);
-                assert!(end > next && end - next <= fragment);
-                assert!(end == length || (offset + end) % CUT_BYTES == 0);
-                next = end;
-            }
-        }
-    }
 
     #[test]
     fn size_classes_grow_with_the_size() {

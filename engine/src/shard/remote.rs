@@ -5,6 +5,7 @@ use piped_model::units::Nanos;
 use super::Shard;
 use super::Work;
 use super::lane::{Destination, LaneState, Target};
+use super::planned::boundary;
 use super::session::HandleKind;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -206,8 +207,7 @@ impl Shard {
             Some((fragment, _)) => u64::from(fragment),
             None => self.planner.expected_fragment(body.peer, transfer.length),
         };
-        let aligned = (body.offset + start) / fragment.max(1) * fragment + fragment;
-        let end = (aligned - body.offset).min(transfer.length);
+        let end = boundary(fragment, body.offset, start).min(transfer.length);
         let length = (end - start).min(u64::from(SPILL_BYTES)) as u32;
         (length > 0).then(|| body.memory.span(start, length))
     }

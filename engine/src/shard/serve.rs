@@ -13,7 +13,7 @@ use super::disk::{Direction, JobOwner, JobResult};
 use super::inbound::Ask;
 use super::lane::{Destination, Target as Landing};
 use super::ops::{OpOwner, status_of};
-use super::plan::Planned;
+use super::planned::Planned;
 use super::slab::Key;
 use super::staging::Run;
 use super::transfer::{Ahead, file_of};

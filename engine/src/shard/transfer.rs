@@ -13,7 +13,7 @@ use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::landed::Landed;
 use super::ops::{OpOwner, status_of};
-use super::plan::Planned;
+use super::planned::Planned;
 use super::slab::Key;
 use super::{Shard, Work};
 use crate::command::{FileTarget, Output, RegionTarget, Target};

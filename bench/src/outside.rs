@@ -40,7 +40,7 @@ fn output(command: &mut Command) -> Result<String, Failure> {
 /// fio's random reads with io_uring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fio {
-    /// Median completion time in seconds.
+    /// Median time in seconds, from before the submission.
     pub(crate) p50: f64,
     pub(crate) rate: f64,
 }
@@ -54,13 +54,13 @@ pub(crate) fn fio(file: &Path, block: usize, depth: usize, cpu: usize) -> Result
         .arg(format!("--cpus_allowed={cpu}"))
         .args(["--name=floor", "--readonly", "--rw=randread", "--ioengine=io_uring", "--direct=1"])
         .args(["--fixedbufs", "--registerfiles", "--norandommap", "--randrepeat=0"])
-        .args(["--time_based", "--runtime=1", "--output-format=json"]);
+        .args(["--lat_percentiles=1", "--time_based", "--runtime=1", "--output-format=json"]);
     let text = output(&mut command).doing("fio")?;
     // Notes may stand before the document.
     let json = text.find('{').map_or("", |start| &text[start..]);
     let value: Value = serde_json::from_str(json).doing("fio")?;
     let read = &value["jobs"][0]["read"];
-    let p50 = read["clat_ns"]["percentile"]["50.000000"].as_f64();
+    let p50 = read["lat_ns"]["percentile"]["50.000000"].as_f64();
     match (p50, read["iops"].as_f64()) {
         (Some(p50), Some(rate)) if rate > 0.0 => Ok(Fio { p50: p50 / 1e9, rate }),
         _ => Err(Failure::new("fio: its output has no median")),

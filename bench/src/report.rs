@@ -186,6 +186,8 @@ fn figures(row: &Row) -> [String; 3] {
         }
     });
     let bar = match row.bar {
+        // A row that broke off before it knew its bar.
+        Bar::AtMost(most) if most.is_nan() => String::new(),
         Bar::AtMost(0.0) => "0".to_owned(),
         Bar::AtMost(most) => format!("≤ {}", show(most)),
         Bar::AtLeast(least) => format!("≥ {}", show(least)),

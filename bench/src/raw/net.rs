@@ -221,21 +221,32 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     let mut ring = Ring::new(chunks as u32 + 1, memory, stream.as_fd(), wait)?;
     stream.write_all(&[1])?;
     let question = Piece { start: shape.response, length: shape.request };
+    let mut sends = 0;
     loop {
-        // Linked behind the answer to the one before: one system call for both. Not side by side: a ring
-        // that waits for several completions is not woken for an operation that has to go on (a send
-        // that found room again) unless it is linked or the only one that is missing.
+        // Beside the answer to the one before: one system call for both. But not waited for together,
+        // unless the answer is one piece: a ring that waits for several completions is not woken for
+        // an unlinked operation that has to go on (a send that found room again).
         ring.receive(question, false, RECEIVE)?;
-        ring.submit_and_wait(ring.in_flight())?;
-        while let Some((tag, result)) = ring.take() {
-            match result {
-                Ok(bytes) if tag == RECEIVE && bytes < shape.request => return Ok(()),
-                Err(_) if tag == RECEIVE => return Ok(()),
-                result => drop(result?),
+        ring.submit_and_wait(sends.max(1))?;
+        let mut asked = false;
+        while !asked || ring.in_flight() > 0 {
+            while let Some((tag, result)) = ring.take() {
+                match result {
+                    Ok(bytes) if tag == RECEIVE && bytes < shape.request => return Ok(()),
+                    Err(_) if tag == RECEIVE => return Ok(()),
+                    result => drop(result?),
+                }
+                asked |= tag == RECEIVE;
+            }
+            if ring.in_flight() > 0 {
+                ring.submit_and_wait(1)?;
             }
         }
+        sends = 0;
         for piece in pieces(shape) {
-            ring.send(piece, true, SEND)?;
+            let last = piece.start + piece.length == shape.response;
+            ring.send(piece, !last, SEND)?;
+            sends += 1;
         }
     }
 }

@@ -9,8 +9,14 @@ use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB, MIB, floor};
 use crate::stats::{Bar, Better, Verdict, median};
 
-/// A floor may be this far from what an outside tool says.
-const WITHIN: Bar = Bar::Between(0.85, 1.15);
+/// A floor may be this far behind an outside tool. Ahead of it is no fault of a floor: the bars that
+/// stand on it only become harder.
+fn within(better: Better) -> Bar {
+    match better {
+        Better::Smaller => Bar::AtMost(1.15),
+        Better::Larger => Bar::AtLeast(0.85),
+    }
+}
 
 /// Rounds of a check: a tool takes a second, so a floor is compared with it less often than with
 /// piped. Half of them choose the best placement, of the tool too.
@@ -101,9 +107,10 @@ fn compare(
         described(&rounds, ours, better),
         described(&rounds, theirs, better)
     );
-    let mut row = Row::judged(name, "-", Unit::Ratio, found, WITHIN, note);
+    let mut row = Row::judged(name, "-", Unit::Ratio, found, within(better), note);
     // So few pairs have no interval worth the name: the median decides.
-    let agrees = WITHIN.judge(crate::stats::Interval::exact(found.median)) == Verdict::Holds;
+    let agrees =
+        within(better).judge(crate::stats::Interval::exact(found.median)) == Verdict::Holds;
     row.verdict = if agrees { Verdict::Holds } else { Verdict::Invalid };
     bench.checks.insert(name, agrees);
     Ok(row)
@@ -120,5 +127,5 @@ fn described(rounds: &crate::contest::Rounds, arm: usize, better: Better) -> Str
 }
 
 fn missing(name: &'static str, tool: &str) -> Row {
-    Row::unchecked(name, "-", Unit::Ratio, WITHIN, format!("unchecked (install {tool})"))
+    Row::unchecked(name, "-", Unit::Ratio, Bar::AtMost(1.15), format!("unchecked (install {tool})"))
 }

@@ -108,12 +108,12 @@ impl Shard {
 
     /// Releases a closing session's memory if nothing uses it any more.
     pub(super) fn drain_session<I: Io>(&mut self, session: SessionId, io: &mut I) {
-        let Some(state) = self.sessions.get(&session) else { return };
+        let Some(state) = self.sessions.get(&session).filter(|state| state.closing) else { return };
         let served = |segment: SegmentId| {
             self.serves.iter().any(|(_, serve)| serve.region_segment() == Some(segment))
         };
         let busy = state.transfers > 0 || state.segments.iter().any(|&(id, _)| served(id));
-        if !state.closing || busy {
+        if busy {
             return;
         }
         for (segment, _) in self.sessions.remove(&session).expect("looked at above").segments {

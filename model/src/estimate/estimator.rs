@@ -8,6 +8,8 @@ use super::fit::{Fit, Moments, Solution};
 use super::{REGIMES, Sample, regime};
 use crate::stage::{Stage, StageCost};
 
+/// No cost is known better than this, in seconds, however alike its samples are.
+const CLOCK_SECONDS: f64 = 1e-7;
 /// Samples that make a cell worth a place of its own on the curve.
 const NODE_WEIGHT_MIN: f64 = 3.0;
 /// Samples at which a cell is half believed.
@@ -145,7 +147,8 @@ impl Estimator {
         self
     }
 
-    /// Learn from a sample. One that is no number, or negative, is ignored.
+    /// Learn from a sample. One that is no number, or not above zero, is ignored: nothing costs
+    /// nothing, and a cost of zero would look infinitely precise.
     pub fn observe(&mut self, sample: Sample) {
         let (cells, others, count, bytes, seconds) = match sample {
             Sample::Alone { bytes, seconds } => {
@@ -159,7 +162,7 @@ impl Estimator {
                 seconds,
             ),
         };
-        if !(seconds.is_finite() && seconds >= 0.0) {
+        if !(seconds.is_finite() && seconds > 0.0) {
             return;
         }
         *count += 1;
@@ -283,7 +286,7 @@ impl Estimator {
         let mut fit = Fit::new(size, split.alone(size));
         for (other, alone, moments, deviation) in self.cells() {
             let kernel = neighbour.powi(other.abs_diff(place) as i32);
-            let noise = deviation * moments.mean_seconds.max(1e-9);
+            let noise = deviation * moments.mean_seconds.max(CLOCK_SECONDS);
             fit.add(alone, &moments, noise / kernel.sqrt());
         }
         let identifiable = fit.slope_error()

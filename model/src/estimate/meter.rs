@@ -173,12 +173,14 @@ impl Batch {
 
     fn take(&mut self) -> Option<Sample> {
         let batch = core::mem::take(self);
-        if batch.count == 0 || batch.spoilt {
+        let elapsed = batch.last.since(batch.start);
+        // Departures seen together with the one before them: no time passed that could be shared out.
+        if batch.count == 0 || batch.spoilt || elapsed <= BATCH_GAP {
             return None;
         }
         Some(Sample::Backlogged {
             bytes: batch.bytes / u64::from(batch.count),
-            seconds: batch.last.since(batch.start).seconds() / f64::from(batch.count),
+            seconds: elapsed.seconds() / f64::from(batch.count),
         })
     }
 }
@@ -280,5 +282,15 @@ mod tests {
             let Sample::Backlogged { seconds, .. } = sample else { panic!("{sample:?}") };
             assert!((seconds - 0.5e-6).abs() < 1e-9, "{seconds}");
         }
+    }
+
+    #[test]
+    fn what_departs_together_with_an_alone_fragment_is_no_sample() {
+        let mut meter = Meter::new();
+        let tickets = [0; 2].map(|_| meter.arrive(at(0)));
+        assert!(matches!(meter.depart(tickets[0], 100, at(90), None), Some(Sample::Alone { .. })));
+        assert_eq!(meter.depart(tickets[1], 100, at(90), None), None);
+        let next = meter.arrive(at(200));
+        assert!(matches!(meter.depart(next, 100, at(290), None), Some(Sample::Alone { .. })));
     }
 }

@@ -1,5 +1,7 @@
 //! Every bound of the engine, with its reason. Relations are proved at compile time.
 
+use piped_model::units::Nanos;
+
 use crate::shard::staging::{GRANULE_BYTES, RUN_BYTES_MAX};
 use crate::wire::frame::PAYLOAD_BYTES_MAX;
 
@@ -33,6 +35,15 @@ pub const SERVES_MAX: u32 = 2048;
 
 /// Handles one peer may hold.
 pub const HANDLES_PER_LINK: usize = 4096;
+
+/// Opens under way on one lane.
+pub const OPENS_PER_LANE: u32 = 64;
+
+/// Connections to us that have not said who they are; the oldest makes room for a new one.
+pub const STRANGERS_MAX: usize = 16;
+
+/// The longest deadline of a request.
+pub const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
 
 /// Handles of all peers together.
 pub const SERVED_MAX: u32 = 16_384;

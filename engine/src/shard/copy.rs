@@ -97,12 +97,13 @@ impl Shard {
                 let start = copy.next;
                 let want = (length.min(copy.end) - start).min(u64::from(FRAGMENT_BYTES_MAX)) as u32;
                 // Half of staging stays for peers' requests and unaligned edges.
-                if self.staging.used_bytes() + u64::from(want) > self.staging.bytes() / 2 {
-                    return self.staging.used_bytes() == 0 && self.staging.bytes() == 0;
+                if self.copy_bytes + u64::from(want) > self.staging.bytes() / 2 {
+                    return false;
                 }
                 let Some(run) = self.staging.allocate(want) else { return false };
                 let chunk = Chunk { run, start, length: want, step: Step::Reading };
                 if self.start_half(key, index, chunk, Direction::Read, io.now()) {
+                    self.copy_bytes += u64::from(run.span.length);
                     if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
                     {
                         copy.next = start + u64::from(want);
@@ -178,6 +179,7 @@ impl Shard {
         }
         if free {
             copy.chunks[usize::from(index)] = None;
+            self.copy_bytes -= u64::from(run.span.length);
             self.free_staging(run);
         }
         self.tell_progress(parent);
@@ -202,6 +204,7 @@ impl Shard {
     pub(super) fn free_chunks(&mut self, body: &Body) {
         if let Body::Copy(copy) = body {
             for chunk in copy.chunks.into_iter().flatten() {
+                self.copy_bytes -= u64::from(chunk.run.span.length);
                 self.free_staging(chunk.run);
             }
         }

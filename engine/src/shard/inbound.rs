@@ -22,7 +22,7 @@ pub(super) struct Inbound {
     name: String,
     incarnation: u64,
     lanes: [InboundLane; 2],
-    handles: Vec<Option<Number>>,
+    handles: Vec<HandlePlace>,
     /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
     opening: Vec<(u64, u64, Key)>,
 }
@@ -47,18 +47,37 @@ struct Number {
     asked_epoch: u32,
 }
 
+/// A place for a number. A number carries its place's generation, so that the old name of a place
+/// (a request that was overtaken by its handle's close) does not name its next holder.
+#[derive(Debug, Clone, Copy, Default)]
+struct HandlePlace {
+    generation: u32,
+    number: Option<Number>,
+}
+
+/// Bits of a number that are the place.
+const PLACE_BITS: u32 = limits::HANDLES_PER_LINK.trailing_zeros();
+/// Generations before they repeat; the highest is left out, so that no number is [`SWEEP`].
+const GENERATIONS: u32 = (1 << (32 - PLACE_BITS)) - 1;
+const _: () = assert!(limits::HANDLES_PER_LINK.is_power_of_two());
+
 #[derive(Debug, Default)]
 struct InboundLane {
     lane: Option<Key>,
     epoch: u32,
 }
 
-/// Opens of one peer at the control thread at once.
-const OPENING_MAX: usize = 64;
-
 impl Shard {
     /// A peer connected. Who it is says its first frame.
     pub(super) fn lane_accepted<I: Io>(&mut self, socket: SocketId, io: &mut I) {
+        let stranger =
+            |lane: &Lane| lane.link == Link::Stranger && lane.state != LaneState::Closing;
+        let strangers = self.lanes.iter().filter(|(_, lane)| stranger(lane)).count();
+        if strangers >= limits::STRANGERS_MAX
+            && let Some(oldest) = self.lanes.next_from(0, stranger)
+        {
+            self.close_lane(oldest, String::from("it did not say who it is"), io);
+        }
         // Class and epoch are those of its Hello, once that is here.
         self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, io);
     }
@@ -127,7 +146,9 @@ impl Shard {
             state.incarnation = incarnation;
             state.lanes = Default::default();
             state.opening.clear();
-            for number in std::mem::take(&mut state.handles).into_iter().flatten() {
+            let numbers: Vec<Number> =
+                state.handles.iter_mut().filter_map(HandlePlace::take).collect();
+            for number in numbers {
                 self.close_served(number.served, io);
             }
         }
@@ -161,6 +182,7 @@ impl Shard {
         }
         lane.state = LaneState::Up;
         lane.credit_window = window;
+        lane.granted = window;
         let requests_max = limits::SERVES_PER_LANE;
         lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max });
         let epoch = lane.epoch;
@@ -301,13 +323,17 @@ impl Shard {
         let ours = self.next_ticket();
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
         let epoch = state.lanes[LaneClass::Latency as usize].epoch;
-        let known = state.handles.iter().position(|s| s.is_some_and(|s| s.ticket == ticket));
-        if let Some(handle) = known {
-            let number = state.handles[handle].as_mut().expect("found at this place");
+        let known = state
+            .handles
+            .iter()
+            .position(|place| place.number.is_some_and(|number| number.ticket == ticket));
+        if let Some(at) = known {
+            let wire = state.handles[at].wire(at);
+            let number = state.handles[at].number.as_mut().expect("found at this place");
             number.asked_epoch = epoch;
             let target = self.served.get(number.served).and_then(|served| served.target);
             let (status, handle, length) = match target {
-                Some(target) => (Status::Ok, handle as u32, length_of(target)),
+                Some(target) => (Status::Ok, wire, length_of(target)),
                 None => (Status::Gone, 0, 0),
             };
             if let Some(lane) = self.lanes.get_mut(lane) {
@@ -319,7 +345,7 @@ impl Shard {
             waiting.2 = lane;
             return Ok(());
         }
-        if state.opening.len() >= OPENING_MAX {
+        if state.opening.len() >= limits::OPENS_PER_LANE as usize {
             return Err("more opens under way than there may be");
         }
         state.opening.push((ours, ticket, lane));
@@ -393,7 +419,7 @@ impl Shard {
             let epoch = state.lanes[LaneClass::Latency as usize].epoch;
             let mut old = Vec::new();
             for place in &mut state.handles {
-                if place.is_some_and(|number| number.asked_epoch != epoch) {
+                if place.number.is_some_and(|number| number.asked_epoch != epoch) {
                     old.extend(place.take());
                 }
             }
@@ -402,7 +428,7 @@ impl Shard {
             }
             return;
         }
-        if let Some(number) = state.handles.get_mut(handle as usize).and_then(Option::take) {
+        if let Some(number) = state.place(handle).and_then(HandlePlace::take) {
             self.close_served(number.served, io);
         }
     }
@@ -451,8 +477,8 @@ impl Shard {
         let class_of_lane = lane.class;
         let served_key = self
             .inbound
-            .get(link)
-            .and_then(|state| state.handles.get(ask.handle as usize).copied().flatten())
+            .get_mut(link)
+            .and_then(|state| state.place(ask.handle)?.number)
             .map(|number| number.served);
         let checked = check(served_key.and_then(|key| self.served.get(key)), ask, op);
         let (target, served_key) = match (checked, served_key) {
@@ -471,6 +497,7 @@ impl Shard {
                 if let Some(lane) = self.lanes.get_mut(key) {
                     lane.serves.push((ask.transfer, serve));
                 }
+                self.serve_deadlines.set(serve.index(), deadline);
                 self.make_ready(Work::Serve(serve));
                 Ok(())
             }
@@ -495,11 +522,22 @@ impl Shard {
                 _ => Destination::Fault("a payload with a frame that has none"),
             };
         };
-        let Some(lane) = self.lanes.get(key) else { return Destination::Discard };
+        let Some(lane) = self.lanes.get_mut(key) else { return Destination::Discard };
+        let payload = u64::from(frame.payload);
+        if payload > lane.granted {
+            return Destination::Fault("more write data than it had credit for");
+        }
         let Some(&(_, serve)) = lane.serves.iter().find(|(wire, _)| *wire == transfer) else {
+            lane.granted -= payload;
             return Destination::Discard;
         };
-        self.place_write(serve, offset, frame.payload)
+        let chosen = self.place_write(serve, offset, frame.payload);
+        if !matches!(chosen, Destination::Wait)
+            && let Some(lane) = self.lanes.get_mut(key)
+        {
+            lane.granted -= payload;
+        }
+        chosen
     }
 
     /// Write bytes are off the lane: the peer may send as many again.
@@ -588,10 +626,10 @@ impl Inbound {
         target: command::Target,
         all: &mut Slab<Served>,
     ) -> Option<u32> {
-        let at = match self.handles.iter().position(Option::is_none) {
+        let at = match self.handles.iter().position(|place| place.number.is_none()) {
             Some(at) => at,
             None if self.handles.len() < limits::HANDLES_PER_LINK => {
-                self.handles.push(None);
+                self.handles.push(HandlePlace::default());
                 self.handles.len() - 1
             }
             None => return None,
@@ -599,8 +637,26 @@ impl Inbound {
         let served = Served { target: Some(target), uses: 0, closed: false };
         let served = all.insert(served).ok()?;
         let asked_epoch = self.lanes[LaneClass::Latency as usize].epoch;
-        self.handles[at] = Some(Number { ticket, served, asked_epoch });
-        Some(at as u32)
+        self.handles[at].number = Some(Number { ticket, served, asked_epoch });
+        Some(self.handles[at].wire(at))
+    }
+
+    /// The place a number names, if it still does.
+    fn place(&mut self, number: u32) -> Option<&mut HandlePlace> {
+        let at = (number & (limits::HANDLES_PER_LINK as u32 - 1)) as usize;
+        self.handles.get_mut(at).filter(|place| place.wire(at) == number)
+    }
+}
+
+impl HandlePlace {
+    fn wire(self, at: usize) -> u32 {
+        self.generation << PLACE_BITS | at as u32
+    }
+
+    fn take(&mut self) -> Option<Number> {
+        let number = self.number.take()?;
+        self.generation = (self.generation + 1) % GENERATIONS;
+        Some(number)
     }
 }
 
@@ -609,6 +665,7 @@ impl Lane {
         let bytes = self.credit;
         let pushed = self.push(Message::Credit { bytes });
         if pushed {
+            self.granted += bytes;
             self.credit = 0;
         }
         pushed

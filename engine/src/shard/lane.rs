@@ -83,6 +83,8 @@ pub(super) struct Lane {
     pub(super) credit: u64,
     /// The window this side granted (inbound).
     pub(super) credit_window: u64,
+    /// Write bytes the peer may still send before more credit (inbound).
+    pub(super) granted: u64,
     pub(super) requests_max: u32,
     pub(super) frames_received: u64,
     pub(super) burst: Burst,
@@ -92,6 +94,10 @@ pub(super) struct Lane {
     pub(super) stage_out: StageIndex,
     pub(super) reported_samples: u64,
     pub(super) queued: bool,
+    /// It waits for staging with a frame at hand; its sends go on.
+    pub(super) starved: bool,
+    /// Requests given up here and not yet ended by the peer: they still count there.
+    pub(super) abandoned: u32,
     reason: String,
 }
 
@@ -153,6 +159,13 @@ impl Lane {
                 || self.payload_target == Target::Transfer(transfer))
     }
 
+    /// The peer ended a request; one that was given up here counts no longer.
+    pub(super) fn note_answer(&mut self, transfer: Key, last: bool) {
+        if last && !self.outstanding.contains(&transfer) {
+            self.abandoned = self.abandoned.saturating_sub(1);
+        }
+    }
+
     /// No request is outstanding any more: predictions are safe again.
     pub(super) fn forget_mixture(&mut self) {
         self.mixed &= !self.outstanding.is_empty();
@@ -207,6 +220,7 @@ impl Shard {
             serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
             credit: 0,
             credit_window: 0,
+            granted: 0,
             requests_max: 0,
             frames_received: 0,
             burst: Burst::default(),
@@ -214,6 +228,8 @@ impl Shard {
             stage_out: StageIndex::NONE,
             reported_samples: 0,
             queued: false,
+            starved: false,
+            abandoned: 0,
             reason: String::new(),
         };
         match self.lanes.insert(lane) {
@@ -336,6 +352,17 @@ impl Shard {
         }
     }
 
+    /// A write into a region ended while the peer still owes bytes of it: the region's memory must not
+    /// wait for the peer.
+    pub(super) fn cancel_landing<I: Io>(&mut self, key: Key, serve: Key, io: &mut I) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        if lane.payload_target == Target::ServeRegion(serve)
+            && let Some(op) = lane.receive_op
+        {
+            io.cancel(Token(op.to_bits()));
+        }
+    }
+
     /// Unpins what the payload at hand was meant for.
     fn drop_target(&mut self, key: Key) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
@@ -430,7 +457,8 @@ impl Shard {
         let other = |transfer: &Key| {
             self.transfers.get(*transfer).is_some_and(|t| Some(t.session) != session)
         };
-        let clash = lane.predicted.as_ref().is_some_and(other);
+        // What came through a client's memory and is not parsed yet counts as under way.
+        let clash = lane.predicted.as_ref().is_some_and(other) || lane.receiver.holds_tainted();
         let mixed = clash || lane.outstanding.iter().any(other);
         let op = lane.receive_op.filter(|_| clash && !lane.mixed);
         if let Some(lane) = self.lanes.get_mut(key) {
@@ -444,6 +472,12 @@ impl Shard {
 
     /// Says where a payload goes. `false`: no staging for it now; ask again later.
     fn choose_destination<I: Io>(&mut self, key: Key, frame: Frame, io: &mut I) -> bool {
+        let Some(lane) = self.lanes.get(key) else { return true };
+        if lane.link != Link::Stranger && frame.epoch != lane.epoch {
+            // Before anything is pinned for it.
+            self.close_lane(key, String::from("a frame of another epoch"), io);
+            return true;
+        }
         let chosen = match self.lanes.get(key).map(|lane| lane.link) {
             Some(Link::Outbound(_)) => self.destination_of_data(key, frame),
             Some(Link::Inbound(_)) => self.destination_of_write(key, frame),

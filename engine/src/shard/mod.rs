@@ -8,7 +8,7 @@
 //!  peer ─► lane ─► inbound ─► serve ─► disk | memory ─► lane ─► peer
 //! ```
 //!
-//! Everything is a place in a [`slab`] and everything that wants a turn is a [`Work`] in `ready`, so
+//! Everything is a place in a `slab` and everything that wants a turn is a `Work` in `ready`, so
 //! no call recurses through the machine and one turn does a bounded amount.
 
 pub(crate) mod landed;
@@ -104,6 +104,7 @@ pub struct Shard {
     transfers: Slab<Transfer>,
     deadlines: Timers,
     serves: Slab<Serve>,
+    serve_deadlines: Timers,
     lanes: Slab<Lane>,
     // Ordered maps: what is walked is walked in the same order in every run of a seed.
     outbound: BTreeMap<PeerId, Outbound>,
@@ -113,6 +114,8 @@ pub struct Shard {
     handles: BTreeMap<(SessionId, HandleId), Handle>,
     files: BTreeMap<FileId, FileState>,
     staging: Staging,
+    /// Staging that copies use.
+    copy_bytes: u64,
     ready: VecDeque<Work>,
     /// Work that found no staging or no place for an operation; ready again when something ends.
     starved: VecDeque<Work>,
@@ -140,6 +143,7 @@ impl Shard {
             transfers: Slab::with_capacity(transfers),
             deadlines: Timers::with_capacity(transfers),
             serves: Slab::with_capacity(limits::SERVES_MAX),
+            serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
@@ -148,6 +152,7 @@ impl Shard {
             handles: BTreeMap::new(),
             files: BTreeMap::new(),
             staging: Staging::default(),
+            copy_bytes: 0,
             ready: VecDeque::with_capacity(work),
             starved: VecDeque::with_capacity(work),
             outputs: VecDeque::with_capacity(transfers as usize),
@@ -199,6 +204,9 @@ impl Shard {
         while let Some(slot) = self.deadlines.take_due(now) {
             self.expire(slot, io);
         }
+        while let Some(slot) = self.serve_deadlines.take_due(now) {
+            self.expire_serve(slot);
+        }
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
             match work {
@@ -218,7 +226,10 @@ impl Shard {
     /// [`Nanos::ZERO`] when there is work left for the next turn.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        if self.ready.is_empty() { self.deadlines.next() } else { Some(Nanos::ZERO) }
+        if !self.ready.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        [self.deadlines.next(), self.serve_deadlines.next()].into_iter().flatten().min()
     }
 
     /// Whether nothing is in execution.
@@ -285,7 +296,8 @@ impl Shard {
         let queued = match work {
             Work::Transfer(key) => self.transfers.get_mut(key).map(|t| &mut t.queued),
             Work::Serve(key) => self.serves.get_mut(key).map(|s| &mut s.queued),
-            Work::Lane(key) => self.lanes.get_mut(key).map(|l| &mut l.queued),
+            // A lane that cannot receive for want of staging must still send: that frees staging.
+            Work::Lane(key) => self.lanes.get_mut(key).map(|l| &mut l.starved),
         };
         if let Some(queued) = queued
             && !std::mem::replace(queued, true)
@@ -295,7 +307,16 @@ impl Shard {
     }
 
     fn wake_starved(&mut self) {
-        self.ready.append(&mut self.starved);
+        while let Some(work) = self.starved.pop_front() {
+            if let Work::Lane(key) = work {
+                if let Some(lane) = self.lanes.get_mut(key) {
+                    lane.starved = false;
+                }
+                self.make_ready(work);
+            } else {
+                self.ready.push_back(work);
+            }
+        }
     }
 
     fn free_staging(&mut self, run: Run) {

@@ -144,6 +144,7 @@ impl Shard {
             Message::HelloAck { incarnation, credit_bytes, requests_max } if greeting => {
                 lane.state = LaneState::Up;
                 lane.credit = credit_bytes;
+                lane.credit_window = credit_bytes;
                 lane.requests_max = requests_max.min(limits::SERVES_PER_LANE);
                 self.lane_up(key, peer, incarnation, io);
                 Ok(())
@@ -161,20 +162,25 @@ impl Shard {
                     intact,
                     copied,
                 };
-                self.handle_data(Key::from_bits(transfer), arrival, last, target, io);
+                let key = Key::from_bits(transfer);
+                lane.note_answer(key, last.is_some());
+                self.handle_data(key, arrival, last, target, io);
                 Ok(())
             }
             Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
                 let last = LastPart { status, bytes, predicted_us };
+                lane.note_answer(Key::from_bits(transfer), true);
                 self.handle_end(Key::from_bits(transfer), key, last, service_us, io)
             }
             Message::Opened { ticket, status, handle, length } => {
-                lane.opens = lane.opens.saturating_sub(1);
+                lane.opens =
+                    lane.opens.checked_sub(1).ok_or("an answer to an open that was not sent")?;
                 self.handle_opened(peer, ticket, status, handle, length, io);
                 Ok(())
             }
             Message::Credit { bytes } => {
-                lane.credit = lane.credit.saturating_add(bytes);
+                lane.credit = lane.credit.saturating_add(bytes).min(lane.credit_window);
+                self.wake_starved();
                 Ok(())
             }
             Message::Report { .. } => {
@@ -226,6 +232,7 @@ impl Shard {
             ticket,
             wire_ticket,
             asked_epoch: 0,
+            pending: false,
             unsynced: None,
         };
         self.install_remote(session, handle, remote);
@@ -255,11 +262,14 @@ impl Shard {
             if remote.peer != peer || remote.asked_epoch == lane.epoch {
                 continue;
             }
-            if !push_open(lane, remote.wire_ticket, &remote.open) {
+            if lane.opens >= limits::OPENS_PER_LANE
+                || !push_open(lane, remote.wire_ticket, &remote.open)
+            {
                 all = false;
                 break;
             }
             remote.asked_epoch = lane.epoch;
+            remote.pending = true;
             lane.opens += 1;
         }
         link.unasked = !all;
@@ -282,7 +292,9 @@ impl Shard {
             return;
         };
         let opened = self.handles.iter_mut().find_map(|(&id, handle)| match &mut handle.kind {
-            HandleKind::Remote(remote) if remote.peer == peer && remote.wire_ticket == ticket => {
+            HandleKind::Remote(remote)
+                if remote.peer == peer && remote.wire_ticket == ticket && remote.pending =>
+            {
                 Some((id, remote))
             }
             _ => None,
@@ -295,6 +307,15 @@ impl Shard {
             return;
         };
         remote.length = length;
+        remote.pending = false;
+        if status == Status::WouldBlock && remote.number.is_some() {
+            // Too many at once: asked again with the next answer.
+            remote.asked_epoch = 0;
+            if let Some(link) = self.outbound.get_mut(&peer) {
+                link.unasked = true;
+            }
+            return;
+        }
         let first = remote.ticket.take();
         if status == Status::Ok {
             remote.number = Some((number, incarnation));
@@ -352,6 +373,10 @@ impl Shard {
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.status.is_some() || !landed && arrival.payload > 0 {
+            return;
+        }
+        let Body::Remote(body) = &transfer.body else { return };
+        if body.lane != Some(arrival.lane) || body.op != RemoteOp::Read {
             return;
         }
         transfer.told_plan = Some((arrival.fragment, Nanos::ZERO));

@@ -58,7 +58,8 @@ impl Shard {
         }
         let message = self.request_message(key, body, number, io.now());
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
-        if lane.outstanding.len() >= lane.requests_max as usize || !lane.push(message) {
+        let under_way = lane.outstanding.len() + lane.abandoned as usize;
+        if under_way >= lane.requests_max as usize || !lane.push(message) {
             return self.starve(Work::Transfer(key));
         }
         body.alone = lane.outstanding.is_empty();
@@ -175,9 +176,11 @@ impl Shard {
         lane.outstanding.retain(|&other| other != key);
         lane.forget_mixture();
         if cancel {
+            lane.abandoned += 1;
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));
         }
+        self.wake_starved();
     }
 
     /// The lane a transfer went out on is gone: it waits for the next one. Bytes below the watermark

@@ -202,6 +202,11 @@ impl Shard {
 
     fn serve_file<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) {
         let Some(planned) = self.plan_serve(key, Some(file.device)) else { return };
+        if self.serves.get(key).is_some_and(|serve| serve.next >= serve.length && serve.read == 0) {
+            // Resumed with everything in place: only the end was lost.
+            self.end_serve(key, Status::Ok);
+            return self.wind_up(key, io);
+        }
         let starved = !self.start_reads(key, file, &planned, io);
         let Some(serve) = self.serves.get(key) else { return };
         let all_read = serve.next >= serve.length.min(serve.end);
@@ -341,7 +346,12 @@ impl Shard {
         if lane.sender.push(lane.epoch, message, payload, Owner(key.to_bits())).is_err() {
             return false;
         }
-        serve.answered |= last.is_some();
+        if last.is_some() {
+            // The peer may ask again as soon as this arrives.
+            serve.answered = true;
+            let wire = serve.wire;
+            lane.serves.retain(|&(other, _)| other != wire);
+        }
         serve.done = bytes;
         serve.frames += 1;
         serve.pins += 1;
@@ -571,7 +581,8 @@ impl Shard {
         self.free_unsent(key);
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.pins > 0 {
-            return;
+            let lane = serve.lane;
+            return self.cancel_landing(lane, key, io);
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
         if !serve.answered {
@@ -597,14 +608,23 @@ impl Shard {
             self.make_ready(Work::Lane(lane_key));
         }
         if let Some(lane) = self.lanes.get_mut(lane_key) {
-            lane.serves.retain(|&(other, _)| other != wire);
+            lane.serves.retain(|&(_, other)| other != key);
         }
         self.forget_serve(key, io);
         self.acknowledge_fenced(link, io);
     }
 
+    /// The deadline of the serve in `slot` has passed.
+    pub(super) fn expire_serve(&mut self, slot: u32) {
+        if let Some(key) = self.serves.next_from(slot, |_| true).filter(|key| key.index() == slot) {
+            self.end_serve(key, Status::DeadlineExceeded);
+            self.make_ready(Work::Serve(key));
+        }
+    }
+
     fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(serve) = self.serves.remove(key) else { return };
+        self.serve_deadlines.clear(key.index());
         self.remember_serve(&serve, io.now());
         self.leave_served(serve.served, io);
         if serve.region().is_some() {

@@ -7,7 +7,7 @@ use super::slab::Key;
 use super::transfer::{Body, FileBody, Kind, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
 use super::transfer::{Start, Waiter};
 use super::{FileState, Shard, Work};
-use crate::command::{Access, Event, OpenRequest, Output, Target};
+use crate::command::{Access, Event, OpenRequest, Output, RegionTarget, Target};
 use crate::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Resource};
 use crate::limits;
@@ -55,6 +55,8 @@ pub(super) struct RemoteHandle {
     pub(super) wire_ticket: u64,
     /// The epoch of the latency lane on which the peer was last asked for it.
     pub(super) asked_epoch: u32,
+    /// An open is under way: only then is an answer to it believed.
+    pub(super) pending: bool,
     /// The peer's incarnation that said Ok to the first write that no sync has covered, and when the
     /// last such write ended: a peer that restarted may have lost them.
     pub(super) unsynced: Option<(u64, Nanos)>,
@@ -196,11 +198,6 @@ impl Shard {
 
     /// Marks every handle of a region, and ends the requests that use it.
     pub(super) fn revoke_region(&mut self, region: RegionId) {
-        for handle in self.handles.values_mut() {
-            if matches!(handle.kind, HandleKind::Local(Target::Region(r)) if r.region == region) {
-                handle.kind = HandleKind::Gone;
-            }
-        }
         self.end_region_users(|r| r.region == region);
     }
 
@@ -240,6 +237,15 @@ impl Shard {
         Status::Ok
     }
 
+    /// The exporter of regions is gone: handles on them serve nothing any more.
+    pub(super) fn revoke_handles(&mut self, wanted: impl Fn(RegionTarget) -> bool) {
+        for handle in self.handles.values_mut() {
+            if matches!(handle.kind, HandleKind::Local(Target::Region(r)) if wanted(r)) {
+                handle.kind = HandleKind::Gone;
+            }
+        }
+    }
+
     /// Checks a request against the session and makes its transfer.
     fn admit(&mut self, origin: Origin, request: Request, now: Nanos) -> Result<Key, Status> {
         let session = self.sessions.get(&origin.session).ok_or(Status::Closed)?;
@@ -248,6 +254,7 @@ impl Shard {
         }
         let (kind, handles, length, body) = self.resolve(origin.session, request.verb)?;
         let allowed = request.deadline.unwrap_or(self.config.deadline_default);
+        let allowed = allowed.min(limits::DEADLINE_MAX);
         let start = Start {
             waiter: Waiter::Client(origin),
             session: origin.session,

@@ -556,6 +556,7 @@ impl Shard {
                 self.make_ready(Work::Transfer(key));
             }
         }
+        self.revoke_handles(&wanted);
         self.revoke_served(&wanted);
         self.end_region_serves(&wanted);
     }

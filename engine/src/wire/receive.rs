@@ -68,6 +68,8 @@ pub struct Receiver<S: Seal = Plain> {
     /// Received bytes behind `header_area` that are not parsed; in the spill unless `rest_predicted`.
     rest: Span,
     rest_predicted: bool,
+    /// `rest` came by way of predicted memory.
+    tainted: bool,
     state: State,
     posted: Posted,
     /// The last payload was long.
@@ -135,6 +137,7 @@ impl<S: Seal> Receiver<S> {
             header_have: 0,
             rest: spill.part(0, 0),
             rest_predicted: false,
+            tainted: false,
             state: State::Header,
             posted: Posted::Nothing,
             streaming: false,
@@ -190,6 +193,7 @@ impl<S: Seal> Receiver<S> {
                 self.header_have += of_header;
                 self.rest = tail.part(0, bytes - of_header);
                 self.rest_predicted = predicted;
+                self.tainted = false;
             }
             Posted::Payload { length } => {
                 if let State::Payload { done, .. } = &mut self.state {
@@ -229,6 +233,12 @@ impl<S: Seal> Receiver<S> {
     /// before the next step. One longer than [`INLINE_LANDING_BYTES`] is thrown away.
     pub fn land_inline(&mut self) {
         self.land(Some(self.inline));
+    }
+
+    /// Whether bytes wait to be parsed that came by way of predicted memory, which others can write.
+    #[must_use]
+    pub fn holds_tainted(&self) -> bool {
+        (self.tainted || self.rest_predicted) && self.rest.length > 0
     }
 
     /// The owner of the payload at hand is gone: what is still to come of it goes nowhere. Call it when
@@ -326,6 +336,7 @@ impl<S: Seal> Receiver<S> {
         }
         self.rest_predicted = false;
         let from = self.rest.part(skip, self.rest.length);
+        self.tainted = from.length > 0;
         self.rest = self.spill.part(0, from.length);
         if from.length > 0 {
             io.copy(from, self.rest);

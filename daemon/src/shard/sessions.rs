@@ -11,7 +11,7 @@ use piped_ring::{ClientFault, CompletionEntry, CompletionKind, Descriptor, Segme
 use super::message::Refusal;
 use crate::client::completion;
 use crate::io::{UringError, UringIo, WatchId};
-use crate::limits::{REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_TURN};
+use crate::limits::{REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_SESSION, REQUESTS_PER_TURN};
 use crate::open::region::RegionSource;
 
 /// A client's queue.
@@ -166,6 +166,15 @@ impl Sessions {
         }
     }
 
+    /// Requests in execution of the session that a queue belongs to.
+    fn outstanding_with(&self, id: QueueId) -> u64 {
+        let queue = |id: &QueueId| self.queues.get(id.0 as usize).and_then(Option::as_ref);
+        let Some(session) = queue(&id).and_then(|queue| self.sessions.get(&queue.session)) else {
+            return 0;
+        };
+        session.queues.iter().filter_map(queue).map(|queue| queue.ring.outstanding()).sum()
+    }
+
     /// Hands at most a turn's worth of descriptors to `sink`, queue after queue, a few of each. The
     /// next turn goes on where this one stopped. Errors are the clients that must be evicted.
     pub(super) fn take(
@@ -182,6 +191,11 @@ impl Sessions {
             }
             let at = (start + step) % self.live.len();
             let id = self.live[at];
+            if self.in_execution > REQUESTS_MAX / 2
+                && self.outstanding_with(id) >= REQUESTS_PER_SESSION
+            {
+                continue;
+            }
             let Some(queue) = &mut self.queues[id.0 as usize] else { continue };
             let share = left.min(REQUESTS_PER_QUEUE);
             let mut count = 0;

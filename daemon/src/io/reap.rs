@@ -50,15 +50,21 @@ impl UringIo {
     /// Hand every completion that is there to `sink`; how many there were. Enters the kernel only
     /// if the kernel says that completions wait there, and submits what was pushed on the way.
     pub fn poll_dones(&mut self, sink: &mut impl FnMut(Done)) -> u32 {
+        if self.ring.wants_collecting(&mut self.counters) {
+            self.enter(Patience::None);
+        }
+        self.reap(sink)
+    }
+
+    /// As [`UringIo::poll_dones`], but only what is there without a system call. A loop that ends each
+    /// turn with [`UringIo::submit`] has the rest collected there, by the call that submits.
+    pub fn reap(&mut self, sink: &mut impl FnMut(Done)) -> u32 {
         let mut count = 0;
         while let Some(index) = self.refused.pop_front() {
             if let State::Refused(errno) = self.ops.slot(index).state {
                 sink(self.finish(index, errno));
                 count += 1;
             }
-        }
-        if self.ring.wants_collecting(&mut self.counters) {
-            self.enter(Patience::None);
         }
         // A doorbell that is rung all the time must not keep the shard here: one queue's worth.
         for _ in 0..self.ring.cq_entries() {

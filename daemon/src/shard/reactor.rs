@@ -124,7 +124,7 @@ impl Reactor {
     fn take_dones(&mut self) -> bool {
         self.dones.clear();
         let dones = &mut self.dones;
-        self.io.poll_dones(&mut |done| dones.push(done));
+        self.io.reap(&mut |done| dones.push(done));
         for done in &self.dones {
             self.shard.handle_done(*done, &mut self.io);
         }

@@ -126,17 +126,10 @@ impl Shard {
 
     /// Drains every closing session that waited for a peer's request to end.
     pub(super) fn drain_sessions<I: Io>(&mut self, io: &mut I) {
-        while let Some(session) = self
-            .sessions
-            .iter()
-            .find(|(_, state)| state.closing && state.transfers == 0)
-            .map(|(&id, _)| id)
-        {
-            let before = self.sessions.len();
+        let closing: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, state)| state.closing).map(|(&id, _)| id).collect();
+        for session in closing {
             self.drain_session(session, io);
-            if self.sessions.len() == before {
-                break;
-            }
         }
     }
 

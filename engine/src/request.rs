@@ -161,6 +161,37 @@ pub enum Status {
     Closed = 16,
 }
 
+impl Status {
+    /// All of them, each at the place of its number; the numbers are the ring's and the wire's too.
+    pub const ALL: [Self; 17] = [
+        Self::Ok,
+        Self::Unsupported,
+        Self::Invalid,
+        Self::BadHandle,
+        Self::BadBuffer,
+        Self::Denied,
+        Self::DeadlineExceeded,
+        Self::Cancelled,
+        Self::Io,
+        Self::NoSpace,
+        Self::PeerLost,
+        Self::Gone,
+        Self::NotFound,
+        Self::WouldBlock,
+        Self::OutcomeUnknown,
+        Self::Corrupt,
+        Self::Closed,
+    ];
+}
+
+const _: () = {
+    let mut number = 0;
+    while number < Status::ALL.len() {
+        assert!(Status::ALL[number] as usize == number);
+        number += 1;
+    }
+};
+
 /// How the buffer stands when a request completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BufferState {

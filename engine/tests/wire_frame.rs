@@ -8,25 +8,7 @@ use piped_engine::wire::{
 use proptest::prelude::*;
 
 fn status() -> impl Strategy<Value = Status> {
-    prop::sample::select(vec![
-        Status::Ok,
-        Status::Unsupported,
-        Status::Invalid,
-        Status::BadHandle,
-        Status::BadBuffer,
-        Status::Denied,
-        Status::DeadlineExceeded,
-        Status::Cancelled,
-        Status::Io,
-        Status::NoSpace,
-        Status::PeerLost,
-        Status::Gone,
-        Status::NotFound,
-        Status::WouldBlock,
-        Status::OutcomeUnknown,
-        Status::Corrupt,
-        Status::Closed,
-    ])
+    prop::sample::select(&Status::ALL[..])
 }
 
 fn lane() -> impl Strategy<Value = LaneClass> {

@@ -7,7 +7,6 @@
 //! client's, written at this very moment.
 
 use piped_model::estimate::Ticket;
-use piped_model::units::Nanos;
 
 use super::ops::OpOwner;
 use super::plan::StageIndex;
@@ -301,13 +300,13 @@ impl Shard {
         let now = self.batch_time(io);
         let counts = job.status == Status::Ok && bytes == job.span.length;
         self.planner.depart(job.stage, job.ticket, job.span.length, counts, now);
-        self.handle_job(job.owner, JobResult { bytes, status: job.status }, now, io);
+        self.handle_job(job.owner, JobResult { bytes, status: job.status }, io);
     }
 
-    fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, now: Nanos, io: &mut I) {
+    fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, io: &mut I) {
         match owner {
             JobOwner::Transfer { transfer, start } => {
-                self.handle_fragment(transfer, start, result, now, io);
+                self.handle_fragment(transfer, start, result, io);
                 self.make_ready(Work::Transfer(transfer));
             }
             JobOwner::ServeRead { serve, fragment } => {

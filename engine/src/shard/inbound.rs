@@ -11,7 +11,7 @@ use crate::command::{self, Event, LaneClass, OpenRequest};
 use crate::ids::SocketId;
 use crate::io::{Io, Span};
 use crate::limits;
-use crate::report::{LaneReport, PeerReport};
+use crate::report::PeerReport;
 use crate::request::{Class, Status};
 use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, SWEEP};
 use crate::wire::{Frame, Message};
@@ -114,7 +114,7 @@ impl Shard {
         lane.epoch = frame.epoch;
         lane.state = LaneState::Fenced;
         (lane.stage_in, lane.stage_out) = stages;
-        self.acknowledge(link, class, io);
+        self.acknowledge(link, class);
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Shard {
 
     /// Says HelloAck once nothing of the lane's earlier incarnations is under way: an old write must
     /// not land after a newer one.
-    fn acknowledge<I: Io>(&mut self, link: Key, class: LaneClass, _io: &mut I) {
+    fn acknowledge(&mut self, link: Key, class: LaneClass) {
         let Some(state) = self.inbound.get(link) else { return };
         let Some(key) = state.lanes[class as usize].lane else { return };
         let older = self.lanes.iter().any(|(other, lane)| {
@@ -191,7 +191,7 @@ impl Shard {
     }
 
     /// A serve or a lane of an older incarnation is over: a fenced lane may be up now.
-    pub(super) fn acknowledge_fenced<I: Io>(&mut self, link: Key, io: &mut I) {
+    pub(super) fn acknowledge_fenced(&mut self, link: Key) {
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             let fenced = self
                 .inbound
@@ -200,24 +200,18 @@ impl Shard {
                 .and_then(|key| self.lanes.get(key))
                 .is_some_and(|lane| lane.state == LaneState::Fenced);
             if fenced {
-                self.acknowledge(link, class, io);
+                self.acknowledge(link, class);
             }
         }
     }
 
-    pub(super) fn inbound_lane_lost<I: Io>(
-        &mut self,
-        link: Key,
-        class: LaneClass,
-        key: Key,
-        io: &mut I,
-    ) -> String {
+    pub(super) fn inbound_lane_lost(&mut self, link: Key, class: LaneClass, key: Key) -> String {
         let Some(state) = self.inbound.get_mut(link) else { return String::new() };
         let name = state.name.clone();
         if state.lanes[class as usize].lane == Some(key) {
             state.lanes[class as usize].lane = None;
         }
-        self.acknowledge_fenced(link, io);
+        self.acknowledge_fenced(link);
         name
     }
 
@@ -301,7 +295,7 @@ impl Shard {
             }
             Message::Report { .. } => {
                 let stage = lane.stage_out;
-                self.planner.handle_report(None, stage, frame.message);
+                self.planner.handle_report(stage, frame.message);
                 Ok(())
             }
             Message::Ping { nonce } => {
@@ -571,14 +565,7 @@ impl Shard {
     pub(super) fn report_inbound(&self, link: &Inbound) -> PeerReport {
         let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
             let state = &link.lanes[class as usize];
-            let lane = state.lane.and_then(|key| self.lanes.get(key));
-            LaneReport {
-                class,
-                up: lane.is_some_and(|lane| lane.state == LaneState::Up),
-                epoch: state.epoch,
-                frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
-                frames_received: lane.map_or(0, |lane| lane.frames_received),
-            }
+            self.report_lane(class, state.lane, state.epoch)
         });
         PeerReport { name: link.name.clone(), inbound: true, lanes: lanes.into() }
     }

@@ -16,6 +16,7 @@ use crate::command::{Event, LaneClass};
 use crate::ids::{PeerId, SessionId, SocketId};
 use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
+use crate::report::LaneReport;
 use crate::wire::{Frame, Message, Owner, Receiver, Sender, Step};
 
 /// Whose lane it is.
@@ -535,6 +536,22 @@ impl Shard {
         }
     }
 
+    pub(super) fn report_lane(
+        &self,
+        class: LaneClass,
+        lane: Option<Key>,
+        epoch: u32,
+    ) -> LaneReport {
+        let lane = lane.and_then(|key| self.lanes.get(key));
+        LaneReport {
+            class,
+            up: lane.is_some_and(|lane| lane.state == LaneState::Up),
+            epoch,
+            frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
+            frames_received: lane.map_or(0, |lane| lane.frames_received),
+        }
+    }
+
     /// Ends a lane: its socket goes at once, the rest when the kernel is done with its memory.
     pub(super) fn close_lane<I: Io>(&mut self, key: Key, reason: String, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
@@ -565,7 +582,7 @@ impl Shard {
         self.free_staging(lane.scratch);
         let peer = match lane.link {
             Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, key, io),
-            Link::Inbound(link) => self.inbound_lane_lost(link, lane.class, key, io),
+            Link::Inbound(link) => self.inbound_lane_lost(link, lane.class, key),
             Link::Stranger => String::from("(unknown)"),
         };
         self.counters.lanes_lost += 1;

@@ -11,7 +11,7 @@ use crate::command::{Event, LaneClass, OpenRequest};
 use crate::ids::{HandleId, PeerId, SessionId, SocketId};
 use crate::io::Io;
 use crate::limits;
-use crate::report::{LaneReport, PeerReport};
+use crate::report::PeerReport;
 use crate::request::Status;
 use crate::wire::frame::SWEEP;
 use crate::wire::{Frame, LastPart, Message, Owner};
@@ -185,7 +185,7 @@ impl Shard {
             }
             Message::Report { .. } => {
                 let stage_out = lane.stage_out;
-                self.planner.handle_report(Some(peer), stage_out, frame.message);
+                self.planner.handle_report(stage_out, frame.message);
                 Ok(())
             }
             Message::Pong { .. } => Ok(()),
@@ -539,14 +539,7 @@ impl Shard {
     pub(super) fn report_outbound(&self, link: &Outbound) -> PeerReport {
         let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
             let state = &link.lanes[class as usize];
-            let lane = state.lane.and_then(|key| self.lanes.get(key));
-            LaneReport {
-                class,
-                up: lane.is_some_and(|lane| lane.state == LaneState::Up),
-                epoch: state.epoch,
-                frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
-                frames_received: lane.map_or(0, |lane| lane.frames_received),
-            }
+            self.report_lane(class, state.lane, state.epoch)
         });
         PeerReport { name: link.name.clone(), inbound: false, lanes: lanes.into() }
     }

@@ -291,19 +291,13 @@ impl Planner {
     }
 
     /// A peer says what our data cost it. The figures are bounded, not believed.
-    pub(super) fn handle_report(
-        &mut self,
-        peer: Option<PeerId>,
-        net_out: StageIndex,
-        message: Message,
-    ) {
+    pub(super) fn handle_report(&mut self, net_out: StageIndex, message: Message) {
         let Message::Report { stage, latency_ns, overhead_ns, per_byte_ps, size_bytes, .. } =
             message
         else {
             return;
         };
         if stage != ReportedStage::Net || self.calibration != CalibrationMode::Live {
-            let _ = peer;
             return;
         }
         let claimed = Stage {

@@ -611,7 +611,7 @@ impl Shard {
             lane.serves.retain(|&(_, other)| other != key);
         }
         self.forget_serve(key, io);
-        self.acknowledge_fenced(link, io);
+        self.acknowledge_fenced(link);
     }
 
     /// The deadline of the serve in `slot` has passed.

@@ -368,7 +368,6 @@ impl Shard {
         key: Key,
         start: u64,
         result: JobResult,
-        _now: Nanos,
         io: &mut I,
     ) {
         self.unpin(key);

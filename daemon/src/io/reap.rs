@@ -13,17 +13,20 @@ impl UringIo {
     /// How long dropping the driver waits for operations that do not want to end.
     pub const SHUTDOWN_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 
-    /// Submit what was pushed, in one system call, or none if there is nothing to say.
+    /// Submit what was pushed, in one system call, or none if there is nothing to say. Whether there was
+    /// one: then the kernel also went on with operations that are not over yet.
     ///
     /// # Errors
     /// [`UringError::Enter`], after which the driver is of no more use. A kernel short of memory is
     /// no error: what was not submitted goes with the next call.
-    pub fn submit(&mut self) -> Result<(), UringError> {
+    pub fn submit(&mut self) -> Result<bool, UringError> {
         self.queue_deferred();
-        if self.ring.sq_len() > 0 || self.ring.wants_collecting(&mut self.counters) {
+        let due = self.ring.sq_len() > 0 || self.ring.wants_collecting(&mut self.counters);
+        if due {
             self.enter(Patience::None);
         }
-        self.take_fault()
+        self.take_fault()?;
+        Ok(due)
     }
 
     /// Submit, and sleep until there is something to take, a doorbell rings, a signal comes or
@@ -39,8 +42,8 @@ impl UringIo {
             || self.fault.is_some();
         let left = until.map(|until| until.since(clock::now()));
         match left {
-            _ if has_news => return self.submit(),
-            Some(Nanos::ZERO) => return self.submit(),
+            _ if has_news => return self.submit().map(drop),
+            Some(Nanos::ZERO) => return self.submit().map(drop),
             Some(left) => self.enter(Patience::AtMost(left)),
             None => self.enter(Patience::Forever),
         }
@@ -138,13 +141,19 @@ impl UringIo {
         Done { token, result }
     }
 
-    /// Doorbells to arm and cancellations that found the queue full.
+    /// Doorbells to arm, receives, and cancellations that had to wait for the queue.
     fn queue_deferred(&mut self) {
         while let Some(entry) = self.watches.next_to_arm() {
             if !self.make_room() || !self.queue(&entry) {
                 return;
             }
             self.watches.armed_next();
+        }
+        while let Some(entry) = self.late.front().cloned() {
+            if !self.make_room() || !self.queue(&entry) {
+                return;
+            }
+            self.late.pop_front();
         }
         while let Some(owner) = self.cancels.front() {
             if !self.queue_cancel(*owner) {

@@ -74,7 +74,10 @@ pub struct UringIo {
     pub(super) watches: Watches,
     /// Operations that never got to the kernel; at most `ops_max`.
     pub(super) refused: VecDeque<u32>,
-    /// Cancellations that found the queue full; at most one per operation and doorbell.
+    /// Receives of this turn: queued behind everything else, because what is sent is waited for, and a
+    /// receive that finds nothing yet only costs the kernel time. At most `ops_max`.
+    pub(super) late: VecDeque<squeue::Entry>,
+    /// Cancellations that have to wait for the queue; at most one per operation and doorbell.
     pub(super) cancels: VecDeque<Owner>,
     /// File operations in flight: with some, a wait is I/O wait.
     pub(super) file_ops: u32,
@@ -141,6 +144,7 @@ impl UringIo {
             memory,
             watches,
             refused: VecDeque::with_capacity(ops_max as usize),
+            late: VecDeque::with_capacity(ops_max as usize),
             cancels: VecDeque::with_capacity(ops_max as usize + config.watches_max as usize),
             file_ops: 0,
             ask_whole: true,
@@ -282,7 +286,8 @@ impl UringIo {
 
     /// Ask the kernel for an operation's early end, now or with the next submission.
     fn ask_cancel(&mut self, owner: Owner) {
-        if !self.queue_cancel(owner) {
+        // What it cancels may itself still wait.
+        if !self.late.is_empty() || !self.queue_cancel(owner) {
             self.cancels.push_back(owner);
         }
     }
@@ -323,6 +328,7 @@ impl Io for UringIo {
         self.counters.ops[kind as usize] += 1;
         self.file_ops += u32::from(kind.is_file());
         match self.prepare(index, &op) {
+            Ok(entry) if kind == OpKind::Receive => self.late.push_back(entry),
             Ok(entry) => {
                 let queued = self.queue(&entry);
                 debug_assert!(queued, "room was made above");

@@ -107,9 +107,19 @@ impl Reactor {
         busy |= self.take_requests(now);
         self.shard.drive(&mut self.io);
         busy |= self.put_out();
-        self.sessions.publish();
+        if self.sessions.publish() {
+            // A client that was woken on this CPU has run meanwhile: what it asks for next leaves with
+            // the same call.
+            let now = self.io.now();
+            self.take_requests(now);
+            self.shard.drive(&mut self.io);
+            self.put_out();
+            self.sessions.publish();
+        }
         busy |= self.io.poll_registration();
-        self.io.submit()?;
+        // A call that handed nothing over yet may have moved much of a payload: neither idle, nor a sign
+        // that the thread lost its CPU.
+        busy |= self.io.submit()?;
         self.turns += 1;
         if busy || self.shard.poll_timeout() == Some(Nanos::ZERO) {
             self.spinner.handle_work();

@@ -249,13 +249,15 @@ impl Sessions {
         }
     }
 
-    /// Lets the clients see what was posted, and wakes those that sleep.
-    pub(super) fn publish(&mut self) {
+    /// Lets the clients see what was posted, and wakes those that sleep. Whether there were any.
+    pub(super) fn publish(&mut self) -> bool {
+        let before = self.doorbells;
         for id in &self.live {
             if let Some(queue) = &mut self.queues[id.0 as usize] {
                 self.doorbells += u64::from(queue.ring.publish());
             }
         }
+        self.doorbells > before
     }
 
     /// Tells all clients to ring. `false`: one has work already; [`Sessions::finish_sleep`] either

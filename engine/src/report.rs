@@ -160,4 +160,8 @@ pub struct Candidate {
     pub fragment_bytes: u64,
     /// Its predicted latency in seconds.
     pub predicted_seconds: f64,
+    /// Its mean latency in practice, in seconds, once enough transfers tried it.
+    pub measured_seconds: Option<f64>,
+    /// Whether another candidate beats it in practice, so that it is not chosen.
+    pub vetoed: bool,
 }

@@ -77,8 +77,17 @@ fn lane_frames() -> impl Strategy<Value = Frame> {
     let refused = status()
         .prop_filter("a refusal is not Ok", |status| *status != Status::Ok)
         .prop_map(|status| Message::HelloRefused { status });
+    let outcome = (any::<u32>(), 1..=u64::MAX, 1..=u32::MAX, 100..=1_000_000_000_000_u64).prop_map(
+        |(handle, length, fragment, latency_ns)| Message::Outcome {
+            handle,
+            length,
+            fragment,
+            latency_ns,
+        },
+    );
     prop_oneof![
         with_payload(hello, 1, 64),
+        bare(outcome),
         bare(ack),
         bare(refused),
         bare((1..=u64::MAX).prop_map(|bytes| Message::Credit { bytes })),

@@ -7,6 +7,7 @@
 //! is filled again by the next touch, so only the client's own data suffer. On hugetlb the touch
 //! could end in SIGBUS, which is why such memory is refused.
 
+use core::mem::MaybeUninit;
 use core::ptr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +26,15 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 
 /// Bytes copied to a private place at a time for a checksum: small enough for the first cache.
 const CHUNK_BYTES: usize = 8 * 1024;
+
+/// A cache line.
+const CHUNK_ALIGN: usize = 64;
+
+/// A private copy of at most [`CHUNK_BYTES`], with room to begin anywhere in a cache line.
+#[repr(align(64))]
+struct Chunk {
+    _bytes: [u8; CHUNK_BYTES + CHUNK_ALIGN],
+}
 
 /// From this length on, huge pages are asked for (a hint; tmpfs gives them only if configured).
 const HUGE_HINT_BYTES: u64 = 2 << 20;
@@ -200,15 +210,27 @@ impl Segment {
     /// # Errors
     /// The range is not inside the segment.
     pub fn crc32c(&self, offset: u64, length: u64) -> Result<u32, OutOfRange> {
-        self.range(offset, length)?;
+        let from = self.range(offset, length)?;
+        // Inside the mapping, so it fits a `usize`.
+        let length = length as usize;
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        let mut chunk = [0_u8; CHUNK_BYTES];
+        let mut chunk = MaybeUninit::<Chunk>::uninit();
+        let private = chunk.as_mut_ptr().cast::<u8>();
+        // Copy and original at the same place of a cache line: a string copy whose target lies 1 to 15
+        // bytes behind its source, modulo a page, is thirty times slower on AMD Zen 3 and 4.
+        let shift = from.addr() % CHUNK_ALIGN;
         let mut done = 0;
         while done < length {
-            let part = (length - done).min(CHUNK_BYTES as u64) as usize;
-            self.load(offset + done, &mut chunk[..part])?;
-            digest.update(&chunk[..part]);
-            done += part as u64;
+            let part = (length - done).min(CHUNK_BYTES);
+            // SAFETY: `range` checked the source; `shift + part` bytes fit a `Chunk`, which is nobody
+            // else's. The copy initializes exactly the bytes of the slice, which ends before the next
+            // copy begins.
+            let copied = unsafe {
+                ptr::copy_nonoverlapping(from.add(done), private.add(shift), part);
+                core::slice::from_raw_parts(private.add(shift), part)
+            };
+            digest.update(copied);
+            done += part;
         }
         // A 32-bit checksum comes in the low half.
         Ok(digest.finalize() as u32)

@@ -103,12 +103,19 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
                 candidate.algorithm.clone(),
                 units::bytes(candidate.fragment_bytes),
                 units::seconds(candidate.predicted_seconds),
-                if chosen { "chosen" } else { "" }.to_owned(),
+                candidate.measured_seconds.map_or_else(|| "-".to_owned(), units::seconds),
+                match (chosen, candidate.vetoed) {
+                    (true, true) => "chosen to see whether it is still slower",
+                    (true, false) => "chosen",
+                    (false, true) => "vetoed: slower in practice",
+                    (false, false) => "",
+                }
+                .to_owned(),
             ]
         })
         .collect();
     output.heading("Candidates")?;
-    output.table(&[Text("PLAN"), Number("FRAGMENT"), Number("PREDICTED"), Text("")], rows)
+    output.table(&[Text("PLAN"), Number("FRAGMENT"), Number("PREDICTED"), Number("MEASURED"), Text("")], rows)
 }
 
 #[cfg(test)]

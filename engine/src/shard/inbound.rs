@@ -3,6 +3,7 @@
 use piped_model::units::Nanos;
 
 use super::lane::{Destination, Lane, LaneState, Link, Target};
+use super::plan::Outcome;
 use super::serve::{Serve, ServeOp};
 use super::session::access_of;
 use super::slab::{Key, Slab};
@@ -296,6 +297,17 @@ impl Shard {
             Message::Report { .. } => {
                 let stage = lane.stage_out;
                 self.planner.handle_report(stage, frame.message);
+                Ok(())
+            }
+            Message::Outcome { handle, length, fragment, latency_ns } => {
+                let served =
+                    self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
+                let served = served.and_then(|number| self.served.get(number.served));
+                // It may have been closed or withdrawn meanwhile.
+                if let Some(target) = served.and_then(|served| served.target) {
+                    let time = Nanos(latency_ns);
+                    self.handle_outcome(key, target, Outcome { length, fragment, time });
+                }
                 Ok(())
             }
             Message::Ping { nonce } => {

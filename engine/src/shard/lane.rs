@@ -62,7 +62,7 @@ pub(super) struct Lane {
     pub(super) epoch: u32,
     pub(super) state: LaneState,
     pub(super) sender: Sender,
-    receiver: Receiver,
+    pub(super) receiver: Receiver,
     scratch: Run,
     sending: bool,
     receiving: bool,
@@ -99,6 +99,8 @@ pub(super) struct Lane {
     pub(super) starved: bool,
     /// Requests given up here and not yet ended by the peer: they still count there.
     pub(super) abandoned: u32,
+    /// What the last read took, to be told with the next request (outbound).
+    pub(super) outcome: Option<Message>,
     reason: String,
 }
 
@@ -231,6 +233,7 @@ impl Shard {
             queued: false,
             starved: false,
             abandoned: 0,
+            outcome: None,
             reason: String::new(),
         };
         match self.lanes.insert(lane) {
@@ -261,7 +264,11 @@ impl Shard {
         if lane.sending || lane.state == LaneState::Closing {
             return;
         }
-        let Some(spans) = lane.sender.poll_send(io) else { return };
+        let spans = lane.sender.poll_send(io);
+        if let Some((bytes, time)) = lane.sender.take_checked().mean() {
+            self.planner.sample_check(bytes, time);
+        }
+        let Some(spans) = spans else { return };
         lane.sending = true;
         let op = Op::Send { socket: lane.socket, spans };
         if self.start_op(OpOwner::LaneSend(key), op, io).is_none() {

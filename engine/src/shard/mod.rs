@@ -16,6 +16,7 @@ pub(crate) mod staging;
 
 mod copy;
 mod disk;
+mod guard;
 mod history;
 mod inbound;
 mod lane;

@@ -3,6 +3,7 @@
 use piped_model::units::Nanos;
 
 use super::lane::{Lane, LaneState, Link, Target};
+use super::plan::Outcome;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -14,7 +15,7 @@ use crate::limits;
 use crate::report::PeerReport;
 use crate::request::Status;
 use crate::wire::frame::SWEEP;
-use crate::wire::{Frame, LastPart, Message, Owner};
+use crate::wire::{Frame, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
 const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
@@ -412,6 +413,9 @@ impl Shard {
             Status::Ok if !complete => Status::Corrupt,
             status => status,
         };
+        if status == Status::Ok && last.bytes == transfer.length {
+            self.note_read(key, io.now());
+        }
         self.decide(key, status, io);
     }
 
@@ -507,6 +511,11 @@ impl Shard {
         if arrival.payload == 0 {
             return;
         }
+        let checked = lane.receiver.checked();
+        if let Some((bytes, time)) = checked.mean() {
+            self.planner.sample_check(bytes, time);
+        }
+        let Some(lane) = self.lanes.get_mut(arrival.lane) else { return };
         if let Some((bytes, time)) = lane.burst.arrive(arrival.payload, arrival.backlogged, now) {
             self.planner.sample_backlogged(stage, bytes, time);
             self.report_stage(arrival.lane);
@@ -518,21 +527,52 @@ impl Shard {
         let Body::Remote(body) = transfer.body else { return };
         if body.alone && transfer.landed.watermark() == 0 && arrival.offset == 0 {
             let service = Nanos::from_micros(arrival.service_us.into());
-            let seconds = now.since(body.sent_at).since(service);
+            // The checksums are a stage of their own, here and there.
+            let seconds = now.since(body.sent_at).since(service).since(checked.time());
             self.planner.sample_alone(stage, arrival.payload, seconds);
             self.report_stage(arrival.lane);
         }
     }
 
-    /// A short write that was alone on its lane times the wire, less what the peer took.
+    /// A write that was alone on its lane shows what its plan is good for; a short one times the wire,
+    /// less what the peer took and the checksums.
     fn time_write(&mut self, key: Key, body: RemoteBody, service_us: u32, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Some(lane) = body.lane.and_then(|lane| self.lanes.get(lane)) else { return };
-        if body.alone && transfer.length <= u64::from(limits::FRAGMENT_BYTES_MAX) {
+        if !body.alone || transfer.retries > 0 {
+            return;
+        }
+        let (length, stage) = (transfer.length, lane.stage_out);
+        let fragment = transfer.plan.as_ref().map_or(0, |plan| plan.fragment);
+        let time = now.since(body.sent_at);
+        self.note_written(stage, Outcome { length, fragment, time });
+        if length <= u64::from(fragment) {
+            let checks = self.planner.check_time(length as u32);
             let service = Nanos::from_micros(service_us.into());
-            let stage = lane.stage_out;
-            let seconds = now.since(body.sent_at).since(service);
-            self.planner.sample_alone(stage, transfer.length as u32, seconds);
+            let wire = time.since(service).since(checks).since(checks);
+            self.planner.sample_alone(stage, length as u32, wire);
+        }
+    }
+
+    /// A read that was alone on its lane shows what the peer's plan is good for; told with the next
+    /// request. What has no choice of fragments is not worth a frame.
+    fn note_read(&mut self, key: Key, now: Nanos) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Body::Remote(body) = &transfer.body else { return };
+        let told = transfer.told_plan.filter(|&(fragment, _)| fragment > 0);
+        let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
+            Some(HandleKind::Remote(remote)) => remote.number,
+            _ => None,
+        };
+        if let (Some((fragment, _)), Some((handle, _)), Some(lane)) = (told, number, body.lane)
+            && body.alone
+            && transfer.retries == 0
+            && transfer.length > OUTCOME_BYTES_MIN
+            && let Some(lane) = self.lanes.get_mut(lane)
+        {
+            let latency_ns = now.since(body.sent_at).0.clamp(OUTCOME_NANOS_MIN, OUTCOME_NANOS_MAX);
+            let length = transfer.length;
+            lane.outcome = Some(Message::Outcome { handle, length, fragment, latency_ns });
         }
     }
 
@@ -556,6 +596,9 @@ fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
     let payload = [open.name.as_bytes(), open.path.as_bytes()].concat();
     lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_ok()
 }
+
+/// Reads up to this length have no choice of fragments worth telling of.
+const OUTCOME_BYTES_MIN: u64 = 64 << 10;
 
 /// A frame of data as it came.
 #[derive(Debug, Clone, Copy)]

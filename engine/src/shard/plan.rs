@@ -20,9 +20,10 @@ use piped_model::units::Nanos;
 
 use super::Shard;
 use super::disk::Direction;
-use super::planned::{CUT_BYTES, Candidates, PathCosts, Planned};
+use super::guard::{ARMS_MAX, Guard};
+use super::planned::{CUT_BYTES, PathCosts, Planned, STAGES_MAX};
 use super::slab::Key;
-use crate::command::{CalibrationMode, FileTarget, LaneClass, PlannerMode};
+use crate::command::{CalibrationMode, FileTarget, LaneClass, PlannerMode, Target};
 use crate::ids::{DeviceId, PeerId};
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::report::StageReport;
@@ -39,6 +40,9 @@ impl StageIndex {
 /// A cost that moved by less than this fraction is the same cost.
 const REPUBLISH: f64 = 0.05;
 
+/// The checksum of fewer bytes takes hardly longer than looking at the clock.
+const CHECK_BYTES_MIN: u32 = 4096;
+
 /// Samples between two looks at a stage's estimate.
 const SAMPLES_PER_LOOK: u64 = 16;
 
@@ -48,8 +52,8 @@ const SAMPLES_PER_REPORT: u64 = 64;
 /// Plans kept; beyond that the cache starts over (a busy node has tens).
 const PLANS_MAX: usize = 1024;
 
-/// Fixed sizes shown beside the chosen one.
-const STATIC_SIZES: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
+/// The smallest fixed size that is compared with the model's proposal; the others are its doubles.
+const STATIC_BYTES_MIN: u64 = 64 << 10;
 
 /// Sizes at which two costs are compared.
 const PROBE_BYTES: [f64; 4] = [4096.0, 65_536.0, 262_144.0, 1_048_576.0];
@@ -59,6 +63,8 @@ const PROBE_BYTES: [f64; 4] = [4096.0, 65_536.0, 262_144.0, 1_048_576.0];
 const DISK_PRIOR: Stage =
     Stage { latency: 60e-6, overhead: 17e-6, per_byte: 0.5e-9, window: NonZeroU32::new(32) };
 const NET_PRIOR: Stage = Stage { latency: 20e-6, overhead: 5e-6, per_byte: 0.3e-9, window: None };
+const CHECK_PRIOR: Stage =
+    Stage { latency: 0.0, overhead: 0.2e-6, per_byte: 0.06e-9, window: None };
 const COPY_PRIOR: Stage = Stage { latency: 0.0, overhead: 1e-6, per_byte: 0.1e-9, window: None };
 
 /// How many samples the prior is worth.
@@ -70,6 +76,15 @@ enum Resource {
     Disk { device: DeviceId, write: bool },
     Net { peer: String, class: LaneClass, outbound: bool, incoming: bool },
     Copy,
+    Check,
+}
+
+/// What a transfer took: its length and its fragments' in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) length: u64,
+    pub(super) fragment: u32,
+    pub(super) time: Nanos,
 }
 
 #[derive(Debug)]
@@ -95,6 +110,7 @@ pub(super) struct Planner {
     stages: Vec<StageState>,
     index: HashMap<Resource, StageIndex>,
     copy: StageIndex,
+    check: StageIndex,
     plans: HashMap<PlanKey, Cached>,
     /// Plans that were replaced, in that order: the memory of the next ones, once no transfer and no
     /// record of one uses them.
@@ -103,26 +119,24 @@ pub(super) struct Planner {
     fragments: HashMap<(PeerId, u8), u32>,
 }
 
+/// The stages of a path, in order; the rest is [`StageIndex::NONE`].
+pub(super) type Path = [StageIndex; STAGES_MAX];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PlanKey {
-    first: StageIndex,
-    second: StageIndex,
+    path: Path,
     class: u16,
 }
 
 /// The plans of a path and size class.
 #[derive(Debug)]
 struct Cached {
-    /// Of the published costs it was made from.
-    versions: (u32, u32),
-    /// What most requests get, and two sizes that are predicted to be nearly as good: sizes that never
-    /// vary cannot tell `g` from `G`.
-    plans: [Arc<Planned>; 3],
-    uses: u32,
+    /// Of the published costs they were made from.
+    versions: [u32; STAGES_MAX],
+    /// A request of this length was planned.
+    length: u64,
+    guard: Guard,
 }
-
-/// One request in this many gets one of the other sizes.
-const VARY_EVERY: u32 = 8;
 
 /// Latency given up, at most, for larger fragments or for varied sizes.
 const FLAT: f64 = 0.03;
@@ -144,11 +158,13 @@ impl Planner {
             stages: Vec::new(),
             index: HashMap::new(),
             copy: StageIndex::NONE,
+            check: StageIndex::NONE,
             plans: HashMap::with_capacity(PLANS_MAX),
             retired: VecDeque::with_capacity(RETIRED_MAX),
             fragments: HashMap::new(),
         };
         planner.copy = planner.stage(Resource::Copy, || String::from("copy"), COPY_PRIOR);
+        planner.check = planner.stage(Resource::Check, || String::from("check"), CHECK_PRIOR);
         planner
     }
 
@@ -260,6 +276,21 @@ impl Planner {
         self.observe(self.copy, sample);
     }
 
+    /// The checksum of a frame took so long.
+    pub(super) fn sample_check(&mut self, bytes: u32, time: Nanos) {
+        if bytes >= CHECK_BYTES_MIN {
+            let sample = Sample::Backlogged { bytes: u64::from(bytes), seconds: time.seconds() };
+            self.observe(self.check, sample);
+        }
+    }
+
+    /// What the checksum of a frame takes, as far as is known.
+    pub(super) fn check_time(&self, bytes: u32) -> Nanos {
+        let state = &self.stages[usize::from(self.check.0)];
+        let bytes = f64::from(bytes);
+        Nanos::from_seconds(state.published.stage_at(bytes).occupancy(bytes))
+    }
+
     pub(super) fn sample_alone(&mut self, stage: StageIndex, bytes: u32, time: Nanos) {
         self.observe(stage, Sample::Alone { bytes: u64::from(bytes), seconds: time.seconds() });
     }
@@ -352,96 +383,76 @@ impl Planner {
         self.fragments.insert((peer, (size_class(length) >> 3) as u8), fragment.max(1));
     }
 
-    /// The plan for a request over one or two stages.
-    fn plan(&mut self, first: StageIndex, second: StageIndex, length: u64) -> Arc<Planned> {
-        let version = |index: StageIndex| {
-            self.stages.get(usize::from(index.0)).map_or(0, |state| state.version)
-        };
-        let versions = (version(first), version(second));
-        let key = PlanKey { first, second, class: size_class(length) };
+    /// The path of what a peer reads here: our disk (or nothing, for memory), the checksum, the lane, and
+    /// the checksum there, which is taken to cost what it costs here.
+    fn path_out(&self, disk: Option<StageIndex>, net: StageIndex) -> Path {
+        match disk {
+            Some(disk) => [disk, self.check, net, self.check],
+            None => [self.check, net, self.check, StageIndex::NONE],
+        }
+    }
+
+    /// The plan for a request over these stages.
+    fn plan(&mut self, path: Path, length: u64) -> Arc<Planned> {
+        let versions = path
+            .map(|index| self.stages.get(usize::from(index.0)).map_or(0, |state| state.version));
+        let key = PlanKey { path, class: size_class(length) };
         if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
-            if self.plans.len() >= PLANS_MAX {
-                self.plans.clear();
-            }
-            let plans = self.make_plans([first, second], length).map(|plan| self.keep(plan));
-            let uses = self.plans.get(&key).map_or(0, |cached| cached.uses);
-            if let Some(old) = self.plans.insert(key, Cached { versions, plans, uses }) {
-                for plan in old.plans {
-                    if self.retired.len() < RETIRED_MAX {
-                        self.retired.push_back(plan);
-                    }
-                }
-            }
+            self.renew(key, versions, length);
         }
+        let costs = self.costs(path);
+        let store_first = self.mode == PlannerMode::Whole;
         let cached = self.plans.get_mut(&key).expect("made above");
-        cached.uses = cached.uses.wrapping_add(1);
-        let which = match cached.uses % (2 * VARY_EVERY) {
-            0 => 1,
-            VARY_EVERY => 2,
-            _ => 0,
-        };
-        Arc::clone(&cached.plans[which])
-    }
-
-    /// Shares a plan, in the memory of one that nobody uses any more if there is one.
-    fn keep(&mut self, plan: Planned) -> Arc<Planned> {
-        // Records of finished transfers hold plans for a while: look at a few, the oldest first.
-        for _ in 0..self.retired.len().min(4) {
-            let Some(mut old) = self.retired.pop_front() else { break };
-            if let Some(place) = Arc::get_mut(&mut old) {
-                *place = plan;
-                return old;
-            }
-            self.retired.push_back(old);
+        let length = cached.length;
+        let guard = &mut cached.guard;
+        let index = guard.choose();
+        let chosen = guard.plan(index);
+        if guard.is_stale(index) {
+            retire(&mut self.retired, guard.planned(index).take());
         }
-        Arc::new(plan)
+        if guard.planned(index).is_none() {
+            let candidates = guard.seen().collect();
+            let planned = Planned::new(chosen, store_first, length, &costs, candidates);
+            *guard.planned(index) = Some(keep(&mut self.retired, planned));
+        }
+        Arc::clone(guard.planned(index).as_ref().expect("made above"))
     }
 
-    /// The plan for most requests, and two variations.
-    fn make_plans(&self, stages: [StageIndex; 2], length: u64) -> [Planned; 3] {
-        let mut path = PathCosts::default();
-        for index in stages {
+    /// Predictions from the costs as published now.
+    fn renew(&mut self, key: PlanKey, versions: [u32; STAGES_MAX], length: u64) {
+        if self.plans.len() >= PLANS_MAX && !self.plans.contains_key(&key) {
+            self.plans.clear();
+        }
+        let costs = self.costs(key.path);
+        let mode = self.mode;
+        let new = || Cached { versions, length, guard: Guard::new() };
+        let cached = self.plans.entry(key).or_insert_with(new);
+        cached.versions = versions;
+        cached.length = length;
+        let guard = &mut cached.guard;
+        let old = costs.with(|costs| propose(guard, mode, costs, length));
+        for planned in old {
+            retire(&mut self.retired, Some(planned));
+        }
+    }
+
+    fn costs(&self, path: Path) -> PathCosts {
+        let mut costs = PathCosts::default();
+        for index in path {
             if let Some(state) = self.stages.get(usize::from(index.0)) {
-                path.push(index, state.published);
+                costs.push(index, state.published);
             }
         }
-        path.with(|costs| self.plans_for(costs, &path, length))
+        costs
     }
 
-    fn plans_for(&self, costs: &[&Estimate], path: &PathCosts, length: u64) -> [Planned; 3] {
-        let constraints = Constraints {
-            smallest: u64::from(FRAGMENT_BYTES_MIN),
-            largest: u64::from(FRAGMENT_BYTES_MAX),
-            alignment: CUT_BYTES,
-            depth_max: DEPTH_MAX,
-            fragments_max: u32::MAX,
-        };
-        let of_size = |bytes| fixed::static_size(costs, length, bytes, &constraints);
-        let whole = fixed::whole(costs, length, &constraints);
-        let best = fixed::best(costs, length, &constraints);
-        // Of sizes that are equally good in the model the largest is the best in practice: what the
-        // model does not know costs something per fragment.
-        let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
-        let fixed = FixedBest { algorithm: Algorithm::Fixed, ..of_size(high) };
-        let mut candidates = Candidates::default();
-        candidates.push(whole);
-        for size in STATIC_SIZES.into_iter().filter(|&size| size < length) {
-            candidates.push(of_size(size));
-        }
-        candidates.push(fixed);
-        let planned = |chosen| Planned::new(chosen, false, length, path, candidates);
-        let vary = |bytes| planned(FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) });
-        match self.mode {
-            PlannerMode::Auto
-                if whole.predicted_seconds <= best.predicted_seconds * (1.0 + FLAT) =>
-            {
-                [planned(whole), vary(best.fragment_bytes), planned(whole)]
-            }
-            PlannerMode::Auto => [planned(fixed), vary(low), vary(best.fragment_bytes)],
-            PlannerMode::Fixed(bytes) => [0; 3].map(|_| planned(of_size(u64::from(bytes)))),
-            PlannerMode::Whole => {
-                [0; 3].map(|_| Planned::new(whole, true, length, path, candidates))
-            }
+    /// What a transfer with fragments of this size really took.
+    fn observe_outcome(&mut self, path: Path, length: u64, fragment: u64, time: Nanos) {
+        let key = PlanKey { path, class: size_class(length) };
+        if self.calibration == CalibrationMode::Live
+            && let Some(cached) = self.plans.get_mut(&key)
+        {
+            cached.guard.observe(fragment, time.seconds());
         }
     }
 
@@ -457,6 +468,64 @@ impl Planner {
 
     pub(super) fn report(&self) -> Vec<StageReport> {
         self.stages.iter().map(|state| state.report(&state.published)).collect()
+    }
+}
+
+/// Fills a guard with candidates; returns the plans it held.
+fn propose(
+    guard: &mut Guard,
+    mode: PlannerMode,
+    costs: &[&Estimate],
+    length: u64,
+) -> impl Iterator<Item = Arc<Planned>> + use<> {
+    let constraints = Constraints {
+        smallest: u64::from(FRAGMENT_BYTES_MIN),
+        largest: u64::from(FRAGMENT_BYTES_MAX),
+        alignment: CUT_BYTES,
+        depth_max: DEPTH_MAX,
+        fragments_max: u32::MAX,
+    };
+    let of_size = |bytes| fixed::static_size(costs, length, bytes, &constraints);
+    let whole = fixed::whole(costs, length, &constraints);
+    match mode {
+        PlannerMode::Auto => {}
+        PlannerMode::Fixed(bytes) => return guard.renew(of_size(u64::from(bytes)), &[], &[]),
+        PlannerMode::Whole => return guard.renew(whole, &[], &[]),
+    }
+    let best = fixed::best(costs, length, &constraints);
+    // Of sizes that are equally good in the model the largest is the best in practice: what the
+    // model does not know costs something per fragment.
+    let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
+    let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
+    let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + FLAT);
+    let proposal = if whole_is_best { whole } else { fixed(high) };
+    let mut others = [whole; ARMS_MAX - 3];
+    let mut count = 1;
+    let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
+    for (place, bytes) in others[1..].iter_mut().zip(sizes.take_while(|&bytes| bytes < length)) {
+        *place = of_size(bytes);
+        count += 1;
+    }
+    guard.renew(proposal, &[fixed(low), best], &others[..count])
+}
+
+/// Shares a plan, in the memory of one that nobody uses any more if there is one.
+fn keep(retired: &mut VecDeque<Arc<Planned>>, planned: Planned) -> Arc<Planned> {
+    // Records of finished transfers hold plans for a while: look at a few, the oldest first.
+    for _ in 0..retired.len().min(4) {
+        let Some(mut old) = retired.pop_front() else { break };
+        if let Some(place) = Arc::get_mut(&mut old) {
+            *place = planned;
+            return old;
+        }
+        retired.push_back(old);
+    }
+    Arc::new(planned)
+}
+
+fn retire(retired: &mut VecDeque<Arc<Planned>>, planned: Option<Arc<Planned>>) {
+    if retired.len() < RETIRED_MAX {
+        retired.extend(planned);
     }
 }
 
@@ -503,6 +572,12 @@ fn differs(old: f64, new: f64) -> bool {
     (old - new).abs() > REPUBLISH * old.max(new)
 }
 
+fn only(stage: StageIndex) -> Path {
+    let mut path = [StageIndex::NONE; STAGES_MAX];
+    path[0] = stage;
+    path
+}
+
 impl Shard {
     /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.
     pub(super) fn plan_local(
@@ -516,7 +591,7 @@ impl Shard {
             return planned;
         }
         let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
-        let planned = self.planner.plan(stage, StageIndex::NONE, length);
+        let planned = self.planner.plan(only(stage), length);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -538,7 +613,8 @@ impl Shard {
             .and_then(|link| link.lane(class))
             .and_then(|lane| self.lanes.get(lane))
             .map_or(StageIndex::NONE, |lane| lane.stage_out);
-        let planned = self.planner.plan(net, StageIndex::NONE, length);
+        let path = self.planner.path_out(None, net);
+        let planned = self.planner.plan(path, length);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -556,16 +632,36 @@ impl Shard {
             return Some(Arc::clone(planned));
         }
         let length = serve.length;
-        let net = self.lanes.get(serve.lane)?.stage_out;
-        let planned = match device {
-            Some(device) => {
-                let disk = self.planner.disk_stage(device, false);
-                self.planner.plan(disk, net, length)
-            }
-            None => self.planner.plan(net, StageIndex::NONE, length),
-        };
+        let path = self.path_served(serve.lane, device)?;
+        let planned = self.planner.plan(path, length);
         self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));
         Some(planned)
+    }
+
+    fn path_served(&mut self, lane: Key, device: Option<DeviceId>) -> Option<Path> {
+        let net = self.lanes.get(lane)?.stage_out;
+        let disk = device.map(|device| self.planner.disk_stage(device, false));
+        Some(self.planner.path_out(disk, net))
+    }
+
+    /// A peer says what one of its reads took. A claim: it moves nothing but the choice between plans for
+    /// that peer's own lane.
+    pub(super) fn handle_outcome(&mut self, lane: Key, target: Target, outcome: Outcome) {
+        let device = match target {
+            Target::File(file) => Some(file.device),
+            Target::Region(_) => None,
+        };
+        if let Some(path) = self.path_served(lane, device) {
+            let Outcome { length, fragment, time } = outcome;
+            self.planner.observe_outcome(path, length, u64::from(fragment), time);
+        }
+    }
+
+    /// A write that was alone on its lane ended.
+    pub(super) fn note_written(&mut self, net: StageIndex, outcome: Outcome) {
+        let Outcome { length, fragment, time } = outcome;
+        let path = self.planner.path_out(None, net);
+        self.planner.observe_outcome(path, length, u64::from(fragment), time);
     }
 }
 

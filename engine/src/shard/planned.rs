@@ -10,6 +10,7 @@ use piped_model::plan::Algorithm;
 use piped_model::stage::StageCost;
 use piped_model::units::Nanos;
 
+use super::guard::{ARMS_MAX, Seen};
 use super::plan::StageIndex;
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX};
 use crate::report::Candidate;
@@ -17,11 +18,8 @@ use crate::report::Candidate;
 /// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
 pub(super) const CUT_BYTES: u64 = 4096;
 
-/// Stages a plan of this engine spans: a disk and a lane.
-const STAGES_MAX: usize = 2;
-
-/// Candidates shown: whole, three fixed sizes, the best.
-const CANDIDATES_MAX: usize = 5;
+/// Stages a plan of this engine spans: a disk, the checksum here, a lane, the checksum there.
+pub(super) const STAGES_MAX: usize = 4;
 
 /// Where stretches of `fragment` bytes end, counted from a request's start: at multiples of the
 /// fragment behind the aligned offset, so that all inner fragments are aligned.
@@ -46,11 +44,15 @@ impl PathCosts {
 
     /// Hands the costs alone to the model.
     pub(super) fn with<T>(&self, f: impl FnOnce(&[&Estimate]) -> T) -> T {
-        match &self.costs {
-            [Some((_, first)), Some((_, second))] => f(&[first, second]),
-            [Some((_, only)), None] | [None, Some((_, only))] => f(&[only]),
-            [None, None] => f(&[]),
+        let mut known = self.costs.iter().flatten().map(|(_, cost)| cost);
+        let Some(first) = known.next() else { return f(&[]) };
+        let mut costs = [first; STAGES_MAX];
+        let mut used = 1;
+        for (place, cost) in costs[1..].iter_mut().zip(known) {
+            *place = cost;
+            used += 1;
         }
+        f(&costs[..used])
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (StageIndex, Estimate)> {
@@ -58,24 +60,37 @@ impl PathCosts {
     }
 }
 
-/// Plans that were compared.
+/// Plans that were compared, and what they took in practice.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Candidates {
-    plans: [Option<FixedBest>; CANDIDATES_MAX],
+    plans: [Option<Seen>; ARMS_MAX],
+}
+
+impl FromIterator<Seen> for Candidates {
+    /// Each size once; at most [`ARMS_MAX`].
+    fn from_iter<T: IntoIterator<Item = Seen>>(seen: T) -> Self {
+        let mut candidates = Self::default();
+        for one in seen {
+            let same = |known: &Seen| known.plan.fragment_bytes == one.plan.fragment_bytes;
+            if candidates.plans.iter().flatten().any(same) {
+                continue;
+            }
+            if let Some(place) = candidates.plans.iter_mut().find(|place| place.is_none()) {
+                *place = Some(one);
+            }
+        }
+        candidates
+    }
 }
 
 impl Candidates {
-    pub(super) fn push(&mut self, plan: FixedBest) {
-        if let Some(place) = self.plans.iter_mut().find(|place| place.is_none()) {
-            *place = Some(plan);
-        }
-    }
-
     pub(super) fn report(&self) -> Vec<Candidate> {
-        let candidate = |plan: FixedBest| Candidate {
-            algorithm: plan.algorithm.to_string(),
-            fragment_bytes: plan.fragment_bytes,
-            predicted_seconds: plan.predicted_seconds,
+        let candidate = |seen: Seen| Candidate {
+            algorithm: seen.plan.algorithm.to_string(),
+            fragment_bytes: seen.plan.fragment_bytes,
+            predicted_seconds: seen.plan.predicted_seconds,
+            measured_seconds: seen.measured,
+            vetoed: seen.vetoed,
         };
         self.plans.into_iter().flatten().map(candidate).collect()
     }

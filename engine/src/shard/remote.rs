@@ -62,6 +62,9 @@ impl Shard {
         if under_way >= lane.requests_max as usize || !lane.push(message) {
             return self.starve(Work::Transfer(key));
         }
+        if let Some(outcome) = lane.outcome.take() {
+            lane.push(outcome);
+        }
         body.alone = lane.outstanding.is_empty();
         lane.outstanding.push(key);
         body.lane = Some(lane_key);

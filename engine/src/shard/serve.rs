@@ -330,7 +330,9 @@ impl Shard {
         if !lane.has_room_for_data() {
             return false;
         }
-        let service = now.since(serve.started).0 / 1_000;
+        // The checksum comes when the frame leaves, but is no part of the wire either.
+        let check = self.planner.check_time(span.length);
+        let service = (now.since(serve.started) + check).0 / 1_000;
         let bytes = serve.done + u64::from(span.length);
         let predicted_us = micros(planned.predicted);
         let last = last.then_some(LastPart { status: Status::Ok, bytes, predicted_us });

@@ -214,6 +214,18 @@ pub enum Message {
         /// The fragment size in bytes the figures were measured around.
         size_bytes: u32,
     },
+    /// What a read took, from its request to its last byte in place, so that the side that plans learns
+    /// which of its plans are good. Sent with the next request.
+    Outcome {
+        /// From [`Message::Opened`].
+        handle: u32,
+        /// Length of the read in bytes.
+        length: u64,
+        /// The plan's fragment size in bytes, as it came with the data.
+        fragment: u32,
+        /// What it took, in nanoseconds.
+        latency_ns: u64,
+    },
     /// Are you there?
     Ping {
         /// Comes back.
@@ -394,10 +406,22 @@ impl Frame {
             }
             Message::Credit { bytes: 0 } => bad("bytes"),
             Message::Report { confidence, .. } if confidence > 100 => bad("confidence"),
+            Message::Outcome { length: 0, .. } | Message::Outcome { fragment: 0, .. } => {
+                bad("length")
+            }
+            Message::Outcome { latency_ns, .. }
+                if !(OUTCOME_NANOS_MIN..=OUTCOME_NANOS_MAX).contains(&latency_ns) =>
+            {
+                bad("latency_ns")
+            }
             _ => Ok(()),
         }
     }
 }
+
+/// No read takes less, and one that took longer says nothing about its plan.
+pub(crate) const OUTCOME_NANOS_MIN: u64 = 100;
+pub(crate) const OUTCOME_NANOS_MAX: u64 = 1_000_000_000_000;
 
 impl Message {
     /// The least and the most payload bytes of this kind.

@@ -40,6 +40,7 @@ const KIND_CREDIT: u8 = 14;
 const KIND_REPORT: u8 = 15;
 const KIND_PING: u8 = 16;
 const KIND_PONG: u8 = 17;
+const KIND_OUTCOME: u8 = 18;
 
 /// The header as it lies on the wire.
 #[derive(
@@ -76,6 +77,7 @@ impl Message {
             | Self::HelloRefused { .. }
             | Self::Credit { .. }
             | Self::Report { .. }
+            | Self::Outcome { .. }
             | Self::Ping { .. }
             | Self::Pong { .. } => self.lane_header(),
             _ => self.request_header(),
@@ -122,6 +124,14 @@ impl Message {
                 arg1: u64::from(size_bytes).into(),
                 arg2: handle.into(),
                 arg3: window.into(),
+                ..empty
+            },
+            Self::Outcome { handle, length, fragment, latency_ns } => Header {
+                kind: KIND_OUTCOME,
+                arg0: length.into(),
+                arg1: latency_ns.into(),
+                arg2: handle.into(),
+                arg3: fragment.into(),
                 ..empty
             },
             Self::Ping { nonce } => Header { kind: KIND_PING, arg0: nonce.into(), ..empty },
@@ -259,6 +269,12 @@ impl Header {
                 window: self.arg3.get(),
                 confidence: self.class,
                 size_bytes: low_half(self.arg1),
+            },
+            KIND_OUTCOME => Message::Outcome {
+                handle: self.arg2.get(),
+                length: self.arg0.get(),
+                fragment: self.arg3.get(),
+                latency_ns: self.arg1.get(),
             },
             KIND_PING => Message::Ping { nonce: self.arg0.get() },
             KIND_PONG => Message::Pong { nonce: self.arg0.get() },

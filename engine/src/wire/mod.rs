@@ -21,6 +21,7 @@ mod send;
 pub use frame::{
     Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
 };
+pub(crate) use frame::{OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN};
 pub use receive::{INLINE_LANDING_BYTES, Receiver, SPILL_BYTES, Step};
-pub use seal::{Body, Plain, Seal, WIRE_HEADER_BYTES_MAX};
+pub use seal::{Body, Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
 pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, Owner, Sender};

@@ -16,7 +16,7 @@
 
 use crate::io::{Io, Span, Spans};
 use crate::wire::frame::{Frame, PeerFault};
-use crate::wire::seal::{Plain, Seal, WIRE_HEADER_BYTES_MAX};
+use crate::wire::seal::{Checked, Plain, Seal, TIMED_BYTES_MIN, WIRE_HEADER_BYTES_MAX};
 
 /// Size of the spill area in bytes: the most one receive brings beyond a header.
 pub const SPILL_BYTES: u32 = 256 * 1024;
@@ -74,6 +74,7 @@ pub struct Receiver<S: Seal = Plain> {
     posted: Posted,
     /// The last payload was long.
     streaming: bool,
+    checked: Checked,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,6 +142,7 @@ impl<S: Seal> Receiver<S> {
             state: State::Header,
             posted: Posted::Nothing,
             streaming: false,
+            checked: Checked::default(),
         }
     }
 
@@ -235,6 +237,12 @@ impl<S: Seal> Receiver<S> {
         self.land(Some(self.inline));
     }
 
+    /// What checking the last payload took, if it was long.
+    #[must_use]
+    pub fn checked(&self) -> Checked {
+        self.checked
+    }
+
     /// Whether bytes wait to be parsed that came by way of predicted memory, which others can write.
     #[must_use]
     pub fn holds_tainted(&self) -> bool {
@@ -306,7 +314,17 @@ impl<S: Seal> Receiver<S> {
         }
         self.state = State::Header;
         self.streaming = frame.payload >= PAYLOAD_BYTES_STREAMING;
-        let intact = to.is_none_or(|landed| self.seal.open_payload(io, &frame, landed));
+        self.checked = Checked::default();
+        let intact = match to {
+            None => true,
+            Some(landed) if frame.payload >= TIMED_BYTES_MIN => {
+                let start = io.now();
+                let intact = self.seal.open_payload(io, &frame, landed);
+                self.checked.add(frame.payload, io.now().since(start));
+                intact
+            }
+            Some(landed) => self.seal.open_payload(io, &frame, landed),
+        };
         Step::Frame { frame, landed: to, intact, copied }
     }
 

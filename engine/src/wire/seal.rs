@@ -9,6 +9,8 @@
 
 use core::fmt::Debug;
 
+use piped_model::units::Nanos;
+
 use crate::io::{Io, Span};
 use crate::wire::frame::{Frame, HEADER_BYTES, PeerFault};
 
@@ -52,6 +54,40 @@ pub trait Seal: Debug {
     /// Check (and decrypt in place) the payload that landed for the header opened last. `false`: it is
     /// not what was sent.
     fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool;
+}
+
+/// Payloads below this many bytes are not timed: their checksum takes hardly longer than two looks at
+/// the clock.
+pub(super) const TIMED_BYTES_MIN: u32 = 4096;
+
+/// What checking (and sealing) some payloads took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Checked {
+    frames: u32,
+    bytes: u64,
+    time: Nanos,
+}
+
+impl Checked {
+    pub(super) fn add(&mut self, bytes: u32, time: Nanos) {
+        self.frames += 1;
+        self.bytes += u64::from(bytes);
+        self.time = self.time + time;
+    }
+
+    /// Mean size in bytes and mean time of a payload; `None` if there was none.
+    #[must_use]
+    pub fn mean(&self) -> Option<(u32, Nanos)> {
+        let frames = u64::from(self.frames);
+        let bytes = self.bytes.checked_div(frames)?;
+        Some((bytes as u32, Nanos(self.time.0 / frames)))
+    }
+
+    /// Time of all payloads together.
+    #[must_use]
+    pub fn time(&self) -> Nanos {
+        self.time
+    }
 }
 
 /// No protection but checksums: for loopback and for networks the operator named.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use crate::io::{Io, Span, Spans};
 use crate::wire::frame::{Frame, Message, OPEN_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use crate::wire::seal::{Body, Plain, Seal, WIRE_HEADER_BYTES_MAX};
+use crate::wire::seal::{Body, Checked, Plain, Seal, TIMED_BYTES_MIN, WIRE_HEADER_BYTES_MAX};
 
 /// A batch takes further frames while it stays below this many bytes; its first frame always fits.
 /// About 40 us of a 100 Gbit/s link: a latency frame pushed meanwhile does not wait longer for it.
@@ -62,6 +62,7 @@ pub struct Sender<S: Seal = Plain> {
     in_flight: bool,
     queued_bytes: u64,
     frames_sent: u64,
+    checked: Checked,
 }
 
 /// A frame waiting.
@@ -138,6 +139,7 @@ impl<S: Seal> Sender<S> {
             in_flight: false,
             queued_bytes: 0,
             frames_sent: 0,
+            checked: Checked::default(),
         }
     }
 
@@ -289,9 +291,21 @@ impl<S: Seal> Sender<S> {
             Payload::Inline { .. } => Body::Bytes(inline),
             Payload::Memory(span) => Body::Memory(span),
         };
-        let memory = self.seal.seal(io, frame, body, header);
+        let memory = if length >= TIMED_BYTES_MIN {
+            let start = io.now();
+            let memory = self.seal.seal(io, frame, body, header);
+            self.checked.add(length, io.now().since(start));
+            memory
+        } else {
+            self.seal.seal(io, frame, body, header)
+        };
         io.store(bytes, place);
         memory
+    }
+
+    /// What the checksums of long payloads took since the last call.
+    pub fn take_checked(&mut self) -> Checked {
+        std::mem::take(&mut self.checked)
     }
 
     /// The send in flight ended with `bytes` taken by the kernel: possibly fewer than asked, 0 if it

@@ -19,6 +19,9 @@ pub(super) const ARMS_MAX: usize = 16;
 /// One transfer in this many tries a candidate that is not the favourite.
 const TRY_EVERY: u32 = 8;
 
+/// The same as long as there is a candidate worth trying that nobody has.
+const TRY_EVERY_AT_FIRST: u32 = 2;
+
 /// One trial in this many is of a candidate that seemed not worth it: things change.
 const LONG_SHOT_EVERY: u32 = 8;
 
@@ -42,9 +45,6 @@ const WORTH_TRYING: f64 = 1.25;
 
 /// A candidate is tried for the first time if it is predicted at most this many times slower.
 const WORTH_A_FIRST_TRY: f64 = 2.0;
-
-/// Costs that moved the favourite's prediction by this factor make the measured past worthless.
-const MOVED: f64 = 1.25;
 
 /// Sizes within this ratio are the same candidate, a proposal that moved a little.
 const SAME_SIZE: f64 = 1.25;
@@ -99,8 +99,6 @@ pub(super) struct Guard {
     trials: u32,
     /// An outcome came since the last trial beyond the flat region.
     heard: bool,
-    /// What the favourite was predicted to take when its measurements began.
-    began_at: f64,
 }
 
 impl Guard {
@@ -110,8 +108,7 @@ impl Guard {
     }
 
     /// New predictions: the proposal, sizes nearly as good, and the fixed sizes to compare with. What was
-    /// measured stays with its size, unless costs moved so much that it means nothing. Returns the
-    /// plans that are not needed any more.
+    /// measured stays with its size. Returns the plans that are not needed any more.
     pub(super) fn renew(
         &mut self,
         proposal: FixedBest,
@@ -140,13 +137,6 @@ impl Guard {
             measured: measured(plan.fragment_bytes).unwrap_or_default(),
         }));
         self.variations = variations.len();
-        let predicted = self.arms[self.favourite()].plan.predicted_seconds;
-        if ratio(predicted, self.began_at) > MOVED {
-            self.began_at = predicted;
-            for arm in &mut self.arms {
-                arm.measured = Measured::default();
-            }
-        }
         retired.into_iter().flatten()
     }
 
@@ -161,7 +151,8 @@ impl Guard {
     /// The candidate for the next transfer.
     pub(super) fn choose(&mut self) -> usize {
         self.uses = self.uses.wrapping_add(1);
-        if !self.uses.is_multiple_of(TRY_EVERY) {
+        let every = if self.is_learning() { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
+        if !self.uses.is_multiple_of(every) {
             return self.favourite();
         }
         self.trials = self.trials.wrapping_add(1);
@@ -178,6 +169,13 @@ impl Guard {
             }
         }
         self.favourite()
+    }
+
+    fn is_learning(&self) -> bool {
+        let unknown = |index: usize| {
+            self.arms[index].measured.known().is_none() && self.is_worth_trying(index, false)
+        };
+        self.heard && (0..self.arms.len()).any(unknown)
     }
 
     fn is_worth_trying(&self, index: usize, long_shot: bool) -> bool {

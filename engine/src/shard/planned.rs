@@ -21,6 +21,10 @@ pub(super) const CUT_BYTES: u64 = 4096;
 /// Stages a plan of this engine spans: a disk, the checksum here, a lane, the checksum there.
 pub(super) const STAGES_MAX: usize = 4;
 
+/// A device that serves several fragments at once is taken for a slower one while it gets few, and a plan
+/// for the slower one would give it few for ever.
+const DEPTH_MIN: u32 = 8;
+
 /// Where stretches of `fragment` bytes end, counted from a request's start: at multiples of the
 /// fragment behind the aligned offset, so that all inner fragments are aligned.
 pub(super) fn boundary(fragment: u64, offset: u64, next: u64) -> u64 {
@@ -129,7 +133,7 @@ impl Planned {
         };
         Self {
             fragment: chosen.fragment_bytes.min(u64::from(FRAGMENT_BYTES_MAX)) as u32,
-            depth: depth.clamp(1, DEPTH_MAX),
+            depth: depth.clamp(DEPTH_MIN, DEPTH_MAX),
             store_first,
             predicted: Nanos::from_seconds(predicted),
             margin: Nanos::from_seconds(chosen.margin_seconds),

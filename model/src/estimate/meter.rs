@@ -6,22 +6,21 @@
 //! holds idle time, and taking it for occupancy would stick at too large a `g` as long as the depth
 //! stays small. It is recognised by its sojourn: it took no longer than a fragment alone.
 //!
-//! Completions are often seen in batches (one system call reaps many), with gaps of zero inside a
-//! batch and a long one before it. A robust estimator would throw the long ones away as outliers and
-//! believe the zeros. So departures at about the same time are one sample: the time since the batch
-//! before, divided by their number. A batch is known to be complete only when the next departure
-//! comes, so backlogged samples appear one departure late.
+//! Gaps are no samples one by one. Completions are seen in batches (one system call reaps many), and a
+//! device that serves several fragments at once ends them in clusters: many short gaps and a few long
+//! ones, of which a robust estimator would throw the long ones away and believe the short ones. So gaps
+//! are added up until there are [`GAPS_PER_SAMPLE`], and their mean is the sample.
 
 use crate::units::Nanos;
 
-/// Departures closer together than this count as one batch.
+/// Departures closer together than this were seen together.
 const BATCH_GAP: Nanos = Nanos(1_000);
-/// A batch ends here, so that a stage faster than the gap still gives samples.
-const BATCH_COUNT_MAX: u32 = 64;
+/// Departures of a backlogged stage whose mean gap is a sample.
+const GAPS_PER_SAMPLE: u32 = 8;
 /// A fragment has waited if its sojourn is this much longer than one alone.
 const WAITED: f64 = 1.25;
 
-/// What one execution, or a batch of them, says about a stage.
+/// What one execution, or several in a row, say about a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sample {
     /// The stage was empty: `seconds` is `L + g + bytes·G`.
@@ -31,11 +30,11 @@ pub enum Sample {
         /// Arrival to departure.
         seconds: f64,
     },
-    /// The stage was never idle since the departure before: `seconds` is `g + bytes·G`.
+    /// The stage was never idle between departures: `seconds` is `g + bytes·G`.
     Backlogged {
-        /// Size in bytes (the mean of a batch).
+        /// Size in bytes (the mean of several).
         bytes: u64,
-        /// Departure to departure (the mean of a batch).
+        /// Departure to departure (the mean of several).
         seconds: f64,
     },
 }
@@ -64,33 +63,35 @@ impl Ticket {
 /// use piped_model::units::Nanos;
 /// let at = Nanos::from_micros;
 /// let mut meter = Meter::new();
-/// // L = 70 us, g + xG = 20 us; all three arrive at once.
-/// let tickets = [0; 3].map(|_| meter.arrive(at(0)));
-/// assert_eq!(meter.depart(tickets[0], 4096, at(90), None), Some(Sample::Alone { bytes: 4096, seconds: 90e-6 }));
-/// assert_eq!(meter.depart(tickets[1], 4096, at(110), None), None);
-/// // The departure at 130 us completes the batch at 110 us.
-/// assert_eq!(meter.depart(tickets[2], 4096, at(130), None), Some(Sample::Backlogged { bytes: 4096, seconds: 20e-6 }));
+/// // L = 70 us, g + xG = 20 us; all nine arrive at once.
+/// let tickets = [0; 9].map(|_| meter.arrive(at(0)));
+/// let samples: Vec<Sample> = tickets
+///     .into_iter()
+///     .zip(0..)
+///     .filter_map(|(ticket, i)| meter.depart(ticket, 4096, at(90 + 20 * i), None))
+///     .collect();
+/// let (alone, backlogged) = (90e-6, 20e-6);
+/// assert_eq!(samples, [
+///     Sample::Alone { bytes: 4096, seconds: alone },
+///     Sample::Backlogged { bytes: 4096, seconds: backlogged },
+/// ]);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     inside: u32,
     departures: u64,
     last_departure: Option<Nanos>,
-    batch: Batch,
-    /// A sample that was complete while another one was handed out.
-    held: Option<Sample>,
+    /// When a fragment that was alone departed last.
+    alone_departed: Option<Nanos>,
+    gaps: Gaps,
 }
 
-/// Departures seen at about the same time.
+/// Gaps of a backlogged stage that are no sample yet, of fragments of about one size.
 #[derive(Debug, Clone, Copy, Default)]
-struct Batch {
-    /// The departure before the batch.
-    start: Nanos,
-    last: Nanos,
+struct Gaps {
     count: u32,
     bytes: u64,
-    /// Some departure in it was not backlogged.
-    spoilt: bool,
+    time: Nanos,
 }
 
 impl Meter {
@@ -113,8 +114,7 @@ impl Meter {
         Ticket { arrived: now, alone_after }
     }
 
-    /// A fragment has left the stage with all its `bytes`. What is returned may be about an earlier
-    /// one.
+    /// A fragment has left the stage with all its `bytes`. What is returned may be about several.
     ///
     /// `alone_seconds` is what is known of the time a fragment of this size takes alone
     /// ([`super::Estimator::alone_seconds`]); without it, everything that arrived before the last
@@ -128,59 +128,52 @@ impl Meter {
     ) -> Option<Sample> {
         self.inside = self.inside.saturating_sub(1);
         let sojourn = now.since(ticket.arrived).seconds();
-        let same_batch = self.batch.count > 0
-            && self.batch.count < BATCH_COUNT_MAX
-            && now.since(self.batch.last) <= BATCH_GAP;
-        let complete = if same_batch { None } else { self.batch.take() };
+        let last = self.last_departure.replace(now);
         // Overtaken fragments were not alone, whatever the stage looked like at their arrival.
-        let alone = (ticket.alone_after == Some(self.departures))
-            .then_some(Sample::Alone { bytes, seconds: sojourn });
-        let backlogged = self.last_departure.is_some_and(|last| ticket.arrived <= last)
-            && alone_seconds.is_none_or(|alone| sojourn >= WAITED * alone);
-        if alone.is_none() {
-            let start = self.last_departure.unwrap_or(now);
-            self.batch.add(start, now, bytes, backlogged);
-        }
+        let alone = ticket.alone_after == Some(self.departures);
         self.departures += 1;
-        self.last_departure = Some(now);
-        // At most one of the two waits: an alone sample opens no batch.
-        let mut ready = [self.held.take(), complete, alone].into_iter().flatten();
-        let first = ready.next();
-        self.held = ready.next();
-        first
+        if alone {
+            self.alone_departed = Some(now);
+            return Some(Sample::Alone { bytes, seconds: sojourn });
+        }
+        let last = last.filter(|&last| ticket.arrived <= last)?;
+        if alone_seconds.is_some_and(|alone| sojourn < WAITED * alone) {
+            return None;
+        }
+        // Seen together with one that says nothing of service: no time passed to be shared out.
+        if self.alone_departed.is_some_and(|alone| now.since(alone) <= BATCH_GAP) {
+            return None;
+        }
+        self.gaps.add(bytes, now.since(last))
     }
 
-    /// A fragment has ended in another way (error, cancel): no sample, and none from its batch.
+    /// A fragment has ended in another way (error, cancel): no sample, and none from its neighbours.
     pub fn abandon(&mut self, ticket: Ticket, now: Nanos) {
         let _ = ticket;
         self.inside = self.inside.saturating_sub(1);
         self.departures += 1;
-        self.batch = Batch::default();
+        self.gaps = Gaps::default();
         self.last_departure = Some(now);
     }
 }
 
-impl Batch {
-    fn add(&mut self, start: Nanos, now: Nanos, bytes: u64, backlogged: bool) {
-        if self.count == 0 {
-            self.start = start;
+impl Gaps {
+    fn add(&mut self, bytes: u64, gap: Nanos) -> Option<Sample> {
+        let mean = self.bytes.checked_div(u64::from(self.count)).unwrap_or(bytes);
+        // Within an octave the cost is straight enough for the mean of sizes to cost the mean.
+        if bytes > mean * 2 || bytes < mean / 2 {
+            *self = Self::default();
         }
-        self.last = now;
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        self.spoilt |= !backlogged;
-    }
-
-    fn take(&mut self) -> Option<Sample> {
-        let batch = core::mem::take(self);
-        let elapsed = batch.last.since(batch.start);
-        // Departures seen together with the one before them: no time passed that could be shared out.
-        if batch.count == 0 || batch.spoilt || elapsed <= BATCH_GAP {
+        self.time = self.time + gap;
+        if self.count < GAPS_PER_SAMPLE {
             return None;
         }
+        let Self { count, bytes, time } = core::mem::take(self);
         Some(Sample::Backlogged {
-            bytes: batch.bytes / u64::from(batch.count),
-            seconds: elapsed.seconds() / f64::from(batch.count),
+            bytes: bytes / u64::from(count),
+            seconds: time.seconds() / f64::from(count),
         })
     }
 }
@@ -230,29 +223,50 @@ mod tests {
     #[test]
     fn batched_completions_average_to_the_service_time() {
         let mut meter = Meter::new();
-        let tickets: Vec<Ticket> = (0..8).map(|_| meter.arrive(at(0))).collect();
+        let tickets: Vec<Ticket> = (0..9).map(|_| meter.arrive(at(0))).collect();
         assert_eq!(meter.depart(tickets[0], 100, at(20), None), alone(20));
-        // Reaped three at 80 us, one at 100 us, three at 160 us.
-        let times = [80, 80, 80, 100, 160, 160, 160];
+        // Reaped three at 80 us, one at 100 us, four at 180 us.
+        let times = [80, 80, 80, 100, 180, 180, 180, 180];
         let samples: Vec<_> = tickets[1..]
             .iter()
             .zip(times)
             .map(|(ticket, time)| meter.depart(*ticket, 100, at(time), None))
             .collect();
-        let twenty = backlogged(20);
-        assert_eq!(samples, [None, None, None, twenty, twenty, None, None]);
+        assert_eq!(samples[..7], [None; 7]);
+        assert_eq!(samples[7], backlogged(20));
     }
 
     #[test]
-    fn no_sample_is_lost_when_two_are_complete_at_once() {
+    fn a_device_that_ends_fragments_in_clusters_shows_its_mean() {
+        // Eight at once, 5 us apart, every 400 us: 50 us a fragment, though most gaps are 5 us.
         let mut meter = Meter::new();
-        let (a, b) = (meter.arrive(at(0)), meter.arrive(at(0)));
-        assert_eq!(meter.depart(a, 100, at(20), None), alone(20));
-        assert_eq!(meter.depart(b, 100, at(40), None), None);
-        let c = meter.arrive(at(100));
-        assert_eq!(meter.depart(c, 100, at(130), None), backlogged(20));
-        let d = meter.arrive(at(200));
-        assert_eq!(meter.depart(d, 100, at(250), None), alone(30));
+        let mut tickets: std::collections::VecDeque<Ticket> =
+            (0..8).map(|_| meter.arrive(at(0))).collect();
+        let mut samples = Vec::new();
+        for round in 0..40 {
+            for place in 0..8 {
+                let now = at(400 * (round + 1) + 5 * place);
+                let ticket = tickets.pop_front().expect("as many as arrived");
+                samples.extend(meter.depart(ticket, 100, now, Some(100e-6)));
+                tickets.push_back(meter.arrive(now));
+            }
+        }
+        for sample in &samples[1..] {
+            let Sample::Backlogged { seconds, .. } = sample else { panic!("{sample:?}") };
+            assert!((seconds - 50e-6).abs() < 6e-6, "{seconds}");
+        }
+        assert!(samples.len() > 30);
+    }
+
+    #[test]
+    fn sizes_that_differ_are_not_averaged() {
+        let mut meter = Meter::new();
+        let tickets: Vec<Ticket> = (0..40).map(|_| meter.arrive(at(0))).collect();
+        for (ticket, i) in tickets.into_iter().zip(1..) {
+            let bytes = if i % 2 == 0 { 100 } else { 300 };
+            let sample = meter.depart(ticket, bytes, at(20 * i), None);
+            assert!(matches!(sample, None | Some(Sample::Alone { .. })), "{sample:?}");
+        }
     }
 
     #[test]

@@ -115,7 +115,10 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
         })
         .collect();
     output.heading("Candidates")?;
-    output.table(&[Text("PLAN"), Number("FRAGMENT"), Number("PREDICTED"), Number("MEASURED"), Text("")], rows)
+    output.table(
+        &[Text("PLAN"), Number("FRAGMENT"), Number("PREDICTED"), Number("MEASURED"), Text("")],
+        rows,
+    )
 }
 
 #[cfg(test)]

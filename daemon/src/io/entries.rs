@@ -39,9 +39,10 @@ impl UringIo {
                         .offset(offset)
                         .ioprio(ioprio)
                         .build(),
-                    None => {
-                        opcode::Write::new(fd, address, length).offset(offset).ioprio(ioprio).build()
-                    }
+                    None => opcode::Write::new(fd, address, length)
+                        .offset(offset)
+                        .ioprio(ioprio)
+                        .build(),
                 };
                 entry.flags(flags(target))
             }

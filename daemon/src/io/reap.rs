@@ -9,6 +9,15 @@ use super::ring::Patience;
 use super::uring::UringIo;
 use super::{UringError, clock};
 
+/// File operations wait at most this long to be submitted together: less than a device needs for one.
+const HOLD: Nanos = Nanos(5_000);
+
+/// They wait only while the kernel has at least so many.
+const HOLD_IN_KERNEL_MIN: u32 = 4;
+
+/// They wait for no more than this part of what the kernel has.
+const HOLD_PARTS: u32 = 2;
+
 impl UringIo {
     /// How long dropping the driver waits for operations that do not want to end.
     pub const SHUTDOWN_TIMEOUT: Nanos = Nanos::from_millis(2_000);
@@ -27,6 +36,29 @@ impl UringIo {
         }
         self.take_fault()?;
         Ok(due)
+    }
+
+    /// As [`UringIo::submit`], but file operations alone may wait a moment for more of their kind while the
+    /// device has enough to do: each submission costs a system call and a call to the device, and clients
+    /// whose requests ended together ask again together. `now`: the time of this turn.
+    ///
+    /// # Errors
+    /// As [`UringIo::submit`].
+    pub fn submit_soon(&mut self, now: Nanos) -> Result<bool, UringError> {
+        let only_files = self.late.is_empty() && self.ring.sq_len() == self.file_ops_queued;
+        let in_kernel = self.file_ops - self.file_ops_queued;
+        if self.file_ops_queued > 0
+            && only_files
+            && in_kernel >= HOLD_IN_KERNEL_MIN
+            && self.file_ops_queued < in_kernel / HOLD_PARTS
+            && !self.ring.wants_collecting(&mut self.counters)
+        {
+            let since = *self.held_since.get_or_insert(now);
+            if now.since(since) < HOLD {
+                return Ok(false);
+            }
+        }
+        self.submit()
     }
 
     /// Submit, and sleep until there is something to take, a doorbell rings, a signal comes or

@@ -81,6 +81,10 @@ pub struct UringIo {
     pub(super) cancels: VecDeque<Owner>,
     /// File operations in flight: with some, a wait is I/O wait.
     pub(super) file_ops: u32,
+    /// Of those, queued and not submitted.
+    pub(super) file_ops_queued: u32,
+    /// When the first of them was queued, as far as [`UringIo::submit_soon`] was told.
+    pub(super) held_since: Option<Nanos>,
     /// Whether to tell the kernel that a receive is whole; if not, the driver continues it alone.
     pub(super) ask_whole: bool,
     /// A fault met where it could not be returned.
@@ -147,6 +151,8 @@ impl UringIo {
             late: VecDeque::with_capacity(ops_max as usize),
             cancels: VecDeque::with_capacity(ops_max as usize + config.watches_max as usize),
             file_ops: 0,
+            file_ops_queued: 0,
+            held_since: None,
             ask_whole: true,
             fault: None,
             counters: UringCounters::default(),
@@ -269,6 +275,8 @@ impl UringIo {
     /// Enter the kernel; a fault is kept for the next call that can return it.
     pub(super) fn enter(&mut self, patience: Patience) {
         let quiet = self.file_ops == 0;
+        self.file_ops_queued = 0;
+        self.held_since = None;
         if let Err(fault) = self.ring.enter(patience, quiet, &mut self.counters) {
             self.fault = Some(fault);
         }
@@ -330,6 +338,7 @@ impl Io for UringIo {
         match self.prepare(index, &op) {
             Ok(entry) if kind == OpKind::Receive => self.late.push_back(entry),
             Ok(entry) => {
+                self.file_ops_queued += u32::from(kind.is_file());
                 let queued = self.queue(&entry);
                 debug_assert!(queued, "room was made above");
             }

@@ -119,7 +119,7 @@ impl Reactor {
         busy |= self.io.poll_registration();
         // A call that handed nothing over yet may have moved much of a payload: neither idle, nor a sign
         // that the thread lost its CPU.
-        busy |= self.io.submit()?;
+        busy |= self.io.submit_soon(now)?;
         self.turns += 1;
         if busy || self.shard.poll_timeout() == Some(Nanos::ZERO) {
             self.spinner.handle_work();

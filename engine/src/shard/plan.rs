@@ -400,22 +400,27 @@ impl Planner {
         if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
             self.renew(key, versions, length);
         }
-        let costs = self.costs(path);
-        let store_first = self.mode == PlannerMode::Whole;
-        let cached = self.plans.get_mut(&key).expect("made above");
-        let length = cached.length;
-        let guard = &mut cached.guard;
+        let guard = &mut self.plans.get_mut(&key).expect("made above").guard;
         let index = guard.choose();
-        let chosen = guard.plan(index);
-        if guard.is_stale(index) {
-            retire(&mut self.retired, guard.planned(index).take());
+        if !guard.is_stale(index)
+            && let Some(planned) = guard.planned(index)
+        {
+            return Arc::clone(planned);
         }
-        if guard.planned(index).is_none() {
-            let candidates = guard.seen().collect();
-            let planned = Planned::new(chosen, store_first, length, &costs, candidates);
-            *guard.planned(index) = Some(keep(&mut self.retired, planned));
-        }
-        Arc::clone(guard.planned(index).as_ref().expect("made above"))
+        self.make(key, index)
+    }
+
+    /// A candidate in the form the engine executes, with what is known of all of them now.
+    fn make(&mut self, key: PlanKey, index: usize) -> Arc<Planned> {
+        let costs = self.costs(key.path);
+        let store_first = self.mode == PlannerMode::Whole;
+        let Cached { length, guard, .. } = self.plans.get_mut(&key).expect("chosen from");
+        retire(&mut self.retired, guard.planned(index).take());
+        let candidates = guard.seen().collect();
+        let planned = Planned::new(guard.plan(index), store_first, *length, &costs, candidates);
+        let planned = keep(&mut self.retired, planned);
+        *guard.planned(index) = Some(Arc::clone(&planned));
+        planned
     }
 
     /// Predictions from the costs as published now.

@@ -25,6 +25,9 @@ const TRY_EVERY_AT_FIRST: u32 = 2;
 /// One trial in this many is of a candidate that seemed not worth it: things change.
 const LONG_SHOT_EVERY: u32 = 8;
 
+/// And may look this many times worse than others that are tried.
+const LONG_SHOT: f64 = 2.0;
+
 /// Uses after which the favourite's plan is made anew, with what is known of the candidates then.
 const REFRESH_EVERY: u32 = 250;
 
@@ -33,6 +36,10 @@ const ENOUGH: u32 = 8;
 
 /// Weight of a new outcome in a believed mean.
 const DECAY: f64 = 1.0 / 16.0;
+
+/// Weight of an outcome after [`STALE_USES`] transfers without one: the old mean is of other times.
+const REFRESH: f64 = 1.0 / 4.0;
+const STALE_USES: u32 = 32;
 
 /// An outcome above this many times the mean counts as that: somebody else had the CPU.
 const CLIP: f64 = 3.0;
@@ -54,12 +61,19 @@ const SAME_SIZE: f64 = 1.25;
 struct Measured {
     seconds: f64,
     outcomes: u32,
+    /// The guard's uses at the last outcome.
+    at: u32,
 }
 
 impl Measured {
-    fn observe(&mut self, seconds: f64) {
+    fn observe(&mut self, seconds: f64, uses: u32) {
         self.outcomes = self.outcomes.saturating_add(1);
-        let weight = if self.outcomes <= ENOUGH { 1.0 / f64::from(self.outcomes) } else { DECAY };
+        let age = uses.wrapping_sub(std::mem::replace(&mut self.at, uses));
+        let weight = match self.outcomes {
+            first if first <= ENOUGH => 1.0 / f64::from(first),
+            _ if age > STALE_USES => REFRESH,
+            _ => DECAY,
+        };
         let clipped = if self.outcomes == 1 { seconds } else { seconds.min(CLIP * self.seconds) };
         self.seconds += weight * (clipped - self.seconds);
     }
@@ -143,7 +157,7 @@ impl Guard {
     /// A transfer with fragments of this size took so long.
     pub(super) fn observe(&mut self, fragment_bytes: u64, seconds: f64) {
         for arm in self.arms.iter_mut().filter(|arm| arm.plan.fragment_bytes == fragment_bytes) {
-            arm.measured.observe(seconds);
+            arm.measured.observe(seconds, self.uses);
             self.heard = true;
         }
     }
@@ -156,14 +170,17 @@ impl Guard {
             return self.favourite();
         }
         self.trials = self.trials.wrapping_add(1);
-        let long_shot = self.trials.is_multiple_of(LONG_SHOT_EVERY);
         // Without outcomes there is nothing to learn but the estimators' variety.
         let reach = if self.heard { self.arms.len() } else { 1 + self.variations };
+        if self.heard && self.trials.is_multiple_of(LONG_SHOT_EVERY) {
+            let shots = (0..reach).filter(|&index| self.is_worth_trying(index, LONG_SHOT));
+            let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.at);
+            self.heard = false;
+            return longest_ago.unwrap_or_else(|| self.favourite());
+        }
         for _ in 0..reach {
             self.next_trial = (self.next_trial + 1) % reach;
-            if self.next_trial <= self.variations
-                || self.is_worth_trying(self.next_trial, long_shot)
-            {
+            if self.next_trial <= self.variations || self.is_worth_trying(self.next_trial, 1.0) {
                 self.heard &= self.next_trial <= self.variations;
                 return self.next_trial;
             }
@@ -173,15 +190,15 @@ impl Guard {
 
     fn is_learning(&self) -> bool {
         let unknown = |index: usize| {
-            self.arms[index].measured.known().is_none() && self.is_worth_trying(index, false)
+            self.arms[index].measured.known().is_none() && self.is_worth_trying(index, 1.0)
         };
         self.heard && (0..self.arms.len()).any(unknown)
     }
 
-    fn is_worth_trying(&self, index: usize, long_shot: bool) -> bool {
+    /// `patience`: how much worse than usual it may look.
+    fn is_worth_trying(&self, index: usize, patience: f64) -> bool {
         let arm = &self.arms[index];
         let best = self.arms[0].plan.predicted_seconds;
-        let patience = if long_shot { 2.0 } else { 1.0 };
         match (arm.measured.known(), self.fastest()) {
             (Some(measured), Some((_, fastest))) => measured <= fastest * WORTH_TRYING * patience,
             _ => arm.plan.predicted_seconds <= best * WORTH_A_FIRST_TRY * patience,
@@ -241,4 +258,125 @@ impl Guard {
 fn ratio(a: f64, b: f64) -> f64 {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     if low > 0.0 { high / low } else { f64::INFINITY }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU32;
+
+    use piped_model::plan::Algorithm;
+
+    use super::*;
+
+    fn plan(fragment_bytes: u64, predicted_us: f64) -> FixedBest {
+        FixedBest {
+            algorithm: Algorithm::Fixed,
+            fragment_bytes,
+            count: 1,
+            depth: NonZeroU32::MIN,
+            predicted_seconds: predicted_us * 1e-6,
+            margin_seconds: 0.0,
+        }
+    }
+
+    /// The model believes in 100 KB; what fragments really take says `truth`.
+    fn guard() -> Guard {
+        let mut guard = Guard::new();
+        let others = [plan(1_000_000, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
+        drop(guard.renew(plan(100_000, 200.0), &[plan(80_000, 203.0)], &others));
+        guard
+    }
+
+    /// `count` transfers, each told of; how many went to each size.
+    fn serve(guard: &mut Guard, count: u32, truth: impl Fn(u64) -> f64) -> Vec<(u64, u32)> {
+        let mut used = std::collections::BTreeMap::new();
+        for _ in 0..count {
+            let index = guard.choose();
+            let bytes = guard.plan(index).fragment_bytes;
+            *used.entry(bytes).or_insert(0) += 1;
+            guard.observe(bytes, truth(bytes) * 1e-6);
+        }
+        used.into_iter().collect()
+    }
+
+    fn favourite(guard: &Guard) -> u64 {
+        guard.plan(guard.favourite()).fragment_bytes
+    }
+
+    #[test]
+    fn the_model_leads_where_nothing_is_measured() {
+        let mut guard = guard();
+        let mut others = 0;
+        for _ in 0..800 {
+            let index = guard.choose();
+            let bytes = guard.plan(index).fragment_bytes;
+            assert!(bytes == 100_000 || bytes == 80_000, "nobody tells what {bytes} takes");
+            others += u32::from(bytes == 80_000);
+        }
+        assert!((25..=100).contains(&others), "sizes vary, but rarely: {others} of 800");
+    }
+
+    #[test]
+    fn a_candidate_that_is_beaten_in_practice_is_vetoed() {
+        let mut guard = guard();
+        // The model is wrong: 256 KiB is the best.
+        let truth = |bytes| if bytes == 262_144 { 150.0 } else { 220.0 };
+        serve(&mut guard, 200, truth);
+        assert_eq!(favourite(&guard), 262_144);
+        let seen: Vec<Seen> = guard.seen().collect();
+        assert!(seen[0].vetoed && seen[0].measured.is_some());
+        let used = serve(&mut guard, 800, truth);
+        let best = used.iter().find(|(bytes, _)| *bytes == 262_144).expect("the favourite").1;
+        assert!(best > 680, "{used:?}");
+    }
+
+    #[test]
+    fn a_model_that_is_right_stays_in_charge() {
+        let mut guard = guard();
+        serve(&mut guard, 1000, |bytes| match bytes {
+            100_000 => 200.0,
+            80_000 => 198.0,
+            _ => 260.0,
+        });
+        assert_eq!(favourite(&guard), 100_000, "2 % is no reason to overrule it");
+    }
+
+    #[test]
+    fn what_was_good_once_is_found_out_when_it_is_not_any_more() {
+        let mut guard = guard();
+        serve(&mut guard, 400, |bytes| if bytes == 262_144 { 150.0 } else { 220.0 });
+        serve(&mut guard, 400, |bytes| if bytes == 262_144 { 500.0 } else { 220.0 });
+        assert_ne!(favourite(&guard), 262_144);
+        serve(&mut guard, 2000, |bytes| if bytes == 262_144 { 150.0 } else { 220.0 });
+        assert_eq!(favourite(&guard), 262_144, "and when it is again");
+    }
+
+    #[test]
+    fn a_new_proposal_keeps_what_is_known_of_its_size_and_proves_itself_otherwise() {
+        let mut guard = guard();
+        serve(&mut guard, 200, |_| 220.0);
+        let others = [plan(1_000_000, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
+        drop(guard.renew(plan(105_000, 190.0), &[plan(90_000, 191.0)], &others));
+        assert_eq!(favourite(&guard), 105_000, "a little larger is the same candidate");
+        drop(guard.renew(plan(20_000, 100.0), &[plan(16_000, 101.0)], &others));
+        assert_ne!(favourite(&guard), 20_000, "a promise only");
+        serve(&mut guard, 200, |bytes| if bytes <= 20_000 { 120.0 } else { 220.0 });
+        assert!(favourite(&guard) <= 20_000, "kept");
+    }
+
+    #[test]
+    fn a_stall_does_not_count_for_more_than_a_slow_transfer() {
+        let mut measured = Measured::default();
+        (0..32).for_each(|use_| measured.observe(100e-6, use_));
+        measured.observe(5.0, 32);
+        let mean = measured.known().expect("enough");
+        assert!(mean < 115e-6, "{mean}");
+    }
+
+    #[test]
+    fn outcomes_of_sizes_nobody_planned_are_ignored() {
+        let mut guard = guard();
+        (0..100).for_each(|_| guard.observe(12_345, 1e-6));
+        assert!(guard.seen().all(|seen| seen.measured.is_none()));
+    }
 }

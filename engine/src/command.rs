@@ -190,7 +190,8 @@ pub enum Command {
         /// The handle.
         handle: HandleId,
     },
-    /// The exporter of a region is gone: requests to it end with `Gone`.
+    /// The exporter of a region is gone: requests to it end with `Gone`. Answered by
+    /// [`Event::RegionDrained`].
     RevokeRegion {
         /// The region.
         region: RegionId,
@@ -285,6 +286,11 @@ pub enum Event {
         class: LaneClass,
         /// Why, for the log.
         reason: String,
+    },
+    /// Nothing here uses the revoked region any more, neither the kernel nor a queued frame.
+    RegionDrained {
+        /// The region.
+        region: RegionId,
     },
     /// Nothing of the session is in use any more; its memory was released.
     SessionDrained {

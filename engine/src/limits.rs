@@ -24,7 +24,8 @@ pub const COPY_CHUNKS: usize = 8;
 /// Lanes, in and out, over all peers.
 pub const LANES_MAX: u32 = 256;
 
-/// Peers in the configuration, and peers that may connect.
+/// Peers in the configuration, and peers that may be connected. Of those that connected and left, the
+/// one that left first makes room for a new one.
 pub const LINKS_MAX: u32 = 128;
 
 /// Requests of one peer being served; told in HelloAck, more is a fault of the peer's.
@@ -42,6 +43,10 @@ pub const OPENS_PER_LANE: u32 = 64;
 /// Connections to us that have not said who they are; the oldest makes room for a new one.
 pub const STRANGERS_MAX: usize = 16;
 
+/// How long a connection to us may take to say who it is. Hello is its first segment: this allows for
+/// two losses of it, and no longer, because a connection holds a socket and staging from the start.
+pub const HELLO_TIME: Nanos = Nanos::from_millis(5_000);
+
 /// The longest deadline of a request.
 pub const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
 
@@ -58,11 +63,15 @@ pub const LANE_QUEUE: usize = LANE_QUEUE_DATA + 2 * SERVES_PER_LANE as usize;
 /// Frames one serve or write may have queued on its lane, so that others get a turn.
 pub const FRAMES_PER_OWNER: u32 = 4;
 
-/// Write data a peer may have under way to us per lane, in bytes, and the most of all staging that
-/// may stand for it as a divisor.
+/// Write data a peer may have under way to us per lane, in bytes (of payload, and of the staging that
+/// holds it), and the most of all staging that may stand for it as a divisor.
 pub const CREDIT_BYTES: u64 = 8 << 20;
 /// See [`CREDIT_BYTES`].
 pub const CREDIT_STAGING_DIVISOR: u64 = 8;
+
+/// How long frames of a read that is over may stay queued while none of the lane's leaves, before the
+/// lane is lost: they name memory that somebody may wait for. As long as a link may be mute.
+pub const UNREAD_TIME: Nanos = Nanos::from_millis(10_000);
 
 /// Times one request is sent again because its payload did not match its checksum.
 pub const CORRUPT_RETRIES: u32 = 3;

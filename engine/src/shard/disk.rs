@@ -314,7 +314,7 @@ impl Shard {
                 self.make_ready(Work::Serve(serve));
             }
             JobOwner::ServeWrite { serve, run } => {
-                self.free_staging(run);
+                self.free_landed(serve, run);
                 self.handle_fragment_written(serve, run.span.length, result);
                 self.make_ready(Work::Serve(serve));
             }

@@ -22,6 +22,11 @@ use crate::wire::{Frame, Message};
 pub(super) struct Inbound {
     name: String,
     incarnation: u64,
+    /// The incarnation of ours that it is told. Another one after it was forgotten: its handles went
+    /// with it, and it asks for them again as it does after a restart.
+    ours: u64,
+    /// When its last lane was lost.
+    left: Nanos,
     lanes: [InboundLane; 2],
     handles: Vec<HandlePlace>,
     /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
@@ -80,7 +85,16 @@ impl Shard {
             self.close_lane(oldest, String::from("it did not say who it is"), io);
         }
         // Class and epoch are those of its Hello, once that is here.
-        self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, io);
+        if let Some(key) = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, io) {
+            self.greetings.set(key.index(), io.now() + limits::HELLO_TIME);
+        }
+    }
+
+    /// The connection in `slot` has had its time to say who it is.
+    pub(super) fn expire_greeting<I: Io>(&mut self, slot: u32, io: &mut I) {
+        if let Some(key) = self.lanes.next_from(slot, |_| true).filter(|key| key.index() == slot) {
+            self.close_lane(key, String::from("it did not say in time who it is"), io);
+        }
     }
 
     /// The first frame of a connection to us must be a Hello that fits what we know of the node.
@@ -102,13 +116,16 @@ impl Shard {
         let known = self.inbound.next_from(0, |link| link.name == name);
         let link = match known {
             Some(link) => link,
-            None => self.new_inbound(name, incarnation).ok_or("as many peers as there may be")?,
+            None => self
+                .new_inbound(name, incarnation, io)
+                .ok_or("as many peers are connected as there may be")?,
         };
         self.fence(link, class, frame.epoch, incarnation, io)?;
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
         let name = state.name.clone();
         state.lanes[class as usize] = InboundLane { lane: Some(key), epoch: frame.epoch };
         let stages = self.planner.net_stages(&name, class, false);
+        self.greetings.clear(key.index());
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         lane.link = Link::Inbound(link);
         lane.class = class;
@@ -119,10 +136,36 @@ impl Shard {
         Ok(())
     }
 
-    fn new_inbound(&mut self, name: String, incarnation: u64) -> Option<Key> {
-        let lanes = Default::default();
-        let link = Inbound { name, incarnation, lanes, handles: Vec::new(), opening: Vec::new() };
+    fn new_inbound<I: Io>(&mut self, name: String, incarnation: u64, io: &mut I) -> Option<Key> {
+        if self.inbound.room() == 0 {
+            self.forget_inbound(io);
+        }
+        let link = Inbound {
+            name,
+            incarnation,
+            ours: self.config.incarnation.wrapping_add(self.links_forgotten),
+            left: io.now(),
+            lanes: Default::default(),
+            handles: Vec::new(),
+            opening: Vec::new(),
+        };
         self.inbound.insert(link).ok()
+    }
+
+    /// Forgets the peer that left first, if nothing of it is under way: what is still to land of it
+    /// must fence its return.
+    fn forget_inbound<I: Io>(&mut self, io: &mut I) {
+        let is_busy = |key: Key| {
+            self.lanes.iter().any(|(_, lane)| lane.link == Link::Inbound(key))
+                || self.serves.iter().any(|(_, serve)| serve.link == key)
+        };
+        let idle = self.inbound.iter().filter(|&(key, _)| !is_busy(key));
+        let Some((oldest, _)) = idle.min_by_key(|(_, link)| link.left) else { return };
+        let Some(mut link) = self.inbound.remove(oldest) else { return };
+        self.links_forgotten += 1;
+        for number in link.handles.iter_mut().filter_map(HandlePlace::take) {
+            self.close_served(number.served, io);
+        }
     }
 
     /// Ends whatever an older incarnation of the lane (or of the node) has under way.
@@ -176,7 +219,7 @@ impl Shard {
         let name = state.name.clone();
         let share = self.staging.bytes() / limits::CREDIT_STAGING_DIVISOR;
         let window = limits::CREDIT_BYTES.min(share).max(u64::from(limits::FRAGMENT_BYTES_MAX));
-        let incarnation = self.config.incarnation;
+        let incarnation = state.ours;
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.state != LaneState::Fenced {
             return;
@@ -206,9 +249,16 @@ impl Shard {
         }
     }
 
-    pub(super) fn inbound_lane_lost(&mut self, link: Key, class: LaneClass, key: Key) -> String {
+    pub(super) fn inbound_lane_lost(
+        &mut self,
+        link: Key,
+        class: LaneClass,
+        key: Key,
+        now: Nanos,
+    ) -> String {
         let Some(state) = self.inbound.get_mut(link) else { return String::new() };
         let name = state.name.clone();
+        state.left = now;
         if state.lanes[class as usize].lane == Some(key) {
             state.lanes[class as usize].lane = None;
         }
@@ -417,6 +467,13 @@ impl Shard {
                 served.target = None;
             }
         }
+    }
+
+    /// Whether a peer has such a region open.
+    pub(super) fn is_served(&self, wanted: impl Fn(command::RegionTarget) -> bool) -> bool {
+        self.served.iter().any(
+            |(_, it)| matches!(it.target, Some(command::Target::Region(r)) if wanted(r)),
+        )
     }
 
     fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {

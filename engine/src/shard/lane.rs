@@ -86,6 +86,8 @@ pub(super) struct Lane {
     pub(super) credit_window: u64,
     /// Write bytes the peer may still send before more credit (inbound).
     pub(super) granted: u64,
+    /// Staging that its writes hold (inbound).
+    pub(super) staged: u64,
     pub(super) requests_max: u32,
     pub(super) frames_received: u64,
     pub(super) burst: Burst,
@@ -224,6 +226,7 @@ impl Shard {
             credit: 0,
             credit_window: 0,
             granted: 0,
+            staged: 0,
             requests_max: 0,
             frames_received: 0,
             burst: Burst::default(),
@@ -379,7 +382,7 @@ impl Shard {
             Target::Transfer(transfer) => self.unpin(transfer),
             Target::ServeRegion(serve) => self.unpin_serve(serve),
             Target::ServeStaging(serve, run) => {
-                self.free_staging(run);
+                self.free_landed(serve, run);
                 self.unpin_serve(serve);
             }
         }
@@ -567,6 +570,7 @@ impl Shard {
         }
         lane.state = LaneState::Closing;
         lane.reason = reason;
+        self.greetings.clear(key.index());
         io.release(Resource::Socket(lane.socket));
         self.cancel_stalled_of(key, io);
         self.make_ready(Work::Lane(key));
@@ -589,7 +593,7 @@ impl Shard {
         self.free_staging(lane.scratch);
         let peer = match lane.link {
             Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, key, io),
-            Link::Inbound(link) => self.inbound_lane_lost(link, lane.class, key),
+            Link::Inbound(link) => self.inbound_lane_lost(link, lane.class, key, io.now()),
             Link::Stranger => String::from("(unknown)"),
         };
         self.counters.lanes_lost += 1;

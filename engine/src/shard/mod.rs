@@ -50,7 +50,7 @@ use self::staging::{Run, Staging};
 use self::timers::Timers;
 use self::transfer::Transfer;
 use crate::command::{CalibrationMode, Command, Event, Output, PlannerMode};
-use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
+use crate::ids::{FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Op};
 use crate::limits;
 use crate::report::{Counters, Explanation, ShardReport, StageReport};
@@ -107,6 +107,8 @@ pub struct Shard {
     serves: Slab<Serve>,
     serve_deadlines: Timers,
     lanes: Slab<Lane>,
+    /// Of connections that have not said who they are.
+    greetings: Timers,
     // Ordered maps: what is walked is walked in the same order in every run of a seed.
     outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<Inbound>,
@@ -114,6 +116,10 @@ pub struct Shard {
     sessions: BTreeMap<SessionId, Session>,
     handles: BTreeMap<(SessionId, HandleId), Handle>,
     files: BTreeMap<FileId, FileState>,
+    /// Regions that are revoked and still in use.
+    revoked: Vec<RegionId>,
+    /// Peers that were forgotten to make room for others.
+    links_forgotten: u64,
     staging: Staging,
     /// Staging that copies use.
     copy_bytes: u64,
@@ -146,12 +152,15 @@ impl Shard {
             serves: Slab::with_capacity(limits::SERVES_MAX),
             serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
+            greetings: Timers::with_capacity(limits::LANES_MAX),
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
             sessions: BTreeMap::new(),
             handles: BTreeMap::new(),
             files: BTreeMap::new(),
+            revoked: Vec::new(),
+            links_forgotten: 0,
             staging: Staging::default(),
             copy_bytes: 0,
             ready: VecDeque::with_capacity(work),
@@ -184,7 +193,7 @@ impl Shard {
                 self.open_remote(ticket, session, handle, peer, open, io);
             }
             Command::CloseHandle { session, handle } => self.close_handle(session, handle, io),
-            Command::RevokeRegion { region } => self.revoke_region(region),
+            Command::RevokeRegion { region } => self.revoke_region(region, io),
             Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
             Command::AddPeer { peer, name } => self.add_peer(peer, name),
             Command::LaneConnected { peer, class, socket } => {
@@ -206,7 +215,10 @@ impl Shard {
             self.expire(slot, io);
         }
         while let Some(slot) = self.serve_deadlines.take_due(now) {
-            self.expire_serve(slot);
+            self.expire_serve(slot, io);
+        }
+        while let Some(slot) = self.greetings.take_due(now) {
+            self.expire_greeting(slot, io);
         }
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
@@ -230,7 +242,10 @@ impl Shard {
         if !self.ready.is_empty() {
             return Some(Nanos::ZERO);
         }
-        [self.deadlines.next(), self.serve_deadlines.next()].into_iter().flatten().min()
+        [&self.deadlines, &self.serve_deadlines, &self.greetings]
+            .into_iter()
+            .filter_map(Timers::next)
+            .min()
     }
 
     /// Whether nothing is in execution.

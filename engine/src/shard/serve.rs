@@ -84,6 +84,8 @@ pub(super) struct Serve {
     /// The source ends here.
     end: u64,
     frames: u32,
+    /// Frames its lane had sent when it was seen that this one is over and has frames queued.
+    unread: Option<u64>,
     allocation: Allocation,
     pub(super) pins: u32,
     pub(super) status: Option<Status>,
@@ -140,6 +142,7 @@ impl Serve {
             begun: 0,
             end: u64::MAX,
             frames: 0,
+            unread: None,
             allocation: Allocation::Wanted,
             pins: 0,
             status: None,
@@ -148,7 +151,7 @@ impl Serve {
         }
     }
 
-    fn region(&self) -> Option<RegionTarget> {
+    pub(super) fn region(&self) -> Option<RegionTarget> {
         match self.target {
             Target::Region(region) => Some(region),
             Target::File(_) => None,
@@ -469,11 +472,33 @@ impl Shard {
                 Destination::Land(Landing::ServeRegion(key), span)
             }
             Target::File(_) if serve.read - serve.sent >= DEPTH_MAX => Destination::Wait,
-            Target::File(_) => match self.staging.allocate(payload) {
+            Target::File(_) => match self.stage_landing(key, payload) {
                 Some(run) => Destination::Land(Landing::ServeStaging(key, run), run.span),
                 None => Destination::Wait,
             },
         }
+    }
+
+    /// Staging for a piece of a write, out of its lane's share. A short piece takes a whole granule:
+    /// credit alone, which counts bytes, would let a peer hold all staging with few of them.
+    fn stage_landing(&mut self, key: Key, payload: u32) -> Option<Run> {
+        let lane = self.lanes.get_mut(self.serves.get(key)?.lane)?;
+        let run = self.staging.allocate(payload)?;
+        if lane.staged > 0 && lane.staged + run.footprint() > lane.credit_window {
+            self.staging.free(run);
+            return None;
+        }
+        lane.staged += run.footprint();
+        Some(run)
+    }
+
+    /// A piece of a write needs its staging no longer.
+    pub(super) fn free_landed(&mut self, key: Key, run: Run) {
+        let lane = self.serves.get(key).map(|serve| serve.lane);
+        if let Some(lane) = lane.and_then(|lane| self.lanes.get_mut(lane)) {
+            lane.staged -= run.footprint();
+        }
+        self.free_staging(run);
     }
 
     /// A piece of a write has arrived.
@@ -518,7 +543,7 @@ impl Shard {
 
     /// Keeps a landed piece until its write begins. The landing's pin becomes the write's.
     fn write_landed(&mut self, key: Key, run: Run, intact: bool) {
-        let Some(serve) = self.serves.get_mut(key) else { return self.free_staging(run) };
+        let Some(serve) = self.serves.get_mut(key) else { return self.free_landed(key, run) };
         serve.fragments[(serve.read % DEPTH_MAX) as usize] =
             Fragment::Ready { run, bytes: run.span.length };
         serve.read += 1;
@@ -617,11 +642,27 @@ impl Shard {
     }
 
     /// The deadline of the serve in `slot` has passed.
-    pub(super) fn expire_serve(&mut self, slot: u32) {
+    pub(super) fn expire_serve<I: Io>(&mut self, slot: u32, io: &mut I) {
         if let Some(key) = self.serves.next_from(slot, |_| true).filter(|key| key.index() == slot) {
             self.end_serve(key, Status::DeadlineExceeded);
             self.make_ready(Work::Serve(key));
+            self.watch_unread(key, io);
         }
+    }
+
+    /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses the
+    /// lane.
+    fn watch_unread<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames > 0) else { return };
+        let lane_key = serve.lane;
+        let Some(lane) = self.lanes.get(lane_key) else { return };
+        let sent = Some(lane.sender.frames_sent());
+        if serve.unread == sent {
+            let reason = String::from("the peer does not read what it asked for");
+            return self.close_lane(lane_key, reason, io);
+        }
+        serve.unread = sent;
+        self.serve_deadlines.set(key.index(), io.now() + limits::UNREAD_TIME);
     }
 
     fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {
@@ -629,8 +670,9 @@ impl Shard {
         self.serve_deadlines.clear(key.index());
         self.remember_serve(&serve, io.now());
         self.leave_served(serve.served, io);
-        if serve.region().is_some() {
+        if let Some(region) = serve.region() {
             self.drain_sessions(io);
+            self.drain_region(region.region);
         }
     }
 
@@ -644,8 +686,10 @@ impl Shard {
             if matches!(serve.op, ServeOp::Write { .. }) {
                 serve.pins -= 1;
                 self.return_credit(lane, bytes);
+                self.free_landed(key, run);
+            } else {
+                self.free_staging(run);
             }
-            self.free_staging(run);
         }
     }
 
@@ -662,7 +706,11 @@ impl Shard {
         }
     }
 
-    pub(super) fn end_region_serves(&mut self, wanted: impl Fn(RegionTarget) -> bool) {
+    pub(super) fn end_region_serves<I: Io>(
+        &mut self,
+        wanted: impl Fn(RegionTarget) -> bool,
+        io: &mut I,
+    ) {
         let mut from = 0;
         while let Some(key) =
             self.serves.next_from(from, |serve| serve.region().is_some_and(&wanted))
@@ -670,6 +718,7 @@ impl Shard {
             from = key.index() + 1;
             self.end_serve(key, Status::Gone);
             self.make_ready(Work::Serve(key));
+            self.watch_unread(key, io);
         }
     }
 }

@@ -104,7 +104,7 @@ impl Shard {
         for handle in handles {
             self.close_handle(session, handle, io);
         }
-        self.end_region_users(|region| segments.contains(&region.segment));
+        self.end_region_users(|region| segments.contains(&region.segment), io);
         self.drain_session(session, io);
     }
 
@@ -190,8 +190,29 @@ impl Shard {
     }
 
     /// Marks every handle of a region, and ends the requests that use it.
-    pub(super) fn revoke_region(&mut self, region: RegionId) {
-        self.end_region_users(|r| r.region == region);
+    pub(super) fn revoke_region<I: Io>(&mut self, region: RegionId, io: &mut I) {
+        self.end_region_users(|r| r.region == region, io);
+        if !self.revoked.contains(&region) {
+            self.revoked.push(region);
+        }
+        self.drain_region(region);
+    }
+
+    /// Says that a revoked region is in use no more, once that is so.
+    pub(super) fn drain_region(&mut self, region: RegionId) {
+        let Some(at) = self.revoked.iter().position(|&revoked| revoked == region) else { return };
+        let is_it = |target: RegionTarget| target.region == region;
+        // Opens that were under way when it was revoked count; they are revoked in their turn.
+        let in_use = self.transfers.iter().any(|(_, t)| t.body.regions().any(is_it))
+            || self.serves.iter().any(|(_, serve)| serve.region().is_some_and(is_it))
+            || self.is_served(is_it)
+            || self.handles.values().any(
+                |handle| matches!(handle.kind, HandleKind::Local(Target::Region(r)) if is_it(r)),
+            );
+        if !in_use {
+            self.revoked.swap_remove(at);
+            self.event(Event::RegionDrained { region });
+        }
     }
 
     /// Takes a request from a client's ring. Its end comes out of [`Shard::poll_output`].

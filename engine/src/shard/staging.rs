@@ -31,6 +31,13 @@ pub(crate) struct Run {
     pub(crate) span: Span,
 }
 
+impl Run {
+    /// What it takes of staging, in bytes.
+    pub(crate) const fn footprint(self) -> u64 {
+        self.granules as u64 * GRANULE_BYTES as u64
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {

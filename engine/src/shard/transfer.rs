@@ -498,6 +498,9 @@ impl Shard {
         for handle in transfer.handles.into_iter().flatten() {
             self.leave_handle(transfer.session, handle, io);
         }
+        for region in transfer.body.regions() {
+            self.drain_region(region.region);
+        }
         if let Some(session) = self.sessions.get_mut(&transfer.session) {
             session.transfers -= 1;
             if session.transfers == 0 {
@@ -541,14 +544,14 @@ impl Shard {
     }
 
     /// Ends every transfer and serve that uses a region.
-    pub(super) fn end_region_users(&mut self, wanted: impl Fn(RegionTarget) -> bool) {
-        let uses = |transfer: &Transfer| match &transfer.body {
-            Body::Memory(body) => wanted(body.region),
-            Body::Copy(copy) => copy.regions().any(&wanted),
-            _ => false,
-        };
+    pub(super) fn end_region_users<I: Io>(
+        &mut self,
+        wanted: impl Fn(RegionTarget) -> bool,
+        io: &mut I,
+    ) {
         let mut from = 0;
-        while let Some(key) = self.transfers.next_from(from, |t| t.status.is_none() && uses(t)) {
+        let runs = |t: &Transfer| t.status.is_none() && t.body.regions().any(&wanted);
+        while let Some(key) = self.transfers.next_from(from, runs) {
             from = key.index() + 1;
             if let Some(transfer) = self.transfers.get_mut(key) {
                 transfer.status = Some(Status::Gone);
@@ -557,7 +560,7 @@ impl Shard {
         }
         self.revoke_handles(&wanted);
         self.revoke_served(&wanted);
-        self.end_region_serves(&wanted);
+        self.end_region_serves(&wanted, io);
     }
 }
 
@@ -575,6 +578,16 @@ impl Body {
         to: (super::session::Place, u64),
     ) -> Self {
         Self::Copy(CopyBody::new(from, to))
+    }
+
+    /// The local regions it touches.
+    pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> {
+        let (memory, copy) = match self {
+            Self::Memory(body) => (Some(body.region), None),
+            Self::Copy(copy) => (None, Some(copy.regions())),
+            _ => (None, None),
+        };
+        memory.into_iter().chain(copy.into_iter().flatten())
     }
 
     /// A target's device and way, for `explain`.

@@ -1,0 +1,350 @@
+//! What a peer asks of us.
+
+use piped_engine::command::{Command, Event, LaneClass};
+use piped_engine::ids::{RegionId, SessionId};
+use piped_engine::io::{Io, Resource, Span};
+use piped_engine::limits;
+use piped_engine::request::Status;
+use piped_engine::wire::Message;
+use piped_model::units::Nanos;
+
+use crate::world::{INCARNATION, SESSION, World, read, region, write, write_data};
+
+#[test]
+fn a_connection_that_does_not_say_who_it_is_has_its_time() {
+    let mut world = World::new();
+    let silent = world.dial();
+    // Half of a Hello is none.
+    let stuck = world.dial();
+    world.send_bytes(stuck, &[0x11; 10]);
+    let honest = world.lane("beta", LaneClass::Latency, 1);
+    world.run_for(Nanos(limits::HELLO_TIME.0 - 1_000_000));
+    assert!([silent, stuck, honest].map(|line| world.is_up(line)) == [true; 3]);
+    world.run_for(Nanos::from_millis(2));
+    assert_eq!([silent, stuck, honest].map(|line| world.is_up(line)), [false, false, true]);
+    assert_eq!(world.reasons(), ["it did not say in time who it is"; 2]);
+    // Its time was not the lane's.
+    world.run_for(limits::HELLO_TIME);
+    world.run_for(limits::HELLO_TIME);
+    assert!(world.is_up(honest));
+}
+
+#[test]
+fn short_pieces_of_writes_hold_no_more_staging_than_long_ones() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let other = world.lane("gamma", LaneClass::Latency, 1);
+    let file = world.file(1 << 20);
+    let handle = world.open(line, 1, file);
+    let file = world.file(1 << 20);
+    let other_handle = world.open(other, 1, file);
+    let before = world.shard.report().staging_used_bytes;
+    world.block_device(Nanos::from_millis(2_000));
+    // As many as a serve may hold of each of many writes, a byte each, and the rest of the write.
+    for transfer in 0..60 {
+        world.send(line, write(transfer, handle, 31), &[]);
+        for offset in 0..31 {
+            world.send(line, write_data(transfer, offset), &[transfer as u8]);
+        }
+    }
+    world.run_for(Nanos::from_millis(1_000));
+    let held = world.shard.report().staging_used_bytes - before;
+    assert!(held <= limits::CREDIT_BYTES, "{held} bytes of staging for {} bytes", 60 * 31);
+    assert!(held > limits::CREDIT_BYTES / 2, "the device is slow, what came is held: {held}");
+    // Another peer's write finds staging meanwhile.
+    world.send(other, write(1, other_handle, 1 << 20), &[]);
+    world.send(other, write_data(1, 0), &[1; 1 << 20]);
+    world.run_for(Nanos::from_millis(500));
+    let more = world.shard.report().staging_used_bytes - before;
+    assert_eq!(more - held, 1 << 20);
+    // And all of it ends well.
+    for line in [vec![line; 60], vec![other]].concat() {
+        let end = loop {
+            match world.next(line) {
+                Message::Credit { .. } => {}
+                other => break other,
+            }
+        };
+        assert!(matches!(end, Message::End { status: Status::Ok, .. }), "{end:?}");
+    }
+    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+/// Lets the far end read to the end of a request.
+fn end_of(world: &mut World, line: usize, transfer: u64) -> Status {
+    loop {
+        match world.next(line) {
+            Message::End { transfer: of, status, .. } if of == transfer => return status,
+            Message::Data { transfer: of, last: Some(last), .. } if of == transfer => {
+                return last.status;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_drained(world: &World, number: u32) -> bool {
+    let region = RegionId(number);
+    world.events.iter().any(|event| *event == Event::RegionDrained { region })
+}
+
+#[test]
+fn a_revoked_region_is_in_use_until_no_queued_frame_names_it() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Bulk, 1);
+    let latency = world.lane("beta", LaneClass::Latency, 1);
+    let segment = world.session(SESSION, 4 << 20);
+    let handle = world.open(latency, 1, region(1, segment, 4 << 20));
+    world.stop_reading(line);
+    world.send(line, read(1, handle, 4 << 20), &[]);
+    world.settle();
+    world.command(Command::RevokeRegion { region: RegionId(1) });
+    world.settle();
+    assert!(!is_drained(&world, 1), "frames that name it are queued");
+    world.read_on(line);
+    // From its first frame on this is not an error, but what is missing is not sent.
+    let status = end_of(&mut world, line, 1);
+    assert_eq!(status, Status::Gone);
+    world.wait_until("the region is free", |world| is_drained(world, 1));
+    // The kernel's guards panic if anything names it from here.
+    world.kernel.io(world.node).release(Resource::Segment(segment));
+    world.send(line, read(2, handle, 4096), &[]);
+    assert_eq!(end_of(&mut world, line, 2), Status::Gone);
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn a_revoked_region_is_in_use_until_a_running_put_lands_no_more() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let segment = world.session(SESSION, 1 << 20);
+    let handle = world.open(line, 1, region(1, segment, 1 << 20));
+    world.send(line, write(1, handle, 1 << 20), &[]);
+    let mut frame = world.frame(line, write_data(1, 0), &[9; 512 << 10]);
+    let rest = frame.split_off(300 << 10);
+    world.send_bytes(line, &frame);
+    world.settle();
+    world.command(Command::RevokeRegion { region: RegionId(1) });
+    world.turn_near();
+    assert!(!is_drained(&world, 1), "the kernel may still write to it");
+    world.wait_until("the region is free", |world| is_drained(world, 1));
+    let whole = Span { segment, offset: 0, length: 1 << 20 };
+    let before = world.kernel.bytes(world.node, whole).to_vec();
+    world.send_bytes(line, &rest);
+    assert_eq!(end_of(&mut world, line, 1), Status::Gone);
+    world.settle();
+    assert!(world.kernel.bytes(world.node, whole) == before, "it is its owner's again");
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn an_unused_region_is_free_at_once_and_each_time_it_is_revoked() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let segment = world.session(SESSION, 1 << 20);
+    let handle = world.open(line, 1, region(1, segment, 1 << 20));
+    world.send(line, read(1, handle, 4096), &[]);
+    assert_eq!(end_of(&mut world, line, 1), Status::Ok);
+    world.settle();
+    for _ in 0..2 {
+        world.events.clear();
+        world.command(Command::RevokeRegion { region: RegionId(1) });
+        world.turn_near();
+        assert!(is_drained(&world, 1));
+    }
+}
+
+#[test]
+fn a_read_that_its_peer_stops_draining_ends() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(16 << 20);
+    let handle = world.open(line, 1, file);
+    let before = world.shard.report().staging_used_bytes;
+    world.stop_reading(line);
+    world.send(line, read(1, handle, 16 << 20), &[]);
+    world.settle();
+    assert_eq!(world.shard.report().serves, 1);
+    assert!(world.shard.report().staging_used_bytes > before);
+    // Its deadline (10 s), and what an idle lane is allowed beyond.
+    world.run_for(Nanos::from_millis(11_000));
+    assert!(world.is_up(line), "the peer may still read");
+    world.run_for(limits::UNREAD_TIME);
+    assert_eq!(world.reasons(), ["the peer does not read what it asked for"]);
+    let report = world.shard.report();
+    assert_eq!((report.serves, report.ops), (0, 0));
+    assert!(report.staging_used_bytes < before, "the lane's own staging is free as well");
+}
+
+#[test]
+fn a_peer_that_reads_slowly_keeps_its_lane() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(16 << 20);
+    let handle = world.open(line, 1, file);
+    world.stop_reading(line);
+    world.send(line, read(1, handle, 16 << 20), &[]);
+    // Two frames a while: progress enough.
+    for _ in 0..3 {
+        world.run_for(Nanos(limits::UNREAD_TIME.0 - 1_000_000_000));
+        world.read_on(line);
+        world.next(line);
+        world.next(line);
+        world.stop_reading(line);
+    }
+    world.read_on(line);
+    assert_eq!(end_of(&mut world, line, 1), Status::DeadlineExceeded);
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn a_stale_handle_names_nothing() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(8192);
+    let old = world.open(line, 1, file);
+    world.send(line, Message::Close { handle: old }, &[]);
+    let file = world.file(8192);
+    let new = world.open(line, 2, file);
+    // The same place, another name.
+    assert_eq!((old ^ new) as usize % limits::HANDLES_PER_LINK, 0);
+    assert_ne!(old, new);
+    for (number, (handle, expected)) in
+        [(old, Status::BadHandle), (new, Status::Ok), (new + 1, Status::BadHandle)]
+            .into_iter()
+            .enumerate()
+    {
+        world.send(line, read(number as u64, handle, 4096), &[]);
+        assert_eq!(end_of(&mut world, line, number as u64), expected, "{handle:#x}");
+    }
+    // Closing the stale name does not close its successor.
+    world.send(line, Message::Close { handle: old }, &[]);
+    world.send(line, read(9, new, 4096), &[]);
+    assert_eq!(end_of(&mut world, line, 9), Status::Ok);
+}
+
+#[test]
+fn a_peer_that_writes_beyond_its_credit_loses_the_lane() {
+    for excess in [0, 1] {
+        let mut world = World::new();
+        let line = world.lane("beta", LaneClass::Latency, 1);
+        let file = world.file(1 << 20);
+        let handle = world.open(line, 1, file);
+        world.block_device(Nanos::from_millis(5_000));
+        let piece = 1 << 20;
+        let pieces = limits::CREDIT_BYTES / piece;
+        world.send(line, write(1, handle, limits::CREDIT_BYTES + 1), &[]);
+        for number in 0..pieces {
+            world.send(line, write_data(1, number * piece), &vec![1; piece as usize]);
+        }
+        if excess > 0 {
+            world.send(line, write_data(1, limits::CREDIT_BYTES), &[1]);
+        }
+        world.run_for(Nanos::from_millis(1_000));
+        assert_eq!(world.is_up(line), excess == 0);
+        if excess > 0 {
+            assert_eq!(world.reasons(), ["more write data than it had credit for"]);
+            continue;
+        }
+        // What the device took comes back as credit.
+        world.run_for(Nanos::from_millis(5_000));
+        let mut credit = 0;
+        while let Some((frame, _)) = world.take_frame(line) {
+            if let Message::Credit { bytes } = frame.message {
+                credit += bytes;
+            }
+        }
+        assert!(credit > limits::CREDIT_BYTES / 2, "{credit}");
+        world.send(line, write_data(1, limits::CREDIT_BYTES), &[1]);
+        assert_eq!(end_of(&mut world, line, 1), Status::Ok);
+    }
+}
+
+#[test]
+fn several_closing_sessions_drain_when_their_regions_are_free() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let sessions = [1, 2, 3].map(SessionId);
+    let handles = sessions.map(|session| {
+        let segment = world.session(session, 1 << 20);
+        world.open(line, session.0.into(), region(session.0, segment, 1 << 20))
+    });
+    world.stop_reading(line);
+    for (number, handle) in handles.into_iter().enumerate() {
+        world.send(line, read(number as u64, handle, 1 << 20), &[]);
+    }
+    world.settle();
+    for session in sessions {
+        world.command(Command::CloseSession { session });
+    }
+    world.settle();
+    let drained = |world: &World| {
+        sessions.map(|session| world.events.contains(&Event::SessionDrained { session }))
+    };
+    assert_eq!(drained(&world), [false; 3], "frames that name their memory are queued");
+    world.read_on(line);
+    world.wait_until("all sessions drain", |world| drained(world) == [true; 3]);
+    assert_eq!(world.kernel.segments(world.node).len(), 1, "only staging is left");
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn the_peer_that_left_first_makes_room_for_a_new_one() {
+    let mut world = World::new();
+    let name = |number: u32| format!("node-{number}");
+    let file = world.file(8192);
+    let mut opened = None;
+    for number in 0..limits::LINKS_MAX {
+        let line = world.lane(&name(number), LaneClass::Latency, 3);
+        // The last to come is the first to leave, and it leaves a file open.
+        if number + 1 == limits::LINKS_MAX {
+            opened = Some((world.open(line, 1, file), line));
+        }
+    }
+    let Some((handle, line)) = opened else { unreachable!() };
+    let refused = world.dial();
+    world.hello(refused, "late", LaneClass::Latency, 1);
+    world.wait_until("it is refused", |world| !world.is_up(refused));
+    assert_eq!(world.reasons(), ["as many peers are connected as there may be"]);
+    world.hang_up(line);
+    world.settle();
+    assert_eq!(world.kernel.open_files(world.node).len(), 1, "it may come back");
+    world.lane("late", LaneClass::Latency, 1);
+    assert_eq!(world.kernel.open_files(world.node).len(), 0, "it was forgotten with its handles");
+
+    // Another leaves, and the forgotten one returns: it is told that its handles are of the past.
+    let line = world.first_line();
+    world.hang_up(line);
+    world.settle();
+    let again = world.dial();
+    world.hello(again, &name(limits::LINKS_MAX - 1), LaneClass::Latency, 4);
+    match world.next(again) {
+        Message::HelloAck { incarnation, .. } => assert_ne!(incarnation, INCARNATION),
+        other => panic!("not welcome: {other:?}"),
+    }
+    world.send(again, read(1, handle, 4096), &[]);
+    assert_eq!(end_of(&mut world, again, 1), Status::BadHandle);
+}
+
+#[test]
+fn a_peer_whose_write_is_at_the_disk_is_not_forgotten() {
+    let mut world = World::new();
+    let file = world.file(8192);
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let handle = world.open(line, 1, file);
+    for number in 1..limits::LINKS_MAX {
+        world.lane(&format!("node-{number}"), LaneClass::Latency, 1);
+    }
+    world.block_device(Nanos::from_millis(1_000));
+    world.send(line, write(1, handle, 4096), &[]);
+    world.send(line, write_data(1, 0), &[1; 4096]);
+    world.settle();
+    world.hang_up(line);
+    world.settle();
+    let late = world.dial();
+    world.hello(late, "late", LaneClass::Latency, 1);
+    world.wait_until("it is refused", |world| !world.is_up(late));
+    world.run_for(Nanos::from_millis(2_000));
+    world.lane("late", LaneClass::Latency, 1);
+}

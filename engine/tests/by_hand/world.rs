@@ -1,0 +1,454 @@
+//! The shard, its clients, and the far ends of its lanes.
+
+use std::collections::VecDeque;
+
+use piped_engine::command::{
+    Access, Alignment, CalibrationMode, Command, Event, FileTarget, LaneClass, OpenKind, Output,
+    PlannerMode, RegionTarget, Target,
+};
+use piped_engine::ids::{DeviceId, QueueId, RegionId, SegmentId, SessionId, SocketId};
+use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
+use piped_engine::request::{Class, Completion, Origin, Request, Status, Verb};
+use piped_engine::shard::{Shard, ShardConfig};
+use piped_engine::sim::{ConnectionId, Cost, DeviceCosts, Faults, LinkId, NodeId, SimKernel};
+use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_model::units::Nanos;
+
+pub(crate) const ALL: Access = Access { read: true, write: true };
+pub(crate) const SESSION: SessionId = SessionId(1);
+pub(crate) const INCARNATION: u64 = 77;
+pub(crate) const STAGING: u64 = 64 << 20;
+
+/// Longer than anything takes that must happen.
+const PATIENCE: Nanos = Nanos::from_millis(120_000);
+
+/// Bytes a far end sends at once, and receives at once.
+const PIECE: u32 = 64 * 1024;
+
+/// Bytes of a socket's buffer, each direction.
+const SOCKET_BUFFER: usize = 256 * 1024;
+
+/// See the module.
+pub(crate) struct World {
+    pub(crate) kernel: SimKernel,
+    pub(crate) shard: Shard,
+    pub(crate) node: NodeId,
+    pub(crate) events: Vec<Event>,
+    pub(crate) completions: Vec<Completion>,
+    far: NodeId,
+    device: DeviceId,
+    links: [LinkId; 2],
+    lines: Vec<Line>,
+}
+
+/// A connection, named by the order in which it was made.
+pub(crate) type LineId = usize;
+
+/// The far end of one.
+struct Line {
+    connection: ConnectionId,
+    socket: SocketId,
+    memory: SegmentId,
+    epoch: u32,
+    to_send: VecDeque<u8>,
+    received: Vec<u8>,
+    sending: bool,
+    receiving: bool,
+    reads: bool,
+    over: bool,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let mut kernel = SimKernel::new(1, Faults::none());
+        let [node, far] = [(); 2].map(|()| kernel.add_node(4096));
+        let cost = Cost {
+            latency: Nanos::from_micros(20),
+            overhead: Nanos::from_micros(2),
+            nanos_per_byte: 0.5,
+        };
+        let links = [(); 2].map(|()| kernel.add_link(cost, None));
+        let device = kernel.add_device(DeviceCosts {
+            read: cost,
+            write: cost,
+            sync: cost,
+            window: None,
+            capacity: 1 << 30,
+            alignment: Alignment { offset: 512, memory: 4 },
+        });
+        let shard = Shard::new(ShardConfig {
+            node_name: "alpha".to_owned(),
+            incarnation: INCARNATION,
+            seed: 1,
+            transfers_max: 256,
+            ops_max: 1024,
+            deadline_default: Nanos::from_millis(60_000),
+            planner: PlannerMode::Fixed(64 << 10),
+            calibration: CalibrationMode::Off,
+        });
+        let (events, completions, lines) = (Vec::new(), Vec::new(), Vec::new());
+        let mut world =
+            Self { kernel, shard, node, events, completions, far, device, links, lines };
+        let segment = world.kernel.add_segment(node, STAGING);
+        world.command(Command::AddStaging { segment, length: STAGING });
+        world
+    }
+
+    pub(crate) fn command(&mut self, command: Command) {
+        self.shard.handle_command(command, &mut self.kernel.io(self.node));
+    }
+
+    /// A client with so many bytes of memory.
+    pub(crate) fn session(&mut self, session: SessionId, length: u64) -> SegmentId {
+        self.command(Command::OpenSession { session, class: Class::Latency });
+        let segment = self.kernel.add_segment(self.node, length);
+        self.kernel.share(self.node, segment);
+        self.command(Command::AddSegment { session, segment, length });
+        segment
+    }
+
+    pub(crate) fn submit(&mut self, session: SessionId, user_data: u64, verb: Verb) {
+        let origin = Origin { session, queue: QueueId(0), slot: 0, user_data };
+        let request = Request { verb, class: Class::Latency, deadline: None };
+        let io = &mut self.kernel.io(self.node);
+        let now = io.now();
+        self.shard.submit(origin, request, now, io);
+    }
+
+    /// How a request ended, once it has.
+    pub(crate) fn end_of(&self, user_data: u64) -> Option<(Status, u64)> {
+        self.completions.iter().find_map(|completion| match completion {
+            Completion::Finished { origin, status, bytes, .. } if origin.user_data == user_data => {
+                Some((*status, *bytes))
+            }
+            _ => None,
+        })
+    }
+
+    /// A file of so many bytes, opened.
+    pub(crate) fn file(&mut self, length: usize) -> Target {
+        let inode = self.kernel.create_file(self.node, self.device, vec![7; length]);
+        Target::File(FileTarget {
+            direct: None,
+            buffered: self.kernel.open_file(self.node, inode, false),
+            device: self.device,
+            length: length as u64,
+            access: ALL,
+        })
+    }
+
+    pub(crate) fn block_device(&mut self, time: Nanos) {
+        self.kernel.block_device(self.device, time);
+    }
+
+    /// A peer connects.
+    pub(crate) fn dial(&mut self) -> LineId {
+        let (line, socket) = self.connect([self.far, self.node]);
+        self.command(Command::LaneAccepted { socket });
+        line
+    }
+
+    /// A peer connects, says who it is, and is welcome.
+    pub(crate) fn lane(&mut self, name: &str, class: LaneClass, epoch: u32) -> LineId {
+        let line = self.dial();
+        self.hello(line, name, class, epoch);
+        match self.next(line) {
+            Message::HelloAck { .. } => line,
+            other => panic!("not welcome: {other:?}"),
+        }
+    }
+
+    pub(crate) fn hello(&mut self, line: LineId, name: &str, class: LaneClass, epoch: u32) {
+        self.lines[line].epoch = epoch;
+        self.send(line, Message::Hello { incarnation: 5, lane: class }, name.as_bytes());
+    }
+
+    /// A peer opens something; its number.
+    pub(crate) fn open(&mut self, line: LineId, ticket: u64, target: Target) -> u32 {
+        let kind = match target {
+            Target::File(_) => OpenKind::File,
+            Target::Region(_) => OpenKind::Region,
+        };
+        let open = Message::Open { ticket, kind, access: ALL, create: false, name_length: 4 };
+        self.send(line, open, b"name");
+        let asked = self.wait("the open", |world| {
+            world.events.iter().position(|event| matches!(event, Event::ServeOpen { .. }))
+        });
+        let Event::ServeOpen { ticket, .. } = self.events.remove(asked) else { unreachable!() };
+        self.command(Command::ServeOpened { ticket, result: Ok(target) });
+        match self.next(line) {
+            Message::Opened { status: Status::Ok, handle, .. } => handle,
+            other => panic!("not opened: {other:?}"),
+        }
+    }
+
+    /// We dial a peer, which says welcome.
+    pub(crate) fn answer_connect(&mut self, wanted: LaneClass, credit_bytes: u64) -> LineId {
+        let asked = self.wait("a dial", |world| {
+            let dials = |event: &Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
+            world.events.iter().position(dials)
+        });
+        let Event::Connect { peer, class, .. } = self.events.remove(asked) else { unreachable!() };
+        let (line, socket) = self.connect([self.far, self.node]);
+        self.command(Command::LaneConnected { peer, class, socket });
+        let (frame, _) = self.next_frame(line);
+        assert!(matches!(frame.message, Message::Hello { .. }), "{frame:?}");
+        self.lines[line].epoch = frame.epoch;
+        let ack = Message::HelloAck { incarnation: 9, credit_bytes, requests_max: 64 };
+        self.send(line, ack, &[]);
+        line
+    }
+
+    fn connect(&mut self, nodes: [NodeId; 2]) -> (LineId, SocketId) {
+        let (connection, [socket, ours]) = self.kernel.connect(nodes, self.links, SOCKET_BUFFER);
+        let memory = self.kernel.add_segment(self.far, u64::from(2 * PIECE));
+        self.lines.push(Line {
+            connection,
+            socket,
+            memory,
+            epoch: 1,
+            to_send: VecDeque::new(),
+            received: Vec::new(),
+            sending: false,
+            receiving: false,
+            reads: true,
+            over: false,
+        });
+        (self.lines.len() - 1, ours)
+    }
+
+    /// The connection that was made first.
+    pub(crate) fn first_line(&self) -> LineId {
+        0
+    }
+
+    /// Queues a frame at the far end.
+    pub(crate) fn send(&mut self, line: LineId, message: Message, payload: &[u8]) {
+        let frame = self.frame(line, message, payload);
+        self.send_bytes(line, &frame);
+    }
+
+    /// A frame's bytes.
+    pub(crate) fn frame(&self, line: LineId, message: Message, payload: &[u8]) -> Vec<u8> {
+        let payload_crc = if payload.is_empty() { 0 } else { crc32c(payload) };
+        let epoch = self.lines[line].epoch;
+        let frame = Frame { epoch, message, payload: payload.len() as u32, payload_crc };
+        [&frame.encode(), payload].concat()
+    }
+
+    /// Queues bytes that need not be a frame.
+    pub(crate) fn send_bytes(&mut self, line: LineId, bytes: &[u8]) {
+        self.lines[line].to_send.extend(bytes);
+    }
+
+    /// The far end hangs up.
+    pub(crate) fn hang_up(&mut self, line: LineId) {
+        let socket = self.lines[line].socket;
+        self.lines[line].over = true;
+        self.kernel.io(self.far).release(Resource::Socket(socket));
+    }
+
+    /// The far end reads no more.
+    pub(crate) fn stop_reading(&mut self, line: LineId) {
+        self.lines[line].reads = false;
+    }
+
+    /// The far end reads again.
+    pub(crate) fn read_on(&mut self, line: LineId) {
+        self.lines[line].reads = true;
+    }
+
+    pub(crate) fn is_up(&self, line: LineId) -> bool {
+        self.kernel.is_connected(self.lines[line].connection)
+    }
+
+    /// Why the lanes ended that have.
+    pub(crate) fn reasons(&self) -> Vec<&str> {
+        fn reason(event: &Event) -> Option<&str> {
+            match event {
+                Event::LaneDown { reason, .. } => Some(reason),
+                _ => None,
+            }
+        }
+        self.events.iter().filter_map(reason).collect()
+    }
+
+    /// The next frame from the shard, without its payload.
+    pub(crate) fn next(&mut self, line: LineId) -> Message {
+        self.next_frame(line).0.message
+    }
+
+    /// The next frame from the shard.
+    pub(crate) fn next_frame(&mut self, line: LineId) -> (Frame, Vec<u8>) {
+        self.wait("a frame", |world| world.whole_frame(line));
+        self.take_frame(line).expect("waited for")
+    }
+
+    /// The next frame, if it is there already.
+    pub(crate) fn take_frame(&mut self, line: LineId) -> Option<(Frame, Vec<u8>)> {
+        self.whole_frame(line)?;
+        let received = &mut self.lines[line].received;
+        let header: Vec<u8> = received.drain(..HEADER_BYTES).collect();
+        let frame = Frame::parse(&header.try_into().expect("64 bytes")).expect("a sound header");
+        let payload = received.drain(..frame.payload as usize).collect();
+        Some((frame, payload))
+    }
+
+    fn whole_frame(&self, line: LineId) -> Option<()> {
+        let received = &self.lines[line].received;
+        let header = received.first_chunk::<HEADER_BYTES>()?;
+        let frame = Frame::parse(header).expect("the shard sends sound headers");
+        (received.len() >= HEADER_BYTES + frame.payload as usize).then_some(())
+    }
+
+    /// Lets things happen until there is an answer.
+    pub(crate) fn wait<T>(&mut self, what: &str, poll: impl Fn(&Self) -> Option<T>) -> T {
+        let until = self.kernel.now() + PATIENCE;
+        loop {
+            if let Some(value) = poll(self) {
+                return value;
+            }
+            let more = self.step(until);
+            assert!(more, "not within {PATIENCE}: {what}; lanes down: {:?}", self.reasons());
+        }
+    }
+
+    pub(crate) fn wait_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        self.wait(what, |world| holds(world).then_some(()));
+    }
+
+    pub(crate) fn run_for(&mut self, time: Nanos) {
+        let until = self.kernel.now() + time;
+        while self.step(until) {}
+    }
+
+    /// Until nothing moves but clocks.
+    pub(crate) fn settle(&mut self) {
+        self.run_for(Nanos::from_millis(100));
+    }
+
+    /// Everybody has a turn, or time passes. False when `until` is reached.
+    fn step(&mut self, until: Nanos) -> bool {
+        if self.turn_far() | self.turn_near() {
+            let now = self.kernel.now();
+            self.kernel.advance(now);
+            return true;
+        }
+        let timer = self.shard.poll_timeout().map(|at| self.kernel.world_time(self.node, at));
+        match [self.kernel.next_event(), timer].into_iter().flatten().min() {
+            Some(at) if at <= until => {
+                self.kernel.advance(at);
+                true
+            }
+            _ => {
+                self.kernel.advance(until);
+                false
+            }
+        }
+    }
+
+    /// The shard takes what has ended and does what there is to do.
+    pub(crate) fn turn_near(&mut self) -> bool {
+        let mut worked = false;
+        while let Some(done) = self.kernel.poll_done(self.node) {
+            self.shard.handle_done(done, &mut self.kernel.io(self.node));
+            worked = true;
+        }
+        self.shard.drive(&mut self.kernel.io(self.node));
+        while let Some(output) = self.shard.poll_output() {
+            worked = true;
+            match output {
+                Output::Completion(completion) => self.completions.push(completion),
+                Output::Event(event) => self.events.push(event),
+                Output::Progress(_) => {}
+            }
+        }
+        worked || self.shard.poll_timeout() == Some(Nanos::ZERO)
+    }
+
+    fn turn_far(&mut self) -> bool {
+        let mut worked = false;
+        while let Some(Done { token, result }) = self.kernel.poll_done(self.far) {
+            let line = &mut self.lines[(token.0 / 2) as usize];
+            worked = true;
+            line.over |= result <= 0;
+            let bytes = result.max(0) as u32;
+            if token.0 % 2 == 0 {
+                line.sending = false;
+                line.to_send.drain(..bytes as usize);
+            } else {
+                line.receiving = false;
+                let from = Span { segment: line.memory, offset: PIECE.into(), length: bytes };
+                line.received.extend_from_slice(self.kernel.bytes(self.far, from));
+            }
+        }
+        for number in 0..self.lines.len() {
+            worked |= self.move_line(number);
+        }
+        worked
+    }
+
+    fn move_line(&mut self, number: usize) -> bool {
+        let line = &mut self.lines[number];
+        let (socket, segment) = (line.socket, line.memory);
+        let (send, receive) = (Token(2 * number as u64), Token(2 * number as u64 + 1));
+        let mut ops = Vec::new();
+        if !line.over && !line.sending && !line.to_send.is_empty() {
+            line.sending = true;
+            let bytes: Vec<u8> = line.to_send.iter().copied().take(PIECE as usize).collect();
+            let span = Span { segment, offset: 0, length: bytes.len() as u32 };
+            self.kernel.bytes_mut(self.far, span).copy_from_slice(&bytes);
+            ops.push((send, Op::Send { socket, spans: Spans::from_iter([span]) }));
+        }
+        if !line.over && !line.receiving && line.reads {
+            line.receiving = true;
+            let span = Span { segment, offset: PIECE.into(), length: PIECE };
+            let spans = Spans::from_iter([span]);
+            ops.push((receive, Op::Receive { socket, spans, whole: false }));
+        }
+        let worked = !ops.is_empty();
+        for (token, op) in ops {
+            assert!(self.kernel.io(self.far).push(token, op), "the far driver has room");
+        }
+        worked
+    }
+}
+
+/// A region of a client's.
+pub(crate) fn region(number: u32, segment: SegmentId, length: u64) -> Target {
+    let region = RegionId(number);
+    Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
+}
+
+pub(crate) fn write(transfer: u64, handle: u32, length: u64) -> Message {
+    Message::Write {
+        transfer,
+        handle,
+        offset: 0,
+        length,
+        class: Class::Latency,
+        durable: false,
+        fragment: 64 << 10,
+        time_left_us: 10_000_000,
+    }
+}
+
+pub(crate) fn write_data(transfer: u64, offset: u64) -> Message {
+    Message::WriteData { transfer, offset, backlogged: false }
+}
+
+pub(crate) fn read(transfer: u64, handle: u32, length: u64) -> Message {
+    Message::Read {
+        transfer,
+        handle,
+        offset: 0,
+        length,
+        class: Class::Latency,
+        from: 0,
+        time_left_us: 10_000_000,
+    }
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,9 +20,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::client::access::Rules;
 use crate::io::socket::Credentials;
-use crate::limits::{HANDSHAKES_MAX, PEER_OPENS_MAX};
+use crate::limits::{CLOSERS_MAX, HANDSHAKES_MAX, PEER_OPENS_MAX};
 use crate::open::export::Exports;
-use crate::open::region::Regions;
+use crate::open::region::{Regions, Withdrawals};
 use crate::peer;
 use crate::shard::message::{Mailbox, Message, Notice};
 
@@ -75,6 +76,8 @@ pub(crate) struct Control {
     pub(crate) handshake_slots: Arc<Semaphore>,
     pub(crate) refusal_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
+    closer_slots: Arc<Semaphore>,
+    withdrawals: RefCell<Withdrawals>,
     /// Becomes true when the daemon stops.
     pub(crate) stopping: watch::Receiver<bool>,
     sessions: RefCell<BTreeMap<SessionId, SessionEntry>>,
@@ -114,6 +117,8 @@ impl Control {
             handshake_slots: slots(HANDSHAKES_MAX),
             refusal_slots: slots(HANDSHAKES_MAX / 4),
             peer_open_slots: slots(PEER_OPENS_MAX),
+            closer_slots: slots(CLOSERS_MAX),
+            withdrawals: RefCell::default(),
             stopping,
             sessions: RefCell::default(),
             last_session: Cell::new(0),
@@ -200,6 +205,16 @@ impl Control {
         }
     }
 
+    /// Revokes a region and waits until no shard uses it. The shards hear of it also if nobody waits
+    /// any more.
+    pub(crate) async fn withdraw(self: &Rc<Self>, region: RegionId) {
+        let unused = self.withdrawals.borrow_mut().begin(region, self.shards.len());
+        let control = Rc::clone(self);
+        tokio::task::spawn_local(async move { control.revoke(&[region]).await });
+        // An error is a daemon that ends.
+        let _ = unused.await;
+    }
+
     /// A ticket for an open at a peer.
     pub(crate) fn expect_open(self: &Rc<Self>) -> OpenTicket {
         let number = self.last_ticket.get() + 1;
@@ -230,6 +245,7 @@ impl Control {
                 Notice::Retired(segment) => {
                     tokio::task::spawn_blocking(move || drop(segment));
                 }
+                Notice::RetiredFile(fd) => self.close_file(fd),
                 Notice::Ended(Ok(())) => return Ok(shard),
                 Notice::Ended(Err(reason)) => return Err(format!("shard {shard} died: {reason}")),
             }
@@ -237,8 +253,23 @@ impl Control {
         Err("all shards are gone".to_owned())
     }
 
+    /// Closes a file on another thread, when one is free for that.
+    fn close_file(&self, fd: OwnedFd) {
+        let slots = Arc::clone(&self.closer_slots);
+        tokio::task::spawn_local(async move {
+            let slot = slots.acquire_owned().await;
+            tokio::task::spawn_blocking(move || {
+                drop(fd);
+                drop(slot);
+            });
+        });
+    }
+
     fn handle_event(self: &Rc<Self>, shard: usize, event: Event) {
         match event {
+            Event::RegionDrained { region } => {
+                self.withdrawals.borrow_mut().handle_drained(region, shard);
+            }
             Event::RemoteOpened { ticket, result, .. } => {
                 // Without an asker the session is closing, and its handle with it.
                 if let Some(opened) = self.opens.borrow_mut().remove(&ticket) {

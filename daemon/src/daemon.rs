@@ -27,7 +27,7 @@ use crate::client::access::{AccessError, Names, Rules};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::io::clock;
 use crate::io::socket::asynchronous;
-use crate::limits::{OPENERS_MAX, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT};
+use crate::limits::{CLOSERS_MAX, OPENERS_MAX, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::serve::shard_name;
 use crate::shard::message::{Message, Notice};
@@ -105,7 +105,7 @@ impl Daemon {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(OPENERS_MAX)
+            .max_blocking_threads(OPENERS_MAX + CLOSERS_MAX)
             .thread_name("piped-opener")
             .build()?;
         let result = LocalSet::new().block_on(&runtime, self.run_here());

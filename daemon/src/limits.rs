@@ -89,6 +89,10 @@ pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
 /// Threads that open files; each may hang in a file system, so a session has at most one.
 pub const OPENERS_MAX: usize = 128;
 
+/// Files closed at once; each close may hang in a file system, and shall not take an opener's thread.
+/// The others wait.
+pub const CLOSERS_MAX: usize = 32;
+
 /// How long a shard may take to end its sessions when the daemon stops.
 pub const STOP_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 

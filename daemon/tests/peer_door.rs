@@ -2,12 +2,16 @@
 
 mod support;
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
 use piped_config::{Config, Peer, Period};
-use piped_ring::handshake::{Access, Hello, Request};
-use piped_ring::{Descriptor, FLAG_DURABLE, Opcode, Status};
+use piped_engine::command::{LaneClass, OpenKind};
+use piped_engine::request::Class;
+use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Reply, Request};
+use piped_ring::{Descriptor, FLAG_DURABLE, Opcode, Segment, Status};
 use support::{HELLO, World, eventually};
 
 /// An address nobody listens on, as far as one can know.
@@ -158,6 +162,121 @@ fn a_remote_region_is_got_and_put_until_its_owner_leaves() {
         });
         let status = client.refused(&open).0;
         assert_eq!(status, Status::NotFound);
+    }
+}
+
+#[test]
+fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
+    let address = free_address();
+    let beta = beta(address, 2);
+    // Two owners: one on each shard of beta, and only one of the two serves the peer.
+    for (number, owner) in [(); 2].map(|()| beta.client(REGION)).into_iter().enumerate() {
+        let name = format!("grid-{number}");
+        let offer = Request::ExportRegion {
+            name: name.clone(),
+            segment: 0,
+            offset: 0,
+            length: REGION.arena_bytes,
+            access: Access::READ,
+        };
+        let handle = owner.open(&offer, &[]);
+        let mut peer = RawPeer::connect(address, &format!("peer-{number}"));
+        let theirs = peer.open_region(&name);
+        peer.send(
+            Message::Read {
+                transfer: 1,
+                handle: theirs,
+                offset: 0,
+                length: REGION.arena_bytes,
+                class: Class::Bulk,
+                from: 0,
+                time_left_us: 60_000_000,
+            },
+            &[],
+        );
+        eventually("the get is being served", || (serves(&beta) == 1).then_some(()));
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        let length = Request::CloseHandle { handle }.encode(7, &mut buffer).expect("it fits");
+        owner.socket.send(&buffer[..length], &[]);
+        let asker = beta.client(HELLO);
+        let open = Request::OpenRegion { peer: String::new(), name, access: Access::READ };
+        eventually("the region is withdrawn", || match asker.ask(&open, &[]).0 {
+            Reply::Refused { status: Status::NotFound, .. } => Some(()),
+            Reply::Opened { handle, .. } => {
+                asker.ask(&Request::CloseHandle { handle }, &[]);
+                None
+            }
+            other => panic!("{other:?}"),
+        });
+        // All shards have been asked since, and the peer has read nothing.
+        assert_eq!(serves(&beta), 1);
+        assert!(!owner.socket.has_mail(), "it is not closed while frames name its memory");
+        // The peer's lane lives, and it reads that the region is gone.
+        assert_eq!(peer.end_of_read(), piped_engine::request::Status::Gone);
+        assert!(matches!(owner.socket.receive(), Some((7, Reply::Done, _))));
+    }
+}
+
+/// How many requests of peers beta serves.
+fn serves(beta: &World) -> u64 {
+    let (_, body) = beta.http("GET", "/v1/status", "");
+    let shards = body["shards"].as_array().expect("shards");
+    shards.iter().map(|shard| shard["serves"].as_u64().expect("a count")).sum()
+}
+
+/// More than the sockets of a connection hold.
+const REGION: Hello = Hello { arena_bytes: 8 << 20, ..HELLO };
+
+/// A peer that reads when it is told to.
+struct RawPeer(TcpStream);
+
+impl RawPeer {
+    fn connect(address: SocketAddr, name: &str) -> Self {
+        let mut peer = Self(TcpStream::connect(address).expect("beta listens"));
+        rustix::net::sockopt::set_socket_recv_buffer_size(&peer.0, 1 << 16).expect("set");
+        peer.send(Message::Hello { incarnation: 1, lane: LaneClass::Latency }, name.as_bytes());
+        assert!(matches!(peer.receive(), Message::HelloAck { .. }));
+        peer
+    }
+
+    fn open_region(&mut self, name: &str) -> u32 {
+        let access = piped_engine::command::Access { read: true, write: false };
+        let (kind, name_length) = (OpenKind::Region, name.len() as u8);
+        let open = Message::Open { ticket: 1, kind, access, create: false, name_length };
+        self.send(open, name.as_bytes());
+        match self.receive() {
+            Message::Opened { handle, .. } => handle,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn send(&mut self, message: Message, payload: &[u8]) {
+        let scratch = Segment::create(4096).expect("memory");
+        scratch.store(0, payload).expect("inside");
+        let payload_crc = match payload.len() as u64 {
+            0 => 0,
+            length => scratch.crc32c(0, length).expect("inside"),
+        };
+        let frame = Frame { epoch: 1, message, payload: payload.len() as u32, payload_crc };
+        self.0.write_all(&[&frame.encode(), payload].concat()).expect("sent");
+    }
+
+    fn receive(&mut self) -> Message {
+        let mut header = [0; HEADER_BYTES];
+        self.0.read_exact(&mut header).expect("a frame");
+        let frame = Frame::parse(&header).expect("a sound header");
+        self.0.read_exact(&mut vec![0; frame.payload as usize]).expect("its payload");
+        frame.message
+    }
+
+    fn end_of_read(&mut self) -> piped_engine::request::Status {
+        loop {
+            match self.receive() {
+                Message::End { status, .. } => return status,
+                Message::Data { last: None, .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }
 

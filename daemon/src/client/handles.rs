@@ -215,7 +215,8 @@ impl Client {
         if let Some(region) = region
             && self.control.regions.borrow_mut().withdraw(region)
         {
-            self.control.revoke(&[region]).await;
+            // Done means that the memory is its owner's alone again.
+            self.control.withdraw(region).await;
         }
         let close = Command::CloseHandle { session: self.id, handle: HandleId(handle) };
         self.mailbox().send(Message::Engine(close)).await.map_err(gone)?;

@@ -39,14 +39,28 @@ pub(super) enum Target {
     Plain(i32),
 }
 
+/// Where files go whose last use is over.
+pub(super) type Undertaker = Box<dyn FnMut(OwnedFd)>;
+
 /// All files and sockets of a shard.
-#[derive(Debug)]
 pub(super) struct Descriptors {
     slots: Slots<Descriptor>,
+    /// Closing a file is a call into its file system, which may hang; somebody else may do it.
+    pub(super) undertaker: Option<Undertaker>,
     /// How many places the kernel's table has; indices beyond it are used unregistered.
     places: u32,
     /// Why the last registration failed, if one did.
     pub(super) degraded: Option<String>,
+}
+
+impl std::fmt::Debug for Descriptors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Descriptors")
+            .field("slots", &self.slots)
+            .field("places", &self.places)
+            .field("degraded", &self.degraded)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Descriptors {
@@ -71,7 +85,7 @@ impl Descriptors {
                 places = 0;
             }
         }
-        Self { slots, places, degraded }
+        Self { slots, undertaker: None, places, degraded }
     }
 
     pub(super) fn has_table(&self) -> bool {
@@ -92,10 +106,14 @@ impl Descriptors {
     ) -> Result<u32, UringError> {
         let raw = fd.as_raw_fd();
         let descriptor = Descriptor { fd, kind, fixed: false, ops: 0, released: false };
-        let id = self.slots.insert(descriptor).map_err(|_| UringError::Full {
-            what: "files and sockets",
-            capacity: self.slots.capacity(),
-        })?;
+        let id = match self.slots.insert(descriptor) {
+            Ok(id) => id,
+            Err(descriptor) => {
+                self.bury(descriptor, counters);
+                let capacity = self.slots.capacity();
+                return Err(UringError::Full { what: "files and sockets", capacity });
+            }
+        };
         if index_of(id) < self.places {
             counters.other_syscalls += 1;
             match submitter.register_files_update(index_of(id), &[raw]) {
@@ -186,8 +204,20 @@ impl Descriptors {
             // would replace the file.
             let _ = submitter.register_files_update(index_of(id), &[-1]);
         }
-        counters.other_syscalls += 1; // the close
-        drop(descriptor.fd);
+        self.bury(descriptor, counters);
+    }
+
+    /// A socket's close does not wait for its peer; a file's may wait for whoever serves it.
+    fn bury(&mut self, descriptor: Descriptor, counters: &mut UringCounters) {
+        match &mut self.undertaker {
+            Some(undertaker) if descriptor.kind == DescriptorKind::File => {
+                undertaker(descriptor.fd);
+            }
+            _ => {
+                counters.other_syscalls += 1;
+                drop(descriptor.fd);
+            }
+        }
     }
 }
 

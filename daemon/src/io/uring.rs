@@ -217,6 +217,13 @@ impl UringIo {
         self.memory.undertaker = Some(Box::new(undertaker));
     }
 
+    /// Hand files over when their last use is over, instead of closing them here: a close asks the
+    /// file system, and one that its client serves (FUSE) need never answer. The driver still closes
+    /// those it holds when it is dropped itself.
+    pub fn retire_files_to(&mut self, undertaker: impl FnMut(OwnedFd) + 'static) {
+        self.descriptors.undertaker = Some(Box::new(undertaker));
+    }
+
     /// Register waiting segments, [`super::REGISTRATION_BYTES_PER_TURN`] at most. `true`: more are
     /// waiting for the next turn.
     pub fn poll_registration(&mut self) -> bool {
@@ -227,7 +234,7 @@ impl UringIo {
     /// Take an open file over.
     ///
     /// # Errors
-    /// [`UringError::Full`]; the file is closed then.
+    /// [`UringError::Full`]; the file is closed (or retired) then.
     pub fn add_file(&mut self, fd: OwnedFd) -> Result<FileId, UringError> {
         self.add_descriptor(fd, DescriptorKind::File).map(FileId)
     }

@@ -7,6 +7,7 @@ use piped_engine::command::Access;
 use piped_engine::ids::{RegionId, SessionId};
 use piped_engine::request::Status;
 use piped_ring::Segment;
+use tokio::sync::oneshot;
 
 use super::OpenFault;
 use super::file::denied;
@@ -138,6 +139,42 @@ impl Regions {
     }
 }
 
+/// Withdrawn regions that shards may still use.
+#[derive(Debug, Default)]
+pub struct Withdrawals {
+    under_way: HashMap<RegionId, Withdrawal>,
+}
+
+#[derive(Debug)]
+struct Withdrawal {
+    /// The shards that have not said that they use it no more.
+    shards: Vec<usize>,
+    unused: oneshot::Sender<()>,
+}
+
+impl Withdrawals {
+    /// A region is about to be revoked on so many shards. What is returned resolves once all of them
+    /// have said that nothing uses it.
+    pub fn begin(&mut self, region: RegionId, shards: usize) -> oneshot::Receiver<()> {
+        let (unused, hears_unused) = oneshot::channel();
+        let shards = (0..shards).collect();
+        self.under_way.insert(region, Withdrawal { shards, unused });
+        hears_unused
+    }
+
+    /// A shard says that nothing uses the region there.
+    pub fn handle_drained(&mut self, region: RegionId, shard: usize) {
+        let Some(withdrawal) = self.under_way.get_mut(&region) else { return };
+        withdrawal.shards.retain(|&other| other != shard);
+        if withdrawal.shards.is_empty()
+            && let Some(withdrawal) = self.under_way.remove(&region)
+        {
+            // Who waited may have given up.
+            let _ = withdrawal.unused.send(());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +209,21 @@ mod tests {
         assert_eq!(regions.find("grid", READ).expect_err("gone").status, Status::NotFound);
         assert!(regions.has(other.region));
         assert!(regions.withdraw(other.region) && !regions.withdraw(other.region));
+    }
+
+    #[test]
+    fn a_withdrawal_is_over_when_every_shard_has_said_so() {
+        let mut withdrawals = Withdrawals::default();
+        let [mut one, mut other] = [1, 2].map(|region| withdrawals.begin(RegionId(region), 2));
+        withdrawals.handle_drained(RegionId(1), 0);
+        // A region that was revoked twice is said to be unused twice.
+        withdrawals.handle_drained(RegionId(1), 0);
+        assert_eq!(one.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        withdrawals.handle_drained(RegionId(1), 1);
+        assert_eq!(one.try_recv(), Ok(()));
+        withdrawals.handle_drained(RegionId(1), 1);
+        assert_eq!(other.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        assert_eq!(withdrawals.under_way.len(), 1);
     }
 
     #[test]

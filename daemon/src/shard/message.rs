@@ -8,7 +8,8 @@
 //! has nowhere to put what does not fit. What can be in it is bounded by what was asked: one answer
 //! for each open, one drained for each session, one eviction for each session, one Connect for each
 //! configured lane at a time with back-off between them; opens of peers are bounded by the engine for
-//! each peer, and so is the number of peers; retired segments are bounded by the driver's table.
+//! each peer, and so is the number of peers; what is retired is bounded by the driver's
+//! tables.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -216,6 +217,8 @@ pub enum Notice {
     },
     /// Memory that nobody uses any more: unmapping it takes longer than a turn may.
     Retired(Arc<Segment>),
+    /// A file that nobody uses any more: its close may hang.
+    RetiredFile(OwnedFd),
     /// The thread is over. An error is fatal for the daemon.
     Ended(Result<(), String>),
 }

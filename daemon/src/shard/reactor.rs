@@ -72,6 +72,10 @@ impl Reactor {
             // Without a control thread it is dropped here, which is as good then.
             let _ = retired.send((index, Notice::Retired(segment)));
         });
+        let retired = outbox.clone();
+        io.retire_files_to(move |file| {
+            let _ = retired.send((index, Notice::RetiredFile(file)));
+        });
         Ok(Self {
             index,
             cpu,
@@ -184,8 +188,12 @@ impl Reactor {
                 }
                 Output::Progress(progress) => self.sessions.set_progress(progress),
                 Output::Event(event) => {
-                    if let Event::SessionDrained { session } = event {
-                        self.sessions.forget(session);
+                    match event {
+                        Event::SessionDrained { session } => self.sessions.forget(session),
+                        Event::RegionDrained { region } => {
+                            self.sessions.drop_foreign(region, &mut self.io);
+                        }
+                        _ => {}
                     }
                     self.tell(Notice::Event(event));
                 }
@@ -261,10 +269,7 @@ impl Reactor {
                     .and_then(|source| self.target(source).map_err(|refusal| refusal.status()));
                 self.engine(Command::ServeOpened { ticket, result });
             }
-            Message::Revoke { region } => {
-                self.engine(Command::RevokeRegion { region });
-                self.sessions.drop_foreign(region, &mut self.io);
-            }
+            Message::Revoke { region } => self.engine(Command::RevokeRegion { region }),
             Message::Connected { peer, class, socket } => {
                 let command = match self.io.add_socket(socket) {
                     Ok(socket) => Command::LaneConnected { peer, class, socket },
@@ -307,6 +312,7 @@ impl Reactor {
         source: Source,
     ) -> Result<(), Refusal> {
         if !self.sessions.is_open(session) {
+            self.retire(source);
             return Err(Refusal::Gone);
         }
         let target = self.target(source)?;
@@ -333,11 +339,25 @@ impl Reactor {
 
     fn add_file(&mut self, file: OpenedFile) -> Result<FileTarget, UringError> {
         let OpenedFile { direct, buffered, device, length, access } = file;
-        let buffered = self.io.add_file(buffered)?;
+        let buffered = match self.io.add_file(buffered) {
+            Ok(buffered) => buffered,
+            Err(error) => {
+                direct.into_iter().for_each(|(fd, _)| self.tell(Notice::RetiredFile(fd)));
+                return Err(error);
+            }
+        };
         // Without room for the second descriptor the file is served through the page cache.
         let direct =
             direct.and_then(|(fd, alignment)| Some((self.io.add_file(fd).ok()?, alignment)));
         Ok(FileTarget { direct, buffered, device, length, access })
+    }
+
+    /// Nobody wants what was opened any more; this thread does not close files.
+    fn retire(&self, source: Source) {
+        if let Source::File(OpenedFile { direct, buffered, .. }) = source {
+            direct.into_iter().for_each(|(fd, _)| self.tell(Notice::RetiredFile(fd)));
+            self.tell(Notice::RetiredFile(buffered));
+        }
     }
 
     fn close_session(&mut self, session: SessionId) {

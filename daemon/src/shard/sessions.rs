@@ -159,7 +159,7 @@ impl Sessions {
         Ok(segment)
     }
 
-    /// A region was withdrawn and the engine has ended its users.
+    /// A region was withdrawn and nothing uses it any more.
     pub(super) fn drop_foreign(&mut self, region: RegionId, io: &mut UringIo) {
         if let Some(segment) = self.foreign.remove(&region) {
             io.release(Resource::Segment(segment));

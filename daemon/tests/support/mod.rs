@@ -15,6 +15,7 @@ use piped_ring::handshake::{
     FDS_PER_QUEUE, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome, fds,
 };
 use piped_ring::{ClientQueue, CompletionEntry, Descriptor, QueueFds, Segment};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Longer than anything takes; only a test that fails waits for it.
@@ -182,6 +183,13 @@ impl Socket {
             }
             Err(fault) => panic!("{fault}"),
         }
+    }
+
+    /// Whether something is there to be received.
+    pub(crate) fn has_mail(&self) -> bool {
+        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut wanted, Some(&now)).expect("poll") > 0
     }
 
     pub(crate) fn ask(

@@ -471,9 +471,9 @@ impl Shard {
 
     /// Whether a peer has such a region open.
     pub(super) fn is_served(&self, wanted: impl Fn(command::RegionTarget) -> bool) -> bool {
-        self.served.iter().any(
-            |(_, it)| matches!(it.target, Some(command::Target::Region(r)) if wanted(r)),
-        )
+        self.served
+            .iter()
+            .any(|(_, it)| matches!(it.target, Some(command::Target::Region(r)) if wanted(r)))
     }
 
     fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {

@@ -103,6 +103,8 @@ pub(super) struct Lane {
     pub(super) abandoned: u32,
     /// What the last read took, to be told with the next request (outbound).
     pub(super) outcome: Option<Message>,
+    /// A write ended other than well: credit for what it sent may still come (outbound).
+    pub(super) write_failed: bool,
     reason: String,
 }
 
@@ -237,6 +239,7 @@ impl Shard {
             starved: false,
             abandoned: 0,
             outcome: None,
+            write_failed: false,
             reason: String::new(),
         };
         match self.lanes.insert(lane) {
@@ -439,15 +442,18 @@ impl Shard {
         }
     }
 
-    /// Where the next payload will probably go: the read at hand when only one is outstanding. With
-    /// several the order of answers is the peer's choice, and a wrong guess costs a copy.
+    /// Where the next payload will go: to the read at hand when only one is outstanding. With several
+    /// the order of answers is the peer's choice, and a wrong guess costs a copy.
     ///
-    /// Whatever comes lands there for a moment, and the client that owns the memory can read and
-    /// rewrite it before it is moved. So nothing of another session may be under way meanwhile:
-    /// see [`Shard::may_ask`].
+    /// The client that owns the memory can read and rewrite what lands there before it is looked at.
+    /// So it must be that client's, and payload: nothing of another session may be under way
+    /// meanwhile (see [`Shard::may_ask`]), nor any other frame. A header that a client can rewrite
+    /// would let it close the lane.
     fn predict(&self, key: Key) -> Option<(Key, Span)> {
         let lane = self.lanes.get(key)?;
-        if lane.mixed || lane.opens > 0 {
+        // Credit and reports come before the end of a write, but for one that failed.
+        let stray = lane.write_failed && lane.credit < lane.credit_window;
+        if lane.mixed || lane.opens > 0 || lane.abandoned > 0 || stray {
             return None;
         }
         match lane.outstanding[..] {

@@ -171,6 +171,7 @@ impl Shard {
             Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
                 let last = LastPart { status, bytes, predicted_us };
                 lane.note_answer(Key::from_bits(transfer), true);
+                lane.write_failed |= status != Status::Ok;
                 self.handle_end(Key::from_bits(transfer), key, last, service_us, io)
             }
             Message::Opened { ticket, status, handle, length } => {
@@ -181,6 +182,7 @@ impl Shard {
             }
             Message::Credit { bytes } => {
                 lane.credit = lane.credit.saturating_add(bytes).min(lane.credit_window);
+                lane.write_failed &= lane.credit < lane.credit_window;
                 self.wake_starved();
                 Ok(())
             }
@@ -388,9 +390,6 @@ impl Shard {
             moved = transfer.landed.insert(arrival.offset, end) == Ok(true);
         } else {
             transfer.damaged = true;
-        }
-        if let Body::Remote(body) = &transfer.body {
-            self.planner.learn_fragment(body.peer, transfer.length, arrival.fragment);
         }
         match last {
             Some(last) => self.end_read(key, last, io),

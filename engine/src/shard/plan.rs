@@ -115,8 +115,6 @@ pub(super) struct Planner {
     /// Plans that were replaced, in that order: the memory of the next ones, once no transfer and no
     /// record of one uses them.
     retired: VecDeque<Arc<Planned>>,
-    /// Fragment sizes peers used last, by peer and size class: where the next data will land.
-    fragments: HashMap<(PeerId, u8), u32>,
 }
 
 /// The stages of a path, in order; the rest is [`StageIndex::NONE`].
@@ -161,7 +159,6 @@ impl Planner {
             check: StageIndex::NONE,
             plans: HashMap::with_capacity(PLANS_MAX),
             retired: VecDeque::with_capacity(RETIRED_MAX),
-            fragments: HashMap::new(),
         };
         planner.copy = planner.stage(Resource::Copy, || String::from("copy"), COPY_PRIOR);
         planner.check = planner.stage(Resource::Check, || String::from("check"), CHECK_PRIOR);
@@ -371,16 +368,6 @@ impl Planner {
             confidence: (estimate.confidence * 100.0).clamp(0.0, 100.0) as u8,
             size_bytes: bytes as u32,
         })
-    }
-
-    /// The fragment size a peer used last for requests of this length.
-    pub(super) fn expected_fragment(&self, peer: PeerId, length: u64) -> u64 {
-        let known = self.fragments.get(&(peer, (size_class(length) >> 3) as u8));
-        known.map_or(u64::from(FRAGMENT_BYTES_MAX), |&bytes| u64::from(bytes))
-    }
-
-    pub(super) fn learn_fragment(&mut self, peer: PeerId, length: u64, fragment: u32) {
-        self.fragments.insert((peer, (size_class(length) >> 3) as u8), fragment.max(1));
     }
 
     /// The path of what a peer reads here: our disk (or nothing, for memory), the checksum, the lane, and

@@ -5,7 +5,7 @@ use piped_model::units::Nanos;
 use super::Shard;
 use super::Work;
 use super::lane::{Destination, LaneState, Target};
-use super::planned::boundary;
+use super::planned::{CUT_BYTES, boundary};
 use super::session::HandleKind;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -71,6 +71,10 @@ impl Shard {
         body.sent_at = io.now();
         body.next = 0;
         self.store_body(key, Body::Remote(body));
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            // The peer plans anew for each attempt.
+            transfer.told_plan = None;
+        }
         self.make_ready(Work::Lane(lane_key));
         if matches!(body.op, RemoteOp::Write { .. }) {
             self.send_data(key, lane_key);
@@ -200,7 +204,7 @@ impl Shard {
         }
     }
 
-    /// Where the next bytes of a read will probably go.
+    /// Where the next bytes of a read go, as far as they certainly are payload.
     pub(super) fn next_arrival(&self, key: Key) -> Option<Span> {
         let transfer = self.transfers.get(key)?;
         let Body::Remote(body) = &transfer.body else { return None };
@@ -208,10 +212,12 @@ impl Shard {
             return None;
         }
         let start = transfer.landed.watermark();
-        // A fragment that lies beyond a hole is not predicted; its guess would be below it.
+        // A fragment that lies beyond a hole is not predicted; its guess is below it, and no longer.
+        // Before the first piece says how long the others are, all that is known is that it does not
+        // end before the next cut. What comes behind is received once its header was read.
         let fragment = match transfer.told_plan {
             Some((fragment, _)) => u64::from(fragment),
-            None => self.planner.expected_fragment(body.peer, transfer.length),
+            None => CUT_BYTES,
         };
         let end = boundary(fragment, body.offset, start).min(transfer.length);
         let length = (end - start).min(u64::from(SPILL_BYTES)) as u32;

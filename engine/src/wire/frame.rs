@@ -118,7 +118,9 @@ pub enum Message {
         /// Time until the deadline in microseconds; no clock is shared between nodes.
         time_left_us: u32,
     },
-    /// A piece of a read. Payload: the bytes; may be empty only if it is the last.
+    /// A piece of a read. Payload: the bytes; may be empty only if it is the last. Every piece but the
+    /// last ends at a multiple of 4096 bytes of the file or region, and behind the first at a multiple
+    /// of `fragment` from the one before the request's offset: the receiver relies on it.
     Data {
         /// From the read.
         transfer: u64,

@@ -1,1 +1,184 @@
-//! What we ask of a peer.
+//! What we ask of a peer, for clients that rewrite the memory they receive into.
+
+use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest};
+use piped_engine::ids::{HandleId, PeerId, SegmentId, SessionId};
+use piped_engine::io::Span;
+use piped_engine::request::{ArenaBuffer, Status, Verb};
+use piped_engine::wire::{LastPart, Message};
+use piped_model::units::Nanos;
+
+use crate::world::{ALL, LineId, SESSION, World};
+
+const PEER: PeerId = PeerId(3);
+const HANDLE: HandleId = HandleId(1);
+const ARENA: u64 = 1 << 20;
+const CREDIT: u64 = 8 << 20;
+
+/// The latency lane to a peer, where clients have a region open.
+fn connected(world: &mut World, sessions: &[SessionId]) -> (LineId, Vec<SegmentId>) {
+    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    let line = world.answer_connect(LaneClass::Latency, CREDIT);
+    let arena = |(number, &session): (usize, &SessionId)| {
+        let segment = world.session(session, ARENA);
+        let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), String::new());
+        let open = OpenRequest { kind, name, path, access: ALL, create: false };
+        let (handle, peer, ticket) = (HANDLE, PEER, number as u64);
+        world.command(Command::OpenRemote { ticket, session, handle, peer, open });
+        let asked = loop {
+            match world.next(line) {
+                Message::Open { ticket, .. } => break ticket,
+                Message::Close { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        let (status, handle, length) = (Status::Ok, number as u32, ARENA);
+        world.send(line, Message::Opened { ticket: asked, status, handle, length }, &[]);
+        world.wait_until("it is open", |world| {
+            let opened = |event: &Event| {
+                matches!(event, Event::RemoteOpened { ticket: of, .. } if *of == ticket)
+            };
+            world.events.iter().any(opened)
+        });
+        segment
+    };
+    let segments = sessions.iter().enumerate().map(arena).collect();
+    world.settle();
+    while world.take_frame(line).is_some() {}
+    (line, segments)
+}
+
+fn read(offset: u64, length: u64) -> Verb {
+    let buffer = ArenaBuffer { segment: 0, offset: 0, length };
+    Verb::Read { handle: HANDLE, offset, buffer }
+}
+
+/// What an honest peer answers a read with: frames that end at multiples of the fragment, in one
+/// burst behind `before`.
+fn answer(world: &mut World, line: LineId, asked: Message, fragment: u64, before: &[u8], byte: u8) {
+    let Message::Read { transfer, offset, length, from, .. } = asked else {
+        panic!("not a read: {asked:?}")
+    };
+    let mut burst = before.to_vec();
+    let (mut done, base) = (from, offset / 4096 * 4096);
+    while done < length {
+        let end = ((offset + done - base) / fragment + 1) * fragment + base - offset;
+        let end = end.min(length);
+        let last = LastPart { status: Status::Ok, bytes: length, predicted_us: 0 };
+        let message = Message::Data {
+            transfer,
+            offset: done,
+            fragment: fragment as u32,
+            backlogged: false,
+            service_us: 1,
+            last: (end == length).then_some(last),
+        };
+        burst.extend(world.frame(line, message, &vec![byte; (end - done) as usize]));
+        done = end;
+    }
+    world.send_bytes(line, &burst);
+}
+
+/// Answers reads until a client's request has ended; how.
+fn serve_until_end(world: &mut World, line: LineId, fragment: u64, user_data: u64) -> Status {
+    loop {
+        if let Some((status, _)) = world.end_of(user_data) {
+            return status;
+        }
+        world.wait_until("a frame or the end", |world| {
+            world.has_frame(line) || world.end_of(user_data).is_some()
+        });
+        if let Some((frame, _)) = world.take_frame(line) {
+            post_another_receive(world, line);
+            answer(world, line, frame.message, fragment, &[], 7);
+        }
+    }
+}
+
+/// A receive that was posted before a request went out predicts nothing of it; the next one does.
+fn post_another_receive(world: &mut World, line: LineId) {
+    world.send(line, Message::Pong { nonce: 1 }, &[]);
+    world.run_for(Nanos::from_millis(1));
+}
+
+#[test]
+fn a_client_that_rewrites_what_it_receives_spoils_only_its_own_read() {
+    let mut spoilt = 0;
+    for fragment in [4096, 16 << 10, 64 << 10, 256 << 10] {
+        for (offset, length) in [(0, 4096), (0, 64 << 10), (100, 70_000), (4095, 200_000)] {
+            let mut world = World::new();
+            let (line, segments) = connected(&mut world, &[SESSION]);
+            let span = Span { segment: segments[0], offset: 0, length: length as u32 };
+            world.rewritten = Some(span);
+            // The peer changes its plan, also between two attempts at one read.
+            for number in 0..3 {
+                world.submit(SESSION, number, read(offset, length));
+                let asked = world.next(line);
+                post_another_receive(&mut world, line);
+                answer(&mut world, line, asked, 64 << 10, &[], 7);
+                let status = serve_until_end(&mut world, line, fragment, number);
+                spoilt += u32::from(status == Status::Corrupt);
+                assert_eq!(world.reasons(), [""; 0], "{fragment} {offset} {length}");
+            }
+            // One that behaves, with other sizes than before.
+            world.rewritten = None;
+            for (number, fragment) in [(8, 64 << 10), (9, 4096)] {
+                world.submit(SESSION, number, read(offset, length));
+                let status = serve_until_end(&mut world, line, fragment, number);
+                assert_eq!(status, Status::Ok, "{fragment} {offset} {length}");
+            }
+            assert!(world.kernel.bytes(world.node, span).iter().all(|byte| *byte == 7));
+        }
+    }
+    assert!(spoilt > 0, "the race was never won");
+}
+
+#[test]
+fn a_frame_that_comes_before_the_data_is_not_parsed_from_a_clients_memory() {
+    let mut world = World::new();
+    let (line, segments) = connected(&mut world, &[SESSION]);
+    let span = Span { segment: segments[0], offset: 0, length: 4096 };
+    // A write that the peer refuses: the credit for its data comes after its end.
+    let buffer = ArenaBuffer { segment: 0, offset: 0, length: 4096 };
+    let (handle, offset, durable) = (HANDLE, 0, false);
+    world.submit(SESSION, 1, Verb::Write { handle, offset, buffer, durable });
+    let Message::Write { transfer, .. } = world.next(line) else { panic!("a write") };
+    world.next(line);
+    let (bytes, service_us, fragment, predicted_us, status) = (0, 1, 0, 0, Status::NoSpace);
+    let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
+    world.send(line, end, &[]);
+    world.wait_until("the write has failed", |world| world.end_of(1).is_some());
+    world.rewritten = Some(span);
+    world.submit(SESSION, 2, read(0, 4096));
+    let asked = world.next(line);
+    post_another_receive(&mut world, line);
+    let credit = world.frame(line, Message::Credit { bytes: 4096 }, &[]);
+    answer(&mut world, line, asked, 64 << 10, &credit, 7);
+    world.wait_until("the lane lives or the read ends", |world| {
+        !world.reasons().is_empty() || world.has_frame(line) || world.end_of(2).is_some()
+    });
+    assert_eq!(world.reasons(), [""; 0]);
+    serve_until_end(&mut world, line, 64 << 10, 2);
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn what_was_asked_by_a_client_that_gave_up_is_not_seen_by_the_next() {
+    let mut world = World::new();
+    let sessions = [1, 2].map(SessionId);
+    let (line, segments) = connected(&mut world, &sessions);
+    world.submit(sessions[0], 1, read(0, 4096));
+    let given_up = world.next(line);
+    world.submit(sessions[0], 2, Verb::Cancel { target: 1 });
+    let Message::Cancel { .. } = world.next(line) else { panic!("a cancel") };
+    world.rewritten = Some(Span { segment: segments[1], offset: 0, length: ARENA as u32 });
+    world.submit(sessions[1], 3, read(0, 64 << 10));
+    let asked = world.next(line);
+    post_another_receive(&mut world, line);
+    // The cancel came too late: what the first asked for comes first.
+    answer(&mut world, line, given_up, 64 << 10, &[], 0x55);
+    world.settle();
+    answer(&mut world, line, asked, 64 << 10, &[], 7);
+    serve_until_end(&mut world, line, 64 << 10, 3);
+    assert_eq!(world.reasons(), [""; 0]);
+    assert!(world.seen[7] && !world.seen[0x55], "it saw what was meant for another");
+}

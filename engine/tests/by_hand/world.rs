@@ -35,6 +35,9 @@ pub(crate) struct World {
     pub(crate) node: NodeId,
     pub(crate) events: Vec<Event>,
     pub(crate) completions: Vec<Completion>,
+    /// Memory that its client rewrites whenever it has a chance, and what it saw there before.
+    pub(crate) rewritten: Option<Span>,
+    pub(crate) seen: [bool; 256],
     far: NodeId,
     device: DeviceId,
     links: [LinkId; 2],
@@ -86,9 +89,19 @@ impl World {
             planner: PlannerMode::Fixed(64 << 10),
             calibration: CalibrationMode::Off,
         });
-        let (events, completions, lines) = (Vec::new(), Vec::new(), Vec::new());
-        let mut world =
-            Self { kernel, shard, node, events, completions, far, device, links, lines };
+        let mut world = Self {
+            kernel,
+            shard,
+            node,
+            events: Vec::new(),
+            completions: Vec::new(),
+            rewritten: None,
+            seen: [false; 256],
+            far,
+            device,
+            links,
+            lines: Vec::new(),
+        };
         let segment = world.kernel.add_segment(node, STAGING);
         world.command(Command::AddStaging { segment, length: STAGING });
         world
@@ -185,7 +198,8 @@ impl World {
     /// We dial a peer, which says welcome.
     pub(crate) fn answer_connect(&mut self, wanted: LaneClass, credit_bytes: u64) -> LineId {
         let asked = self.wait("a dial", |world| {
-            let dials = |event: &Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
+            let dials =
+                |event: &Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
             world.events.iter().position(dials)
         });
         let Event::Connect { peer, class, .. } = self.events.remove(asked) else { unreachable!() };
@@ -284,6 +298,10 @@ impl World {
         self.take_frame(line).expect("waited for")
     }
 
+    pub(crate) fn has_frame(&self, line: LineId) -> bool {
+        self.whole_frame(line).is_some()
+    }
+
     /// The next frame, if it is there already.
     pub(crate) fn take_frame(&mut self, line: LineId) -> Option<(Frame, Vec<u8>)> {
         self.whole_frame(line)?;
@@ -350,6 +368,11 @@ impl World {
     /// The shard takes what has ended and does what there is to do.
     pub(crate) fn turn_near(&mut self) -> bool {
         let mut worked = false;
+        if let Some(span) = self.rewritten {
+            let bytes = self.kernel.bytes_mut(self.node, span);
+            bytes.iter().for_each(|byte| self.seen[usize::from(*byte)] = true);
+            bytes.fill(0xee);
+        }
         while let Some(done) = self.kernel.poll_done(self.node) {
             self.shard.handle_done(done, &mut self.kernel.io(self.node));
             worked = true;

@@ -217,6 +217,61 @@ fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
     }
 }
 
+#[test]
+fn a_client_whose_requests_never_end_leaves_room_for_the_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let alpha = alpha(address, |_, _| {});
+    // A peer that opens whatever is asked for and answers no read.
+    let lanes = [(); 2].map(|()| {
+        let (socket, _) = listener.accept().expect("alpha dials both lanes");
+        let mut lane = RawPeer(socket);
+        let Message::Hello { lane: class, .. } = lane.receive() else { panic!("no Hello") };
+        let (credit_bytes, requests_max) = (1 << 20, 256);
+        lane.send(Message::HelloAck { incarnation: 1, credit_bytes, requests_max }, &[]);
+        (class, lane)
+    });
+    let hog = Hello { entries: 1024, queues: 2, ..HELLO };
+    let mut hog = alpha.client(hog);
+    let opener = std::thread::spawn(move || {
+        let mut lanes = lanes;
+        let latency = lanes.iter_mut().find(|(class, _)| *class == LaneClass::Latency);
+        let (_, latency) = latency.expect("one of them");
+        let ticket = loop {
+            if let Message::Open { ticket, .. } = latency.receive() {
+                break ticket;
+            }
+        };
+        let (status, handle, length) = (piped_engine::request::Status::Ok, 0, 1 << 20);
+        latency.send(Message::Opened { ticket, status, handle, length }, &[]);
+        lanes
+    });
+    let handle = hog.open(&file("data", "data", Access::READ, false), &[]);
+    let lanes = opener.join().expect("the peer answers");
+    for number in 0..2048 {
+        let read =
+            Descriptor { handle_a: handle, length: 16, ..Descriptor::new(Opcode::Read, number) };
+        hog.queues[number as usize % 2].submit(read).expect("room");
+    }
+    hog.queues.iter_mut().for_each(|queue| {
+        queue.flush();
+    });
+    let taken = || {
+        let (_, body) = alpha.http("GET", "/v1/status", "");
+        body["shards"][0]["reactor"]["taken"].as_u64().expect("a count")
+    };
+    eventually("half of the places are taken", || (taken() > 1024).then_some(()));
+    for number in 0..100 {
+        let mut other = alpha.client(HELLO);
+        let entry = other.run(Descriptor::new(Opcode::Nop, number));
+        assert_eq!(entry.status, Status::Ok as u16);
+    }
+    let of_the_hog = taken() - 100;
+    assert!(of_the_hog < 2048, "some of its requests wait in its rings: {of_the_hog}");
+    assert!(hog.queues.iter_mut().all(|queue| queue.reap().is_none()), "none has ended");
+    drop(lanes);
+}
+
 /// How many requests of peers beta serves.
 fn serves(beta: &World) -> u64 {
     let (_, body) = beta.http("GET", "/v1/status", "");

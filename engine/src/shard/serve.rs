@@ -718,7 +718,10 @@ impl Shard {
             from = key.index() + 1;
             self.end_serve(key, Status::Gone);
             self.make_ready(Work::Serve(key));
-            self.watch_unread(key, io);
+            // A region is revoked, and its session closed: its frames have their time only once.
+            if self.serves.get(key).is_some_and(|serve| serve.unread.is_none()) {
+                self.watch_unread(key, io);
+            }
         }
     }
 }

@@ -302,6 +302,8 @@ impl World {
                 assert!(!calm, "the {class:?} lane to {peer} goes down in a calm world: {reason}");
                 assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
             }
+            // Regions go with their owners' sessions here, and those are judged.
+            Event::RegionDrained { .. } => {}
             Event::SessionDrained { session } => {
                 let client =
                     self.clients.iter().position(|c| c.node == node && c.session == session);

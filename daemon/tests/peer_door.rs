@@ -195,6 +195,15 @@ fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
             &[],
         );
         eventually("the get is being served", || (serves(&beta) == 1).then_some(()));
+        // The shard sends and answers in the same turns: the sockets are full when it has answered
+        // often and sent nothing.
+        let (mut sent, mut answers) = (0, 0);
+        eventually("the sockets are full", || {
+            let now = frames_sent(&beta);
+            answers = if now == sent { answers + 1 } else { 0 };
+            sent = now;
+            (answers == 50).then_some(())
+        });
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let length = Request::CloseHandle { handle }.encode(7, &mut buffer).expect("it fits");
         owner.socket.send(&buffer[..length], &[]);
@@ -277,6 +286,16 @@ fn serves(beta: &World) -> u64 {
     let (_, body) = beta.http("GET", "/v1/status", "");
     let shards = body["shards"].as_array().expect("shards");
     shards.iter().map(|shard| shard["serves"].as_u64().expect("a count")).sum()
+}
+
+/// How many frames beta has sent.
+fn frames_sent(beta: &World) -> u64 {
+    let (_, body) = beta.http("GET", "/v1/status", "");
+    let list =
+        |value: &serde_json::Value, name: &str| value[name].as_array().expect("a list").clone();
+    let peers = list(&body, "shards").into_iter().flat_map(|shard| list(&shard, "peers"));
+    let lanes = peers.flat_map(|peer| list(&peer, "lanes"));
+    lanes.map(|lane| lane["frames_sent"].as_u64().expect("a count")).sum()
 }
 
 /// More than the sockets of a connection hold.

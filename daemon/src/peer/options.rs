@@ -12,12 +12,16 @@ use crate::limits::{LANE_TIMEOUT, LANE_UNSENT_BYTES};
 /// Idle time before the kernel asks whether the other side is there, and between its questions.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
+/// Congestion control of lanes that do not leave the machine.
+const LOOPBACK_CONGESTION: &str = "reno";
+
 /// Makes a connected stream a lane's socket.
 ///
 /// # Errors
 /// What the kernel says: the connection is gone already.
 pub(super) fn lane_socket(stream: tokio::net::TcpStream) -> io::Result<OwnedFd> {
     let stream = stream.into_std()?;
+    let inside = stream.peer_addr()?.ip().is_loopback();
     // io_uring gives EAGAIN back for a non-blocking socket instead of waiting for it.
     stream.set_nonblocking(false)?;
     let socket = OwnedFd::from(stream);
@@ -29,6 +33,11 @@ pub(super) fn lane_socket(stream: tokio::net::TcpStream) -> io::Result<OwnedFd> 
     let timeout_ms = u32::try_from(LANE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(&socket, timeout_ms)?;
     set_unsent_limit(&socket, LANE_UNSENT_BYTES)?;
+    if inside {
+        // No link to share and no queue to fill: what paces (BBR) or probes only costs. Everywhere else
+        // the system's choice stands. Every kernel has Reno and lets everybody choose it.
+        let _ = sockopt::set_tcp_congestion(&socket, LOOPBACK_CONGESTION);
+    }
     Ok(socket)
 }
 
@@ -48,5 +57,7 @@ mod tests {
         assert!(sockopt::socket_keepalive(&socket).expect("an option"));
         let timeout = sockopt::tcp_user_timeout(&socket).expect("an option");
         assert_eq!(u128::from(timeout), LANE_TIMEOUT.as_millis());
+        let congestion = sockopt::tcp_congestion(&socket).expect("an option");
+        assert_eq!(congestion, LOOPBACK_CONGESTION);
     }
 }

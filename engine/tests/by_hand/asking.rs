@@ -88,6 +88,9 @@ fn serve_until_end(world: &mut World, line: LineId, fragment: u64, user_data: u6
             world.has_frame(line) || world.end_of(user_data).is_some()
         });
         if let Some((frame, _)) = world.take_frame(line) {
+            if matches!(frame.message, Message::Outcome { .. }) {
+                continue;
+            }
             post_another_receive(world, line);
             answer(world, line, frame.message, fragment, &[], 7);
         }

@@ -265,6 +265,10 @@ fn messages_arrive_whole_with_their_descriptors() {
     drop(here);
     assert!(matches!(fds::receive(&there, &mut buffer), Err(ReceiveFault::Closed)));
     assert!(fds::send(&there, b"x", &[]).is_err(), "an error, not a signal");
+    let (here, there) = socket_pair();
+    fds::send(&here, b"unread", &[]).expect("sends");
+    drop(there);
+    assert!(matches!(fds::receive(&here, &mut buffer), Err(ReceiveFault::Closed)));
 }
 
 #[test]

@@ -176,11 +176,6 @@ impl Socket {
                 Some((sequence, reply, received.fds))
             }
             Err(fds::ReceiveFault::Closed) => None,
-            Err(fds::ReceiveFault::System(error))
-                if error.kind() == std::io::ErrorKind::ConnectionReset =>
-            {
-                None
-            }
             Err(fault) => panic!("{fault}"),
         }
     }

@@ -86,6 +86,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, Receive
         match rustix::net::recvmsg(socket.as_fd(), &mut parts, &mut control, flags) {
             Ok(result) => break result,
             Err(rustix::io::Errno::INTR) => {}
+            // So the kernel says it when the other side left some of our messages unread.
+            Err(rustix::io::Errno::CONNRESET) => return Err(ReceiveFault::Closed),
             Err(errno) => return Err(ReceiveFault::System(errno.into())),
         }
     };

@@ -37,9 +37,9 @@ impl Output {
         write(&format!("{text}\n"))
     }
 
-    /// An empty line and a heading.
+    /// An empty line and a heading, folded at the width.
     pub(crate) fn heading(&self, text: &str) -> Result<(), Failure> {
-        write(&format!("\n{text}\n"))
+        write(&format!("\n{}", fold(text, self.width.map(usize::from), 0)))
     }
 
     /// A table; nothing if it has no rows.
@@ -50,7 +50,8 @@ impl Output {
         write(&table::render(columns, rows, self.width))
     }
 
-    /// A sentence, folded at the width; lines after the first begin with `indent` blanks.
+    /// A sentence, folded at the width. The first line begins with the blanks that `text` begins with,
+    /// the others with `indent` blanks.
     pub(crate) fn prose(&self, text: &str, indent: usize) -> Result<(), Failure> {
         write(&fold(text, self.width.map(usize::from), indent))
     }
@@ -73,14 +74,15 @@ fn write(text: &str) -> Result<(), Failure> {
 
 fn fold(text: &str, width: Option<usize>, indent: usize) -> String {
     let width = width.unwrap_or(usize::MAX);
-    let (mut folded, mut column) = (String::new(), 0);
-    for word in text.split_whitespace() {
+    let mut column = text.len() - text.trim_start_matches(' ').len();
+    let mut folded = " ".repeat(column);
+    for (number, word) in text.split_whitespace().enumerate() {
         let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
+        if number > 0 && column + 1 + length > width {
             folded.push('\n');
             folded.push_str(&" ".repeat(indent));
             column = indent;
-        } else if column > 0 {
+        } else if number > 0 {
             folded.push(' ');
             column += 1;
         }
@@ -130,6 +132,7 @@ mod tests {
     #[test]
     fn sentences_fold_at_words() {
         assert_eq!(fold("a  bb ccc dddd", Some(6), 2), "a bb\n  ccc\n  dddd\n");
+        assert_eq!(fold("  a bb ccc", Some(6), 4), "  a bb\n    ccc\n");
         assert_eq!(fold("unlimited in a pipe", None, 2), "unlimited in a pipe\n");
         assert_eq!(fold("waytoolongaword x", Some(4), 0), "waytoolongaword\nx\n");
     }

@@ -121,10 +121,10 @@ impl<'a> Printer<'a> {
         }
         let output = self.output;
         let made = if report.file.made { "made for this" } else { report.file.path.as_str() };
-        output.line(format_args!(
-            "piped demo: {} ({made}) from one node to another over TCP on loopback",
-            units::bytes(report.file.bytes)
-        ))?;
+        let bytes = units::bytes(report.file.bytes);
+        let first =
+            format!("piped demo: {bytes} ({made}) from one node to another over TCP on loopback");
+        output.prose(&first, 2)?;
         output.heading("Nodes")?;
         let rows = report.nodes.iter().map(|node| {
             vec![
@@ -149,14 +149,15 @@ impl<'a> Printer<'a> {
             return Ok(());
         }
         self.output.heading(title)?;
-        self.output.line(format_args!("  {way}"))?;
-        self.output.line(format_args!(
+        self.output.prose(&format!("  {way}"), 2)?;
+        let found = format!(
             "  {} in {}: {}; BLAKE3 {}",
             units::bytes(passed.bytes),
             units::seconds(passed.seconds),
             units::rate(passed.bytes_per_second),
             if passed.verified { "equal" } else { "NOT EQUAL" }
-        ))
+        );
+        self.output.prose(&found, 2)
     }
 
     pub(super) fn stages(&self, report: &Report) -> Result<(), Failure> {
@@ -182,7 +183,8 @@ impl<'a> Printer<'a> {
             return Ok(());
         }
         let Some(rounds) = report.latencies.first().map(|latency| latency.rounds) else {
-            return self.output.line("The file is too small to measure reads of 64 KiB and more.");
+            let text = "The file is too small to measure reads of 64 KiB and more.";
+            return self.output.prose(text, 0);
         };
         self.output.heading(&format!(
             "Remote reads, from submission to the last byte (medians of {rounds} paired rounds)"

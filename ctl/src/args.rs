@@ -6,7 +6,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 daemon not reachable, 4 refused, 5 timeout, 6 not found.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 daemon not reachable, 4 refused, 5 timeout, 6 not found,
+130 interrupted.
 Sizes are bytes or KiB, MiB, GiB (4k and 4KiB are the same).";
 
 /// Control and measure piped.

@@ -4,13 +4,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::interrupted;
 use crate::clock;
 use crate::failure::{Exit, Failure};
 
@@ -122,6 +123,8 @@ impl Node {
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
+            // Ctrl-C, at the moment between its start and the leaving of our group.
+            Ok(Some(status)) if status.signal().is_some_and(is_interrupt) => Err(interrupted()),
             Ok(Some(status)) => Err(Failure::failed(format!(
                 "node {} ended by itself ({status}); its last words:\n{}",
                 self.name,
@@ -161,6 +164,11 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// One that goes to the terminal's whole group.
+fn is_interrupt(signal: i32) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP].iter().any(|other| other.as_raw() == signal)
 }
 
 /// The daemon's program: beside this one, else on the PATH.
@@ -228,6 +236,11 @@ mod tests {
         node.process.wait().expect("awaited");
         let words = node.check().expect_err("ended").to_string();
         assert!(words.contains("cannot go on") && words.contains('7'), "{words}");
+
+        let interrupted = script("interrupted", "kill -INT $$");
+        let mut node = Node::start(&interrupted, &setting(directory.path())).expect("started");
+        node.process.wait().expect("awaited");
+        assert_eq!(node.check().expect_err("ended").exit(), Exit::Interrupted);
 
         let living = script("living", "exec sleep 600");
         let node = Node::start(&living, &setting(directory.path())).expect("started");

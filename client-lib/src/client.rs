@@ -344,7 +344,7 @@ impl Client {
         Ok(Handle::ask(&self.shared.control, &request, &[])?)
     }
 
-    /// The session's number, as `pipectl clients` shows it.
+    /// The session's number, as the admin API's `/v1/clients` shows it.
     #[must_use]
     pub fn session(&self) -> u32 {
         self.shared.welcome.session

@@ -63,3 +63,8 @@ pub use piped_ring::Status;
 pub use piped_ring::handshake::Access;
 pub use queue::Queue;
 pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId};
+
+/// The README's example is compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -40,6 +40,58 @@ fn help_is_data_on_stdout_without_colour_codes() {
     }
 }
 
+/// What the README tells people to run, without comments.
+fn readme_lines() -> Vec<String> {
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(readme).expect("the README");
+    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = blocks.flat_map(str::lines).filter_map(|line| line.split('#').next());
+    lines.filter_map(|line| Some(line.split_once("pipectl ")?.1.trim().to_owned())).collect()
+}
+
+#[test]
+fn the_readme_names_commands_that_exist() {
+    let lines = readme_lines();
+    assert!(lines.len() >= 5, "{lines:?}");
+    for line in lines {
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let words = arguments.iter().take_while(|word| !word.starts_with('-')).copied();
+        let command: Vec<&str> = words.filter(|word| *word != "last").chain(["--help"]).collect();
+        assert_eq!(pipectl(&command).status.code(), Some(0), "{line}");
+        if arguments[0] == "demo" {
+            continue;
+        }
+        // Understood, and there is nobody to ask.
+        let mut run: Command = cargo_bin_cmd!("pipectl");
+        run.env("PIPED_ADMIN_SOCKET", NOWHERE).env("PIPED_CLIENT_SOCKET", NOWHERE);
+        let output = run.args(&arguments).output().expect("runs");
+        assert_eq!(output.status.code(), Some(3), "{line}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn every_command_of_the_help_has_a_help() {
+    let listed = |arguments: &[&str]| -> Vec<String> {
+        let help = text(&pipectl(&[arguments, &["--help"]].concat()).stdout);
+        let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let names = commands.take_while(|line| !line.is_empty()).filter_map(|line| {
+            // Continuations of a description are indented further.
+            line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?.split(' ').next()
+        });
+        names.filter(|name| *name != "help").map(str::to_owned).collect()
+    };
+    let commands = listed(&[]);
+    assert!(commands.len() >= 7, "{commands:?}");
+    let operations = listed(&["bench"]);
+    assert!(operations.len() >= 6, "{operations:?}");
+    let of_bench = operations.iter().map(|name| vec!["bench", name]);
+    for command in commands.iter().map(|name| vec![name.as_str()]).chain(of_bench) {
+        let output = pipectl(&[&command[..], &["--help"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{command:?}");
+        assert!(text(&output.stdout).contains("Usage: pipectl"), "{command:?}");
+    }
+}
+
 #[test]
 fn wrong_usage_exits_2_with_nothing_on_stdout() {
     let lines: [&[&str]; 7] = [

@@ -1,6 +1,7 @@
-//! The system as a whole, run without a kernel: [`world`] puts real shards of two nodes over the
+//! The system as a whole. Without a kernel: [`world`] puts real shards of two nodes over the
 //! simulated kernel of `piped_engine::sim`, plays their clients and control threads from a seed,
-//! and judges everything they put out.
+//! and judges everything they put out. With one: [`process`] starts the programs themselves.
 #![forbid(unsafe_code)]
 
+pub mod process;
 pub mod world;

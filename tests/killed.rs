@@ -1,0 +1,241 @@
+//! SIGKILL: of the daemon, of a client, of the peer that serves, each with requests in flight.
+//!
+//! Requests of a peer that is stopped (SIGSTOP) stay in flight until it goes on, so nothing here
+//! depends on who is faster.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use piped_client::{
+    Access, BufferState, Cause, Client, ClientBuilder, Handle, OpenOptions, Pending, Queue,
+    Request, RequestError, SessionError, Status, SubmitFault, Waited,
+};
+use rustix::process::Signal;
+use system_tests::process::{
+    BLOCKS_BYTES, Daemon, PATIENCE, Pair, Programs, Running, eventually, pattern, words,
+};
+
+const DEPTH: usize = 64;
+const BLOCK: usize = BLOCKS_BYTES / DEPTH;
+/// Later than any of the events of a test.
+const LATE: Duration = Duration::from_secs(300);
+
+/// A client of `daemon` with the file `blocks` of beta.
+fn reader(daemon: &Daemon) -> (Client, Queue, Handle) {
+    let builder = ClientBuilder::new().depth(DEPTH as u32).arena_bytes(2 * BLOCKS_BYTES as u64);
+    let client = builder.connect(daemon.client_socket()).expect("it serves");
+    let queue = client.queue().expect("a queue");
+    let file = client.open_export(Some("beta"), "data", "blocks", OpenOptions::read());
+    (client, queue, file.expect("it is there"))
+}
+
+/// Asks for every block.
+fn ask_all(
+    (client, queue, file): &mut (Client, Queue, Handle),
+    deadline: Duration,
+) -> Vec<Pending<piped_client::Buffer>> {
+    let read = |block: usize| {
+        let buffer = client.allocate(BLOCK).expect("memory");
+        let read = Request::read(file, (block * BLOCK) as u64, buffer);
+        queue.submit(read.deadline(deadline)).expect("room")
+    };
+    let pending = (0..DEPTH).map(read).collect();
+    queue.flush();
+    pending
+}
+
+/// The end of a request, which must come.
+fn end<B: piped_client::Payload>(
+    pending: Pending<B>,
+    queue: &mut Queue,
+) -> Result<piped_client::Done<B>, RequestError> {
+    match pending.wait_for(queue, PATIENCE) {
+        Waited::Ended(result) => result,
+        Waited::Underway(_) => panic!("a request did not end in {PATIENCE:?}"),
+    }
+}
+
+fn await_transfers(daemon: &Daemon, count: u64) {
+    eventually("the requests are in flight", || {
+        (daemon.number("transfers") == count).then_some(())
+    });
+}
+
+fn check_read_all(reader: &mut (Client, Queue, Handle)) {
+    let expected = pattern(BLOCKS_BYTES);
+    for (pending, block) in ask_all(reader, LATE).into_iter().zip(expected.chunks(BLOCK)) {
+        let done = end(pending, &mut reader.1).expect("served");
+        assert!(done.payload.as_slice() == block, "the bytes are those of the file");
+    }
+}
+
+#[test]
+fn a_killed_daemon_ends_every_request_and_the_next_one_serves() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut pair = Pair::start(&programs, directory.path());
+    let mut session = reader(&pair.alpha);
+    pair.beta.process.signal(Signal::STOP);
+    let pending = ask_all(&mut session, LATE);
+    await_transfers(&pair.alpha, DEPTH as u64);
+    let (client, mut queue, file) = session;
+    std::thread::scope(|scope| {
+        // One thread is most likely asleep in the first wait when the daemon dies.
+        let queue = &mut queue;
+        let waiting = scope.spawn(move || {
+            for pending in pending {
+                let error = end(pending, queue).expect_err("nobody answered");
+                assert_eq!(error.cause, Cause::Disconnected, "{error}");
+                assert!(matches!(error.buffer, BufferState::Lost), "{:?}", error.buffer);
+            }
+        });
+        pair.alpha.process.signal(Signal::KILL);
+        waiting.join().expect("every request ended with its cause");
+    });
+    pair.alpha.process.exit();
+    assert!(queue.is_disconnected() && !client.is_connected());
+    let nop = queue.submit_nop().expect_err("nobody is there");
+    assert_eq!(nop.fault, SubmitFault::Disconnected);
+    let open = client.open_export(Some("beta"), "data", "blocks", OpenOptions::read());
+    let told = matches!(open, Err(piped_client::OpenError::Session(SessionError::Disconnected)));
+    assert!(told, "{open:?}");
+    drop((file, queue, client));
+
+    pair.beta.process.signal(Signal::CONT);
+    pair.alpha.restart(&pair.settings[0]);
+    pair.alpha.await_lanes();
+    check_read_all(&mut reader(&pair.alpha));
+}
+
+#[test]
+fn a_killed_client_leaves_nothing_at_the_daemon() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let pair = Pair::start(&programs, directory.path());
+    let copy = directory.path().join("copy");
+    let copy = copy.to_str().expect("a plain path");
+    // Lanes have some for their life.
+    let staging = [&pair.alpha, &pair.beta].map(|node| node.number("staging_used_bytes"));
+    for work in [
+        &["read", "--peer", "beta", "--export", "data", "--path", "blocks"][..],
+        &["write", "--peer", "beta", "--export", "data", "--path", "new"],
+        &["copy", "beta:data/blocks", copy],
+    ] {
+        let before = pair.alpha.number("completed");
+        let load = ["--size", "64KiB", "--depth", "64", "--span", "4MiB", "--seconds", "600"];
+        let mut bench = pair.alpha.pipectl([&["bench"], work, &load].concat());
+        let mut client = Running(bench.spawn().expect("started"));
+        eventually("it works", || (pair.alpha.number("completed") > before + 200).then_some(()));
+        pair.beta.process.signal(Signal::STOP);
+        // A copy counts as itself and as its parts.
+        eventually("64 requests are in flight", || {
+            (pair.alpha.number("transfers") >= DEPTH as u64).then_some(())
+        });
+        client.signal(Signal::KILL);
+        client.exit();
+        // While the peer still does not answer.
+        eventually("its session and all it had are gone", || {
+            let gone = ["sessions", "transfers"].iter().all(|what| pair.alpha.number(what) == 0);
+            (gone && is_free(&pair.alpha, staging[0])).then_some(())
+        });
+        let nop = pair.alpha.pipectl(["bench", "nop", "--seconds", "0.1"]).output().expect("runs");
+        assert!(nop.status.success(), "another client is served: {}", words(&nop));
+        pair.beta.process.signal(Signal::CONT);
+        check_read_all(&mut reader(&pair.alpha));
+        eventually("nothing is left at the peer", || {
+            let gone = pair.beta.number("serves") == 0 && is_free(&pair.beta, staging[1]);
+            gone.then_some(())
+        });
+    }
+}
+
+fn is_free(daemon: &Daemon, staging: u64) -> bool {
+    daemon.number("staging_used_bytes") == staging
+}
+
+#[test]
+fn requests_of_a_killed_peer_end_by_their_deadline_and_go_on_after_its_restart() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut pair = Pair::start(&programs, directory.path());
+    let mut session = reader(&pair.alpha);
+    pair.beta.process.signal(Signal::STOP);
+    let pending = ask_all(&mut session, Duration::from_secs(2));
+    await_transfers(&pair.alpha, DEPTH as u64);
+    pair.beta.process.signal(Signal::KILL);
+    pair.beta.process.exit();
+    for pending in pending {
+        let error = end(pending, &mut session.1).expect_err("nobody answers");
+        assert!(is_peer_lost(&error), "{error}");
+    }
+    // Asked while nobody is there.
+    let pending = ask_all(&mut session, Duration::from_millis(200));
+    for pending in pending {
+        let error = end(pending, &mut session.1).expect_err("nobody answers");
+        assert!(is_peer_lost(&error), "{error}");
+    }
+    assert_eq!(pair.alpha.number("transfers"), 0);
+    pair.beta.restart(&pair.settings[1]);
+    // The same session and the same handle.
+    check_read_all(&mut session);
+}
+
+#[test]
+fn requests_in_time_are_sent_again_to_a_peer_that_was_restarted() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut pair = Pair::start(&programs, directory.path());
+    let mut session = reader(&pair.alpha);
+    pair.beta.process.signal(Signal::STOP);
+    let pending = ask_all(&mut session, LATE);
+    await_transfers(&pair.alpha, DEPTH as u64);
+    pair.beta.process.signal(Signal::KILL);
+    pair.beta.restart(&pair.settings[1]);
+    for (pending, block) in pending.into_iter().zip(pattern(BLOCKS_BYTES).chunks(BLOCK)) {
+        let done = end(pending, &mut session.1).expect("served by the new one");
+        assert!(done.payload.as_slice() == block, "the bytes are those of the file");
+    }
+    assert!(pair.alpha.number("retries") >= DEPTH as u64);
+}
+
+#[test]
+fn regions_of_a_killed_peer_are_lost_and_can_be_offered_again() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut pair = Pair::start(&programs, directory.path());
+    let offer = |beta: &Daemon| {
+        let owner = Client::connect(beta.client_socket()).expect("it serves");
+        let mut buffer = owner.allocate(BLOCK).expect("memory");
+        buffer.as_mut_slice().copy_from_slice(&pattern(BLOCK));
+        let region = owner.export_region("halo", buffer, Access::READ).expect("offered");
+        (owner, region)
+    };
+    let owned = offer(&pair.beta);
+    let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
+    let mut queue = client.queue().expect("a queue");
+    let halo = client.open_region(Some("beta"), "halo", Access::READ).expect("offered");
+    let mut get = |halo: &Handle| {
+        let buffer = client.allocate(BLOCK).expect("memory");
+        let read = Request::read(halo, 0, buffer).deadline(Duration::from_secs(2));
+        let pending = queue.submit(read).expect("room");
+        end(pending, &mut queue)
+    };
+    assert!(get(&halo).expect("served").payload.as_slice() == pattern(BLOCK));
+    pair.beta.process.signal(Signal::KILL);
+    pair.beta.process.exit();
+    let error = get(&halo).expect_err("nobody has it");
+    assert!(is_peer_lost(&error), "{error}");
+    // Its owner hears of it as well.
+    eventually("the owner is cut off", || (!owned.0.is_connected()).then_some(()));
+    drop(owned);
+    pair.beta.restart(&pair.settings[1]);
+    let _owned = offer(&pair.beta);
+    let halo = eventually("it can be opened again", || {
+        client.open_region(Some("beta"), "halo", Access::READ).ok()
+    });
+    assert!(get(&halo).expect("served").payload.as_slice() == pattern(BLOCK));
+}
+
+fn is_peer_lost(error: &RequestError) -> bool {
+    matches!(error.status(), Some(Status::PeerLost | Status::DeadlineExceeded))
+}

@@ -1,0 +1,321 @@
+//! Real programs: daemons with their files in a test's directory, `pipectl`, and patience.
+//!
+//! They are those that cargo built beside the test; where they are missing a test is skipped and
+//! says so.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than anything takes; only a test that fails waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(5);
+
+/// Asks again and again until there is an answer.
+///
+/// # Panics
+/// If there is none in [`PATIENCE`].
+pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let end = now() + PATIENCE;
+    while now() < end {
+        if let Some(value) = poll() {
+            return value;
+        }
+        pause();
+    }
+    panic!("not in {PATIENCE:?}: {what}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one clock of these tests")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one pause of these tests")]
+fn pause() {
+    std::thread::sleep(STEP);
+}
+
+/// The programs under test.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// The daemon.
+    pub piped: PathBuf,
+    /// Its controls.
+    pub pipectl: PathBuf,
+}
+
+impl Programs {
+    /// Those beside this test's own folder; `None`, with the reason printed, if they are not there.
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        let beside = |name: &str| {
+            let test = std::env::current_exe().ok()?;
+            Some(test.parent()?.parent()?.join(name)).filter(|path| path.exists())
+        };
+        let found = beside("piped").zip(beside("pipectl"));
+        if found.is_none() {
+            eprintln!("skipped: pipectl and piped are not built; run `cargo test --workspace`");
+        }
+        found.map(|(piped, pipectl)| Self { piped, pipectl })
+    }
+
+    /// The daemon, to be started.
+    #[must_use]
+    pub fn piped(&self) -> Command {
+        command(&self.piped)
+    }
+
+    /// `pipectl`, to be started.
+    #[must_use]
+    pub fn pipectl(&self) -> Command {
+        command(&self.pipectl)
+    }
+}
+
+/// A program that inherits nothing of piped's from whoever runs the tests.
+#[must_use]
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_remove("NOTIFY_SOCKET").env_remove("COLUMNS");
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"PIPED_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// stdout and stderr of a program that ended, for messages and searches.
+#[must_use]
+pub fn words(output: &Output) -> String {
+    let (stdout, stderr) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr))
+}
+
+/// A started program; killed and awaited when dropped.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Running {
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// If it was awaited already.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("not awaited yet");
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub fn exit(&mut self) -> ExitStatus {
+        eventually("the program ends", || self.0.try_wait().expect("our child"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A daemon. What it needs is `NAME.*` in a directory, so it can be started there again.
+#[derive(Debug)]
+pub struct Daemon {
+    /// The process.
+    pub process: Running,
+    programs: Programs,
+    directory: PathBuf,
+    name: String,
+}
+
+impl Daemon {
+    /// Writes the configuration, starts the daemon and waits until it serves. `more` is TOML: tables
+    /// that are not `[node]`, `[client]`, `[admin]`, `[memory]` or `[shards]`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(programs: &Programs, directory: &Path, name: &str, more: &str) -> Self {
+        Self::start_by(programs.piped(), programs, directory, name, more)
+    }
+
+    /// [`Self::start`] by a command that runs the daemon in its own way.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_by(
+        mut command: Command,
+        programs: &Programs,
+        directory: &Path,
+        name: &str,
+        more: &str,
+    ) -> Self {
+        let in_directory = |end: &str| directory.join(format!("{name}.{end}"));
+        let config = in_directory("toml");
+        fs::write(&config, configuration(directory, name, more)).expect("written");
+        let log = File::create(in_directory("log")).expect("a log");
+        command.arg("--config").arg(config).stdout(Stdio::null()).stderr(log);
+        let process = Running(command.spawn().expect("started"));
+        let (programs, directory) = (programs.clone(), directory.to_owned());
+        let mut daemon = Self { process, programs, directory, name: name.to_owned() };
+        eventually("the daemon opens its doors", || {
+            if let Some(status) = daemon.process.0.try_wait().expect("our child") {
+                panic!("{name} did not start: {status}\n{}", daemon.log());
+            }
+            UnixStream::connect(daemon.admin_socket()).ok()
+        });
+        daemon
+    }
+
+    /// Starts it again, after its end, with the same configuration.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self, more: &str) {
+        self.process.exit();
+        let (programs, directory) = (self.programs.clone(), self.directory.clone());
+        *self = Self::start(&programs, &directory, &self.name.clone(), more);
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn client_socket(&self) -> PathBuf {
+        self.directory.join(format!("{}.client", self.name))
+    }
+
+    /// Where `pipectl` connects.
+    #[must_use]
+    pub fn admin_socket(&self) -> PathBuf {
+        self.directory.join(format!("{}.admin", self.name))
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join(format!("{}.log", self.name))).unwrap_or_default()
+    }
+
+    /// `pipectl` with this daemon's sockets.
+    #[must_use]
+    pub fn pipectl<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.programs.pipectl();
+        command.env("PIPED_ADMIN_SOCKET", self.admin_socket());
+        command.env("PIPED_CLIENT_SOCKET", self.client_socket());
+        command.args(arguments);
+        command
+    }
+
+    /// What `pipectl status --json` says.
+    ///
+    /// # Panics
+    /// If it says nothing.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let output = self.pipectl(["status", "--json"]).output().expect("pipectl starts");
+        assert!(output.status.success(), "{}\n{}", words(&output), self.log());
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// A number that `pipectl status --json` says of its only shard.
+    ///
+    /// # Panics
+    /// If it does not say it.
+    #[must_use]
+    pub fn number(&self, what: &str) -> u64 {
+        let status = self.status();
+        let shard = &status["shards"][0];
+        let number = if shard[what].is_null() { &shard["counters"][what] } else { &shard[what] };
+        number.as_u64().unwrap_or_else(|| panic!("no {what} in {status}"))
+    }
+
+    /// Waits until all lanes to its peers are up.
+    ///
+    /// # Panics
+    /// If they do not come up.
+    pub fn await_lanes(&self) {
+        eventually("the lanes are up", || {
+            let status = self.status();
+            let lanes = status["shards"][0]["peers"][0]["lanes"].as_array()?;
+            lanes.iter().all(|lane| lane["up"] == true).then_some(())
+        });
+    }
+}
+
+fn configuration(directory: &Path, name: &str, more: &str) -> String {
+    let directory = directory.display();
+    // Many daemons on few CPUs: none of them shall stay on one.
+    format!(
+        "[node]\nname = \"{name}\"\n[client]\nsocket = \"{directory}/{name}.client\"\n\
+         [admin]\nsocket = \"{directory}/{name}.admin\"\n[memory]\nstaging = \"4MiB\"\n\
+         [shards]\npin = false\n{more}"
+    )
+}
+
+/// An address of loopback that nobody listens on, as far as one can know.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("bound")
+}
+
+/// Bytes of which no two blocks are alike.
+#[must_use]
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 4096 * 7 + at / 65_536) as u8).collect()
+}
+
+/// Two daemons: `alpha` asks `beta`, which offers the directory `root` as `data`, with the file
+/// `blocks` in it.
+#[derive(Debug)]
+pub struct Pair {
+    /// The one that asks.
+    pub alpha: Daemon,
+    /// The one that serves.
+    pub beta: Daemon,
+    /// TOML of `alpha` and `beta`, for starting them again.
+    pub settings: [String; 2],
+}
+
+/// Length of the file `blocks`.
+pub const BLOCKS_BYTES: usize = 4 << 20;
+
+impl Pair {
+    /// Starts both and waits for the lanes.
+    ///
+    /// # Panics
+    /// If they do not start.
+    #[must_use]
+    pub fn start(programs: &Programs, directory: &Path) -> Self {
+        let (root, address) = (directory.join("root"), free_address());
+        fs::create_dir(&root).expect("made");
+        fs::write(root.join("blocks"), pattern(BLOCKS_BYTES)).expect("written");
+        let settings = [
+            format!("[peers.beta]\naddress = \"{address}\"\n"),
+            format!(
+                "[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\nwrite = true\n",
+                root.display()
+            ),
+        ];
+        let beta = Daemon::start(programs, directory, "beta", &settings[1]);
+        let alpha = Daemon::start(programs, directory, "alpha", &settings[0]);
+        alpha.await_lanes();
+        Self { alpha, beta, settings }
+    }
+}

@@ -19,7 +19,7 @@ fn a_stopped_daemon_exits_0_and_everybody_hears_of_it() {
             .expect("it is there");
         let mut queue = client.queue().expect("a queue");
         // What is asked of a peer that does not answer is still under way when the signal comes.
-        pair.beta.process.signal(Signal::STOP);
+        pair.beta.process.freeze();
         let request = Request::read(&from, 0, client.allocate(1 << 20).expect("memory"));
         let pending = queue.submit(request.deadline(2 * PATIENCE)).expect("room");
         queue.flush();

@@ -114,6 +114,25 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).expect("not awaited yet");
     }
 
+    /// Stops it (SIGSTOP), and waits until none of its threads runs any more: one that is on another
+    /// CPU still does for a moment.
+    ///
+    /// # Panics
+    /// If it was awaited already, or does not stop.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let threads = format!("/proc/{}/task", self.0.id());
+        let is_stopped = |thread: fs::DirEntry| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // The state follows the name, which is in parentheses and may have anything in it.
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+        };
+        eventually("all threads are stopped", || {
+            let mut threads = fs::read_dir(&threads).expect("it lives");
+            threads.all(|thread| thread.is_ok_and(is_stopped)).then_some(())
+        });
+    }
+
     /// Waits for its end.
     ///
     /// # Panics

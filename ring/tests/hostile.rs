@@ -331,6 +331,24 @@ fn created_segments_cannot_be_resized_or_unsealed_by_who_gets_them() {
 }
 
 #[test]
+fn private_memory_is_memory_and_nothing_to_pass_on() {
+    assert!(Segment::private(0).is_err());
+    for length in [1, 4096, (4 << 20) + 5] {
+        let segment = Segment::private(length).expect("so much memory");
+        assert_eq!(segment.len(), length);
+        segment.store(length - 1, &[7]).expect("inside");
+        let mut byte = [0];
+        segment.load(length - 1, &mut byte).expect("inside");
+        assert_eq!(byte, [7]);
+        assert!(segment.store(length, &[7]).is_err());
+        let zeros = segment.crc32c(0, length - 1).expect("inside");
+        let fresh = Segment::create(length).expect("so much memory");
+        assert_eq!(fresh.crc32c(0, length - 1), Ok(zeros), "new memory is zeroed either way");
+        assert!(std::panic::catch_unwind(|| segment.fd().try_clone_to_owned()).is_err());
+    }
+}
+
+#[test]
 fn accesses_outside_are_refused_whatever_their_sum() {
     let segment = Segment::create(4096).expect("memory");
     let mut bytes = [0_u8; 2];

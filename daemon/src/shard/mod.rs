@@ -133,7 +133,7 @@ fn build(plan: Plan, inbox: Inbox, cpu: Option<u32>) -> Result<Reactor, StartErr
     let mut left = plan.staging_bytes;
     while left > 0 {
         let length = left.min(STAGING_SEGMENT_BYTES);
-        let memory = Segment::create(length)
+        let memory = Segment::private(length)
             .map_err(|error| StartError::Staging { bytes: plan.staging_bytes, error })?;
         let segment = io.add_segment(Arc::new(memory))?;
         shard.handle_command(Command::AddStaging { segment, length }, &mut io);

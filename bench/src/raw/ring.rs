@@ -8,18 +8,21 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::{Advice, MmapMut, MmapOptions};
 
 use crate::raw::Wait;
 
 const FILE: types::Fixed = types::Fixed(0);
 const ENTER_GETEVENTS: u32 = 1;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A ring, its memory and its file.
 pub(super) struct Ring {
     ring: IoUring,
     /// Taken, and leaked, only when the ring goes with operations under way.
     memory: Option<MmapMut>,
+    /// Where in the mapping the memory begins.
+    memory_start: usize,
     memory_bytes: usize,
     wait: Wait,
     in_flight: usize,
@@ -55,12 +58,13 @@ impl Ring {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(entries.next_power_of_two())?;
-        let mut memory = MmapOptions::new().len(memory_bytes).populate().map_anon()?;
-        let iovec = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory_bytes };
+        let (mut memory, memory_start) = huge_pages(memory_bytes)?;
+        let base = memory.as_mut_ptr().wrapping_add(memory_start);
+        let iovec = libc::iovec { iov_base: base.cast(), iov_len: memory_bytes };
         // SAFETY: the memory is mapped, and stays so while an operation can touch it (see `drop`).
         unsafe { ring.submitter().register_buffers(&[iovec])? };
         ring.submitter().register_files(&[file.as_raw_fd()])?;
-        Ok(Self { ring, memory: Some(memory), memory_bytes, wait, in_flight: 0 })
+        Ok(Self { ring, memory: Some(memory), memory_start, memory_bytes, wait, in_flight: 0 })
     }
 
     /// Reads a piece of the file into registered memory.
@@ -88,13 +92,21 @@ impl Ring {
         self.push(linked_if(entry, linked).user_data(tag))
     }
 
+    /// Receives what there is of a piece; nothing is an error of kind `WouldBlock`.
+    pub(super) fn receive_now(&mut self, to: Piece, tag: u64) -> io::Result<()> {
+        let memory = self.address(to)?;
+        let entry =
+            opcode::Recv::new(FILE, memory, to.length as u32).flags(libc::MSG_DONTWAIT).build();
+        self.push(entry.user_data(tag))
+    }
+
     fn address(&mut self, piece: Piece) -> io::Result<*mut u8> {
         let end = piece.start.checked_add(piece.length);
         let fits =
             piece.length <= u32::MAX as usize && end.is_some_and(|end| end <= self.memory_bytes);
         let memory = self.memory.as_mut().filter(|_| fits).ok_or(io::ErrorKind::InvalidInput)?;
         // Inside the mapping, as just checked; no reference to the bytes is made.
-        Ok(memory.as_mut_ptr().wrapping_add(piece.start))
+        Ok(memory.as_mut_ptr().wrapping_add(self.memory_start + piece.start))
     }
 
     fn push(&mut self, entry: squeue::Entry) -> io::Result<()> {
@@ -145,6 +157,25 @@ impl Ring {
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
+}
+
+/// Memory that begins at the returned place of its mapping, in huge pages where the system lets a program
+/// have them.
+///
+/// A device takes a request as a list of physically contiguous segments. 1 MiB in huge pages is one
+/// segment; in small pages it is up to 256, as the kernel's free lists happen to lie: more than the queue of
+/// a virtio disk holds, so that the next request waits for the one before, whatever the depth. Measured:
+/// 2.5 GB/s in huge pages, 0.5 to 1.2 GB/s in small ones, another figure with each allocation.
+fn huge_pages(bytes: usize) -> io::Result<(MmapMut, usize)> {
+    let whole = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+    // A huge page longer, because old kernels do not align a mapping to one.
+    let mut memory = MmapOptions::new().len(whole + HUGE_PAGE_BYTES).map_anon()?;
+    let start = memory.as_mut_ptr().align_offset(HUGE_PAGE_BYTES);
+    // Refused where they are switched off: then it is small pages.
+    let _ = memory.advise_range(Advice::HugePage, start, whole);
+    // Before anything is timed.
+    memory.advise_range(Advice::PopulateWrite, start, bytes)?;
+    Ok((memory, start))
 }
 
 fn linked_if(entry: squeue::Entry, linked: bool) -> squeue::Entry {

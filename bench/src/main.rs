@@ -48,8 +48,8 @@ enum Group {
         /// One JSON document instead of a table.
         #[arg(long)]
         json: bool,
-        /// Only rows whose name contains this; can be given several times.
-        #[arg(long, value_name = "NAME")]
+        /// Only rows whose name contains one of these, separated by commas or given again.
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
         only: Vec<String>,
         /// Rounds of a row, fixed beforehand.
         #[arg(long, default_value_t = contest::ROUNDS_MAX, value_parser = clap::value_parser!(u32).range(2..=31))]

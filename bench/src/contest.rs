@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::Failure;
 use crate::machine::Ticks;
-use crate::stats::{Better, Interval, Round, best_on_odd, on_even};
+use crate::stats::{Better, Interval, Round, best_of, best_on_odd, on_even};
 
 /// The most rounds of a row: more would only make luck significant.
 pub(crate) const ROUNDS_MAX: u32 = 31;
@@ -64,6 +64,21 @@ impl Rounds {
         best_on_odd(&self.kept, variants, better).ok_or_else(too_few)
     }
 
+    /// The best of `variants` by all rounds, to be compared in rounds that are yet to come.
+    pub(crate) fn best_of_all(
+        &self,
+        variants: std::ops::Range<usize>,
+        better: Better,
+    ) -> Result<usize, Failure> {
+        best_of(self.kept.iter(), variants, better).ok_or_else(too_few)
+    }
+
+    /// What an arm measured, in all rounds in which it took part; none if those were discarded.
+    pub(crate) fn all_of(&self, arm: usize) -> Option<Interval> {
+        let values: Vec<f64> = self.kept.iter().filter_map(|round| round.values[arm]).collect();
+        Interval::of_median(&values)
+    }
+
     /// Median and interval over the even rounds.
     pub(crate) fn even(&self, of: impl Fn(&Round) -> Option<f64>) -> Result<Interval, Failure> {
         Interval::of_median(&on_even(&self.kept, of)).ok_or_else(too_few)
@@ -89,6 +104,20 @@ fn too_few() -> Failure {
 /// # Errors
 /// The first arm that cannot be measured; an interruption.
 pub(crate) fn run(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
+    run_by(order, rounds, arms)
+}
+
+/// The same with the arms in their own order in every round: where the first begins with seconds of
+/// doing nothing, only what follows it is measured beside it.
+pub(crate) fn run_in_order(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
+    run_by(|_, arms| Box::new(0..arms), rounds, arms)
+}
+
+fn run_by(
+    order: fn(u32, usize) -> Box<dyn Iterator<Item = usize>>,
+    rounds: u32,
+    arms: &mut [Arm<'_>],
+) -> Result<Rounds, Failure> {
     let mut found =
         Rounds { names: arms.iter().map(|arm| arm.name.clone()).collect(), ..Rounds::default() };
     for number in 1..=rounds.min(ROUNDS_MAX) {

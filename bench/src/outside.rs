@@ -45,16 +45,24 @@ pub(crate) struct Fio {
     pub(crate) rate: f64,
 }
 
-/// Runs fio for a second on one CPU.
-pub(crate) fn fio(file: &Path, block: usize, depth: usize, cpu: usize) -> Result<Fio, Failure> {
+/// Runs fio for a while on one CPU. Where none are reserved for hugetlb it has no huge pages, as a floor
+/// has them ([`crate::raw`]): its figure for large blocks is that of small pages.
+pub(crate) fn fio(
+    file: &Path,
+    block: usize,
+    depth: usize,
+    cpu: usize,
+    duration: Duration,
+) -> Result<Fio, Failure> {
     let mut command = Command::new("fio");
     command
         .arg(format!("--filename={}", file.display()))
         .args([&format!("--bs={block}"), &format!("--iodepth={depth}")])
         .arg(format!("--cpus_allowed={cpu}"))
+        .arg(format!("--runtime={}ms", duration.as_millis()))
         .args(["--name=floor", "--readonly", "--rw=randread", "--ioengine=io_uring", "--direct=1"])
         .args(["--fixedbufs", "--registerfiles", "--norandommap", "--randrepeat=0"])
-        .args(["--lat_percentiles=1", "--time_based", "--runtime=1", "--output-format=json"]);
+        .args(["--lat_percentiles=1", "--time_based", "--output-format=json"]);
     let text = output(&mut command).doing("fio")?;
     // Notes may stand before the document.
     let json = text.find('{').map_or("", |start| &text[start..]);
@@ -113,7 +121,8 @@ pub(crate) fn iperf3(sides: Sides) -> Result<f64, Failure> {
     await_listener(&port)?;
     let mut client = Command::new("iperf3");
     let cpus = format!("{},{}", sides.client_cpu, sides.server_cpu);
-    client.args(["-c", "127.0.0.1", "-p", &port, "-t", "1", "-J", "-A", &cpus]);
+    // Half a second here; by time it would take a whole one at least.
+    client.args(["-c", "127.0.0.1", "-p", &port, "-n", "1G", "-J", "-A", &cpus]);
     let text = output(&mut client).doing("iperf3")?;
     let value: Value = serde_json::from_str(&text).doing("iperf3")?;
     let bits = value["end"]["sum_received"]["bits_per_second"].as_f64();

@@ -3,8 +3,9 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::contest::Rounds;
 use crate::machine::Machine;
-use crate::stats::{Bar, Interval, Verdict};
+use crate::stats::{Bar, Better, Interval, Verdict};
 
 /// The version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;
@@ -23,6 +24,16 @@ pub(crate) enum Unit {
     Cpu,
 }
 
+impl Unit {
+    /// Of a figure of which that is better: a time, or a rate.
+    pub(crate) const fn of(better: Better) -> Self {
+        match better {
+            Better::Smaller => Self::Seconds,
+            Better::Larger => Self::PerSecond,
+        }
+    }
+}
+
 /// A bar and what was found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
@@ -39,6 +50,18 @@ pub(crate) struct Row {
     /// What repeats this row.
     pub(crate) command: String,
     pub(crate) note: String,
+    /// What the figure was made from; empty where nothing was compared.
+    pub(crate) arms: Vec<ArmReport>,
+}
+
+/// What one arm of a row measured, in all rounds in which it took part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ArmReport {
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    /// None if all its rounds were discarded.
+    #[serde(flatten)]
+    pub(crate) found: Option<Interval>,
 }
 
 impl Row {
@@ -74,7 +97,17 @@ impl Row {
             verdict: Verdict::Unchecked,
             command: format!("bench floors --only {name}"),
             note: note.into(),
+            arms: Vec::new(),
         }
+    }
+
+    /// Shows what was measured in `rounds`.
+    pub(crate) fn with_arms(mut self, rounds: &Rounds, unit: Unit) -> Self {
+        let arms = rounds.names.iter().enumerate();
+        self.arms = arms
+            .map(|(arm, name)| ArmReport { name: name.clone(), unit, found: rounds.all_of(arm) })
+            .collect();
+        self
     }
 }
 
@@ -236,6 +269,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Round;
 
     fn report(verdicts: &[Verdict]) -> Report {
         let machine = Machine { cpus: 2, model: "m".into(), kernel: "6".into(), load: 0.0 };
@@ -284,5 +318,23 @@ mod tests {
         assert_eq!(row["bar"]["at_most"], 1.15);
         assert_eq!(row["verdict"], "holds");
         assert_eq!(row["command"], "bench floors --only remote-get-64k-balanced");
+        assert_eq!(row["arms"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn the_document_has_the_arms_of_a_row() {
+        let round = |number, values| Round { number, values };
+        let rounds = Rounds {
+            kept: vec![round(1, vec![Some(2e-6), None]), round(2, vec![Some(4e-6), Some(5e-6)])],
+            discarded: 0,
+            names: vec!["raw".into(), "piped".into()],
+        };
+        let mut report = report(&[Verdict::Holds]);
+        report.rows[0] = report.rows[0].clone().with_arms(&rounds, Unit::Seconds);
+        let value: serde_json::Value = serde_json::from_str(&report.json()).expect("valid");
+        let arms = &value["rows"][0]["arms"];
+        assert_eq!((&arms[0]["name"], &arms[0]["unit"]), (&"raw".into(), &"seconds".into()));
+        let median = |arm: usize| arms[arm]["median"].as_f64().expect("measured");
+        assert!((median(0) - 3e-6).abs() < 1e-12 && (median(1) - 5e-6).abs() < 1e-12);
     }
 }

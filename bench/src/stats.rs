@@ -140,10 +140,18 @@ pub(crate) fn best_on_odd(
     arms: std::ops::Range<usize>,
     better: Better,
 ) -> Option<usize> {
+    best_of(rounds.iter().filter(|round| round.is_odd()), arms, better)
+}
+
+/// The arm among `arms` that was best in these rounds: not to be compared in them, see [`best_on_odd`].
+pub(crate) fn best_of<'a>(
+    rounds: impl Iterator<Item = &'a Round> + Clone,
+    arms: std::ops::Range<usize>,
+    better: Better,
+) -> Option<usize> {
     let mut best: Option<(usize, f64)> = None;
     for arm in arms {
-        let odd = rounds.iter().filter(|round| round.is_odd());
-        let values: Vec<f64> = odd.filter_map(|round| round.values[arm]).collect();
+        let values: Vec<f64> = rounds.clone().filter_map(|round| round.values[arm]).collect();
         let Some(value) = median(&values) else { continue };
         if best.is_none_or(|(_, other)| better.is(value, other)) {
             best = Some((arm, value));

@@ -1,10 +1,12 @@
-//! Floors: what io_uring does without piped. The only `unsafe` of this program is here and in
+//! Floors: what the kernel does without piped. The only `unsafe` of this program is here and in
 //! [`allocations`].
 
 pub(crate) mod allocations;
 pub(crate) mod disk;
 pub(crate) mod net;
+mod pieces;
 mod ring;
+mod turns;
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ pub(super) fn local(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
         let mut asker = Asker::connect(&pair.a, Place::Spin(cpus.second), 16 << 20)?;
         let handle = asker.client.open_file(&file, OpenOptions::read()).doing("open")?;
         let ask = Ask { handle: &handle, block, depth };
-        let mut arms = floor::disk(&disk, cpus, (block, depth), figure);
+        let mut arms = floor::disk(&disk, cpus, (block, depth), figure, MOMENT);
         let subject = arms.len();
         arms.push(Arm::subject("piped", || Ok(figure(&asker.reads(ask, MOMENT)?))));
         let rounds = bench.rounds(&mut arms)?;
@@ -62,7 +62,8 @@ pub(super) fn local(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
             rounds.names[best],
             show(rounds.value(subject)?.median)
         );
-        let row = Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note);
+        let row = Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note)
+            .with_arms(&rounds, Unit::of(better));
         Ok(bench.judged(row, &[check]))
     })
 }

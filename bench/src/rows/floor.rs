@@ -1,9 +1,11 @@
 //! The variants of a floor: {same CPU, two CPUs} × {block, spin}.
 
+use std::time::Duration;
+
 use crate::contest::Arm;
 use crate::machine::{self, Cpus};
 use crate::raw::disk::Disk;
-use crate::raw::net::{Placement, Server, Shape};
+use crate::raw::net::{Placement, Server, Shape, Way};
 use crate::raw::{Timing, Wait};
 use crate::rows::MOMENT;
 use crate::stats::Random;
@@ -19,6 +21,7 @@ pub(super) fn disk<'a>(
     cpus: Cpus,
     (block, depth): (usize, usize),
     figure: Figure,
+    duration: Duration,
 ) -> Vec<Arm<'a>> {
     let mut arms = Vec::new();
     for cpu in cpu_choices(cpus) {
@@ -26,7 +29,7 @@ pub(super) fn disk<'a>(
             let mut random = Random::new(arms.len() as u64);
             arms.push(Arm::variant(format!("CPU {cpu}, {}", wait.name()), move || {
                 machine::pin(cpu)?;
-                Ok(figure(&disk.read(block, depth, wait, MOMENT, &mut random)?))
+                Ok(figure(&disk.read(block, depth, wait, duration, &mut random)?))
             }));
         }
     }
@@ -37,12 +40,17 @@ fn cpu_choices(cpus: Cpus) -> Vec<usize> {
     if cpus.are_two() { vec![cpus.first, cpus.second] } else { vec![cpus.first] }
 }
 
-/// Where the two sides of a connection can be, and how they can wait.
+/// Where the two sides of a connection can be, and how they can wait. Two sides that spin on one CPU are
+/// left out: each would wait for the end of the other's time slice.
 pub(super) fn placements(cpus: Cpus) -> Vec<(String, Placement)> {
     let mut all = Vec::new();
     for server_cpu in cpu_choices(cpus) {
         for wait in WAITS {
-            let place = if server_cpu == cpus.first { "same CPU" } else { "two CPUs" };
+            let same = server_cpu == cpus.first;
+            if same && wait == Wait::Spin {
+                continue;
+            }
+            let place = if same { "same CPU" } else { "two CPUs" };
             let name = format!("{place}, {}", wait.name());
             all.push((name, Placement { client_cpu: cpus.first, server_cpu, wait }));
         }
@@ -50,24 +58,23 @@ pub(super) fn placements(cpus: Cpus) -> Vec<(String, Placement)> {
     all
 }
 
-/// Requests and responses over TCP.
-pub(super) fn net<'a>(
-    server: &'a Server,
-    cpus: Cpus,
-    shape: Shape,
-    figure: Figure,
-) -> Vec<Arm<'a>> {
-    let arm = |(name, placement)| {
-        Arm::variant(name, move || Ok(figure(&server.exchange(shape, placement, MOMENT)?)))
-    };
-    placements(cpus).into_iter().map(arm).collect()
+/// One request and its response at a time over TCP, with io_uring and without.
+pub(super) fn net(server: &Server, cpus: Cpus, shape: Shape, duration: Duration) -> Vec<Arm<'_>> {
+    let mut arms = Vec::new();
+    for (name, way) in [("io_uring", Way::Turns), ("sockets", Way::Sockets)] {
+        for (place, placement) in placements(cpus) {
+            arms.push(Arm::variant(format!("{name}, {place}"), move || {
+                Ok(server.exchange(shape, way, placement, duration)?.p50())
+            }));
+        }
+    }
+    arms
 }
 
 /// The chunks in which a large response is tried.
 const CHUNKS: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 
-/// Responses of `response` bytes in all chunk sizes. Two sides that spin on one CPU are left out: each
-/// piece would wait for the end of a time slice.
+/// Responses of `response` bytes in all chunk sizes.
 pub(super) fn net_chunks<'a>(
     server: &'a Server,
     cpus: Cpus,
@@ -77,12 +84,9 @@ pub(super) fn net_chunks<'a>(
     let mut arms = Vec::new();
     for chunk in CHUNKS.into_iter().filter(|chunk| *chunk <= response) {
         for (name, placement) in placements(cpus) {
-            if placement.wait == Wait::Spin && placement.client_cpu == placement.server_cpu {
-                continue;
-            }
             let shape = Shape { request: REQUEST_BYTES, response, chunk, depth };
             arms.push(Arm::variant(format!("{} KiB, {name}", chunk >> 10), move || {
-                Ok(figure(&server.exchange(shape, placement, MOMENT)?))
+                Ok(figure(&server.exchange(shape, Way::Pieces, placement, MOMENT)?))
             }));
         }
     }

@@ -83,7 +83,8 @@ pub(super) fn against_stages(bench: &mut Bench, name: &'static str) -> Result<Ro
             micros(&rounds, net)?,
             rounds.names[net]
         );
-        let row = Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note);
+        let row = Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
+            .with_arms(&rounds, Unit::Seconds);
         Ok(bench.judged(row, &["check-disk-1m-4", "check-net-1m"]))
     })
 }
@@ -121,7 +122,8 @@ pub(super) fn against_whole(bench: &mut Bench, name: &'static str) -> Result<Row
             micros(&rounds, 1)?
         );
         let bar = Bar::AtMost(0.85);
-        Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note))
+        Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
+            .with_arms(&rounds, Unit::Seconds))
     })
 }
 

@@ -10,6 +10,10 @@ mod turns;
 
 use std::time::Duration;
 
+/// The memory that a get reads from, piped's and a floor's: fits the caches of no CPU's first level, and of
+/// every CPU's last.
+pub(crate) const REGION_BYTES: usize = 8 << 20;
+
 /// CPU time of a process since its start, of threads that have ended too; none if it is not there.
 pub(crate) fn process_cpu_time(process: u32) -> Option<Duration> {
     let mut clock: libc::clockid_t = 0;

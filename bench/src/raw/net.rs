@@ -139,6 +139,12 @@ impl Drop for Server {
     }
 }
 
+/// As piped sets up a lane that stays on the machine: what paces or probes a link would only be slower.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    Ok(rustix::net::sockopt::set_tcp_congestion(stream, "reno")?)
+}
+
 fn exchange(
     address: SocketAddr,
     shape: Shape,
@@ -147,7 +153,7 @@ fn exchange(
     duration: Duration,
 ) -> io::Result<Timing> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     let Placement { client_cpu, server_cpu, wait } = placement;
     let setup = Setup { shape, way, cpu: server_cpu, wait };
     stream.write_all(&setup.encode())?;
@@ -177,7 +183,7 @@ pub(crate) fn serve() -> io::Result<()> {
 }
 
 fn answer(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     let mut bytes = [0; Setup::BYTES];
     stream.read_exact(&mut bytes)?;
     let Setup { shape, way, cpu, wait } = Setup::decode(bytes)?;

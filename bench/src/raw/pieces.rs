@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::raw::net::Shape;
 use crate::raw::ring::{Piece, Ring};
-use crate::raw::{Timing, Wait};
+use crate::raw::{REGION_BYTES, Timing, Wait};
 
 const SEND: u64 = 0;
 const RECEIVE: u64 = 1;
@@ -85,16 +85,23 @@ fn pieces(shape: Shape) -> impl Iterator<Item = Piece> {
         .map(move |start| Piece { start, length: chunk.min(response - start) })
 }
 
+/// What is answered from, one response after the other: as much memory as the region that piped is asked
+/// for. A response that never left the cache would be another measurement.
+fn source_bytes(shape: Shape) -> usize {
+    (REGION_BYTES / shape.response).max(1) * shape.response
+}
+
 /// The ring of the side that answers.
 pub(super) fn answering(stream: &TcpStream, shape: Shape, wait: Wait) -> io::Result<Ring> {
     let chunks = shape.response.div_ceil(shape.chunk);
-    Ring::new(chunks as u32 + 1, shape.response + shape.request, stream.as_fd(), wait)
+    Ring::new(chunks as u32 + 1, source_bytes(shape) + shape.request, stream.as_fd(), wait)
 }
 
 /// Answers until the other side closes.
 pub(super) fn answer(ring: &mut Ring, shape: Shape) -> io::Result<()> {
-    let question = Piece { start: shape.response, length: shape.request };
+    let question = Piece { start: source_bytes(shape), length: shape.request };
     let mut sends = 0;
+    let mut base = 0;
     loop {
         // Beside the answer to the one before: one system call for both. But not waited for together,
         // unless the answer is one piece: a ring that waits for several completions is not woken for
@@ -118,9 +125,10 @@ pub(super) fn answer(ring: &mut Ring, shape: Shape) -> io::Result<()> {
         sends = 0;
         for piece in pieces(shape) {
             let last = piece.start + piece.length == shape.response;
-            ring.send(piece, !last, SEND)?;
+            ring.send(Piece { start: base + piece.start, ..piece }, !last, SEND)?;
             sends += 1;
         }
+        base = (base + shape.response) % source_bytes(shape);
     }
 }
 

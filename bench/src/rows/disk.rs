@@ -27,7 +27,7 @@ pub(super) fn local(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
                 floor::rate,
                 Better::Larger,
                 Bar::AtLeast(0.85),
-                Profile::Balanced,
+                Profile::Latency,
                 "check-disk-4k-16",
             ),
             _ => (

@@ -7,12 +7,10 @@ use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
 use crate::nodes::{PEER, Pair, profile_name};
+use crate::raw::REGION_BYTES;
 use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB, MIB, MOMENT, floor};
 use crate::stats::{Bar, Better};
-
-/// Fits the caches of no CPU's first level, and of every CPU's last.
-const REGION_BYTES: usize = 8 * MIB;
 
 /// A region at B, opened at A.
 struct Region {
@@ -69,7 +67,7 @@ pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Fail
 }
 
 pub(super) fn throughput(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let profile = Profile::Balanced;
+    let profile = Profile::Latency;
     let depth = if name.ends_with('4') { 4 } else { 1 };
     let cpus = bench.cpus;
     bench.with_both(profile, |bench, server, pair| {

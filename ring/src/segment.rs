@@ -256,8 +256,9 @@ impl Segment {
         let mut done = 0;
         while done < length {
             let part = (length - done).min(CHUNK_BYTES);
-            // SAFETY: `range` checked the source; `shift + part` bytes fit a `Chunk`, which is nobody
-            // else's. The copy initializes exactly the bytes of the slice, which ends before the next
+            // SAFETY: `range` checked the source, which others may write meanwhile, as in `load`: then
+            // the copy is of some mixture, and the checksum of that. `shift + part` bytes fit a `Chunk`,
+            // which is nobody else's. The copy initializes exactly the bytes of the slice, which ends before the next
             // copy begins.
             let copied = unsafe {
                 ptr::copy_nonoverlapping(from.add(done), private.add(shift), part);

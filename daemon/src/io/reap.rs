@@ -38,20 +38,23 @@ impl UringIo {
         Ok(due)
     }
 
-    /// As [`UringIo::submit`], but file operations alone may wait a moment for more of their kind while the
-    /// device has enough to do: each submission costs a system call and a call to the device, and clients
-    /// whose requests ended together ask again together. `now`: the time of this turn.
+    /// As [`UringIo::submit`], but while the device has enough to do, file operations and what there is to
+    /// collect may wait a moment for more of their kind: each submission costs a system call and a call to the
+    /// device, a device ends several operations at about the same time, and clients whose requests ended
+    /// together ask again together. Anything else goes at once. `now`: the time of this turn.
     ///
     /// # Errors
     /// As [`UringIo::submit`].
     pub fn submit_soon(&mut self, now: Nanos) -> Result<bool, UringError> {
-        let only_files = self.late.is_empty() && self.ring.sq_len() == self.file_ops_queued;
-        let in_kernel = self.file_ops - self.file_ops_queued;
-        if self.file_ops_queued > 0
-            && only_files
+        let queued = self.file_ops_queued;
+        // With a kernel thread that takes entries by itself none of this is known, or needed.
+        let in_kernel = if self.ring.is_polled() { 0 } else { self.file_ops - queued };
+        let only_files =
+            self.late.is_empty() && self.cancels.is_empty() && self.ring.sq_len() == queued;
+        if only_files
             && in_kernel >= HOLD_IN_KERNEL_MIN
-            && self.file_ops_queued < in_kernel / HOLD_PARTS
-            && !self.ring.wants_collecting(&mut self.counters)
+            && queued < in_kernel / HOLD_PARTS
+            && (queued > 0 || self.ring.wants_collecting(&mut self.counters))
         {
             let since = *self.held_since.get_or_insert(now);
             if now.since(since) < HOLD {
@@ -69,6 +72,7 @@ impl UringIo {
     pub fn wait(&mut self, until: Option<Nanos>) -> Result<(), UringError> {
         self.queue_deferred();
         let has_news = !self.refused.is_empty()
+            || !self.late.is_empty()
             || self.watches.has_woken()
             || self.ring.has_completions()
             || self.fault.is_some();

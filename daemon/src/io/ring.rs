@@ -118,6 +118,11 @@ impl Ring {
         }
     }
 
+    /// Whether a kernel thread takes entries from the queue by itself.
+    pub(super) fn is_polled(&self) -> bool {
+        self.sqpoll
+    }
+
     pub(super) fn sq_len(&mut self) -> u32 {
         self.ring.submission().len() as u32
     }

@@ -5,7 +5,7 @@
 //! latencies that its transfers really had are kept here, decayed, and a candidate that another one beats
 //! by more than [`VETO`] in practice is not chosen, whatever the model says. To know that, a few
 //! transfers try the others: sizes nearly as good as the proposal (which the estimators need anyway to
-//! tell `g` from `G`), and, as long as outcomes come in, fixed sizes over the whole range.
+//! tell `g` from `G`), and, as long as outcomes come in, fixed sizes from 64 KiB up.
 
 use std::sync::Arc;
 

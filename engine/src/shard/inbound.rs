@@ -159,10 +159,12 @@ impl Shard {
             self.lanes.iter().any(|(_, lane)| lane.link == Link::Inbound(key))
                 || self.serves.iter().any(|(_, serve)| serve.link == key)
         };
-        let idle = self.inbound.iter().filter(|&(key, _)| !is_busy(key));
+        let idle =
+            self.inbound.iter().filter(|&(key, link)| link.opening.is_empty() && !is_busy(key));
         let Some((oldest, _)) = idle.min_by_key(|(_, link)| link.left) else { return };
         let Some(mut link) = self.inbound.remove(oldest) else { return };
         self.links_forgotten += 1;
+        self.planner.forget_served(&link.name);
         for number in link.handles.iter_mut().filter_map(HandlePlace::take) {
             self.close_served(number.served, io);
         }
@@ -603,11 +605,12 @@ impl Shard {
         chosen
     }
 
-    /// Write bytes are off the lane: the peer may send as many again.
-    pub(super) fn return_credit(&mut self, key: Key, bytes: u32) {
+    /// Write bytes are off the lane: the peer may send as many again. `rest`: of a write that failed, whose
+    /// peer waits for all of its credit before it predicts again.
+    pub(super) fn return_credit(&mut self, key: Key, bytes: u32, rest: bool) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.credit += u64::from(bytes);
-        if lane.credit * 4 >= lane.credit_window && lane.push_credit() {
+        if (rest || lane.credit * 4 >= lane.credit_window) && lane.push_credit() {
             self.make_ready(Work::Lane(key));
         }
     }

@@ -6,7 +6,7 @@ use super::lane::{Lane, LaneState, Link, Target};
 use super::plan::Outcome;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
 use super::{Shard, Work};
 use crate::command::{Event, LaneClass, OpenRequest};
 use crate::ids::{HandleId, PeerId, SessionId, SocketId};
@@ -171,8 +171,13 @@ impl Shard {
             Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
                 let last = LastPart { status, bytes, predicted_us };
                 lane.note_answer(Key::from_bits(transfer), true);
-                lane.write_failed |= status != Status::Ok;
-                self.handle_end(Key::from_bits(transfer), key, last, service_us, io)
+                let transfer = Key::from_bits(transfer);
+                let reads =
+                    |t: &Transfer| matches!(&t.body, Body::Remote(b) if b.op == RemoteOp::Read);
+                // One that is not known any more may have been a write.
+                let wrote = self.transfers.get(transfer).is_none_or(|t| !reads(t));
+                lane.write_failed |= wrote && status != Status::Ok;
+                self.handle_end(transfer, key, last, service_us, io)
             }
             Message::Opened { ticket, status, handle, length } => {
                 lane.opens =
@@ -467,7 +472,10 @@ impl Shard {
                 let moved = transfer.landed.insert(0, last.bytes);
                 debug_assert!(moved.is_ok(), "a write lands once, at its end");
                 transfer.told_plan = Some((0, Nanos::from_micros(last.predicted_us.into())));
-                self.time_write(key, body, service_us, now);
+                // A write that failed was fast for another reason, and a durable one waits for a sync.
+                if last.status == Status::Ok && last.bytes == transfer.length && !durable {
+                    self.time_write(key, body, service_us, now);
+                }
                 if last.status == Status::Ok && !durable {
                     self.note_unsynced(key, body, now);
                 }

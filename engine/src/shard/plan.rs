@@ -40,14 +40,14 @@ impl StageIndex {
 /// A cost that moved by less than this fraction is the same cost.
 const REPUBLISH: f64 = 0.05;
 
-/// The checksum of fewer bytes takes hardly longer than looking at the clock.
-const CHECK_BYTES_MIN: u32 = 4096;
-
 /// Samples between two looks at a stage's estimate.
 const SAMPLES_PER_LOOK: u64 = 16;
 
 /// Samples between two reports to the sending side.
 const SAMPLES_PER_REPORT: u64 = 64;
+
+/// Stages kept: four for each of more peers and devices than a node has.
+const STAGES_KEPT_MAX: usize = 4096;
 
 /// Plans kept; beyond that the cache starts over (a busy node has tens).
 const PLANS_MAX: usize = 1024;
@@ -109,6 +109,8 @@ pub(super) struct Planner {
     calibration: CalibrationMode,
     stages: Vec<StageState>,
     index: HashMap<Resource, StageIndex>,
+    /// Places of stages that are gone.
+    free: Vec<StageIndex>,
     copy: StageIndex,
     check: StageIndex,
     plans: HashMap<PlanKey, Cached>,
@@ -155,6 +157,7 @@ impl Planner {
             calibration,
             stages: Vec::new(),
             index: HashMap::new(),
+            free: Vec::new(),
             copy: StageIndex::NONE,
             check: StageIndex::NONE,
             plans: HashMap::with_capacity(PLANS_MAX),
@@ -191,9 +194,8 @@ impl Planner {
         if let Some(&index) = self.index.get(&resource) {
             return index;
         }
-        let index = StageIndex(self.stages.len() as u16);
         let estimator = Estimator::new(prior.window).with_prior(prior, PRIOR_WEIGHT);
-        self.stages.push(StageState {
+        let state = StageState {
             name: name(),
             meter: Meter::new(),
             published: estimator.estimate(),
@@ -203,9 +205,36 @@ impl Planner {
             looked_at: 0,
             last_bytes: 0,
             reported: false,
-        });
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.stages[usize::from(index.0)] = state;
+                index
+            }
+            // What has no stage is planned without.
+            None if self.stages.len() >= STAGES_KEPT_MAX => return StageIndex::NONE,
+            None => {
+                self.stages.push(state);
+                StageIndex(self.stages.len() as u16 - 1)
+            }
+        };
         self.index.insert(resource, index);
         index
+    }
+
+    /// A peer that was served is forgotten: its stages' places are for others, and so nobody can fill the
+    /// table by coming under ever new names.
+    pub(super) fn forget_served(&mut self, peer: &str) {
+        let Self { index, free, plans, .. } = self;
+        index.retain(|resource, stage| {
+            let gone =
+                matches!(resource, Resource::Net { peer: of, outbound: false, .. } if of == peer);
+            if gone {
+                free.push(*stage);
+                plans.retain(|key, _| !key.path.contains(stage));
+            }
+            !gone
+        });
     }
 
     fn state(&mut self, index: StageIndex) -> Option<&mut StageState> {
@@ -275,10 +304,8 @@ impl Planner {
 
     /// The checksum of a frame took so long.
     pub(super) fn sample_check(&mut self, bytes: u32, time: Nanos) {
-        if bytes >= CHECK_BYTES_MIN {
-            let sample = Sample::Backlogged { bytes: u64::from(bytes), seconds: time.seconds() };
-            self.observe(self.check, sample);
-        }
+        let sample = Sample::Backlogged { bytes: u64::from(bytes), seconds: time.seconds() };
+        self.observe(self.check, sample);
     }
 
     /// What the checksum of a frame takes, as far as is known.
@@ -388,7 +415,11 @@ impl Planner {
             self.renew(key, versions, length);
         }
         let guard = &mut self.plans.get_mut(&key).expect("made above").guard;
-        let index = guard.choose();
+        let index = match self.calibration {
+            CalibrationMode::Live => guard.choose(),
+            // Nobody learns from variety.
+            CalibrationMode::Frozen | CalibrationMode::Off => guard.favourite(),
+        };
         if !guard.is_stale(index)
             && let Some(planned) = guard.planned(index)
         {
@@ -494,7 +525,9 @@ fn propose(
     let mut others = [whole; ARMS_MAX - 3];
     let mut count = 1;
     let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
-    for (place, bytes) in others[1..].iter_mut().zip(sizes.take_while(|&bytes| bytes < length)) {
+    for (place, bytes) in
+        others[1..].iter_mut().zip(sizes.take_while(|&bytes| bytes < whole.fragment_bytes))
+    {
         *place = of_size(bytes);
         count += 1;
     }
@@ -660,6 +693,31 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn peers_that_come_under_ever_new_names_share_places() {
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live);
+        let kept = planner.net_stages("kept", LaneClass::Bulk, true);
+        let before = planner.stages.len();
+        for number in 0..10_000 {
+            let name = format!("stranger {number}");
+            let (_, out) = planner.net_stages(&name, LaneClass::Bulk, false);
+            let path = planner.path_out(None, out);
+            let _ = planner.plan(path, 1 << 20);
+            planner.forget_served(&name);
+        }
+        assert_eq!(planner.stages.len(), before + 2);
+        assert_eq!(planner.net_stages("kept", LaneClass::Bulk, true), kept, "asked, not served");
+        assert!(planner.plans.is_empty(), "plans over stages that are gone");
+        // Without anybody forgotten there is an end, too.
+        for number in 0..STAGES_KEPT_MAX {
+            let _ = planner.net_stages(&format!("peer {number}"), LaneClass::Bulk, false);
+        }
+        assert_eq!(planner.stages.len(), STAGES_KEPT_MAX);
+        let (_, none) = planner.net_stages("one more", LaneClass::Bulk, false);
+        let path = planner.path_out(None, none);
+        assert!(planner.plan(path, 1 << 20).fragment > 0, "planned without");
+    }
 
     #[test]
     fn size_classes_grow_with_the_size() {

@@ -532,9 +532,9 @@ impl Shard {
                     self.end_serve(key, Status::Corrupt);
                 }
                 self.unpin_serve(key);
-                self.return_credit(lane, payload);
+                self.return_credit(lane, payload, false);
             }
-            _ => self.return_credit(lane, payload),
+            _ => self.return_credit(lane, payload, true),
         }
         if let Some(key) = key {
             self.make_ready(Work::Serve(key));
@@ -580,7 +580,7 @@ impl Shard {
             self.end_serve(key, result.status);
         }
         self.unpin_serve(key);
-        self.return_credit(lane, length);
+        self.return_credit(lane, length, false);
     }
 
     /// Says how a serve ends. The peer is told when nothing is under way any more.
@@ -685,7 +685,7 @@ impl Shard {
             let lane = serve.lane;
             if matches!(serve.op, ServeOp::Write { .. }) {
                 serve.pins -= 1;
-                self.return_credit(lane, bytes);
+                self.return_credit(lane, bytes, true);
                 self.free_landed(key, run);
             } else {
                 self.free_staging(run);

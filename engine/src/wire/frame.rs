@@ -408,9 +408,8 @@ impl Frame {
             }
             Message::Credit { bytes: 0 } => bad("bytes"),
             Message::Report { confidence, .. } if confidence > 100 => bad("confidence"),
-            Message::Outcome { length: 0, .. } | Message::Outcome { fragment: 0, .. } => {
-                bad("length")
-            }
+            Message::Outcome { length: 0, .. } => bad("length"),
+            Message::Outcome { fragment: 0, .. } => bad("fragment"),
             Message::Outcome { latency_ns, .. }
                 if !(OUTCOME_NANOS_MIN..=OUTCOME_NANOS_MAX).contains(&latency_ns) =>
             {

@@ -1,6 +1,7 @@
 //! The driver against the real kernel.
 
 mod files;
+mod holding;
 mod lifecycle;
 mod limits;
 mod sockets;

@@ -126,6 +126,8 @@ pub(super) type Path = [StageIndex; STAGES_MAX];
 struct PlanKey {
     path: Path,
     class: u16,
+    /// Of a mode that leaves no choice. What `auto` has measured waits for its return.
+    forced: bool,
 }
 
 /// The plans of a path and size class.
@@ -174,7 +176,7 @@ impl Planner {
 
     pub(super) fn set_mode(&mut self, mode: PlannerMode) {
         self.mode = mode;
-        self.plans.clear();
+        self.plans.retain(|key, _| !key.forced);
     }
 
     pub(super) fn calibration(&self) -> CalibrationMode {
@@ -406,11 +408,15 @@ impl Planner {
         }
     }
 
+    fn key(&self, path: Path, length: u64) -> PlanKey {
+        PlanKey { path, class: size_class(length), forced: self.mode != PlannerMode::Auto }
+    }
+
     /// The plan for a request over these stages.
     fn plan(&mut self, path: Path, length: u64) -> Arc<Planned> {
         let versions = path
             .map(|index| self.stages.get(usize::from(index.0)).map_or(0, |state| state.version));
-        let key = PlanKey { path, class: size_class(length) };
+        let key = self.key(path, length);
         if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
             self.renew(key, versions, length);
         }
@@ -471,7 +477,7 @@ impl Planner {
 
     /// What a transfer with fragments of this size really took.
     fn observe_outcome(&mut self, path: Path, length: u64, fragment: u64, time: Nanos) {
-        let key = PlanKey { path, class: size_class(length) };
+        let key = self.key(path, length);
         if self.calibration == CalibrationMode::Live
             && let Some(cached) = self.plans.get_mut(&key)
         {
@@ -717,6 +723,29 @@ mod tests {
         let (_, none) = planner.net_stages("one more", LaneClass::Bulk, false);
         let path = planner.path_out(None, none);
         assert!(planner.plan(path, 1 << 20).fragment > 0, "planned without");
+    }
+
+    #[test]
+    fn what_was_measured_outlives_a_while_in_another_mode() {
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live);
+        let (_, out) = planner.net_stages("peer", LaneClass::Bulk, false);
+        let path = planner.path_out(None, out);
+        for _ in 0..400 {
+            let fragment = u64::from(planner.plan(path, 1 << 20).fragment);
+            let micros = if fragment == 128 << 10 { 100 } else { 300 };
+            planner.observe_outcome(path, 1 << 20, fragment, Nanos::from_micros(micros));
+        }
+        let auto = |planner: &mut Planner| {
+            let uses = (0..64).filter(|_| planner.plan(path, 1 << 20).fragment == 128 << 10);
+            uses.count()
+        };
+        assert!(auto(&mut planner) > 48);
+        planner.set_mode(PlannerMode::Whole);
+        assert_eq!(planner.plan(path, 1 << 20).fragment, 1 << 20);
+        planner.set_mode(PlannerMode::Fixed(64 << 10));
+        assert_eq!(planner.plan(path, 1 << 20).fragment, 64 << 10);
+        planner.set_mode(PlannerMode::Auto);
+        assert!(auto(&mut planner) > 48, "it starts over");
     }
 
     #[test]

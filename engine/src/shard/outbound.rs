@@ -519,11 +519,11 @@ impl Shard {
             return;
         }
         let checked = lane.receiver.checked();
+        let burst = lane.burst.arrive(arrival.payload, arrival.backlogged, now);
         if let Some((bytes, time)) = checked.mean() {
             self.planner.sample_check(bytes, time);
         }
-        let Some(lane) = self.lanes.get_mut(arrival.lane) else { return };
-        if let Some((bytes, time)) = lane.burst.arrive(arrival.payload, arrival.backlogged, now) {
+        if let Some((bytes, time)) = burst {
             self.planner.sample_backlogged(stage, bytes, time);
             self.report_stage(arrival.lane);
         }

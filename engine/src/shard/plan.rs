@@ -300,14 +300,12 @@ impl Planner {
     }
 
     pub(super) fn sample_copy(&mut self, bytes: u32, time: Nanos) {
-        let sample = Sample::Backlogged { bytes: u64::from(bytes), seconds: time.seconds() };
-        self.observe(self.copy, sample);
+        self.sample_backlogged(self.copy, bytes, time);
     }
 
     /// The checksum of a frame took so long.
     pub(super) fn sample_check(&mut self, bytes: u32, time: Nanos) {
-        let sample = Sample::Backlogged { bytes: u64::from(bytes), seconds: time.seconds() };
-        self.observe(self.check, sample);
+        self.sample_backlogged(self.check, bytes, time);
     }
 
     /// What the checksum of a frame takes, as far as is known.

@@ -16,7 +16,7 @@
 
 use crate::io::{Io, Span, Spans};
 use crate::wire::frame::{Frame, PeerFault};
-use crate::wire::seal::{Checked, Plain, Seal, TIMED_BYTES_MIN, WIRE_HEADER_BYTES_MAX};
+use crate::wire::seal::{Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
 
 /// Size of the spill area in bytes: the most one receive brings beyond a header.
 pub const SPILL_BYTES: u32 = 256 * 1024;
@@ -315,16 +315,10 @@ impl<S: Seal> Receiver<S> {
         self.state = State::Header;
         self.streaming = frame.payload >= PAYLOAD_BYTES_STREAMING;
         self.checked = Checked::default();
-        let intact = match to {
-            None => true,
-            Some(landed) if frame.payload >= TIMED_BYTES_MIN => {
-                let start = io.now();
-                let intact = self.seal.open_payload(io, &frame, landed);
-                self.checked.add(frame.payload, io.now().since(start));
-                intact
-            }
-            Some(landed) => self.seal.open_payload(io, &frame, landed),
-        };
+        let intact = to.is_none_or(|landed| {
+            let check = |io: &mut I| self.seal.open_payload(io, &frame, landed);
+            self.checked.timed(io, frame.payload, check)
+        });
         Step::Frame { frame, landed: to, intact, copied }
     }
 

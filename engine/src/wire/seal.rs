@@ -58,7 +58,7 @@ pub trait Seal: Debug {
 
 /// Payloads below this many bytes are not timed: their checksum takes hardly longer than two looks at
 /// the clock.
-pub(super) const TIMED_BYTES_MIN: u32 = 4096;
+const TIMED_BYTES_MIN: u32 = 4096;
 
 /// What checking (and sealing) some payloads took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,10 +69,22 @@ pub struct Checked {
 }
 
 impl Checked {
-    pub(super) fn add(&mut self, bytes: u32, time: Nanos) {
+    /// Checks or seals a payload of so many bytes, and times it if it is long.
+    pub(super) fn timed<I: Io, T>(
+        &mut self,
+        io: &mut I,
+        bytes: u32,
+        check: impl FnOnce(&mut I) -> T,
+    ) -> T {
+        if bytes < TIMED_BYTES_MIN {
+            return check(io);
+        }
+        let start = io.now();
+        let checked = check(io);
         self.frames += 1;
         self.bytes += u64::from(bytes);
-        self.time = self.time + time;
+        self.time = self.time + io.now().since(start);
+        checked
     }
 
     /// Mean size in bytes and mean time of a payload; `None` if there was none.

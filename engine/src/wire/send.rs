@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use crate::io::{Io, Span, Spans};
 use crate::wire::frame::{Frame, Message, OPEN_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use crate::wire::seal::{Body, Checked, Plain, Seal, TIMED_BYTES_MIN, WIRE_HEADER_BYTES_MAX};
+use crate::wire::seal::{Body, Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
 
 /// A batch takes further frames while it stays below this many bytes; its first frame always fits.
 /// About 40 us of a 100 Gbit/s link: a latency frame pushed meanwhile does not wait longer for it.
@@ -291,14 +291,8 @@ impl<S: Seal> Sender<S> {
             Payload::Inline { .. } => Body::Bytes(inline),
             Payload::Memory(span) => Body::Memory(span),
         };
-        let memory = if length >= TIMED_BYTES_MIN {
-            let start = io.now();
-            let memory = self.seal.seal(io, frame, body, header);
-            self.checked.add(length, io.now().since(start));
-            memory
-        } else {
-            self.seal.seal(io, frame, body, header)
-        };
+        let seal = |io: &mut I| self.seal.seal(io, frame, body, header);
+        let memory = self.checked.timed(io, length, seal);
         io.store(bytes, place);
         memory
     }

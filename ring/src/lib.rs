@@ -79,6 +79,7 @@ mod doorbell;
 pub mod half;
 pub mod handshake;
 pub mod layout;
+mod mapping;
 #[cfg(not(loom))]
 pub mod queue;
 pub mod segment;

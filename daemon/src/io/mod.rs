@@ -29,6 +29,7 @@ pub(crate) mod allocations;
 pub mod clock;
 mod counters;
 mod entries;
+mod hold;
 mod memory;
 mod ops;
 mod probe;

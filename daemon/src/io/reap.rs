@@ -9,15 +9,6 @@ use super::ring::Patience;
 use super::uring::UringIo;
 use super::{UringError, clock};
 
-/// File operations wait at most this long to be submitted together: less than a device needs for one.
-const HOLD: Nanos = Nanos(5_000);
-
-/// They wait only while the kernel has at least so many.
-const HOLD_IN_KERNEL_MIN: u32 = 4;
-
-/// They wait for no more than this part of what the kernel has.
-const HOLD_PARTS: u32 = 2;
-
 impl UringIo {
     /// How long dropping the driver waits for operations that do not want to end.
     pub const SHUTDOWN_TIMEOUT: Nanos = Nanos::from_millis(2_000);
@@ -38,10 +29,8 @@ impl UringIo {
         Ok(due)
     }
 
-    /// As [`UringIo::submit`], but while the device has enough to do, file operations and what there is to
-    /// collect may wait a moment for more of their kind: each submission costs a system call and a call to the
-    /// device, a device ends several operations at about the same time, and clients whose requests ended
-    /// together ask again together. Anything else goes at once. `now`: the time of this turn.
+    /// As [`UringIo::submit`], but file operations and what there is to collect may wait a moment for more of
+    /// their kind, see [`Hold`](super::hold). Anything else goes at once. `now`: the time of this turn.
     ///
     /// # Errors
     /// As [`UringIo::submit`].
@@ -52,14 +41,10 @@ impl UringIo {
         let only_files =
             self.late.is_empty() && self.cancels.is_empty() && self.ring.sq_len() == queued;
         if only_files
-            && in_kernel >= HOLD_IN_KERNEL_MIN
-            && queued < in_kernel / HOLD_PARTS
             && (queued > 0 || self.ring.wants_collecting(&mut self.counters))
+            && self.hold.may_wait(now, queued, in_kernel)
         {
-            let since = *self.held_since.get_or_insert(now);
-            if now.since(since) < HOLD {
-                return Ok(false);
-            }
+            return Ok(false);
         }
         self.submit()
     }
@@ -166,7 +151,10 @@ impl UringIo {
         let token = self.ops.token(index);
         let submitter = self.ring.submitter();
         let slot = self.ops.slot(index);
-        self.file_ops -= u32::from(slot.kind.is_file());
+        if slot.kind.is_file() {
+            self.file_ops -= 1;
+            self.hold.handle_end();
+        }
         for segment in slot.segments() {
             self.memory.give_back(*segment, &submitter, &mut self.counters);
         }

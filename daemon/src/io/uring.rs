@@ -11,6 +11,7 @@ use piped_model::units::Nanos;
 use piped_ring::Segment;
 
 use super::counters::{OpKind, UringCounters};
+use super::hold::Hold;
 use super::memory::{Memory, REGISTRATION_BYTES_PER_TURN};
 use super::ops::{Ops, Owner, State};
 use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
@@ -83,8 +84,8 @@ pub struct UringIo {
     pub(super) file_ops: u32,
     /// Of those, queued and not submitted.
     pub(super) file_ops_queued: u32,
-    /// When the first of them was queued, as far as [`UringIo::submit_soon`] was told.
-    pub(super) held_since: Option<Nanos>,
+    /// How long those wait for more of their kind.
+    pub(super) hold: Hold,
     /// Whether to tell the kernel that a receive is whole; if not, the driver continues it alone.
     pub(super) ask_whole: bool,
     /// A fault met where it could not be returned.
@@ -152,7 +153,7 @@ impl UringIo {
             cancels: VecDeque::with_capacity(ops_max as usize + config.watches_max as usize),
             file_ops: 0,
             file_ops_queued: 0,
-            held_since: None,
+            hold: Hold::default(),
             ask_whole: true,
             fault: None,
             counters: UringCounters::default(),
@@ -283,7 +284,7 @@ impl UringIo {
     pub(super) fn enter(&mut self, patience: Patience) {
         let quiet = self.file_ops == 0;
         self.file_ops_queued = 0;
-        self.held_since = None;
+        self.hold.reset();
         if let Err(fault) = self.ring.enter(patience, quiet, &mut self.counters) {
             self.fault = Some(fault);
         }

@@ -23,6 +23,9 @@ use crate::table::{Loan, Owner, Table, UNTRACKED};
 /// system call every millisecond or so for those who only poll.
 const IDLE_LOOKS_MAX: u32 = 1 << 16;
 
+/// A wait this long may begin with a nap: its end is not missed for it.
+const NAP_TIMEOUT_NS: u64 = 2 * ClientQueue::NAP.as_nanos() as u64;
+
 #[derive(Debug)]
 pub(crate) struct Core {
     ring: ClientQueue,
@@ -58,7 +61,7 @@ pub struct QueueCounters {
     pub completed: u64,
     /// Times the daemon slept and had to be woken: a system call each.
     pub doorbells: u64,
-    /// Times this side slept: two system calls each.
+    /// Times this side slept: a system call each, two if it was for long.
     pub sleeps: u64,
 }
 
@@ -339,7 +342,7 @@ impl Core {
             match self.spinner.poll_idle(now_ns) {
                 Spin::Again => std::hint::spin_loop(),
                 Spin::Sleep => {
-                    self.sleep(end_ns.map(|end_ns| end_ns.saturating_sub(now_ns)));
+                    self.sleep(now_ns, end_ns);
                     self.spinner.handle_sleep();
                 }
             }
@@ -351,13 +354,28 @@ impl Core {
         ready(self)
     }
 
-    fn sleep(&mut self, timeout_ns: Option<u64>) {
+    fn sleep(&mut self, now_ns: u64, end_ns: Option<u64>) {
         self.flush();
         if !self.ring.prepare_sleep() {
             return;
         }
         self.counters.sleeps += 1;
-        let timeout = timeout_ns.and_then(|ns| Timespec::try_from(Duration::from_nanos(ns)).ok());
+        // Most sleeps are short, and one call is enough for them.
+        if end_ns.is_none_or(|end_ns| end_ns.saturating_sub(now_ns) >= NAP_TIMEOUT_NS)
+            && let Some(open) = self.ring.nap()
+        {
+            if !open {
+                self.lose_daemon();
+            }
+            return;
+        }
+        self.sleep_long(end_ns);
+    }
+
+    /// Goes on with a sleep, and watches for all that can end it.
+    fn sleep_long(&mut self, end_ns: Option<u64>) {
+        let left = end_ns.map(|end_ns| end_ns.saturating_sub(clock::now_ns()));
+        let timeout = left.and_then(|ns| Timespec::try_from(Duration::from_nanos(ns)).ok());
         let mut polled = [
             PollFd::from_borrowed_fd(self.ring.wait_fd(), PollFlags::IN),
             // Its end, which the kernel reports unasked; answers on it belong to other threads.

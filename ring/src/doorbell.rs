@@ -14,9 +14,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// The bell the client rings and the daemon hears. Both sides hold the same eventfd.
@@ -66,6 +68,22 @@ pub(crate) enum Drained {
     Closed,
 }
 
+/// The longest that [`ClientBell::hear`] waits.
+pub(crate) const HEARING_TIME: Duration = Duration::from_millis(50);
+
+/// What waiting for a bell came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It rang, and is silenced.
+    Rung,
+    /// It was silent all the time, or its other end's maker did not let it wait.
+    Silence,
+    /// A signal came.
+    Interrupted,
+    /// The other end was closed, and nobody will ring again.
+    Closed,
+}
+
 /// The bell the daemon rings and the client hears: each has an end.
 #[derive(Debug)]
 pub(crate) struct ClientBell {
@@ -73,11 +91,12 @@ pub(crate) struct ClientBell {
 }
 
 impl ClientBell {
-    /// The daemon's end and the client's.
+    /// The daemon's end and the client's, which can wait in a receive. The daemon never does.
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let flags = SocketFlags::CLOEXEC;
         let (near, far) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_timeout(&far, Timeout::Recv, Some(HEARING_TIME))?;
         Ok((Self { fd: near }, Self { fd: far }))
     }
 
@@ -93,6 +112,17 @@ impl ClientBell {
     /// belongs to a client whose end the control socket reports.
     pub(crate) fn ring(&self) {
         let _ = rustix::net::send(&self.fd, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Client only: wait for the bell in the call that silences it, [`HEARING_TIME`] at most.
+    pub(crate) fn hear(&self) -> Heard {
+        let mut rings = [0_u8; 64];
+        match rustix::net::recv(&self.fd, &mut rings, RecvFlags::empty()) {
+            Ok((0, _)) => Heard::Closed,
+            Ok(_) => Heard::Rung,
+            Err(Errno::INTR) => Heard::Interrupted,
+            Err(_) => Heard::Silence,
+        }
     }
 
     /// Client only: silence the bell. Bounded: what keeps ringing is heard the next time.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::cursor::IndexFault;
-use crate::doorbell::{ClientBell, DaemonBell, Drained};
+use crate::doorbell::{ClientBell, DaemonBell, Drained, HEARING_TIME, Heard};
 use crate::half::{ClientFault, ClientHalf, CompletionRingFull, Full, HeaderFault, ServerHalf};
 use crate::layout::{CompletionEntry, Descriptor, FIRST_INDEX, QueueLayout};
 use crate::segment::{Segment, SegmentFault};
@@ -222,6 +222,25 @@ impl ClientQueue {
     pub fn finish_sleep(&mut self) -> bool {
         self.half.finish_sleep(self.memory.words());
         self.to_client.drain() == Drained::Open
+    }
+
+    /// The longest that [`Self::nap`] takes, but for what the kernel's coarse timer adds: less than as
+    /// much again.
+    pub const NAP: Duration = HEARING_TIME;
+
+    /// Between `prepare_sleep` and `finish_sleep`: sleep until the daemon wakes the client, or
+    /// [`Self::NAP`] is over. It is one system call, where polling [`Self::wait_fd`] and silencing it are
+    /// two. `None`: no news, and the sleep may go on; else `finish_sleep` is done, and the value is
+    /// its.
+    pub fn nap(&mut self) -> Option<bool> {
+        match self.to_client.hear() {
+            Heard::Silence => None,
+            Heard::Interrupted => Some(self.finish_sleep()),
+            heard => {
+                self.half.finish_sleep(self.memory.words());
+                Some(heard == Heard::Rung)
+            }
+        }
     }
 
     /// A descriptor that becomes readable when the daemon wakes the client; fit for poll, epoll and

@@ -408,6 +408,40 @@ fn a_daemon_that_is_gone_ends_the_wait() {
 }
 
 #[test]
+fn a_nap_ends_with_the_bell_or_in_silence() {
+    let mut server = ServerQueue::create(4).expect("memory");
+    let mut client = ClientQueue::attach(fds(&server)).expect("a fresh queue");
+    let serve = |server: &mut ServerQueue| {
+        server.take().expect("an honest client").expect("it was submitted");
+        server.post(CompletionEntry::default()).expect("room was promised");
+        server.publish()
+    };
+    for _ in 0..3 {
+        client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
+        assert!(client.prepare_sleep());
+        assert!(serve(&mut server), "who sleeps is rung for");
+        assert_eq!(client.nap(), Some(true));
+        assert!(client.reap().is_some());
+    }
+    // The bell was silenced each time, and who is up is not rung for.
+    client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
+    client.flush();
+    assert!(!serve(&mut server), "the nap's end was said");
+    assert!(client.reap().is_some());
+    assert!(client.prepare_sleep());
+    assert_eq!(client.nap(), None);
+    // Silence is no end of the sleep: it goes on with the bell.
+    client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
+    client.flush();
+    assert!(serve(&mut server), "it still sleeps");
+    assert_eq!(client.nap(), Some(true));
+    assert!(client.reap().is_some());
+    assert!(client.prepare_sleep());
+    drop(server);
+    assert_eq!(client.nap(), Some(false), "nobody will ever ring");
+}
+
+#[test]
 fn both_sides_sleep_and_wake_each_other() {
     const REQUESTS: u64 = 3_000;
     let mut server = ServerQueue::create(2).expect("memory");

@@ -105,8 +105,16 @@ impl Reactor {
     }
 
     fn turn(&mut self) -> Result<(), UringError> {
-        let now = self.io.now();
+        let mut now = self.io.now();
         let mut busy = self.take_dones();
+        if busy {
+            // Who waits for what ended is told before anything new is begun. A client on this CPU that
+            // was woken has run by then, and what it asks for next is begun in this turn.
+            self.put_out();
+            if self.sessions.publish() {
+                now = self.io.now();
+            }
+        }
         busy |= self.take_mail();
         busy |= self.take_requests(now);
         self.shard.drive(&mut self.io);

@@ -261,7 +261,9 @@ impl Shard {
         if lane.state == LaneState::Closing {
             return self.bury_lane(key, io);
         }
-        self.receive_frames(key, io);
+        if self.receive_frames(key, io) {
+            self.post_receive(key, io);
+        }
         self.send_frames(key, io);
     }
 
@@ -335,10 +337,12 @@ impl Shard {
         }
         self.forget_dead_target(key);
         // What lies in a predicted buffer and does not belong there leaves it before the buffer is
-        // unpinned.
+        // unpinned. The next receive has time until the lane's turn: who sees an answer often asks
+        // again at once, and then it is known where the next one will land.
         self.receive_frames(key, io);
         if let Some(transfer) = predicted {
             self.unpin(transfer);
+            self.settle(transfer, io);
         }
         if let Some(Link::Outbound(peer)) = self.lanes.get(key).map(|lane| lane.link) {
             self.open_waiting(peer, io);
@@ -391,17 +395,19 @@ impl Shard {
         }
     }
 
-    fn receive_frames<I: Io>(&mut self, key: Key, io: &mut I) {
+    /// Handles the frames that are here. Whether all are, and a receive may be posted.
+    fn receive_frames<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
         for _ in 0..FRAMES_PER_TURN {
-            let Some(lane) = self.lanes.get_mut(key) else { return };
+            let Some(lane) = self.lanes.get_mut(key) else { return false };
             if lane.receiving || lane.state == LaneState::Closing {
-                return;
+                return false;
             }
             match lane.receiver.poll_step(io) {
-                Ok(Step::NeedMore) => return self.post_receive(key, io),
+                Ok(Step::NeedMore) => return true,
                 Ok(Step::Destination(frame)) => {
                     if !self.choose_destination(key, frame, io) {
-                        return self.starve(Work::Lane(key));
+                        self.starve(Work::Lane(key));
+                        return false;
                     }
                 }
                 Ok(Step::Frame { frame, landed, intact, copied }) => {
@@ -411,10 +417,14 @@ impl Shard {
                     }
                     self.handle_frame(key, frame, landed, intact, copied, io);
                 }
-                Err(fault) => return self.close_lane(key, fault.to_string(), io),
+                Err(fault) => {
+                    self.close_lane(key, fault.to_string(), io);
+                    return false;
+                }
             }
         }
         self.make_ready(Work::Lane(key));
+        false
     }
 
     fn post_receive<I: Io>(&mut self, key: Key, io: &mut I) {

@@ -123,7 +123,11 @@ pub struct Shard {
     staging: Staging,
     /// Staging that copies use.
     copy_bytes: u64,
+    /// Transfers and serves that want a turn.
     ready: VecDeque<Work>,
+    /// Lanes that do. They come last in a turn: a lane sends all that the others have queued, and posts
+    /// its receive when it is known what will arrive.
+    ready_lanes: VecDeque<Work>,
     /// Work that found no staging or no place for an operation; ready again when something ends.
     starved: VecDeque<Work>,
     outputs: VecDeque<Output>,
@@ -164,6 +168,7 @@ impl Shard {
             staging: Staging::default(),
             copy_bytes: 0,
             ready: VecDeque::with_capacity(work),
+            ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
             starved: VecDeque::with_capacity(work),
             outputs: VecDeque::with_capacity(transfers as usize),
             planner: Planner::new(config.planner, config.calibration),
@@ -222,11 +227,20 @@ impl Shard {
         }
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
-            match work {
-                Work::Transfer(key) => self.drive_transfer(key, io),
-                Work::Serve(key) => self.drive_serve(key, io),
-                Work::Lane(key) => self.drive_lane(key, io),
-            }
+            self.work(work, io);
+        }
+        // Each once: what they make ready meanwhile is for the next turn.
+        for _ in 0..self.ready_lanes.len() {
+            let Some(work) = self.ready_lanes.pop_front() else { break };
+            self.work(work, io);
+        }
+    }
+
+    fn work<I: Io>(&mut self, work: Work, io: &mut I) {
+        match work {
+            Work::Transfer(key) => self.drive_transfer(key, io),
+            Work::Serve(key) => self.drive_serve(key, io),
+            Work::Lane(key) => self.drive_lane(key, io),
         }
     }
 
@@ -239,7 +253,7 @@ impl Shard {
     /// [`Nanos::ZERO`] when there is work left for the next turn.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        if !self.ready.is_empty() {
+        if self.has_work() {
             return Some(Nanos::ZERO);
         }
         [&self.deadlines, &self.serve_deadlines, &self.greetings]
@@ -251,7 +265,11 @@ impl Shard {
     /// Whether nothing is in execution.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.transfers.len() == 0 && self.serves.len() == 0 && self.ready.is_empty()
+        self.transfers.len() == 0 && self.serves.len() == 0 && !self.has_work()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.ready_lanes.is_empty()
     }
 
     /// How much of a staging segment is in use (0: it may be taken away).
@@ -303,7 +321,10 @@ impl Shard {
         if let Some(queued) = queued
             && !std::mem::replace(queued, true)
         {
-            self.ready.push_back(work);
+            match work {
+                Work::Lane(_) => self.ready_lanes.push_back(work),
+                _ => self.ready.push_back(work),
+            }
         }
     }
 

@@ -214,12 +214,13 @@ impl Shard {
         let start = transfer.landed.watermark();
         // A fragment that lies beyond a hole is not predicted; its guess is below it, and no longer.
         // Before the first piece says how long the others are, all that is known is that it does not
-        // end before the next cut. What comes behind is received once its header was read.
-        let fragment = match transfer.told_plan {
-            Some((fragment, _)) => u64::from(fragment),
-            None => CUT_BYTES,
-        };
+        // end before the next cut. That is enough for a short read; of a long one it would cost a receive
+        // more than to copy what comes with the header.
+        let fragment = transfer.told_plan.map_or(CUT_BYTES, |(fragment, _)| u64::from(fragment));
         let end = boundary(fragment, body.offset, start).min(transfer.length);
+        if transfer.told_plan.is_none() && end < transfer.length {
+            return None;
+        }
         let length = (end - start).min(u64::from(SPILL_BYTES)) as u32;
         (length > 0).then(|| body.memory.span(start, length))
     }

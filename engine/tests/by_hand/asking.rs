@@ -185,3 +185,21 @@ fn what_was_asked_by_a_client_that_gave_up_is_not_seen_by_the_next() {
     assert_eq!(world.reasons(), [""; 0]);
     assert!(world.seen[7] && !world.seen[0x55], "it saw what was meant for another");
 }
+
+#[test]
+fn who_asks_again_at_once_receives_in_place() {
+    let mut world = World::new();
+    let (line, segments) = connected(&mut world, &[SESSION]);
+    let span = Span { segment: segments[0], offset: 0, length: 4096 };
+    world.submit(SESSION, 0, read(0, 4096));
+    for number in 0..4 {
+        world.asked_at_once = Some((SESSION, number + 1, read(0, 4096)));
+        let asked = world.next(line);
+        answer(&mut world, line, asked, 4096, &[], number as u8);
+        world.wait_until("its end", |world| world.end_of(number).is_some());
+        assert_eq!(world.end_of(number), Some((Status::Ok, 4096)));
+        assert!(world.kernel.bytes(world.node, span).iter().all(|byte| *byte == number as u8));
+        // The first came by a receive that was posted before it was asked for.
+        assert_eq!(world.shard.report().counters.bounced_mispredicted, 1, "read {number}");
+    }
+}

@@ -38,6 +38,8 @@ pub(crate) struct World {
     /// Memory that its client rewrites whenever it has a chance, and what it saw there before.
     pub(crate) rewritten: Option<Span>,
     pub(crate) seen: [bool; 256],
+    /// What a client asks for as soon as it is told of an end: still in the same turn.
+    pub(crate) asked_at_once: Option<(SessionId, u64, Verb)>,
     far: NodeId,
     device: DeviceId,
     links: [LinkId; 2],
@@ -97,6 +99,7 @@ impl World {
             completions: Vec::new(),
             rewritten: None,
             seen: [false; 256],
+            asked_at_once: None,
             far,
             device,
             links,
@@ -377,16 +380,29 @@ impl World {
             self.shard.handle_done(done, &mut self.kernel.io(self.node));
             worked = true;
         }
+        let ended = self.completions.len();
+        worked |= self.put_out();
+        if self.completions.len() > ended
+            && let Some((session, user_data, verb)) = self.asked_at_once.take()
+        {
+            self.submit(session, user_data, verb);
+        }
         self.shard.drive(&mut self.kernel.io(self.node));
+        worked |= self.put_out();
+        worked || self.shard.poll_timeout() == Some(Nanos::ZERO)
+    }
+
+    fn put_out(&mut self) -> bool {
+        let mut some = false;
         while let Some(output) = self.shard.poll_output() {
-            worked = true;
+            some = true;
             match output {
                 Output::Completion(completion) => self.completions.push(completion),
                 Output::Event(event) => self.events.push(event),
                 Output::Progress(_) => {}
             }
         }
-        worked || self.shard.poll_timeout() == Some(Nanos::ZERO)
+        some
     }
 
     fn turn_far(&mut self) -> bool {

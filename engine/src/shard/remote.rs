@@ -227,7 +227,7 @@ impl Shard {
 
     /// Where the payload of an answer goes.
     pub(super) fn destination_of_data(&self, lane: Key, frame: Frame) -> Destination {
-        let Message::Data { transfer, offset, .. } = frame.message else {
+        let Message::Data { transfer, offset, last, .. } = frame.message else {
             return Destination::Fault("the peer sent a payload with a frame that has none");
         };
         let key = Key::from_bits(transfer);
@@ -244,6 +244,12 @@ impl Shard {
         let end = offset.saturating_add(u64::from(frame.payload));
         if end > transfer.length || !transfer.landed.is_open(offset, end) {
             return Destination::Fault("the peer sent data outside what was asked, or twice");
+        }
+        // `next_arrival` relied on it, and does for the next piece.
+        let told = transfer.told_plan.map_or(CUT_BYTES, |(fragment, _)| fragment.into());
+        let is_cut = |every| boundary(every, body.offset, end - 1) == end;
+        if last.is_none() && !(is_cut(CUT_BYTES) && is_cut(told)) {
+            return Destination::Fault("the peer cut a read where no piece may end");
         }
         Destination::Land(Target::Transfer(key), body.memory.span(offset, frame.payload))
     }

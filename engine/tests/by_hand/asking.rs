@@ -203,3 +203,46 @@ fn who_asks_again_at_once_receives_in_place() {
         assert_eq!(world.shard.report().counters.bounced_mispredicted, 1, "read {number}");
     }
 }
+
+#[test]
+fn a_peer_that_cuts_a_read_where_no_piece_may_end_loses_the_lane() {
+    const LENGTH: u64 = 100_000;
+    // The ends of the pieces before the last, each with the fragment it tells of; a request at 100.
+    let cases: [(&[(u64, u64)], bool); 6] = [
+        (&[(8192 - 100, 4096), (12_288 - 100, 8192)], true),
+        (&[(16_384 - 100, 16 << 10), (49_152 - 100, 16 << 10)], true),
+        (&[(8192, 4096)], false),
+        (&[(5000, 5000)], false),
+        // Behind the first at multiples of the fragment.
+        (&[(16_384 - 100, 16 << 10), (20_480 - 100, 16 << 10)], false),
+        (&[(4096 - 100, 5000), (8192 - 100, 4096)], false),
+    ];
+    for (pieces, allowed) in cases {
+        let mut world = World::new();
+        let (line, _) = connected(&mut world, &[SESSION]);
+        world.submit(SESSION, 1, read(100, LENGTH));
+        let Message::Read { transfer, .. } = world.next(line) else { panic!("a read") };
+        let mut offset = 0;
+        for &(end, fragment) in pieces.iter().chain(&[(LENGTH, 4096)]) {
+            let last = LastPart { status: Status::Ok, bytes: LENGTH, predicted_us: 0 };
+            let message = Message::Data {
+                transfer,
+                offset,
+                fragment: fragment as u32,
+                backlogged: false,
+                service_us: 1,
+                last: (end == LENGTH).then_some(last),
+            };
+            world.send(line, message, &vec![7; (end - offset) as usize]);
+            offset = end;
+        }
+        world.settle();
+        if allowed {
+            assert_eq!(world.reasons(), [""; 0], "{pieces:?}");
+            assert!(matches!(world.end_of(1), Some((Status::Ok, _))), "{pieces:?}");
+        } else {
+            assert_eq!(world.reasons(), ["the peer cut a read where no piece may end"]);
+            assert_eq!(world.end_of(1), None, "it is asked for again");
+        }
+    }
+}

@@ -73,6 +73,11 @@ pub const CREDIT_STAGING_DIVISOR: u64 = 8;
 /// lane is lost: they name memory that somebody may wait for. As long as a link may be mute.
 pub const UNREAD_TIME: Nanos = Nanos::from_millis(10_000);
 
+/// How long such frames may stay queued whatever the lane's progress is: a peer that reads a frame now
+/// and then would hold that memory for as long as its queue is. A full queue of the longest frames takes
+/// this long at 17 Mbit/s.
+pub const UNREAD_TIME_MAX: Nanos = Nanos::from_millis(60_000);
+
 /// Times one request is sent again because its payload did not match its checksum.
 pub const CORRUPT_RETRIES: u32 = 3;
 
@@ -93,3 +98,4 @@ const _: () = assert!(FRAGMENT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);
 const _: () = assert!(DEPTH_MAX as usize <= crate::shard::landed::EXTENTS_MAX);
 const _: () = assert!(FRAGMENT_BYTES_MIN <= FRAGMENT_BYTES_MAX);
+const _: () = assert!(UNREAD_TIME.0 < UNREAD_TIME_MAX.0);

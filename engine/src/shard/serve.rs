@@ -84,14 +84,23 @@ pub(super) struct Serve {
     /// The source ends here.
     end: u64,
     frames: u32,
-    /// Frames its lane had sent when it was seen that this one is over and has frames queued.
-    unread: Option<u64>,
+    /// It is over and has frames queued.
+    unread: Option<Unread>,
     allocation: Allocation,
     pub(super) pins: u32,
     pub(super) status: Option<Status>,
     /// The peer was told how it ended (or nobody is left to tell).
     answered: bool,
     pub(super) queued: bool,
+}
+
+/// What a peer has read of a serve that is over.
+#[derive(Debug, Clone, Copy)]
+struct Unread {
+    /// Frames its lane had sent when that was last looked at.
+    frames_sent: u64,
+    /// When all of its own must have left.
+    until: Nanos,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -651,18 +660,22 @@ impl Shard {
     }
 
     /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses the
-    /// lane.
+    /// lane, and so does one that reads too slowly.
     fn watch_unread<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames > 0) else { return };
         let lane_key = serve.lane;
         let Some(lane) = self.lanes.get(lane_key) else { return };
-        let sent = Some(lane.sender.frames_sent());
-        if serve.unread == sent {
-            let reason = String::from("the peer does not read what it asked for");
-            return self.close_lane(lane_key, reason, io);
-        }
-        serve.unread = sent;
-        self.serve_deadlines.set(key.index(), io.now() + limits::UNREAD_TIME);
+        let (now, frames_sent) = (io.now(), lane.sender.frames_sent());
+        let until = match serve.unread {
+            None => now + limits::UNREAD_TIME_MAX,
+            Some(unread) if unread.frames_sent < frames_sent && now < unread.until => unread.until,
+            Some(_) => {
+                let reason = String::from("the peer does not read what it asked for");
+                return self.close_lane(lane_key, reason, io);
+            }
+        };
+        serve.unread = Some(Unread { frames_sent, until });
+        self.serve_deadlines.set(key.index(), until.min(now + limits::UNREAD_TIME));
     }
 
     fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {

@@ -201,6 +201,37 @@ fn a_peer_that_reads_slowly_keeps_its_lane() {
 }
 
 #[test]
+fn a_peer_that_reads_a_frame_now_and_then_holds_a_revoked_region_only_so_long() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Bulk, 1);
+    let latency = world.lane("beta", LaneClass::Latency, 1);
+    let segment = world.session(SESSION, 8 << 20);
+    let handle = world.open(latency, 1, region(1, segment, 8 << 20));
+    world.stop_reading(line);
+    for transfer in 0..40 {
+        world.send(line, read(transfer, handle, 8 << 20), &[]);
+    }
+    world.settle();
+    world.command(Command::RevokeRegion { region: RegionId(1) });
+    // A frame each time that it must show progress.
+    let step = Nanos(limits::UNREAD_TIME.0 - 1_000_000_000);
+    let mut waited = Nanos::ZERO;
+    while !is_drained(&world, 1) {
+        assert!(waited <= limits::UNREAD_TIME_MAX, "still in use after {waited}");
+        world.run_for(step);
+        waited = waited + step;
+        if world.is_up(line) {
+            assert!(waited < limits::UNREAD_TIME_MAX, "it may not read on");
+            world.read_on(line);
+            world.next(line);
+            world.stop_reading(line);
+        }
+    }
+    assert!(waited > limits::UNREAD_TIME, "it did read, and had time: {waited}");
+    assert_eq!(world.reasons(), ["the peer does not read what it asked for"]);
+}
+
+#[test]
 fn a_stale_handle_names_nothing() {
     let mut world = World::new();
     let line = world.lane("beta", LaneClass::Latency, 1);

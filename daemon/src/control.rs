@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,11 +15,12 @@ use piped_engine::ids::{PeerId, RegionId, SessionId};
 use piped_engine::request::Status;
 use piped_model::units::Nanos;
 use piped_ring::SpinBudgets;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::client::access::Rules;
+use crate::closing::{Account, Closer};
 use crate::io::socket::Credentials;
-use crate::limits::{CLOSERS_MAX, HANDSHAKES_MAX, PEER_OPENS_MAX};
+use crate::limits::{HANDSHAKES_MAX, PEER_CLOSERS, PEER_FILES_MAX, PEER_OPENS_MAX};
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
 use crate::peer;
@@ -76,7 +76,9 @@ pub(crate) struct Control {
     pub(crate) handshake_slots: Arc<Semaphore>,
     pub(crate) refusal_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
-    closer_slots: Arc<Semaphore>,
+    /// Files of exports that peers have open.
+    pub(crate) peer_files: Arc<Account>,
+    closer: Closer,
     withdrawals: RefCell<Withdrawals>,
     /// Becomes true when the daemon stops.
     pub(crate) stopping: watch::Receiver<bool>,
@@ -96,12 +98,14 @@ pub(crate) struct Parts {
     pub(crate) shards: Vec<ShardDoor>,
     pub(crate) rules: Rules,
     pub(crate) exports: Exports,
+    pub(crate) closer: Closer,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, node, incarnation, spin, shards, rules, exports, stopping } = parts;
+        let Parts { config, node, incarnation, spin, shards, rules, exports, closer, stopping } =
+            parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         Self {
             node,
@@ -117,7 +121,8 @@ impl Control {
             handshake_slots: slots(HANDSHAKES_MAX),
             refusal_slots: slots(HANDSHAKES_MAX / 4),
             peer_open_slots: slots(PEER_OPENS_MAX),
-            closer_slots: slots(CLOSERS_MAX),
+            peer_files: Account::new(closer.clone(), PEER_FILES_MAX, PEER_CLOSERS, None),
+            closer,
             withdrawals: RefCell::default(),
             stopping,
             sessions: RefCell::default(),
@@ -133,6 +138,16 @@ impl Control {
         let mut stopping = self.stopping.clone();
         // An error is a daemon that is gone: stopped, too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    /// An account for a session's files.
+    pub(crate) fn account(
+        &self,
+        files: usize,
+        threads: usize,
+        place: Option<Arc<OwnedSemaphorePermit>>,
+    ) -> Arc<Account> {
+        Account::new(self.closer.clone(), files, threads, place)
     }
 
     /// A new session on the shard that has the fewest.
@@ -245,24 +260,11 @@ impl Control {
                 Notice::Retired(segment) => {
                     tokio::task::spawn_blocking(move || drop(segment));
                 }
-                Notice::RetiredFile(fd) => self.close_file(fd),
                 Notice::Ended(Ok(())) => return Ok(shard),
                 Notice::Ended(Err(reason)) => return Err(format!("shard {shard} died: {reason}")),
             }
         }
         Err("all shards are gone".to_owned())
-    }
-
-    /// Closes a file on another thread, when one is free for that.
-    fn close_file(&self, fd: OwnedFd) {
-        let slots = Arc::clone(&self.closer_slots);
-        tokio::task::spawn_local(async move {
-            let slot = slots.acquire_owned().await;
-            tokio::task::spawn_blocking(move || {
-                drop(fd);
-                drop(slot);
-            });
-        });
     }
 
     fn handle_event(self: &Rc<Self>, shard: usize, event: Event) {

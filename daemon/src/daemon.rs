@@ -24,10 +24,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use crate::client::access::{AccessError, Names, Rules};
+use crate::closing::{Closer, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::io::clock;
 use crate::io::socket::asynchronous;
-use crate::limits::{CLOSERS_MAX, OPENERS_MAX, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT};
+use crate::limits::{SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::serve::shard_name;
 use crate::shard::message::{Message, Notice};
@@ -105,7 +106,7 @@ impl Daemon {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(OPENERS_MAX + CLOSERS_MAX)
+            .max_blocking_threads(threads_max(self.config.client.sessions_max))
             .thread_name("piped-opener")
             .build()?;
         let result = LocalSet::new().block_on(&runtime, self.run_here());
@@ -192,6 +193,8 @@ async fn start(
         peers: peer::bind(&config.listen).await?,
     };
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
+    let (closer, leaving) = Closer::new();
+    tokio::task::spawn_local(close_files(leaving));
     let control = Rc::new(Control::new(Parts {
         config: config.clone(),
         node,
@@ -200,6 +203,7 @@ async fn start(
         shards: shards.iter().map(door).collect(),
         rules,
         exports,
+        closer,
         stopping,
     }));
     name_peers(&control).await;

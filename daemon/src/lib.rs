@@ -14,6 +14,7 @@
 //! control thread's blocking pool, and arrives at the shard as a message.
 #![deny(unsafe_code)]
 
+pub mod closing;
 pub mod limits;
 
 pub mod client;

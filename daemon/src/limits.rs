@@ -42,8 +42,16 @@ pub const MESSAGES_PER_TURN: u32 = 16;
 /// Segments of one session: the Welcome's and those of GrowArena.
 pub const SEGMENTS_PER_SESSION: usize = 256;
 
-/// Handles of one session: each is two files at most.
+/// Handles of one session.
 pub const HANDLES_PER_SESSION: usize = 4096;
+
+/// Descriptors of one open file: through the page cache, and around it.
+pub const FILES_PER_OPEN: u32 = 2;
+
+/// Files of one session that are open or not closed yet: those of all its handles, and those that may
+/// come with its next message.
+pub const FILES_PER_SESSION: usize =
+    FILES_PER_OPEN as usize * HANDLES_PER_SESSION + handshake::fds::FDS_PER_MESSAGE_MAX;
 
 /// Regions all sessions offer together.
 pub const REGIONS_MAX: usize = 4096;
@@ -86,12 +94,19 @@ pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest body of a request to the admin API, in bytes.
 pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Threads that open files; each may hang in a file system, so a session has at most one.
-pub const OPENERS_MAX: usize = 128;
+/// Files that all peers together have open or not closed yet. The engine has fewer handles of theirs.
+pub const PEER_FILES_MAX: usize = FILES_MAX as usize;
 
-/// Files closed at once; each close may hang in a file system, and shall not take an opener's thread.
-/// The others wait.
-pub const CLOSERS_MAX: usize = 32;
+/// Files of peers closed at once. They lie in directories that the operator chose: these hang as a
+/// whole if at all.
+pub const PEER_CLOSERS: usize = 8;
+
+/// Threads for what may hang in a file system: a session opens one file at a time and closes one, peers
+/// open and close some, and there are a few for what takes long but ends.
+#[must_use]
+pub const fn threads_max(sessions: u32) -> usize {
+    2 * sessions as usize + PEER_OPENS_MAX + PEER_CLOSERS + 8
+}
 
 /// How long a shard may take to end its sessions when the daemon stops.
 pub const STOP_TIMEOUT: Nanos = Nanos::from_millis(3_000);

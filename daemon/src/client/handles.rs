@@ -13,8 +13,11 @@ use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::welcome::{check_arena, memory_fault};
+use crate::closing::{Account, HeldFile};
 use crate::control::Control;
-use crate::limits::{HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION};
+use crate::limits::{
+    FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
+};
 use crate::open::export::Asker;
 use crate::open::region::RegionSource;
 use crate::open::{OpenFault, Source, file};
@@ -36,6 +39,7 @@ pub(super) struct Client {
     last_handle: u32,
     /// Its place among the sessions; whatever works for it on another thread holds it as well.
     slot: Arc<OwnedSemaphorePermit>,
+    files: Arc<Account>,
 }
 
 type Done = Result<(Reply, Vec<OwnedFd>), OpenFault>;
@@ -47,6 +51,8 @@ impl Client {
         shard: usize,
         slot: Arc<OwnedSemaphorePermit>,
     ) -> Self {
+        // One thread: what it makes hang in a close, as in an open, is its own.
+        let files = control.account(FILES_PER_SESSION, 1, Some(Arc::clone(&slot)));
         Self {
             control,
             id,
@@ -58,11 +64,12 @@ impl Client {
             handles: HashMap::new(),
             last_handle: 0,
             slot,
+            files,
         }
     }
 
     /// Does what a request asks; the reply and its descriptors.
-    pub(super) async fn handle(&mut self, request: Request, mut fds: Vec<OwnedFd>) -> Done {
+    pub(super) async fn handle(&mut self, request: Request, mut files: Vec<HeldFile>) -> Done {
         let opened = match request {
             Request::Hello(_) => {
                 return Err(OpenFault::new(Status::Invalid, "Hello was said already"));
@@ -73,8 +80,8 @@ impl Client {
             Request::OpenFile { access, .. } => {
                 // How many there are was checked with the message.
                 let missing = || OpenFault::new(Status::Invalid, "no descriptor was passed");
-                let buffered = fds.pop().ok_or_else(missing)?;
-                self.open_file(fds.pop(), buffered, access_of(access)).await
+                let buffered = files.pop().ok_or_else(missing)?;
+                self.open_file(files.pop(), buffered, access_of(access)).await
             }
             Request::OpenExport { peer, export, path, access, create } => {
                 let access = access_of(access);
@@ -121,6 +128,11 @@ impl Client {
             entry.arena_bytes = arena_bytes;
             entry.handles = self.handles.len() as u32;
         });
+    }
+
+    /// What it has open and what of that is being closed.
+    pub(super) fn files(&self) -> &Arc<Account> {
+        &self.files
     }
 
     /// The CPU of the shard for the Welcome.
@@ -225,8 +237,8 @@ impl Client {
 
     async fn open_file(
         &mut self,
-        direct: Option<OwnedFd>,
-        buffered: OwnedFd,
+        direct: Option<HeldFile>,
+        buffered: HeldFile,
         access: Access,
     ) -> Opened {
         let opened = self.blocking(move || file::inspect(direct, buffered, access)).await?;
@@ -241,8 +253,14 @@ impl Client {
         create: bool,
     ) -> Opened {
         let (exports, uid) = (Arc::clone(&self.control.exports), self.uid);
+        let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
+            let text = format!(
+                "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
+            );
+            OpenFault::new(Status::WouldBlock, text)
+        })?;
         let opened = self
-            .blocking(move || exports.open(Asker::User(uid), &export, &path, access, create))
+            .blocking(move || exports.open(Asker::User(uid), &export, &path, access, create, room))
             .await?;
         self.install(Source::File(opened)).await
     }

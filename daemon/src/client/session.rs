@@ -16,6 +16,7 @@ use super::completion::wire_status;
 use super::door::Door;
 use super::handles::Client;
 use super::welcome::{FEATURES, Memory, check, memory_fault};
+use crate::closing::HeldFile;
 use crate::control::{Control, SessionEars};
 use crate::io::socket::Credentials;
 use crate::limits::HANDSHAKE_TIMEOUT;
@@ -65,9 +66,9 @@ pub(super) async fn refuse_stranger(door: Door, who: Credentials, _slot: OwnedSe
     let (uid, pid) = (who.uid, who.pid);
     tracing::info!(uid, pid, "client refused: [access] does not name its user or groups");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    let received = tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive(&mut buffer)).await;
-    let Ok(Ok(received)) = received else { return };
-    let sequence = handshake::sequence(&buffer[..received.length]).unwrap_or(0);
+    let received = tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive_bare(&mut buffer)).await;
+    let Ok(Ok((length, _))) = received else { return };
+    let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
     let text = format!("user {uid} may not use this daemon; name it in [access] users or groups");
     refuse(&door, sequence, &OpenFault::new(Status::Denied, text)).await;
 }
@@ -75,7 +76,8 @@ pub(super) async fn refuse_stranger(door: Door, who: Credentials, _slot: OwnedSe
 async fn receive_hello(door: &Door, who: &Credentials) -> Option<(u32, Hello)> {
     let (uid, pid) = (who.uid, who.pid);
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    let received = match tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive(&mut buffer)).await {
+    let received = tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive_bare(&mut buffer)).await;
+    let (length, files) = match received {
         Ok(Ok(received)) => received,
         Ok(Err(fault)) => {
             tracing::info!(uid, pid, %fault, "client gone before its Hello");
@@ -86,12 +88,9 @@ async fn receive_hello(door: &Door, who: &Credentials) -> Option<(u32, Hello)> {
             return None;
         }
     };
-    let message = &buffer[..received.length];
-    let parsed = Request::parse(message).and_then(|(sequence, request)| {
-        request.check_fds(&received.fds)?;
-        Ok((sequence, request))
-    });
-    let fault = match parsed {
+    let message = &buffer[..length];
+    let fault = match Request::parse(message) {
+        Ok((_, Request::Hello(_))) if files => "Hello takes no file descriptors".to_owned(),
         Ok((sequence, Request::Hello(hello))) => return Some((sequence, hello)),
         Ok(_) => "the first message must be Hello".to_owned(),
         Err(fault) => fault.to_string(),
@@ -164,9 +163,9 @@ async fn serve(
             biased;
             reason = &mut ears.evicted => return log_eviction(session, uid, reason),
             () = control.stopped() => return,
-            received = door.receive(&mut buffer) => received,
+            received = door.receive(&mut buffer, client.files()) => received,
         };
-        let received = match received {
+        let (length, files) = match received {
             Ok(received) => received,
             Err(handshake::fds::ReceiveFault::Closed) => return,
             Err(fault) => {
@@ -174,11 +173,11 @@ async fn serve(
                 return;
             }
         };
-        let (sequence, request) = match parse(&buffer[..received.length], &received.fds) {
+        let (sequence, request) = match parse(&buffer[..length], &files) {
             Ok(parsed) => parsed,
             Err(fault) => {
                 tracing::warn!(session, uid, %fault, "client evicted: faulty message");
-                let sequence = handshake::sequence(&buffer[..received.length]).unwrap_or(0);
+                let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
                 let fault = OpenFault::new(Status::Invalid, fault.to_string());
                 return refuse(door, sequence, &fault).await;
             }
@@ -188,7 +187,7 @@ async fn serve(
             reason = &mut ears.evicted => return log_eviction(session, uid, reason),
             () = control.stopped() => return,
             () = door.closed() => return,
-            reply = client.handle(request, received.fds) => reply,
+            reply = client.handle(request, files) => reply,
         };
         let (reply, fds) = reply.unwrap_or_else(|fault| (refusal(&fault), Vec::new()));
         if let Err(error) = door.send(&reply, sequence, &fds).await {
@@ -198,9 +197,9 @@ async fn serve(
     }
 }
 
-fn parse(message: &[u8], fds: &[std::os::fd::OwnedFd]) -> Result<(u32, Request), HandshakeFault> {
+fn parse(message: &[u8], files: &[HeldFile]) -> Result<(u32, Request), HandshakeFault> {
     let (sequence, request) = Request::parse(message)?;
-    request.check_fds(fds)?;
+    request.check_fds(files)?;
     Ok((sequence, request))
 }
 

@@ -1,12 +1,13 @@
-//! Files and sockets: owned here, known to the kernel by number, closed after their last operation.
+//! Files and sockets: owned here, known to the kernel by number, dropped after their last operation.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::Submitter;
 
 use super::UringError;
 use super::counters::UringCounters;
 use super::slots::{Slots, index_of};
+use crate::closing::HeldFile;
 
 /// `-EBADF`: the id names nothing, or not this kind of thing.
 pub(super) const BAD_DESCRIPTOR: i32 = -libc::EBADF;
@@ -14,8 +15,7 @@ pub(super) const BAD_DESCRIPTOR: i32 = -libc::EBADF;
 /// A file or a socket.
 #[derive(Debug)]
 struct Descriptor {
-    fd: OwnedFd,
-    kind: DescriptorKind,
+    fd: Fd,
     /// In the kernel's table, at its index.
     fixed: bool,
     /// Operations that use it.
@@ -23,11 +23,37 @@ struct Descriptor {
     released: bool,
 }
 
-/// What a descriptor is. An id of one kind is no id of the other.
+/// What a descriptor is. A socket's close does not wait for its peer; a file's may wait for whoever
+/// serves it, and is not made here.
+#[derive(Debug)]
+pub(super) enum Fd {
+    File(HeldFile),
+    Socket(OwnedFd),
+}
+
+/// An id of one kind is no id of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DescriptorKind {
     File,
     Socket,
+}
+
+impl Fd {
+    fn kind(&self) -> DescriptorKind {
+        match self {
+            Self::File(_) => DescriptorKind::File,
+            Self::Socket(_) => DescriptorKind::Socket,
+        }
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::File(file) => file.as_fd(),
+            Self::Socket(socket) => socket.as_fd(),
+        }
+    }
 }
 
 /// How an operation names its descriptor to the kernel.
@@ -39,28 +65,14 @@ pub(super) enum Target {
     Plain(i32),
 }
 
-/// Where files go whose last use is over.
-pub(super) type Undertaker = Box<dyn FnMut(OwnedFd)>;
-
 /// All files and sockets of a shard.
+#[derive(Debug)]
 pub(super) struct Descriptors {
     slots: Slots<Descriptor>,
-    /// Closing a file is a call into its file system, which may hang; somebody else may do it.
-    pub(super) undertaker: Option<Undertaker>,
     /// How many places the kernel's table has; indices beyond it are used unregistered.
     places: u32,
     /// Why the last registration failed, if one did.
     pub(super) degraded: Option<String>,
-}
-
-impl std::fmt::Debug for Descriptors {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Descriptors")
-            .field("slots", &self.slots)
-            .field("places", &self.places)
-            .field("degraded", &self.degraded)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Descriptors {
@@ -85,7 +97,7 @@ impl Descriptors {
                 places = 0;
             }
         }
-        Self { slots, undertaker: None, places, degraded }
+        Self { slots, places, degraded }
     }
 
     pub(super) fn has_table(&self) -> bool {
@@ -99,21 +111,17 @@ impl Descriptors {
     /// Take a descriptor over.
     pub(super) fn add(
         &mut self,
-        fd: OwnedFd,
-        kind: DescriptorKind,
+        fd: Fd,
         submitter: &Submitter<'_>,
         counters: &mut UringCounters,
     ) -> Result<u32, UringError> {
-        let raw = fd.as_raw_fd();
-        let descriptor = Descriptor { fd, kind, fixed: false, ops: 0, released: false };
-        let id = match self.slots.insert(descriptor) {
-            Ok(id) => id,
-            Err(descriptor) => {
-                self.bury(descriptor, counters);
-                let capacity = self.slots.capacity();
-                return Err(UringError::Full { what: "files and sockets", capacity });
-            }
-        };
+        let raw = fd.as_fd().as_raw_fd();
+        let descriptor = Descriptor { fd, fixed: false, ops: 0, released: false };
+        let capacity = self.slots.capacity();
+        let id = self
+            .slots
+            .insert(descriptor)
+            .map_err(|_| UringError::Full { what: "files and sockets", capacity })?;
         if index_of(id) < self.places {
             counters.other_syscalls += 1;
             match submitter.register_files_update(index_of(id), &[raw]) {
@@ -136,7 +144,7 @@ impl Descriptors {
         let descriptor = self
             .slots
             .get_mut(id)
-            .filter(|descriptor| descriptor.kind == kind && !descriptor.released)
+            .filter(|descriptor| descriptor.fd.kind() == kind && !descriptor.released)
             .ok_or(BAD_DESCRIPTOR)?;
         descriptor.ops += 1;
         Ok(target(id, descriptor))
@@ -169,8 +177,8 @@ impl Descriptors {
         submitter: &Submitter<'_>,
         counters: &mut UringCounters,
     ) -> bool {
-        let Some(descriptor) = self.slots.get_mut(id).filter(|it| it.kind == kind && !it.released)
-        else {
+        let alive = |it: &&mut Descriptor| it.fd.kind() == kind && !it.released;
+        let Some(descriptor) = self.slots.get_mut(id).filter(alive) else {
             return false;
         };
         descriptor.released = true;
@@ -188,7 +196,7 @@ impl Descriptors {
         let ids: Vec<u32> = self.slots.ids().collect();
         for id in ids {
             if let Some(descriptor) = self.slots.get_mut(id)
-                && descriptor.kind == DescriptorKind::Socket
+                && descriptor.fd.kind() == DescriptorKind::Socket
                 && !descriptor.released
             {
                 shut_down(descriptor, counters);
@@ -204,19 +212,8 @@ impl Descriptors {
             // would replace the file.
             let _ = submitter.register_files_update(index_of(id), &[-1]);
         }
-        self.bury(descriptor, counters);
-    }
-
-    /// A socket's close does not wait for its peer; a file's may wait for whoever serves it.
-    fn bury(&mut self, descriptor: Descriptor, counters: &mut UringCounters) {
-        match &mut self.undertaker {
-            Some(undertaker) if descriptor.kind == DescriptorKind::File => {
-                undertaker(descriptor.fd);
-            }
-            _ => {
-                counters.other_syscalls += 1;
-                drop(descriptor.fd);
-            }
+        if descriptor.fd.kind() == DescriptorKind::Socket {
+            counters.other_syscalls += 1;
         }
     }
 }
@@ -225,7 +222,7 @@ fn target(id: u32, descriptor: &Descriptor) -> Target {
     if descriptor.fixed {
         Target::Fixed(index_of(id))
     } else {
-        Target::Plain(descriptor.fd.as_raw_fd())
+        Target::Plain(descriptor.fd.as_fd().as_raw_fd())
     }
 }
 

@@ -16,9 +16,10 @@ use super::memory::{Memory, REGISTRATION_BYTES_PER_TURN};
 use super::ops::{Ops, Owner, State};
 use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
 use super::ring::{Patience, Ring};
-use super::tables::{DescriptorKind, Descriptors};
+use super::tables::{DescriptorKind, Descriptors, Fd};
 use super::wake::{WatchId, Watches};
 use super::{UringError, clock};
+use crate::closing::HeldFile;
 
 /// How large the driver is, and what it may use. Its memory is taken when it is made.
 #[derive(Debug, Clone)]
@@ -218,13 +219,6 @@ impl UringIo {
         self.memory.undertaker = Some(Box::new(undertaker));
     }
 
-    /// Hand files over when their last use is over, instead of closing them here: a close asks the
-    /// file system, and one that its client serves (FUSE) need never answer. The driver still closes
-    /// those it holds when it is dropped itself.
-    pub fn retire_files_to(&mut self, undertaker: impl FnMut(OwnedFd) + 'static) {
-        self.descriptors.undertaker = Some(Box::new(undertaker));
-    }
-
     /// Register waiting segments, [`super::REGISTRATION_BYTES_PER_TURN`] at most. `true`: more are
     /// waiting for the next turn.
     pub fn poll_registration(&mut self) -> bool {
@@ -232,12 +226,12 @@ impl UringIo {
         self.memory.register_some(REGISTRATION_BYTES_PER_TURN, &submitter, counters)
     }
 
-    /// Take an open file over.
+    /// Take an open file over. It is dropped after its last use.
     ///
     /// # Errors
-    /// [`UringError::Full`]; the file is closed (or retired) then.
-    pub fn add_file(&mut self, fd: OwnedFd) -> Result<FileId, UringError> {
-        self.add_descriptor(fd, DescriptorKind::File).map(FileId)
+    /// [`UringError::Full`]; the file is dropped then.
+    pub fn add_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
+        self.add_descriptor(Fd::File(file.into())).map(FileId)
     }
 
     /// Take a connected stream socket over, its options already set.
@@ -245,11 +239,11 @@ impl UringIo {
     /// # Errors
     /// [`UringError::Full`]; the socket is closed then.
     pub fn add_socket(&mut self, fd: OwnedFd) -> Result<SocketId, UringError> {
-        self.add_descriptor(fd, DescriptorKind::Socket).map(SocketId)
+        self.add_descriptor(Fd::Socket(fd)).map(SocketId)
     }
 
-    fn add_descriptor(&mut self, fd: OwnedFd, kind: DescriptorKind) -> Result<u32, UringError> {
-        self.descriptors.add(fd, kind, &self.ring.submitter(), &mut self.counters)
+    fn add_descriptor(&mut self, fd: Fd) -> Result<u32, UringError> {
+        self.descriptors.add(fd, &self.ring.submitter(), &mut self.counters)
     }
 
     /// Watch an eventfd: from the next submission on, its rings end [`UringIo::wait`].

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::OpenFault;
 use super::file::{OpenedFile, check_regular, denied, describe, io};
 use crate::client::access::{AccessError, Names, resolve_users};
+use crate::closing::Room;
 use crate::limits::OPEN_ATTEMPTS;
 
 /// Permissions of files that are created: the daemon's user writes, its group reads.
@@ -104,7 +105,7 @@ impl Exports {
         Ok(Self { by_name })
     }
 
-    /// Opens a file below an export. May block in the file system.
+    /// Opens a file below an export, two descriptors at most. May block in the file system.
     ///
     /// # Errors
     /// No such export or file, no permission, or not a regular file.
@@ -115,6 +116,7 @@ impl Exports {
         path: &str,
         access: Access,
         create: bool,
+        mut room: Room,
     ) -> Result<OpenedFile, OpenFault> {
         let unknown =
             || OpenFault::new(Status::NotFound, format!("no export `{name}` on this node for you"));
@@ -134,7 +136,7 @@ impl Exports {
         let buffered = reopen(&place, flags).map_err(|error| refused("open", path, error))?;
         // EINVAL: the file system has no direct I/O.
         let direct = reopen(&place, flags | OFlags::DIRECT).ok();
-        describe(direct, buffered, access)
+        describe(direct.map(|fd| room.hold(fd)), room.hold(buffered), access)
     }
 }
 
@@ -248,6 +250,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::closing::{Account, Closer};
 
     const READ: Access = Access { read: true, write: false };
     const WRITE: Access = Access { read: false, write: true };
@@ -255,6 +258,11 @@ mod tests {
     struct World {
         _dir: tempfile::TempDir,
         exports: Exports,
+    }
+
+    fn room() -> Room {
+        let (closer, _) = Closer::new();
+        Account::new(closer, 2, 1, None).try_room(2).expect("an empty account")
     }
 
     /// A directory with everything that must be refused, and what must not.
@@ -290,7 +298,7 @@ mod tests {
     }
 
     fn open(world: &World, path: &str, access: Access, create: bool) -> Status {
-        let result = world.exports.open(Asker::User(0), "all", path, access, create);
+        let result = world.exports.open(Asker::User(0), "all", path, access, create, room());
         result.map_or_else(|fault| fault.status, |_| Status::Ok)
     }
 
@@ -338,7 +346,7 @@ mod tests {
     fn permissions_are_those_of_the_export() {
         let World { _dir, exports } = &world();
         let status = |asker, name, access| {
-            let result = exports.open(asker, name, "data", access, false);
+            let result = exports.open(asker, name, "data", access, false, room());
             result.map_or_else(|fault| fault.status, |_| Status::Ok)
         };
         assert_eq!(status(Asker::User(0), "read", READ), Status::Ok);

@@ -4,7 +4,7 @@
 //! rights it does not have. So what it may do with it is what the client's descriptor can do, and a
 //! client that changes flags behind our back gets errors on its own file.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use piped_engine::command::{Access, Alignment};
 use piped_engine::ids::DeviceId;
@@ -12,14 +12,15 @@ use piped_engine::request::Status;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
 
 use super::OpenFault;
+use crate::closing::HeldFile;
 
 /// A regular file, open.
 #[derive(Debug)]
 pub struct OpenedFile {
     /// With O_DIRECT, if the file system can.
-    pub direct: Option<(OwnedFd, Alignment)>,
+    pub direct: Option<(HeldFile, Alignment)>,
     /// Through the page cache.
-    pub buffered: OwnedFd,
+    pub buffered: HeldFile,
     /// The device it lies on.
     pub device: DeviceId,
     /// Its length in bytes.
@@ -36,8 +37,8 @@ const ALIGNMENT_FALLBACK: Alignment = Alignment { offset: 4096, memory: 4096 };
 /// # Errors
 /// They are not regular files, not the same file, or cannot do what is asked.
 pub fn inspect(
-    direct: Option<OwnedFd>,
-    buffered: OwnedFd,
+    direct: Option<HeldFile>,
+    buffered: HeldFile,
     access: Access,
 ) -> Result<OpenedFile, OpenFault> {
     if !access.read && !access.write {
@@ -61,7 +62,7 @@ pub fn inspect(
     describe(direct, buffered, access)
 }
 
-fn flags_of(file: &OwnedFd) -> Result<OFlags, OpenFault> {
+fn flags_of(file: &HeldFile) -> Result<OFlags, OpenFault> {
     rustix::fs::fcntl_getfl(file).map_err(|error| io("F_GETFL", error))
 }
 
@@ -95,8 +96,8 @@ fn check_flags(flags: OFlags, access: Access) -> Result<(), OpenFault> {
 /// # Errors
 /// It is not a regular file, the two are not the same file, or the file system fails.
 pub(super) fn describe(
-    direct: Option<OwnedFd>,
-    buffered: OwnedFd,
+    direct: Option<HeldFile>,
+    buffered: HeldFile,
     access: Access,
 ) -> Result<OpenedFile, OpenFault> {
     let facts = statx(&buffered, StatxFlags::BASIC_STATS)?;
@@ -123,7 +124,7 @@ pub(super) fn check_regular(kind: FileType) -> Result<(), OpenFault> {
     }
 }
 
-fn statx(file: &OwnedFd, wanted: StatxFlags) -> Result<Statx, OpenFault> {
+fn statx(file: &HeldFile, wanted: StatxFlags) -> Result<Statx, OpenFault> {
     rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, wanted)
         .map_err(|error| io("statx", error))
 }
@@ -163,12 +164,17 @@ pub(super) fn io(call: &str, error: rustix::io::Errno) -> OpenFault {
 #[cfg(test)]
 mod tests {
     use std::fs::{File, OpenOptions};
+    use std::os::fd::OwnedFd;
     use std::os::unix::fs::OpenOptionsExt;
 
     use super::*;
 
     const READ: Access = Access { read: true, write: false };
     const WRITE: Access = Access { read: false, write: true };
+
+    fn held(file: impl Into<OwnedFd>) -> HeldFile {
+        HeldFile::from(file.into())
+    }
 
     fn status(result: Result<OpenedFile, OpenFault>) -> Status {
         result.map_or_else(|fault| fault.status, |_| Status::Ok)
@@ -179,7 +185,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("data");
         std::fs::write(&path, b"0123456789").expect("written");
-        let open = |options: &mut OpenOptions| OwnedFd::from(options.open(&path).expect("open"));
+        let open = |options: &mut OpenOptions| held(options.open(&path).expect("open"));
         let read = || open(OpenOptions::new().read(true));
         let write = || open(OpenOptions::new().write(true));
         let opened = inspect(None, read(), READ).expect("a regular file");
@@ -201,11 +207,11 @@ mod tests {
     #[test]
     fn only_regular_files_are_served() {
         let dir = tempfile::tempdir().expect("a directory");
-        let directory = OwnedFd::from(File::open(dir.path()).expect("open"));
+        let directory = held(File::open(dir.path()).expect("open"));
         assert_eq!(status(inspect(None, directory, READ)), Status::Denied);
         let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
-        assert_eq!(status(inspect(None, pipe, READ)), Status::Denied);
-        let null = OwnedFd::from(File::open("/dev/null").expect("open"));
+        assert_eq!(status(inspect(None, held(pipe), READ)), Status::Denied);
+        let null = held(File::open("/dev/null").expect("open"));
         assert_eq!(status(inspect(None, null, READ)), Status::Denied);
     }
 

@@ -7,6 +7,7 @@ use piped_engine::command::{OpenKind, OpenRequest};
 use piped_engine::request::Status;
 
 use crate::control::Control;
+use crate::limits::FILES_PER_OPEN;
 use crate::open::export::Asker;
 use crate::open::{OpenFault, Source};
 use crate::shard::message::Message;
@@ -64,10 +65,13 @@ async fn open_for(control: &Control, peer: &str, open: OpenRequest) -> Result<So
     let Ok(slot) = Arc::clone(&control.peer_open_slots).try_acquire_owned() else {
         return Err(OpenFault::new(Status::WouldBlock, "too many opens of peers at once"));
     };
+    let Some(room) = control.peer_files.try_room(FILES_PER_OPEN) else {
+        return Err(OpenFault::new(Status::WouldBlock, "too many files of peers are open"));
+    };
     let (exports, peer) = (Arc::clone(&control.exports), peer.to_owned());
     let work = move || {
         let _slot = slot;
-        exports.open(Asker::Peer(&peer), &name, &path, access, create).map(Source::File)
+        exports.open(Asker::Peer(&peer), &name, &path, access, create, room).map(Source::File)
     };
     tokio::task::spawn_blocking(work)
         .await

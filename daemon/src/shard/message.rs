@@ -217,8 +217,6 @@ pub enum Notice {
     },
     /// Memory that nobody uses any more: unmapping it takes longer than a turn may.
     Retired(Arc<Segment>),
-    /// A file that nobody uses any more: its close may hang.
-    RetiredFile(OwnedFd),
     /// The thread is over. An error is fatal for the daemon.
     Ended(Result<(), String>),
 }

@@ -72,10 +72,6 @@ impl Reactor {
             // Without a control thread it is dropped here, which is as good then.
             let _ = retired.send((index, Notice::Retired(segment)));
         });
-        let retired = outbox.clone();
-        io.retire_files_to(move |file| {
-            let _ = retired.send((index, Notice::RetiredFile(file)));
-        });
         Ok(Self {
             index,
             cpu,
@@ -320,7 +316,6 @@ impl Reactor {
         source: Source,
     ) -> Result<(), Refusal> {
         if !self.sessions.is_open(session) {
-            self.retire(source);
             return Err(Refusal::Gone);
         }
         let target = self.target(source)?;
@@ -347,25 +342,11 @@ impl Reactor {
 
     fn add_file(&mut self, file: OpenedFile) -> Result<FileTarget, UringError> {
         let OpenedFile { direct, buffered, device, length, access } = file;
-        let buffered = match self.io.add_file(buffered) {
-            Ok(buffered) => buffered,
-            Err(error) => {
-                direct.into_iter().for_each(|(fd, _)| self.tell(Notice::RetiredFile(fd)));
-                return Err(error);
-            }
-        };
+        let buffered = self.io.add_file(buffered)?;
         // Without room for the second descriptor the file is served through the page cache.
         let direct =
             direct.and_then(|(fd, alignment)| Some((self.io.add_file(fd).ok()?, alignment)));
         Ok(FileTarget { direct, buffered, device, length, access })
-    }
-
-    /// Nobody wants what was opened any more; this thread does not close files.
-    fn retire(&self, source: Source) {
-        if let Source::File(OpenedFile { direct, buffered, .. }) = source {
-            direct.into_iter().for_each(|(fd, _)| self.tell(Notice::RetiredFile(fd)));
-            self.tell(Notice::RetiredFile(buffered));
-        }
     }
 
     fn close_session(&mut self, session: SessionId) {

@@ -1,16 +1,15 @@
 //! Messages and file descriptors over a SOCK_SEQPACKET socket.
 //!
 //! A receiver that has less room for descriptors than a message carries would leave it to chance
-//! which of them arrive, so the room is fixed, anything beyond it is a fault, and every descriptor
-//! that arrived with a faulty message is closed.
+//! which of them arrive, so the room is fixed, and anything beyond it is a fault.
 
 use core::mem::MaybeUninit;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 
 use super::MESSAGE_BYTES_MAX;
@@ -78,21 +77,24 @@ pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
 /// # Errors
 /// See [`ReceiveFault`]; no descriptor stays open then.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, ReceiveFault> {
+    let mut fds = Vec::new();
+    let length = receive_into(socket, buffer, &mut fds)?;
+    Ok(Received { length, fds })
+}
+
+/// As [`receive`], for who must not close a descriptor here: all that came are in `fds`, also with a
+/// fault. The length of the message in bytes.
+///
+/// # Errors
+/// See [`ReceiveFault`].
+pub fn receive_into(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> Result<usize, ReceiveFault> {
     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let result = loop {
-        let mut parts = [IoSliceMut::new(buffer)];
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        match rustix::net::recvmsg(socket.as_fd(), &mut parts, &mut control, flags) {
-            Ok(result) => break result,
-            Err(rustix::io::Errno::INTR) => {}
-            // So the kernel says it when the other side left some of our messages unread.
-            Err(rustix::io::Errno::CONNRESET) => return Err(ReceiveFault::Closed),
-            Err(errno) => return Err(ReceiveFault::System(errno.into())),
-        }
-    };
-    // Own all of them first, so that every way out of here closes them.
-    let mut fds = Vec::new();
+    let result = message(socket.as_fd(), buffer, &mut control)?;
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = part {
             fds.extend(received);
@@ -101,13 +103,45 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, Receive
     if result.flags.contains(ReturnFlags::CTRUNC) || fds.len() > FDS_PER_MESSAGE_MAX {
         return Err(ReceiveFault::TooManyFds);
     }
+    check(&result)
+}
+
+/// As [`receive`], for a message that has no descriptors: the kernel keeps those that come
+/// nevertheless. The length of the message in bytes, and whether some came.
+///
+/// # Errors
+/// See [`ReceiveFault`].
+pub fn receive_bare(socket: impl AsFd, buffer: &mut [u8]) -> Result<(usize, bool), ReceiveFault> {
+    let result = message(socket.as_fd(), buffer, &mut RecvAncillaryBuffer::default())?;
+    Ok((check(&result)?, result.flags.contains(ReturnFlags::CTRUNC)))
+}
+
+fn message(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    control: &mut RecvAncillaryBuffer<'_>,
+) -> Result<RecvMsg, ReceiveFault> {
+    loop {
+        let mut parts = [IoSliceMut::new(buffer)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        match rustix::net::recvmsg(socket, &mut parts, control, flags) {
+            Ok(result) => return Ok(result),
+            Err(rustix::io::Errno::INTR) => {}
+            // So the kernel says it when the other side left some of our messages unread.
+            Err(rustix::io::Errno::CONNRESET) => return Err(ReceiveFault::Closed),
+            Err(errno) => return Err(ReceiveFault::System(errno.into())),
+        }
+    }
+}
+
+fn check(result: &RecvMsg) -> Result<usize, ReceiveFault> {
     if result.flags.contains(ReturnFlags::TRUNC) {
         return Err(ReceiveFault::TooLong);
     }
     if result.bytes == 0 {
         return Err(ReceiveFault::Closed);
     }
-    Ok(Received { length: result.bytes, fds })
+    Ok(result.bytes)
 }
 
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX));

@@ -11,7 +11,7 @@
 mod codec;
 pub mod fds;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 
 use crate::layout::{Status, VERSION};
 
@@ -261,7 +261,7 @@ impl Request {
     ///
     /// # Errors
     /// [`HandshakeFault::FdCount`].
-    pub fn check_fds(&self, fds: &[OwnedFd]) -> Result<(), HandshakeFault> {
+    pub fn check_fds(&self, fds: &[impl AsFd]) -> Result<(), HandshakeFault> {
         check_fds(self.fd_count(), fds)
     }
 }
@@ -300,7 +300,7 @@ impl Reply {
     ///
     /// # Errors
     /// [`HandshakeFault::FdCount`].
-    pub fn check_fds(&self, fds: &[OwnedFd]) -> Result<(), HandshakeFault> {
+    pub fn check_fds(&self, fds: &[impl AsFd]) -> Result<(), HandshakeFault> {
         check_fds(self.fd_count(), fds)
     }
 }
@@ -312,7 +312,7 @@ pub fn sequence(message: &[u8]) -> Option<u32> {
     codec::sequence(message)
 }
 
-fn check_fds(expected: usize, fds: &[OwnedFd]) -> Result<(), HandshakeFault> {
+fn check_fds(expected: usize, fds: &[impl AsFd]) -> Result<(), HandshakeFault> {
     let actual = fds.len();
     if expected == actual { Ok(()) } else { Err(HandshakeFault::FdCount { expected, actual }) }
 }

@@ -5,6 +5,7 @@ use piped_engine::io::{Done, Io, Op, Resource, Spans, Token};
 use piped_ring::Segment;
 
 use super::{config, driver, filled_file, finish, open, run, segment, socket, span};
+use crate::closing::{Account, Closer};
 use crate::io::{OpKind, UringConfig, UringError, UringIo, clock};
 
 #[test]
@@ -111,35 +112,39 @@ fn released_memory_goes_to_the_undertaker_after_its_last_use() {
 }
 
 #[test]
-fn released_files_go_to_the_undertaker_after_their_last_use() {
+fn files_are_not_closed_here_but_leave_after_their_last_use() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     filled_file(&path, &[7; 4096]);
-    let (sender, buried) = std::sync::mpsc::channel();
-    let mut io = UringIo::new(&UringConfig { files_max: 2, ..config() }).unwrap();
-    io.retire_files_to(move |file| sender.send(file).unwrap());
-    let number = |file: &std::os::fd::OwnedFd| std::os::fd::AsRawFd::as_raw_fd(file);
-    let opened = [(); 3].map(|()| open(&path, false).unwrap());
-    let numbers = opened.each_ref().map(number);
-    let [unused, used, excess] = opened;
-    let (unused, used) = (io.add_file(unused).unwrap(), io.add_file(used).unwrap());
-    // What finds no place is not closed here either.
+    let (closer, mut leaving) = Closer::new();
+    let mut io = UringIo::new(&UringConfig { files_max: 3, ..config() }).unwrap();
+    // Each file has an account of its own, which tells that it is the one that left.
+    let accounts = [(); 4].map(|()| Account::new(closer.clone(), 1, 1, None));
+    let held =
+        |account: &Arc<Account>| account.try_room(1).unwrap().hold(open(&path, false).unwrap());
+    let [unused, used, kept, excess] = accounts.each_ref().map(held);
+    let mut has_left = |account: &Arc<Account>| {
+        assert!(account.try_room(1).is_none());
+        leaving.try_recv().is_ok() && account.try_room(1).is_some()
+    };
+    let [unused, used, _kept] = [unused, used, kept].map(|file| io.add_file(file).unwrap());
     assert!(matches!(io.add_file(excess), Err(UringError::Full { .. })));
-    assert_eq!(number(&buried.try_recv().unwrap()), numbers[2]);
+    assert!(has_left(&accounts[3]));
     io.release(Resource::File(unused));
-    assert_eq!(number(&buried.try_recv().unwrap()), numbers[0]);
+    assert!(has_left(&accounts[0]));
     let memory = segment(&mut io, 4096);
     let read = Op::Read { file: used, offset: 0, into: span(memory, 0, 4096) };
     assert!(io.push(Token(1), read));
     io.release(Resource::File(used));
-    assert!(buried.try_recv().is_err(), "the kernel still reads it");
+    assert!(!has_left(&accounts[1]), "the kernel still reads it");
     assert_eq!(finish(&mut io, 1), [Done { token: Token(1), result: 4096 }]);
-    assert_eq!(number(&buried.try_recv().unwrap()), numbers[1]);
+    assert!(has_left(&accounts[1]));
     // A socket's close waits for nobody: the other end sees it at once.
     let (ours, mut theirs) = socket(&mut io);
     io.release(Resource::Socket(ours));
     assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
-    assert!(buried.try_recv().is_err());
+    drop(io);
+    assert!(has_left(&accounts[2]), "the driver's end closes no file either");
 }
 
 #[test]

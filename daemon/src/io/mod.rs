@@ -71,10 +71,23 @@ pub enum UringError {
     },
     /// The ring could not be made for want of memory or descriptors.
     #[error(
-        "io_uring could not be set up ({0}); check free memory, LimitMEMLOCK= and LimitNOFILE= of \
-         the unit, or make [io] entries smaller"
+        "io_uring could not be set up ({0}); check free memory and LimitNOFILE= of the unit, or \
+         make [io] entries smaller"
     )]
     Setup(io::Error),
+    /// The ring is pinned memory, and this user may have too little of it.
+    #[error(
+        "io_uring could not be set up ({error}): a ring counts as pinned memory, and RLIMIT_MEMLOCK \
+         is {limit_kib} KiB for all processes of this user together; a shard's ring takes up to \
+         1 MiB at the default [io] entries. Raise the limit: LimitMEMLOCK= in the unit, `ulimit -l` \
+         (in KiB) in the shell that starts piped, or `prlimit --memlock` for a shell that runs"
+    )]
+    Memlock {
+        /// What the kernel said.
+        error: io::Error,
+        /// The limit in KiB.
+        limit_kib: u64,
+    },
     /// A table of the driver is full.
     #[error("the shard's table of {what} is full ({capacity}); close some or raise its limit")]
     Full {
@@ -92,10 +105,16 @@ impl UringError {
     /// Sort a fault of `io_uring_setup` (or of a first registration) by what can be done about it.
     pub(crate) fn from_setup(error: io::Error) -> Self {
         let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
-        Self::from_setup_given(error, disabled.ok().as_deref().map(str::trim))
+        let memlock = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+        Self::from_setup_given(error, disabled.ok().as_deref().map(str::trim), memlock)
     }
 
-    fn from_setup_given(error: io::Error, disabled: Option<&str>) -> Self {
+    fn from_setup_given(error: io::Error, disabled: Option<&str>, memlock: Option<u64>) -> Self {
+        if error.raw_os_error() == Some(libc::ENOMEM)
+            && let Some(limit) = memlock
+        {
+            return Self::Memlock { error, limit_kib: limit >> 10 };
+        }
         let cause = match (error.raw_os_error(), disabled) {
             (Some(libc::EPERM), Some("2")) => {
                 "the sysctl kernel.io_uring_disabled is 2; set it to 0, or to 1 with piped's group \
@@ -126,7 +145,12 @@ mod error_tests {
     use super::UringError;
 
     fn said(errno: i32, disabled: Option<&str>) -> (UringError, String) {
-        let error = UringError::from_setup_given(io::Error::from_raw_os_error(errno), disabled);
+        given(errno, disabled, Some(64 << 10))
+    }
+
+    fn given(errno: i32, disabled: Option<&str>, memlock: Option<u64>) -> (UringError, String) {
+        let error = io::Error::from_raw_os_error(errno);
+        let error = UringError::from_setup_given(error, disabled, memlock);
         let text = error.to_string();
         (error, text)
     }
@@ -150,7 +174,13 @@ mod error_tests {
     #[test]
     fn want_of_memory_is_no_refusal() {
         let (error, text) = said(libc::ENOMEM, Some("0"));
+        assert!(matches!(error, UringError::Memlock { .. }));
+        for part in ["RLIMIT_MEMLOCK is 64 KiB", "LimitMEMLOCK=", "ulimit -l", "prlimit"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // Without that limit it is not the cause.
+        let (error, text) = given(libc::ENOMEM, Some("0"), None);
         assert!(matches!(error, UringError::Setup(_)));
-        assert!(text.contains("LimitMEMLOCK"), "{text}");
+        assert!(text.contains("free memory") && !text.contains("MEMLOCK"), "{text}");
     }
 }

@@ -18,7 +18,7 @@ impl UringIo {
             Op::Read { file, offset, into } => {
                 let target = self.lend_descriptor(index, file.0, DescriptorKind::File)?;
                 let Loan { address, length, buffer } = self.lend_block(index, into)?;
-                let (fd, ioprio) = (number(target), apart(offset, length));
+                let (fd, ioprio) = (number(target), self.priorities.of(offset, length));
                 let entry = match buffer {
                     Some(buffer) => opcode::ReadFixed::new(fd, address, length, buffer)
                         .offset(offset)
@@ -33,7 +33,7 @@ impl UringIo {
             Op::Write { file, offset, from } => {
                 let target = self.lend_descriptor(index, file.0, DescriptorKind::File)?;
                 let Loan { address, length, buffer } = self.lend_block(index, from)?;
-                let (fd, ioprio) = (number(target), apart(offset, length));
+                let (fd, ioprio) = (number(target), self.priorities.of(offset, length));
                 let entry = match buffer {
                     Some(buffer) => opcode::WriteFixed::new(fd, address, length, buffer)
                         .offset(offset)
@@ -143,17 +143,6 @@ impl UringIo {
         }
         Ok(loan)
     }
-}
-
-/// A priority that differs between neighbouring fragments, because the block layer joins adjacent
-/// requests of one submission unless theirs differ. Joined, they would all end with the last of them, and
-/// nothing would be on its way while the device still reads: the planner has chosen the sizes for that.
-/// Both are best effort, at and next to the default level, which schedulers hardly tell apart.
-fn apart(offset: u64, length: u32) -> u16 {
-    const BEST_EFFORT: u16 = 2 << 13;
-    const LEVEL: u16 = 4;
-    let odd = (offset / u64::from(length.max(1))) & 1;
-    BEST_EFFORT | (LEVEL + odd as u16)
 }
 
 /// The number that stands for a target in an entry; its meaning is in [`flags`].

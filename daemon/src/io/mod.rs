@@ -32,6 +32,7 @@ mod entries;
 mod hold;
 mod memory;
 mod ops;
+mod priority;
 mod probe;
 mod reap;
 mod ring;

@@ -14,6 +14,7 @@ use super::counters::{OpKind, UringCounters};
 use super::hold::Hold;
 use super::memory::{Memory, REGISTRATION_BYTES_PER_TURN};
 use super::ops::{Ops, Owner, State};
+use super::priority::Priorities;
 use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
 use super::ring::{Patience, Ring};
 use super::tables::{DescriptorKind, Descriptors, Fd};
@@ -89,6 +90,7 @@ pub struct UringIo {
     pub(super) hold: Hold,
     /// Whether to tell the kernel that a receive is whole; if not, the driver continues it alone.
     pub(super) ask_whole: bool,
+    pub(super) priorities: Priorities,
     /// A fault met where it could not be returned.
     pub(super) fault: Option<UringError>,
     pub(super) counters: UringCounters,
@@ -156,6 +158,7 @@ impl UringIo {
             file_ops_queued: 0,
             hold: Hold::default(),
             ask_whole: true,
+            priorities: Priorities::of_this_thread(),
             fault: None,
             counters: UringCounters::default(),
             features,

@@ -273,6 +273,8 @@ fn faults_name_what_is_wrong() {
     };
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
     assert_eq!(Frame::parse(&with(2, 9)), Err(PeerFault::Version(9)));
+    let text = PeerFault::Version(9).to_string();
+    assert!(text.contains("frame version 9, this daemon version 2"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -324,7 +326,7 @@ fn payloads_keep_to_their_kinds_bounds() {
 fn the_layout_is_the_documented_one() {
     let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x0051_5253_5455_5657);
     let bytes = Frame { epoch: 0x0102_0304, ..plain(message) }.encode();
-    assert_eq!(bytes[..8], [b'p', b'D', 1, 7, 0, 0, 1, 0]);
+    assert_eq!(bytes[..8], [b'p', b'D', 2, 7, 0, 0, 1, 0]);
     assert_eq!(bytes[8..16], [4, 3, 2, 1, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], 0x1112_1314_1516_1718_u64.to_le_bytes());
     assert_eq!(bytes[24..32], 0x0031_3233_3435_3637_u64.to_le_bytes());
@@ -336,4 +338,16 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(bytes, signed(bytes), "CRC32C of the first 60 bytes, little-endian");
     let check = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, b"123456789");
     assert_eq!(check, 0xe306_9283, "CRC32C's published check value");
+}
+
+#[test]
+fn a_kind_more_is_a_version_more() {
+    let ping = plain(Message::Ping { nonce: 7 }).encode();
+    let is_known = |kind: &u8| {
+        let mut bytes = ping;
+        bytes[3] = *kind;
+        !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
+    };
+    let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
+    assert_eq!((ping[2], known), (2, (1..=18).collect()), "raise VERSION, and then this");
 }

@@ -272,7 +272,8 @@ pub enum PeerFault {
     BadMagic(u16),
     /// Another version of it.
     #[error(
-        "the peer speaks frame version {0}, this daemon version 1; install the same release on both"
+        "the peer speaks frame version {0}, this daemon version {ours}; install the same release on both",
+        ours = VERSION
     )]
     Version(u8),
     /// Bits changed on the way.

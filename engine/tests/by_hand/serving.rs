@@ -381,3 +381,18 @@ fn a_peer_whose_write_is_at_the_disk_is_not_forgotten() {
     world.run_for(Nanos::from_millis(2_000));
     world.lane("late", LaneClass::Latency, 1);
 }
+
+#[test]
+fn a_peer_of_another_version_is_refused_at_hello_with_what_to_do() {
+    let mut world = World::new();
+    let old = world.dial();
+    let hello = Message::Hello { incarnation: 5, lane: LaneClass::Bulk };
+    let mut frame = world.frame(old, hello, b"beta");
+    // The version stands before all that may differ, the checksum included.
+    frame[2] = 1;
+    world.send_bytes(old, &frame);
+    world.wait_until("the lane ends", |world| !world.reasons().is_empty());
+    let reason = world.reasons()[0];
+    assert!(reason.contains("frame version 1") && reason.contains("install"), "{reason}");
+    assert!(!world.is_up(old));
+}

@@ -81,6 +81,11 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long data sent to a peer may stay unacknowledged before the lane is lost.
 pub const LANE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a lane may be idle before the kernel asks whether the other side is there, and between its
+/// questions. A peer that is gone without a word (power, cable) is lost at the first question that is due
+/// once [`LANE_TIMEOUT`] is over.
+pub const LANE_KEEPALIVE: Duration = Duration::from_secs(5);
+
 /// Unsent bytes of a lane's socket: more would make urgent frames wait behind others, less would
 /// let the link run dry between two turns.
 pub const LANE_UNSENT_BYTES: u32 = 256 * 1024;
@@ -120,6 +125,8 @@ pub const STAGING_SEGMENT_BYTES: u64 = crate::io::REGISTRATION_BYTES_PER_TURN;
 
 const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
+// One question at least goes unanswered before the lane is lost.
+const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());
 // Half of the transfers stay for parts of copies and for requests that were given up.
 const _: () = assert!(2 * REQUESTS_MAX <= TRANSFERS_MAX);
 // Every transfer can have an operation at the kernel, and every lane two.

@@ -2,15 +2,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use rustix::net::sockopt;
 
 use crate::io::socket::set_unsent_limit;
-use crate::limits::{LANE_TIMEOUT, LANE_UNSENT_BYTES};
-
-/// Idle time before the kernel asks whether the other side is there, and between its questions.
-const KEEPALIVE: Duration = Duration::from_secs(5);
+use crate::limits::{LANE_KEEPALIVE, LANE_TIMEOUT, LANE_UNSENT_BYTES};
 
 /// Congestion control of lanes that do not leave the machine.
 const LOOPBACK_CONGESTION: &str = "reno";
@@ -27,8 +23,8 @@ pub(super) fn lane_socket(stream: tokio::net::TcpStream) -> io::Result<OwnedFd> 
     let socket = OwnedFd::from(stream);
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
-    sockopt::set_tcp_keepidle(&socket, KEEPALIVE)?;
-    sockopt::set_tcp_keepintvl(&socket, KEEPALIVE)?;
+    sockopt::set_tcp_keepidle(&socket, LANE_KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(&socket, LANE_KEEPALIVE)?;
     // With USER_TIMEOUT this is also the end of the keep-alive's patience.
     let timeout_ms = u32::try_from(LANE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(&socket, timeout_ms)?;
@@ -55,6 +51,8 @@ mod tests {
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
         assert!(sockopt::tcp_nodelay(&socket).expect("an option"));
         assert!(sockopt::socket_keepalive(&socket).expect("an option"));
+        assert_eq!(sockopt::tcp_keepidle(&socket).expect("an option"), LANE_KEEPALIVE);
+        assert_eq!(sockopt::tcp_keepintvl(&socket).expect("an option"), LANE_KEEPALIVE);
         let timeout = sockopt::tcp_user_timeout(&socket).expect("an option");
         assert_eq!(u128::from(timeout), LANE_TIMEOUT.as_millis());
         let congestion = sockopt::tcp_congestion(&socket).expect("an option");

@@ -5,6 +5,7 @@ use piped_engine::ids::{RegionId, SessionId};
 use piped_engine::io::{Io, Resource, Span};
 use piped_engine::limits;
 use piped_engine::request::Status;
+use piped_engine::sim::SILENCE;
 use piped_engine::wire::Message;
 use piped_model::units::Nanos;
 
@@ -380,6 +381,22 @@ fn a_peer_whose_write_is_at_the_disk_is_not_forgotten() {
     world.wait_until("it is refused", |world| !world.is_up(late));
     world.run_for(Nanos::from_millis(2_000));
     world.lane("late", LaneClass::Latency, 1);
+}
+
+#[test]
+fn idle_lanes_of_a_peer_that_is_gone_without_a_word_are_lost() {
+    let mut world = World::new();
+    let before = world.shard.report().staging_used_bytes;
+    for class in [LaneClass::Latency, LaneClass::Bulk] {
+        world.lane("beta", class, 1);
+    }
+    world.settle();
+    world.vanish();
+    world.run_for(Nanos(SILENCE.0 - 1_000_000));
+    assert_eq!(world.reasons(), [""; 0]);
+    world.run_for(Nanos::from_millis(2));
+    assert_eq!(world.reasons().len(), 2, "nothing was asked and nothing was sent");
+    assert_eq!(world.shard.report().staging_used_bytes, before);
 }
 
 #[test]

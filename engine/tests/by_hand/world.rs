@@ -10,7 +10,9 @@ use piped_engine::ids::{DeviceId, QueueId, RegionId, SegmentId, SessionId, Socke
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
 use piped_engine::request::{Class, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_engine::sim::{ConnectionId, Cost, DeviceCosts, Faults, LinkId, NodeId, SimKernel};
+use piped_engine::sim::{
+    ConnectionId, Cost, DeviceCosts, Faults, LinkId, NodeId, Notice, SimKernel,
+};
 use piped_engine::wire::{Frame, HEADER_BYTES, Message};
 use piped_model::units::Nanos;
 
@@ -263,6 +265,12 @@ impl World {
         let socket = self.lines[line].socket;
         self.lines[line].over = true;
         self.kernel.io(self.far).release(Resource::Socket(socket));
+    }
+
+    /// The node of the far ends loses power.
+    pub(crate) fn vanish(&mut self) {
+        self.kernel.crash(self.far, Notice::Silent);
+        self.lines.iter_mut().for_each(|line| line.over = true);
     }
 
     /// The far end reads no more.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use piped_client::{
-    Access, BufferState, Cause, Client, ClientBuilder, Handle, OpenOptions, Pending, Queue,
+    Access, Buffer, BufferState, Cause, Client, ClientBuilder, Handle, OpenOptions, Pending, Queue,
     Request, RequestError, SessionError, Status, SubmitFault, Waited,
 };
 use rustix::process::Signal;
@@ -20,8 +20,30 @@ const BLOCK: usize = BLOCKS_BYTES / DEPTH;
 /// Later than any of the events of a test.
 const LATE: Duration = Duration::from_secs(300);
 
-/// A client of `daemon` with the file `blocks` of beta.
-fn reader(daemon: &Daemon) -> (Client, Queue, Handle) {
+/// A client with the file `blocks` of beta.
+type Session = (Client, Queue, Handle);
+
+/// Two nodes, and a client of alpha's whose requests for every block do not end: beta is stopped.
+struct Underway {
+    pair: Pair,
+    session: Session,
+    pending: Vec<Pending<Buffer>>,
+    _directory: tempfile::TempDir,
+}
+
+/// `None`: the programs are not there.
+fn underway(deadline: Duration) -> Option<Underway> {
+    let programs = Programs::find()?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let pair = Pair::start(&programs, directory.path());
+    let mut session = reader(&pair.alpha);
+    pair.beta.process.freeze();
+    let pending = ask_all(&mut session, deadline);
+    await_transfers(&pair.alpha, DEPTH as u64);
+    Some(Underway { pair, session, pending, _directory: directory })
+}
+
+fn reader(daemon: &Daemon) -> Session {
     let builder = ClientBuilder::new().depth(DEPTH as u32).arena_bytes(2 * BLOCKS_BYTES as u64);
     let client = builder.connect(daemon.client_socket()).expect("it serves");
     let queue = client.queue().expect("a queue");
@@ -30,10 +52,7 @@ fn reader(daemon: &Daemon) -> (Client, Queue, Handle) {
 }
 
 /// Asks for every block.
-fn ask_all(
-    (client, queue, file): &mut (Client, Queue, Handle),
-    deadline: Duration,
-) -> Vec<Pending<piped_client::Buffer>> {
+fn ask_all((client, queue, file): &mut Session, deadline: Duration) -> Vec<Pending<Buffer>> {
     let read = |block: usize| {
         let buffer = client.allocate(BLOCK).expect("memory");
         let read = Request::read(file, (block * BLOCK) as u64, buffer);
@@ -63,23 +82,31 @@ fn await_transfers(daemon: &Daemon, count: u64) {
     });
 }
 
-fn check_read_all(reader: &mut (Client, Queue, Handle)) {
-    let expected = pattern(BLOCKS_BYTES);
-    for (pending, block) in ask_all(reader, LATE).into_iter().zip(expected.chunks(BLOCK)) {
-        let done = end(pending, &mut reader.1).expect("served");
+/// Every block arrives, and is what the file has.
+fn check_blocks(pending: Vec<Pending<Buffer>>, queue: &mut Queue) {
+    for (pending, block) in pending.into_iter().zip(pattern(BLOCKS_BYTES).chunks(BLOCK)) {
+        let done = end(pending, queue).expect("served");
         assert!(done.payload.as_slice() == block, "the bytes are those of the file");
+    }
+}
+
+fn check_read_all(session: &mut Session) {
+    let pending = ask_all(session, LATE);
+    check_blocks(pending, &mut session.1);
+}
+
+/// Nobody answers.
+fn check_peer_lost(pending: Vec<Pending<Buffer>>, queue: &mut Queue) {
+    for pending in pending {
+        let error = end(pending, queue).expect_err("nobody answers");
+        let lost = matches!(error.status(), Some(Status::PeerLost | Status::DeadlineExceeded));
+        assert!(lost, "{error}");
     }
 }
 
 #[test]
 fn a_killed_daemon_ends_every_request_and_the_next_one_serves() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut pair = Pair::start(&programs, directory.path());
-    let mut session = reader(&pair.alpha);
-    pair.beta.process.freeze();
-    let pending = ask_all(&mut session, LATE);
-    await_transfers(&pair.alpha, DEPTH as u64);
+    let Some(Underway { mut pair, session, pending, _directory }) = underway(LATE) else { return };
     let (client, mut queue, file) = session;
     std::thread::scope(|scope| {
         // One thread is most likely asleep in the first wait when the daemon dies.
@@ -161,46 +188,26 @@ fn is_free(daemon: &Daemon, staging: u64) -> bool {
 
 #[test]
 fn requests_of_a_killed_peer_end_by_their_deadline_and_go_on_after_its_restart() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut pair = Pair::start(&programs, directory.path());
-    let mut session = reader(&pair.alpha);
-    pair.beta.process.freeze();
-    let pending = ask_all(&mut session, Duration::from_secs(2));
-    await_transfers(&pair.alpha, DEPTH as u64);
+    let Some(mut underway) = underway(Duration::from_secs(2)) else { return };
+    let Underway { pair, session, pending, .. } = &mut underway;
     pair.beta.process.signal(Signal::KILL);
     pair.beta.process.exit();
-    for pending in pending {
-        let error = end(pending, &mut session.1).expect_err("nobody answers");
-        assert!(is_peer_lost(&error), "{error}");
-    }
+    check_peer_lost(std::mem::take(pending), &mut session.1);
     // Asked while nobody is there.
-    let pending = ask_all(&mut session, Duration::from_millis(200));
-    for pending in pending {
-        let error = end(pending, &mut session.1).expect_err("nobody answers");
-        assert!(is_peer_lost(&error), "{error}");
-    }
+    check_peer_lost(ask_all(session, Duration::from_millis(200)), &mut session.1);
     assert_eq!(pair.alpha.number("transfers"), 0);
     pair.beta.restart(&pair.settings[1]);
     // The same session and the same handle.
-    check_read_all(&mut session);
+    check_read_all(session);
 }
 
 #[test]
 fn requests_in_time_are_sent_again_to_a_peer_that_was_restarted() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut pair = Pair::start(&programs, directory.path());
-    let mut session = reader(&pair.alpha);
-    pair.beta.process.freeze();
-    let pending = ask_all(&mut session, LATE);
-    await_transfers(&pair.alpha, DEPTH as u64);
+    let Some(mut underway) = underway(LATE) else { return };
+    let Underway { pair, session, pending, .. } = &mut underway;
     pair.beta.process.signal(Signal::KILL);
     pair.beta.restart(&pair.settings[1]);
-    for (pending, block) in pending.into_iter().zip(pattern(BLOCKS_BYTES).chunks(BLOCK)) {
-        let done = end(pending, &mut session.1).expect("served by the new one");
-        assert!(done.payload.as_slice() == block, "the bytes are those of the file");
-    }
+    check_blocks(std::mem::take(pending), &mut session.1);
     assert!(pair.alpha.number("retries") >= DEPTH as u64);
 }
 
@@ -233,10 +240,7 @@ fn regions_of_a_killed_peer_are_lost_and_can_be_offered_again() {
     await_transfers(&pair.alpha, 16);
     pair.beta.process.signal(Signal::KILL);
     pair.beta.process.exit();
-    for pending in pending {
-        let error = end(pending, &mut queue).expect_err("nobody has it");
-        assert!(is_peer_lost(&error), "{error}");
-    }
+    check_peer_lost(pending, &mut queue);
     // Its owner hears of it as well.
     eventually("the owner is cut off", || (!owned.0.is_connected()).then_some(()));
     drop(owned);
@@ -247,8 +251,4 @@ fn regions_of_a_killed_peer_are_lost_and_can_be_offered_again() {
     });
     let done = end(ask(&halo, &mut queue), &mut queue).expect("served");
     assert!(done.payload.as_slice() == pattern(BLOCK));
-}
-
-fn is_peer_lost(error: &RequestError) -> bool {
-    matches!(error.status(), Some(Status::PeerLost | Status::DeadlineExceeded))
 }

@@ -210,6 +210,8 @@ fn a_damaged_payload_is_sent_again_and_the_lane_lives() {
         let [_, remote] = local_and_remote(world);
         let area = world.area(remote, Some(0));
         let (nodes, length) = (world.nodes(), 300_000.min(area.end - area.start));
+        // Opens need the latency lane only; the other may still be on its way.
+        world.run_for(ms(50));
         for (sender, call) in [
             (1, read(remote, area.start, length)),
             (0, write(remote, area.start, length, false)),

@@ -124,7 +124,8 @@ impl ClientBuilder {
         Self { class, ..self }
     }
 
-    /// The share among sessions of the same class; 0 is the daemon's default.
+    /// The share among sessions of the same class; 0 is the daemon's default. A daemon of this version
+    /// takes all sessions in turn, whatever their weight.
     #[must_use]
     pub fn weight(self, weight: u32) -> Self {
         Self { weight, ..self }

@@ -144,8 +144,6 @@ pub enum Command {
     OpenSession {
         /// Its name.
         session: SessionId,
-        /// The class of requests that do not say.
-        class: Class,
     },
     /// One more segment of a client's arena, in the order of the client's segment numbers.
     AddSegment {

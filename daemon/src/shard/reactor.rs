@@ -243,7 +243,7 @@ impl Reactor {
     fn handle_message(&mut self, message: Message) {
         match message {
             Message::OpenSession { session, class, segments, queues, answer } => {
-                self.engine(Command::OpenSession { session, class });
+                self.engine(Command::OpenSession { session });
                 self.sessions.open(session, class);
                 let added = segments
                     .into_iter()

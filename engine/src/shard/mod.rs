@@ -186,7 +186,7 @@ impl Shard {
     pub fn handle_command<I: Io>(&mut self, command: Command, io: &mut I) {
         match command {
             Command::AddStaging { segment, length } => self.staging.add(segment, length),
-            Command::OpenSession { session, class } => self.open_session(session, class),
+            Command::OpenSession { session } => self.open_session(session),
             Command::AddSegment { session, segment, length } => {
                 self.add_segment(session, segment, length);
             }

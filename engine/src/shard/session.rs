@@ -11,14 +11,13 @@ use crate::command::{Access, Event, OpenRequest, Output, RegionTarget, Target};
 use crate::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Resource};
 use crate::limits;
-use crate::request::{ArenaBuffer, BufferState, Class, Completion, Origin, Request, Status, Verb};
+use crate::request::{ArenaBuffer, BufferState, Completion, Origin, Request, Status, Verb};
 
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Session {
     /// The arena, by the client's segment numbers.
     segments: Vec<(SegmentId, u64)>,
-    class: Class,
     closing: bool,
     /// Transfers that still use its memory.
     pub(super) transfers: u32,
@@ -73,8 +72,8 @@ pub(super) enum Place {
 }
 
 impl Shard {
-    pub(super) fn open_session(&mut self, session: SessionId, class: Class) {
-        let value = Session { segments: Vec::new(), class, closing: false, transfers: 0 };
+    pub(super) fn open_session(&mut self, session: SessionId) {
+        let value = Session { segments: Vec::new(), closing: false, transfers: 0 };
         self.sessions.insert(session, value);
     }
 
@@ -354,12 +353,6 @@ impl Shard {
                 handle.uses += 1;
             }
         }
-    }
-
-    /// The class of requests of this session that do not say.
-    #[must_use]
-    pub fn session_class(&self, session: SessionId) -> Option<Class> {
-        self.sessions.get(&session).map(|session| session.class)
     }
 }
 

@@ -118,7 +118,7 @@ impl World {
 
     /// A client with so many bytes of memory.
     pub(crate) fn session(&mut self, session: SessionId, length: u64) -> SegmentId {
-        self.command(Command::OpenSession { session, class: Class::Latency });
+        self.command(Command::OpenSession { session });
         let segment = self.kernel.add_segment(self.node, length);
         self.kernel.share(self.node, segment);
         self.command(Command::AddSegment { session, segment, length });

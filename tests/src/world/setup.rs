@@ -7,7 +7,6 @@ use piped_engine::command::{
 };
 use piped_engine::ids::{HandleId, RegionId, SegmentId, SessionId};
 use piped_engine::io::Span;
-use piped_engine::request::Class;
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
 use piped_model::units::Nanos;
@@ -176,8 +175,7 @@ impl World {
         let id = self.nodes[node].id;
         self.nodes[node].sessions_made += 1;
         let session = SessionId(self.nodes[node].sessions_made);
-        let class = *self.random.pick(&[Class::Latency, Class::Bulk]);
-        self.command(node, Command::OpenSession { session, class });
+        self.command(node, Command::OpenSession { session });
         let length = self.piece_bytes() * u64::from(self.options.depth);
         let arena = self.kernel.add_segment(id, length);
         self.kernel.guard(id, arena);

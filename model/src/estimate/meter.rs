@@ -1,7 +1,8 @@
 //! Which executions of a stage say something about its cost.
 //!
-//! A stage that was empty when a fragment arrived shows `L + g + xG`. A stage that had work all the
-//! time since the departure before shows `g + xG` between two departures. Between the two lies a
+//! A stage that was empty when a fragment arrived shows `L + g + xG`, but not if others joined it and were
+//! told of with it: a device that tells of all at the end was never seen serving one. A stage that had work
+//! all the time since the departure before shows `g + xG` between two departures. Between the two lies a
 //! fragment that arrived while the one before was in its latency but no longer in service: its gap
 //! holds idle time, and taking it for occupancy would stick at too large a `g` as long as the depth
 //! stays small. It is recognised by its sojourn: it took no longer than a fragment alone.
@@ -14,7 +15,9 @@
 use crate::units::Nanos;
 
 /// Departures closer together than this were seen together.
-const BATCH_GAP: Nanos = Nanos(1_000);
+const BATCH_GAP: Nanos = Nanos(4_000);
+/// A departure that follows another within this part of its sojourn was told of with it.
+const TOLD_WITH: u64 = 8;
 /// Departures of a backlogged stage whose mean gap is a sample.
 const GAPS_PER_SAMPLE: u32 = 8;
 /// A fragment has waited if its sojourn is this much longer than one alone.
@@ -44,8 +47,9 @@ pub enum Sample {
 #[must_use = "a fragment that never departs keeps the stage from being seen empty"]
 pub struct Ticket {
     arrived: Nanos,
-    /// Departures before the arrival, if the stage was empty then.
-    alone_after: Option<u64>,
+    /// Its number, if the stage was empty when it arrived.
+    alone_as: Option<u64>,
+    departures: u64,
 }
 
 impl Ticket {
@@ -79,10 +83,14 @@ impl Ticket {
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     inside: u32,
+    arrivals: u64,
     departures: u64,
     last_departure: Option<Nanos>,
-    /// When a fragment that was alone departed last.
-    alone_departed: Option<Nanos>,
+    /// When a fragment departed last that says nothing of the one behind it.
+    silent: Option<Nanos>,
+    /// Size and sojourn of a fragment that others joined in an empty stage, until the next departure tells
+    /// whether it was told of with them.
+    joined: Option<(u64, Nanos)>,
     gaps: Gaps,
 }
 
@@ -109,9 +117,10 @@ impl Meter {
 
     /// A fragment enters the stage (or its queue).
     pub fn arrive(&mut self, now: Nanos) -> Ticket {
-        let alone_after = (self.inside == 0).then_some(self.departures);
+        self.arrivals += 1;
+        let alone_as = (self.inside == 0).then_some(self.arrivals);
         self.inside = self.inside.saturating_add(1);
-        Ticket { arrived: now, alone_after }
+        Ticket { arrived: now, alone_as, departures: self.departures }
     }
 
     /// A fragment has left the stage with all its `bytes`. What is returned may be about several.
@@ -129,22 +138,33 @@ impl Meter {
         self.inside = self.inside.saturating_sub(1);
         let sojourn = now.since(ticket.arrived).seconds();
         let last = self.last_departure.replace(now);
-        // Overtaken fragments were not alone, whatever the stage looked like at their arrival.
-        let alone = ticket.alone_after == Some(self.departures);
-        self.departures += 1;
-        if alone {
-            self.alone_departed = Some(now);
+        let joined = self.joined.take().filter(|&(_, before)| {
+            last.is_some_and(|last| now.since(last).0 * TOLD_WITH >= before.0)
+        });
+        let joined =
+            joined.map(|(bytes, before)| Sample::Alone { bytes, seconds: before.seconds() });
+        if ticket.alone_as == Some(self.arrivals) {
+            self.silent = Some(now);
+            self.departures += 1;
             return Some(Sample::Alone { bytes, seconds: sojourn });
         }
-        let last = last.filter(|&last| ticket.arrived <= last)?;
+        // Overtaken fragments were not alone, whatever the stage looked like at their arrival.
+        if ticket.alone_as.is_some() && ticket.departures == self.departures {
+            self.joined = Some((bytes, now.since(ticket.arrived)));
+        }
+        self.departures += 1;
+        let Some(last) = last.filter(|&last| ticket.arrived <= last) else {
+            self.silent = Some(now);
+            return joined;
+        };
         if alone_seconds.is_some_and(|alone| sojourn < WAITED * alone) {
-            return None;
+            return joined;
         }
         // Seen together with one that says nothing of service: no time passed to be shared out.
-        if self.alone_departed.is_some_and(|alone| now.since(alone) <= BATCH_GAP) {
-            return None;
+        if self.silent.is_some_and(|silent| now.since(silent) <= BATCH_GAP) {
+            return joined;
         }
-        self.gaps.add(bytes, now.since(last))
+        self.gaps.add(bytes, now.since(last)).or(joined)
     }
 
     /// A fragment has ended in another way (error, cancel): no sample, and none from its neighbours.
@@ -152,6 +172,7 @@ impl Meter {
         let _ = ticket;
         self.inside = self.inside.saturating_sub(1);
         self.departures += 1;
+        self.joined = None;
         self.gaps = Gaps::default();
         self.last_departure = Some(now);
     }
@@ -210,11 +231,12 @@ mod tests {
         let mut meter = Meter::new();
         let first = meter.arrive(at(0));
         let mut second = meter.arrive(at(44));
-        assert_eq!(meter.depart(first, 100, at(87), Some(87e-6)), alone(87));
+        assert_eq!(meter.depart(first, 100, at(87), Some(87e-6)), None);
         let mut now = 131;
-        for _ in 0..20 {
+        for round in 0..20 {
             let next = meter.arrive(at(now - 44));
-            assert_eq!(meter.depart(second, 100, at(now), Some(87e-6)), None);
+            let first = if round == 0 { alone(87) } else { None };
+            assert_eq!(meter.depart(second, 100, at(now), Some(87e-6)), first, "round {round}");
             second = next;
             now += 44;
         }
@@ -224,7 +246,7 @@ mod tests {
     fn batched_completions_average_to_the_service_time() {
         let mut meter = Meter::new();
         let tickets: Vec<Ticket> = (0..9).map(|_| meter.arrive(at(0))).collect();
-        assert_eq!(meter.depart(tickets[0], 100, at(20), None), alone(20));
+        assert_eq!(meter.depart(tickets[0], 100, at(20), None), None);
         // Reaped three at 80 us, one at 100 us, four at 180 us.
         let times = [80, 80, 80, 100, 180, 180, 180, 180];
         let samples: Vec<_> = tickets[1..]
@@ -232,7 +254,7 @@ mod tests {
             .zip(times)
             .map(|(ticket, time)| meter.depart(*ticket, 100, at(time), None))
             .collect();
-        assert_eq!(samples[..7], [None; 7]);
+        assert_eq!((samples[0], &samples[1..7]), (alone(20), &[None; 6][..]));
         assert_eq!(samples[7], backlogged(20));
     }
 
@@ -251,7 +273,7 @@ mod tests {
                 tickets.push_back(meter.arrive(now));
             }
         }
-        for sample in &samples[1..] {
+        for sample in &samples {
             let Sample::Backlogged { seconds, .. } = sample else { panic!("{sample:?}") };
             assert!((seconds - 50e-6).abs() < 6e-6, "{seconds}");
         }
@@ -299,11 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn what_departs_together_with_an_alone_fragment_is_no_sample() {
+    fn a_device_that_tells_of_all_at_the_end_says_nothing_of_one() {
         let mut meter = Meter::new();
-        let tickets = [0; 2].map(|_| meter.arrive(at(0)));
-        assert!(matches!(meter.depart(tickets[0], 100, at(90), None), Some(Sample::Alone { .. })));
-        assert_eq!(meter.depart(tickets[1], 100, at(90), None), None);
+        let tickets = [0; 16].map(|_| meter.arrive(at(0)));
+        for (ticket, late) in tickets.into_iter().zip([0, 0, 1].into_iter().cycle()) {
+            assert_eq!(meter.depart(ticket, 100, at(400 + late), Some(90e-6)), None);
+        }
         let next = meter.arrive(at(200));
         assert!(matches!(meter.depart(next, 100, at(290), None), Some(Sample::Alone { .. })));
     }

@@ -28,6 +28,9 @@ pub struct DeviceCosts {
     pub capacity: u64,
     /// What a file opened with O_DIRECT demands.
     pub alignment: Alignment,
+    /// It tells of what it has done when nothing is left to do, as a virtual disk may whose host looks at
+    /// its queue until that is empty.
+    pub tells_at_the_end: bool,
 }
 
 /// Writes reach the disk, and survive crashes, in blocks of this size.
@@ -111,6 +114,12 @@ impl Disk {
 
     pub(super) fn costs(&self, inode: InodeId) -> DeviceCosts {
         self.devices[self.device_of(inode).0 as usize].costs
+    }
+
+    /// When a device will have nothing left to do, if it tells of nothing before.
+    pub(super) fn silent_until(&self, inode: InodeId) -> Option<Nanos> {
+        let device = &self.devices[self.device_of(inode).0 as usize];
+        device.costs.tells_at_the_end.then(|| device.server.empty_at())
     }
 
     pub(super) fn server(&mut self, device: DeviceId) -> &mut Server {

@@ -71,6 +71,9 @@ impl SimKernel {
 
     /// The time of an operation's end has come (the first of several, if it was cancelled).
     pub(super) fn finish(&mut self, key: OpKey) {
+        if let Some(later) = self.told_of_at(key) {
+            return self.events.push(later, KernelEvent::Finish { op: key });
+        }
         let Some(op) = self.ops.remove(&key) else { return };
         let planned = op.result.expect("an operation is settled before it finishes");
         let result = self.take_effect(&op, planned);
@@ -81,6 +84,16 @@ impl SimKernel {
         place.tokens.remove(&op.token);
         place.dones.push_back(Done { token: op.token, result });
         self.note(|| format!("{:?} #{key} ends with {result}", op.node));
+    }
+
+    /// When a device tells of an operation that is over, if not now.
+    fn told_of_at(&self, key: OpKey) -> Option<Nanos> {
+        // What the kernel takes back from the queue has not come to the device.
+        let op = self.ops.get(&key).filter(|op| op.result != Some(ECANCELED))?;
+        let (Op::Read { file, .. } | Op::Write { file, .. } | Op::Sync { file }) = op.op else {
+            return None;
+        };
+        self.disk.silent_until(self.inode(op.node, file)).filter(|&later| later > self.now)
     }
 
     pub(super) fn close_file(&mut self, node: NodeId, file: FileId) {

@@ -45,6 +45,7 @@ pub struct Visit {
 pub struct Server {
     window: Option<u32>,
     free_at: Nanos,
+    empty_at: Nanos,
     /// The last `window` departures, oldest first.
     departures: VecDeque<Nanos>,
 }
@@ -53,7 +54,7 @@ impl Server {
     /// An idle server.
     #[must_use]
     pub fn new(window: Option<u32>) -> Self {
-        Self { window, free_at: Nanos::ZERO, departures: VecDeque::new() }
+        Self { window, free_at: Nanos::ZERO, empty_at: Nanos::ZERO, departures: VecDeque::new() }
     }
 
     /// A fragment arrives. Arrivals must come in the order of time.
@@ -67,10 +68,17 @@ impl Server {
         }
         self.free_at = start + cost.occupancy(bytes);
         let depart = self.free_at + cost.latency;
+        self.empty_at = self.empty_at.max(depart);
         if self.window.is_some() {
             self.departures.push_back(depart);
         }
         Visit { start, depart }
+    }
+
+    /// When all who have arrived will have left.
+    #[must_use]
+    pub fn empty_at(&self) -> Nanos {
+        self.empty_at
     }
 
     /// Serve nobody before `until`.

@@ -67,6 +67,11 @@ struct Line {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::with_disk(false)
+    }
+
+    /// `tells_at_the_end`: see [`DeviceCosts`].
+    pub(crate) fn with_disk(tells_at_the_end: bool) -> Self {
         let mut kernel = SimKernel::new(1, Faults::none());
         let [node, far] = [(); 2].map(|()| kernel.add_node(4096));
         let cost = Cost {
@@ -82,6 +87,7 @@ impl World {
             window: None,
             capacity: 1 << 30,
             alignment: Alignment { offset: 512, memory: 4 },
+            tells_at_the_end,
         });
         let shard = Shard::new(ShardConfig {
             node_name: "alpha".to_owned(),

@@ -264,6 +264,7 @@ impl World {
             window: Some(self.random.between(1, 32) as u32),
             capacity: 1 << 30,
             alignment: piped_engine::command::Alignment { offset: 512, memory: 4 },
+            tells_at_the_end: false,
         }
     }
 

@@ -133,8 +133,10 @@ pub struct Explanation {
     pub candidates: Vec<Candidate>,
     /// The algorithm chosen.
     pub chosen: String,
-    /// Fragment size in bytes (of the widest level).
+    /// The first fragment's size in bytes.
     pub fragment_bytes: u64,
+    /// By how much each fragment is shorter than the one before, in bytes; 0 if they are equal.
+    pub shrink_bytes: u64,
     /// Number of fragments.
     pub fragments: u32,
     /// Fragments outstanding at once.
@@ -156,8 +158,12 @@ pub struct Explanation {
 pub struct Candidate {
     /// Its algorithm.
     pub algorithm: String,
-    /// Its fragment size in bytes.
+    /// Its first fragment's size in bytes.
     pub fragment_bytes: u64,
+    /// By how much each fragment is shorter than the one before, in bytes; 0 if they are equal.
+    pub shrink_bytes: u64,
+    /// Fragments outstanding at the first stage.
+    pub depth: u32,
     /// Its predicted latency in seconds.
     pub predicted_seconds: f64,
     /// Its mean latency in practice, in seconds, once enough transfers tried it.

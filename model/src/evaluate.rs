@@ -15,6 +15,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 
 use crate::plan::Plan;
+use crate::serial::RAMP_MAX;
 use crate::stage::{STAGES_MAX, StageCost};
 
 /// Fragment lists that cannot be evaluated on a path.
@@ -322,6 +323,37 @@ pub fn same_sizes<C: StageCost>(path: &[C], sizes: &[f64], depth: Option<NonZero
         }
     }
     times.last().copied().unwrap_or(0.0)
+}
+
+/// Like [`same_sizes`] for at most [`RAMP_MAX`] fragments (later ones are ignored), without allocation.
+///
+/// ```
+/// use piped_model::evaluate::{few, same_sizes};
+/// use piped_model::stage::Stage;
+/// use std::num::NonZeroU32;
+/// let path = [Stage { latency: 1.0, overhead: 2.0, per_byte: 0.1, window: NonZeroU32::new(2) }; 3];
+/// let one = NonZeroU32::new(1);
+/// assert_eq!(few(&path, &[5, 3, 2], one), same_sizes(&path, &[5.0, 3.0, 2.0], one));
+/// ```
+#[must_use]
+pub fn few<C: StageCost>(path: &[C], sizes: &[u64], depth: Option<NonZeroU32>) -> f64 {
+    let count = sizes.len().min(RAMP_MAX);
+    // When each fragment has left the stages so far.
+    let mut times = [0.0_f64; RAMP_MAX];
+    for (stage, cost) in path.iter().enumerate() {
+        let depth = if stage == 0 { depth } else { None };
+        let mut free = 0.0_f64;
+        for (fragment, &size) in sizes[..count].iter().enumerate() {
+            let stage = cost.stage_at(size as f64);
+            let window = stage.window.map_or(usize::MAX, |window| window.get() as usize);
+            let window = window.min(depth.map_or(usize::MAX, |depth| depth.get() as usize));
+            let slot = fragment.checked_sub(window).map_or(0.0, |before| times[before]);
+            let start = times[fragment].max(free).max(slot);
+            free = start + stage.occupancy(size as f64);
+            times[fragment] = free + stage.latency;
+        }
+    }
+    times[count.saturating_sub(1)]
 }
 
 /// Latency in seconds of a plan on a path.

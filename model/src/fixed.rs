@@ -18,7 +18,8 @@
 use core::num::NonZeroU32;
 
 use crate::evaluate;
-use crate::plan::{Algorithm, Plan};
+use crate::plan::{Algorithm, Level, Levels, Plan, Sizes};
+use crate::serial::Ramp;
 use crate::stage::{STAGES_MAX, Stage, StageCost};
 
 /// What a plan may use. The defaults forbid nothing.
@@ -100,13 +101,16 @@ pub struct Optimum {
     pub predicted_seconds: f64,
 }
 
-/// A plan of one fixed size, in whole bytes.
+/// A plan of one size, or of sizes that fall from one, in whole bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FixedBest {
-    /// What chose the size: `Whole`, `Static` or `Fixed`.
+    /// What chose the size: `Whole`, `Static`, `Fixed` or `Serial`.
     pub algorithm: Algorithm,
-    /// All fragments but the last, in bytes.
+    /// The first fragment, and where they do not shrink all but the last, in bytes.
     pub fragment_bytes: u64,
+    /// By how much each fragment is shorter than the one before, in bytes: 0 but for those of
+    /// [`crate::serial`].
+    pub shrink_bytes: u64,
     /// The number of fragments, at least 1.
     pub count: u64,
     /// Fragments outstanding at the first stage.
@@ -119,15 +123,24 @@ pub struct FixedBest {
 }
 
 impl FixedBest {
-    /// As a [`Plan`] for `bytes` over `stages` stages. Does not allocate.
+    /// As a [`Plan`] for `bytes` over `stages` stages. Allocates only for sizes that fall.
     #[must_use]
     pub fn plan(&self, stages: usize, bytes: u64) -> Plan {
-        Plan {
+        let mut plan = Plan {
             depth: self.depth,
             predicted_seconds: self.predicted_seconds,
             margin_seconds: self.margin_seconds,
             ..Plan::uniform(stages, self.fragment_bytes, bytes, self.algorithm)
+        };
+        let ramp = Ramp { first: self.fragment_bytes, shrink: self.shrink_bytes, least: 1 };
+        if self.shrink_bytes > 0
+            && let Some((sizes, count)) = ramp.sizes(bytes)
+            && let Ok(sizes) = Sizes::list(&sizes[..count])
+            && let Ok(levels) = Levels::new(&[Level { sizes, ..plan.levels[0].clone() }])
+        {
+            plan.levels = levels;
         }
+        plan
     }
 }
 
@@ -416,6 +429,7 @@ fn finish<C: StageCost>(
     FixedBest {
         algorithm,
         fragment_bytes,
+        shrink_bytes: 0,
         count,
         depth,
         predicted_seconds: latency(low),
@@ -425,7 +439,7 @@ fn finish<C: StageCost>(
 
 /// How far the costs' uncertainties move the latency: each stage's part of it times its relative
 /// error, added as independent errors are.
-fn margin<C: StageCost>(path: &[C], size: f64, count: u64, depth: NonZeroU32) -> f64 {
+pub(crate) fn margin<C: StageCost>(path: &[C], size: f64, count: u64, depth: NonZeroU32) -> f64 {
     let interval =
         |index: usize, cost: &C| limited(cost.stage_at(size), index, Some(depth)).interval(size);
     let slowest = path.iter().enumerate().map(|(i, cost)| interval(i, cost)).fold(0.0, f64::max);

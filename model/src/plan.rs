@@ -22,6 +22,8 @@ pub enum Algorithm {
     Static(u64),
     /// The best fixed size (Theorem 1).
     Fixed,
+    /// One fragment at a time at the first stage, in sizes that fall (Theorem 3).
+    Serial,
     /// Sizes that change geometrically (Theorems 3 and 4).
     RampUp,
     /// Up to the bottleneck, down after it (Theorem 5).
@@ -45,6 +47,7 @@ impl fmt::Display for Algorithm {
             Self::Static(bytes) => return f.pad(&format!("static-{bytes}")),
             Self::Whole => "whole",
             Self::Fixed => "fixed",
+            Self::Serial => "serial",
             Self::RampUp => "ramp-up",
             Self::RampUpDown => "ramp-up-down",
             Self::HierarchicalFixed => "hierarchical-fixed",

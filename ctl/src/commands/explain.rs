@@ -71,13 +71,16 @@ fn plan(it: &Explanation) -> String {
     if it.fragment_bytes == 0 {
         return it.chosen.clone();
     }
-    format!(
-        "{}: {} x {}, {} at once",
-        it.chosen,
-        it.fragments,
-        units::bytes(it.fragment_bytes),
-        it.depth
-    )
+    let size = fragments(it.fragment_bytes, it.shrink_bytes);
+    format!("{}: {} x {size}, {} at once", it.chosen, it.fragments, it.depth)
+}
+
+/// Sizes in words: of the first one, and by how much the others are shorter.
+fn fragments(first: u64, shrink: u64) -> String {
+    match shrink {
+        0 => units::bytes(first),
+        _ => format!("{}, each {} less", units::bytes(first), units::bytes(shrink)),
+    }
 }
 
 /// How far off the prediction was.
@@ -97,11 +100,13 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
         .candidates
         .iter()
         .map(|candidate| {
-            let chosen =
-                candidate.algorithm == it.chosen && candidate.fragment_bytes == it.fragment_bytes;
+            let chosen = candidate.fragment_bytes == it.fragment_bytes
+                && candidate.shrink_bytes == it.shrink_bytes
+                && candidate.depth == it.depth;
             vec![
                 candidate.algorithm.clone(),
-                units::bytes(candidate.fragment_bytes),
+                fragments(candidate.fragment_bytes, candidate.shrink_bytes),
+                candidate.depth.to_string(),
                 units::seconds(candidate.predicted_seconds),
                 candidate.measured_seconds.map_or_else(|| "-".to_owned(), units::seconds),
                 match (chosen, candidate.vetoed) {
@@ -116,7 +121,14 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
         .collect();
     output.heading("Candidates")?;
     output.table(
-        &[Text("PLAN"), Number("FRAGMENT"), Number("PREDICTED"), Number("MEASURED"), Text("")],
+        &[
+            Text("PLAN"),
+            Number("FRAGMENT"),
+            Number("DEPTH"),
+            Number("PREDICTED"),
+            Number("MEASURED"),
+            Text(""),
+        ],
         rows,
     )
 }
@@ -124,6 +136,12 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_that_fall_say_so() {
+        assert_eq!(fragments(65_536, 0), "64 KiB");
+        assert_eq!(fragments(409_600, 98_304), "400 KiB, each 96 KiB less");
+    }
 
     #[test]
     fn the_path_names_the_transfer() {

@@ -7,11 +7,12 @@
 //! transfers try the others: sizes nearly as good as the proposal (which the estimators need anyway to
 //! tell `g` from `G`), and, as long as outcomes come in, fixed sizes from 64 KiB up.
 
+use core::num::NonZeroU32;
 use std::sync::Arc;
 
 use piped_model::fixed::FixedBest;
 
-use super::planned::Planned;
+use super::planned::{Planned, number};
 
 /// The most candidates: the proposal, two variations of it, powers of two, whole.
 pub(super) const ARMS_MAX: usize = 16;
@@ -53,7 +54,7 @@ const WORTH_TRYING: f64 = 1.25;
 /// A candidate is tried for the first time if it is predicted at most this many times slower.
 const WORTH_A_FIRST_TRY: f64 = 2.0;
 
-/// Sizes within this ratio are the same candidate, a proposal that moved a little.
+/// Sizes within this ratio, at the same depth, are the same candidate: a proposal that moved a little.
 const SAME_SIZE: f64 = 1.25;
 
 /// What transfers with a candidate took.
@@ -87,6 +88,8 @@ impl Measured {
 #[derive(Debug)]
 struct Arm {
     plan: FixedBest,
+    /// Differs where the fragments or the depth do.
+    number: u32,
     /// In the form the engine executes; made when it is first used.
     planned: Option<Arc<Planned>>,
     measured: Measured,
@@ -129,34 +132,41 @@ impl Guard {
         variations: &[FixedBest],
         others: &[FixedBest],
     ) -> impl Iterator<Item = Arc<Planned>> + use<> {
-        let mut known = [(0, Measured::default()); ARMS_MAX];
+        let mut known = [const { None }; ARMS_MAX];
         for (place, arm) in known.iter_mut().zip(&self.arms) {
-            *place = (arm.plan.fragment_bytes, arm.measured);
+            *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes > 0);
         }
-        let measured = |bytes: u64| {
-            let near = |&&(size, measured): &&(u64, Measured)| {
-                measured.outcomes > 0 && ratio(size as f64, bytes as f64) <= SAME_SIZE
+        let measured = |plan: &FixedBest| {
+            let near = known.iter().flatten().filter(|(old, _)| is_near(old, plan));
+            let distance = |(old, _): &&(FixedBest, Measured)| {
+                let first = old.fragment_bytes.abs_diff(plan.fragment_bytes);
+                (first, old.shrink_bytes.abs_diff(plan.shrink_bytes))
             };
-            let distance = |&&(size, _): &&(u64, Measured)| size.abs_diff(bytes);
-            known.iter().filter(near).min_by_key(distance).map(|&(_, measured)| measured)
+            near.min_by_key(distance).map(|&(_, measured)| measured)
         };
         let mut retired: [Option<Arc<Planned>>; ARMS_MAX] = Default::default();
         for (place, arm) in retired.iter_mut().zip(self.arms.drain(..)) {
             *place = arm.planned;
         }
         let all = std::iter::once(&proposal).chain(variations).chain(others);
-        self.arms.extend(all.take(ARMS_MAX).map(|&plan| Arm {
-            plan,
-            planned: None,
-            measured: measured(plan.fragment_bytes).unwrap_or_default(),
-        }));
-        self.variations = variations.len();
+        for (place, &plan) in all.enumerate() {
+            let number = number_of(&plan);
+            let is_new =
+                self.arms.len() < ARMS_MAX && self.arms.iter().all(|arm| arm.number != number);
+            if is_new {
+                let measured = measured(&plan).unwrap_or_default();
+                self.arms.push(Arm { plan, number, planned: None, measured });
+            }
+            if place == variations.len() {
+                self.variations = self.arms.len() - 1;
+            }
+        }
         retired.into_iter().flatten()
     }
 
-    /// A transfer with fragments of this size took so long.
-    pub(super) fn observe(&mut self, fragment_bytes: u64, seconds: f64) {
-        for arm in self.arms.iter_mut().filter(|arm| arm.plan.fragment_bytes == fragment_bytes) {
+    /// A transfer with the candidate of this number took so long.
+    pub(super) fn observe(&mut self, number: u32, seconds: f64) {
+        if let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) {
             arm.measured.observe(seconds, self.uses);
             self.heard = true;
         }
@@ -254,6 +264,19 @@ impl Guard {
     }
 }
 
+fn number_of(plan: &FixedBest) -> u32 {
+    number(plan.fragment_bytes, plan.shrink_bytes, plan.depth.get())
+}
+
+/// Whether what was measured of one says what the other takes.
+fn is_near(a: &FixedBest, b: &FixedBest) -> bool {
+    let serial = |plan: &FixedBest| plan.depth == NonZeroU32::MIN;
+    serial(a) == serial(b)
+        // Where the latency of each fragment counts, so does their number.
+        && (!serial(a) || a.count == b.count)
+        && ratio(a.fragment_bytes as f64, b.fragment_bytes as f64) <= SAME_SIZE
+}
+
 /// How many times the larger is the smaller.
 fn ratio(a: f64, b: f64) -> f64 {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
@@ -272,8 +295,9 @@ mod tests {
         FixedBest {
             algorithm: Algorithm::Fixed,
             fragment_bytes,
+            shrink_bytes: 0,
             count: 1,
-            depth: NonZeroU32::MIN,
+            depth: const { NonZeroU32::new(8).expect("is not zero") },
             predicted_seconds: predicted_us * 1e-6,
             margin_seconds: 0.0,
         }
@@ -294,7 +318,7 @@ mod tests {
             let index = guard.choose();
             let bytes = guard.plan(index).fragment_bytes;
             *used.entry(bytes).or_insert(0) += 1;
-            guard.observe(bytes, truth(bytes) * 1e-6);
+            guard.observe(number_of(&guard.plan(index)), truth(bytes) * 1e-6);
         }
         used.into_iter().collect()
     }
@@ -376,7 +400,7 @@ mod tests {
     #[test]
     fn outcomes_of_sizes_nobody_planned_are_ignored() {
         let mut guard = guard();
-        (0..100).for_each(|_| guard.observe(12_345, 1e-6));
+        (0..100).for_each(|_| guard.observe(number(12_345, 0, 8), 1e-6));
         assert!(guard.seen().all(|seen| seen.measured.is_none()));
     }
 }

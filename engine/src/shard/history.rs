@@ -9,7 +9,7 @@ use super::Shard;
 use super::plan::Planner;
 use super::planned::Planned;
 use super::serve::Serve;
-use super::transfer::{Kind, Transfer, Waiter};
+use super::transfer::{Kind, Told, Transfer, Waiter};
 use crate::limits::HISTORY;
 use crate::report::Explanation;
 use crate::request::{Class, Status};
@@ -24,8 +24,8 @@ struct Record {
     class: Class,
     status: Status,
     plan: Option<Arc<Planned>>,
-    /// Fragment size and prediction as the planning peer told them.
-    told: Option<(u32, Nanos)>,
+    /// As the planning peer told it.
+    told: Option<Told>,
     measured: Nanos,
     mispredicted: u32,
     retries: u32,
@@ -62,10 +62,10 @@ impl Record {
     fn explain(&self, planner: &Planner) -> Explanation {
         let plan = self.plan.as_deref();
         let told = self.told.filter(|_| plan.is_none());
-        let fragment = plan.map_or(told.map_or(0, |(bytes, _)| bytes), |plan| plan.fragment);
+        let fragment = plan.map_or(told.map_or(0, |told| told.fragment), |plan| plan.fragment);
         let predicted = match (plan, told) {
             (Some(plan), _) => plan.predicted_for(self.bytes),
-            (None, Some((_, predicted))) => predicted,
+            (None, Some(told)) => told.predicted,
             (None, None) => Nanos::ZERO,
         };
         let mut bounces = Vec::new();
@@ -89,8 +89,10 @@ impl Record {
             candidates: plan.map(|plan| plan.candidates.report()).unwrap_or_default(),
             chosen,
             fragment_bytes: u64::from(fragment),
-            fragments: match fragment {
-                0 => 1,
+            shrink_bytes: plan.map_or(0, |plan| plan.shrink.into()),
+            fragments: match (plan, fragment) {
+                (Some(plan), _) => plan.count(self.bytes),
+                (None, 0) => 1,
                 _ => u32::try_from(self.bytes.div_ceil(u64::from(fragment))).unwrap_or(u32::MAX),
             },
             depth: plan.map_or(1, |plan| plan.depth),

@@ -351,14 +351,14 @@ impl Shard {
                 self.planner.handle_report(stage, frame.message);
                 Ok(())
             }
-            Message::Outcome { handle, length, fragment, latency_ns } => {
+            Message::Outcome { handle, length, plan, latency_ns } => {
                 let served =
                     self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
                 let served = served.and_then(|number| self.served.get(number.served));
                 // It may have been closed or withdrawn meanwhile.
                 if let Some(target) = served.and_then(|served| served.target) {
                     let time = Nanos(latency_ns);
-                    self.handle_outcome(key, target, Outcome { length, fragment, time });
+                    self.handle_outcome(key, target, Outcome { length, plan, time });
                 }
                 Ok(())
             }

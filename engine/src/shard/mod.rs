@@ -14,6 +14,7 @@
 pub(crate) mod landed;
 pub(crate) mod staging;
 
+mod candidates;
 mod copy;
 mod disk;
 mod guard;
@@ -29,6 +30,7 @@ mod remote;
 mod serve;
 mod session;
 mod slab;
+mod stage;
 mod timers;
 mod transfer;
 
@@ -136,6 +138,8 @@ pub struct Shard {
     counters: Counters,
     /// When the completions of this turn were handed over.
     batch: Option<Nanos>,
+    /// This turn ends here: operations that were pushed go to the kernel before the rest is done.
+    hand_over_first: bool,
     transfers_started: u64,
     tickets: u64,
     noise: Noise,
@@ -175,6 +179,7 @@ impl Shard {
             history: History::new(),
             counters: Counters::default(),
             batch: None,
+            hand_over_first: false,
             transfers_started: 0,
             tickets: 0,
             noise: Noise(config.seed | 1),
@@ -228,6 +233,9 @@ impl Shard {
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
             self.work(work, io);
+            if std::mem::take(&mut self.hand_over_first) {
+                return;
+            }
         }
         // Each once: what they make ready meanwhile is for the next turn.
         for _ in 0..self.ready_lanes.len() {

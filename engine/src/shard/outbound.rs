@@ -6,7 +6,7 @@ use super::lane::{Lane, LaneState, Link, Target};
 use super::plan::Outcome;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
+use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
 use super::{Shard, Work};
 use crate::command::{Event, LaneClass, OpenRequest};
 use crate::ids::{HandleId, PeerId, SessionId, SocketId};
@@ -169,7 +169,7 @@ impl Shard {
                 Ok(())
             }
             Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
-                let last = LastPart { status, bytes, predicted_us };
+                let last = LastPart { status, bytes, predicted_us, plan: 0 };
                 lane.note_answer(Key::from_bits(transfer), true);
                 let transfer = Key::from_bits(transfer);
                 let reads =
@@ -387,7 +387,7 @@ impl Shard {
         if body.lane != Some(arrival.lane) || body.op != RemoteOp::Read {
             return;
         }
-        transfer.told_plan = Some((arrival.fragment, Nanos::ZERO));
+        transfer.told_plan = Some(Told { fragment: arrival.fragment, ..Told::default() });
         transfer.mispredicted += u32::from(arrival.copied > 0);
         let mut moved = false;
         if arrival.intact {
@@ -409,8 +409,7 @@ impl Shard {
         if transfer.damaged {
             return self.retry_corrupt(key, io);
         }
-        let fragment = transfer.told_plan.map_or(0, |(fragment, _)| fragment);
-        transfer.told_plan = Some((fragment, Nanos::from_micros(last.predicted_us.into())));
+        transfer.told_plan = Some(Told::last(transfer.told_plan, last));
         let complete = transfer.landed.watermark() >= last.bytes.min(transfer.length);
         let status = match last.status {
             // The peer counted more than it sent.
@@ -471,7 +470,7 @@ impl Shard {
                 }
                 let moved = transfer.landed.insert(0, last.bytes);
                 debug_assert!(moved.is_ok(), "a write lands once, at its end");
-                transfer.told_plan = Some((0, Nanos::from_micros(last.predicted_us.into())));
+                transfer.told_plan = Some(Told::last(None, last));
                 // A write that failed was fast for another reason, and a durable one waits for a sync.
                 if last.status == Status::Ok && last.bytes == transfer.length && !durable {
                     self.time_write(key, body, service_us, now);
@@ -550,9 +549,10 @@ impl Shard {
             return;
         }
         let (length, stage) = (transfer.length, lane.stage_out);
-        let fragment = transfer.plan.as_ref().map_or(0, |plan| plan.fragment);
+        let (fragment, plan) =
+            transfer.plan.as_ref().map_or((0, 0), |plan| (plan.fragment, plan.number()));
         let time = now.since(body.sent_at);
-        self.note_written(stage, Outcome { length, fragment, time });
+        self.note_written(stage, Outcome { length, plan, time });
         if length <= u64::from(fragment) {
             let checks = self.planner.check_time(length as u32);
             let service = Nanos::from_micros(service_us.into());
@@ -566,12 +566,12 @@ impl Shard {
     fn note_read(&mut self, key: Key, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
-        let told = transfer.told_plan.filter(|&(fragment, _)| fragment > 0);
+        let told = transfer.told_plan.filter(|told| told.plan > 0);
         let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
             Some(HandleKind::Remote(remote)) => remote.number,
             _ => None,
         };
-        if let (Some((fragment, _)), Some((handle, _)), Some(lane)) = (told, number, body.lane)
+        if let (Some(Told { plan, .. }), Some((handle, _)), Some(lane)) = (told, number, body.lane)
             && body.alone
             && transfer.retries == 0
             && transfer.length > OUTCOME_BYTES_MIN
@@ -579,7 +579,7 @@ impl Shard {
         {
             let latency_ns = now.since(body.sent_at).0.clamp(OUTCOME_NANOS_MIN, OUTCOME_NANOS_MAX);
             let length = transfer.length;
-            lane.outcome = Some(Message::Outcome { handle, length, fragment, latency_ns });
+            lane.outcome = Some(Message::Outcome { handle, length, plan, latency_ns });
         }
     }
 

@@ -9,36 +9,26 @@
 //! comes as reports; a report is a claim and is bounded before it is used.
 
 use std::collections::{HashMap, VecDeque};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use piped_model::estimate::{Estimate, Estimator, Meter, Sample, Ticket};
-use piped_model::fixed::{self, Constraints, FixedBest};
-use piped_model::plan::Algorithm;
+use piped_model::estimate::{Estimator, Meter, Sample, Ticket};
 use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
 
 use super::Shard;
+use super::candidates::propose;
 use super::disk::Direction;
-use super::guard::{ARMS_MAX, Guard};
-use super::planned::{CUT_BYTES, PathCosts, Planned, STAGES_MAX};
+use super::guard::Guard;
+use super::planned::{PathCosts, Planned, STAGES_MAX};
 use super::slab::Key;
+pub(super) use super::stage::StageIndex;
+use super::stage::{
+    CHECK_PRIOR, COPY_PRIOR, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT, Resource, StageState,
+};
 use crate::command::{CalibrationMode, FileTarget, LaneClass, PlannerMode, Target};
 use crate::ids::{DeviceId, PeerId};
-use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::report::StageReport;
 use crate::wire::{Message, ReportedStage};
-
-/// A stage's place in the planner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct StageIndex(u16);
-
-impl StageIndex {
-    pub(super) const NONE: Self = Self(u16::MAX);
-}
-
-/// A cost that moved by less than this fraction is the same cost.
-const REPUBLISH: f64 = 0.05;
 
 /// Samples between two looks at a stage's estimate.
 const SAMPLES_PER_LOOK: u64 = 16;
@@ -52,54 +42,12 @@ const STAGES_KEPT_MAX: usize = 4096;
 /// Plans kept; beyond that the cache starts over (a busy node has tens).
 const PLANS_MAX: usize = 1024;
 
-/// The smallest fixed size that is compared with the model's proposal; the others are its doubles.
-const STATIC_BYTES_MIN: u64 = 64 << 10;
-
-/// Sizes at which two costs are compared.
-const PROBE_BYTES: [f64; 4] = [4096.0, 65_536.0, 262_144.0, 1_048_576.0];
-
-/// A modern SSD and a loopback connection, to begin with: wrong for most machines, and replaced by
-/// what this one measures within a few requests.
-const DISK_PRIOR: Stage =
-    Stage { latency: 60e-6, overhead: 17e-6, per_byte: 0.5e-9, window: NonZeroU32::new(32) };
-const NET_PRIOR: Stage = Stage { latency: 20e-6, overhead: 5e-6, per_byte: 0.3e-9, window: None };
-const CHECK_PRIOR: Stage =
-    Stage { latency: 0.0, overhead: 0.2e-6, per_byte: 0.06e-9, window: None };
-const COPY_PRIOR: Stage = Stage { latency: 0.0, overhead: 1e-6, per_byte: 0.1e-9, window: None };
-
-/// How many samples the prior is worth.
-const PRIOR_WEIGHT: f64 = 2.0;
-
-/// What names a stage.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Resource {
-    Disk { device: DeviceId, write: bool },
-    Net { peer: String, class: LaneClass, outbound: bool, incoming: bool },
-    Copy,
-    Check,
-}
-
-/// What a transfer took: its length and its fragments' in bytes.
+/// What a transfer took: its length in bytes, and the number of its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) length: u64,
-    pub(super) fragment: u32,
+    pub(super) plan: u32,
     pub(super) time: Nanos,
-}
-
-#[derive(Debug)]
-struct StageState {
-    name: String,
-    meter: Meter,
-    estimator: Estimator,
-    published: Estimate,
-    /// Counts publications.
-    version: u32,
-    samples: u64,
-    looked_at: u64,
-    /// Size of the last sample.
-    last_bytes: u64,
-    reported: bool,
 }
 
 /// See the module.
@@ -139,9 +87,6 @@ struct Cached {
     length: u64,
     guard: Guard,
 }
-
-/// Latency given up, at most, for larger fragments or for varied sizes.
-const FLAT: f64 = 0.03;
 
 /// Replaced plans kept for their memory.
 const RETIRED_MAX: usize = 1024;
@@ -199,6 +144,7 @@ impl Planner {
         let estimator = Estimator::new(prior.window).with_prior(prior, PRIOR_WEIGHT);
         let state = StageState {
             name: name(),
+            is_device: matches!(resource, Resource::Disk { .. }),
             meter: Meter::new(),
             published: estimator.estimate(),
             estimator,
@@ -237,6 +183,10 @@ impl Planner {
             }
             !gone
         });
+    }
+
+    fn is_device(&self, index: StageIndex) -> bool {
+        self.stages.get(usize::from(index.0)).is_some_and(|state| state.is_device)
     }
 
     fn state(&mut self, index: StageIndex) -> Option<&mut StageState> {
@@ -452,12 +402,14 @@ impl Planner {
         }
         let costs = self.costs(key.path);
         let mode = self.mode;
+        // Without a stage behind the device there is nothing to overlap.
+        let one_by_one = self.is_device(key.path[0]) && key.path[1] != StageIndex::NONE;
         let new = || Cached { versions, length, guard: Guard::new() };
         let cached = self.plans.entry(key).or_insert_with(new);
         cached.versions = versions;
         cached.length = length;
         let guard = &mut cached.guard;
-        let old = costs.with(|costs| propose(guard, mode, costs, length));
+        let old = costs.with(|costs| propose(guard, mode, costs, length, one_by_one));
         for planned in old {
             retire(&mut self.retired, Some(planned));
         }
@@ -473,13 +425,14 @@ impl Planner {
         costs
     }
 
-    /// What a transfer with fragments of this size really took.
-    fn observe_outcome(&mut self, path: Path, length: u64, fragment: u64, time: Nanos) {
+    /// What a transfer really took.
+    fn observe_outcome(&mut self, path: Path, outcome: Outcome) {
+        let Outcome { length, plan, time } = outcome;
         let key = self.key(path, length);
         if self.calibration == CalibrationMode::Live
             && let Some(cached) = self.plans.get_mut(&key)
         {
-            cached.guard.observe(fragment, time.seconds());
+            cached.guard.observe(plan, time.seconds());
         }
     }
 
@@ -496,46 +449,6 @@ impl Planner {
     pub(super) fn report(&self) -> Vec<StageReport> {
         self.stages.iter().map(|state| state.report(&state.published)).collect()
     }
-}
-
-/// Fills a guard with candidates; returns the plans it held.
-fn propose(
-    guard: &mut Guard,
-    mode: PlannerMode,
-    costs: &[&Estimate],
-    length: u64,
-) -> impl Iterator<Item = Arc<Planned>> + use<> {
-    let constraints = Constraints {
-        smallest: u64::from(FRAGMENT_BYTES_MIN),
-        largest: u64::from(FRAGMENT_BYTES_MAX),
-        alignment: CUT_BYTES,
-        depth_max: DEPTH_MAX,
-        fragments_max: u32::MAX,
-    };
-    let of_size = |bytes| fixed::static_size(costs, length, bytes, &constraints);
-    let whole = fixed::whole(costs, length, &constraints);
-    match mode {
-        PlannerMode::Auto => {}
-        PlannerMode::Fixed(bytes) => return guard.renew(of_size(u64::from(bytes)), &[], &[]),
-        PlannerMode::Whole => return guard.renew(whole, &[], &[]),
-    }
-    let best = fixed::best(costs, length, &constraints);
-    // Of sizes that are equally good in the model the largest is the best in practice: what the
-    // model does not know costs something per fragment.
-    let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
-    let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
-    let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + FLAT);
-    let proposal = if whole_is_best { whole } else { fixed(high) };
-    let mut others = [whole; ARMS_MAX - 3];
-    let mut count = 1;
-    let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
-    for (place, bytes) in
-        others[1..].iter_mut().zip(sizes.take_while(|&bytes| bytes < whole.fragment_bytes))
-    {
-        *place = of_size(bytes);
-        count += 1;
-    }
-    guard.renew(proposal, &[fixed(low), best], &others[..count])
 }
 
 /// Shares a plan, in the memory of one that nobody uses any more if there is one.
@@ -556,49 +469,6 @@ fn retire(retired: &mut VecDeque<Arc<Planned>>, planned: Option<Arc<Planned>>) {
     if retired.len() < RETIRED_MAX {
         retired.extend(planned);
     }
-}
-
-impl StageState {
-    /// Lets plans see the present estimate, if it differs from what they saw.
-    fn publish(&mut self) {
-        let estimate = self.estimator.estimate();
-        let moved = PROBE_BYTES.iter().any(|&bytes| {
-            let (old, new) = (self.published.stage_at(bytes), estimate.stage_at(bytes));
-            differs(old.alone(bytes), new.alone(bytes))
-                || differs(old.occupancy(bytes), new.occupancy(bytes))
-        });
-        if moved {
-            self.published = estimate;
-            self.version += 1;
-        }
-    }
-
-    fn report(&self, now: &Estimate) -> StageReport {
-        let line = now.stage_at(PROBE_BYTES[1]);
-        let note = if now.samples_alone + now.samples_backlogged == 0 {
-            String::from("no samples yet: the prior")
-        } else if !now.identifiable {
-            String::from("sizes vary too little to tell g from G")
-        } else {
-            String::from("at 64 KiB")
-        };
-        StageReport {
-            name: self.name.clone(),
-            latency_seconds: line.latency,
-            overhead_seconds: line.overhead,
-            per_byte_seconds: line.per_byte,
-            window: line.window.map(NonZeroU32::get),
-            samples_alone: now.samples_alone,
-            samples_backlogged: now.samples_backlogged,
-            confidence: now.confidence,
-            reported: self.reported,
-            note,
-        }
-    }
-}
-
-fn differs(old: f64, new: f64) -> bool {
-    (old - new).abs() > REPUBLISH * old.max(new)
 }
 
 fn only(stage: StageIndex) -> Path {
@@ -681,16 +551,14 @@ impl Shard {
             Target::Region(_) => None,
         };
         if let Some(path) = self.path_served(lane, device) {
-            let Outcome { length, fragment, time } = outcome;
-            self.planner.observe_outcome(path, length, u64::from(fragment), time);
+            self.planner.observe_outcome(path, outcome);
         }
     }
 
     /// A write that was alone on its lane ended.
     pub(super) fn note_written(&mut self, net: StageIndex, outcome: Outcome) {
-        let Outcome { length, fragment, time } = outcome;
         let path = self.planner.path_out(None, net);
-        self.planner.observe_outcome(path, length, u64::from(fragment), time);
+        self.planner.observe_outcome(path, outcome);
     }
 }
 
@@ -729,9 +597,11 @@ mod tests {
         let (_, out) = planner.net_stages("peer", LaneClass::Bulk, false);
         let path = planner.path_out(None, out);
         for _ in 0..400 {
-            let fragment = u64::from(planner.plan(path, 1 << 20).fragment);
-            let micros = if fragment == 128 << 10 { 100 } else { 300 };
-            planner.observe_outcome(path, 1 << 20, fragment, Nanos::from_micros(micros));
+            let planned = planner.plan(path, 1 << 20);
+            let micros = if planned.fragment == 128 << 10 { 100 } else { 300 };
+            let time = Nanos::from_micros(micros);
+            planner
+                .observe_outcome(path, Outcome { length: 1 << 20, plan: planned.number(), time });
         }
         let auto = |planner: &mut Planner| {
             let uses = (0..64).filter(|_| planner.plan(path, 1 << 20).fragment == 128 << 10);

@@ -7,12 +7,13 @@ use piped_model::estimate::Estimate;
 use piped_model::evaluate;
 use piped_model::fixed::FixedBest;
 use piped_model::plan::Algorithm;
+use piped_model::serial::{self, Ramp};
 use piped_model::stage::StageCost;
 use piped_model::units::Nanos;
 
 use super::guard::{ARMS_MAX, Seen};
 use super::plan::StageIndex;
-use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX};
+use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::report::Candidate;
 
 /// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
@@ -21,9 +22,11 @@ pub(super) const CUT_BYTES: u64 = 4096;
 /// Stages a plan of this engine spans: a disk, the checksum here, a lane, the checksum there.
 pub(super) const STAGES_MAX: usize = 4;
 
-/// A device that serves several fragments at once is taken for a slower one while it gets few, and a plan
-/// for the slower one would give it few for ever.
-const DEPTH_MIN: u32 = 8;
+/// Fragments of a serial plan are multiples of this, and no shorter.
+pub(super) const SERIAL_BYTES: u32 = FRAGMENT_BYTES_MIN;
+
+/// Fragments read and not sent that a serial plan may hold: the device works ahead of the network.
+const AHEAD: u32 = 4;
 
 /// Where stretches of `fragment` bytes end, counted from a request's start: at multiples of the
 /// fragment behind the aligned offset, so that all inner fragments are aligned.
@@ -31,6 +34,12 @@ pub(super) fn boundary(fragment: u64, offset: u64, next: u64) -> u64 {
     let base = offset / CUT_BYTES * CUT_BYTES;
     let index = (offset + next - base) / fragment.max(1);
     (index + 1) * fragment.max(1) + base - offset
+}
+
+/// A candidate as one number that is not 0: sizes are multiples of 4096 of at most 1 MiB.
+pub(super) fn number(fragment: u64, shrink: u64, depth: u32) -> u32 {
+    let pages = |bytes: u64| (bytes / CUT_BYTES) as u32 & 0xfff;
+    depth << 24 | pages(shrink) << 12 | pages(fragment)
 }
 
 /// The stages of a path and what they cost, in order.
@@ -71,17 +80,11 @@ pub(super) struct Candidates {
 }
 
 impl FromIterator<Seen> for Candidates {
-    /// Each size once; at most [`ARMS_MAX`].
+    /// At most [`ARMS_MAX`].
     fn from_iter<T: IntoIterator<Item = Seen>>(seen: T) -> Self {
         let mut candidates = Self::default();
-        for one in seen {
-            let same = |known: &Seen| known.plan.fragment_bytes == one.plan.fragment_bytes;
-            if candidates.plans.iter().flatten().any(same) {
-                continue;
-            }
-            if let Some(place) = candidates.plans.iter_mut().find(|place| place.is_none()) {
-                *place = Some(one);
-            }
+        for (place, one) in candidates.plans.iter_mut().zip(seen) {
+            *place = Some(one);
         }
         candidates
     }
@@ -92,6 +95,8 @@ impl Candidates {
         let candidate = |seen: Seen| Candidate {
             algorithm: seen.plan.algorithm.to_string(),
             fragment_bytes: seen.plan.fragment_bytes,
+            shrink_bytes: seen.plan.shrink_bytes,
+            depth: seen.plan.depth.get(),
             predicted_seconds: seen.plan.predicted_seconds,
             measured_seconds: seen.measured,
             vetoed: seen.vetoed,
@@ -103,8 +108,10 @@ impl Candidates {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Planned {
-    /// Bytes of a fragment, and of the frame that carries it.
+    /// Bytes of the first fragment, and of the frame that carries it.
     pub(super) fragment: u32,
+    /// By how much each fragment is shorter than the one before.
+    pub(super) shrink: u32,
     /// Fragments under way at the first stage.
     pub(super) depth: u32,
     /// Store all, then forward (`planner = whole`).
@@ -133,7 +140,8 @@ impl Planned {
         };
         Self {
             fragment: chosen.fragment_bytes.min(u64::from(FRAGMENT_BYTES_MAX)) as u32,
-            depth: depth.clamp(DEPTH_MIN, DEPTH_MAX),
+            shrink: chosen.shrink_bytes.min(u64::from(FRAGMENT_BYTES_MAX)) as u32,
+            depth: depth.clamp(1, DEPTH_MAX),
             store_first,
             predicted: Nanos::from_seconds(predicted),
             margin: Nanos::from_seconds(chosen.margin_seconds),
@@ -145,7 +153,41 @@ impl Planned {
 
     /// The end of the fragment that starts `next` bytes into a request at `offset`.
     pub(super) fn boundary(&self, offset: u64, next: u64) -> u64 {
-        boundary(u64::from(self.fragment), offset, next)
+        let skip = offset % CUT_BYTES;
+        self.ramp().end(next + skip) - skip
+    }
+
+    fn ramp(&self) -> Ramp {
+        let Self { fragment, shrink, .. } = *self;
+        Ramp { first: fragment.into(), shrink: shrink.into(), least: SERIAL_BYTES.into() }
+    }
+
+    /// What all inner fragments end at multiples of.
+    pub(super) fn grid(&self) -> u32 {
+        if self.shrink == 0 { self.fragment } else { SERIAL_BYTES }
+    }
+
+    /// One fragment at a time at the first stage.
+    pub(super) fn is_serial(&self) -> bool {
+        self.depth == 1
+    }
+
+    /// Fragments that are read or being sent at once.
+    pub(super) fn held_max(&self) -> u32 {
+        if self.is_serial() { AHEAD } else { self.depth }
+    }
+
+    /// Names the candidate to the peer, which says what a transfer with it took.
+    pub(super) fn number(&self) -> u32 {
+        number(self.fragment.into(), self.shrink.into(), self.depth)
+    }
+
+    /// Fragments of a request of `bytes`.
+    pub(super) fn count(&self, bytes: u64) -> u32 {
+        match self.ramp().sizes(bytes) {
+            Some((_, count)) => count as u32,
+            None => u32::try_from(bytes.div_ceil(self.fragment.into())).unwrap_or(u32::MAX),
+        }
     }
 
     /// The prediction for a request of another length in the same size class.
@@ -154,10 +196,11 @@ impl Planned {
             return self.predicted;
         }
         let depth = NonZeroU32::new(self.depth);
-        let fragment = u64::from(self.fragment);
-        Nanos::from_seconds(
-            self.path.with(|costs| evaluate::uniform(costs, fragment, length, depth)),
-        )
+        let ramp = self.ramp();
+        Nanos::from_seconds(self.path.with(|costs| match self.is_serial() {
+            true => serial::seconds(costs, length, &ramp),
+            false => evaluate::uniform(costs, ramp.first, length, depth),
+        }))
     }
 }
 

@@ -216,7 +216,7 @@ impl Shard {
         // Before the first piece says how long the others are, all that is known is that it does not
         // end before the next cut. That is enough for a short read; of a long one it would cost a receive
         // more than to copy what comes with the header.
-        let fragment = transfer.told_plan.map_or(CUT_BYTES, |(fragment, _)| u64::from(fragment));
+        let fragment = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
         let end = boundary(fragment, body.offset, start).min(transfer.length);
         if transfer.told_plan.is_none() && end < transfer.length {
             return None;
@@ -246,7 +246,7 @@ impl Shard {
             return Destination::Fault("the peer sent data outside what was asked, or twice");
         }
         // `next_arrival` relied on it, and does for the next piece.
-        let told = transfer.told_plan.map_or(CUT_BYTES, |(fragment, _)| fragment.into());
+        let told = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
         let is_cut = |every| boundary(every, body.offset, end - 1) == end;
         if last.is_none() && !(is_cut(CUT_BYTES) && is_cut(told)) {
             return Destination::Fault("the peer cut a read where no piece may end");

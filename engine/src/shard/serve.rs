@@ -73,6 +73,8 @@ pub(super) struct Serve {
     /// Fragment numbers: all before `sent` are off the lane, before `queued_to` queued, before `read`
     /// started.
     read: u32,
+    /// Fragments at the device.
+    reading: u32,
     queued_to: u32,
     sent: u32,
     /// Bytes from the request's start for which a fragment was started (read) or landed (write).
@@ -144,6 +146,7 @@ impl Serve {
             plan: None,
             fragments: [Fragment::Free; DEPTH_MAX as usize],
             read: 0,
+            reading: 0,
             queued_to: 0,
             sent: 0,
             next: from,
@@ -219,10 +222,16 @@ impl Shard {
             self.end_serve(key, Status::Ok);
             return self.wind_up(key, io);
         }
+        let read_before = self.serves.get(key).map_or(0, |serve| serve.read);
         let starved = !self.start_reads(key, file, &planned, io);
         let Some(serve) = self.serves.get(key) else { return };
+        // The device has nothing else to do: it gets its work before the checksum of what is to be sent.
+        if planned.is_serial() && serve.read > read_before && read_before > serve.queued_to {
+            self.hand_over_first = true;
+            return self.make_ready(Work::Serve(key));
+        }
         let all_read = serve.next >= serve.length.min(serve.end);
-        let idle = !serve.fragments.iter().any(|f| matches!(f, Fragment::Reading(_)));
+        let idle = serve.reading == 0;
         // `whole`: store, then forward. Short of staging it forwards what it stored, or two of them
         // would wait for each other for ever.
         if !planned.store_first || (idle && (all_read || starved)) {
@@ -244,7 +253,10 @@ impl Shard {
         loop {
             let Some(serve) = self.serves.get(key) else { return true };
             let (next, end) = (serve.next, serve.length.min(serve.end));
-            if next >= end || serve.read - serve.sent >= planned.depth.min(DEPTH_MAX) {
+            if next >= end
+                || serve.reading >= planned.depth
+                || serve.read - serve.sent >= planned.held_max().min(DEPTH_MAX)
+            {
                 return true;
             }
             let (offset, fragment) = (serve.offset, serve.read);
@@ -259,6 +271,7 @@ impl Shard {
             // The job may be over already only in a driver that ends operations inside push; none does.
             serve.fragments[(fragment % DEPTH_MAX) as usize] = Fragment::Reading(run);
             serve.read += 1;
+            serve.reading += 1;
             serve.next = boundary;
             serve.pins += 1;
         }
@@ -268,6 +281,7 @@ impl Shard {
     pub(super) fn handle_fragment_read(&mut self, key: Key, fragment: u32, result: JobResult) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.pins -= 1;
+        serve.reading -= 1;
         let place = &mut serve.fragments[(fragment % DEPTH_MAX) as usize];
         let Fragment::Reading(run) = *place else { return };
         *place = Fragment::Ready { run, bytes: result.bytes };
@@ -347,11 +361,12 @@ impl Shard {
         let service = (now.since(serve.started) + check).0 / 1_000;
         let bytes = serve.done + u64::from(span.length);
         let predicted_us = micros(planned.predicted);
-        let last = last.then_some(LastPart { status: Status::Ok, bytes, predicted_us });
+        let plan = planned.number();
+        let last = last.then_some(LastPart { status: Status::Ok, bytes, predicted_us, plan });
         let message = Message::Data {
             transfer: serve.wire,
             offset: serve.done,
-            fragment: planned.fragment,
+            fragment: planned.grid(),
             backlogged: !lane.sender.is_empty(),
             service_us: u32::try_from(service).unwrap_or(u32::MAX),
             last,
@@ -629,7 +644,7 @@ impl Shard {
                 status,
                 bytes: if status == Status::Ok { serve.done } else { 0 },
                 service_us: u32::try_from(service).unwrap_or(u32::MAX),
-                fragment: serve.plan.as_ref().map_or(0, |planned| planned.fragment),
+                fragment: serve.plan.as_ref().map_or(0, |planned| planned.grid()),
                 predicted_us: serve.plan.as_ref().map_or(0, |planned| micros(planned.predicted)),
             };
             let Some(lane) = self.lanes.get_mut(lane_key) else {

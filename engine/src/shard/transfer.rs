@@ -21,6 +21,7 @@ use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
 use crate::io::{Io, Op, Span};
 use crate::limits;
 use crate::request::{BufferState, Class, Completion, Origin, Progress, Status};
+use crate::wire::LastPart;
 
 /// Who is told when a transfer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,25 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn span(self, skip: u64, length: u32) -> Span {
         Span { segment: self.segment, offset: self.offset + skip, length }
+    }
+}
+
+/// What the side that planned a transfer said of its plan.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    /// What pieces end at multiples of, in bytes; 0 if nothing was said.
+    pub(super) fragment: u32,
+    /// Of the whole transfer; known at its end.
+    pub(super) predicted: Nanos,
+    /// For the outcome; 0 until the end.
+    pub(super) plan: u32,
+}
+
+impl Told {
+    /// With what the last piece added.
+    pub(super) fn last(before: Option<Self>, last: LastPart) -> Self {
+        let predicted = Nanos::from_micros(last.predicted_us.into());
+        Self { predicted, plan: last.plan, ..before.unwrap_or_default() }
     }
 }
 
@@ -97,7 +117,7 @@ pub(super) struct Transfer {
     pub(super) mispredicted: u32,
     pub(super) plan: Option<Arc<Planned>>,
     /// What the side that planned said, when it was not this one.
-    pub(super) told_plan: Option<(u32, Nanos)>,
+    pub(super) told_plan: Option<Told>,
     pub(super) body: Body,
 }
 

@@ -126,7 +126,8 @@ pub enum Message {
         transfer: u64,
         /// Of the payload, from the request's start, in bytes.
         offset: u64,
-        /// The plan's fragment size in bytes (for the receiver's prediction and `explain`).
+        /// The plan's fragment size in bytes (for the receiver's prediction and `explain`); where sizes
+        /// differ, what all of them are multiples of.
         fragment: u32,
         /// The frame before it had not left when this one was ready: a sample of g + xG.
         backlogged: bool,
@@ -223,8 +224,8 @@ pub enum Message {
         handle: u32,
         /// Length of the read in bytes.
         length: u64,
-        /// The plan's fragment size in bytes, as it came with the data.
-        fragment: u32,
+        /// The plan's number, as it came with the last of the data.
+        plan: u32,
         /// What it took, in nanoseconds.
         latency_ns: u64,
     },
@@ -249,6 +250,8 @@ pub struct LastPart {
     pub bytes: u64,
     /// The latency the serving side's plan predicted, in microseconds.
     pub predicted_us: u32,
+    /// The plan's number, which comes back with [`Message::Outcome`]; 0 if it has none.
+    pub plan: u32,
 }
 
 /// The stage a [`Message::Report`] is about.
@@ -410,7 +413,7 @@ impl Frame {
             Message::Credit { bytes: 0 } => bad("bytes"),
             Message::Report { confidence, .. } if confidence > 100 => bad("confidence"),
             Message::Outcome { length: 0, .. } => bad("length"),
-            Message::Outcome { fragment: 0, .. } => bad("fragment"),
+            Message::Outcome { plan: 0, .. } => bad("plan"),
             Message::Outcome { latency_ns, .. }
                 if !(OUTCOME_NANOS_MIN..=OUTCOME_NANOS_MAX).contains(&latency_ns) =>
             {

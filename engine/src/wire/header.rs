@@ -128,12 +128,12 @@ impl Message {
                 arg3: window.into(),
                 ..empty
             },
-            Self::Outcome { handle, length, fragment, latency_ns } => Header {
+            Self::Outcome { handle, length, plan, latency_ns } => Header {
                 kind: KIND_OUTCOME,
                 arg0: length.into(),
                 arg1: latency_ns.into(),
                 arg2: handle.into(),
-                arg3: fragment.into(),
+                arg3: plan.into(),
                 ..empty
             },
             Self::Ping { nonce } => Header { kind: KIND_PING, arg0: nonce.into(), ..empty },
@@ -212,7 +212,7 @@ impl Message {
                 transfer: transfer.into(),
                 offset: offset.into(),
                 arg0: last.map_or(0, |last| last.bytes).into(),
-                arg1: last.map_or(0, |last| u64::from(last.predicted_us)).into(),
+                arg1: last.map_or(0, |last| halves(last.predicted_us, last.plan)).into(),
                 arg2: fragment.into(),
                 arg3: service_us.into(),
                 ..empty
@@ -275,7 +275,7 @@ impl Header {
             KIND_OUTCOME => Message::Outcome {
                 handle: self.arg2.get(),
                 length: self.arg0.get(),
-                fragment: self.arg3.get(),
+                plan: self.arg3.get(),
                 latency_ns: self.arg1.get(),
             },
             KIND_PING => Message::Ping { nonce: self.arg0.get() },
@@ -359,6 +359,7 @@ impl Header {
             status: self.status()?,
             bytes: self.arg0.get(),
             predicted_us: low_half(self.arg1),
+            plan: high_half(self.arg1),
         })
     }
 
@@ -410,6 +411,15 @@ const fn flag(set: bool, flag: u16) -> u16 {
 /// The `u32` that a `u64` field holds. A non-zero upper half shows when the header is compared.
 const fn low_half(field: U64) -> u32 {
     (field.get() & 0xffff_ffff) as u32
+}
+
+/// The `u32` in the upper half of a field that holds two.
+const fn high_half(field: U64) -> u32 {
+    (field.get() >> 32) as u32
+}
+
+fn halves(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }
 
 const fn class_number(class: Class) -> u8 {

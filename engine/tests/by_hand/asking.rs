@@ -63,7 +63,7 @@ fn answer(world: &mut World, line: LineId, asked: Message, fragment: u64, before
     while done < length {
         let end = ((offset + done - base) / fragment + 1) * fragment + base - offset;
         let end = end.min(length);
-        let last = LastPart { status: Status::Ok, bytes: length, predicted_us: 0 };
+        let last = LastPart { status: Status::Ok, bytes: length, predicted_us: 0, plan: 0 };
         let message = Message::Data {
             transfer,
             offset: done,
@@ -224,7 +224,7 @@ fn a_peer_that_cuts_a_read_where_no_piece_may_end_loses_the_lane() {
         let Message::Read { transfer, .. } = world.next(line) else { panic!("a read") };
         let mut offset = 0;
         for &(end, fragment) in pieces.iter().chain(&[(LENGTH, 4096)]) {
-            let last = LastPart { status: Status::Ok, bytes: LENGTH, predicted_us: 0 };
+            let last = LastPart { status: Status::Ok, bytes: LENGTH, predicted_us: 0, plan: 0 };
             let message = Message::Data {
                 transfer,
                 offset,

@@ -1,6 +1,8 @@
 //! What a peer asks of us.
 
-use piped_engine::command::{Command, Event, LaneClass};
+use std::collections::BTreeMap;
+
+use piped_engine::command::{CalibrationMode, Command, Event, LaneClass, PlannerMode};
 use piped_engine::ids::{RegionId, SessionId};
 use piped_engine::io::{Io, Resource, Span};
 use piped_engine::limits;
@@ -412,4 +414,53 @@ fn a_peer_of_another_version_is_refused_at_hello_with_what_to_do() {
     let reason = world.reasons()[0];
     assert!(reason.contains("frame version 1") && reason.contains("install"), "{reason}");
     assert!(!world.is_up(old));
+}
+
+/// Reads of 1 MiB by a peer that says what they took: the mean of the last of them, and their most frequent
+/// depth and first fragment.
+fn mean_of_reads(world: &mut World, mode: PlannerMode) -> (Nanos, u32, u64) {
+    const LENGTH: u64 = 1 << 20;
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(LENGTH as usize);
+    let handle = world.open(line, 1, file);
+    world.command(Command::SetPlanner(mode));
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    let (mut times, mut plans) = (Vec::new(), BTreeMap::new());
+    for transfer in 1..=320 {
+        let begun = world.kernel.now();
+        world.send(line, read(transfer, handle, LENGTH), &[]);
+        let plan = loop {
+            if let Message::Data { last: Some(last), .. } = world.next(line) {
+                assert_eq!((last.status, last.bytes), (Status::Ok, LENGTH));
+                break last.plan;
+            }
+        };
+        let time = world.kernel.now().since(begun);
+        let latency_ns = time.0;
+        world.send(line, Message::Outcome { handle, length: LENGTH, plan, latency_ns }, &[]);
+        if transfer > 220 {
+            times.push(time.0);
+            let it = world.shard.explain(None).expect("it was served");
+            *plans.entry((it.depth, it.fragment_bytes)).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(world.reasons(), [""; 0]);
+    let (&(depth, fragment), _) = plans.iter().max_by_key(|(_, count)| **count).expect("reads");
+    (Nanos(times.iter().sum::<u64>() / times.len() as u64), depth, fragment)
+}
+
+#[test]
+fn a_disk_that_tells_of_all_at_the_end_is_asked_for_one_fragment_at_a_time() {
+    let [auto, whole] = [PlannerMode::Auto, PlannerMode::Whole]
+        .map(|mode| mean_of_reads(&mut World::with_disk(true), mode));
+    assert_eq!(auto.1, 1, "its depth: {auto:?}");
+    assert!(auto.0.0 * 100 < whole.0.0 * 80, "{auto:?} against {whole:?}");
+}
+
+#[test]
+fn a_disk_that_tells_of_each_is_asked_for_many_at_once() {
+    let [auto, whole] = [PlannerMode::Auto, PlannerMode::Whole]
+        .map(|mode| mean_of_reads(&mut World::with_disk(false), mode));
+    assert!(auto.1 >= 8 && auto.2 <= 256 << 10, "{auto:?}");
+    assert!(auto.0.0 * 100 < whole.0.0 * 70, "{auto:?} against {whole:?}");
 }

@@ -1,0 +1,106 @@
+//! A stage as the planner keeps it: its meter, its estimator, and the cost that plans see.
+
+use std::num::NonZeroU32;
+
+use piped_model::estimate::{Estimate, Estimator, Meter};
+use piped_model::stage::{Stage, StageCost};
+
+use crate::command::LaneClass;
+use crate::ids::DeviceId;
+use crate::report::StageReport;
+
+/// A stage's place in the planner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct StageIndex(pub(super) u16);
+
+impl StageIndex {
+    pub(super) const NONE: Self = Self(u16::MAX);
+}
+
+/// A cost that moved by less than this fraction is the same cost.
+const REPUBLISH: f64 = 0.05;
+
+/// Sizes at which two costs are compared.
+const PROBE_BYTES: [f64; 4] = [4096.0, 65_536.0, 262_144.0, 1_048_576.0];
+
+/// A modern SSD and a loopback connection, to begin with: wrong for most machines, and replaced by
+/// what this one measures within a few requests.
+pub(super) const DISK_PRIOR: Stage =
+    Stage { latency: 60e-6, overhead: 17e-6, per_byte: 0.5e-9, window: NonZeroU32::new(32) };
+pub(super) const NET_PRIOR: Stage =
+    Stage { latency: 20e-6, overhead: 5e-6, per_byte: 0.3e-9, window: None };
+pub(super) const CHECK_PRIOR: Stage =
+    Stage { latency: 0.0, overhead: 0.2e-6, per_byte: 0.06e-9, window: None };
+pub(super) const COPY_PRIOR: Stage =
+    Stage { latency: 0.0, overhead: 1e-6, per_byte: 0.1e-9, window: None };
+
+/// How many samples the prior is worth.
+pub(super) const PRIOR_WEIGHT: f64 = 2.0;
+
+/// What names a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Resource {
+    Disk { device: DeviceId, write: bool },
+    Net { peer: String, class: LaneClass, outbound: bool, incoming: bool },
+    Copy,
+    Check,
+}
+
+#[derive(Debug)]
+pub(super) struct StageState {
+    pub(super) name: String,
+    pub(super) is_device: bool,
+    pub(super) meter: Meter,
+    pub(super) estimator: Estimator,
+    pub(super) published: Estimate,
+    /// Counts publications.
+    pub(super) version: u32,
+    pub(super) samples: u64,
+    pub(super) looked_at: u64,
+    /// Size of the last sample.
+    pub(super) last_bytes: u64,
+    pub(super) reported: bool,
+}
+
+impl StageState {
+    /// Lets plans see the present estimate, if it differs from what they saw.
+    pub(super) fn publish(&mut self) {
+        let estimate = self.estimator.estimate();
+        let moved = PROBE_BYTES.iter().any(|&bytes| {
+            let (old, new) = (self.published.stage_at(bytes), estimate.stage_at(bytes));
+            differs(old.alone(bytes), new.alone(bytes))
+                || differs(old.occupancy(bytes), new.occupancy(bytes))
+        });
+        if moved {
+            self.published = estimate;
+            self.version += 1;
+        }
+    }
+
+    pub(super) fn report(&self, now: &Estimate) -> StageReport {
+        let line = now.stage_at(PROBE_BYTES[1]);
+        let note = if now.samples_alone + now.samples_backlogged == 0 {
+            String::from("no samples yet: the prior")
+        } else if !now.identifiable {
+            String::from("sizes vary too little to tell g from G")
+        } else {
+            String::from("at 64 KiB")
+        };
+        StageReport {
+            name: self.name.clone(),
+            latency_seconds: line.latency,
+            overhead_seconds: line.overhead,
+            per_byte_seconds: line.per_byte,
+            window: line.window.map(NonZeroU32::get),
+            samples_alone: now.samples_alone,
+            samples_backlogged: now.samples_backlogged,
+            confidence: now.confidence,
+            reported: self.reported,
+            note,
+        }
+    }
+}
+
+fn differs(old: f64, new: f64) -> bool {
+    (old - new).abs() > REPUBLISH * old.max(new)
+}

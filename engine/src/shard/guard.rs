@@ -18,7 +18,7 @@ use super::planned::{Planned, number};
 pub(super) const ARMS_MAX: usize = 16;
 
 /// One transfer in this many tries a candidate that is not the favourite.
-const TRY_EVERY: u32 = 8;
+const TRY_EVERY: u32 = 16;
 
 /// The same as long as there is a candidate worth trying that nobody has.
 const TRY_EVERY_AT_FIRST: u32 = 2;
@@ -33,10 +33,10 @@ const LONG_SHOT: f64 = 2.0;
 const REFRESH_EVERY: u32 = 250;
 
 /// Outcomes that make a mean worth believing.
-const ENOUGH: u32 = 8;
+const ENOUGH: u32 = 6;
 
 /// Weight of a new outcome in a believed mean.
-const DECAY: f64 = 1.0 / 16.0;
+const DECAY: f64 = 1.0 / 24.0;
 
 /// Weight of an outcome after [`STALE_USES`] transfers without one: the old mean is of other times.
 const REFRESH: f64 = 1.0 / 4.0;
@@ -49,7 +49,7 @@ const CLIP: f64 = 3.0;
 const VETO: f64 = 1.05;
 
 /// A candidate is tried again now and then if it seems at most this many times slower.
-const WORTH_TRYING: f64 = 1.25;
+const WORTH_TRYING: f64 = 1.15;
 
 /// A candidate is tried for the first time if it is predicted at most this many times slower.
 const WORTH_A_FIRST_TRY: f64 = 2.0;
@@ -190,7 +190,7 @@ impl Guard {
         }
         for _ in 0..reach {
             self.next_trial = (self.next_trial + 1) % reach;
-            if self.next_trial <= self.variations || self.is_worth_trying(self.next_trial, 1.0) {
+            if self.is_worth_trying(self.next_trial, 1.0) {
                 self.heard &= self.next_trial <= self.variations;
                 return self.next_trial;
             }

@@ -30,6 +30,9 @@ pub(crate) fn make_file(path: &Path, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
+/// No plan cuts shorter.
+const FRAGMENT_BYTES_MIN: usize = 16 << 10;
+
 /// A file to read.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -78,12 +81,13 @@ impl Disk {
         Ok(Timing::new(latencies, end - start))
     }
 
-    /// Reads `request` bytes at random places, one request at a time, each cut into `fragment`s of which
-    /// `depth` are under way at once: the disk's part of a pipelined read, alone.
+    /// Reads `request` bytes at random places, one request at a time, each cut into fragments of which
+    /// `depth` are under way at once: the disk's part of a pipelined read, alone. The first is `fragment`
+    /// bytes long, each of the others `shrink` bytes shorter than the one before.
     pub(crate) fn read_cut(
         &self,
         request: usize,
-        fragment: usize,
+        (fragment, shrink): (usize, usize),
         depth: usize,
         wait: Wait,
         duration: Duration,
@@ -97,9 +101,11 @@ impl Disk {
             let begun = clock::now();
             let place = self.place(request, random);
             let mut asked = 0;
+            let mut next = fragment;
             loop {
                 while asked < request && ring.in_flight() < depth {
-                    let length = fragment.min(request - asked);
+                    let length = next.min(request - asked);
+                    next = next.saturating_sub(shrink).max(FRAGMENT_BYTES_MIN);
                     ring.read(Piece { start: asked, length }, place + asked as u64, length as u64)?;
                     asked += length;
                 }

@@ -178,6 +178,11 @@ impl Lane {
         self.mixed &= !self.outstanding.is_empty();
     }
 
+    /// Whether it has work beside the last request that came.
+    pub(super) fn serves_others(&self) -> bool {
+        self.serves.len() > 1 || !self.sender.is_empty()
+    }
+
     /// Whether a frame of data finds room; the rest of the queue is for answers.
     pub(super) fn has_room_for_data(&self) -> bool {
         self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA

@@ -19,6 +19,7 @@ use super::Shard;
 use super::candidates::propose;
 use super::disk::Direction;
 use super::guard::Guard;
+use super::lane::Lane;
 use super::planned::{PathCosts, Planned, STAGES_MAX};
 use super::slab::Key;
 pub(super) use super::stage::StageIndex;
@@ -76,6 +77,8 @@ struct PlanKey {
     class: u16,
     /// Of a mode that leaves no choice. What `auto` has measured waits for its return.
     forced: bool,
+    /// For a lane that others keep busy.
+    busy: bool,
 }
 
 /// The plans of a path and size class.
@@ -357,14 +360,29 @@ impl Planner {
     }
 
     fn key(&self, path: Path, length: u64) -> PlanKey {
-        PlanKey { path, class: size_class(length), forced: self.mode != PlannerMode::Auto }
+        PlanKey {
+            path,
+            class: size_class(length),
+            forced: self.mode != PlannerMode::Auto,
+            busy: false,
+        }
     }
 
     /// The plan for a request over these stages.
     fn plan(&mut self, path: Path, length: u64) -> Arc<Planned> {
+        self.plan_by(self.key(path, length), length)
+    }
+
+    /// The same where other requests keep the path busy: what overlaps then are requests, and a fragment
+    /// only costs what it costs. So there are as few as can be.
+    fn plan_busy(&mut self, path: Path, length: u64) -> Arc<Planned> {
+        self.plan_by(PlanKey { busy: true, ..self.key(path, length) }, length)
+    }
+
+    fn plan_by(&mut self, key: PlanKey, length: u64) -> Arc<Planned> {
+        let path = key.path;
         let versions = path
             .map(|index| self.stages.get(usize::from(index.0)).map_or(0, |state| state.version));
-        let key = self.key(path, length);
         if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
             self.renew(key, versions, length);
         }
@@ -401,7 +419,10 @@ impl Planner {
             self.plans.clear();
         }
         let costs = self.costs(key.path);
-        let mode = self.mode;
+        let mode = match self.mode {
+            PlannerMode::Auto if key.busy => PlannerMode::Whole,
+            mode => mode,
+        };
         // Without a stage behind the device there is nothing to overlap.
         let one_by_one = self.is_device(key.path[0]) && key.path[1] != StageIndex::NONE;
         let new = || Cached { versions, length, guard: Guard::new() };
@@ -530,9 +551,14 @@ impl Shard {
         if let Some(planned) = &serve.plan {
             return Some(Arc::clone(planned));
         }
-        let length = serve.length;
-        let path = self.path_served(serve.lane, device)?;
-        let planned = self.planner.plan(path, length);
+        let (lane, length) = (serve.lane, serve.length);
+        let path = self.path_served(lane, device)?;
+        // Memory only: what files gain from other requests depends on their devices.
+        let busy = device.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
+        let planned = match busy {
+            true => self.planner.plan_busy(path, length),
+            false => self.planner.plan(path, length),
+        };
         self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));
         Some(planned)
     }

@@ -235,6 +235,35 @@ fn a_peer_that_reads_a_frame_now_and_then_holds_a_revoked_region_only_so_long() 
 }
 
 #[test]
+fn gets_that_others_overlap_with_come_in_one_piece() {
+    let mut world = World::new();
+    world.command(Command::SetPlanner(PlannerMode::Auto));
+    let latency = world.lane("beta", LaneClass::Latency, 1);
+    let line = world.lane("beta", LaneClass::Bulk, 1);
+    let segment = world.session(SESSION, 1 << 20);
+    let handle = world.open(latency, 1, region(1, segment, 1 << 20));
+    let mut pieces_of = |first: u64, requests: usize| {
+        for transfer in first..first + requests as u64 {
+            world.send(line, read(transfer, handle, 1 << 20), &[]);
+        }
+        let mut pieces = vec![0; requests];
+        let mut over = 0;
+        while over < requests {
+            if let Message::Data { transfer, last, .. } = world.next(line) {
+                pieces[(transfer - first) as usize] += 1;
+                over += usize::from(last.is_some());
+            }
+        }
+        world.settle();
+        pieces
+    };
+    let alone = pieces_of(0, 1);
+    assert!(alone[0] > 1, "the checksums and the way overlap in pieces only");
+    assert_eq!(pieces_of(1, 4)[1..], [1; 3], "behind the first of four");
+    assert_eq!(pieces_of(5, 1), alone, "alone again");
+}
+
+#[test]
 fn a_stale_handle_names_nothing() {
     let mut world = World::new();
     let line = world.lane("beta", LaneClass::Latency, 1);

@@ -172,9 +172,10 @@ impl Planned {
         self.depth == 1
     }
 
-    /// Fragments that are read or being sent at once.
+    /// Fragments that are read or being sent at once. As many on their way as at the device: if one more could
+    /// be read only when one is sent, a device that ends several together would get one at a time.
     pub(super) fn held_max(&self) -> u32 {
-        if self.is_serial() { AHEAD } else { self.depth }
+        if self.is_serial() { AHEAD } else { 2 * self.depth }
     }
 
     /// Names the candidate to the peer, which says what a transfer with it took.

@@ -84,6 +84,12 @@ impl Asker {
         Ok(Timing::new(latencies, begun - start))
     }
 
+    /// System calls of its queue so far, two for a sleep, which may have been one.
+    pub(crate) fn calls(&self) -> u64 {
+        let counters = self.queue.counters();
+        counters.doorbells + 2 * counters.sleeps
+    }
+
     /// Nothing, `depth` requests at once: requests per second, untimed one by one, the requests, and
     /// the calling thread's heap allocations meanwhile.
     pub(crate) fn nops_deep(

@@ -24,8 +24,7 @@ fn within(better: Better) -> Bar {
     }
 }
 
-/// Rounds that choose. Odd, as the next one: one more outlier is needed to move a median.
-const CHOOSING_FLOOR: u32 = 5;
+/// Rounds that choose a tool's way. Odd, as the others: one more outlier is needed to move a median.
 const CHOOSING_TOOL: u32 = 3;
 
 /// A shared machine has two speeds for what passes between its CPUs, one half of the other, and changes
@@ -48,7 +47,7 @@ pub(super) fn disk(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
     let file = bench.file()?;
     let disk = bench.disk()?;
     let floors = floor::disk(&disk, cpus, shape, figure, DISK_MOMENT);
-    let floor = best(bench, CHOOSING_FLOOR, floors, better)?;
+    let floor = bench.best(floor::CHOOSING_FLOOR, floors, better)?;
     let tools = [cpus.first, cpus.second].map(|cpu| {
         let file = file.clone();
         Arm::variant(format!("fio on CPU {cpu}"), move || {
@@ -56,7 +55,7 @@ pub(super) fn disk(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
             Ok(if better == Better::Smaller { found.p50 } else { found.rate })
         })
     });
-    let tool = best(bench, CHOOSING_TOOL, tools.into(), better)?;
+    let tool = bench.best(CHOOSING_TOOL, tools.into(), better)?;
     compare(bench, name, [tool, floor], better)
 }
 
@@ -77,21 +76,21 @@ pub(super) fn net(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
     let measured = || {
         if tool == "iperf3" {
             let floors = floor::net_chunks(&server, cpus, (MIB, 4), floor::rate);
-            let floor = best(bench, CHOOSING_FLOOR, floors, Better::Larger)?;
+            let floor = bench.best(floor::CHOOSING_FLOOR, floors, Better::Larger)?;
             places.retain(|(_, placement)| placement.wait == Wait::Block);
             let tools = places.into_iter().map(|(place, placement)| {
                 Arm::variant(format!("iperf3, {place}"), move || {
                     Ok(outside::iperf3(sides(placement))? / MIB as f64)
                 })
             });
-            let tool = best(bench, CHOOSING_TOOL, tools.collect(), Better::Larger)?;
+            let tool = bench.best(CHOOSING_TOOL, tools.collect(), Better::Larger)?;
             return compare(bench, name, [tool, floor], Better::Larger);
         }
         // sockperf's largest message is a little less than 64 KiB; both ways, so is the floor here.
         let bytes = if name == "check-net-4k" { 4 * KIB } else { 65_000 };
         let echo = Shape { request: bytes, response: bytes, chunk: bytes, depth: 1 };
         let mut floors = floor::net(&server, cpus, echo, MOMENT);
-        let rounds = chosen(bench, CHOOSING_FLOOR, &mut floors)?;
+        let rounds = bench.chosen(floor::CHOOSING_FLOOR, &mut floors)?;
         let floor = rounds.best_of_all(0..floors.len(), Better::Smaller)?;
         // sockperf takes three seconds, two of which it sleeps. Its calls are those of the floor's
         // sockets, so it is at its best where they are.
@@ -106,27 +105,6 @@ pub(super) fn net(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
     let result = measured();
     bench.server = Some(server);
     result
-}
-
-/// Rounds that only choose.
-fn chosen(
-    bench: &mut Bench,
-    rounds: u32,
-    arms: &mut [Arm<'_>],
-) -> Result<contest::Rounds, Failure> {
-    let rounds = contest::run(rounds, arms)?;
-    bench.report.rounds_discarded += rounds.discarded;
-    Ok(rounds)
-}
-
-fn best<'a>(
-    bench: &mut Bench,
-    rounds: u32,
-    mut arms: Vec<Arm<'a>>,
-    better: Better,
-) -> Result<Arm<'a>, Failure> {
-    let best = chosen(bench, rounds, &mut arms)?.best_of_all(0..arms.len(), better)?;
-    Ok(arms.swap_remove(best))
 }
 
 /// The floor against the tool, which is the first of the two: sockperf sleeps before it measures.

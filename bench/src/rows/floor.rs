@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::contest::Arm;
+use crate::failure::Failure;
 use crate::machine::{self, Cpus};
 use crate::raw::disk::Disk;
 use crate::raw::net::{Placement, Server, Shape, Way};
 use crate::raw::{Timing, Wait};
-use crate::rows::MOMENT;
-use crate::stats::Random;
+use crate::rows::{Bench, MOMENT};
+use crate::stats::{Better, Random};
 
 /// What of a timing is compared.
 pub(super) type Figure = fn(&Timing) -> f64;
@@ -74,23 +75,48 @@ pub(super) fn net(server: &Server, cpus: Cpus, shape: Shape, duration: Duration)
 /// The chunks in which a large response is tried.
 const CHUNKS: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 
+/// Rounds that choose among chunk sizes or ways to wait. Odd: one more outlier is needed to move a median.
+pub(super) const CHOOSING_FLOOR: u32 = 5;
+
 /// Responses of `response` bytes in all chunk sizes.
 pub(super) fn net_chunks<'a>(
     server: &'a Server,
     cpus: Cpus,
+    response: (usize, usize),
+    figure: Figure,
+) -> Vec<Arm<'a>> {
+    let places = placements(cpus).into_iter();
+    places.flat_map(|place| chunks(server, place, response, figure)).collect()
+}
+
+/// The best chunk size at each placement, chosen beforehand: in rounds with all of them hardly one would be
+/// without stolen time.
+pub(super) fn net_best_chunks<'a>(
+    bench: &mut Bench,
+    server: &'a Server,
+    response: (usize, usize),
+    (figure, better): (Figure, Better),
+) -> Result<Vec<Arm<'a>>, Failure> {
+    let places = placements(bench.cpus).into_iter();
+    let best = places
+        .map(|place| bench.best(CHOOSING_FLOOR, chunks(server, place, response, figure), better));
+    best.collect()
+}
+
+fn chunks<'a>(
+    server: &'a Server,
+    (name, placement): (String, Placement),
     (response, depth): (usize, usize),
     figure: Figure,
 ) -> Vec<Arm<'a>> {
-    let mut arms = Vec::new();
-    for chunk in CHUNKS.into_iter().filter(|chunk| *chunk <= response) {
-        for (name, placement) in placements(cpus) {
-            let shape = Shape { request: REQUEST_BYTES, response, chunk, depth };
-            arms.push(Arm::variant(format!("{} KiB, {name}", chunk >> 10), move || {
-                Ok(figure(&server.exchange(shape, Way::Pieces, placement, MOMENT)?))
-            }));
-        }
-    }
-    arms
+    let chunks = CHUNKS.into_iter().filter(|chunk| *chunk <= response);
+    let arm = |chunk: usize| {
+        let shape = Shape { request: REQUEST_BYTES, response, chunk, depth };
+        Arm::variant(format!("{} KiB, {name}", chunk >> 10), move || {
+            Ok(figure(&server.exchange(shape, Way::Pieces, placement, MOMENT)?))
+        })
+    };
+    chunks.map(arm).collect()
 }
 
 /// A request of the raw protocol: an offset and a length.

@@ -21,7 +21,7 @@ use crate::nodes::Pair;
 use crate::raw::disk::{Disk, make_file};
 use crate::raw::net::Server;
 use crate::report::{Report, Row, Unit};
-use crate::stats::{Bar, Verdict};
+use crate::stats::{Bar, Better, Verdict};
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;
@@ -32,6 +32,9 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 /// Large against the caches of the device, small against the time it takes to write.
 const FILE_BYTES: u64 = 512 << 20;
 const FILE_NAME: &str = "blocks";
+
+/// For the profile of a row that has two ways to run piped, of which the better one counts.
+const BEST_OF_TWO: &str = "best of two";
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -138,6 +141,24 @@ impl Bench {
         let rounds = contest::run(self.options.rounds, arms)?;
         self.report.rounds_discarded += rounds.discarded;
         Ok(rounds)
+    }
+
+    /// Rounds that only choose.
+    pub(crate) fn chosen(&mut self, rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
+        let rounds = contest::run(rounds, arms)?;
+        self.report.rounds_discarded += rounds.discarded;
+        Ok(rounds)
+    }
+
+    /// The best of `arms`, to be compared in rounds that are yet to come.
+    pub(crate) fn best<'a>(
+        &mut self,
+        rounds: u32,
+        mut arms: Vec<Arm<'a>>,
+        better: Better,
+    ) -> Result<Arm<'a>, Failure> {
+        let best = self.chosen(rounds, &mut arms)?.best_of_all(0..arms.len(), better)?;
+        Ok(arms.swap_remove(best))
     }
 
     /// The directory of the file that is read, which B exports.

@@ -1,21 +1,25 @@
 //! A read of a file at another node, where disk and network should overlap: against the slower of the
 //! two alone, and against a transfer in one piece.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use piped_client::OpenOptions;
+use piped_client::{Handle, OpenOptions};
 use piped_config::{PlannerMode, Profile};
 
 use crate::contest::{Arm, Rounds};
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
-use crate::machine;
-use crate::nodes::{EXPORT, PEER, Pair, profile_name};
+use crate::machine::{self, Cpus};
+use crate::nodes::{EXPORT, PEER, Pair};
 use crate::raw::Wait;
+use crate::raw::disk::Disk;
 use crate::report::{Row, Unit};
-use crate::rows::{Bench, FILE_NAME, MIB, MOMENT, floor};
+use crate::rows::{BEST_OF_TWO, Bench, FILE_NAME, MIB, MOMENT, floor};
 use crate::stats::{Bar, Better, Random};
 
+/// Of the daemons with a CPU each.
 const PROFILE: Profile = Profile::Balanced;
 
 /// Reads that are asked how they were cut.
@@ -40,10 +44,43 @@ impl Cut {
     }
 }
 
-fn open(pair: &Pair) -> Result<(Asker, piped_client::Handle), Failure> {
-    let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
-    let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
-    Ok((asker, open.doing("open")?))
+/// A way to run piped, and a client that reads there.
+struct Subject<'a> {
+    name: &'static str,
+    pair: &'a Pair,
+    asker: RefCell<Asker>,
+    handle: Handle,
+    /// How most of its reads are cut.
+    cut: Cut,
+}
+
+impl<'a> Subject<'a> {
+    fn start(name: &'static str, pair: &'a Pair) -> Result<Self, Failure> {
+        let mut asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
+        let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
+        let handle = open.doing("open")?;
+        let cut = warmed(pair, &mut asker, Ask { handle: &handle, block: MIB, depth: 1 })?;
+        Ok(Self { name, pair, asker: RefCell::new(asker), handle, cut })
+    }
+
+    fn reads(&self, duration: Duration) -> Result<f64, Failure> {
+        let ask = Ask { handle: &self.handle, block: MIB, depth: 1 };
+        Ok(self.asker.borrow_mut().reads(ask, duration)?.p50())
+    }
+}
+
+/// As a floor may choose its CPUs, so may who runs piped: a shard for each node on a CPU of its own, or both
+/// on the one that takes the disk's interrupts, where what they exchange stays in its cache.
+fn subjects<'a>(apart: &'a Pair, beside: &'a Pair) -> Result<[Subject<'a>; 2], Failure> {
+    Ok([
+        Subject::start("balanced, two CPUs", apart)?,
+        Subject::start("throughput, same CPU", beside)?,
+    ])
+}
+
+fn start_beside(bench: &mut Bench) -> Result<Pair, Failure> {
+    let one_cpu = Cpus { first: bench.cpus.second, second: bench.cpus.second };
+    Pair::start(Profile::Throughput, one_cpu, &bench.data()?)
 }
 
 /// Lets the estimators see the disk and the lane, then asks how most reads are cut.
@@ -76,82 +113,94 @@ fn explained(pair: &Pair) -> Result<Cut, Failure> {
 
 pub(super) fn against_stages(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let disk = bench.disk()?;
-    let cpus = bench.cpus;
+    let beside = start_beside(bench)?;
     bench.with_both(PROFILE, |bench, server, pair| {
-        let (mut asker, handle) = open(pair)?;
-        let ask = Ask { handle: &handle, block: MIB, depth: 1 };
-        let cut = warmed(pair, &mut asker, ask)?;
-        let mut arms = floor::net_chunks(server, cpus, (MIB, 1), floor::p50);
+        let subjects = subjects(pair, &beside)?;
+        let p50 = (floor::p50 as floor::Figure, Better::Smaller);
+        let mut arms = floor::net_best_chunks(bench, server, (MIB, 1), p50)?;
         let nets = arms.len();
-        for cpu in [cpus.first, cpus.second] {
-            for wait in [Wait::Block, Wait::Spin] {
-                let disk = &disk;
-                let mut random = Random::new(cpu as u64);
-                arms.push(Arm::variant(format!("CPU {cpu}, {}", wait.name()), move || {
-                    machine::pin(cpu)?;
-                    let Cut { fragment, shrink, depth } = cut;
-                    let sizes = (fragment, shrink);
-                    let timing = disk.read_cut(MIB, sizes, depth, wait, MOMENT, &mut random)?;
-                    Ok(timing.p50())
-                }));
-            }
+        for subject in &subjects {
+            let ways = disk_ways(&disk, bench.cpus, subject.cut);
+            arms.push(bench.best(floor::CHOOSING_FLOOR, ways, Better::Smaller)?);
         }
-        let subject = arms.len();
-        arms.push(Arm::subject("piped", || Ok(asker.reads(ask, 2 * MOMENT)?.p50())));
+        let disks = arms.len();
+        for subject in &subjects {
+            let measure = || subject.reads(2 * MOMENT);
+            arms.push(Arm::variant(format!("piped, {}", subject.name), measure));
+        }
+        let all = arms.len();
         let rounds = bench.rounds(&mut arms)?;
         let net = rounds.best(0..nets, Better::Smaller)?;
-        let disk = rounds.best(nets..subject, Better::Smaller)?;
+        let chosen = rounds.best(disks..all, Better::Smaller)?;
+        let disk = chosen - subjects.len();
         let found = rounds.even(|round| {
-            Some(round.values[subject]? / round.values[net]?.max(round.values[disk]?))
+            Some(round.values[chosen]? / round.values[net]?.max(round.values[disk]?))
         })?;
         let bar = Bar::AtMost(1.15);
         let note = format!(
-            "piped {}; disk alone {} ({}), net alone {} ({})",
-            micros(&rounds, subject)?,
+            "{} {}; disk alone {} ({}, {}), net alone {} ({})",
+            rounds.names[chosen],
+            micros(&rounds, chosen)?,
             micros(&rounds, disk)?,
-            cut.in_words(),
+            subjects[chosen - disks].cut.in_words(),
+            rounds.names[disk],
             micros(&rounds, net)?,
             rounds.names[net]
         );
-        let row = Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
+        let row = Row::judged(name, BEST_OF_TWO, Unit::Ratio, found, bar, note)
             .with_arms(&rounds, Unit::Seconds);
         Ok(bench.judged(row, &["check-disk-1m-4", "check-net-1m"]))
     })
 }
 
+/// The disk's part alone, cut as the daemon cuts it.
+fn disk_ways(disk: &Disk, cpus: Cpus, cut: Cut) -> Vec<Arm<'_>> {
+    let mut arms = Vec::new();
+    for cpu in [cpus.first, cpus.second] {
+        for wait in [Wait::Block, Wait::Spin] {
+            let mut random = Random::new(cpu as u64);
+            arms.push(Arm::variant(format!("CPU {cpu}, {}", wait.name()), move || {
+                machine::pin(cpu)?;
+                let Cut { fragment, shrink, depth } = cut;
+                let sizes = (fragment, shrink);
+                Ok(disk.read_cut(MIB, sizes, depth, wait, MOMENT, &mut random)?.p50())
+            }));
+        }
+    }
+    arms
+}
+
 pub(super) fn against_whole(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let beside = start_beside(bench)?;
     bench.with_both(PROFILE, |bench, _, pair| {
-        let (asker, handle) = open(pair)?;
-        let ask = Ask { handle: &handle, block: MIB, depth: 1 };
-        let asker = std::cell::RefCell::new(asker);
-        let cut = warmed(pair, &mut asker.borrow_mut(), ask)?;
-        let measure = |mode| {
-            let asker = &asker;
-            let admin = &pair.b.admin;
-            move || {
-                admin.set_planner(mode)?;
-                // The first reads after the switch meet plans of the other mode.
-                asker.borrow_mut().reads(ask, MOMENT / 5)?;
-                Ok(asker.borrow_mut().reads(ask, 2 * MOMENT)?.p50())
+        let subjects = subjects(pair, &beside)?;
+        let mut arms = Vec::new();
+        for mode in [PlannerMode::Auto, PlannerMode::Whole] {
+            for subject in &subjects {
+                arms.push(Arm::variant(format!("{mode}, {}", subject.name), move || {
+                    subject.pair.b.admin.set_planner(mode)?;
+                    // The first reads after the switch meet plans of the other mode.
+                    subject.reads(MOMENT / 5)?;
+                    subject.reads(2 * MOMENT)
+                }));
             }
-        };
-        let mut arms = [
-            Arm::variant("auto".to_owned(), measure(PlannerMode::Auto)),
-            Arm::variant("whole".to_owned(), measure(PlannerMode::Whole)),
-        ];
+        }
         let rounds = bench.rounds(&mut arms);
         // Whatever happened, the daemon is left as others expect it.
         pair.b.admin.set_planner(PlannerMode::Auto)?;
         let rounds = rounds?;
-        let found = rounds.ratio(0, 1)?;
+        let auto = rounds.best(0..subjects.len(), Better::Smaller)?;
+        let whole = auto + subjects.len();
+        let found = rounds.ratio(auto, whole)?;
         let note = format!(
-            "auto {} ({}), whole {}",
-            micros(&rounds, 0)?,
-            cut.in_words(),
-            micros(&rounds, 1)?
+            "{} {} ({}), whole {}",
+            rounds.names[auto],
+            micros(&rounds, auto)?,
+            subjects[auto].cut.in_words(),
+            micros(&rounds, whole)?
         );
         let bar = Bar::AtMost(0.85);
-        Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
+        Ok(Row::judged(name, BEST_OF_TWO, Unit::Ratio, found, bar, note)
             .with_arms(&rounds, Unit::Seconds))
     })
 }

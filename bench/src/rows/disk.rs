@@ -43,24 +43,37 @@ pub(super) fn local(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
     let disk = bench.disk()?;
     let cpus = bench.cpus;
     bench.with_both(profile, |bench, _, pair| {
-        let mut asker = Asker::connect(&pair.a, Place::Spin(cpus.second), 16 << 20)?;
-        let handle = asker.client.open_file(&file, OpenOptions::read()).doing("open")?;
-        let ask = Ask { handle: &handle, block, depth };
+        let mut subjects = Vec::new();
+        // As a floor may choose the CPU, so may who runs piped. The client spins on the other one.
+        for (node, cpu, other) in
+            [(&pair.a, cpus.first, cpus.second), (&pair.b, cpus.second, cpus.first)]
+        {
+            let asker = Asker::connect(node, Place::Spin(other), 16 << 20)?;
+            let handle = asker.client.open_file(&file, OpenOptions::read()).doing("open")?;
+            subjects.push((format!("CPU {cpu}"), asker, handle));
+        }
         let mut arms = floor::disk(&disk, cpus, (block, depth), figure, MOMENT);
-        let subject = arms.len();
-        arms.push(Arm::subject("piped", || Ok(figure(&asker.reads(ask, MOMENT)?))));
+        let floors = arms.len();
+        for (name, asker, handle) in &mut subjects {
+            let ask = Ask { handle, block, depth };
+            let measure = move || Ok(figure(&asker.reads(ask, MOMENT)?));
+            arms.push(Arm::variant(format!("piped, {name}"), measure));
+        }
+        let all = arms.len();
         let rounds = bench.rounds(&mut arms)?;
-        let best = rounds.best(0..subject, better)?;
+        let best = rounds.best(0..floors, better)?;
+        let subject = rounds.best(floors..all, better)?;
         let found = rounds.ratio(subject, best)?;
         let show = |value: f64| match better {
             Better::Smaller => floor::in_words(value),
             Better::Larger => format!("{value:.0}/s"),
         };
         let note = format!(
-            "raw {} ({}), piped {}",
+            "raw {} ({}), {} ({})",
             show(rounds.value(best)?.median),
             rounds.names[best],
-            show(rounds.value(subject)?.median)
+            show(rounds.value(subject)?.median),
+            rounds.names[subject]
         );
         let row = Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note)
             .with_arms(&rounds, Unit::of(better));

@@ -1,0 +1,249 @@
+//! What peers have open here: handles by the numbers they were given.
+
+use super::inbound::Inbound;
+use super::lane::LaneState;
+use super::slab::{Key, Slab};
+use super::{FileState, Shard, Work};
+use crate::command::{self, Event, LaneClass, OpenRequest};
+use crate::io::Io;
+use crate::limits;
+use crate::request::Status;
+use crate::wire::Message;
+use crate::wire::frame::SWEEP;
+
+/// Something of ours that a peer has open.
+#[derive(Debug)]
+pub(super) struct Served {
+    /// `None`: the exporter of the region is gone.
+    pub(super) target: Option<command::Target>,
+    /// Serves that use it; a closed one is released after the last.
+    pub(super) uses: u32,
+    closed: bool,
+}
+
+/// A number we gave a peer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number {
+    /// The peer's name for the open: asked again after a lost lane, it gets the same number.
+    ticket: u64,
+    pub(super) served: Key,
+    /// The epoch of the latency lane on which the peer last asked for it.
+    asked_epoch: u32,
+}
+
+/// A place for a number. A number carries its place's generation, so that the old name of a place
+/// (a request that was overtaken by its handle's close) does not name its next holder.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HandlePlace {
+    generation: u32,
+    pub(super) number: Option<Number>,
+}
+
+/// Bits of a number that are the place.
+const PLACE_BITS: u32 = limits::HANDLES_PER_LINK.trailing_zeros();
+/// Generations before they repeat; the highest is left out, so that no number is [`SWEEP`].
+const GENERATIONS: u32 = (1 << (32 - PLACE_BITS)) - 1;
+const _: () = assert!(limits::HANDLES_PER_LINK.is_power_of_two());
+
+impl Shard {
+    /// A peer asks for something of ours.
+    pub(super) fn handle_open(
+        &mut self,
+        link: Key,
+        lane: Key,
+        ticket: u64,
+        open: OpenRequest,
+    ) -> Result<(), &'static str> {
+        let ours = self.next_ticket();
+        let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
+        let epoch = state.lanes[LaneClass::Latency as usize].epoch;
+        let known = state
+            .handles
+            .iter()
+            .position(|place| place.number.is_some_and(|number| number.ticket == ticket));
+        if let Some(at) = known {
+            let wire = state.handles[at].wire(at);
+            let number = state.handles[at].number.as_mut().expect("found at this place");
+            number.asked_epoch = epoch;
+            let target = self.served.get(number.served).and_then(|served| served.target);
+            let (status, handle, length) = match target {
+                Some(target) => (Status::Ok, wire, length_of(target)),
+                None => (Status::Gone, 0, 0),
+            };
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.push(Message::Opened { ticket, status, handle, length });
+            }
+            return Ok(());
+        }
+        if let Some(waiting) = state.opening.iter_mut().find(|(_, theirs, _)| *theirs == ticket) {
+            waiting.2 = lane;
+            return Ok(());
+        }
+        if state.opening.len() >= limits::OPENS_PER_LANE as usize {
+            return Err("more opens under way than there may be");
+        }
+        state.opening.push((ours, ticket, lane));
+        let peer = state.name.clone();
+        self.event(Event::ServeOpen { ticket: ours, peer, open });
+        Ok(())
+    }
+
+    /// The control thread opened something for a peer, or refused.
+    pub(super) fn handle_serve_opened<I: Io>(
+        &mut self,
+        ticket: u64,
+        result: Result<command::Target, Status>,
+        io: &mut I,
+    ) {
+        let waiting = |link: &Inbound| link.opening.iter().any(|&(ours, ..)| ours == ticket);
+        let Some(link) = self.inbound.next_from(0, waiting) else {
+            // The peer restarted in the meantime.
+            if let Ok(target) = result {
+                self.release_target(target, io);
+            }
+            return;
+        };
+        let Some(state) = self.inbound.get_mut(link) else { return };
+        let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
+        let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));
+        if state.lanes[LaneClass::Latency as usize].lane != Some(lane) {
+            // The lane is gone, and the peer did not ask again on the next one.
+            if let Ok(target) = result {
+                self.release_target(target, io);
+            }
+            return;
+        }
+        let (status, handle, length) = match result {
+            Ok(target) => match state.keep(theirs, target, &mut self.served) {
+                Some(handle) => (Status::Ok, handle, length_of(target)),
+                None => {
+                    self.release_target(target, io);
+                    (Status::WouldBlock, 0, 0)
+                }
+            },
+            Err(status) => (status, 0, 0),
+        };
+        if let (Status::Ok, Ok(command::Target::File(file))) = (status, result) {
+            let state = FileState { length: file.length, can_allocate: true };
+            self.files.insert(file.buffered, state);
+        }
+        if let Some(lane) = self.lanes.get_mut(lane)
+            && lane.state == LaneState::Up
+        {
+            lane.push(Message::Opened { ticket: theirs, status, handle, length });
+        }
+        self.make_ready(Work::Lane(lane));
+    }
+
+    /// The exporter of regions is gone: peers that have them open are told when they ask.
+    pub(super) fn revoke_served(&mut self, wanted: impl Fn(command::RegionTarget) -> bool) {
+        let mut from = 0;
+        while let Some(key) = self.served.next_from(from, |_| true) {
+            from = key.index() + 1;
+            let Some(served) = self.served.get_mut(key) else { continue };
+            if matches!(served.target, Some(command::Target::Region(r)) if wanted(r)) {
+                served.target = None;
+            }
+        }
+    }
+
+    /// Whether a peer has such a region open.
+    pub(super) fn is_served(&self, wanted: impl Fn(command::RegionTarget) -> bool) -> bool {
+        self.served
+            .iter()
+            .any(|(_, it)| matches!(it.target, Some(command::Target::Region(r)) if wanted(r)))
+    }
+
+    pub(super) fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {
+        let Some(state) = self.inbound.get_mut(link) else { return };
+        if handle == SWEEP {
+            let epoch = state.lanes[LaneClass::Latency as usize].epoch;
+            let mut old = Vec::new();
+            for place in &mut state.handles {
+                if place.number.is_some_and(|number| number.asked_epoch != epoch) {
+                    old.extend(place.take());
+                }
+            }
+            for number in old {
+                self.close_served(number.served, io);
+            }
+            return;
+        }
+        if let Some(number) = state.place(handle).and_then(HandlePlace::take) {
+            self.close_served(number.served, io);
+        }
+    }
+
+    /// Nobody names it any more: released now, or after the last serve that uses it.
+    pub(super) fn close_served<I: Io>(&mut self, key: Key, io: &mut I) {
+        if let Some(served) = self.served.get_mut(key) {
+            served.closed = true;
+            self.release_served(key, io);
+        }
+    }
+
+    pub(super) fn release_served<I: Io>(&mut self, key: Key, io: &mut I) {
+        if self.served.get(key).is_some_and(|served| served.closed && served.uses == 0)
+            && let Some(target) = self.served.remove(key).and_then(|served| served.target)
+        {
+            self.release_target(target, io);
+        }
+    }
+
+    /// A serve that used it is over.
+    pub(super) fn leave_served<I: Io>(&mut self, key: Key, io: &mut I) {
+        if let Some(served) = self.served.get_mut(key) {
+            served.uses -= 1;
+            self.release_served(key, io);
+        }
+    }
+}
+
+impl Inbound {
+    /// Gives a target a number.
+    fn keep(
+        &mut self,
+        ticket: u64,
+        target: command::Target,
+        all: &mut Slab<Served>,
+    ) -> Option<u32> {
+        let at = match self.handles.iter().position(|place| place.number.is_none()) {
+            Some(at) => at,
+            None if self.handles.len() < limits::HANDLES_PER_LINK => {
+                self.handles.push(HandlePlace::default());
+                self.handles.len() - 1
+            }
+            None => return None,
+        };
+        let served = Served { target: Some(target), uses: 0, closed: false };
+        let served = all.insert(served).ok()?;
+        let asked_epoch = self.lanes[LaneClass::Latency as usize].epoch;
+        self.handles[at].number = Some(Number { ticket, served, asked_epoch });
+        Some(self.handles[at].wire(at))
+    }
+
+    /// The place a number names, if it still does.
+    pub(super) fn place(&mut self, number: u32) -> Option<&mut HandlePlace> {
+        let at = (number & (limits::HANDLES_PER_LINK as u32 - 1)) as usize;
+        self.handles.get_mut(at).filter(|place| place.wire(at) == number)
+    }
+}
+
+impl HandlePlace {
+    fn wire(self, at: usize) -> u32 {
+        self.generation << PLACE_BITS | at as u32
+    }
+
+    pub(super) fn take(&mut self) -> Option<Number> {
+        let number = self.number.take()?;
+        self.generation = (self.generation + 1) % GENERATIONS;
+        Some(number)
+    }
+}
+
+fn length_of(target: command::Target) -> u64 {
+    match target {
+        command::Target::File(file) => file.length,
+        command::Target::Region(region) => region.length,
+    }
+}

@@ -133,13 +133,14 @@ pub struct Explanation {
     pub candidates: Vec<Candidate>,
     /// The algorithm chosen.
     pub chosen: String,
-    /// The first fragment's size in bytes.
+    /// The first fragment's size in bytes; 0, as the next three, if there is no plan or the peer that made
+    /// it did not say.
     pub fragment_bytes: u64,
     /// By how much each fragment is shorter than the one before, in bytes; 0 if they are equal.
     pub shrink_bytes: u64,
     /// Number of fragments.
     pub fragments: u32,
-    /// Fragments outstanding at once.
+    /// Fragments outstanding at the first stage.
     pub depth: u32,
     /// Predicted latency in seconds.
     pub predicted_seconds: f64,

@@ -63,6 +63,19 @@ impl Ramp {
         }
     }
 
+    /// How many fragments `bytes` are cut into. Takes a step for each that is shorter than the one before.
+    #[must_use]
+    pub fn count(&self, bytes: u64) -> u64 {
+        let least = self.least.max(1);
+        let (mut left, mut size, mut count) = (bytes, self.first.max(1), 0);
+        while left > size && size > least && self.shrink > 0 {
+            left -= size;
+            count += 1;
+            size = size.saturating_sub(self.shrink).max(least);
+        }
+        count + left.div_ceil(size).max(1)
+    }
+
     /// The sizes that `bytes` are cut into, and how many there are; nothing if there are more than
     /// [`RAMP_MAX`].
     #[must_use]
@@ -140,10 +153,7 @@ fn plan<C: StageCost>(
     constraints: &Constraints,
 ) -> FixedBest {
     let ramp = Ramp { first, shrink, least: constraints.fit(1) };
-    let count = match ramp.sizes(bytes) {
-        Some((_, count)) if shrink > 0 => count as u64,
-        _ => bytes.div_ceil(first).max(1),
-    };
+    let count = ramp.count(bytes);
     FixedBest {
         algorithm: Algorithm::Serial,
         fragment_bytes: first,
@@ -207,6 +217,24 @@ mod tests {
         }
         assert_eq!(Ramp { first: 7, shrink: 0, least: 0 }.sizes(100), None);
         assert_eq!(Ramp { first: 7, shrink: 0, least: 0 }.sizes(0), Some(([0; RAMP_MAX], 1)));
+    }
+
+    #[test]
+    fn fragments_are_counted_however_many_there_are() {
+        for (first, shrink, least) in [(400, 30, 50), (400, 0, 50), (7, 1, 3), (5, 9, 0), (5, 1, 9)]
+        {
+            let ramp = Ramp { first, shrink, least };
+            assert_eq!(ramp.count(0), 1);
+            let (mut start, mut count) = (0, 0);
+            while start < 4000 {
+                let end = ramp.end(start);
+                count += 1;
+                assert_eq!(ramp.count(start + 1), count, "{ramp:?}, {start}");
+                assert_eq!(ramp.count(end), count, "{ramp:?}, {end}");
+                start = end;
+            }
+            assert!(count > RAMP_MAX as u64);
+        }
     }
 
     /// The optimum over all sizes of two stages: all times between the first fragment's and the last's

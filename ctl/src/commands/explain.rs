@@ -71,8 +71,12 @@ fn plan(it: &Explanation) -> String {
     if it.fragment_bytes == 0 {
         return it.chosen.clone();
     }
-    let size = fragments(it.fragment_bytes, it.shrink_bytes);
-    format!("{}: {} x {size}, {} at once", it.chosen, it.fragments, it.depth)
+    let sizes = fragments(it.fragment_bytes, it.shrink_bytes);
+    let sizes = match it.shrink_bytes {
+        0 => format!("{} x {sizes}", it.fragments),
+        _ => format!("{} fragments, the first {sizes}", it.fragments),
+    };
+    format!("{}: {sizes}, {} at once", it.chosen, it.depth)
 }
 
 /// Sizes in words: of the first one, and by how much the others are shorter.
@@ -135,12 +139,48 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use piped_engine::request::{Class, Status};
+
     use super::*;
 
     #[test]
     fn sizes_that_fall_say_so() {
         assert_eq!(fragments(65_536, 0), "64 KiB");
         assert_eq!(fragments(409_600, 98_304), "400 KiB, each 96 KiB less");
+    }
+
+    #[test]
+    fn a_plan_of_the_peers_says_as_much_as_is_known() {
+        let it = Explanation {
+            id: 1,
+            operation: "read".to_owned(),
+            route: "peer -> lane -> client memory".to_owned(),
+            bytes: 1 << 20,
+            class: Class::Latency,
+            status: Status::Ok,
+            planned_here: false,
+            stages: Vec::new(),
+            candidates: Vec::new(),
+            chosen: "by the peer".to_owned(),
+            fragment_bytes: 409_600,
+            shrink_bytes: 98_304,
+            fragments: 4,
+            depth: 1,
+            predicted_seconds: 9e-4,
+            margin_seconds: 0.0,
+            measured_seconds: 1e-3,
+            bounces: Vec::new(),
+            retries: 0,
+        };
+        assert_eq!(
+            plan(&it),
+            "by the peer: 4 fragments, the first 400 KiB, each 96 KiB less, 1 at once"
+        );
+        let equal = Explanation { shrink_bytes: 0, fragments: 3, ..it.clone() };
+        assert_eq!(plan(&equal), "by the peer: 3 x 400 KiB, 1 at once");
+        let unknown =
+            Explanation { fragment_bytes: 0, shrink_bytes: 0, fragments: 0, depth: 0, ..it };
+        assert_eq!(plan(&unknown), "by the peer");
     }
 
     #[test]

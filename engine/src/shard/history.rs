@@ -7,7 +7,7 @@ use piped_model::units::Nanos;
 
 use super::Shard;
 use super::plan::Planner;
-use super::planned::Planned;
+use super::planned::{Cut, Planned};
 use super::serve::Serve;
 use super::transfer::{Kind, Told, Transfer, Waiter};
 use crate::limits::HISTORY;
@@ -62,7 +62,8 @@ impl Record {
     fn explain(&self, planner: &Planner) -> Explanation {
         let plan = self.plan.as_deref();
         let told = self.told.filter(|_| plan.is_none());
-        let fragment = plan.map_or(told.map_or(0, |told| told.fragment), |plan| plan.fragment);
+        let cut =
+            plan.map_or_else(|| told.and_then(|told| Cut::of(told.plan)), |plan| Some(plan.cut()));
         let predicted = match (plan, told) {
             (Some(plan), _) => plan.predicted_for(self.bytes),
             (None, Some(told)) => told.predicted,
@@ -88,14 +89,10 @@ impl Record {
             stages: plan.map(|plan| planner.describe(plan)).unwrap_or_default(),
             candidates: plan.map(|plan| plan.candidates.report()).unwrap_or_default(),
             chosen,
-            fragment_bytes: u64::from(fragment),
-            shrink_bytes: plan.map_or(0, |plan| plan.shrink.into()),
-            fragments: match (plan, fragment) {
-                (Some(plan), _) => plan.count(self.bytes),
-                (None, 0) => 1,
-                _ => u32::try_from(self.bytes.div_ceil(u64::from(fragment))).unwrap_or(u32::MAX),
-            },
-            depth: plan.map_or(1, |plan| plan.depth),
+            fragment_bytes: cut.map_or(0, |cut| cut.fragment.into()),
+            shrink_bytes: cut.map_or(0, |cut| cut.shrink.into()),
+            fragments: cut.map_or(0, |cut| cut.count(self.bytes)),
+            depth: cut.map_or(0, |cut| cut.depth),
             predicted_seconds: predicted.seconds(),
             margin_seconds: plan.map_or(0.0, |plan| plan.margin.seconds()),
             measured_seconds: self.measured.seconds(),

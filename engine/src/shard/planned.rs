@@ -42,6 +42,39 @@ pub(super) fn number(fragment: u64, shrink: u64, depth: u32) -> u32 {
     depth << 24 | pages(shrink) << 12 | pages(fragment)
 }
 
+/// How a plan cuts requests, and how many fragments it has under way at the first stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Bytes of the first fragment.
+    pub(super) fragment: u32,
+    /// By how much each is shorter than the one before.
+    pub(super) shrink: u32,
+    pub(super) depth: u32,
+}
+
+impl Cut {
+    /// What a [`number`] stands for; `None` if no plan has it. A peer may send any.
+    pub(super) fn of(number: u32) -> Option<Self> {
+        let bytes = |pages: u32| (pages & 0xfff) * CUT_BYTES as u32;
+        let cut =
+            Self { fragment: bytes(number), shrink: bytes(number >> 12), depth: number >> 24 };
+        let is_plan = (1..=FRAGMENT_BYTES_MAX).contains(&cut.fragment)
+            && cut.shrink < cut.fragment
+            && (1..=DEPTH_MAX).contains(&cut.depth);
+        is_plan.then_some(cut)
+    }
+
+    /// Fragments of a request of `bytes` from an aligned offset.
+    pub(super) fn count(self, bytes: u64) -> u32 {
+        u32::try_from(self.ramp().count(bytes)).unwrap_or(u32::MAX)
+    }
+
+    fn ramp(self) -> Ramp {
+        let Self { fragment, shrink, .. } = self;
+        Ramp { first: fragment.into(), shrink: shrink.into(), least: SERIAL_BYTES.into() }
+    }
+}
+
 /// The stages of a path and what they cost, in order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathCosts {
@@ -157,9 +190,13 @@ impl Planned {
         self.ramp().end(next + skip) - skip
     }
 
+    pub(super) fn cut(&self) -> Cut {
+        let Self { fragment, shrink, depth, .. } = *self;
+        Cut { fragment, shrink, depth }
+    }
+
     fn ramp(&self) -> Ramp {
-        let Self { fragment, shrink, .. } = *self;
-        Ramp { first: fragment.into(), shrink: shrink.into(), least: SERIAL_BYTES.into() }
+        self.cut().ramp()
     }
 
     /// What all inner fragments end at multiples of.
@@ -183,14 +220,6 @@ impl Planned {
         number(self.fragment.into(), self.shrink.into(), self.depth)
     }
 
-    /// Fragments of a request of `bytes`.
-    pub(super) fn count(&self, bytes: u64) -> u32 {
-        match self.ramp().sizes(bytes) {
-            Some((_, count)) => count as u32,
-            None => u32::try_from(bytes.div_ceil(self.fragment.into())).unwrap_or(u32::MAX),
-        }
-    }
-
     /// The prediction for a request of another length in the same size class.
     pub(super) fn predicted_for(&self, length: u64) -> Nanos {
         if self.store_first {
@@ -208,6 +237,27 @@ impl Planned {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_stands_for_its_plan() {
+        for (fragment, shrink, depth) in
+            [(400 << 10, 96 << 10, 1), (4096, 0, 8), (1 << 20, 0, DEPTH_MAX), (1 << 20, 4096, 1)]
+        {
+            let number = number(fragment.into(), shrink.into(), depth);
+            assert_eq!(Cut::of(number), Some(Cut { fragment, shrink, depth }));
+        }
+        let none = [0, 1, 1 << 24, 33 << 24 | 1, 1 << 24 | 257, 1 << 24 | 1 << 12 | 1, u32::MAX];
+        assert!(none.iter().all(|&number| Cut::of(number).is_none()));
+    }
+
+    #[test]
+    fn fragments_of_a_ramp_are_counted_however_many_there_are() {
+        let cut = Cut { fragment: 400 << 10, shrink: 96 << 10, depth: 1 };
+        let counts = [1, 400 << 10, 1 << 20, 3 << 20].map(|bytes| cut.count(bytes));
+        // 400, 304, 208 and 112 KiB are 1 MiB; the fifth of what is left has 16 KiB, and so have all others.
+        assert_eq!(counts, [1, 1, 4, 4 + 128]);
+        assert_eq!(Cut { fragment: 4096, shrink: 0, depth: 1 }.count(u64::MAX), u32::MAX);
+    }
 
     #[test]
     fn boundaries_are_aligned_and_cover() {

@@ -65,7 +65,7 @@ pub(super) struct Told {
     pub(super) fragment: u32,
     /// Of the whole transfer; known at its end.
     pub(super) predicted: Nanos,
-    /// For the outcome; 0 until the end.
+    /// Its number, which says all of the plan; 0 until the end. Not checked.
     pub(super) plan: u32,
 }
 

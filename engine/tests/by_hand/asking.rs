@@ -246,3 +246,38 @@ fn a_peer_that_cuts_a_read_where_no_piece_may_end_loses_the_lane() {
         }
     }
 }
+
+#[test]
+fn a_peers_plan_is_explained_as_its_number_says_if_there_is_such_a_plan() {
+    const KIB: u64 = 1 << 10;
+    const LENGTH: u64 = 256 * KIB;
+    const SERIAL: u32 = 1 << 24 | 8 << 12 | 28;
+    for (plan, expected) in
+        [(SERIAL, (112 * KIB, 32 * KIB, 4, 1)), (0, (0, 0, 0, 0)), (u32::MAX, (0, 0, 0, 0))]
+    {
+        let mut world = World::new();
+        let (line, _) = connected(&mut world, &[SESSION]);
+        world.submit(SESSION, 1, read(0, LENGTH));
+        let Message::Read { transfer, .. } = world.next(line) else { panic!("a read") };
+        let mut done = 0;
+        for end in [112, 192, 240, 256].map(|kib| kib * KIB) {
+            let last = LastPart { status: Status::Ok, bytes: LENGTH, predicted_us: 900, plan };
+            let message = Message::Data {
+                transfer,
+                offset: done,
+                fragment: 16 << 10,
+                backlogged: false,
+                service_us: 1,
+                last: (end == LENGTH).then_some(last),
+            };
+            world.send(line, message, &vec![7; (end - done) as usize]);
+            done = end;
+        }
+        world.wait_until("the end", |world| world.end_of(1).is_some());
+        assert_eq!(world.end_of(1), Some((Status::Ok, LENGTH)));
+        let it = world.shard.explain(None).expect("it is the last");
+        assert!(!it.planned_here && it.chosen == "by the peer", "{it:?}");
+        assert_eq!((it.fragment_bytes, it.shrink_bytes, it.fragments, it.depth), expected);
+        assert_eq!(it.predicted_seconds, Nanos::from_micros(900).seconds());
+    }
+}

@@ -69,6 +69,7 @@ pub(crate) fn engine(
         deadline_default: Nanos(config.client.deadline_default.nanos()),
         planner: planner(config.planner.mode),
         calibration: calibration(config.planner.calibration),
+        serial_first: false,
     }
 }
 

@@ -23,14 +23,24 @@ const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(8).expect("is not zero");
 /// Latency given up, at most, for larger fragments or for varied sizes.
 const FLAT: f64 = 0.03;
 
-/// Fills a guard with candidates; returns the plans it held. `one_by_one`: also with those that ask a device
-/// for one fragment at a time.
+/// What becomes of plans that ask a device for one fragment at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Serial {
+    /// There is no device, or nothing behind it.
+    Never,
+    /// They are candidates.
+    Offered,
+    /// One of them is the proposal.
+    First,
+}
+
+/// Fills a guard with candidates; returns the plans it held.
 pub(super) fn propose(
     guard: &mut Guard,
     mode: PlannerMode,
     costs: &[&Estimate],
     length: u64,
-    one_by_one: bool,
+    serial: Serial,
 ) -> impl Iterator<Item = Arc<Planned>> + use<> {
     let constraints = Constraints {
         smallest: u64::from(FRAGMENT_BYTES_MIN),
@@ -52,7 +62,7 @@ pub(super) fn propose(
     let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
     let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
     let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + FLAT);
-    let proposal = if whole_is_best { whole } else { fixed(high) };
+    let mut proposal = if whole_is_best { whole } else { fixed(high) };
     let mut others = [whole; ARMS_MAX - 3];
     let mut count = 1;
     let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
@@ -62,7 +72,7 @@ pub(super) fn propose(
         *place = of_size(bytes);
         count += 1;
     }
-    if one_by_one {
+    if serial != Serial::Never {
         let limits = Constraints {
             smallest: SERIAL_BYTES.into(),
             alignment: SERIAL_BYTES.into(),
@@ -70,10 +80,13 @@ pub(super) fn propose(
         };
         let fewest = length.div_ceil(limits.largest).max(2);
         let counts = [fewest, fewest + 1, fewest * 2];
-        let serial = counts.map(|fragments| serial::best(costs, length, fragments, &limits));
-        for (place, plan) in others[count..].iter_mut().zip(serial) {
+        let plans = counts.map(|fragments| serial::best(costs, length, fragments, &limits));
+        for (place, plan) in others[count..].iter_mut().zip(plans) {
             *place = plan;
             count += 1;
+        }
+        if serial == Serial::First {
+            proposal = plans[1];
         }
     }
     guard.renew(proposal, &[fixed(low), best], &others[..count])

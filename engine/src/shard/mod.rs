@@ -78,6 +78,9 @@ pub struct ShardConfig {
     pub planner: PlannerMode,
     /// Whether costs follow the samples.
     pub calibration: CalibrationMode,
+    /// `auto` begins with plans that ask a device for one fragment at a time, where it has any, instead of
+    /// waiting for measurements that speak for them: for worlds of tests, which are short.
+    pub serial_first: bool,
 }
 
 /// Something that wants a turn.
@@ -177,7 +180,7 @@ impl Shard {
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
             starved: VecDeque::with_capacity(work),
             outputs: VecDeque::with_capacity(transfers as usize),
-            planner: Planner::new(config.planner, config.calibration),
+            planner: Planner::new(config.planner, config.calibration, config.serial_first),
             history: History::new(),
             counters: Counters::default(),
             batch: None,

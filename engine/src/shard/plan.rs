@@ -16,7 +16,7 @@ use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
 
 use super::Shard;
-use super::candidates::propose;
+use super::candidates::{Serial, propose};
 use super::disk::Direction;
 use super::guard::Guard;
 use super::lane::Lane;
@@ -56,6 +56,7 @@ pub(super) struct Outcome {
 pub(super) struct Planner {
     mode: PlannerMode,
     calibration: CalibrationMode,
+    serial_first: bool,
     stages: Vec<StageState>,
     index: HashMap<Resource, StageIndex>,
     /// Places of stages that are gone.
@@ -101,10 +102,11 @@ fn size_class(length: u64) -> u16 {
 }
 
 impl Planner {
-    pub(super) fn new(mode: PlannerMode, calibration: CalibrationMode) -> Self {
+    pub(super) fn new(mode: PlannerMode, calibration: CalibrationMode, serial_first: bool) -> Self {
         let mut planner = Self {
             mode,
             calibration,
+            serial_first,
             stages: Vec::new(),
             index: HashMap::new(),
             free: Vec::new(),
@@ -424,13 +426,17 @@ impl Planner {
             mode => mode,
         };
         // Without a stage behind the device there is nothing to overlap.
-        let one_by_one = self.is_device(key.path[0]) && key.path[1] != StageIndex::NONE;
+        let serial = match self.is_device(key.path[0]) && key.path[1] != StageIndex::NONE {
+            false => Serial::Never,
+            true if self.serial_first => Serial::First,
+            true => Serial::Offered,
+        };
         let new = || Cached { versions, length, guard: Guard::new() };
         let cached = self.plans.entry(key).or_insert_with(new);
         cached.versions = versions;
         cached.length = length;
         let guard = &mut cached.guard;
-        let old = costs.with(|costs| propose(guard, mode, costs, length, one_by_one));
+        let old = costs.with(|costs| propose(guard, mode, costs, length, serial));
         for planned in old {
             retire(&mut self.retired, Some(planned));
         }
@@ -594,7 +600,7 @@ mod tests {
 
     #[test]
     fn peers_that_come_under_ever_new_names_share_places() {
-        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live);
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
         let kept = planner.net_stages("kept", LaneClass::Bulk, true);
         let before = planner.stages.len();
         for number in 0..10_000 {
@@ -619,7 +625,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_outlives_a_while_in_another_mode() {
-        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live);
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
         let (_, out) = planner.net_stages("peer", LaneClass::Bulk, false);
         let path = planner.path_out(None, out);
         for _ in 0..400 {

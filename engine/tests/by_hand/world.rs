@@ -98,6 +98,7 @@ impl World {
             deadline_default: Nanos::from_millis(60_000),
             planner: PlannerMode::Fixed(64 << 10),
             calibration: CalibrationMode::Off,
+            serial_first: false,
         });
         let mut world = Self {
             kernel,

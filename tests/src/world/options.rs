@@ -47,6 +47,8 @@ pub struct Options {
     pub planner: PlannerMode,
     /// The calibration's mode.
     pub calibration: CalibrationMode,
+    /// Whether `auto` begins with one fragment at a time.
+    pub serial_first: bool,
     /// The most turns of the world until it must have come to rest.
     pub turns_max: u64,
 }
@@ -76,6 +78,7 @@ impl Options {
             ops_max: 512,
             planner: PlannerMode::Auto,
             calibration: CalibrationMode::Live,
+            serial_first: false,
             turns_max: 4_000_000,
         }
     }
@@ -116,6 +119,7 @@ impl Options {
             ops_max: 1 << random.between(5, 9),
             planner,
             calibration,
+            serial_first: random.chance(0.4),
             ..Self::scripted()
         }
     }

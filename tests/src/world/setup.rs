@@ -72,6 +72,7 @@ impl World {
             deadline_default: self.options.deadline,
             planner: self.options.planner,
             calibration: self.options.calibration,
+            serial_first: self.options.serial_first,
         };
         self.nodes[node].shard = Some(Shard::new(config));
         self.nodes[node].life += 1;
@@ -264,7 +265,7 @@ impl World {
             window: Some(self.random.between(1, 32) as u32),
             capacity: 1 << 30,
             alignment: piped_engine::command::Alignment { offset: 512, memory: 4 },
-            tells_at_the_end: false,
+            tells_at_the_end: self.random.chance(0.5),
         }
     }
 

@@ -113,11 +113,11 @@ impl Reactor {
         }
         busy |= self.take_mail();
         busy |= self.take_requests(now);
-        self.shard.drive(&mut self.io);
+        let is_through = self.shard.drive(&mut self.io);
         busy |= self.put_out();
-        if self.sessions.publish() {
+        if self.sessions.publish() && is_through {
             // A client that was woken on this CPU has run meanwhile: what it asks for next leaves with
-            // the same call.
+            // the same call. Unless a device waits for that call.
             let now = self.io.now();
             self.take_requests(now);
             self.shard.drive(&mut self.io);

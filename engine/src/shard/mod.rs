@@ -222,7 +222,10 @@ impl Shard {
     }
 
     /// Pushes what can be pushed and expires what is due. Call after feeding and before waiting.
-    pub fn drive<I: Io>(&mut self, io: &mut I) {
+    ///
+    /// `false`: it ended early, so that what was pushed is submitted before the rest is done. Submit before
+    /// the next call, which is due at once.
+    pub fn drive<I: Io>(&mut self, io: &mut I) -> bool {
         self.batch = None;
         self.push_stalled(io);
         let now = io.now();
@@ -239,7 +242,7 @@ impl Shard {
             let Some(work) = self.ready.pop_front() else { break };
             self.work(work, io);
             if std::mem::take(&mut self.hand_over_first) {
-                return;
+                return false;
             }
         }
         // Each once: what they make ready meanwhile is for the next turn.
@@ -247,6 +250,7 @@ impl Shard {
             let Some(work) = self.ready_lanes.pop_front() else { break };
             self.work(work, io);
         }
+        true
     }
 
     fn work<I: Io>(&mut self, work: Work, io: &mut I) {

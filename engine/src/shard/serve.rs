@@ -75,6 +75,8 @@ pub(super) struct Serve {
     read: u32,
     /// Fragments at the device.
     reading: u32,
+    /// A turn ended early for its reads, and nothing was sent since.
+    handed_over: bool,
     queued_to: u32,
     sent: u32,
     /// Bytes from the request's start for which a fragment was started (read) or landed (write).
@@ -147,6 +149,7 @@ impl Serve {
             fragments: [Fragment::Free; DEPTH_MAX as usize],
             read: 0,
             reading: 0,
+            handed_over: false,
             queued_to: 0,
             sent: 0,
             next: from,
@@ -224,9 +227,13 @@ impl Shard {
         }
         let read_before = self.serves.get(key).map_or(0, |serve| serve.read);
         let starved = !self.start_reads(key, file, &planned, io);
-        let Some(serve) = self.serves.get(key) else { return };
+        let Some(serve) = self.serves.get_mut(key) else { return };
         // The device has nothing else to do: it gets its work before the checksum of what is to be sent.
-        if planned.is_serial() && serve.read > read_before && read_before > serve.queued_to {
+        // Only once for each that is sent: a device that is faster than a turn must not have the whole
+        // request read before any of it leaves.
+        let may_wait =
+            planned.is_serial() && serve.read > read_before && read_before > serve.queued_to;
+        if may_wait && !std::mem::replace(&mut serve.handed_over, true) {
             self.hand_over_first = true;
             return self.make_ready(Work::Serve(key));
         }
@@ -311,6 +318,7 @@ impl Shard {
                     let Some(serve) = self.serves.get_mut(key) else { return };
                     serve.fragments[place] = Fragment::Sending { run };
                     serve.queued_to += 1;
+                    serve.handed_over = false;
                     if last {
                         return self.end_serve(key, Status::Ok);
                     }

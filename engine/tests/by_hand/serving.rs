@@ -7,11 +7,11 @@ use piped_engine::ids::{RegionId, SessionId};
 use piped_engine::io::{Io, Resource, Span};
 use piped_engine::limits;
 use piped_engine::request::Status;
-use piped_engine::sim::SILENCE;
+use piped_engine::sim::{Cost, SILENCE};
 use piped_engine::wire::Message;
 use piped_model::units::Nanos;
 
-use crate::world::{INCARNATION, SESSION, World, read, region, write, write_data};
+use crate::world::{COST, INCARNATION, SESSION, Step, World, read, region, write, write_data};
 
 #[test]
 fn a_connection_that_does_not_say_who_it_is_has_its_time() {
@@ -492,4 +492,44 @@ fn a_disk_that_tells_of_each_is_asked_for_many_at_once() {
         .map(|mode| mean_of_reads(&mut World::with_disk(false), mode));
     assert!(auto.1 >= 8 && auto.2 <= 256 << 10, "{auto:?}");
     assert!(auto.0.0 * 100 < whole.0.0 * 70, "{auto:?} against {whole:?}");
+}
+
+/// What the shard does in its turns while a peer reads so much of a file.
+fn steps_of_a_serial_read(disk: Cost, length: u64) -> Vec<Step> {
+    let mut world = World::with_serial_plans(disk);
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(length as usize);
+    let handle = world.open(line, 1, file);
+    world.settle();
+    world.steps.clear();
+    world.send(line, read(1, handle, length), &[]);
+    while !matches!(world.next(line), Message::Data { last: Some(_), .. }) {}
+    let it = world.shard.explain(None).expect("it was served");
+    assert_eq!((it.depth, it.chosen.as_str()), (1, "serial"));
+    assert_eq!(
+        world.steps.iter().filter(|step| **step == Step::Read).count(),
+        it.fragments as usize
+    );
+    world.steps
+}
+
+#[test]
+fn a_device_has_its_next_fragment_before_the_checksum_of_the_last_one() {
+    for length in [1 << 20, 4 << 20] {
+        let steps = steps_of_a_serial_read(COST, length);
+        for turn in steps.split(|step| *step == Step::Turn) {
+            let has = |step| turn.contains(&step);
+            assert!(!has(Step::Read) || !has(Step::Checksum), "in one turn: {steps:?}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_is_faster_than_a_turn_does_not_keep_fragments_from_leaving() {
+    let at_once = Cost { latency: Nanos::ZERO, overhead: Nanos::ZERO, nanos_per_byte: 0.0 };
+    let steps = steps_of_a_serial_read(at_once, 8 << 20);
+    let first = steps.iter().position(|step| *step == Step::Checksum).expect("it was sent");
+    let before = steps[..first].iter().filter(|step| **step == Step::Read).count();
+    // One whose end it waited for, one that was handed over, and one beside the first checksum.
+    assert_eq!(before, 3, "{steps:?}");
 }

@@ -11,7 +11,7 @@ use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
 use piped_engine::request::{Class, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{
-    ConnectionId, Cost, DeviceCosts, Faults, LinkId, NodeId, Notice, SimKernel,
+    ConnectionId, Cost, DeviceCosts, Faults, LinkId, NodeId, Notice, SimIo, SimKernel,
 };
 use piped_engine::wire::{Frame, HEADER_BYTES, Message};
 use piped_model::units::Nanos;
@@ -30,6 +30,20 @@ const PIECE: u32 = 64 * 1024;
 /// Bytes of a socket's buffer, each direction.
 const SOCKET_BUFFER: usize = 256 * 1024;
 
+/// Of links, and of disks that need no other.
+pub(crate) const COST: Cost =
+    Cost { latency: Nanos::from_micros(20), overhead: Nanos::from_micros(2), nanos_per_byte: 0.5 };
+
+/// What a shard had its driver do, as far as tests look at the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A turn begins. What was pushed in the one before has been submitted.
+    Turn,
+    Read,
+    Send,
+    Checksum,
+}
+
 /// See the module.
 pub(crate) struct World {
     pub(crate) kernel: SimKernel,
@@ -42,6 +56,8 @@ pub(crate) struct World {
     pub(crate) seen: [bool; 256],
     /// What a client asks for as soon as it is told of an end: still in the same turn.
     pub(crate) asked_at_once: Option<(SessionId, u64, Verb)>,
+    /// What the shard had its driver do in its turns.
+    pub(crate) steps: Vec<Step>,
     far: NodeId,
     device: DeviceId,
     links: [LinkId; 2],
@@ -72,18 +88,24 @@ impl World {
 
     /// `tells_at_the_end`: see [`DeviceCosts`].
     pub(crate) fn with_disk(tells_at_the_end: bool) -> Self {
+        Self::with(COST, tells_at_the_end, false)
+    }
+
+    /// One where `auto` reads one fragment at a time from the first read on.
+    pub(crate) fn with_serial_plans(disk: Cost) -> Self {
+        let mut world = Self::with(disk, true, true);
+        world.command(Command::SetPlanner(PlannerMode::Auto));
+        world
+    }
+
+    fn with(disk: Cost, tells_at_the_end: bool, serial_first: bool) -> Self {
         let mut kernel = SimKernel::new(1, Faults::none());
         let [node, far] = [(); 2].map(|()| kernel.add_node(4096));
-        let cost = Cost {
-            latency: Nanos::from_micros(20),
-            overhead: Nanos::from_micros(2),
-            nanos_per_byte: 0.5,
-        };
-        let links = [(); 2].map(|()| kernel.add_link(cost, None));
+        let links = [(); 2].map(|()| kernel.add_link(COST, None));
         let device = kernel.add_device(DeviceCosts {
-            read: cost,
-            write: cost,
-            sync: cost,
+            read: disk,
+            write: disk,
+            sync: disk,
             window: None,
             capacity: 1 << 30,
             alignment: Alignment { offset: 512, memory: 4 },
@@ -98,7 +120,7 @@ impl World {
             deadline_default: Nanos::from_millis(60_000),
             planner: PlannerMode::Fixed(64 << 10),
             calibration: CalibrationMode::Off,
-            serial_first: false,
+            serial_first,
         });
         let mut world = Self {
             kernel,
@@ -109,6 +131,7 @@ impl World {
             rewritten: None,
             seen: [false; 256],
             asked_at_once: None,
+            steps: Vec::new(),
             far,
             device,
             links,
@@ -402,7 +425,9 @@ impl World {
         {
             self.submit(session, user_data, verb);
         }
-        self.shard.drive(&mut self.kernel.io(self.node));
+        self.steps.push(Step::Turn);
+        let io = self.kernel.io(self.node);
+        self.shard.drive(&mut Recorder { io, steps: &mut self.steps });
         worked |= self.put_out();
         worked || self.shard.poll_timeout() == Some(Nanos::ZERO)
     }
@@ -465,6 +490,52 @@ impl World {
             assert!(self.kernel.io(self.far).push(token, op), "the far driver has room");
         }
         worked
+    }
+}
+
+/// A driver that keeps a list of what it is asked for.
+struct Recorder<'world> {
+    io: SimIo<'world>,
+    steps: &'world mut Vec<Step>,
+}
+
+impl Io for Recorder<'_> {
+    fn now(&mut self) -> Nanos {
+        self.io.now()
+    }
+
+    fn push(&mut self, token: Token, op: Op) -> bool {
+        self.steps.extend(match op {
+            Op::Read { .. } => Some(Step::Read),
+            Op::Send { .. } => Some(Step::Send),
+            _ => None,
+        });
+        self.io.push(token, op)
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.io.cancel(token);
+    }
+
+    fn release(&mut self, resource: Resource) {
+        self.io.release(resource);
+    }
+
+    fn copy(&mut self, from: Span, to: Span) {
+        self.io.copy(from, to);
+    }
+
+    fn load(&mut self, from: Span, to: &mut [u8]) {
+        self.io.load(from, to);
+    }
+
+    fn store(&mut self, from: &[u8], to: Span) {
+        self.io.store(from, to);
+    }
+
+    fn crc32c(&mut self, span: Span) -> u32 {
+        self.steps.push(Step::Checksum);
+        self.io.crc32c(span)
     }
 }
 

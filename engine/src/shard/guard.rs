@@ -1,11 +1,12 @@
 //! The empirical guard: what the candidates of a path and size class took in practice.
 //!
-//! The model proposes a fragment size, the measurement disposes. Costs that no straight line knows
+//! The model proposes fragment sizes and a depth, the measurement disposes. Costs that no straight line knows
 //! (caches, socket buffers, a kernel's batching) make a candidate slower or faster than predicted; the
 //! latencies that its transfers really had are kept here, decayed, and a candidate that another one beats
 //! by more than [`VETO`] in practice is not chosen, whatever the model says. To know that, a few
 //! transfers try the others: sizes nearly as good as the proposal (which the estimators need anyway to
-//! tell `g` from `G`), and, as long as outcomes come in, fixed sizes from 64 KiB up.
+//! tell `g` from `G`), and, as long as outcomes come in, fixed sizes from 64 KiB up and, where a device
+//! has something behind it, plans that ask it for one fragment at a time (serial ones).
 
 use core::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use piped_model::fixed::FixedBest;
 
 use super::planned::{Planned, number};
 
-/// The most candidates: the proposal, two variations of it, powers of two, whole.
+/// The most candidates: the proposal, two variations of it, whole, powers of two, three serial ones.
 pub(super) const ARMS_MAX: usize = 16;
 
 /// One transfer in this many tries a candidate that is not the favourite.
@@ -54,7 +55,8 @@ const WORTH_TRYING: f64 = 1.15;
 /// A candidate is tried for the first time if it is predicted at most this many times slower.
 const WORTH_A_FIRST_TRY: f64 = 2.0;
 
-/// Sizes within this ratio, at the same depth, are the same candidate: a proposal that moved a little.
+/// First sizes within this ratio are the same candidate, a proposal that moved a little, if both are
+/// serial, with as many fragments, or neither is.
 const SAME_SIZE: f64 = 1.25;
 
 /// What transfers with a candidate took.

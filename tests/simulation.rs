@@ -13,7 +13,13 @@ use system_tests::world::{Call, Campaign, Options, World, caught};
 
 #[test]
 fn calm_worlds_keep_all_promises() {
-    let must_see = &["ended Ok", "ended Cancelled", "ended DeadlineExceeded", "unaligned bounces"];
+    let must_see = &[
+        "ended Ok",
+        "ended Cancelled",
+        "ended DeadlineExceeded",
+        "unaligned bounces",
+        "serial plans",
+    ];
     Campaign { name: "calm_worlds", seeds: 300, options: Options::calm, must_see }.run();
 }
 
@@ -30,6 +36,7 @@ fn stormy_worlds_keep_all_promises() {
         "held buffers",
         "lanes lost",
         "retries",
+        "serial plans",
     ];
     Campaign { name: "stormy_worlds", seeds: 300, options: Options::stormy, must_see }.run();
 }

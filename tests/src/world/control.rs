@@ -106,6 +106,8 @@ impl World {
     /// Counts what happened in the life of a shard.
     fn tally_report(&mut self, node: usize) {
         let counters = self.shard(node).report().counters;
+        let last = self.shard(node).explain(None);
+        self.tally("serial plans", last.is_some_and(|it| it.chosen == "serial").into());
         self.tally("retries", counters.retries);
         self.tally("unaligned bounces", counters.bounced_unaligned);
         self.tally("mispredicted bounces", counters.bounced_mispredicted);

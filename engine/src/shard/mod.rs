@@ -24,6 +24,7 @@ mod lane;
 mod memory;
 mod ops;
 mod outbound;
+mod paths;
 mod plan;
 mod planned;
 mod remote;

@@ -15,19 +15,15 @@ use piped_model::estimate::{Estimator, Meter, Sample, Ticket};
 use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
 
-use super::Shard;
 use super::candidates::{Serial, propose};
-use super::disk::Direction;
 use super::guard::Guard;
-use super::lane::Lane;
 use super::planned::{PathCosts, Planned, STAGES_MAX};
-use super::slab::Key;
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT, Resource, StageState,
 };
-use crate::command::{CalibrationMode, FileTarget, LaneClass, PlannerMode, Target};
-use crate::ids::{DeviceId, PeerId};
+use crate::command::{CalibrationMode, LaneClass, PlannerMode};
+use crate::ids::DeviceId;
 use crate::report::StageReport;
 use crate::wire::{Message, ReportedStage};
 
@@ -354,7 +350,7 @@ impl Planner {
 
     /// The path of what a peer reads here: our disk (or nothing, for memory), the checksum, the lane, and
     /// the checksum there, which is taken to cost what it costs here.
-    fn path_out(&self, disk: Option<StageIndex>, net: StageIndex) -> Path {
+    pub(super) fn path_out(&self, disk: Option<StageIndex>, net: StageIndex) -> Path {
         match disk {
             Some(disk) => [disk, self.check, net, self.check],
             None => [self.check, net, self.check, StageIndex::NONE],
@@ -371,13 +367,13 @@ impl Planner {
     }
 
     /// The plan for a request over these stages.
-    fn plan(&mut self, path: Path, length: u64) -> Arc<Planned> {
+    pub(super) fn plan(&mut self, path: Path, length: u64) -> Arc<Planned> {
         self.plan_by(self.key(path, length), length)
     }
 
     /// The same where other requests keep the path busy: what overlaps then are requests, and a fragment
     /// only costs what it costs. So there are as few as can be.
-    fn plan_busy(&mut self, path: Path, length: u64) -> Arc<Planned> {
+    pub(super) fn plan_busy(&mut self, path: Path, length: u64) -> Arc<Planned> {
         self.plan_by(PlanKey { busy: true, ..self.key(path, length) }, length)
     }
 
@@ -453,7 +449,7 @@ impl Planner {
     }
 
     /// What a transfer really took.
-    fn observe_outcome(&mut self, path: Path, outcome: Outcome) {
+    pub(super) fn observe_outcome(&mut self, path: Path, outcome: Outcome) {
         let Outcome { length, plan, time } = outcome;
         let key = self.key(path, length);
         if self.calibration == CalibrationMode::Live
@@ -495,102 +491,6 @@ fn keep(retired: &mut VecDeque<Arc<Planned>>, planned: Planned) -> Arc<Planned> 
 fn retire(retired: &mut VecDeque<Arc<Planned>>, planned: Option<Arc<Planned>>) {
     if retired.len() < RETIRED_MAX {
         retired.extend(planned);
-    }
-}
-
-fn only(stage: StageIndex) -> Path {
-    let mut path = [StageIndex::NONE; STAGES_MAX];
-    path[0] = stage;
-    path
-}
-
-impl Shard {
-    /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.
-    pub(super) fn plan_local(
-        &mut self,
-        key: Key,
-        target: FileTarget,
-        direction: Direction,
-        length: u64,
-    ) -> Arc<Planned> {
-        if let Some(planned) = self.transfers.get(key).and_then(|t| t.plan.clone()) {
-            return planned;
-        }
-        let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
-        let planned = self.planner.plan(only(stage), length);
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.plan = Some(Arc::clone(&planned));
-        }
-        planned
-    }
-
-    /// The plan of a write to a peer: this side holds the data.
-    pub(super) fn plan_write(&mut self, key: Key, peer: PeerId) -> Arc<Planned> {
-        let transfer = self.transfers.get(key);
-        if let Some(planned) = transfer.and_then(|t| t.plan.clone()) {
-            return planned;
-        }
-        let length = transfer.map_or(0, |t| t.length);
-        let class =
-            transfer.map_or(LaneClass::Bulk, |t| super::remote::lane_class(t.class, t.length));
-        let net = self
-            .outbound
-            .get(&peer)
-            .and_then(|link| link.lane(class))
-            .and_then(|lane| self.lanes.get(lane))
-            .map_or(StageIndex::NONE, |lane| lane.stage_out);
-        let path = self.planner.path_out(None, net);
-        let planned = self.planner.plan(path, length);
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.plan = Some(Arc::clone(&planned));
-        }
-        planned
-    }
-
-    /// The plan of a peer's read: our disk (or nothing, for memory), then its lane.
-    pub(super) fn plan_serve(
-        &mut self,
-        key: Key,
-        device: Option<DeviceId>,
-    ) -> Option<Arc<Planned>> {
-        let serve = self.serves.get(key)?;
-        if let Some(planned) = &serve.plan {
-            return Some(Arc::clone(planned));
-        }
-        let (lane, length) = (serve.lane, serve.length);
-        let path = self.path_served(lane, device)?;
-        // Memory only: what files gain from other requests depends on their devices.
-        let busy = device.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
-        let planned = match busy {
-            true => self.planner.plan_busy(path, length),
-            false => self.planner.plan(path, length),
-        };
-        self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));
-        Some(planned)
-    }
-
-    fn path_served(&mut self, lane: Key, device: Option<DeviceId>) -> Option<Path> {
-        let net = self.lanes.get(lane)?.stage_out;
-        let disk = device.map(|device| self.planner.disk_stage(device, false));
-        Some(self.planner.path_out(disk, net))
-    }
-
-    /// A peer says what one of its reads took. A claim: it moves nothing but the choice between plans for
-    /// that peer's own lane.
-    pub(super) fn handle_outcome(&mut self, lane: Key, target: Target, outcome: Outcome) {
-        let device = match target {
-            Target::File(file) => Some(file.device),
-            Target::Region(_) => None,
-        };
-        if let Some(path) = self.path_served(lane, device) {
-            self.planner.observe_outcome(path, outcome);
-        }
-    }
-
-    /// A write that was alone on its lane ended.
-    pub(super) fn note_written(&mut self, net: StageIndex, outcome: Outcome) {
-        let path = self.planner.path_out(None, net);
-        self.planner.observe_outcome(path, outcome);
     }
 }
 

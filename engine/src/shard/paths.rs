@@ -1,0 +1,109 @@
+//! Which stages a request passes, and its plan. The side that holds the data plans.
+
+use std::sync::Arc;
+
+use super::Shard;
+use super::disk::Direction;
+use super::lane::Lane;
+use super::plan::{Outcome, Path};
+use super::planned::{Planned, STAGES_MAX};
+use super::slab::Key;
+use super::stage::StageIndex;
+use crate::command::{FileTarget, LaneClass, Target};
+use crate::ids::{DeviceId, PeerId};
+
+fn only(stage: StageIndex) -> Path {
+    let mut path = [StageIndex::NONE; STAGES_MAX];
+    path[0] = stage;
+    path
+}
+
+impl Shard {
+    /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.
+    pub(super) fn plan_local(
+        &mut self,
+        key: Key,
+        target: FileTarget,
+        direction: Direction,
+        length: u64,
+    ) -> Arc<Planned> {
+        if let Some(planned) = self.transfers.get(key).and_then(|t| t.plan.clone()) {
+            return planned;
+        }
+        let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
+        let planned = self.planner.plan(only(stage), length);
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.plan = Some(Arc::clone(&planned));
+        }
+        planned
+    }
+
+    /// The plan of a write to a peer: this side holds the data.
+    pub(super) fn plan_write(&mut self, key: Key, peer: PeerId) -> Arc<Planned> {
+        let transfer = self.transfers.get(key);
+        if let Some(planned) = transfer.and_then(|t| t.plan.clone()) {
+            return planned;
+        }
+        let length = transfer.map_or(0, |t| t.length);
+        let class =
+            transfer.map_or(LaneClass::Bulk, |t| super::remote::lane_class(t.class, t.length));
+        let net = self
+            .outbound
+            .get(&peer)
+            .and_then(|link| link.lane(class))
+            .and_then(|lane| self.lanes.get(lane))
+            .map_or(StageIndex::NONE, |lane| lane.stage_out);
+        let path = self.planner.path_out(None, net);
+        let planned = self.planner.plan(path, length);
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.plan = Some(Arc::clone(&planned));
+        }
+        planned
+    }
+
+    /// The plan of a peer's read: our disk (or nothing, for memory), then its lane.
+    pub(super) fn plan_serve(
+        &mut self,
+        key: Key,
+        device: Option<DeviceId>,
+    ) -> Option<Arc<Planned>> {
+        let serve = self.serves.get(key)?;
+        if let Some(planned) = &serve.plan {
+            return Some(Arc::clone(planned));
+        }
+        let (lane, length) = (serve.lane, serve.length);
+        let path = self.path_served(lane, device)?;
+        // Memory only: what files gain from other requests depends on their devices.
+        let busy = device.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
+        let planned = match busy {
+            true => self.planner.plan_busy(path, length),
+            false => self.planner.plan(path, length),
+        };
+        self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));
+        Some(planned)
+    }
+
+    fn path_served(&mut self, lane: Key, device: Option<DeviceId>) -> Option<Path> {
+        let net = self.lanes.get(lane)?.stage_out;
+        let disk = device.map(|device| self.planner.disk_stage(device, false));
+        Some(self.planner.path_out(disk, net))
+    }
+
+    /// A peer says what one of its reads took. A claim: it moves nothing but the choice between plans for
+    /// that peer's own lane.
+    pub(super) fn handle_outcome(&mut self, lane: Key, target: Target, outcome: Outcome) {
+        let device = match target {
+            Target::File(file) => Some(file.device),
+            Target::Region(_) => None,
+        };
+        if let Some(path) = self.path_served(lane, device) {
+            self.planner.observe_outcome(path, outcome);
+        }
+    }
+
+    /// A write that was alone on its lane ended.
+    pub(super) fn note_written(&mut self, net: StageIndex, outcome: Outcome) {
+        let path = self.planner.path_out(None, net);
+        self.planner.observe_outcome(path, outcome);
+    }
+}

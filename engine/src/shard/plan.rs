@@ -2,7 +2,7 @@
 //!
 //! Every stage execution passes a meter; those that say something (an empty stage, or a busy one)
 //! become samples. An estimate is *published* only when it moved by more than a few percent
-//! ([`REPUBLISH`]): plans are cached under the version of the published costs, so a quiet system plans
+//! (`REPUBLISH` in `stage.rs`): plans are cached under the version of the published costs, so a quiet system plans
 //! each (path, size class) once and a look-up is a hash.
 //!
 //! The side that holds the data plans. What it cannot time itself, the wire as its receiver sees it,

@@ -93,6 +93,7 @@ impl Bench<'_> {
             (it.bytes == size && it.fragments > 0).then_some(Plan {
                 algorithm: it.chosen,
                 fragment_bytes: it.fragment_bytes,
+                shrink_bytes: it.shrink_bytes,
                 fragments: it.fragments,
                 depth: it.depth,
                 predicted_seconds: it.predicted_seconds,

@@ -88,7 +88,10 @@ pub(super) struct Planned {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Plan {
     pub(super) algorithm: String,
+    /// Of the first fragment.
     pub(super) fragment_bytes: u64,
+    /// By how much each is shorter than the one before.
+    pub(super) shrink_bytes: u64,
     pub(super) fragments: u32,
     pub(super) depth: u32,
     pub(super) predicted_seconds: f64,
@@ -216,13 +219,12 @@ fn row(latency: &Latency) -> Vec<String> {
 }
 
 fn words(plan: &Plan) -> String {
-    format!(
-        "{} {} x {}, depth {}",
-        plan.algorithm,
-        plan.fragments,
-        units::bytes(plan.fragment_bytes),
-        plan.depth
-    )
+    let Plan { algorithm, fragments, depth, .. } = plan;
+    let first = units::bytes(plan.fragment_bytes);
+    match plan.shrink_bytes {
+        0 => format!("{algorithm} {fragments} x {first}, depth {depth}"),
+        _ => format!("{algorithm} {fragments} from {first} down, depth {depth}"),
+    }
 }
 
 fn predicted(plan: &Plan) -> String {
@@ -235,10 +237,27 @@ mod tests {
     use crate::table;
 
     #[test]
+    fn sizes_that_fall_are_not_told_as_equal_ones() {
+        let mut plan = Plan {
+            algorithm: "serial".to_owned(),
+            fragment_bytes: 400 << 10,
+            shrink_bytes: 96 << 10,
+            fragments: 4,
+            depth: 1,
+            predicted_seconds: 1e-3,
+            margin_seconds: 1e-4,
+        };
+        assert_eq!(words(&plan), "serial 4 from 400 KiB down, depth 1");
+        plan.shrink_bytes = 0;
+        assert_eq!(words(&plan), "serial 4 x 400 KiB, depth 1");
+    }
+
+    #[test]
     fn a_row_of_latencies_fits_in_eighty_columns() {
         let plan = Plan {
             algorithm: "fixed".to_owned(),
             fragment_bytes: 1_500_000,
+            shrink_bytes: 0,
             fragments: 128,
             depth: 16,
             predicted_seconds: 12.34e-3,

@@ -9,6 +9,9 @@
 //! whole shard. Of a pair each side has its own end with its own flags, and MSG_DONTWAIT needs none.
 //! (A pipe has two ends too, but its writer takes a lock that a reader can hold while it faults in a
 //! page that never comes.) To the client it is a file descriptor that becomes readable either way.
+//! What the client sends back would stay unread until the daemon closes its end, and with it whatever
+//! descriptors it passed: their close may hang, and would in the shard's thread. So the daemon's end does
+//! not receive: the client's send fails.
 //! The price, measured on one CPU: 0.6 us instead of 0.2 us to ring, and 1.3 us more from one sleeper
 //! to the other and back to sleep; across CPUs the wake-up itself hides it.
 
@@ -19,7 +22,7 @@ use std::time::Duration;
 use rustix::event::EventfdFlags;
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags};
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 /// The bell the client rings and the daemon hears. Both sides hold the same eventfd.
 #[derive(Debug)]
@@ -96,6 +99,7 @@ impl ClientBell {
         let flags = SocketFlags::CLOEXEC;
         let (near, far) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::shutdown(&near, Shutdown::Read)?;
         sockopt::set_socket_timeout(&far, Timeout::Recv, Some(HEARING_TIME))?;
         Ok((Self { fd: near }, Self { fd: far }))
     }
@@ -137,5 +141,23 @@ impl ClientBell {
             }
         }
         Drained::Open
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_end_of_the_bell_hears_and_cannot_send() {
+        let (near, far) = ClientBell::pair().expect("a pair");
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        assert_eq!(rustix::net::send(far.fd(), &[1], flags), Err(Errno::PIPE));
+        assert_eq!(far.hear(), Heard::Silence, "that is no end either");
+        near.ring();
+        assert_eq!(far.hear(), Heard::Rung);
+        assert_eq!(far.drain(), Drained::Open);
+        drop(near);
+        assert_eq!(far.hear(), Heard::Closed);
     }
 }

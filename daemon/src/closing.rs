@@ -1,24 +1,29 @@
 //! Files on their way out, and who answers for them.
 //!
-//! A close asks the file system, and one that a client serves itself (FUSE) need never answer. So what
-//! came from a client, or was opened for somebody, is closed by a thread that may hang, wherever it is
-//! dropped: a [`HeldFile`] sends its descriptor there. Until it is closed it counts in the [`Account`]
-//! of whoever brought it: that has room for so many files and as many threads as it may lose, and a
-//! session's keeps the session's place. So files that never close are the loss of their owner alone.
+//! A close asks the file system, and one that a client serves itself (FUSE) need never answer; that of a
+//! socket waits for its data to leave, as long as its maker set (SO_LINGER). So what came from a client,
+//! or was opened for somebody, is closed by a thread that may hang, wherever it is dropped: a
+//! [`HeldFile`] sends its descriptor there. Until it is closed it counts in the [`Account`] of whoever
+//! brought it: that has room for so many files and as many threads as it may lose, and a session's keeps
+//! the session's place, that of a handshake its. So files that never close are the loss of their owner
+//! alone.
+//!
+//! A unix socket closes what it was sent and nobody received. So the sockets of clients and operators,
+//! and those they connect to, are held as well, from the moment they are accepted.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// The files of a client's session, or of all peers.
+/// The files of a client's session, of a connection that has no session, or of all peers.
 #[derive(Debug)]
 pub struct Account {
     room: Arc<Semaphore>,
     threads: Arc<Semaphore>,
     closer: Closer,
-    /// The session's place among the sessions.
+    /// The owner's place among the sessions, or the connections.
     _place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -88,8 +93,18 @@ impl Room {
     /// Takes a file in.
     #[must_use]
     pub fn hold(&mut self, fd: OwnedFd) -> HeldFile {
-        let charge = Charge { account: Arc::clone(&self.account), _room: self.permits.split(1) };
-        HeldFile { fd: Some(fd), charge: Some(charge) }
+        HeldFile { fd: Some(fd), charge: Some(self.charge()) }
+    }
+
+    fn charge(&mut self) -> Charge {
+        Charge { account: Arc::clone(&self.account), _room: self.permits.split(1) }
+    }
+}
+
+impl HeldFile {
+    /// Has another account answer for it.
+    pub fn move_to(&mut self, room: &mut Room) {
+        self.charge = Some(room.charge());
     }
 }
 
@@ -103,6 +118,12 @@ impl From<OwnedFd> for HeldFile {
 impl AsFd for HeldFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("there until it is dropped").as_fd()
+    }
+}
+
+impl AsRawFd for HeldFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
@@ -139,50 +160,12 @@ pub async fn close_files(mut leaving: mpsc::UnboundedReceiver<Leaving>) {
 }
 
 #[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
-
-    use rustix::net::sockopt::set_socket_linger;
-    use tokio::task::LocalSet;
-
+    use super::testing::{hanging, is_closed, watched, with_closer};
     use super::*;
-
-    /// A descriptor whose close hangs until the other end is dropped: a socket that lingers with more
-    /// unsent than the other end takes.
-    fn hanging() -> (OwnedFd, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-        let address = listener.local_addr().expect("bound");
-        let mut ours = TcpStream::connect(address).expect("connected");
-        let (theirs, _) = listener.accept().expect("accepted");
-        set_socket_linger(&ours, Some(Duration::from_secs(600))).expect("an option");
-        ours.set_nonblocking(true).expect("an option");
-        while ours.write(&[0; 65536]).is_ok() {}
-        ours.set_nonblocking(false).expect("an option");
-        (ours.into(), theirs)
-    }
-
-    /// A descriptor, and what is at its end once it is closed.
-    fn watched() -> (OwnedFd, std::io::PipeReader) {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        (writer.into(), reader)
-    }
-
-    async fn is_closed(mut reader: std::io::PipeReader) {
-        let end = tokio::task::spawn_blocking(move || reader.read(&mut [0])).await;
-        assert_eq!(end.expect("no panic").expect("the end"), 0);
-    }
-
-    fn with_closer(test: impl AsyncFnOnce(Closer)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        LocalSet::new().block_on(&runtime, async {
-            let (closer, leaving) = Closer::new();
-            tokio::task::spawn_local(close_files(leaving));
-            test(closer).await;
-        });
-        runtime.shutdown_background();
-    }
 
     #[test]
     fn closes_that_hang_are_their_owners_loss_alone() {

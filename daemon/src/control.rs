@@ -20,7 +20,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use crate::client::access::Rules;
 use crate::closing::{Account, Closer};
 use crate::io::socket::Credentials;
-use crate::limits::{HANDSHAKES_MAX, PEER_CLOSERS, PEER_FILES_MAX, PEER_OPENS_MAX};
+use crate::limits::{
+    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, HANDSHAKES_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
+    REFUSALS_MAX, peer_files_max,
+};
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
 use crate::peer;
@@ -78,6 +81,8 @@ pub(crate) struct Control {
     pub(crate) peer_open_slots: Arc<Semaphore>,
     /// Files of exports that peers have open.
     pub(crate) peer_files: Arc<Account>,
+    /// Connections of clients that have no place yet, or get none.
+    pub(crate) doorstep: Arc<Account>,
     closer: Closer,
     withdrawals: RefCell<Withdrawals>,
     /// Becomes true when the daemon stops.
@@ -107,6 +112,7 @@ impl Control {
         let Parts { config, node, incarnation, spin, shards, rules, exports, closer, stopping } =
             parts;
         let slots = |count| Arc::new(Semaphore::new(count));
+        let peer_files = peer_files_max(shards.len());
         Self {
             node,
             incarnation,
@@ -119,9 +125,10 @@ impl Control {
             regions: RefCell::default(),
             session_slots: slots(config.client.sessions_max as usize),
             handshake_slots: slots(HANDSHAKES_MAX),
-            refusal_slots: slots(HANDSHAKES_MAX / 4),
+            refusal_slots: slots(REFUSALS_MAX),
             peer_open_slots: slots(PEER_OPENS_MAX),
-            peer_files: Account::new(closer.clone(), PEER_FILES_MAX, PEER_CLOSERS, None),
+            peer_files: Account::new(closer.clone(), peer_files, PEER_CLOSERS, None),
+            doorstep: Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None),
             closer,
             withdrawals: RefCell::default(),
             stopping,
@@ -140,7 +147,7 @@ impl Control {
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 
-    /// An account for a session's files.
+    /// An account for what a session, or a connection, brings.
     pub(crate) fn account(
         &self,
         files: usize,

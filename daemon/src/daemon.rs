@@ -7,7 +7,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use piped_ring::SpinBudgets;
 use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use crate::client::access::{AccessError, Names, Rules};
-use crate::closing::{Closer, close_files};
+use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::io::clock;
 use crate::io::socket::asynchronous;
-use crate::limits::{SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
+use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::serve::shard_name;
 use crate::shard::message::{Message, Notice};
@@ -153,8 +153,8 @@ impl Daemon {
 
 /// The listening sockets.
 struct Doors {
-    client: (AsyncFd<OwnedFd>, SocketFile),
-    admin: (UnixListener, SocketFile),
+    client: (AsyncFd<HeldFile>, SocketFile),
+    admin: (AsyncFd<HeldFile>, SocketFile),
     peers: Option<TcpListener>,
 }
 
@@ -187,14 +187,17 @@ async fn start(
             .await?,
         );
     }
+    let (closer, leaving) = Closer::new();
+    tokio::task::spawn_local(close_files(leaving));
+    let account = Account::new(closer.clone(), LISTENERS, LISTENERS, None);
+    let (client, admin) = (&config.client.socket, &config.admin.socket);
+    let open = !rules.is_private();
     let doors = Doors {
-        client: client_door(config, &rules)?,
-        admin: admin_door(config, &rules)?,
+        client: door(("client.socket", client), SocketType::SEQPACKET, open, &account).await?,
+        admin: door(("admin.socket", admin), SocketType::STREAM, open, &account).await?,
         peers: peer::bind(&config.listen).await?,
     };
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
-    let (closer, leaving) = Closer::new();
-    tokio::task::spawn_local(close_files(leaving));
     let control = Rc::new(Control::new(Parts {
         config: config.clone(),
         node,
@@ -210,19 +213,16 @@ async fn start(
     Ok((control, doors))
 }
 
-fn client_door(
-    config: &Config,
-    rules: &Rules,
-) -> Result<(AsyncFd<OwnedFd>, SocketFile), DaemonError> {
-    let (kind, open) = (SocketType::SEQPACKET, !rules.is_private());
-    let (socket, file) = unix_socket::listen("client.socket", &config.client.socket, kind, open)?;
-    Ok((asynchronous(socket)?, file))
-}
-
-fn admin_door(config: &Config, rules: &Rules) -> Result<(UnixListener, SocketFile), DaemonError> {
-    let (kind, open) = (SocketType::STREAM, !rules.is_private());
-    let (socket, file) = unix_socket::listen("admin.socket", &config.admin.socket, kind, open)?;
-    Ok((UnixListener::from_std(socket.into())?, file))
+/// A listening socket. It is closed like a file: with whoever was not accepted, and what they passed.
+async fn door(
+    (key, path): (&'static str, &Path),
+    kind: SocketType,
+    open: bool,
+    account: &Arc<Account>,
+) -> Result<(AsyncFd<HeldFile>, SocketFile), DaemonError> {
+    let mut room = account.room(1).await;
+    let (socket, file) = unix_socket::listen(key, path, kind, open)?;
+    Ok((asynchronous(room.hold(socket))?, file))
 }
 
 /// Every shard asks every peer over lanes of its own.

@@ -25,6 +25,7 @@ pub mod peer;
 pub mod shard;
 
 pub mod admin;
+mod connection;
 mod control;
 mod daemon;
 mod settings;

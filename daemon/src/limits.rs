@@ -48,16 +48,29 @@ pub const HANDLES_PER_SESSION: usize = 4096;
 /// Descriptors of one open file: through the page cache, and around it.
 pub const FILES_PER_OPEN: u32 = 2;
 
-/// Files of one session that are open or not closed yet: those of all its handles, and those that may
-/// come with its next message.
+/// Files of one session that are open or not closed yet: those of all its handles, and those of its
+/// connection.
 pub const FILES_PER_SESSION: usize =
-    FILES_PER_OPEN as usize * HANDLES_PER_SESSION + handshake::fds::FDS_PER_MESSAGE_MAX;
+    FILES_PER_OPEN as usize * HANDLES_PER_SESSION + FILES_PER_HANDSHAKE;
+
+/// Files of one connection: its socket, and what may come with its next message.
+pub const FILES_PER_HANDSHAKE: usize = 1 + handshake::fds::FDS_RECEIVED_MAX;
 
 /// Regions all sessions offer together.
 pub const REGIONS_MAX: usize = 4096;
 
 /// Clients that have connected and not said Hello yet; more are turned away at once.
 pub const HANDSHAKES_MAX: usize = 32;
+
+/// Strangers that have connected and are being told that they are; more are turned away at once.
+pub const REFUSALS_MAX: usize = HANDSHAKES_MAX / 4;
+
+/// Connections that wait for a place, or were turned away and are not closed yet. With more, clients wait
+/// to be accepted.
+pub const DOORSTEP_FILES_MAX: usize = 256;
+
+/// Connections that were turned away and are closed at once.
+pub const DOORSTEP_CLOSERS: usize = 8;
 
 /// How long a client may take to say Hello, and to take a reply.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -99,19 +112,27 @@ pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest body of a request to the admin API, in bytes.
 pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Files that all peers together have open or not closed yet. The engine has fewer handles of theirs.
-pub const PEER_FILES_MAX: usize = FILES_MAX as usize;
+/// Files that all peers together have open or not closed yet: those of as many handles as the engines of
+/// so many shards have for them.
+#[must_use]
+pub const fn peer_files_max(shards: usize) -> usize {
+    shards * FILES_PER_OPEN as usize * piped_engine::limits::SERVED_MAX as usize
+}
 
 /// Files of peers closed at once. They lie in directories that the operator chose: these hang as a
 /// whole if at all.
 pub const PEER_CLOSERS: usize = 8;
 
-/// Threads for what may hang in a file system: a session opens one file at a time and closes one, peers
-/// open and close some, and there are a few for what takes long but ends.
+/// Threads for what may hang in a file system: a session opens one file at a time and closes one, a
+/// connection closes one, peers open and close some, and there are a few for what takes long but ends.
 #[must_use]
 pub const fn threads_max(sessions: u32) -> usize {
-    2 * sessions as usize + PEER_OPENS_MAX + PEER_CLOSERS + 8
+    let connections = HANDSHAKES_MAX + REFUSALS_MAX + DOORSTEP_CLOSERS + ADMIN_CONNECTIONS_MAX;
+    2 * sessions as usize + connections + LISTENERS + PEER_OPENS_MAX + PEER_CLOSERS + 8
 }
+
+/// Unix sockets the daemon listens on: the clients' and the operators'.
+pub const LISTENERS: usize = 2;
 
 /// How long a shard may take to end its sessions when the daemon stops.
 pub const STOP_TIMEOUT: Nanos = Nanos::from_millis(3_000);

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use piped_ring::Status;
-use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, ReceiveFault};
+use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{
     Access, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Reply,
     Request, TEXT_BYTES_MAX, Welcome, sequence,
@@ -233,7 +233,7 @@ fn is_orphan(reader: &OwnedFd) -> bool {
 /// Send without the sender's own checks.
 fn send_raw(socket: &OwnedFd, message: &[u8], passed: &[BorrowedFd<'_>]) {
     let mut space =
-        [core::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX * 2))];
+        [core::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_RECEIVED_MAX))];
     let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
     assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(passed)));
     let parts = [std::io::IoSlice::new(message)];
@@ -278,6 +278,12 @@ fn descriptors_of_faulty_messages_are_closed() {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     send_raw(&here, b"x", &[writer.as_fd(); FDS_PER_MESSAGE_MAX + 5]);
     assert!(matches!(fds::receive(&there, &mut buffer), Err(ReceiveFault::TooManyFds)));
+    send_raw(&here, b"x", &[writer.as_fd(); FDS_RECEIVED_MAX]);
+    let mut all = Vec::new();
+    let received = fds::receive_into(&there, &mut buffer, &mut all);
+    assert!(matches!(received, Err(ReceiveFault::TooManyFds)));
+    assert_eq!(all.len(), FDS_RECEIVED_MAX, "none is closed by the kernel");
+    drop(all);
     send_raw(&here, &[0; MESSAGE_BYTES_MAX + 1], &[writer.as_fd(); 3]);
     assert!(matches!(fds::receive(&there, &mut buffer), Err(ReceiveFault::TooLong)));
     send_raw(&here, b"", &[writer.as_fd(); 3]);

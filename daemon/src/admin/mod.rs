@@ -4,6 +4,7 @@
 //! it. Who may do what is the kernel's word on who connected, not a token.
 
 mod routes;
+mod stream;
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -16,34 +17,37 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 
+use self::stream::Stream;
+use crate::closing::HeldFile;
+use crate::connection::accept;
 use crate::control::Control;
 use crate::io::socket::{Credentials, peer_credentials};
-use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_TIMEOUT};
+use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_TIMEOUT, FILES_PER_HANDSHAKE};
 
 /// How long to leave a full table of files alone.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the admin API until the daemon stops.
-pub(crate) async fn listen(control: Rc<Control>, listener: UnixListener) {
+pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     let slots = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
     loop {
         // Who finds no slot waits in the socket's backlog.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        let account = control.account(FILES_PER_HANDSHAKE, 1, Some(Arc::new(slot)));
         let accepted = tokio::select! {
             () = control.stopped() => return,
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &account) => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok(connection) => {
                 let control = Rc::clone(&control);
                 tokio::task::spawn_local(async move {
-                    let _slot = slot;
                     tokio::select! {
                         () = control.stopped() => {}
-                        () = serve(&control, stream) => {}
+                        () = serve(&control, Stream::new(connection, account)) => {}
                     }
                 });
             }
@@ -55,7 +59,7 @@ pub(crate) async fn listen(control: Rc<Control>, listener: UnixListener) {
     }
 }
 
-async fn serve(control: &Rc<Control>, stream: UnixStream) {
+async fn serve(control: &Rc<Control>, stream: Stream) {
     let Ok(who) = peer_credentials(&stream) else { return };
     let service = service_fn(|request| respond(control, &who, request));
     let connection = http1::Builder::new()

@@ -1,31 +1,33 @@
 //! Clients that connect.
 
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use tokio::io::unix::AsyncFd;
 
 use super::door::Door;
 use super::session;
+use crate::closing::HeldFile;
+use crate::connection::{Connection, accept};
 use crate::control::Control;
 use crate::io::socket::peer_credentials;
+use crate::limits::FILES_PER_HANDSHAKE;
 
 /// How long to leave a full table of files alone.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts clients until the daemon stops.
-pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<OwnedFd>) {
+pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     loop {
-        let socket = tokio::select! {
+        let connection = tokio::select! {
             () = control.stopped() => return,
-            socket = accept(&listener) => socket,
+            connection = accept(&listener, &control.doorstep) => connection,
         };
-        match socket {
-            Ok(socket) => {
-                if let Err(error) = admit(&control, socket) {
+        match connection {
+            Ok(connection) => {
+                if let Err(error) = admit(&control, connection) {
                     tracing::debug!(%error, "a client left before it was looked at");
                 }
             }
@@ -39,36 +41,28 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<OwnedFd>) {
     }
 }
 
-async fn accept(listener: &AsyncFd<OwnedFd>) -> Result<OwnedFd, Errno> {
-    loop {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(listener.get_ref(), flags) {
-            Err(Errno::AGAIN) => match listener.readable().await {
-                Ok(mut guard) => guard.clear_ready(),
-                Err(_) => return Err(Errno::NOBUFS),
-            },
-            result => return result,
-        }
-    }
-}
-
 /// Starts a client's task, if there is room for one more that has not said Hello. Strangers have few
 /// places of their own, so that they cannot take those of others.
-fn admit(control: &Rc<Control>, socket: OwnedFd) -> std::io::Result<()> {
-    let who = peer_credentials(&socket)?;
+fn admit(control: &Rc<Control>, mut connection: Connection) -> std::io::Result<()> {
+    let who = peer_credentials(connection.socket().get_ref())?;
     let admitted = control.rules.admits_client(&who);
     let slots = if admitted { &control.handshake_slots } else { &control.refusal_slots };
-    let Ok(slot) = std::sync::Arc::clone(slots).try_acquire_owned() else {
+    let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
         tracing::debug!(uid = who.uid, pid = who.pid, "turned away: too many handshakes at once");
         return Ok(());
     };
-    let door = Door::new(socket)?;
+    // From here on its place answers for it.
+    let account = control.account(FILES_PER_HANDSHAKE, 1, Some(Arc::new(slot)));
+    if let Some(mut room) = account.try_room(1) {
+        connection.move_to(&mut room);
+    }
+    let door = Door::new(connection);
     let control = Rc::clone(control);
     tokio::task::spawn_local(async move {
         if admitted {
-            session::run(control, door, who, slot).await;
+            session::run(control, door, who, account).await;
         } else {
-            session::refuse_stranger(door, who, slot).await;
+            session::refuse_stranger(door, who, account).await;
         }
     });
     Ok(())

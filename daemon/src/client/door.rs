@@ -4,32 +4,34 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, ReceiveFault};
+use piped_ring::handshake::fds::{self, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{MESSAGE_BYTES_MAX, Reply};
 use tokio::io::unix::AsyncFd;
 
 use crate::closing::{Account, HeldFile};
-use crate::io::socket::asynchronous;
+use crate::connection::Connection;
 use crate::limits::HANDSHAKE_TIMEOUT;
 
-/// A connected, non-blocking SOCK_SEQPACKET socket.
+/// A connection of kind SOCK_SEQPACKET.
 #[derive(Debug)]
 pub(super) struct Door {
-    socket: AsyncFd<OwnedFd>,
+    connection: Connection,
 }
 
 impl Door {
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: asynchronous(socket)? })
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection }
     }
 
-    /// The first message, its length and whether files came with it. Nobody answers for them yet, so
-    /// the kernel keeps them.
-    pub(super) async fn receive_bare(
-        &self,
-        buffer: &mut [u8],
-    ) -> Result<(usize, bool), ReceiveFault> {
-        self.receive_with(|socket| fds::receive_bare(socket, buffer)).await
+    /// Has another account answer for the socket, if it has room.
+    pub(super) fn move_to(&mut self, account: &Arc<Account>) {
+        if let Some(mut room) = account.try_room(1) {
+            self.connection.move_to(&mut room);
+        }
+    }
+
+    fn socket(&self) -> &AsyncFd<HeldFile> {
+        self.connection.socket()
     }
 
     /// The next message: its length, and the files that came with it, which are the account's from here
@@ -42,36 +44,26 @@ impl Door {
     ) -> Result<(usize, Vec<HeldFile>), ReceiveFault> {
         let mut room = tokio::select! {
             biased;
-            room = account.room(FDS_PER_MESSAGE_MAX as u32) => room,
+            room = account.room(FDS_RECEIVED_MAX as u32) => room,
             () = self.closed() => return Err(ReceiveFault::Closed),
         };
-        self.receive_with(|socket| {
-            let mut fds = Vec::new();
-            let length = fds::receive_into(socket, buffer, &mut fds);
-            let held: Vec<HeldFile> = fds.drain(..).map(|fd| room.hold(fd)).collect();
-            Ok((length?, held))
-        })
-        .await
-    }
-
-    async fn receive_with<T>(
-        &self,
-        mut call: impl FnMut(&OwnedFd) -> Result<T, ReceiveFault>,
-    ) -> Result<T, ReceiveFault> {
         loop {
             // First the call, then the wait: `closed` may have taken the notice of readiness away.
-            match call(self.socket.get_ref()) {
+            let mut fds = Vec::new();
+            let length = fds::receive_into(self.socket().get_ref(), buffer, &mut fds);
+            let held: Vec<HeldFile> = fds.drain(..).map(|fd| room.hold(fd)).collect();
+            match length {
                 Err(ReceiveFault::System(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.socket.readable().await?.clear_ready();
+                    self.socket().readable().await?.clear_ready();
                 }
-                result => return result,
+                length => return Ok((length?, held)),
             }
         }
     }
 
     /// Resolves when the client has hung up, whatever it sent before.
     pub(super) async fn closed(&self) {
-        while let Ok(mut guard) = self.socket.readable().await {
+        while let Ok(mut guard) = self.socket().readable().await {
             if guard.ready().is_read_closed() {
                 return;
             }
@@ -91,9 +83,9 @@ impl Door {
         let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
         let send = async {
             loop {
-                match fds::send(self.socket.get_ref(), &buffer[..length], &passed) {
+                match fds::send(self.socket().get_ref(), &buffer[..length], &passed) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.socket.writable().await?.clear_ready();
+                        self.socket().writable().await?.clear_ready();
                     }
                     result => return result,
                 }
@@ -105,32 +97,33 @@ impl Door {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
     use crate::closing::Closer;
+    use crate::closing::testing::{hanging, with_closer};
+    use crate::limits::FILES_PER_HANDSHAKE;
 
-    fn doors() -> (Door, OwnedFd) {
+    fn doors(account: &Arc<Account>) -> (Door, OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let kind = SocketType::SEQPACKET;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).expect("a pair");
-        (Door::new(ours).expect("a socket"), theirs)
+        let held = account.try_room(1).expect("an empty account").hold(ours);
+        (Door::new(Connection::new(held).expect("a socket")), theirs)
     }
 
     #[tokio::test]
     async fn what_comes_with_a_message_is_its_accounts_and_not_closed_here() {
-        let (door, client) = doors();
         let (closer, mut leaving) = Closer::new();
-        let account = Account::new(closer, FDS_PER_MESSAGE_MAX, 1, None);
+        let account = Account::new(closer.clone(), FDS_RECEIVED_MAX, 1, None);
+        let (door, client) = doors(&Account::new(closer, 1, 1, None));
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let (_, file) = std::io::pipe().expect("a pipe");
         let files = [file.as_fd(); 3];
         fds::send(&client, b"sound", &files).expect("sent");
         let (length, held) = door.receive(&mut buffer, &account).await.expect("a message");
         assert_eq!((length, held.len()), (5, 3));
-        let all = FDS_PER_MESSAGE_MAX as u32;
+        let all = FDS_RECEIVED_MAX as u32;
         assert!(account.try_room(all - 2).is_none() && account.try_room(all - 3).is_some());
         drop(held);
         let mut left: Vec<_> = std::iter::from_fn(|| leaving.try_recv().ok()).collect();
@@ -145,17 +138,29 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| leaving.try_recv().ok()).count(), 3);
     }
 
-    #[tokio::test]
-    async fn what_comes_before_hello_is_not_taken() {
-        let (door, client) = doors();
-        let (mut reader, file) = std::io::pipe().expect("a pipe");
-        fds::send(&client, b"first", &[file.as_fd()]).expect("sent");
-        drop(file);
-        let mut buffer = [0; MESSAGE_BYTES_MAX];
-        let received = door.receive_bare(&mut buffer).await.expect("a message");
-        assert_eq!(received, (5, true));
-        assert_eq!(reader.read(&mut [0]).expect("its end"), 0, "the kernel dropped it");
-        fds::send(&client, b"first", &[]).expect("sent");
-        assert_eq!(door.receive_bare(&mut buffer).await.expect("a message"), (5, false));
+    /// Would hang, not fail, if a descriptor were closed here.
+    #[test]
+    fn a_descriptor_that_hangs_hangs_its_own_place_alone() {
+        with_closer(async |closer| {
+            let account = Account::new(closer, FILES_PER_HANDSHAKE, 1, None);
+            let (door, client) = doors(&account);
+            let mut others = Vec::new();
+            let mut send = || {
+                let (file, other) = hanging();
+                fds::send(&client, b"hello", &[file.as_fd()]).expect("sent");
+                others.push(other);
+            };
+            send();
+            send();
+            let mut buffer = [0; MESSAGE_BYTES_MAX];
+            let (_, files) = door.receive(&mut buffer, &account).await.expect("a message");
+            assert_eq!(files.len(), 1);
+            drop(files);
+            // The second one is unread.
+            drop(door);
+            assert!(account.try_room(FILES_PER_HANDSHAKE as u32).is_none(), "they are not closed");
+            drop(others);
+            let _all = account.room(FILES_PER_HANDSHAKE as u32).await;
+        });
     }
 }

@@ -10,28 +10,27 @@ use piped_engine::request::Status;
 use piped_ring::handshake::{
     self, HandshakeFault, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome,
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::completion::wire_status;
 use super::door::Door;
 use super::handles::Client;
 use super::welcome::{FEATURES, Memory, check, memory_fault};
-use crate::closing::HeldFile;
+use crate::closing::{Account, HeldFile};
 use crate::control::{Control, SessionEars};
 use crate::io::socket::Credentials;
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::open::OpenFault;
 use crate::shard::message::Message;
 
-/// Serves a client. `handshake`: its place among those that have not said Hello.
+/// Serves a client. `handshake`: answers for it with its place among those that have not said Hello.
 pub(super) async fn run(
     control: Rc<Control>,
-    door: Door,
+    mut door: Door,
     who: Credentials,
-    handshake: OwnedSemaphorePermit,
+    handshake: Arc<Account>,
 ) {
     let (uid, pid) = (who.uid, who.pid);
-    let Some((sequence, hello)) = receive_hello(&door, &who).await else { return };
+    let Some((sequence, hello)) = receive_hello(&door, &who, &handshake).await else { return };
     let Ok(slot) = Arc::clone(&control.session_slots).try_acquire_owned() else {
         let text = format!(
             "there are {} sessions already (client.sessions_max); close one or raise the limit",
@@ -39,9 +38,11 @@ pub(super) async fn run(
         );
         return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
     };
-    drop(handshake);
     let (id, shard, mut ears) = control.enter_session(who);
     let mut client = Client::new(Rc::clone(&control), id, shard, Arc::new(slot));
+    // With this the place among the handshakes is free.
+    door.move_to(client.files());
+    drop(handshake);
     match welcome(&control, &mut client, &door, sequence, hello, uid).await {
         Ok(()) => {
             tracing::info!(session = id.0, uid, pid, shard, "client connected");
@@ -62,22 +63,28 @@ pub(super) async fn run(
 }
 
 /// Tells somebody that is not on the list so, in reply to its Hello.
-pub(super) async fn refuse_stranger(door: Door, who: Credentials, _slot: OwnedSemaphorePermit) {
+pub(super) async fn refuse_stranger(door: Door, who: Credentials, account: Arc<Account>) {
     let (uid, pid) = (who.uid, who.pid);
     tracing::info!(uid, pid, "client refused: [access] does not name its user or groups");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    let received = tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive_bare(&mut buffer)).await;
-    let Ok(Ok((length, _))) = received else { return };
+    let receive = door.receive(&mut buffer, &account);
+    let Ok(Ok((length, _))) = tokio::time::timeout(HANDSHAKE_TIMEOUT, receive).await else {
+        return;
+    };
     let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
     let text = format!("user {uid} may not use this daemon; name it in [access] users or groups");
     refuse(&door, sequence, &OpenFault::new(Status::Denied, text)).await;
 }
 
-async fn receive_hello(door: &Door, who: &Credentials) -> Option<(u32, Hello)> {
+async fn receive_hello(
+    door: &Door,
+    who: &Credentials,
+    account: &Arc<Account>,
+) -> Option<(u32, Hello)> {
     let (uid, pid) = (who.uid, who.pid);
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    let received = tokio::time::timeout(HANDSHAKE_TIMEOUT, door.receive_bare(&mut buffer)).await;
-    let (length, files) = match received {
+    let receive = door.receive(&mut buffer, account);
+    let (length, files) = match tokio::time::timeout(HANDSHAKE_TIMEOUT, receive).await {
         Ok(Ok(received)) => received,
         Ok(Err(fault)) => {
             tracing::info!(uid, pid, %fault, "client gone before its Hello");
@@ -90,7 +97,9 @@ async fn receive_hello(door: &Door, who: &Credentials) -> Option<(u32, Hello)> {
     };
     let message = &buffer[..length];
     let fault = match Request::parse(message) {
-        Ok((_, Request::Hello(_))) if files => "Hello takes no file descriptors".to_owned(),
+        Ok((_, Request::Hello(_))) if !files.is_empty() => {
+            "Hello takes no file descriptors".to_owned()
+        }
         Ok((sequence, Request::Hello(hello))) => return Some((sequence, hello)),
         Ok(_) => "the first message must be Hello".to_owned(),
         Err(fault) => fault.to_string(),

@@ -6,10 +6,12 @@
 //! outrun by a process that ends and whose number another takes.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
 use tokio::io::unix::AsyncFd;
+
+use crate::closing::HeldFile;
 
 /// The most supplementary groups asked for; the kernel's own limit is 65536.
 const GROUPS_MAX: usize = 65_536;
@@ -109,9 +111,9 @@ pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// What the kernel says: not something that can be waited for.
-pub fn asynchronous(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` keeps its one open descriptor for its whole life, and gives the same
-    // number each time. `AsyncFd` lends it out by shared reference only.
+pub fn asynchronous(socket: HeldFile) -> io::Result<AsyncFd<HeldFile>> {
+    // SAFETY: a `HeldFile` keeps its one open descriptor until it is dropped, and gives the same
+    // number each time; whoever gets it by `AsyncFd::get_mut` can change only who answers for it.
     unsafe { AsyncFd::register(socket) }.map_err(|error| error.into_parts().1)
 }
 

@@ -1,7 +1,8 @@
 //! Messages and file descriptors over a SOCK_SEQPACKET socket.
 //!
-//! A receiver that has less room for descriptors than a message carries would leave it to chance
-//! which of them arrive, so the room is fixed, and anything beyond it is a fault.
+//! What does not fit into the receiver's room the kernel closes, in the receiver's own thread, and a
+//! close may hang. So there is room for as many descriptors as a message can carry, and more than one
+//! may is a fault with all of them in hand.
 
 use core::mem::MaybeUninit;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,8 +15,11 @@ use rustix::net::{
 
 use super::MESSAGE_BYTES_MAX;
 
-/// The most file descriptors one message carries.
+/// The most file descriptors one message may carry.
 pub const FDS_PER_MESSAGE_MAX: usize = 64;
+
+/// The most the kernel lets anybody send with one message (its `SCM_MAX_FD`).
+pub const FDS_RECEIVED_MAX: usize = 253;
 
 /// A message as it came from the socket.
 #[derive(Debug)]
@@ -56,7 +60,7 @@ pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
     if fds.len() > FDS_PER_MESSAGE_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many file descriptors"));
     }
-    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many file descriptors"));
@@ -82,8 +86,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, Receive
     Ok(Received { length, fds })
 }
 
-/// As [`receive`], for who must not close a descriptor here: all that came are in `fds`, also with a
-/// fault. The length of the message in bytes.
+/// As [`receive`], for who must not close a descriptor here: all that came, up to [`FDS_RECEIVED_MAX`],
+/// are in `fds`, also with a fault. The length of the message in bytes.
 ///
 /// # Errors
 /// See [`ReceiveFault`].
@@ -92,40 +96,48 @@ pub fn receive_into(
     buffer: &mut [u8],
     fds: &mut Vec<OwnedFd>,
 ) -> Result<usize, ReceiveFault> {
-    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let result = message(socket.as_fd(), buffer, &mut control)?;
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = part {
-            fds.extend(received);
-        }
-    }
+    let result = message(socket.as_fd(), buffer, fds)?;
     if result.flags.contains(ReturnFlags::CTRUNC) || fds.len() > FDS_PER_MESSAGE_MAX {
         return Err(ReceiveFault::TooManyFds);
     }
     check(&result)
 }
 
-/// As [`receive`], for a message that has no descriptors: the kernel keeps those that come
-/// nevertheless. The length of the message in bytes, and whether some came.
+/// Receive bytes of a stream that carries no descriptors; those that come nevertheless are in `fds`.
 ///
 /// # Errors
-/// See [`ReceiveFault`].
-pub fn receive_bare(socket: impl AsFd, buffer: &mut [u8]) -> Result<(usize, bool), ReceiveFault> {
-    let result = message(socket.as_fd(), buffer, &mut RecvAncillaryBuffer::default())?;
-    Ok((check(&result)?, result.flags.contains(ReturnFlags::CTRUNC)))
+/// What the kernel says; `WouldBlock` on a non-blocking socket.
+pub fn receive_bytes(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    match message(socket.as_fd(), buffer, fds) {
+        Ok(result) => Ok(result.bytes),
+        Err(ReceiveFault::System(error)) => Err(error),
+        Err(fault) => Err(io::Error::new(io::ErrorKind::ConnectionReset, fault)),
+    }
 }
 
 fn message(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
-    control: &mut RecvAncillaryBuffer<'_>,
+    fds: &mut Vec<OwnedFd>,
 ) -> Result<RecvMsg, ReceiveFault> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_RECEIVED_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
     loop {
         let mut parts = [IoSliceMut::new(buffer)];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        match rustix::net::recvmsg(socket, &mut parts, control, flags) {
-            Ok(result) => return Ok(result),
+        match rustix::net::recvmsg(socket, &mut parts, &mut control, flags) {
+            Ok(result) => {
+                for part in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(received) = part {
+                        fds.extend(received);
+                    }
+                }
+                return Ok(result);
+            }
             Err(rustix::io::Errno::INTR) => {}
             // So the kernel says it when the other side left some of our messages unread.
             Err(rustix::io::Errno::CONNRESET) => return Err(ReceiveFault::Closed),
@@ -143,5 +155,3 @@ fn check(result: &RecvMsg) -> Result<usize, ReceiveFault> {
     }
     Ok(result.bytes)
 }
-
-const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX));

@@ -53,14 +53,18 @@ impl Shard {
         }
         // Class and epoch are those of its Hello, once that is here.
         if let Some(key) = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, io) {
-            self.greetings.set(key.index(), io.now() + limits::HELLO_TIME);
+            self.lane_times.set(key.index(), io.now() + limits::HELLO_TIME);
         }
     }
 
-    /// The connection in `slot` has had its time to say who it is.
-    pub(super) fn expire_greeting<I: Io>(&mut self, slot: u32, io: &mut I) {
-        if let Some(key) = self.lanes.next_from(slot, |_| true).filter(|key| key.index() == slot) {
-            self.close_lane(key, String::from("it did not say in time who it is"), io);
+    /// The connection in `slot` has had its time to say who it is; or, of those we dialled, the peer has had
+    /// its time to make room for the opens it refused.
+    pub(super) fn expire_lane_time<I: Io>(&mut self, slot: u32, io: &mut I) {
+        let in_slot = |key: &Key| key.index() == slot;
+        let Some(key) = self.lanes.next_from(slot, |_| true).filter(in_slot) else { return };
+        match self.lanes.get(key).map(|lane| lane.link) {
+            Some(Link::Outbound(peer)) => self.open_refused(peer, io),
+            _ => self.close_lane(key, String::from("it did not say in time who it is"), io),
         }
     }
 
@@ -92,7 +96,7 @@ impl Shard {
         let name = state.name.clone();
         state.lanes[class as usize] = InboundLane { lane: Some(key), epoch: frame.epoch };
         let stages = self.planner.net_stages(&name, class, false);
-        self.greetings.clear(key.index());
+        self.lane_times.clear(key.index());
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         lane.link = Link::Inbound(link);
         lane.class = class;

@@ -591,7 +591,7 @@ impl Shard {
         }
         lane.state = LaneState::Closing;
         lane.reason = reason;
-        self.greetings.clear(key.index());
+        self.lane_times.clear(key.index());
         io.release(Resource::Socket(lane.socket));
         self.cancel_stalled_of(key, io);
         self.make_ready(Work::Lane(key));

@@ -115,8 +115,9 @@ pub struct Shard {
     serves: Slab<Serve>,
     serve_deadlines: Timers,
     lanes: Slab<Lane>,
-    /// Of connections that have not said who they are.
-    greetings: Timers,
+    /// Of connections that have not said who they are; of those we dialled, when to ask again for what was
+    /// refused.
+    lane_times: Timers,
     // Ordered maps: what is walked is walked in the same order in every run of a seed.
     outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<Inbound>,
@@ -166,7 +167,7 @@ impl Shard {
             serves: Slab::with_capacity(limits::SERVES_MAX),
             serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
-            greetings: Timers::with_capacity(limits::LANES_MAX),
+            lane_times: Timers::with_capacity(limits::LANES_MAX),
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
@@ -236,8 +237,8 @@ impl Shard {
         while let Some(slot) = self.serve_deadlines.take_due(now) {
             self.expire_serve(slot, io);
         }
-        while let Some(slot) = self.greetings.take_due(now) {
-            self.expire_greeting(slot, io);
+        while let Some(slot) = self.lane_times.take_due(now) {
+            self.expire_lane_time(slot, io);
         }
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
@@ -274,7 +275,7 @@ impl Shard {
         if self.has_work() {
             return Some(Nanos::ZERO);
         }
-        [&self.deadlines, &self.serve_deadlines, &self.greetings]
+        [&self.deadlines, &self.serve_deadlines, &self.lane_times]
             .into_iter()
             .filter_map(Timers::next)
             .min()

@@ -21,6 +21,9 @@ use crate::wire::{Frame, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN
 const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
 const BACKOFF_LONGEST: Nanos = Nanos::from_millis(2_000);
 
+/// Least wait before a peer is asked again to open what it had no room for; at most twice as long.
+const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
+
 /// A peer from the configuration.
 #[derive(Debug)]
 pub(super) struct Outbound {
@@ -287,6 +290,14 @@ impl Shard {
         self.make_ready(Work::Lane(key));
     }
 
+    /// Asks again for what the peer had no room for.
+    pub(super) fn open_refused<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        if let Some(link) = self.outbound.get_mut(&peer) {
+            link.unasked = true;
+        }
+        self.open_waiting(peer, io);
+    }
+
     fn handle_opened<I: Io>(
         &mut self,
         peer: PeerId,
@@ -317,12 +328,15 @@ impl Shard {
         remote.length = length;
         remote.pending = false;
         if status == Status::WouldBlock && remote.number.is_some() {
-            // Too many at once: asked again with the next answer.
+            // Too many at once: asked again, but not at once, or both would do nothing else.
             remote.asked_epoch = 0;
-            if let Some(link) = self.outbound.get_mut(&peer) {
-                link.unasked = true;
+            let after = OPEN_AGAIN.0 + self.noise.below(OPEN_AGAIN.0);
+            let lane = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency));
+            if let Some(key) = lane {
+                self.lane_times.set(key.index(), io.now() + Nanos(after));
             }
-            return;
+            // More opens may have waited for room on the lane.
+            return self.open_waiting(peer, io);
         }
         let first = remote.ticket.take();
         if status == Status::Ok {

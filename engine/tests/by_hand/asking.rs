@@ -2,7 +2,7 @@
 
 use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest};
 use piped_engine::ids::{HandleId, PeerId, SegmentId, SessionId};
-use piped_engine::io::Span;
+use piped_engine::io::{Io, Span};
 use piped_engine::request::{ArenaBuffer, Status, Verb};
 use piped_engine::wire::{LastPart, Message};
 use piped_model::units::Nanos;
@@ -280,4 +280,39 @@ fn a_peers_plan_is_explained_as_its_number_says_if_there_is_such_a_plan() {
         assert_eq!((it.fragment_bytes, it.shrink_bytes, it.fragments, it.depth), expected);
         assert_eq!(it.predicted_seconds, Nanos::from_micros(900).seconds());
     }
+}
+
+#[test]
+fn what_a_peer_has_no_room_to_open_again_is_asked_for_later_and_not_at_once() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    world.hang_up(line);
+    let line = world.answer_connect(LaneClass::Latency, CREDIT);
+    let mut asked_at = Vec::new();
+    for round in 0..10 {
+        let ticket = loop {
+            match world.next(line) {
+                Message::Open { ticket, .. } => break ticket,
+                Message::Close { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        asked_at.push(world.kernel.io(world.node).now());
+        let (status, handle, length) =
+            if round < 9 { (Status::WouldBlock, 0, 0) } else { (Status::Ok, 7, ARENA) };
+        world.send(line, Message::Opened { ticket, status, handle, length }, &[]);
+    }
+    for pair in asked_at.windows(2) {
+        assert!(pair[1] >= pair[0] + Nanos::from_millis(20), "{asked_at:?}");
+    }
+    world.settle();
+    world.submit(SESSION, 1, read(0, 4096));
+    let asked = loop {
+        match world.next(line) {
+            Message::Read { handle, .. } => break handle,
+            Message::Close { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(asked, 7);
 }

@@ -3,10 +3,11 @@
 //! A device takes a request as a list of physically contiguous pieces. In small pages 1 MiB is up to 256
 //! of them, in a huge page it is one; a virtio disk was seen at a third of its speed with the former.
 
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
 
-use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -20,63 +21,97 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// otherwise at a page. Every byte of it is there as long as this is.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// What is given back at the end.
-    reserved: MmapRaw,
-    /// Where the memory starts in it, bytes.
+    /// Addresses that nobody else is given, also before and behind the memory: whoever runs over its ends
+    /// into them faults.
+    reserved: NonNull<c_void>,
+    reserved_bytes: usize,
+    /// Where the memory starts in them, bytes.
     start: usize,
     length: usize,
+}
+
+// SAFETY: this owns the addresses and never reads or writes what lies there; whoever does, by `as_ptr`,
+// says why that may be.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; by shared reference there are only the addresses.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this mapping's alone, whatever lies in it, and nobody may have a pointer
+        // into it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
 }
 
 impl Mapping {
     /// Memory of this process alone.
     pub(crate) fn anonymous(length: u64) -> io::Result<Self> {
-        let mapping = Self::reserve(length)?;
+        let mapping = Self::fill(length, |at, length| {
+            // SAFETY: see `fill`.
+            unsafe { rustix::mm::mmap_anonymous(at, length, READ_WRITE, PRIVATE_HERE) }
+        })?;
         if mapping.length >= HUGE_PAGE_BYTES {
+            let huge = Advice::LinuxHugepage;
+            // SAFETY: the advice changes no byte of the mapping, which is ours for `length` bytes.
+            let advised =
+                unsafe { rustix::mm::madvise(mapping.as_ptr().cast(), mapping.length, huge) };
             // Refused where they are switched off: small pages then.
-            let _ = mapping.reserved.advise_range(
-                memmap2::Advice::HugePage,
-                mapping.start,
-                mapping.length,
-            );
+            let _ = advised;
         }
         Ok(mapping)
     }
 
     /// The first `length` bytes of a file, shared with all who map it.
     pub(crate) fn shared(file: impl AsFd, length: u64) -> io::Result<Self> {
+        Self::fill(length, |at, length| {
+            // SAFETY: see `fill`.
+            unsafe { rustix::mm::mmap(at, length, READ_WRITE, SHARED_HERE, &file, 0) }
+        })
+    }
+
+    /// Reserves addresses and has `map` put `length` bytes of memory there. It may, for they are reserved
+    /// for that and nobody has a pointer to them yet.
+    fn fill(
+        length: u64,
+        map: impl FnOnce(*mut c_void, usize) -> rustix::io::Result<*mut c_void>,
+    ) -> io::Result<Self> {
         let mapping = Self::reserve(length)?;
-        // SAFETY: the range lies inside `reserved`, which nobody has a pointer into yet; what was mapped
-        // there is empty and gives way. At the end `reserved` unmaps whatever lies in its range.
-        unsafe {
-            rustix::mm::mmap(
-                mapping.as_ptr().cast(),
-                mapping.length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::FIXED,
-                file,
-                0,
-            )?;
+        if let Err(error) = map(mapping.as_ptr().cast(), mapping.length) {
+            // Some kernels take away what was there before they find out that they cannot. Somebody else
+            // may have been given those addresses by now, so they are not given back.
+            std::mem::forget(mapping);
+            return Err(error.into());
         }
         Ok(mapping)
     }
 
-    /// Addresses for `length` bytes. No page of them is used yet.
+    /// Addresses for `length` bytes. There is no memory yet, and none that counts against a limit.
     fn reserve(length: u64) -> io::Result<Self> {
         let length = usize::try_from(length).map_err(io::Error::other)?;
         // Room to begin at a huge page.
         let slack = if length >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
-        let bytes = length.checked_add(slack).ok_or(Errno::OVERFLOW)?;
-        let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
-        let reserved = MmapRaw::from(map);
+        let reserved_bytes = length.checked_add(slack).ok_or(Errno::OVERFLOW)?;
+        // SAFETY: new addresses of the kernel's choice, over nobody's.
+        let reserved = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                reserved_bytes,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE,
+            )?
+        };
         let start = match slack {
             0 => 0,
-            _ => reserved.as_ptr().addr().wrapping_neg() % HUGE_PAGE_BYTES,
+            _ => reserved.addr().wrapping_neg() % HUGE_PAGE_BYTES,
         };
-        Ok(Self { reserved, start, length })
+        let reserved = NonNull::new(reserved).ok_or(Errno::NOMEM)?;
+        Ok(Self { reserved, reserved_bytes, start, length })
     }
 
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.reserved.as_mut_ptr().wrapping_add(self.start)
+        self.reserved.as_ptr().cast::<u8>().wrapping_add(self.start)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -108,6 +143,10 @@ impl Mapping {
     }
 }
 
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+const PRIVATE_HERE: MapFlags = MapFlags::PRIVATE.union(MapFlags::FIXED);
+const SHARED_HERE: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,10 +158,29 @@ mod tests {
             let mapping = Mapping::anonymous(length).expect("memory");
             assert_eq!(mapping.as_ptr().addr() % HUGE_PAGE_BYTES, 0);
             assert_eq!(mapping.len() as u64, length);
-            assert!(mapping.start + mapping.length <= mapping.reserved.len());
+            assert!(mapping.start + mapping.length <= mapping.reserved_bytes);
         }
         let mapping = Mapping::anonymous(4096).expect("memory");
-        assert_eq!((mapping.start, mapping.reserved.len()), (0, 4096));
+        assert_eq!((mapping.start, mapping.reserved_bytes), (0, 4096));
+    }
+
+    #[test]
+    fn what_lies_around_the_memory_is_not_for_use() {
+        let length = HUGE_PAGE_BYTES as u64 + 4096;
+        let mapping = Mapping::anonymous(length).expect("memory");
+        let end = mapping.as_ptr().addr() + mapping.len();
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the kernel's list");
+        let behind = maps.lines().find(|line| line.starts_with(&format!("{end:x}-")));
+        // Nothing is behind it if the whole slack is before it, or that is one with a neighbour's.
+        assert!(behind.is_none_or(|line| line.contains(" ---p ")), "{behind:?}");
+        assert!(maps.contains(&format!("-{end:x} rw-p ")), "{maps}");
+    }
+
+    #[test]
+    fn memory_that_cannot_be_mapped_is_a_fault() {
+        let reader = std::fs::File::open("/proc/self/maps").expect("a file");
+        assert!(Mapping::shared(&reader, 4096).is_err(), "it cannot be mapped");
+        assert!(Mapping::anonymous(u64::MAX).is_err());
     }
 
     /// KiB of shared memory that the page table maps as huge pages, of the mapping that begins at `start`.

@@ -32,12 +32,27 @@ pub(super) struct Hold {
     since: Option<Nanos>,
     /// Mean time between the ends of two operations.
     gap: Nanos,
-    /// Ends since `counted_from`.
+    /// Ends since it was last known, and the time they took: that in which there was something to end.
     ended: u32,
-    counted_from: Nanos,
+    took: Nanos,
+    /// The turn before.
+    last_turn: Nanos,
+    had_work: bool,
 }
 
 impl Hold {
+    /// Every turn, with the file operations there are.
+    pub(super) fn handle_turn(&mut self, now: Nanos, operations: u32) {
+        if self.had_work {
+            self.took = self.took + now.since(self.last_turn);
+        }
+        (self.last_turn, self.had_work) = (now, operations > 0);
+        if self.ended >= PACE_OPS {
+            self.gap = Nanos(self.took.0 / u64::from(self.ended));
+            (self.ended, self.took) = (0, Nanos::ZERO);
+        }
+    }
+
     /// A file operation ended.
     pub(super) fn handle_end(&mut self) {
         self.ended += 1;
@@ -50,10 +65,6 @@ impl Hold {
 
     /// Whether what there is may wait on, of it `queued` operations, while the kernel has `in_kernel`.
     pub(super) fn may_wait(&mut self, now: Nanos, queued: u32, in_kernel: u32) -> bool {
-        if self.ended >= PACE_OPS {
-            self.gap = Nanos(now.since(self.counted_from).0 / u64::from(self.ended));
-            (self.ended, self.counted_from) = (0, now);
-        }
         if in_kernel < IN_KERNEL_MIN || queued >= in_kernel / 2 {
             return false;
         }
@@ -70,13 +81,17 @@ mod tests {
 
     /// Ends at a device's pace, then how long one queued operation waits beside `in_kernel` others.
     fn wait(gap_ns: u64, in_kernel: u32) -> u64 {
-        let mut hold = Hold::default();
-        let start = 128 * gap_ns;
+        wait_after(&mut Hold::default(), 0, gap_ns, in_kernel)
+    }
+
+    /// The same, from a time on before which there was nothing to do.
+    fn wait_after(hold: &mut Hold, from: u64, gap_ns: u64, in_kernel: u32) -> u64 {
         for end in 0..=128 {
+            hold.handle_turn(Nanos(from + end * gap_ns), in_kernel + 1);
             hold.handle_end();
-            hold.may_wait(Nanos(end * gap_ns), 1, in_kernel);
-            hold.reset();
         }
+        let start = from + 129 * gap_ns;
+        hold.handle_turn(Nanos(start), 0);
         let waits = |ns: &u64| hold.may_wait(Nanos(start + ns), 1, in_kernel);
         (0..1_000_000).step_by(100).take_while(waits).count() as u64 * 100
     }
@@ -93,6 +108,26 @@ mod tests {
     fn a_fast_device_is_not_left_without_work() {
         let waited = wait(500, 64);
         assert!((5_000..=13_100).contains(&waited), "{waited}: it has work for 32 us");
+    }
+
+    #[test]
+    fn the_time_without_work_is_no_part_of_a_devices_pace() {
+        let mut hold = Hold::default();
+        for from in [1_000_000_000, 9_000_000_000] {
+            let waited = wait_after(&mut hold, from, 500, 64);
+            assert!((5_000..=13_100).contains(&waited), "{waited}: it has work for 32 us");
+            hold.reset();
+        }
+        // Nor is the pause before ends that are too few for a pace of their own.
+        let mut hold = Hold::default();
+        for burst in 1..=8 {
+            for end in 0..20 {
+                hold.handle_turn(Nanos(burst * 1_000_000_000 + end * 500), 20 - end as u32);
+                hold.handle_end();
+            }
+            hold.handle_turn(Nanos(burst * 1_000_000_000 + 20 * 500), 0);
+        }
+        assert_eq!(hold.gap, Nanos(500));
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl UringIo {
     /// # Errors
     /// As [`UringIo::submit`].
     pub fn submit_soon(&mut self, now: Nanos) -> Result<bool, UringError> {
+        self.hold.handle_turn(now, self.file_ops);
         let queued = self.file_ops_queued;
         // With a kernel thread that takes entries by itself none of this is known, or needed.
         let in_kernel = if self.ring.is_polled() { 0 } else { self.file_ops - queued };

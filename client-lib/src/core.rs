@@ -61,7 +61,8 @@ pub struct QueueCounters {
     pub completed: u64,
     /// Times the daemon slept and had to be woken: a system call each.
     pub doorbells: u64,
-    /// Times this side slept: a system call each, two if it was for long.
+    /// Times this side slept: a system call each, three if it was for longer than about 100 ms. A sleep that
+    /// may not last so long, for its request's time is over before, is two.
     pub sleeps: u64,
 }
 

@@ -136,7 +136,8 @@ fn garbage_at_the_client_socket_harms_nobody() {
         let socket = client_socket(&scene.daemon);
         // Half of them have a session first.
         if seed % 2 == 0 {
-            fds::send(&socket, hello, &[]).expect("sent");
+            // It may be turned away: places are free when the sockets before are closed, after their end.
+            let _ = fds::send(&socket, hello, &[]);
         }
         let mut message = match seed % 4 {
             // Well-formed, and then bent or cut.

@@ -6,10 +6,10 @@
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsFd;
-use std::ptr::{self, NonNull};
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 /// What the processors that matter have.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -22,27 +22,11 @@ const MADV_COLLAPSE: libc::c_int = 25;
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// Addresses that nobody else is given, also before and behind the memory: whoever runs over its ends
-    /// into them faults.
-    reserved: NonNull<c_void>,
-    reserved_bytes: usize,
+    /// into them faults. Unmapped at the end, whatever lies there.
+    reserved: MmapRaw,
     /// Where the memory starts in them, bytes.
     start: usize,
     length: usize,
-}
-
-// SAFETY: this owns the addresses and never reads or writes what lies there; whoever does, by `as_ptr`,
-// says why that may be.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; by shared reference there are only the addresses.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is this mapping's alone, whatever lies in it, and nobody may have a pointer
-        // into it any more.
-        let unmapped = unsafe { rustix::mm::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
-    }
 }
 
 impl Mapping {
@@ -92,26 +76,22 @@ impl Mapping {
         let length = usize::try_from(length).map_err(io::Error::other)?;
         // Room to begin at a huge page.
         let slack = if length >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
-        let reserved_bytes = length.checked_add(slack).ok_or(Errno::OVERFLOW)?;
-        // SAFETY: new addresses of the kernel's choice, over nobody's.
-        let reserved = unsafe {
-            rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                reserved_bytes,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE,
-            )?
-        };
+        let bytes = length.checked_add(slack).ok_or(Errno::OVERFLOW)?;
+        let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
+        let reserved = MmapRaw::from(map);
+        // SAFETY: nobody has a pointer there yet.
+        unsafe {
+            rustix::mm::mprotect(reserved.as_mut_ptr().cast(), bytes, MprotectFlags::empty())?;
+        }
         let start = match slack {
             0 => 0,
-            _ => reserved.addr().wrapping_neg() % HUGE_PAGE_BYTES,
+            _ => reserved.as_ptr().addr().wrapping_neg() % HUGE_PAGE_BYTES,
         };
-        let reserved = NonNull::new(reserved).ok_or(Errno::NOMEM)?;
-        Ok(Self { reserved, reserved_bytes, start, length })
+        Ok(Self { reserved, start, length })
     }
 
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.reserved.as_ptr().cast::<u8>().wrapping_add(self.start)
+        self.reserved.as_mut_ptr().wrapping_add(self.start)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -158,10 +138,10 @@ mod tests {
             let mapping = Mapping::anonymous(length).expect("memory");
             assert_eq!(mapping.as_ptr().addr() % HUGE_PAGE_BYTES, 0);
             assert_eq!(mapping.len() as u64, length);
-            assert!(mapping.start + mapping.length <= mapping.reserved_bytes);
+            assert!(mapping.start + mapping.length <= mapping.reserved.len());
         }
         let mapping = Mapping::anonymous(4096).expect("memory");
-        assert_eq!((mapping.start, mapping.reserved_bytes), (0, 4096));
+        assert_eq!((mapping.start, mapping.reserved.len()), (0, 4096));
     }
 
     #[test]

@@ -230,8 +230,9 @@ impl Client {
             // Done means that the memory is its owner's alone again.
             self.control.withdraw(region).await;
         }
-        let close = Command::CloseHandle { session: self.id, handle: HandleId(handle) };
-        self.mailbox().send(Message::Engine(close)).await.map_err(gone)?;
+        // The client's next request may reach the shard before a message that nobody waited for.
+        let (session, handle) = (self.id, HandleId(handle));
+        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
         Ok((Reply::Done, Vec::new()))
     }
 

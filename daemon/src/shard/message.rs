@@ -53,6 +53,15 @@ pub enum Message {
         /// Told when it can be used.
         answer: Answer,
     },
+    /// A handle is closed.
+    CloseHandle {
+        /// Whose.
+        session: SessionId,
+        /// The handle.
+        handle: HandleId,
+        /// Told when requests that name it are refused.
+        answer: Answer,
+    },
     /// One more queue of a session.
     AddQueue {
         /// Whose.

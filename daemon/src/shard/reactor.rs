@@ -264,6 +264,10 @@ impl Reactor {
             Message::AddQueue { session, queue, answer } => {
                 let _ = answer.send(self.sessions.add_queue(session, *queue, &mut self.io));
             }
+            Message::CloseHandle { session, handle, answer } => {
+                self.engine(Command::CloseHandle { session, handle });
+                let _ = answer.send(Ok(()));
+            }
             Message::CloseSession { session } => self.close_session(session),
             Message::Install { session, handle, source, answer } => {
                 let _ = answer.send(self.install(session, handle, source));

@@ -59,9 +59,13 @@ const WORTH_A_FIRST_TRY: f64 = 2.0;
 /// serial, with as many fragments, or neither is.
 const SAME_SIZE: f64 = 1.25;
 
+/// Weight of an outcome in the pace: so few transfers see the same machine.
+const PACE_DECAY: f64 = 1.0 / 8.0;
+
 /// What transfers with a candidate took.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
+    /// At a pace of 1, see [`Guard::pace`].
     seconds: f64,
     outcomes: u32,
     /// The guard's uses at the last outcome.
@@ -69,6 +73,7 @@ struct Measured {
 }
 
 impl Measured {
+    /// `seconds`: at a pace of 1.
     fn observe(&mut self, seconds: f64, uses: u32) {
         self.outcomes = self.outcomes.saturating_add(1);
         let age = uses.wrapping_sub(std::mem::replace(&mut self.at, uses));
@@ -118,12 +123,17 @@ pub(super) struct Guard {
     trials: u32,
     /// An outcome came since the last trial beyond the flat region.
     heard: bool,
+    /// How many times slower than usual transfers are now, whatever their candidate. A machine that others use
+    /// changes its speed within seconds, and candidates are tried at different times: compared as they
+    /// are, the one that was tried in the better moments would win. So they are compared by what they took
+    /// beside the others.
+    pace: f64,
 }
 
 impl Guard {
     /// With room for all candidates, so that renewing takes no memory.
     pub(super) fn new() -> Self {
-        Self { arms: Vec::with_capacity(ARMS_MAX), ..Self::default() }
+        Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, ..Self::default() }
     }
 
     /// New predictions: the proposal, sizes nearly as good, and the fixed sizes to compare with. What was
@@ -169,8 +179,13 @@ impl Guard {
     /// A transfer with the candidate of this number took so long.
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
         if let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) {
-            arm.measured.observe(seconds, self.uses);
+            let before = arm.measured.known();
+            arm.measured.observe(seconds / self.pace, self.uses);
             self.heard = true;
+            if let Some(usual) = before {
+                let slower = (seconds / usual).clamp(self.pace / CLIP, self.pace * CLIP);
+                self.pace += PACE_DECAY * (slower - self.pace);
+            }
         }
     }
 
@@ -260,7 +275,7 @@ impl Guard {
     pub(super) fn seen(&self) -> impl Iterator<Item = Seen> + '_ {
         self.arms.iter().enumerate().map(|(index, arm)| Seen {
             plan: arm.plan,
-            measured: arm.measured.known(),
+            measured: arm.measured.known().map(|seconds| seconds * self.pace),
             vetoed: self.is_vetoed(index),
         })
     }
@@ -375,6 +390,32 @@ mod tests {
         assert_ne!(favourite(&guard), 262_144);
         serve(&mut guard, 2000, |bytes| if bytes == 262_144 { 150.0 } else { 220.0 });
         assert_eq!(favourite(&guard), 262_144, "and when it is again");
+    }
+
+    #[test]
+    fn a_machine_that_changes_its_speed_is_no_reason_to_change_the_size() {
+        for seed in 1..=20_u64 {
+            let mut guard = guard();
+            let mut random = seed;
+            let (mut phase, mut speed, mut right) = (0, 1.0, 0);
+            for number in 0..4000 {
+                if phase == 0 {
+                    // xorshift64
+                    for shift in [13_i32, -7, 17] {
+                        random ^= if shift > 0 { random << shift } else { random >> -shift };
+                    }
+                    (phase, speed) = (20 + random % 100, [1.0, 2.0][(random >> 32) as usize % 2]);
+                }
+                phase -= 1;
+                let truth = |bytes| if bytes == 262_144 { 185.0 } else { 220.0 };
+                let index = guard.choose();
+                let plan = guard.plan(index);
+                right += u32::from(plan.fragment_bytes == 262_144 && number >= 400);
+                guard.observe(number_of(&plan), truth(plan.fragment_bytes) * speed * 1e-6);
+            }
+            // One in sixteen tries another.
+            assert!(right > 3200, "seed {seed}: {right} of 3600");
+        }
     }
 
     #[test]

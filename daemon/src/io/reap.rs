@@ -30,7 +30,7 @@ impl UringIo {
     }
 
     /// As [`UringIo::submit`], but file operations and what there is to collect may wait a moment for more of
-    /// their kind, see [`Hold`](super::hold). Anything else goes at once. `now`: the time of this turn.
+    /// their kind, see `hold.rs`. Anything else goes at once. `now`: the time of this turn.
     ///
     /// # Errors
     /// As [`UringIo::submit`].

@@ -45,6 +45,12 @@ pub struct Ramp {
 }
 
 impl Ramp {
+    /// Equal sizes, in bytes.
+    #[must_use]
+    pub const fn equal(size: u64) -> Self {
+        Self { first: size, shrink: 0, least: 1 }
+    }
+
     /// Where the fragment that holds byte `at` ends. Takes a step for each fragment before it, unless they
     /// are equal.
     #[must_use]

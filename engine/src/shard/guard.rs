@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use piped_model::fixed::FixedBest;
 
-use super::planned::{Planned, number};
+use super::planned::{Cut, Planned};
 
 /// The most candidates: the proposal, two variations of it, whole, powers of two, three serial ones.
 pub(super) const ARMS_MAX: usize = 16;
@@ -162,7 +162,7 @@ impl Guard {
         }
         let all = std::iter::once(&proposal).chain(variations).chain(others);
         for (place, &plan) in all.enumerate() {
-            let number = number_of(&plan);
+            let number = Cut::from(&plan).number();
             let is_new =
                 self.arms.len() < ARMS_MAX && self.arms.iter().all(|arm| arm.number != number);
             if is_new {
@@ -281,10 +281,6 @@ impl Guard {
     }
 }
 
-fn number_of(plan: &FixedBest) -> u32 {
-    number(plan.fragment_bytes, plan.shrink_bytes, plan.depth.get())
-}
-
 /// Whether what was measured of one says what the other takes.
 fn is_near(a: &FixedBest, b: &FixedBest) -> bool {
     let serial = |plan: &FixedBest| plan.depth == NonZeroU32::MIN;
@@ -306,6 +302,7 @@ mod tests {
 
     use piped_model::plan::Algorithm;
 
+    use super::super::Noise;
     use super::*;
 
     fn plan(fragment_bytes: u64, predicted_us: f64) -> FixedBest {
@@ -318,6 +315,10 @@ mod tests {
             predicted_seconds: predicted_us * 1e-6,
             margin_seconds: 0.0,
         }
+    }
+
+    fn number_of(plan: FixedBest) -> u32 {
+        Cut::from(&plan).number()
     }
 
     /// The model believes in 100 KB; what fragments really take says `truth`.
@@ -335,7 +336,7 @@ mod tests {
             let index = guard.choose();
             let bytes = guard.plan(index).fragment_bytes;
             *used.entry(bytes).or_insert(0) += 1;
-            guard.observe(number_of(&guard.plan(index)), truth(bytes) * 1e-6);
+            guard.observe(number_of(guard.plan(index)), truth(bytes) * 1e-6);
         }
         used.into_iter().collect()
     }
@@ -396,22 +397,19 @@ mod tests {
     fn a_machine_that_changes_its_speed_is_no_reason_to_change_the_size() {
         for seed in 1..=20_u64 {
             let mut guard = guard();
-            let mut random = seed;
+            let mut random = Noise(seed);
             let (mut phase, mut speed, mut right) = (0, 1.0, 0);
             for number in 0..4000 {
                 if phase == 0 {
-                    // xorshift64
-                    for shift in [13_i32, -7, 17] {
-                        random ^= if shift > 0 { random << shift } else { random >> -shift };
-                    }
-                    (phase, speed) = (20 + random % 100, [1.0, 2.0][(random >> 32) as usize % 2]);
+                    phase = 20 + random.below(100);
+                    speed = [1.0, 2.0][random.below(2) as usize];
                 }
                 phase -= 1;
                 let truth = |bytes| if bytes == 262_144 { 185.0 } else { 220.0 };
                 let index = guard.choose();
                 let plan = guard.plan(index);
                 right += u32::from(plan.fragment_bytes == 262_144 && number >= 400);
-                guard.observe(number_of(&plan), truth(plan.fragment_bytes) * speed * 1e-6);
+                guard.observe(number_of(plan), truth(plan.fragment_bytes) * speed * 1e-6);
             }
             // One in sixteen tries another.
             assert!(right > 3200, "seed {seed}: {right} of 3600");
@@ -443,7 +441,7 @@ mod tests {
     #[test]
     fn outcomes_of_sizes_nobody_planned_are_ignored() {
         let mut guard = guard();
-        (0..100).for_each(|_| guard.observe(number(12_345, 0, 8), 1e-6));
+        (0..100).for_each(|_| guard.observe(number_of(plan(12_345, 1.0)), 1e-6));
         assert!(guard.seen().all(|seen| seen.measured.is_none()));
     }
 }

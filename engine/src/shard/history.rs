@@ -63,7 +63,7 @@ impl Record {
         let plan = self.plan.as_deref();
         let told = self.told.filter(|_| plan.is_none());
         let cut =
-            plan.map_or_else(|| told.and_then(|told| Cut::of(told.plan)), |plan| Some(plan.cut()));
+            plan.map_or_else(|| told.and_then(|told| Cut::of(told.plan)), |plan| Some(plan.cut));
         let predicted = match (plan, told) {
             (Some(plan), _) => plan.predicted_for(self.bytes),
             (None, Some(told)) => told.predicted,

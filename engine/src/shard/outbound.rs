@@ -564,7 +564,7 @@ impl Shard {
         }
         let (length, stage) = (transfer.length, lane.stage_out);
         let (fragment, plan) =
-            transfer.plan.as_ref().map_or((0, 0), |plan| (plan.fragment, plan.number()));
+            transfer.plan.as_ref().map_or((0, 0), |plan| (plan.cut.fragment, plan.cut.number()));
         let time = now.since(body.sent_at);
         self.note_written(stage, Outcome { length, plan, time });
         if length <= u64::from(fragment) {

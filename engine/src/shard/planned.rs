@@ -28,18 +28,11 @@ pub(super) const SERIAL_BYTES: u32 = FRAGMENT_BYTES_MIN;
 /// Fragments read and not sent that a serial plan may hold: the device works ahead of the network.
 const AHEAD: u32 = 4;
 
-/// Where stretches of `fragment` bytes end, counted from a request's start: at multiples of the
-/// fragment behind the aligned offset, so that all inner fragments are aligned.
-pub(super) fn boundary(fragment: u64, offset: u64, next: u64) -> u64 {
-    let base = offset / CUT_BYTES * CUT_BYTES;
-    let index = (offset + next - base) / fragment.max(1);
-    (index + 1) * fragment.max(1) + base - offset
-}
-
-/// A candidate as one number that is not 0: sizes are multiples of 4096 of at most 1 MiB.
-pub(super) fn number(fragment: u64, shrink: u64, depth: u32) -> u32 {
-    let pages = |bytes: u64| (bytes / CUT_BYTES) as u32 & 0xfff;
-    depth << 24 | pages(shrink) << 12 | pages(fragment)
+/// Where the fragment ends that holds byte `next` of a request at `offset`, counted from the request's start.
+/// Sizes count from the aligned offset, so that all inner fragments are aligned.
+pub(super) fn boundary(sizes: Ramp, offset: u64, next: u64) -> u64 {
+    let skip = offset % CUT_BYTES;
+    sizes.end(next + skip) - skip
 }
 
 /// How a plan cuts requests, and how many fragments it has under way at the first stage.
@@ -53,7 +46,14 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// What a [`number`] stands for; `None` if no plan has it. A peer may send any.
+    /// As one number that is not 0: sizes are multiples of 4096 of at most 1 MiB. It names the plan to the
+    /// peer, which says what a transfer with it took.
+    pub(super) fn number(self) -> u32 {
+        let pages = |bytes: u32| (bytes / CUT_BYTES as u32) & 0xfff;
+        self.depth << 24 | pages(self.shrink) << 12 | pages(self.fragment)
+    }
+
+    /// What a [`Self::number`] stands for; `None` if no plan has it. A peer may send any.
     pub(super) fn of(number: u32) -> Option<Self> {
         let bytes = |pages: u32| (pages & 0xfff) * CUT_BYTES as u32;
         let cut =
@@ -72,6 +72,17 @@ impl Cut {
     fn ramp(self) -> Ramp {
         let Self { fragment, shrink, .. } = self;
         Ramp { first: fragment.into(), shrink: shrink.into(), least: SERIAL_BYTES.into() }
+    }
+}
+
+impl From<&FixedBest> for Cut {
+    fn from(plan: &FixedBest) -> Self {
+        let bytes = |bytes: u64| bytes.min(FRAGMENT_BYTES_MAX.into()) as u32;
+        Self {
+            fragment: bytes(plan.fragment_bytes),
+            shrink: bytes(plan.shrink_bytes),
+            depth: plan.depth.get().min(DEPTH_MAX),
+        }
     }
 }
 
@@ -141,12 +152,8 @@ impl Candidates {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Planned {
-    /// Bytes of the first fragment, and of the frame that carries it.
-    pub(super) fragment: u32,
-    /// By how much each fragment is shorter than the one before.
-    pub(super) shrink: u32,
-    /// Fragments under way at the first stage.
-    pub(super) depth: u32,
+    /// A fragment is the payload of one frame.
+    pub(super) cut: Cut,
     /// Store all, then forward (`planner = whole`).
     pub(super) store_first: bool,
     /// For a request of the length it was made for.
@@ -166,15 +173,17 @@ impl Planned {
         candidates: Candidates,
     ) -> Self {
         let bytes = length as f64;
-        let (depth, predicted) = match store_first {
+        let cut = Cut::from(&chosen);
+        let (cut, predicted) = match store_first {
             // One after the other: each stage has the whole request to itself.
-            true => (DEPTH_MAX, path.iter().map(|(_, c)| c.stage_at(bytes).alone(bytes)).sum()),
-            false => (chosen.depth.get(), chosen.predicted_seconds),
+            true => (
+                Cut { depth: DEPTH_MAX, ..cut },
+                path.iter().map(|(_, c)| c.stage_at(bytes).alone(bytes)).sum(),
+            ),
+            false => (cut, chosen.predicted_seconds),
         };
         Self {
-            fragment: chosen.fragment_bytes.min(u64::from(FRAGMENT_BYTES_MAX)) as u32,
-            shrink: chosen.shrink_bytes.min(u64::from(FRAGMENT_BYTES_MAX)) as u32,
-            depth: depth.clamp(1, DEPTH_MAX),
+            cut,
             store_first,
             predicted: Nanos::from_seconds(predicted),
             margin: Nanos::from_seconds(chosen.margin_seconds),
@@ -186,38 +195,23 @@ impl Planned {
 
     /// The end of the fragment that starts `next` bytes into a request at `offset`.
     pub(super) fn boundary(&self, offset: u64, next: u64) -> u64 {
-        let skip = offset % CUT_BYTES;
-        self.ramp().end(next + skip) - skip
-    }
-
-    pub(super) fn cut(&self) -> Cut {
-        let Self { fragment, shrink, depth, .. } = *self;
-        Cut { fragment, shrink, depth }
-    }
-
-    fn ramp(&self) -> Ramp {
-        self.cut().ramp()
+        boundary(self.cut.ramp(), offset, next)
     }
 
     /// What all inner fragments end at multiples of.
     pub(super) fn grid(&self) -> u32 {
-        if self.shrink == 0 { self.fragment } else { SERIAL_BYTES }
+        if self.cut.shrink == 0 { self.cut.fragment } else { SERIAL_BYTES }
     }
 
     /// One fragment at a time at the first stage.
     pub(super) fn is_serial(&self) -> bool {
-        self.depth == 1
+        self.cut.depth == 1
     }
 
     /// Fragments that are read or being sent at once. As many on their way as at the device: if one more could
     /// be read only when one is sent, a device that ends several together would get one at a time.
     pub(super) fn held_max(&self) -> u32 {
-        if self.is_serial() { AHEAD } else { 2 * self.depth }
-    }
-
-    /// Names the candidate to the peer, which says what a transfer with it took.
-    pub(super) fn number(&self) -> u32 {
-        number(self.fragment.into(), self.shrink.into(), self.depth)
+        if self.is_serial() { AHEAD } else { 2 * self.cut.depth }
     }
 
     /// The prediction for a request of another length in the same size class.
@@ -225,8 +219,8 @@ impl Planned {
         if self.store_first {
             return self.predicted;
         }
-        let depth = NonZeroU32::new(self.depth);
-        let ramp = self.ramp();
+        let depth = NonZeroU32::new(self.cut.depth);
+        let ramp = self.cut.ramp();
         Nanos::from_seconds(self.path.with(|costs| match self.is_serial() {
             true => serial::seconds(costs, length, &ramp),
             false => evaluate::uniform(costs, ramp.first, length, depth),
@@ -243,8 +237,8 @@ mod tests {
         for (fragment, shrink, depth) in
             [(400 << 10, 96 << 10, 1), (4096, 0, 8), (1 << 20, 0, DEPTH_MAX), (1 << 20, 4096, 1)]
         {
-            let number = number(fragment.into(), shrink.into(), depth);
-            assert_eq!(Cut::of(number), Some(Cut { fragment, shrink, depth }));
+            let cut = Cut { fragment, shrink, depth };
+            assert_eq!(Cut::of(cut.number()), Some(cut));
         }
         let none = [0, 1, 1 << 24, 33 << 24 | 1, 1 << 24 | 257, 1 << 24 | 1 << 12 | 1, u32::MAX];
         assert!(none.iter().all(|&number| Cut::of(number).is_none()));
@@ -265,7 +259,7 @@ mod tests {
         {
             let mut next = 0;
             while next < length {
-                let end = boundary(fragment, offset, next).min(length);
+                let end = boundary(Ramp::equal(fragment), offset, next).min(length);
                 assert!(end > next && end - next <= fragment);
                 assert!(end == length || (offset + end) % CUT_BYTES == 0);
                 next = end;

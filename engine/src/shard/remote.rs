@@ -1,5 +1,6 @@
 //! The requester's side of a transfer with a peer: ask, send or land, retry on a new lane.
 
+use piped_model::serial::Ramp;
 use piped_model::units::Nanos;
 
 use super::Shard;
@@ -120,7 +121,7 @@ impl Shard {
                 length,
                 class: transfer.class,
                 durable,
-                fragment: planned.map_or(0, |planned| planned.fragment),
+                fragment: planned.map_or(0, |planned| planned.cut.fragment),
                 time_left_us,
             },
             RemoteOp::Sync => Message::Sync { transfer: wire, handle, time_left_us },
@@ -217,7 +218,7 @@ impl Shard {
         // end before the next cut. That is enough for a short read; of a long one it would cost a receive
         // more than to copy what comes with the header.
         let fragment = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
-        let end = boundary(fragment, body.offset, start).min(transfer.length);
+        let end = boundary(Ramp::equal(fragment), body.offset, start).min(transfer.length);
         if transfer.told_plan.is_none() && end < transfer.length {
             return None;
         }
@@ -247,7 +248,7 @@ impl Shard {
         }
         // `next_arrival` relied on it, and does for the next piece.
         let told = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
-        let is_cut = |every| boundary(every, body.offset, end - 1) == end;
+        let is_cut = |every| boundary(Ramp::equal(every), body.offset, end - 1) == end;
         if last.is_none() && !(is_cut(CUT_BYTES) && is_cut(told)) {
             return Destination::Fault("the peer cut a read where no piece may end");
         }

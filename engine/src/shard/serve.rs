@@ -261,7 +261,7 @@ impl Shard {
             let Some(serve) = self.serves.get(key) else { return true };
             let (next, end) = (serve.next, serve.length.min(serve.end));
             if next >= end
-                || serve.reading >= planned.depth
+                || serve.reading >= planned.cut.depth
                 || serve.read - serve.sent >= planned.held_max().min(DEPTH_MAX)
             {
                 return true;
@@ -369,7 +369,7 @@ impl Shard {
         let service = (now.since(serve.started) + check).0 / 1_000;
         let bytes = serve.done + u64::from(span.length);
         let predicted_us = micros(planned.predicted);
-        let plan = planned.number();
+        let plan = planned.cut.number();
         let last = last.then_some(LastPart { status: Status::Ok, bytes, predicted_us, plan });
         let message = Message::Data {
             transfer: serve.wire,

@@ -325,7 +325,7 @@ impl Shard {
         }
         if body.phase == Phase::Moving {
             let planned = self.plan_local(key, body.target, body.direction, length);
-            while body.next < length && !body.ended && body.in_flight < planned.depth {
+            while body.next < length && !body.ended && body.in_flight < planned.cut.depth {
                 let end = planned.boundary(body.offset, body.next).min(length);
                 let span = body.memory.span(body.next, (end - body.next) as u32);
                 let owner = JobOwner::Transfer { transfer: key, start: body.next };

@@ -37,12 +37,8 @@ impl Mapping {
             unsafe { rustix::mm::mmap_anonymous(at, length, READ_WRITE, PRIVATE_HERE) }
         })?;
         if mapping.length >= HUGE_PAGE_BYTES {
-            let huge = Advice::LinuxHugepage;
-            // SAFETY: the advice changes no byte of the mapping, which is ours for `length` bytes.
-            let advised =
-                unsafe { rustix::mm::madvise(mapping.as_ptr().cast(), mapping.length, huge) };
             // Refused where they are switched off: small pages then.
-            let _ = advised;
+            let _ = mapping.advise(Advice::LinuxHugepage);
         }
         Ok(mapping)
     }
@@ -71,7 +67,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Addresses for `length` bytes. There is no memory yet, and none that counts against a limit.
+    /// Addresses for `length` bytes. There is no memory yet.
     fn reserve(length: u64) -> io::Result<Self> {
         let length = usize::try_from(length).map_err(io::Error::other)?;
         // Room to begin at a huge page.
@@ -100,10 +96,13 @@ impl Mapping {
 
     /// Fill the page table now rather than at first touch.
     pub(crate) fn populate(&self) -> Result<(), Errno> {
-        // SAFETY: populating changes no byte of the mapping, which is ours for `length` bytes.
-        unsafe {
-            rustix::mm::madvise(self.as_ptr().cast(), self.length, Advice::LinuxPopulateWrite)
-        }
+        self.advise(Advice::LinuxPopulateWrite)
+    }
+
+    /// One of the two advices above.
+    fn advise(&self, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: neither changes a byte of the mapping, which is ours for `length` bytes.
+        unsafe { rustix::mm::madvise(self.as_ptr().cast(), self.length, advice) }
     }
 
     /// Bring the memory into huge pages, as many whole ones as there are in it, whatever the system's

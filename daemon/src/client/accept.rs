@@ -43,7 +43,7 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
 
 /// Starts a client's task, if there is room for one more that has not said Hello. Strangers have few
 /// places of their own, so that they cannot take those of others.
-fn admit(control: &Rc<Control>, mut connection: Connection) -> std::io::Result<()> {
+fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
     let who = peer_credentials(connection.socket().get_ref())?;
     let admitted = control.rules.admits_client(&who);
     let slots = if admitted { &control.handshake_slots } else { &control.refusal_slots };
@@ -53,10 +53,8 @@ fn admit(control: &Rc<Control>, mut connection: Connection) -> std::io::Result<(
     };
     // From here on its place answers for it.
     let account = control.account(FILES_PER_HANDSHAKE, 1, Some(Arc::new(slot)));
-    if let Some(mut room) = account.try_room(1) {
-        connection.move_to(&mut room);
-    }
-    let door = Door::new(connection);
+    let mut door = Door::new(connection);
+    door.move_to(&account);
     let control = Rc::clone(control);
     tokio::task::spawn_local(async move {
         if admitted {

@@ -16,7 +16,7 @@ pub(super) type Figure = fn(&Timing) -> f64;
 
 const WAITS: [Wait; 2] = [Wait::Block, Wait::Spin];
 
-/// Reads of a file: on the CPU that takes the device's interrupts, or on the other one.
+/// Reads of a file.
 pub(super) fn disk<'a>(
     disk: &'a Disk,
     cpus: Cpus,
@@ -24,13 +24,23 @@ pub(super) fn disk<'a>(
     figure: Figure,
     duration: Duration,
 ) -> Vec<Arm<'a>> {
+    disk_ways(cpus, move |wait, random| {
+        Ok(figure(&disk.read(block, depth, wait, duration, random)?))
+    })
+}
+
+/// Reads of a file, however: on the CPU that takes the device's interrupts, or on the other one.
+pub(super) fn disk_ways<'a>(
+    cpus: Cpus,
+    read: impl Fn(Wait, &mut Random) -> Result<f64, Failure> + Copy + 'a,
+) -> Vec<Arm<'a>> {
     let mut arms = Vec::new();
     for cpu in cpu_choices(cpus) {
         for wait in WAITS {
             let mut random = Random::new(arms.len() as u64);
             arms.push(Arm::variant(format!("CPU {cpu}, {}", wait.name()), move || {
                 machine::pin(cpu)?;
-                Ok(figure(&disk.read(block, depth, wait, duration, &mut random)?))
+                read(wait, &mut random)
             }));
         }
     }

@@ -138,9 +138,7 @@ impl Bench {
 
     /// Measures arms in rounds, and keeps the books of what was discarded.
     pub(crate) fn rounds(&mut self, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
-        let rounds = contest::run(self.options.rounds, arms)?;
-        self.report.rounds_discarded += rounds.discarded;
-        Ok(rounds)
+        self.chosen(self.options.rounds, arms)
     }
 
     /// Rounds that only choose.

@@ -11,13 +11,11 @@ use piped_config::{PlannerMode, Profile};
 use crate::contest::{Arm, Rounds};
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
-use crate::machine::{self, Cpus};
+use crate::machine::Cpus;
 use crate::nodes::{EXPORT, PEER, Pair};
-use crate::raw::Wait;
-use crate::raw::disk::Disk;
 use crate::report::{Row, Unit};
 use crate::rows::{BEST_OF_TWO, Bench, FILE_NAME, MIB, MOMENT, floor};
-use crate::stats::{Bar, Better, Random};
+use crate::stats::{Bar, Better};
 
 /// Of the daemons with a CPU each.
 const PROFILE: Profile = Profile::Balanced;
@@ -120,7 +118,11 @@ pub(super) fn against_stages(bench: &mut Bench, name: &'static str) -> Result<Ro
         let mut arms = floor::net_best_chunks(bench, server, (MIB, 1), p50)?;
         let nets = arms.len();
         for subject in &subjects {
-            let ways = disk_ways(&disk, bench.cpus, subject.cut);
+            // The disk's part alone, cut as the daemon cuts it.
+            let (disk, Cut { fragment, shrink, depth }) = (&disk, subject.cut);
+            let ways = floor::disk_ways(bench.cpus, move |wait, random| {
+                Ok(disk.read_cut(MIB, (fragment, shrink), depth, wait, MOMENT, random)?.p50())
+            });
             arms.push(bench.best(floor::CHOOSING_FLOOR, ways, Better::Smaller)?);
         }
         let disks = arms.len();
@@ -151,23 +153,6 @@ pub(super) fn against_stages(bench: &mut Bench, name: &'static str) -> Result<Ro
             .with_arms(&rounds, Unit::Seconds);
         Ok(bench.judged(row, &["check-disk-1m-4", "check-net-1m"]))
     })
-}
-
-/// The disk's part alone, cut as the daemon cuts it.
-fn disk_ways(disk: &Disk, cpus: Cpus, cut: Cut) -> Vec<Arm<'_>> {
-    let mut arms = Vec::new();
-    for cpu in [cpus.first, cpus.second] {
-        for wait in [Wait::Block, Wait::Spin] {
-            let mut random = Random::new(cpu as u64);
-            arms.push(Arm::variant(format!("CPU {cpu}, {}", wait.name()), move || {
-                machine::pin(cpu)?;
-                let Cut { fragment, shrink, depth } = cut;
-                let sizes = (fragment, shrink);
-                Ok(disk.read_cut(MIB, sizes, depth, wait, MOMENT, &mut random)?.p50())
-            }));
-        }
-    }
-    arms
 }
 
 pub(super) fn against_whole(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {

@@ -1,8 +1,9 @@
 //! `bench`: what piped costs, measured against what the machine can do without it.
 //!
 //! `bench floors` compares each promise of the project (a bar) with a floor: the same work done by raw
-//! io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both. See
-//! [`stats`] for what makes a bar hold, [`raw`] for the floors, [`rows`] for the bars.
+//! io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both. `bench
+//! service` compares piped undisturbed with piped disturbed, and with other programs. See [`stats`] for
+//! what makes a bar hold, [`raw`] for the floors, [`rows`] for the bars.
 
 mod admin;
 mod clock;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::failure::{Doing as _, Failure};
 use crate::rows::{Bench, Options};
@@ -44,23 +45,10 @@ struct Arguments {
 enum Group {
     /// Each promise against raw io_uring on this machine. Exit code: 0 all hold, 1 some fail, 2 none
     /// fails but some are undecided or invalid, 3 the run broke off.
-    Floors {
-        /// One JSON document instead of a table.
-        #[arg(long)]
-        json: bool,
-        /// Only rows whose name contains one of these, separated by commas or given again.
-        #[arg(long, value_name = "NAME", value_delimiter = ',')]
-        only: Vec<String>,
-        /// Rounds of a row, fixed beforehand.
-        #[arg(long, default_value_t = contest::ROUNDS_MAX, value_parser = clap::value_parser!(u32).range(2..=31))]
-        rounds: u32,
-        /// Write the rows into README.md of the current directory, between its markers.
-        #[arg(long)]
-        readme: bool,
-        /// Where to put the file that is read: a directory on a real disk. Default: beside this program.
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
+    Floors(Run),
+    /// What an operator relies on: limits that change, neighbours that die, copies. Exit codes as of
+    /// floors.
+    Service(Run),
     /// The other process of the network's floor.
     #[command(hide = true)]
     RawServer,
@@ -72,16 +60,32 @@ enum Group {
     },
 }
 
+/// How rows are measured and shown.
+#[derive(Debug, Args)]
+struct Run {
+    /// One JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Only rows whose name contains one of these, separated by commas or given again.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Rounds of a row, fixed beforehand; rows of seconds a round take fewer, and say so.
+    #[arg(long, default_value_t = contest::ROUNDS_MAX, value_parser = clap::value_parser!(u32).range(2..=31))]
+    rounds: u32,
+    /// Write the rows into README.md of the current directory, between the markers of these rows.
+    #[arg(long)]
+    readme: bool,
+    /// Where to put the file that is read: a directory on a real disk. Default: beside this program.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let result = match Arguments::parse().group {
         Group::RawServer => raw::net::serve().map(|()| 0).map_err(Failure::from),
         Group::UnderParent { program } => Err(nodes::become_child(&program).into()),
-        Group::Floors { json, only, rounds, readme, dir } => {
-            beside_this(dir).and_then(|directory| {
-                let options = Options { only, rounds, directory, progress: true };
-                floors(options, json, readme)
-            })
-        }
+        Group::Floors(run) => measure(&rows::FLOORS, run),
+        Group::Service(run) => measure(&rows::SERVICE, run),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -100,18 +104,20 @@ fn beside_this(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
     Ok(program.parent().unwrap_or_else(|| Path::new(".")).to_owned())
 }
 
-fn floors(options: Options, json: bool, readme: bool) -> Result<u8, Failure> {
-    if readme && !options.only.is_empty() {
+fn measure(group: &'static rows::Group, run: Run) -> Result<u8, Failure> {
+    let Run { json, only, rounds, readme, dir } = run;
+    if readme && !only.is_empty() {
         return Err(Failure::new("--readme needs all rows of one run: leave --only out"));
     }
     hear_interrupts()?;
     let begun = clock::now();
-    let mut bench = Bench::new(options);
+    let directory = beside_this(dir)?;
+    let mut bench = Bench::new(group, Options { only, rounds, directory, progress: true });
     bench.run()?;
     bench.report.seconds = begun.elapsed().as_secs_f64();
     print!("{}", if json { bench.report.json() } else { bench.report.text() });
     if readme {
-        readme::write(Path::new("README.md"), &bench.report.markdown())?;
+        readme::write(Path::new("README.md"), group.name, &bench.report.markdown())?;
     }
     Ok(bench.report.exit_code())
 }

@@ -5,23 +5,26 @@ use std::path::Path;
 
 use crate::failure::{Doing as _, Failure};
 
-const BEGIN: &str = "<!-- figures:begin -->\n";
-const END: &str = "<!-- figures:end -->";
-
-/// Replaces what is between the markers of the file.
-pub(crate) fn write(path: &Path, table: &str) -> Result<(), Failure> {
+/// Replaces what is between the markers of the group in the file.
+pub(crate) fn write(path: &Path, group: &str, table: &str) -> Result<(), Failure> {
     let text = fs::read_to_string(path).doing(path.display())?;
-    let text = replaced(&text, table).ok_or_else(|| {
-        Failure::new(format!("{}: it needs one `{}` and one `{END}`", path.display(), BEGIN.trim()))
+    let text = replaced(&text, group, table).ok_or_else(|| {
+        let [begin, end] = markers(group);
+        Failure::new(format!("{}: it needs one `{}` and one `{end}`", path.display(), begin.trim()))
     })?;
     fs::write(path, text).doing(path.display())
 }
 
-fn replaced(text: &str, table: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    (!after.contains(BEGIN) && !after.contains(END))
-        .then(|| format!("{before}{BEGIN}{table}{END}{after}"))
+fn markers(group: &str) -> [String; 2] {
+    [format!("<!-- {group}:begin -->\n"), format!("<!-- {group}:end -->")]
+}
+
+fn replaced(text: &str, group: &str, table: &str) -> Option<String> {
+    let [begin, end] = markers(group);
+    let (before, rest) = text.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    (!after.contains(&begin) && !after.contains(&end))
+        .then(|| format!("{before}{begin}{table}{end}{after}"))
 }
 
 #[cfg(test)]
@@ -30,23 +33,30 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_markers_changes() {
-        let text = format!("above\n{BEGIN}old\n{END}\nbelow\n");
-        let once = replaced(&text, "| new |\n").expect("it has both markers");
-        assert_eq!(once, format!("above\n{BEGIN}| new |\n{END}\nbelow\n"));
-        assert_eq!(replaced(&once, "| new |\n"), Some(once.clone()), "twice changes nothing more");
+        let [begin, end] = markers("floors");
+        let text = format!("above\n{begin}old\n{end}\nbelow\n");
+        let once = replaced(&text, "floors", "| new |\n").expect("it has both markers");
+        assert_eq!(once, format!("above\n{begin}| new |\n{end}\nbelow\n"));
+        let twice = replaced(&once, "floors", "| new |\n");
+        assert_eq!(twice, Some(once), "twice changes nothing more");
+        assert_eq!(replaced(&text, "service", ""), None, "another group's markers");
     }
 
     #[test]
     fn a_file_without_the_markers_is_left_alone() {
-        assert_eq!(replaced("nothing here", "x"), None);
-        assert_eq!(replaced(BEGIN, "x"), None);
-        assert_eq!(replaced(&format!("{BEGIN}{END}{BEGIN}{END}"), "x"), None);
+        let [begin, end] = markers("floors");
+        for text in ["nothing here".to_owned(), begin.clone(), format!("{begin}{end}{begin}{end}")]
+        {
+            assert_eq!(replaced(&text, "floors", "x"), None, "{text}");
+        }
     }
 
     #[test]
     fn the_projects_readme_has_the_markers() {
         let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
         let text = fs::read_to_string(readme).expect("the project's README");
-        assert!(replaced(&text, "").is_some());
+        for group in [&crate::rows::FLOORS, &crate::rows::SERVICE] {
+            assert!(replaced(&text, group.name, "").is_some(), "{}", group.name);
+        }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Row {
     pub(crate) found: Option<Interval>,
     pub(crate) bar: Bar,
     pub(crate) verdict: Verdict,
-    /// What repeats this row.
+    /// What repeats this row; the run fills it in.
     pub(crate) command: String,
     pub(crate) note: String,
     /// What the figure was made from; empty where nothing was compared.
@@ -95,7 +95,7 @@ impl Row {
             found: None,
             bar,
             verdict: Verdict::Unchecked,
-            command: format!("bench floors --only {name}"),
+            command: String::new(),
             note: note.into(),
             arms: Vec::new(),
         }
@@ -115,6 +115,8 @@ impl Row {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Report {
     pub(crate) schema_version: u32,
+    /// The command that measured the rows.
+    pub(crate) group: &'static str,
     pub(crate) machine: Machine,
     pub(crate) rounds: u32,
     /// Rounds thrown away for stolen time, over all rows.
@@ -124,10 +126,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(machine: Machine, rounds: u32) -> Self {
+    pub(crate) fn new(group: &'static str, machine: Machine, rounds: u32) -> Self {
         let schema_version = SCHEMA_VERSION;
         Self {
             schema_version,
+            group,
             machine,
             rounds,
             rounds_discarded: 0,
@@ -179,8 +182,8 @@ impl Report {
         let Machine { cpus, model, kernel, load } = &self.machine;
         format!(
             "{cpus} CPUs ({model}), Linux {kernel}, load {load:.1} before; {} rounds a row, {} discarded \
-             for stolen time;\n{:.0} s. Repeat a row with `bench floors --only ROW`.\n",
-            self.rounds, self.rounds_discarded, self.seconds
+             for stolen time;\n{:.0} s. Repeat a row with `bench {} --only ROW`.\n",
+            self.rounds, self.rounds_discarded, self.seconds, self.group
         )
     }
 
@@ -232,7 +235,9 @@ fn figures(row: &Row) -> [String; 3] {
 fn figure(unit: Unit, value: f64) -> String {
     match unit {
         Unit::Ratio => format!("{value:.2} x"),
-        Unit::Seconds => format!("{:.2} us", value * 1e6),
+        Unit::Seconds if value < 1e-3 => format!("{:.2} us", value * 1e6),
+        Unit::Seconds if value < 1.0 => format!("{:.2} ms", value * 1e3),
+        Unit::Seconds => format!("{value:.2} s"),
         Unit::PerSecond => format!("{:.2} M/s", value / 1e6),
         Unit::PerRequest if value == 0.0 => "0".to_owned(),
         Unit::PerRequest => format!("{value:.2e}"),
@@ -273,7 +278,7 @@ mod tests {
 
     fn report(verdicts: &[Verdict]) -> Report {
         let machine = Machine { cpus: 2, model: "m".into(), kernel: "6".into(), load: 0.0 };
-        let mut report = Report::new(machine, 31);
+        let mut report = Report::new("floors", machine, 31);
         report.rows = verdicts
             .iter()
             .map(|verdict| {
@@ -317,7 +322,7 @@ mod tests {
         assert_eq!(row["median"], 1.1);
         assert_eq!(row["bar"]["at_most"], 1.15);
         assert_eq!(row["verdict"], "holds");
-        assert_eq!(row["command"], "bench floors --only remote-get-64k-balanced");
+        assert_eq!(value["group"], "floors");
         assert_eq!(row["arms"], serde_json::json!([]));
     }
 

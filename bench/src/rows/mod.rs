@@ -49,6 +49,7 @@ pub(crate) struct Options {
 /// A run: what rows need, made when the first one needs it.
 #[derive(Debug)]
 pub(crate) struct Bench {
+    group: &'static Group,
     options: Options,
     pub(crate) cpus: Cpus,
     pub(crate) report: Report,
@@ -62,39 +63,55 @@ pub(crate) struct Bench {
 /// A row's name and whatever measures it.
 type Entry = (&'static str, fn(&mut Bench, &'static str) -> Result<Row, Failure>);
 
-/// In this order: checks before what relies on them, one profile after the other.
-const ENTRIES: &[Entry] = &[
-    ("check-disk-4k-1", checks::disk),
-    ("check-disk-4k-16", checks::disk),
-    ("check-disk-1m-4", checks::disk),
-    ("check-net-4k", checks::net),
-    ("check-net-64k", checks::net),
-    ("check-net-1m", checks::net),
-    ("nop-1", ring::nop_alone),
-    ("nop-64", ring::nop_deep),
-    ("syscalls-client", ring::syscalls_client),
-    ("syscalls-daemon-nop", ring::syscalls_daemon),
-    ("syscalls-daemon-read", ring::syscalls_daemon),
-    ("allocations-client", ring::allocations_client),
-    ("allocations-daemon", ring::allocations_daemon),
-    ("local-4k-1", disk::local),
-    ("get-4k-latency", region::latency),
-    ("get-64k-latency", region::latency),
-    ("get-4k-balanced", region::latency),
-    ("get-64k-balanced", region::latency),
-    ("get-1m-1", region::throughput),
-    ("get-1m-4", region::throughput),
-    ("local-4k-16", disk::local),
-    ("local-1m-4", disk::local),
-    ("file-1m-alone", remote_file::against_stages),
-    ("file-1m-whole", remote_file::against_whole),
-    ("idle", idle::idle),
-];
+/// Rows that one command measures and one table of the README shows.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The command's name, and that of the README's markers.
+    pub(crate) name: &'static str,
+    entries: &'static [Entry],
+}
+
+/// What piped costs, against floors. In this order: checks before what relies on them, one profile after
+/// the other.
+pub(crate) static FLOORS: Group = Group {
+    name: "floors",
+    entries: &[
+        ("check-disk-4k-1", checks::disk),
+        ("check-disk-4k-16", checks::disk),
+        ("check-disk-1m-4", checks::disk),
+        ("check-net-4k", checks::net),
+        ("check-net-64k", checks::net),
+        ("check-net-1m", checks::net),
+        ("nop-1", ring::nop_alone),
+        ("nop-64", ring::nop_deep),
+        ("syscalls-client", ring::syscalls_client),
+        ("syscalls-daemon-nop", ring::syscalls_daemon),
+        ("syscalls-daemon-read", ring::syscalls_daemon),
+        ("allocations-client", ring::allocations_client),
+        ("allocations-daemon", ring::allocations_daemon),
+        ("local-4k-1", disk::local),
+        ("get-4k-latency", region::latency),
+        ("get-64k-latency", region::latency),
+        ("get-4k-balanced", region::latency),
+        ("get-64k-balanced", region::latency),
+        ("get-1m-1", region::throughput),
+        ("get-1m-4", region::throughput),
+        ("local-4k-16", disk::local),
+        ("local-1m-4", disk::local),
+        ("file-1m-alone", remote_file::against_stages),
+        ("file-1m-whole", remote_file::against_whole),
+        ("idle", idle::idle),
+    ],
+};
+
+/// What an operator relies on: limits, neighbours that die, copies.
+pub(crate) static SERVICE: Group = Group { name: "service", entries: &[] };
 
 impl Bench {
-    pub(crate) fn new(options: Options) -> Self {
-        let report = Report::new(Machine::here(), options.rounds);
+    pub(crate) fn new(group: &'static Group, options: Options) -> Self {
+        let report = Report::new(group.name, Machine::here(), options.rounds);
         Self {
+            group,
             options,
             cpus: Cpus::here(),
             report,
@@ -113,11 +130,12 @@ impl Bench {
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
         let only = self.options.only.clone();
         let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
-        if !ENTRIES.iter().any(|(name, _)| wanted(name)) {
-            let names: Vec<&str> = ENTRIES.iter().map(|(name, _)| *name).collect();
+        let entries = self.group.entries;
+        if !entries.iter().any(|(name, _)| wanted(name)) {
+            let names: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
             return Err(Failure::new(format!("no such row; there are {}", names.join(", "))));
         }
-        for (name, measure) in ENTRIES.iter().filter(|(name, _)| wanted(name)) {
+        for (name, measure) in entries.iter().filter(|(name, _)| wanted(name)) {
             if self.options.progress {
                 eprintln!("bench: {name}");
             }
@@ -125,12 +143,13 @@ impl Bench {
             if contest::interrupted() {
                 return Err(Failure::new("interrupted"));
             }
-            let row = row.unwrap_or_else(|failure| {
+            let mut row = row.unwrap_or_else(|failure| {
                 let bar = Bar::AtMost(f64::NAN);
                 let mut row = Row::unchecked(name, "-", Unit::Ratio, bar, failure.to_string());
                 row.verdict = Verdict::Invalid;
                 row
             });
+            row.command = format!("bench {} --only {name}", self.group.name);
             self.report.rows.push(row);
         }
         Ok(())

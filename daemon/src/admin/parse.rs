@@ -1,0 +1,219 @@
+//! From method, path and body to a request with types, or to why not. Pure: bytes in, a value out, so that
+//! whatever an operator's program may send can be tried without a daemon.
+//!
+//! A new endpoint is a row of [`ENDPOINTS`], a variant of [`AdminRequest`], and an arm of `routes::answer`.
+
+use hyper::{Method, StatusCode};
+use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody};
+use serde::de::DeserializeOwned;
+
+/// What can be asked of the daemon.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AdminRequest {
+    /// The daemon at a glance.
+    Status,
+    /// Its stages.
+    Stages,
+    /// Its sessions.
+    Clients,
+    /// A transfer by number, or the last one.
+    Explain(Option<u64>),
+    /// How sizes are chosen from now on.
+    SetPlanner(PlannerBody),
+    /// Whether costs follow what is measured from now on.
+    SetCalibration(CalibrationBody),
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Of the reply.
+    pub status: StatusCode,
+    /// Cause and fix.
+    pub error: String,
+    /// The methods there are, if it was another one.
+    pub allowed: Vec<Method>,
+}
+
+impl Refused {
+    /// A refusal with its HTTP status.
+    #[must_use]
+    pub fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into(), allowed: Vec::new() }
+    }
+
+    /// The request is wrong.
+    #[must_use]
+    pub fn bad(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+}
+
+/// A method of a path, and how what comes with it is read.
+#[derive(Debug)]
+pub struct Endpoint {
+    method: Method,
+    path: &'static str,
+    /// Whether the path goes on with one more word.
+    takes_word: bool,
+    read: Read,
+}
+
+/// What comes with a request.
+struct Asked<'a> {
+    /// The path's last word, of those that end with one.
+    word: &'a str,
+    body: &'a [u8],
+}
+
+type Read = fn(Asked<'_>) -> Result<AdminRequest, Refused>;
+
+const fn get(path: &'static str, read: Read) -> Endpoint {
+    Endpoint { method: Method::GET, path, takes_word: false, read }
+}
+
+/// With one more word behind the path.
+const fn get_one(path: &'static str, read: Read) -> Endpoint {
+    Endpoint { method: Method::GET, path, takes_word: true, read }
+}
+
+const fn put(path: &'static str, read: Read) -> Endpoint {
+    Endpoint { method: Method::PUT, path, takes_word: false, read }
+}
+
+/// Everything there is.
+static ENDPOINTS: &[Endpoint] = &[
+    get(admin::STATUS, |_| Ok(AdminRequest::Status)),
+    get(admin::STAGES, |_| Ok(AdminRequest::Stages)),
+    get(admin::CLIENTS, |_| Ok(AdminRequest::Clients)),
+    get_one(admin::EXPLAIN, explain),
+    put(admin::PLANNER, planner),
+    put(admin::CALIBRATION, |asked| Ok(AdminRequest::SetCalibration(asked.read()?))),
+];
+
+impl Endpoint {
+    /// The endpoint of a request.
+    ///
+    /// # Errors
+    /// There is nothing of that path, or it takes other methods.
+    pub fn find(method: &Method, path: &str) -> Result<&'static Self, Refused> {
+        let here = || ENDPOINTS.iter().filter(|endpoint| endpoint.word_of(path).is_some());
+        if let Some(found) = here().find(|endpoint| endpoint.method == *method) {
+            return Ok(found);
+        }
+        let allowed: Vec<Method> = here().map(|endpoint| endpoint.method.clone()).collect();
+        if allowed.is_empty() {
+            let text =
+                format!("there is nothing at {path}; see {} and its siblings", admin::STATUS);
+            return Err(Refused::new(StatusCode::NOT_FOUND, text));
+        }
+        let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
+        let text = format!("{path} takes {}", names.join(" and "));
+        Err(Refused { allowed, ..Refused::new(StatusCode::METHOD_NOT_ALLOWED, text) })
+    }
+
+    /// Whether it changes the running daemon, which fewer may than look at it.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        self.method != Method::GET
+    }
+
+    /// Reads what came with the request.
+    ///
+    /// # Errors
+    /// It is malformed, or says what cannot be.
+    pub fn read(&self, path: &str, body: &[u8]) -> Result<AdminRequest, Refused> {
+        (self.read)(Asked { word: self.word_of(path).unwrap_or_default(), body })
+    }
+
+    /// The word behind the path, empty for a path that takes none; none if this is not its path.
+    fn word_of<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let word = path.strip_prefix(self.path)?;
+        let fits = if self.takes_word { !word.contains('/') } else { word.is_empty() };
+        fits.then_some(word)
+    }
+}
+
+/// A whole request at once. The daemon looks at who asks between [`Endpoint::find`] and [`Endpoint::read`].
+///
+/// # Errors
+/// See there.
+pub fn parse(method: &Method, path: &str, body: &[u8]) -> Result<AdminRequest, Refused> {
+    Endpoint::find(method, path)?.read(path, body)
+}
+
+impl Asked<'_> {
+    fn read<T: DeserializeOwned>(&self) -> Result<T, Refused> {
+        Envelope::parse(self.body).map_err(|error| Refused::bad(error.to_string()))
+    }
+}
+
+fn explain(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
+    if asked.word == "last" {
+        return Ok(AdminRequest::Explain(None));
+    }
+    let number = asked.word.parse().map_err(|_| {
+        Refused::bad(format!("`{}` is no transfer: write its number, or `last`", asked.word))
+    })?;
+    Ok(AdminRequest::Explain(Some(number)))
+}
+
+fn planner(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
+    let body: PlannerBody = asked.read()?;
+    body.mode.validate().map_err(Refused::bad)?;
+    Ok(AdminRequest::SetPlanner(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_config::{Bytes, PlannerMode};
+
+    use super::*;
+
+    fn status(method: &Method, path: &str, body: &str) -> StatusCode {
+        parse(method, path, body.as_bytes())
+            .map_or_else(|refused| refused.status, |_| StatusCode::OK)
+    }
+
+    #[test]
+    fn every_path_takes_its_methods_and_no_other() {
+        for path in [admin::STATUS, admin::STAGES, admin::CLIENTS, "/v1/explain/last"] {
+            assert_eq!(status(&Method::GET, path, ""), StatusCode::OK, "{path}");
+            let refused = parse(&Method::PUT, path, b"{}").expect_err(path);
+            assert_eq!(refused.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
+            assert_eq!(refused.allowed, [Method::GET], "{path}");
+        }
+        for path in [admin::PLANNER, admin::CALIBRATION] {
+            let refused = parse(&Method::DELETE, path, b"").expect_err(path);
+            assert!(refused.error.contains("PUT"), "{}", refused.error);
+            assert!(Endpoint::find(&Method::PUT, path).expect(path).is_change());
+        }
+        for path in ["/", "", "/v1", "/v1/status/", "/v1/explain", "/v1/explain/1/2", "/v2/status"]
+        {
+            assert_eq!(status(&Method::GET, path, ""), StatusCode::NOT_FOUND, "{path}");
+        }
+    }
+
+    #[test]
+    fn bodies_and_words_are_read_or_refused_with_a_reason() {
+        let planner = |body| parse(&Method::PUT, admin::PLANNER, body);
+        let mode = PlannerMode::Fixed(Bytes::kib(64));
+        let read = planner(br#"{"schema_version":1,"mode":{"fixed":65536}}"#);
+        assert_eq!(read, Ok(AdminRequest::SetPlanner(PlannerBody { mode })));
+        let explain = |word: &str| parse(&Method::GET, &format!("/v1/explain/{word}"), b"");
+        assert_eq!(explain("17"), Ok(AdminRequest::Explain(Some(17))));
+        assert_eq!(explain("last"), Ok(AdminRequest::Explain(None)));
+        let bodies: [&[u8]; 5] = [
+            b"",
+            b"{",
+            b"\xff",
+            br#"{"mode":{"fixed":1}}"#,
+            br#"{"schema_version":9,"mode":"auto"}"#,
+        ];
+        for refused in bodies.map(planner).into_iter().chain(["", "x", "-1", "1e3"].map(explain)) {
+            let refused = refused.expect_err("it says nothing that can be done");
+            assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+            assert!(!refused.error.is_empty());
+        }
+    }
+}

@@ -15,6 +15,14 @@ pub struct Place {
     pub line: Option<usize>,
 }
 
+impl Place {
+    /// Nobody set it.
+    #[must_use]
+    pub fn defaults() -> Self {
+        Self { layer: "defaults".to_owned(), line: None }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
@@ -80,3 +88,39 @@ pub enum ConfigError {
     #[error("the layers of the configuration contradict each other: {0}")]
     Merge(String),
 }
+
+/// Everything that is wrong with a configuration, at least one thing.
+#[derive(Debug)]
+pub struct Findings(Vec<ConfigError>);
+
+impl Findings {
+    pub(crate) fn none_or(found: Vec<ConfigError>) -> Result<(), Self> {
+        if found.is_empty() { Ok(()) } else { Err(Self(found)) }
+    }
+
+    /// One by one.
+    #[must_use]
+    pub fn all(&self) -> &[ConfigError] {
+        &self.0
+    }
+}
+
+impl From<ConfigError> for Findings {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, finding) in self.0.iter().enumerate() {
+            if number > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{finding}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Findings {}

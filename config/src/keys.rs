@@ -71,6 +71,26 @@ impl Keys {
     }
 }
 
+/// Every key of a configuration with its value.
+pub(crate) fn leaves(config: &Config) -> Vec<(String, Value)> {
+    fn walk(value: Value, keys: &Keys, path: &str, into: &mut Vec<(String, Value)>) {
+        match (value, keys) {
+            (Value::Object(fields), Keys::Table(_) | Keys::Named(_)) => {
+                for (name, value) in fields {
+                    let Some(below) = keys.child(&name) else { continue };
+                    let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                    walk(value, below, &path, into);
+                }
+            }
+            (value, _) => into.push((path.to_owned(), value)),
+        }
+    }
+    let mut into = Vec::new();
+    let value = serde_json::to_value(config).expect("the configuration is plain data");
+    walk(value, Keys::root(), "", &mut into);
+    into
+}
+
 /// What to tell about a key that does not exist: `did you mean ...?`, or the keys of its table.
 pub(crate) fn hint(path: &[&str]) -> String {
     let mut all = Vec::new();
@@ -93,12 +113,16 @@ pub(crate) fn hint(path: &[&str]) -> String {
         .collect();
     let written = path.join(".");
     let last = path.last().copied().unwrap_or_default();
+    // A table can be misspelt, too; below the top their names are the operator's.
+    let table = |key: &String| Some(key.split_once('.').filter(|_| path.len() == 1)?.0.to_owned());
     let nearest = named
         .iter()
+        .cloned()
+        .chain(named.iter().filter_map(table))
         .map(|key| {
-            let key_last = key.rsplit('.').next().unwrap_or(key);
+            let key_last = key.rsplit('.').next().unwrap_or(&key);
             // A right word in the wrong table counts as one mistake.
-            let distance = strsim::damerau_levenshtein(key, &written)
+            let distance = strsim::damerau_levenshtein(&key, &written)
                 .min(strsim::damerau_levenshtein(key_last, last) + 1);
             (distance, key)
         })
@@ -141,6 +165,8 @@ mod tests {
             (&["peers", "beta", "adress"], "did you mean `peers.beta.address`?"),
             (&["entries_max"], "did you mean `client.entries_max`?"),
             (&["shard", "count"], "did you mean `shards.count`?"),
+            (&["shard"], "did you mean `shards`?"),
+            (&["export", "data", "path"], "did you mean `exports.data.path`?"),
         ] {
             assert_eq!(hint(path), expected, "{path:?}");
         }

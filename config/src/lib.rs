@@ -20,6 +20,7 @@ pub mod admin;
 
 mod error;
 mod keys;
+mod layer;
 mod load;
 mod modes;
 mod network;
@@ -27,12 +28,12 @@ mod quantity;
 mod schema;
 mod validate;
 
-pub use error::{ConfigError, Place};
-pub use load::{DEFAULT_FILE, Loaded, RESERVED_ENV, Sources, load};
+pub use error::{ConfigError, Findings, Place};
+pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};
 pub use network::{HostPort, Network, NetworkError};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{
     Access, Admin, Client, Config, Export, Io, Listen, Log, Memory, Node, Peer, Planner, Shards,
 };
-pub use validate::Fault;
+pub use validate::{Fault, PEERS_MAX};

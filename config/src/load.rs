@@ -1,18 +1,21 @@
-//! Layers of TOML to one [`Config`].
+//! From the layers to one [`Config`].
 //!
 //! A layer is a file, an environment variable or a `--set`; the latter two become one line of TOML, so all
 //! three pass the same checks. Each layer is checked alone (its place is known), then merged by the `config`
 //! crate: tables key by key, lists as a whole.
+//!
+//! [`load`] reads the files; [`parse`] does the rest and touches nothing but its arguments.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use config::{File, FileFormat};
-use toml_edit::{Document, Key, Value};
 
-use crate::error::{ConfigError, Place};
-use crate::keys::{Keys, hint};
+use crate::error::{ConfigError, Findings, Place};
+use crate::keys;
+use crate::layer::Layer;
 use crate::schema::Config;
 
 /// Read when no other file is named; its absence is no error.
@@ -22,6 +25,9 @@ pub const DEFAULT_FILE: &str = "/etc/piped/piped.toml";
 pub const RESERVED_ENV: [&str; 3] = ["PIPED_ADMIN_SOCKET", "PIPED_CLIENT_SOCKET", "PIPED_CONFIG"];
 
 const ENV_PREFIX: &str = "PIPED_";
+
+/// The longest file that is read: more is not a configuration.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,61 +44,151 @@ impl Sources {
     /// The environment of this process, and what its command line said.
     #[must_use]
     pub fn of_process(file: Option<PathBuf>, overrides: Vec<String>) -> Self {
-        let text = |s: &OsStr| s.to_str().map(str::to_owned);
-        let env = env::vars_os().filter_map(|(k, v)| Some((text(&k)?, text(&v)?))).collect();
+        // What is no text is no value either, and is refused as one rather than passed over.
+        let text = |s: &OsStr| s.to_string_lossy().into_owned();
+        let env = env::vars_os().map(|(k, v)| (text(&k), text(&v))).collect();
         Self { file, env, overrides }
+    }
+
+    /// The main file's path, there or not.
+    #[must_use]
+    pub fn main_file(&self) -> &Path {
+        self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE))
+    }
+
+    /// The folder of the drop-ins.
+    #[must_use]
+    pub fn drop_ins(&self) -> PathBuf {
+        self.main_file().parent().unwrap_or_else(|| Path::new("")).join("conf.d")
     }
 }
 
-/// A configuration and the files it came from.
+/// A layer as somebody wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A file.
+    File {
+        /// For messages.
+        path: PathBuf,
+        /// Its content.
+        text: String,
+    },
+    /// An environment variable; one that is no key of ours is ignored.
+    Variable {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// `key=value` of a `--set`.
+    Setting(String),
+}
+
+/// A configuration and where it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     /// Validated.
     pub config: Config,
     /// Files read, in order.
     pub files: Vec<PathBuf>,
+    /// Where each key was set; those that are not here have their defaults.
+    pub origins: BTreeMap<String, Place>,
 }
 
 /// Reads, checks and merges all layers.
 ///
 /// # Errors
 ///
-/// [`ConfigError`], naming the layer, the line, the key and what to write instead.
-pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
-    let files = files_of(sources)?;
-    let mut layers = Vec::new();
-    for path in &files {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-        layers.push(Layer::of_file(path, text)?);
-    }
-    for (name, value) in &sources.env {
-        if let Some(key) = env_key(name) {
-            layers.push(Layer::of_setting(name.clone(), &key, value)?);
+/// [`Findings`], each naming the layer, the line, the key and what to write instead.
+pub fn load(sources: &Sources) -> Result<Loaded, Findings> {
+    parse(&read(sources)?)
+}
+
+/// All layers as they are now, unchecked.
+///
+/// # Errors
+///
+/// Files that cannot be read.
+pub fn read(sources: &Sources) -> Result<Vec<Input>, Findings> {
+    let (mut inputs, mut unread) = (Vec::new(), Vec::new());
+    for path in files_of(sources)? {
+        match read_file(&path) {
+            Ok(text) => inputs.push(Input::File { path, text }),
+            Err(source) => unread.push(ConfigError::Read { path, source }),
         }
     }
-    for setting in &sources.overrides {
-        let (key, value) =
-            setting.split_once('=').ok_or_else(|| ConfigError::Override(setting.clone()))?;
-        layers.push(Layer::of_setting(format!("--set {}", key.trim()), key.trim(), value)?);
+    let variable = |(name, value): &(String, String)| Input::Variable {
+        name: name.clone(),
+        value: value.clone(),
+    };
+    inputs.extend(sources.env.iter().map(variable));
+    inputs.extend(sources.overrides.iter().cloned().map(Input::Setting));
+    Findings::none_or(unread).map(|()| inputs)
+}
+
+/// Checks and merges layers, the strongest last.
+///
+/// # Errors
+///
+/// [`Findings`]: every mistake of every layer; if there is none, what cannot work together.
+pub fn parse(inputs: &[Input]) -> Result<Loaded, Findings> {
+    let (mut layers, mut faults, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    for input in inputs {
+        let layer = match input {
+            Input::File { path, text } => {
+                files.push(path.clone());
+                Layer::of_file(path, text)
+            }
+            Input::Variable { name, value } => match env_key(name) {
+                Some(key) => Layer::of_setting(name.clone(), &key, value),
+                None => continue,
+            },
+            Input::Setting(setting) => match setting.split_once('=') {
+                Some((key, value)) => {
+                    let key = key.trim();
+                    Layer::of_setting(format!("--set {key}"), key, value)
+                }
+                None => {
+                    faults.push(ConfigError::Override(setting.clone()));
+                    continue;
+                }
+            },
+        };
+        layers.push(layer);
     }
+    faults.extend(layers.iter_mut().flat_map(|layer| layer.faults.drain(..)));
+    Findings::none_or(faults)?;
     let config = merge(&layers)?;
-    config.validate().map_err(|fault| ConfigError::Invalid {
+    let invalid = config.faults().into_iter().map(|fault| ConfigError::Invalid {
         place: place_of(&layers, &fault.key),
         key: fault.key,
         problem: fault.problem,
-    })?;
-    Ok(Loaded { config, files })
+    });
+    Findings::none_or(invalid.collect())?;
+    let set = layers.iter().flat_map(Layer::keys);
+    let origins = set.map(|(key, place)| (key.to_owned(), place)).collect();
+    Ok(Loaded { config, files, origins })
+}
+
+impl Loaded {
+    /// Every key with its value, and where that was set; none: nowhere, it is the default.
+    pub fn keys(&self) -> impl Iterator<Item = (String, serde_json::Value, Option<&Place>)> {
+        let keys = keys::leaves(&self.config).into_iter();
+        keys.map(|(key, value)| {
+            let place = self.origins.get(&key);
+            (key, value, place)
+        })
+    }
 }
 
 /// The main file, then its drop-ins.
 fn files_of(sources: &Sources) -> Result<Vec<PathBuf>, ConfigError> {
-    let main = sources.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+    let main = sources.main_file().to_owned();
     let mut files = Vec::new();
     if sources.file.is_some() || main.exists() {
-        files.push(main.clone());
+        files.push(main);
     }
-    let directory = main.parent().unwrap_or_else(|| Path::new("")).join("conf.d");
+    let directory = sources.drop_ins();
     let fail = |source: io::Error| ConfigError::Read { path: directory.clone(), source };
     match fs::read_dir(&directory) {
         Ok(entries) => {
@@ -114,6 +210,16 @@ fn files_of(sources: &Sources) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(files)
 }
 
+fn read_file(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = fs::File::open(path)?;
+    io::Read::read_to_string(&mut io::Read::take(file, FILE_BYTES_MAX + 1), &mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
 /// `PIPED_SHARDS__COUNT` is `shards.count`; none for a variable that is not for us.
 fn env_key(name: &str) -> Option<String> {
     let key = name.strip_prefix(ENV_PREFIX)?;
@@ -121,110 +227,6 @@ fn env_key(name: &str) -> Option<String> {
         return None;
     }
     Some(key.split("__").map(str::to_ascii_lowercase).collect::<Vec<_>>().join("."))
-}
-
-/// One checked layer.
-struct Layer {
-    name: String,
-    text: String,
-    /// Lines mean something to the operator.
-    is_file: bool,
-    /// Every value, with its place in the text.
-    leaves: Vec<Leaf>,
-}
-
-struct Leaf {
-    path: String,
-    /// Of the key.
-    key_at: usize,
-    /// Of the value.
-    from: usize,
-    to: usize,
-}
-
-impl Layer {
-    fn of_file(path: &Path, text: String) -> Result<Self, ConfigError> {
-        Self::check(path.display().to_string(), text, true)
-    }
-
-    /// `value` is TOML if that fits, else text: `--set shards.count=2` and `--set node.name=alpha` both work
-    /// without quotes, and so does a node called `7`.
-    fn of_setting(name: String, key: &str, value: &str) -> Result<Self, ConfigError> {
-        let keys = Key::parse(key).map_err(|error| ConfigError::Syntax {
-            place: Place { layer: name.clone(), line: None },
-            message: format!("`{key}` is not a key: {}", first_line(&error.to_string())),
-        })?;
-        let path: String = keys.iter().map(Key::display_repr).collect::<Vec<_>>().join(".");
-        let text = Value::from(value).to_string();
-        let as_text = Self::check(name.clone(), format!("{path} = {}", text.trim()), false);
-        if value.trim().parse::<Value>().is_err() {
-            return as_text;
-        }
-        match Self::check(name, format!("{path} = {}", value.trim()), false) {
-            Err(error @ ConfigError::BadValue { .. }) => as_text.or(Err(error)),
-            checked => checked,
-        }
-    }
-
-    /// Known keys, then typed values.
-    fn check(name: String, text: String, is_file: bool) -> Result<Self, ConfigError> {
-        let mut layer = Self { name, text, is_file, leaves: Vec::new() };
-        let document =
-            Document::parse(layer.text.clone()).map_err(|error| ConfigError::Syntax {
-                place: layer.place(error.span().map_or(0, |span| span.start)),
-                message: error.message().to_owned(),
-            })?;
-        layer.walk(document.as_table(), Keys::root(), &mut Vec::new())?;
-        toml_edit::de::from_document::<Config>(document).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let leaf = layer.leaves.iter().find(|leaf| (leaf.from..leaf.to).contains(&at));
-            ConfigError::BadValue {
-                place: layer.place(leaf.map_or(at, |leaf| leaf.key_at)),
-                key: leaf.map_or_else(String::new, |leaf| leaf.path.clone()),
-                message: error.message().to_owned(),
-            }
-        })?;
-        Ok(layer)
-    }
-
-    fn walk(
-        &mut self,
-        table: &dyn toml_edit::TableLike,
-        keys: &Keys,
-        path: &mut Vec<String>,
-    ) -> Result<(), ConfigError> {
-        for (name, item) in table.iter() {
-            let key_at = table.key(name).and_then(Key::span).map_or(0, |span| span.start);
-            path.push(name.to_owned());
-            let Some(below) = keys.child(name) else {
-                let parts: Vec<&str> = path.iter().map(String::as_str).collect();
-                return Err(ConfigError::UnknownKey {
-                    place: self.place(key_at),
-                    key: path.join("."),
-                    hint: hint(&parts),
-                });
-            };
-            match (item.as_table_like(), below) {
-                (Some(inner), Keys::Table(_) | Keys::Named(_)) => self.walk(inner, below, path)?,
-                _ => {
-                    let span = item.span().unwrap_or(0..usize::MAX);
-                    let path = path.join(".");
-                    self.leaves.push(Leaf { path, key_at, from: span.start, to: span.end });
-                }
-            }
-            path.pop();
-        }
-        Ok(())
-    }
-
-    fn place(&self, at: usize) -> Place {
-        let line = || 1 + self.text.bytes().take(at).filter(|&byte| byte == b'\n').count();
-        Place { layer: self.name.clone(), line: self.is_file.then(line) }
-    }
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }
 
 fn merge(layers: &[Layer]) -> Result<Config, ConfigError> {
@@ -248,11 +250,6 @@ fn place_of(layers: &[Layer], key: &str) -> Place {
     [Some(key), table]
         .into_iter()
         .flatten()
-        .find_map(|key| {
-            layers.iter().rev().find_map(|layer| {
-                let leaf = layer.leaves.iter().find(|leaf| below(&leaf.path, key))?;
-                Some(layer.place(leaf.key_at))
-            })
-        })
-        .unwrap_or_else(|| Place { layer: "defaults".to_owned(), line: None })
+        .find_map(|key| layers.iter().rev().find_map(|layer| layer.find(|path| below(path, key))))
+        .unwrap_or_else(Place::defaults)
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
+use tracing_subscriber::EnvFilter;
+
 use crate::modes::{PlannerMode, Spin};
 use crate::quantity::{Bytes, Period};
 use crate::schema::Config;
@@ -19,6 +21,8 @@ pub struct Fault {
 
 /// Longest path of a unix socket (`sun_path` less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
+/// Most peers of a node (the engine has no room for more).
+pub const PEERS_MAX: usize = 128;
 /// Longest node, peer or export name: it travels in one handshake message.
 const NAME_MAX: usize = 64;
 /// Bounds of the ring (its layout has the same limits).
@@ -37,16 +41,51 @@ const FRAGMENT_MAX: Bytes = Bytes::mib(64);
 /// A spin longer than this is a busy loop by mistake.
 const SPIN_MAX: Period = Period(core::time::Duration::from_millis(10));
 
-type Checked = Result<(), Fault>;
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Faults(Vec<Fault>);
 
-fn check(holds: bool, key: &str, problem: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(Fault { key: key.to_owned(), problem: problem() }) }
-}
+impl Faults {
+    fn check(&mut self, holds: bool, key: &str, problem: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(Fault { key: key.to_owned(), problem: problem() });
+        }
+    }
 
-fn within(value: u32, from: u32, to: u32, key: &str) -> Checked {
-    check((from..=to).contains(&value), key, || {
-        format!("is {value}: choose a number from {from} to {to}")
-    })
+    fn within(&mut self, value: u32, from: u32, to: u32, key: &str) {
+        self.check((from..=to).contains(&value), key, || {
+            format!("is {value}: choose a number from {from} to {to}")
+        });
+    }
+
+    fn power_of_two(&mut self, value: u32, from: u32, to: u32, key: &str) {
+        self.check(value.is_power_of_two() && (from..=to).contains(&value), key, || {
+            format!("is {value}: choose a power of two from {from} to {to}")
+        });
+    }
+
+    fn socket_path(&mut self, path: &Path, key: &str) {
+        self.check(path.is_absolute(), key, || {
+            format!("is `{}`: write an absolute path", path.display())
+        });
+        let length = path.as_os_str().len();
+        self.check(length <= SOCKET_PATH_MAX, key, || {
+            format!(
+                "has {length} bytes: the kernel takes at most {SOCKET_PATH_MAX}; choose a shorter path"
+            )
+        });
+    }
+
+    fn name(&mut self, name: &str, key: &str) {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+        self.check(begins_well && name.len() <= NAME_MAX && name.chars().all(letter), key, || {
+            format!(
+                "has the name `{name}`: use at most {NAME_MAX} letters, digits, `-`, `_` or `.`, beginning \
+                 with a letter or digit"
+            )
+        });
+    }
 }
 
 impl Config {
@@ -56,74 +95,91 @@ impl Config {
     ///
     /// The first [`Fault`], naming the key and the fix.
     pub fn validate(&self) -> Result<(), Fault> {
-        self.check_doors()?;
-        self.check_client()?;
-        self.check_machine()?;
-        self.check_network()?;
-        self.check_exports()?;
-        check(!self.log.level.trim().is_empty(), "log.level", || {
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Everything that [`Self::validate`] would find, one after the other.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = Faults::default();
+        self.check_doors(&mut faults);
+        self.check_client(&mut faults);
+        self.check_machine(&mut faults);
+        self.check_network(&mut faults);
+        self.check_exports(&mut faults);
+        self.check_log(&mut faults);
+        faults.0
+    }
+
+    fn check_log(&self, faults: &mut Faults) {
+        let level = self.log.level.trim();
+        faults.check(!level.is_empty(), "log.level", || {
             "is empty: write error, warn, info, debug or trace".to_owned()
-        })
-    }
-
-    fn check_doors(&self) -> Checked {
-        if !self.node.name.is_empty() {
-            check_name(&self.node.name, "node.name")?;
+        });
+        if let Err(error) = EnvFilter::try_new(level) {
+            faults.check(false, "log.level", || {
+                format!("is no level ({error}): write one such as info, or info,piped::peer=debug")
+            });
         }
-        socket_path(&self.client.socket, "client.socket")?;
-        socket_path(&self.admin.socket, "admin.socket")?;
-        check(self.client.socket != self.admin.socket, "admin.socket", || {
+    }
+
+    fn check_doors(&self, faults: &mut Faults) {
+        if !self.node.name.is_empty() {
+            faults.name(&self.node.name, "node.name");
+        }
+        faults.socket_path(&self.client.socket, "client.socket");
+        faults.socket_path(&self.admin.socket, "admin.socket");
+        faults.check(self.client.socket != self.admin.socket, "admin.socket", || {
             "is also client.socket: give the two doors two paths".to_owned()
-        })
+        });
     }
 
-    fn check_client(&self) -> Checked {
+    fn check_client(&self, faults: &mut Faults) {
         let client = &self.client;
-        within(client.sessions_max, 1, SESSIONS_MAX, "client.sessions_max")?;
-        within(client.queues_max, 1, QUEUES_MAX, "client.queues_max")?;
-        power_of_two(client.entries_max, 1, QUEUE_ENTRIES_MAX, "client.entries_max")?;
-        check(client.arena_bytes_max.0 >= PAGE, "client.arena_bytes_max", || {
+        faults.within(client.sessions_max, 1, SESSIONS_MAX, "client.sessions_max");
+        faults.within(client.queues_max, 1, QUEUES_MAX, "client.queues_max");
+        faults.power_of_two(client.entries_max, 1, QUEUE_ENTRIES_MAX, "client.entries_max");
+        faults.check(client.arena_bytes_max.0 >= PAGE, "client.arena_bytes_max", || {
             format!("is {}: a client needs at least one page, 4KiB", client.arena_bytes_max)
-        })?;
-        check(client.deadline_default.nanos() > 0, "client.deadline_default", || {
+        });
+        faults.check(client.deadline_default.nanos() > 0, "client.deadline_default", || {
             "is 0: every request would be late; write a duration such as 30s".to_owned()
-        })
+        });
     }
 
-    fn check_machine(&self) -> Checked {
+    fn check_machine(&self, faults: &mut Faults) {
         let shards = &self.shards;
-        within(shards.count, 1, SHARDS_MAX, "shards.count")?;
+        faults.within(shards.count, 1, SHARDS_MAX, "shards.count");
         if !shards.cpus.is_empty() {
-            check(shards.pin, "shards.cpus", || {
+            faults.check(shards.pin, "shards.cpus", || {
                 "names CPUs, but shards.pin is false: set it true or leave the list empty"
                     .to_owned()
-            })?;
+            });
             let distinct: BTreeSet<u32> = shards.cpus.iter().copied().collect();
             let enough = distinct.len() == shards.cpus.len()
                 && u32::try_from(distinct.len()) == Ok(shards.count);
-            check(enough, "shards.cpus", || {
+            faults.check(enough, "shards.cpus", || {
                 format!("must name {} different CPUs, one a shard, or none", shards.count)
-            })?;
+            });
         }
         if let Spin::For(spin) = shards.spin {
-            check(spin <= SPIN_MAX, "shards.spin", || {
+            faults.check(spin <= SPIN_MAX, "shards.spin", || {
                 format!("is {spin}: spinning longer than {SPIN_MAX} only burns a CPU")
-            })?;
+            });
         }
         let staging = self.memory.staging;
         let fits = (STAGING_MIN..=STAGING_MAX).contains(&staging) && staging.0.is_multiple_of(PAGE);
-        check(fits, "memory.staging", || {
+        faults.check(fits, "memory.staging", || {
             format!("is {staging}: choose whole pages (4KiB) from {STAGING_MIN} to {STAGING_MAX}")
-        })?;
-        power_of_two(self.io.entries, *IO_ENTRIES.start(), *IO_ENTRIES.end(), "io.entries")?;
+        });
+        faults.power_of_two(self.io.entries, *IO_ENTRIES.start(), *IO_ENTRIES.end(), "io.entries");
         if let PlannerMode::Fixed(size) = self.planner.mode {
-            check_fragment(size)
-                .map_err(|problem| Fault { key: "planner.mode".to_owned(), problem })?;
+            let checked = check_fragment(size);
+            faults.check(checked.is_ok(), "planner.mode", || checked.unwrap_err());
         }
-        Ok(())
     }
 
-    fn check_network(&self) -> Checked {
+    fn check_network(&self, faults: &mut Faults) {
         if let Some(address) = self.listen.address {
             let ip = address.ip();
             let open = if ip.is_unspecified() {
@@ -131,50 +187,55 @@ impl Config {
             } else {
                 self.listen.admits_plain(ip)
             };
-            check(open, "listen.address", || {
+            faults.check(open, "listen.address", || {
                 format!(
                     "is {address}, outside loopback, and lanes are not encrypted: name the networks you \
                      trust, as in listen.allow_plain = [\"10.9.0.0/24\"], or listen on 127.0.0.1"
                 )
-            })?;
+            });
         }
+        faults.check(self.peers.len() <= PEERS_MAX, "peers", || {
+            format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
+        });
         for (name, peer) in &self.peers {
             let key = format!("peers.{name}.address");
-            check_name(name, &format!("peers.{name}"))?;
-            check(*name != self.node.name, &format!("peers.{name}"), || {
+            faults.name(name, &format!("peers.{name}"));
+            faults.check(*name != self.node.name, &format!("peers.{name}"), || {
                 "has this node's own name: a peer is another node".to_owned()
-            })?;
-            check(!peer.address.is_empty(), &key, || {
+            });
+            faults.check(!peer.address.is_empty(), &key, || {
                 "is not set: write where the peer listens, as in \"10.9.0.2:7440\"".to_owned()
-            })?;
+            });
             let literal = peer.address.as_str().parse::<std::net::SocketAddr>().map(|a| a.ip());
-            check(!literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip)), &key, || {
-                format!(
-                    "is {}, outside loopback, and lanes are not encrypted: add its network to \
+            faults.check(
+                !literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip)),
+                &key,
+                || {
+                    format!(
+                        "is {}, outside loopback, and lanes are not encrypted: add its network to \
                      listen.allow_plain if you trust it",
-                    peer.address
-                )
-            })?;
+                        peer.address
+                    )
+                },
+            );
         }
-        Ok(())
     }
 
-    fn check_exports(&self) -> Checked {
+    fn check_exports(&self, faults: &mut Faults) {
         for (name, export) in &self.exports {
             let key = |field: &str| format!("exports.{name}.{field}");
-            check_name(name, &format!("exports.{name}"))?;
-            check(export.path.is_absolute(), &key("path"), || {
+            faults.name(name, &format!("exports.{name}"));
+            faults.check(export.path.is_absolute(), &key("path"), || {
                 let path = export.path.display();
                 format!("is `{path}`: write the absolute path of a directory, as in \"/srv/data\"")
-            })?;
-            check(export.read || export.write, &key("read"), || {
+            });
+            faults.check(export.read || export.write, &key("read"), || {
                 "and `write` are both false: allow one, or remove the export".to_owned()
-            })?;
+            });
             for peer in &export.peers {
-                check_name(peer, &key("peers"))?;
+                faults.name(peer, &key("peers"));
             }
         }
-        Ok(())
     }
 }
 
@@ -199,31 +260,4 @@ impl PlannerMode {
             Self::Fixed(size) => check_fragment(size),
         }
     }
-}
-
-fn power_of_two(value: u32, from: u32, to: u32, key: &str) -> Checked {
-    check(value.is_power_of_two() && (from..=to).contains(&value), key, || {
-        format!("is {value}: choose a power of two from {from} to {to}")
-    })
-}
-
-fn socket_path(path: &Path, key: &str) -> Checked {
-    check(path.is_absolute(), key, || format!("is `{}`: write an absolute path", path.display()))?;
-    let length = path.as_os_str().len();
-    check(length <= SOCKET_PATH_MAX, key, || {
-        format!(
-            "has {length} bytes: the kernel takes at most {SOCKET_PATH_MAX}; choose a shorter path"
-        )
-    })
-}
-
-fn check_name(name: &str, key: &str) -> Checked {
-    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    check(begins_well && name.len() <= NAME_MAX && name.chars().all(letter), key, || {
-        format!(
-            "has the name `{name}`: use at most {NAME_MAX} letters, digits, `-`, `_` or `.`, beginning with a \
-             letter or digit"
-        )
-    })
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use piped_config::{Bytes, ConfigError, PlannerMode, Profile, Sources, load};
+use piped_config::{Bytes, ConfigError, Input, PlannerMode, Profile, Sources, load, parse};
 use tempfile::TempDir;
 
 struct Etc {
@@ -170,6 +170,7 @@ fn values_that_cannot_work_are_refused_where_they_were_set() {
         ("shards.cpus = [1, 1]\nshards.count = 2", "piped.toml:1: `shards.cpus`", "different CPUs"),
         ("planner.mode = \"fixed:1\"", "piped.toml:1: `planner.mode`", "4KiB"),
         ("memory.staging = 1048577", "piped.toml:1: `memory.staging`", "whole pages"),
+        ("log.level = \"piped=loud\"", "piped.toml:1: `log.level`", "info"),
     ] {
         let refusal = Etc::new(text).refusal();
         assert!(refusal.starts_with(place) && refusal.contains(problem), "{text}: {refusal}");
@@ -210,7 +211,7 @@ fn a_named_file_must_exist_and_the_default_file_need_not() {
     let missing = PathBuf::from("/nonexistent/piped.toml");
     let sources = Sources { file: Some(missing), ..Sources::default() };
     let error = load(&sources).expect_err("missing");
-    assert!(matches!(error, ConfigError::Read { .. }), "{error}");
+    assert!(matches!(error.all(), [ConfigError::Read { .. }]), "{error}");
     assert!(error.to_string().contains("/nonexistent/piped.toml"), "{error}");
 }
 
@@ -221,4 +222,94 @@ fn names_keep_their_case_and_their_dots() {
     let config = load(&Etc::new(text).sources()).expect("valid").config;
     assert!(config.peers.contains_key("Beta-2.example"), "{:?}", config.peers);
     assert!(config.exports.contains_key("Data"), "{:?}", config.exports);
+}
+
+#[test]
+fn every_mistake_of_every_layer_is_told_at_once() {
+    let etc = Etc::new("profile = \"fast\"\n[client]\nsokcet = \"/x\"\nqueues_max = \"many\"\n")
+        .drop_in("a.toml", "[shards]\ncount = true\n[nodes]\nname = \"x\"\n")
+        .drop_in("b.toml", "a = ");
+    let mut sources = etc.sources();
+    sources.env = pairs(&[("PIPED_LOG__LEVLE", "info"), ("PIPED_MEMORY__STAGING", "64MB")]);
+    sources.overrides =
+        ["io.sqpoll=maybe", "node", "planner.mood=auto"].map(str::to_owned).to_vec();
+    let findings = load(&sources).expect_err("refused");
+    let text = findings.to_string().replace(&format!("{}/", etc.directory.path().display()), "");
+    let begins = [
+        "--set node: write key=value",
+        "piped.toml:1: bad value for `profile`",
+        "piped.toml:3: there is no key `client.sokcet`",
+        "piped.toml:4: bad value for `client.queues_max`",
+        "conf.d/a.toml:2: bad value for `shards.count`",
+        "conf.d/a.toml:3: there is no key `nodes`; did you mean `node`?",
+        "conf.d/b.toml:1: ",
+        "PIPED_LOG__LEVLE: there is no key `log.levle`; did you mean `log.level`?",
+        "PIPED_MEMORY__STAGING: bad value for `memory.staging`",
+        "--set io.sqpoll: bad value for `io.sqpoll`",
+        "--set planner.mood: there is no key `planner.mood`; did you mean `planner.mode`?",
+    ];
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), findings.all().len(), "one line each:\n{text}");
+    for (line, begin) in lines.iter().zip(begins) {
+        assert!(line.starts_with(begin), "{line}\nis not\n{begin}");
+    }
+    assert_eq!(lines.len(), begins.len(), "{text}");
+}
+
+#[test]
+fn everything_that_cannot_work_is_told_at_once() {
+    let text =
+        "client.sessions_max = 0\nclient.queues_max = 0\n[exports.x]\npath = \"d\"\nread = false\n";
+    let etc = Etc::new(text);
+    let refusal = etc.refusal();
+    let keys: Vec<&str> = refusal.lines().filter_map(|line| line.split('`').nth(1)).collect();
+    let expected = ["client.sessions_max", "client.queues_max", "exports.x.path", "exports.x.read"];
+    assert_eq!(keys, expected, "{refusal}");
+}
+
+#[test]
+fn each_key_knows_where_it_was_set() {
+    let etc = Etc::new("\nclient.queues_max = 2\n[shards]\ncount = 2\npin = false")
+        .drop_in("a.toml", "# x\n[shards]\ncount = 3\n\n[peers.beta]\naddress = \"localhost:1\"");
+    let mut sources = etc.sources();
+    sources.env = pairs(&[("PIPED_PROFILE", "latency"), ("PIPED_LOG__LEVEL", "warn")]);
+    sources.overrides = vec!["log.level=debug".to_owned()];
+    let loaded = load(&sources).expect("valid");
+    let directory = format!("{}/", etc.directory.path().display());
+    let origin = |wanted: &str| {
+        let found = loaded.keys().find(|(key, ..)| key == wanted);
+        let (_, _, place) = found.unwrap_or_else(|| panic!("no {wanted}"));
+        place.map(|place| place.to_string().replace(&directory, ""))
+    };
+    for (key, place) in [
+        ("client.queues_max", Some("piped.toml:2")),
+        ("shards.count", Some("conf.d/a.toml:3")),
+        ("shards.pin", Some("piped.toml:5")),
+        ("peers.beta.address", Some("conf.d/a.toml:6")),
+        ("profile", Some("PIPED_PROFILE")),
+        ("log.level", Some("--set log.level")),
+        ("memory.staging", None),
+    ] {
+        assert_eq!(origin(key).as_deref(), place, "{key}");
+    }
+    let staging = loaded.keys().find(|(key, ..)| key == "memory.staging").expect("a key");
+    assert_eq!(staging.1, serde_json::json!("64MiB"));
+}
+
+#[test]
+fn texts_are_parsed_without_files_or_environment() {
+    let file = |text: &str| Input::File { path: "x.toml".into(), text: text.to_owned() };
+    let set = |setting: &str| Input::Setting(setting.to_owned());
+    let variable = Input::Variable { name: "PIPED_NODE__NAME".into(), value: "alpha".into() };
+    let loaded = parse(&[file("shards.count = 2"), variable, set("profile=latency")]);
+    let config = loaded.expect("valid").config;
+    assert_eq!((config.shards.count, config.profile), (2, Profile::Latency));
+    assert_eq!(config.node.name, "alpha");
+    assert!(parse(&[]).is_ok_and(|loaded| loaded.config == piped_config::Config::default()));
+    for odd in
+        ["\u{feff}", "[[client]]", "client = {}", "peers = []", "peers = {\"\" = {}}", "\"\" = 1"]
+    {
+        // Refused or not, it ends with an answer.
+        let _ = parse(&[file(odd), set(odd)]);
+    }
 }

@@ -37,21 +37,35 @@ fn the_shipped_file_equals_the_defaults() {
     assert_eq!(loaded.config, Config::default());
 }
 
+/// The keys that a text sets.
+fn written(text: &str) -> BTreeSet<String> {
+    fn walk(table: &dyn toml_edit::TableLike, prefix: &str, into: &mut BTreeSet<String>) {
+        for (key, item) in table.iter() {
+            let path = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+            match item.as_table_like() {
+                Some(inner) => walk(inner, &path, into),
+                None => drop(into.insert(path)),
+            }
+        }
+    }
+    let document: toml_edit::DocumentMut = text.parse().expect("TOML");
+    let mut into = BTreeSet::new();
+    walk(document.as_table(), "", &mut into);
+    into
+}
+
 #[test]
 fn the_shipped_file_sets_every_key_and_explains_it() {
     let text = fs::read_to_string(shipped()).expect("shipped");
-    let document: toml_edit::DocumentMut = text.parse().expect("TOML");
-    let mut written = BTreeSet::new();
-    for (key, item) in document.iter() {
-        match item.as_table() {
-            Some(table) => written.extend(table.iter().map(|(k, _)| format!("{key}.{k}"))),
-            None => drop(written.insert(key.to_owned())),
-        }
-    }
     // Empty maps are leaves of the JSON, but not keys.
     let mut all = leaves_of(&Config::default());
     all.retain(|key| key != "peers" && key != "exports");
-    assert_eq!(written, all);
+    assert_eq!(written(&text), all);
+    // Without any one of its lines it would not.
+    for line in text.lines().filter(|line| line.contains(" = ") && !line.starts_with('#')) {
+        let without = text.replacen(&format!("\n{line}\n"), "\n", 1);
+        assert_eq!(written(&without).len() + 1, all.len(), "without {line}");
+    }
     let lines: Vec<&str> = text.lines().collect();
     for (at, line) in
         lines.iter().enumerate().filter(|(_, l)| l.contains(" = ") && !l.starts_with('#'))

@@ -145,6 +145,8 @@ pub const SHARD_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
 pub const STAGING_SEGMENT_BYTES: u64 = crate::io::REGISTRATION_BYTES_PER_TURN;
 
 const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
+// Every peer that may be configured finds a place in the engine.
+const _: () = assert!(piped_config::PEERS_MAX <= piped_engine::limits::LINKS_MAX as usize);
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
 // One question at least goes unanswered before the lane is lost.
 const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());

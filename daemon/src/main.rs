@@ -38,12 +38,11 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     let file = args.config.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
     let loaded = load(&Sources::of_process(file, args.settings))?;
-    let filter = EnvFilter::try_new(&loaded.config.log.level)
-        .map_err(|error| format!("log.level: {error}; write a level such as info"))?;
     if args.check_config {
         println!("the configuration is good");
         return Ok(());
     }
+    let filter = EnvFilter::try_new(&loaded.config.log.level)?;
     let ansi = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi);
     log.with_writer(std::io::stderr).init();

@@ -91,8 +91,19 @@ pub(crate) fn leaves(config: &Config) -> Vec<(String, Value)> {
     into
 }
 
+/// Keys of earlier versions (or their tables), and where they are now.
+const MOVED: [(&str, &str); 3] = [
+    ("client.sessions_max", "limits.global.sessions"),
+    ("memory", "limits.global.staging"),
+    ("memory.staging", "limits.global.staging"),
+];
+
 /// What to tell about a key that does not exist: `did you mean ...?`, or the keys of its table.
 pub(crate) fn hint(path: &[&str]) -> String {
+    let written = path.join(".");
+    if let Some((_, now)) = MOVED.iter().find(|(old, _)| *old == written) {
+        return format!("it moved: write `{now}`");
+    }
     let mut all = Vec::new();
     Keys::root().collect("", &mut all);
     // The operator's names take the place of NAME, so that `peers.beta.adress` is one letter away.
@@ -111,7 +122,6 @@ pub(crate) fn hint(path: &[&str]) -> String {
             parts.join(".")
         })
         .collect();
-    let written = path.join(".");
     let last = path.last().copied().unwrap_or_default();
     // A table can be misspelt, too; below the top their names are the operator's.
     let table = |key: &String| Some(key.split_once('.').filter(|_| path.len() == 1)?.0.to_owned());
@@ -165,6 +175,8 @@ mod tests {
             (&["peers", "beta", "adress"], "did you mean `peers.beta.address`?"),
             (&["entries_max"], "did you mean `client.entries_max`?"),
             (&["shard", "count"], "did you mean `shards.count`?"),
+            (&["client", "sessions_max"], "it moved: write `limits.global.sessions`"),
+            (&["memory"], "it moved: write `limits.global.staging`"),
             (&["shard"], "did you mean `shards`?"),
             (&["export", "data", "path"], "did you mean `exports.data.path`?"),
         ] {

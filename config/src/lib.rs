@@ -21,6 +21,7 @@ pub mod admin;
 mod error;
 mod keys;
 mod layer;
+mod limits;
 mod load;
 mod modes;
 mod network;
@@ -29,11 +30,12 @@ mod schema;
 mod validate;
 
 pub use error::{ConfigError, Findings, Place};
+pub use limits::{GlobalLimits, Limits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};
 pub use network::{HostPort, Network, NetworkError};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{
-    Access, Admin, Client, Config, Export, Io, Listen, Log, Memory, Node, Peer, Planner, Shards,
+    Access, Admin, Client, Config, Export, Io, Listen, Log, Node, Peer, Planner, Shards,
 };
 pub use validate::{Fault, PEERS_MAX};

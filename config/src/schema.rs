@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::limits::Limits;
 use crate::modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};
 use crate::network::{HostPort, Network};
 use crate::quantity::{Bytes, Period};
@@ -27,8 +28,8 @@ pub struct Config {
     pub access: Access,
     /// The data-plane threads.
     pub shards: Shards,
-    /// The daemon's own memory.
-    pub memory: Memory,
+    /// What may be used at once.
+    pub limits: Limits,
     /// io_uring.
     pub io: Io,
     /// How sizes are chosen.
@@ -65,8 +66,6 @@ impl Node {
 pub struct Client {
     /// The unix socket clients connect to.
     pub socket: PathBuf,
-    /// Sessions at once.
-    pub sessions_max: u32,
     /// Shared memory of one session.
     pub arena_bytes_max: Bytes,
     /// Queues of one session.
@@ -81,7 +80,6 @@ impl Default for Client {
     fn default() -> Self {
         Self {
             socket: PathBuf::from("/run/piped/client.sock"),
-            sessions_max: 64,
             arena_bytes_max: Bytes::gib(1),
             queues_max: 16,
             entries_max: 1024,
@@ -136,20 +134,6 @@ pub struct Shards {
 impl Default for Shards {
     fn default() -> Self {
         Self { count: 1, pin: true, cpus: Vec::new(), spin: Spin::Auto }
-    }
-}
-
-/// `[memory]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Memory {
-    /// Staging buffers of one shard.
-    pub staging: Bytes,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self { staging: Bytes::mib(64) }
     }
 }
 

@@ -27,14 +27,10 @@ pub const PEERS_MAX: usize = 128;
 const NAME_MAX: usize = 64;
 /// Bounds of the ring (its layout has the same limits).
 const QUEUE_ENTRIES_MAX: u32 = 4096;
-const SESSIONS_MAX: u32 = 4096;
 const QUEUES_MAX: u32 = 64;
 const SHARDS_MAX: u32 = 64;
 /// Bounds of io_uring's submission queue.
 const IO_ENTRIES: core::ops::RangeInclusive<u32> = 64..=32768;
-/// Less staging than this cannot hold a fragment for both directions of one disk and one lane.
-const STAGING_MIN: Bytes = Bytes::mib(1);
-const STAGING_MAX: Bytes = Bytes::gib(64);
 const PAGE: u64 = 4096;
 const FRAGMENT_MIN: Bytes = Bytes::kib(4);
 const FRAGMENT_MAX: Bytes = Bytes::mib(64);
@@ -43,16 +39,16 @@ const SPIN_MAX: Period = Period(core::time::Duration::from_millis(10));
 
 /// What was found so far.
 #[derive(Debug, Default)]
-struct Faults(Vec<Fault>);
+pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
-    fn check(&mut self, holds: bool, key: &str, problem: impl FnOnce() -> String) {
+    pub(crate) fn check(&mut self, holds: bool, key: &str, problem: impl FnOnce() -> String) {
         if !holds {
             self.0.push(Fault { key: key.to_owned(), problem: problem() });
         }
     }
 
-    fn within(&mut self, value: u32, from: u32, to: u32, key: &str) {
+    pub(crate) fn within(&mut self, value: u32, from: u32, to: u32, key: &str) {
         self.check((from..=to).contains(&value), key, || {
             format!("is {value}: choose a number from {from} to {to}")
         });
@@ -105,6 +101,7 @@ impl Config {
         self.check_doors(&mut faults);
         self.check_client(&mut faults);
         self.check_machine(&mut faults);
+        self.limits.check(self.shards.count, &mut faults);
         self.check_network(&mut faults);
         self.check_exports(&mut faults);
         self.check_log(&mut faults);
@@ -136,7 +133,6 @@ impl Config {
 
     fn check_client(&self, faults: &mut Faults) {
         let client = &self.client;
-        faults.within(client.sessions_max, 1, SESSIONS_MAX, "client.sessions_max");
         faults.within(client.queues_max, 1, QUEUES_MAX, "client.queues_max");
         faults.power_of_two(client.entries_max, 1, QUEUE_ENTRIES_MAX, "client.entries_max");
         faults.check(client.arena_bytes_max.0 >= PAGE, "client.arena_bytes_max", || {
@@ -167,11 +163,6 @@ impl Config {
                 format!("is {spin}: spinning longer than {SPIN_MAX} only burns a CPU")
             });
         }
-        let staging = self.memory.staging;
-        let fits = (STAGING_MIN..=STAGING_MAX).contains(&staging) && staging.0.is_multiple_of(PAGE);
-        faults.check(fits, "memory.staging", || {
-            format!("is {staging}: choose whole pages (4KiB) from {STAGING_MIN} to {STAGING_MAX}")
-        });
         faults.power_of_two(self.io.entries, *IO_ENTRIES.start(), *IO_ENTRIES.end(), "io.entries");
         if let PlannerMode::Fixed(size) = self.planner.mode {
             let checked = check_fragment(size);

@@ -46,7 +46,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 #[test]
 fn later_layers_win_key_by_key() {
     let etc = Etc::new(
-        "[client]\nsessions_max = 2\nqueues_max = 2\nentries_max = 2\n[shards]\ncount = 2",
+        "[client]\nqueues_max = 2\nentries_max = 2\n[shards]\ncount = 2\n[limits.global]\nsessions = 2",
     )
     .drop_in("20-b.toml", "client.queues_max = 4")
     .drop_in("10-a.toml", "client.queues_max = 3\nclient.entries_max = 4\nshards.count = 3")
@@ -58,7 +58,7 @@ fn later_layers_win_key_by_key() {
     sources.overrides = vec!["shards.count=5".to_owned()];
     let loaded = load(&sources).expect("valid");
     let config = loaded.config;
-    assert_eq!(config.client.sessions_max, 2, "file");
+    assert_eq!(config.limits.global.sessions, 2, "file");
     assert_eq!(config.client.queues_max, 4, "the drop-in that sorts last");
     assert_eq!(config.client.entries_max, 4, "a drop-in");
     assert_eq!(config.profile, Profile::Latency, "environment");
@@ -73,7 +73,7 @@ fn settings_need_no_quotes_and_names_may_look_like_numbers() {
     sources.file = None;
     sources.overrides = [
         "node.name=7",
-        "memory.staging=128MiB",
+        "limits.global.staging=128MiB",
         "client.arena_bytes_max=1048576",
         "planner.mode=fixed:64KiB",
         "listen.address=127.0.0.1:7440",
@@ -88,7 +88,7 @@ fn settings_need_no_quotes_and_names_may_look_like_numbers() {
     .to_vec();
     let config = load(&sources).expect("valid").config;
     assert_eq!(config.node.name, "7");
-    assert_eq!(config.memory.staging, Bytes::mib(128));
+    assert_eq!(config.limits.global.staging, Bytes::mib(128));
     assert_eq!(config.planner.mode, PlannerMode::Fixed(Bytes::kib(64)));
     assert_eq!(config.peers["beta"].address.as_str(), "127.0.0.1:7441");
     assert_eq!(config.exports["data"].users.len(), 2);
@@ -121,8 +121,12 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_key() {
 #[test]
 fn a_bad_value_is_refused_with_its_line_and_key() {
     for (text, place, problem) in [
-        ("\n[memory]\nstaging = \"64MB\"", "piped.toml:3: bad value for `memory.staging`", "64MiB"),
-        ("client.sessions_max = -1", "piped.toml:1: bad value for `client.sessions_max`", "-1"),
+        (
+            "\n[limits.global]\nstaging = \"64MB\"",
+            "piped.toml:3: bad value for `limits.global.staging`",
+            "64MiB",
+        ),
+        ("client.queues_max = -1", "piped.toml:1: bad value for `client.queues_max`", "-1"),
         ("[client]\n# x\ndeadline_default = 30", "piped.toml:3: bad value for `client.", "\"30s\""),
         ("profile = \"fast\"", "piped.toml:1: bad value for `profile`", "balanced"),
         ("client = 3", "piped.toml:1: bad value for `client`", "integer"),
@@ -169,7 +173,12 @@ fn values_that_cannot_work_are_refused_where_they_were_set() {
         ("node.name = \"two words\"", "piped.toml:1: `node.name`", "letters"),
         ("shards.cpus = [1, 1]\nshards.count = 2", "piped.toml:1: `shards.cpus`", "different CPUs"),
         ("planner.mode = \"fixed:1\"", "piped.toml:1: `planner.mode`", "4KiB"),
-        ("memory.staging = 1048577", "piped.toml:1: `memory.staging`", "whole pages"),
+        ("limits.global.staging = 1048577", "piped.toml:1: `limits.global.staging`", "4MiB"),
+        (
+            "limits.global.staging = \"4MiB\"\nshards.count = 2",
+            "piped.toml:1: `limits.global.staging`",
+            "8MiB",
+        ),
         ("log.level = \"piped=loud\"", "piped.toml:1: `log.level`", "info"),
     ] {
         let refusal = Etc::new(text).refusal();
@@ -230,7 +239,7 @@ fn every_mistake_of_every_layer_is_told_at_once() {
         .drop_in("a.toml", "[shards]\ncount = true\n[nodes]\nname = \"x\"\n")
         .drop_in("b.toml", "a = ");
     let mut sources = etc.sources();
-    sources.env = pairs(&[("PIPED_LOG__LEVLE", "info"), ("PIPED_MEMORY__STAGING", "64MB")]);
+    sources.env = pairs(&[("PIPED_LOG__LEVLE", "info"), ("PIPED_LIMITS__GLOBAL__STAGING", "64MB")]);
     sources.overrides =
         ["io.sqpoll=maybe", "node", "planner.mood=auto"].map(str::to_owned).to_vec();
     let findings = load(&sources).expect_err("refused");
@@ -244,7 +253,7 @@ fn every_mistake_of_every_layer_is_told_at_once() {
         "conf.d/a.toml:3: there is no key `nodes`; did you mean `node`?",
         "conf.d/b.toml:1: ",
         "PIPED_LOG__LEVLE: there is no key `log.levle`; did you mean `log.level`?",
-        "PIPED_MEMORY__STAGING: bad value for `memory.staging`",
+        "PIPED_LIMITS__GLOBAL__STAGING: bad value for `limits.global.staging`",
         "--set io.sqpoll: bad value for `io.sqpoll`",
         "--set planner.mood: there is no key `planner.mood`; did you mean `planner.mode`?",
     ];
@@ -258,12 +267,12 @@ fn every_mistake_of_every_layer_is_told_at_once() {
 
 #[test]
 fn everything_that_cannot_work_is_told_at_once() {
-    let text =
-        "client.sessions_max = 0\nclient.queues_max = 0\n[exports.x]\npath = \"d\"\nread = false\n";
+    let text = "client.queues_max = 0\nlimits.global.sessions = 0\n[exports.x]\npath = \"d\"\nread = false\n";
     let etc = Etc::new(text);
     let refusal = etc.refusal();
     let keys: Vec<&str> = refusal.lines().filter_map(|line| line.split('`').nth(1)).collect();
-    let expected = ["client.sessions_max", "client.queues_max", "exports.x.path", "exports.x.read"];
+    let expected =
+        ["client.queues_max", "limits.global.sessions", "exports.x.path", "exports.x.read"];
     assert_eq!(keys, expected, "{refusal}");
 }
 
@@ -288,11 +297,11 @@ fn each_key_knows_where_it_was_set() {
         ("peers.beta.address", Some("conf.d/a.toml:6")),
         ("profile", Some("PIPED_PROFILE")),
         ("log.level", Some("--set log.level")),
-        ("memory.staging", None),
+        ("limits.global.staging", None),
     ] {
         assert_eq!(origin(key).as_deref(), place, "{key}");
     }
-    let staging = loaded.keys().find(|(key, ..)| key == "memory.staging").expect("a key");
+    let staging = loaded.keys().find(|(key, ..)| key == "limits.global.staging").expect("a key");
     assert_eq!(staging.1, serde_json::json!("64MiB"));
 }
 

@@ -123,7 +123,7 @@ impl Control {
             exports: Arc::new(exports),
             peers: config.peers.iter().map(|(n, p)| (n.clone(), p.address.clone())).collect(),
             regions: RefCell::default(),
-            session_slots: slots(config.client.sessions_max as usize),
+            session_slots: slots(config.limits.global.sessions as usize),
             handshake_slots: slots(HANDSHAKES_MAX),
             refusal_slots: slots(REFUSALS_MAX),
             peer_open_slots: slots(PEER_OPENS_MAX),

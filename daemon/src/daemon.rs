@@ -106,7 +106,7 @@ impl Daemon {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(threads_max(self.config.client.sessions_max))
+            .max_blocking_threads(threads_max(self.config.limits.global.sessions))
             .thread_name("piped-opener")
             .build()?;
         let result = LocalSet::new().block_on(&runtime, self.run_here());
@@ -179,7 +179,7 @@ async fn start(
                 index,
                 engine: settings::engine(config, name, incarnation, random()),
                 driver: settings::driver(config),
-                staging_bytes: config.memory.staging.0,
+                staging_bytes: settings::staging_of_shard(config),
                 spin_ns: spin.daemon_ns,
                 pin: config.shards.pin.then(|| config.shards.cpus.get(index).copied()),
                 outbox: outbox.clone(),

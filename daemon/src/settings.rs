@@ -73,10 +73,18 @@ pub(crate) fn engine(
     }
 }
 
+/// The staging of one shard, in bytes: its share in whole units.
+#[must_use]
+pub(crate) fn staging_of_shard(config: &Config) -> u64 {
+    let unit = piped_config::Limits::STAGING_UNIT.0;
+    let share = config.limits.global.staging.0 / u64::from(config.shards.count);
+    share / unit * unit
+}
+
 /// What the driver of a shard is told.
 #[must_use]
 pub(crate) fn driver(config: &Config) -> UringConfig {
-    let queues = config.client.sessions_max.saturating_mul(config.client.queues_max);
+    let queues = config.limits.global.sessions.saturating_mul(config.client.queues_max);
     UringConfig {
         ops_max: OPS_MAX,
         sq_entries: config.io.entries,

@@ -245,7 +245,7 @@ fn arenas_and_queues_grow_up_to_their_limits() {
 
 #[test]
 fn greedy_hellos_are_refused_with_their_key() {
-    let world = World::start(|_, config| config.client.sessions_max = 1);
+    let world = World::start(|_, config| config.limits.global.sessions = 1);
     for (hello, key) in [
         (Hello { arena_bytes: u64::MAX, ..HELLO }, "client.arena_bytes_max"),
         (Hello { entries: 1 << 20, ..HELLO }, "client.entries_max"),
@@ -255,7 +255,7 @@ fn greedy_hellos_are_refused_with_their_key() {
         let message = eventually("a place", || {
             let (reply, _) = world.connect().ask(&Request::Hello(hello), &[]);
             let Reply::Refused { message, .. } = reply else { panic!("{reply:?}") };
-            (!message.contains("sessions_max")).then_some(message)
+            (!message.contains("limits.global.sessions")).then_some(message)
         });
         assert!(message.contains(key), "{message}");
     }
@@ -266,7 +266,7 @@ fn greedy_hellos_are_refused_with_their_key() {
     let (reply, _) = world.connect().ask(&Request::Hello(HELLO), &[]);
     let Reply::Refused { status, message } = reply else { panic!("{reply:?}") };
     assert_eq!(status, Status::WouldBlock);
-    assert!(message.contains("client.sessions_max"), "{message}");
+    assert!(message.contains("limits.global.sessions"), "{message}");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_client_that_breaks_its_ring_is_evicted_with_a_count() {
 
 #[test]
 fn a_client_that_dies_with_work_under_way_leaks_nothing() {
-    let world = World::start(|_, config| config.client.sessions_max = 2);
+    let world = World::start(|_, config| config.limits.global.sessions = 2);
     let path = world.path("data");
     std::fs::write(&path, vec![1; 1 << 20]).expect("written");
     for _ in 0..20 {

@@ -23,7 +23,7 @@ impl Program {
         let config = dir.join("piped.toml");
         let text = format!(
             "[client]\nsocket = \"{0}/client.sock\"\n[admin]\nsocket = \"{0}/admin.sock\"\n\
-             [memory]\nstaging = \"4MiB\"\n[shards]\npin = false\n",
+             [limits.global]\nstaging = \"4MiB\"\n[shards]\npin = false\n",
             dir.display()
         );
         std::fs::write(&config, text).expect("written");

@@ -162,7 +162,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Writes the configuration, starts the daemon and waits until it serves. `more` is TOML: tables
-    /// that are not `[node]`, `[client]`, `[admin]`, `[memory]` or `[shards]`.
+    /// that are not `[node]`, `[client]`, `[admin]`, `[limits.global]` or `[shards]`.
     ///
     /// # Panics
     /// If it does not start.
@@ -279,7 +279,7 @@ fn configuration(directory: &Path, name: &str, more: &str) -> String {
     // Many daemons on few CPUs: none of them shall stay on one.
     format!(
         "[node]\nname = \"{name}\"\n[client]\nsocket = \"{directory}/{name}.client\"\n\
-         [admin]\nsocket = \"{directory}/{name}.admin\"\n[memory]\nstaging = \"4MiB\"\n\
+         [admin]\nsocket = \"{directory}/{name}.admin\"\n[limits.global]\nstaging = \"4MiB\"\n\
          [shards]\npin = false\n{more}"
     )
 }

@@ -33,8 +33,8 @@ pub(super) async fn run(
     let Some((sequence, hello)) = receive_hello(&door, &who, &handshake).await else { return };
     let Ok(slot) = Arc::clone(&control.session_slots).try_acquire_owned() else {
         let text = format!(
-            "there are {} sessions already (client.sessions_max); close one or raise the limit",
-            control.config.client.sessions_max
+            "there are {} sessions already (limits.global.sessions); close one or raise the limit",
+            control.config.limits.global.sessions
         );
         return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
     };

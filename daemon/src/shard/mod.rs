@@ -56,7 +56,9 @@ pub enum StartError {
     #[error(transparent)]
     Driver(#[from] UringError),
     /// No staging memory.
-    #[error("{bytes} bytes of staging memory cannot be had ({error}); make memory.staging smaller")]
+    #[error(
+        "{bytes} bytes of staging memory cannot be had ({error}); make limits.global.staging smaller"
+    )]
     Staging {
         /// How much was wanted.
         bytes: u64,

@@ -12,7 +12,8 @@ use piped_ring::handshake::{self, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::welcome::{check_arena, memory_fault};
+use super::wanted::check_arena;
+use super::welcome::memory_fault;
 use crate::closing::{Account, HeldFile};
 use crate::control::Control;
 use crate::limits::{

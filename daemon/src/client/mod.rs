@@ -13,6 +13,7 @@ mod door;
 mod handles;
 pub mod request;
 mod session;
+pub mod wanted;
 mod welcome;
 
 pub(crate) use self::accept::listen;

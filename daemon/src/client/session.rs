@@ -14,7 +14,8 @@ use piped_ring::handshake::{
 use super::completion::wire_status;
 use super::door::Door;
 use super::handles::Client;
-use super::welcome::{FEATURES, Memory, check, memory_fault};
+use super::wanted::check;
+use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::closing::{Account, HeldFile};
 use crate::control::{Control, SessionEars};
 use crate::io::socket::Credentials;

@@ -1,65 +1,17 @@
-//! From Hello to the memory of a session: pure checks of what is wanted, and its making.
+//! The making of a session's memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use piped_engine::request::{Class, Status};
-use piped_ring::handshake::{Hello, WELCOME_QUEUES_MAX};
+use piped_engine::request::Status;
 use piped_ring::{Segment, ServerQueue};
 
-use super::request;
+use super::wanted::Wanted;
 use crate::open::OpenFault;
-
-const PAGE: u64 = 4096;
 
 /// Optional features of the handshake that this daemon has: none are defined yet.
 pub(super) const FEATURES: u64 = 0;
-
-/// What a client wants, within the limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// Bytes of the first segment, whole pages; 0: none yet.
-    pub(super) arena_bytes: u64,
-    pub(super) entries: u32,
-    pub(super) queues: u32,
-    pub(super) class: Class,
-}
-
-/// Checks a Hello against the configured limits.
-pub(super) fn check(hello: &Hello, limits: &piped_config::Client) -> Result<Wanted, OpenFault> {
-    let arena_bytes = check_arena(hello.arena_bytes, 0, limits)?;
-    if !hello.entries.is_power_of_two() || hello.entries > limits.entries_max {
-        return Err(invalid(format!(
-            "{} entries: take a power of two up to client.entries_max = {}",
-            hello.entries, limits.entries_max
-        )));
-    }
-    let queues_max = limits.queues_max.min(WELCOME_QUEUES_MAX);
-    if !(1..=queues_max).contains(&hello.queues) {
-        return Err(invalid(format!("{} queues: ask for 1 to {queues_max}", hello.queues)));
-    }
-    // Whoever waits for an answer is blocked unless it says that it is not.
-    let class = request::class_of(hello.class, Class::Latency)
-        .ok_or_else(|| invalid(format!("there is no class {}", hello.class)))?;
-    Ok(Wanted { arena_bytes, entries: hello.entries, queues: hello.queues, class })
-}
-
-/// The length of one more segment of an arena of `used` bytes, in whole pages.
-pub(super) fn check_arena(
-    bytes: u64,
-    used: u64,
-    limits: &piped_config::Client,
-) -> Result<u64, OpenFault> {
-    let max = limits.arena_bytes_max.0;
-    let room = max.saturating_sub(used);
-    bytes.checked_next_multiple_of(PAGE).filter(|&whole| whole <= room).ok_or_else(|| {
-        let text = format!(
-            "{bytes} bytes more than the {used} there are: client.arena_bytes_max is {max}"
-        );
-        OpenFault::new(Status::WouldBlock, text)
-    })
-}
 
 /// The memory of a session. Takes time: every page is faulted in here.
 #[derive(Debug)]
@@ -93,58 +45,4 @@ pub(super) fn memory_fault(error: &io::Error) -> OpenFault {
          and open files"
     );
     OpenFault::new(Status::WouldBlock, text)
-}
-
-fn invalid(text: String) -> OpenFault {
-    OpenFault::new(Status::Invalid, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn limits() -> piped_config::Client {
-        piped_config::Client {
-            arena_bytes_max: piped_config::Bytes(1 << 20),
-            queues_max: 4,
-            entries_max: 256,
-            ..piped_config::Client::default()
-        }
-    }
-
-    const HELLO: Hello =
-        Hello { features: 0, arena_bytes: 4096, entries: 64, queues: 1, weight: 0, class: 0 };
-
-    #[test]
-    fn what_is_within_the_limits_is_granted_in_whole_pages() {
-        let wanted = check(&Hello { arena_bytes: 4097, ..HELLO }, &limits()).expect("granted");
-        assert_eq!((wanted.arena_bytes, wanted.class), (8192, Class::Latency));
-        let bulk = check(&Hello { class: 2, arena_bytes: 0, ..HELLO }, &limits()).expect("granted");
-        assert_eq!((bulk.arena_bytes, bulk.class), (0, Class::Bulk));
-    }
-
-    #[test]
-    fn what_is_beyond_the_limits_is_refused_with_its_key() {
-        let status = |hello| check(&hello, &limits()).map_err(|fault| fault.status);
-        for entries in [0, 3, 512, u32::MAX] {
-            assert_eq!(status(Hello { entries, ..HELLO }), Err(Status::Invalid), "{entries}");
-        }
-        for queues in [0, 5, u32::MAX] {
-            assert_eq!(status(Hello { queues, ..HELLO }), Err(Status::Invalid), "{queues}");
-        }
-        assert_eq!(status(Hello { class: 3, ..HELLO }), Err(Status::Invalid));
-        for arena_bytes in [(1 << 20) + 1, u64::MAX] {
-            let fault = check(&Hello { arena_bytes, ..HELLO }, &limits()).expect_err("too much");
-            assert_eq!(fault.status, Status::WouldBlock);
-            assert!(fault.text.contains("client.arena_bytes_max"), "{}", fault.text);
-        }
-    }
-
-    #[test]
-    fn an_arena_grows_to_its_limit_and_not_beyond() {
-        let limits = limits();
-        assert_eq!(check_arena(4096, (1 << 20) - 4096, &limits), Ok(4096));
-        assert!(check_arena(4097, (1 << 20) - 4096, &limits).is_err());
-        assert!(check_arena(1, 1 << 20, &limits).is_err());
-    }
 }

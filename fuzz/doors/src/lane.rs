@@ -1,0 +1,538 @@
+//! A whole shard between hostile peers: whatever bytes arrive on lanes that they dialled or that we did, in
+//! whatever pieces and order operations end, nothing is touched that is not the lane's, every request of
+//! our own ends once, and when the peers have gone nothing is left.
+//!
+//! The first byte chooses planner and calibration. Then come actions: a byte, and what it needs.
+
+use piped_engine::command::{
+    Access, CalibrationMode, Command, Event, LaneClass, OpenKind, OpenRequest, PlannerMode,
+};
+use piped_engine::ids::{HandleId, PeerId, SocketId};
+use piped_engine::request::{ArenaBuffer, Class, Request, Status, Verb};
+use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_model::units::Nanos;
+
+use crate::Seed;
+use crate::input::{Input, pattern};
+use crate::samples::{ack, messages};
+use crate::signed;
+use crate::world::{FILE, OWN_REGION, READ_ONLY, REGION, REMOTE, SESSION, World};
+
+const ACTIONS_MAX: usize = 200;
+const LANES_MAX: usize = 24;
+const PEER: PeerId = PeerId(0);
+
+/// Payloads made up for a frame are at most so long.
+const PAYLOAD_MAX: u32 = 96 * 1024;
+
+/// See the module.
+pub fn check(input: &[u8]) {
+    talk(input).leave();
+}
+
+fn talk(input: &[u8]) -> Peers {
+    let mut input = Input::new(input);
+    let choice = input.byte();
+    let planner = match choice & 3 {
+        0 => PlannerMode::Auto,
+        1 => PlannerMode::Whole,
+        _ => PlannerMode::Fixed(16 * 1024),
+    };
+    let calibration = match choice >> 2 & 3 {
+        0 => CalibrationMode::Live,
+        1 => CalibrationMode::Frozen,
+        _ => CalibrationMode::Off,
+    };
+    let mut world = World::new(planner, calibration);
+    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    let mut peers = Peers { world, lanes: Vec::new(), tickets: 0, heard: Vec::new() };
+    for _ in 0..ACTIONS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        peers.act(&mut input);
+        peers.world.turn();
+        peers.read_all();
+    }
+    peers
+}
+
+/// What the actions' numbers mean.
+mod action {
+    pub(super) const FRAME: u8 = 0;
+    pub(super) const RAW: u8 = 5;
+    pub(super) const ACCEPT: u8 = 6;
+    pub(super) const ANSWER_CONNECT: u8 = 7;
+    pub(super) const END: u8 = 8;
+    pub(super) const END_ALL: u8 = 9;
+    pub(super) const WAIT: u8 = 10;
+    pub(super) const ANSWER_OPEN: u8 = 11;
+    pub(super) const SUBMIT: u8 = 12;
+    pub(super) const OPEN_REMOTE: u8 = 13;
+    pub(super) const CLOSE: u8 = 14;
+}
+
+/// Flags of a frame.
+mod flag {
+    /// The epoch as the input has it, not the lane's.
+    pub(super) const EPOCH: u8 = 1;
+    /// The number of the request that the shard asked last.
+    pub(super) const TRANSFER: u8 = 2;
+    /// The handle that the shard gave last.
+    pub(super) const HANDLE: u8 = 4;
+    pub(super) const WRONG_CRC: u8 = 8;
+    pub(super) const CUT: u8 = 16;
+    /// The payload stands in the input, behind its length.
+    pub(super) const GIVEN: u8 = 32;
+}
+
+struct Peers {
+    world: World,
+    lanes: Vec<Lane>,
+    tickets: u64,
+    /// What the shard said.
+    heard: Vec<Message>,
+}
+
+struct Lane {
+    socket: SocketId,
+    epoch: u32,
+    /// What the shard sent that is no whole frame yet.
+    sent: Vec<u8>,
+    transfer: u64,
+    handle: u32,
+}
+
+impl Peers {
+    fn act(&mut self, input: &mut Input<'_>) {
+        let action = input.byte() % 16;
+        match action {
+            action::FRAME..action::RAW => self.send_frame(input),
+            action::RAW => {
+                let lane = input.byte();
+                let count = input.byte();
+                let bytes = input.bytes(count.into());
+                self.send(lane, bytes);
+            }
+            action::ACCEPT => {
+                if let Some(socket) = self.connect() {
+                    self.world.command(Command::LaneAccepted { socket });
+                }
+            }
+            action::ANSWER_CONNECT => self.answer_connect(input.byte()),
+            action::END => self.world.end(input.byte(), input.byte()),
+            action::END_ALL => {
+                self.world.end_all();
+            }
+            action::WAIT => self.world.kernel.wait(Nanos(1 << (input.byte() % 40))),
+            action::ANSWER_OPEN => self.answer_open(input.byte()),
+            action::SUBMIT => self.submit(input),
+            action::OPEN_REMOTE => self.open_remote(input.byte()),
+            action::CLOSE => self.close(input.byte()),
+            _ => self.set_mode(input.byte()),
+        }
+    }
+
+    fn connect(&mut self) -> Option<SocketId> {
+        if self.lanes.len() == LANES_MAX {
+            return None;
+        }
+        let socket = self.world.kernel.connect();
+        self.lanes.push(Lane { socket, epoch: 1, sent: Vec::new(), transfer: 0, handle: 0 });
+        Some(socket)
+    }
+
+    fn lane(&mut self, number: u8) -> Option<&mut Lane> {
+        let count = self.lanes.len();
+        (count > 0).then(|| &mut self.lanes[usize::from(number) % count])
+    }
+
+    fn send(&mut self, lane: u8, bytes: &[u8]) {
+        if let Some(lane) = self.lane(lane) {
+            let socket = lane.socket;
+            self.world.kernel.arrive(socket, bytes);
+        }
+    }
+
+    fn send_frame(&mut self, input: &mut Input<'_>) {
+        let [number, flags] = input.array();
+        let mut header = signed::header(input.array());
+        let given = if flags & flag::GIVEN != 0 {
+            let count = input.byte();
+            Some(input.bytes(count.into()))
+        } else {
+            None
+        };
+        let Some(lane) = self.lane(number) else { return };
+        if flags & flag::EPOCH == 0 {
+            signed::set_epoch(&mut header, lane.epoch);
+        } else {
+            lane.epoch = u32::from_le_bytes(*header[8..].first_chunk().expect("a header"));
+        }
+        if flags & flag::TRANSFER != 0 {
+            signed::set_transfer(&mut header, lane.transfer);
+        }
+        if flags & flag::HANDLE != 0 {
+            signed::set_handle(&mut header, lane.handle);
+        }
+        let length = signed::payload_length(&header);
+        let payload = match given {
+            Some(given) => given.to_vec(),
+            None => (0..length.min(PAYLOAD_MAX) as usize).map(|at| pattern(at, 9)).collect(),
+        };
+        let crc = if payload.is_empty() { 0 } else { signed::crc32c(&payload) };
+        let wrong = u32::from(flags & flag::WRONG_CRC != 0);
+        signed::set_payload(&mut header, payload.len() as u32, crc ^ wrong);
+        let kept = if flags & flag::CUT != 0 { payload.len() / 2 } else { payload.len() };
+        self.send(number, &header);
+        self.send(number, &payload[..kept]);
+    }
+
+    fn answer_connect(&mut self, choice: u8) {
+        let asked = self.world.events.iter().position(|it| matches!(it, Event::Connect { .. }));
+        let Some(asked) = asked else { return };
+        let Event::Connect { peer, class, .. } = self.world.events.remove(asked) else { return };
+        let socket = if choice % 8 == 7 { None } else { self.connect() };
+        self.world.command(match socket {
+            Some(socket) => Command::LaneConnected { peer, class, socket },
+            None => Command::ConnectFailed { peer, class },
+        });
+    }
+
+    fn answer_open(&mut self, choice: u8) {
+        let asked = self.world.events.iter().position(|it| matches!(it, Event::ServeOpen { .. }));
+        let Some(asked) = asked else { return };
+        let Event::ServeOpen { ticket, open, .. } = self.world.events.remove(asked) else { return };
+        assert!(!open.name.is_empty() && open.name.len() + open.path.len() <= 1152);
+        let result = match choice % 4 {
+            0 => Ok(self.world.file(true)),
+            1 => Ok(self.world.file(false)),
+            2 if self.world.offers_region() => Ok(self.world.region()),
+            _ => Err(Status::NotFound),
+        };
+        self.world.command(Command::ServeOpened { ticket, result });
+    }
+
+    fn submit(&mut self, input: &mut Input<'_>) {
+        let [verb, handles, class] = input.array();
+        let (offset, length) = (u64::from(input.short()), u64::from(input.short()));
+        let handle = |number: u8| match number % 5 {
+            0 | 1 => REMOTE,
+            2 => OWN_REGION,
+            3 => READ_ONLY,
+            _ => FILE,
+        };
+        let (handle, to) = (handle(handles), handle(handles / 5));
+        let buffer = ArenaBuffer { segment: 0, offset: offset / 2, length };
+        let verb = match verb % 6 {
+            0 | 1 => Verb::Read { handle, offset, buffer },
+            2 => Verb::Write { handle, offset, buffer, durable: length % 2 == 1 },
+            3 => Verb::Copy { from: handle, from_offset: offset, to, to_offset: offset, length },
+            4 => Verb::Sync { handle },
+            _ => Verb::Cancel { target: length % 8 },
+        };
+        let deadline = (class & 2 != 0).then(|| Nanos(1 << (class >> 2 & 31)));
+        let class = if class & 1 == 0 { Class::Latency } else { Class::Bulk };
+        self.world.submit(Request { verb, class, deadline }, offset % 8);
+    }
+
+    fn open_remote(&mut self, choice: u8) {
+        self.tickets += 1;
+        let open = OpenRequest {
+            kind: if choice & 1 == 0 { OpenKind::File } else { OpenKind::Region },
+            name: "data".to_owned(),
+            path: if choice & 1 == 0 { "file".to_owned() } else { String::new() },
+            access: Access { read: true, write: choice & 2 == 0 },
+            create: false,
+        };
+        // A handle that has its number already is not asked for again by the control thread.
+        let handle = HandleId(REMOTE.0 + self.tickets as u32 - 1);
+        self.world.command(Command::OpenRemote {
+            ticket: self.tickets,
+            session: SESSION,
+            handle,
+            peer: PEER,
+            open,
+        });
+    }
+
+    fn close(&mut self, choice: u8) {
+        match choice % 8 {
+            0 if self.world.session_open => {
+                self.world.command(Command::CloseSession { session: SESSION });
+            }
+            1 if self.world.offers_region() => {
+                self.world.command(Command::RevokeRegion { region: REGION });
+            }
+            2 => {
+                let handle = HandleId(1 + u32::from(choice >> 3) % 5);
+                self.world.command(Command::CloseHandle { session: SESSION, handle });
+            }
+            _ => {
+                if let Some(lane) = self.lane(choice >> 2) {
+                    let socket = lane.socket;
+                    self.world.kernel.hang_up(socket);
+                }
+            }
+        }
+    }
+
+    fn set_mode(&mut self, choice: u8) {
+        self.world.command(match choice % 6 {
+            0 => Command::SetPlanner(PlannerMode::Auto),
+            1 => Command::SetPlanner(PlannerMode::Whole),
+            2 => Command::SetPlanner(PlannerMode::Fixed(16_384 + u32::from(choice) * 512)),
+            3 => Command::SetCalibration(CalibrationMode::Live),
+            4 => Command::SetCalibration(CalibrationMode::Frozen),
+            _ => Command::SetCalibration(CalibrationMode::Off),
+        });
+    }
+
+    /// What the shard sends is sound, whatever it was sent.
+    fn read_all(&mut self) {
+        for lane in &mut self.lanes {
+            lane.sent.extend(self.world.kernel.take_sent(lane.socket));
+            while let Some(header) = lane.sent.first_chunk::<HEADER_BYTES>() {
+                let frame = Frame::parse(header).expect("the shard sends sound frames");
+                let length = HEADER_BYTES + frame.payload as usize;
+                if lane.sent.len() < length {
+                    break;
+                }
+                lane.sent.drain(..length);
+                lane.note(frame);
+                self.heard.push(frame.message);
+            }
+        }
+    }
+
+    /// Everybody goes: first the peers, then the client.
+    fn leave(mut self) {
+        for lane in &self.lanes {
+            self.world.kernel.hang_up(lane.socket);
+        }
+        self.world.finish_all();
+        let (_, sockets) = self.world.kernel.open_count();
+        assert_eq!(sockets, 0, "every socket is closed");
+        let report = self.world.shard.report();
+        assert!(report.peers.iter().flat_map(|peer| &peer.lanes).all(|lane| !lane.up));
+        // What they reported can be shown.
+        for stage in self.world.shard.stages() {
+            let times = [stage.latency_seconds, stage.overhead_seconds, stage.per_byte_seconds];
+            assert!(times.iter().all(|time| time.is_finite() && *time >= 0.0), "{stage:?}");
+            assert!((0.0..=1.0).contains(&stage.confidence), "{stage:?}");
+        }
+        if let Some(explanation) = self.world.shard.explain(None) {
+            assert!(!explanation.operation.is_empty());
+        }
+    }
+}
+
+impl Lane {
+    fn note(&mut self, frame: Frame) {
+        match frame.message {
+            // On lanes that we dialled the epoch is ours to choose.
+            Message::Hello { .. } => self.epoch = frame.epoch,
+            Message::Opened { status: Status::Ok, handle, .. } => self.handle = handle,
+            Message::Open { ticket, .. } => self.transfer = ticket,
+            Message::Read { transfer, .. }
+            | Message::Write { transfer, .. }
+            | Message::Sync { transfer, .. } => self.transfer = transfer,
+            _ => {}
+        }
+    }
+}
+
+/// Talks of peers, as an honest one has them.
+#[must_use]
+pub fn seeds() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    let mut add = |name: &str, talk: Talk| seeds.push((name.to_owned(), talk.0));
+    let sample = |name: &str| {
+        let found = messages().into_iter().find(|(other, _)| *other == name);
+        found.expect("there is one").1.message
+    };
+    let served = || Talk::new(2).accept().hello(0, LaneClass::Latency).open(0, 0);
+    add("read", served().frame(0, flag::HANDLE, sample("read"), 0).go().go());
+    add(
+        "write",
+        served()
+            .frame(0, flag::HANDLE, sample("write"), 0)
+            .go()
+            .frame(0, 0, sample("write-data"), 5000)
+            .go()
+            .go(),
+    );
+    let region = Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 2);
+    add("region-read", region.frame(0, flag::HANDLE, sample("read"), 0).go().go());
+    let region = Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 2);
+    add(
+        "region-write",
+        region
+            .accept()
+            .hello(1, LaneClass::Bulk)
+            .frame(1, 0, sample("write"), 0)
+            .frame(1, 0, sample("write-data"), 5000)
+            .go()
+            .act(&[action::CLOSE, 1])
+            .go(),
+    );
+    let mut others = served();
+    for name in ["sync", "cancel", "report", "outcome", "ping", "close"] {
+        others = others.frame(0, flag::HANDLE, sample(name), 0).go();
+    }
+    add("others", others);
+    let mut wrong = served();
+    for name in ["ack", "refused", "opened", "data", "end", "credit", "pong"] {
+        wrong = wrong.accept().hello(1, LaneClass::Latency).frame(1, 0, sample(name), 0).go();
+    }
+    add("answers-nobody-asked-for", wrong);
+    let two = Talk::new(2).accept().hello(0, LaneClass::Latency).open(0, 1);
+    add(
+        "newer-epoch",
+        two.frame(0, flag::HANDLE, sample("read"), 0)
+            .accept()
+            .epoch(1, LaneClass::Latency, 9)
+            .go()
+            .act(&[action::RAW, 1, 3, 1, 2, 3])
+            .go(),
+    );
+    let asking = || Talk::new(0).asking();
+    let read = [action::SUBMIT, 0, 0, 0, 0, 16, 0, 32];
+    add(
+        "ask-read",
+        asking()
+            .act(&read)
+            .go()
+            .frame(0, flag::TRANSFER, sample("data"), 8192)
+            .go()
+            .act(&[action::CLOSE, 3])
+            .go(),
+    );
+    let mut last = sample("data-last");
+    if let Message::Data { offset, last: Some(part), .. } = &mut last {
+        (*offset, part.bytes) = (0, 8192);
+    }
+    add("ask-small-read", asking().act(&read).go().frame(0, flag::TRANSFER, last, 8192).go().go());
+    let write = [action::SUBMIT, 2, 0, 0, 0, 16, 0, 32];
+    let mut end = sample("end");
+    if let Message::End { status, bytes, .. } = &mut end {
+        (*status, *bytes) = (Status::Ok, 8192);
+    }
+    add("ask-write", asking().act(&write).go().go().frame(0, flag::TRANSFER, end, 0).go());
+    let copy = [action::SUBMIT, 3, 3, 0, 0, 16, 0, 32];
+    add("ask-copy", asking().act(&copy).go().go().act(&[action::WAIT, 36]).go());
+    add(
+        "ask-late",
+        asking()
+            .act(&[action::SUBMIT, 0, 0, 2 | 10 << 2, 0, 16, 0, 32])
+            .go()
+            .act(&[action::WAIT, 20])
+            .go()
+            .act(&[action::CLOSE, 0])
+            .go(),
+    );
+    seeds
+}
+
+/// An input under construction.
+struct Talk(Vec<u8>);
+
+impl Talk {
+    fn new(modes: u8) -> Self {
+        Self(vec![modes])
+    }
+
+    fn act(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    fn accept(self) -> Self {
+        self.act(&[action::ACCEPT])
+    }
+
+    /// All that was asked of the kernel is done, twice: a frame is a header and what comes then.
+    fn go(self) -> Self {
+        self.act(&[action::END_ALL, action::END_ALL])
+    }
+
+    fn frame(self, lane: u8, flags: u8, message: Message, payload: u32) -> Self {
+        let frame = Frame { epoch: 0, message, payload, payload_crc: 0 };
+        self.act(&[action::FRAME, lane, flags]).act(&signed::free(&frame))
+    }
+
+    fn given(self, lane: u8, flags: u8, frame: Frame, payload: &[u8]) -> Self {
+        self.act(&[action::FRAME, lane, flags | flag::GIVEN])
+            .act(&signed::free(&frame))
+            .act(&[payload.len() as u8])
+            .act(payload)
+    }
+
+    fn hello(self, lane: u8, class: LaneClass) -> Self {
+        self.epoch(lane, class, 1)
+    }
+
+    fn epoch(self, lane: u8, class: LaneClass, epoch: u32) -> Self {
+        let message = Message::Hello { incarnation: 5, lane: class };
+        let frame = Frame { epoch, message, payload: 4, payload_crc: 0 };
+        self.given(lane, flag::EPOCH, frame, b"beta").go()
+    }
+
+    /// A peer opens the thing of that number.
+    fn open(self, lane: u8, which: u8) -> Self {
+        let access = Access { read: true, write: which != 1 };
+        let kind = OpenKind::File;
+        let message = Message::Open { ticket: 3, kind, access, create: false, name_length: 4 };
+        let frame = Frame { epoch: 1, message, payload: 8, payload_crc: 0 };
+        self.given(lane, 0, frame, b"datafile").go().act(&[action::ANSWER_OPEN, which]).go()
+    }
+
+    /// Both our lanes are up, and something is open at the peer.
+    fn asking(self) -> Self {
+        let opened = Message::Opened { ticket: 0, status: Status::Ok, handle: 2, length: 1 << 16 };
+        self.act(&[action::OPEN_REMOTE, 0])
+            .act(&[action::ANSWER_CONNECT, 0])
+            .act(&[action::ANSWER_CONNECT, 0])
+            .go()
+            .frame(0, 0, ack(), 0)
+            .frame(1, 0, ack(), 0)
+            .go()
+            .frame(0, flag::TRANSFER, opened, 0)
+            .go()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the shard says to a seed, and how its own requests end.
+    fn heard(name: &str) -> (Vec<Message>, u64) {
+        let seed = seeds().into_iter().find(|(other, _)| other == name).expect("a seed");
+        let peers = talk(&seed.1);
+        let completed = peers.world.shard.report().counters.completed;
+        (peers.heard, completed)
+    }
+
+    /// Seeds that are refused at the first frame would show nothing.
+    #[test]
+    fn seeds_reach_what_they_are_for() {
+        let last_data = |messages: &[Message]| {
+            let ok = |message: &Message| matches!(message, Message::Data { last: Some(last), .. } if last.status == Status::Ok);
+            messages.iter().any(ok)
+        };
+        let ended_ok = |messages: &[Message]| {
+            let ok = |message: &Message| matches!(message, Message::End { status: Status::Ok, .. });
+            messages.iter().any(ok)
+        };
+        assert!(last_data(&heard("read").0), "{:#?}", heard("read").0);
+        assert!(last_data(&heard("region-read").0), "{:#?}", heard("region-read").0);
+        assert!(ended_ok(&heard("write").0), "{:#?}", heard("write").0);
+        assert!(ended_ok(&heard("region-write").0), "{:#?}", heard("region-write").0);
+        for name in ["ask-small-read", "ask-write"] {
+            assert_eq!(heard(name).1, 1, "{name}: {:#?}", heard(name).0);
+        }
+        let asks = |message: &Message| matches!(message, Message::Write { .. });
+        assert!(heard("ask-copy").0.iter().any(asks), "{:#?}", heard("ask-copy").0);
+    }
+}

@@ -1,0 +1,48 @@
+//! What must hold at each door, whatever bytes come.
+//!
+//! ```text
+//!   fuzz/fuzz_targets/*.rs  (libFuzzer) ─┐
+//!                                        ├─► check(input)     panics: a finding
+//!   tests/corpora.rs  (cargo test) ──────┘       ▲
+//!        fuzz/corpus/DOOR/*  ────────────────────┘
+//! ```
+//!
+//! A door's module has `check`, which takes any bytes, and `seeds`, real values as such bytes. The fuzzer
+//! starts from the seeds; what it finds is kept in `fuzz/corpus` and replayed by the tests.
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod configuration;
+pub mod descriptor;
+pub mod frame;
+pub mod handshake;
+pub mod input;
+pub mod kernel;
+pub mod lane;
+pub mod samples;
+pub mod signed;
+pub mod world;
+
+/// An input with a name.
+pub type Seed = (String, Vec<u8>);
+
+/// A door.
+#[derive(Debug, Clone, Copy)]
+pub struct Door {
+    /// Its name: that of its fuzz target, and of the directory of its corpus.
+    pub name: &'static str,
+    /// Panics if something does not hold that must.
+    pub check: fn(&[u8]),
+    /// Real values.
+    pub seeds: fn() -> Vec<Seed>,
+}
+
+/// All of them.
+pub const DOORS: &[Door] = &[
+    Door { name: "admin", check: admin::check, seeds: admin::seeds },
+    Door { name: "configuration", check: configuration::check, seeds: configuration::seeds },
+    Door { name: "descriptor", check: descriptor::check, seeds: descriptor::seeds },
+    Door { name: "handshake", check: handshake::check, seeds: handshake::seeds },
+    Door { name: "frame", check: frame::check, seeds: frame::seeds },
+    Door { name: "lane", check: lane::check, seeds: lane::seeds },
+];

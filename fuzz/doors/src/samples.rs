@@ -1,0 +1,122 @@
+//! A frame of every kind, as an honest peer writes it.
+
+use piped_engine::command::{Access, LaneClass, OpenKind};
+use piped_engine::request::{Class, Status};
+use piped_engine::wire::{Frame, LastPart, Message, ReportedStage};
+
+/// Each with its name.
+#[must_use]
+pub fn messages() -> Vec<(&'static str, Frame)> {
+    let bare = |message| Frame { epoch: 1, message, payload: 0, payload_crc: 0 };
+    let with = |message, payload| Frame { payload, payload_crc: 0x0101_0101, ..bare(message) };
+    let access = Access { read: true, write: true };
+    let last = LastPart { status: Status::Ok, bytes: 9000, predicted_us: 90, plan: 3 };
+    let data = |last| Message::Data {
+        transfer: 1,
+        offset: 0,
+        fragment: 65_536,
+        backlogged: true,
+        service_us: 12,
+        last,
+    };
+    vec![
+        ("hello", with(Message::Hello { incarnation: 5, lane: LaneClass::Latency }, 4)),
+        ("hello-bulk", with(Message::Hello { incarnation: 5, lane: LaneClass::Bulk }, 4)),
+        ("ack", bare(ack())),
+        ("refused", bare(Message::HelloRefused { status: Status::Denied })),
+        (
+            "open",
+            with(
+                Message::Open {
+                    ticket: 3,
+                    kind: OpenKind::File,
+                    access,
+                    create: true,
+                    name_length: 4,
+                },
+                9,
+            ),
+        ),
+        (
+            "opened",
+            bare(Message::Opened { ticket: 1, status: Status::Ok, handle: 2, length: 1 << 16 }),
+        ),
+        ("close", bare(Message::Close { handle: 0 })),
+        ("read", bare(read())),
+        ("data", with(data(None), 8192)),
+        ("data-last", with(data(Some(last)), 808)),
+        (
+            "end",
+            bare(Message::End {
+                transfer: 1,
+                status: Status::Io,
+                bytes: 4096,
+                service_us: 10,
+                fragment: 65_536,
+                predicted_us: 20,
+            }),
+        ),
+        ("write", bare(write())),
+        (
+            "write-data",
+            with(Message::WriteData { transfer: 1, offset: 0, backlogged: false }, 5000),
+        ),
+        ("sync", bare(Message::Sync { transfer: 4, handle: 0, time_left_us: 1_000_000 })),
+        ("cancel", bare(Message::Cancel { transfer: 1 })),
+        ("credit", bare(Message::Credit { bytes: 65_536 })),
+        (
+            "report",
+            bare(Message::Report {
+                stage: ReportedStage::DiskRead,
+                handle: 0,
+                latency_ns: 80_000,
+                overhead_ns: 4_000,
+                per_byte_ps: 500,
+                window: 8,
+                confidence: 90,
+                size_bytes: 65_536,
+            }),
+        ),
+        (
+            "outcome",
+            bare(Message::Outcome { handle: 0, length: 9000, plan: 3, latency_ns: 250_000 }),
+        ),
+        ("ping", bare(Message::Ping { nonce: 7 })),
+        ("pong", bare(Message::Pong { nonce: 7 })),
+    ]
+}
+
+/// An answer to a Hello.
+#[must_use]
+pub fn ack() -> Message {
+    Message::HelloAck { incarnation: 9, credit_bytes: 1 << 20, requests_max: 64 }
+}
+
+/// A read of 9000 bytes.
+#[must_use]
+pub fn read() -> Message {
+    Message::Read {
+        transfer: 1,
+        handle: 0,
+        offset: 100,
+        length: 9000,
+        class: Class::Latency,
+        from: 0,
+        time_left_us: 1_000_000,
+    }
+}
+
+/// A durable write of 5000 bytes.
+#[must_use]
+pub fn write() -> Message {
+    Message::Write {
+        transfer: 1,
+        handle: 0,
+        offset: 100,
+        length: 5000,
+        class: Class::Bulk,
+        durable: true,
+        fragment: 65_536,
+        time_left_us: 1_000_000,
+    }
+}

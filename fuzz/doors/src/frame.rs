@@ -20,7 +20,7 @@ use crate::signed::{self, Header};
 /// See the module.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
-    if input.byte() % 2 == 0 {
+    if input.byte().is_multiple_of(2) {
         let bytes: Header = input.array();
         check_header(&bytes);
         check_header(&signed::header(*bytes[3..].first_chunk().expect("57 of 64")));
@@ -93,7 +93,7 @@ fn add_piece(stream: &mut Vec<u8>, input: &mut Input<'_>) {
     let promised = signed::payload_length(&header);
     let mut length = promised % (PAYLOAD_SHORT_MAX + 1);
     if flags & LONG != 0 {
-        length = SPILL_BYTES + length;
+        length += SPILL_BYTES;
     }
     // Most kinds have none, and are refused with one.
     if promised == 0 {

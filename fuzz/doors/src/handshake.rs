@@ -16,7 +16,7 @@ use crate::input::Input;
 /// See the module.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
-    let to_daemon = input.byte() % 2 == 0;
+    let to_daemon = input.byte().is_multiple_of(2);
     let message = input.rest();
     if to_daemon {
         check_message(message, Request::parse, Request::encode, check_request);

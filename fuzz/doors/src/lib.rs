@@ -14,11 +14,13 @@
 pub mod admin;
 pub mod configuration;
 pub mod descriptor;
+pub mod estimate;
 pub mod frame;
 pub mod handshake;
 pub mod input;
 pub mod kernel;
 pub mod lane;
+pub mod ring;
 pub mod samples;
 pub mod signed;
 pub mod world;
@@ -43,6 +45,8 @@ pub const DOORS: &[Door] = &[
     Door { name: "configuration", check: configuration::check, seeds: configuration::seeds },
     Door { name: "descriptor", check: descriptor::check, seeds: descriptor::seeds },
     Door { name: "handshake", check: handshake::check, seeds: handshake::seeds },
+    Door { name: "estimate", check: estimate::check, seeds: estimate::seeds },
     Door { name: "frame", check: frame::check, seeds: frame::seeds },
     Door { name: "lane", check: lane::check, seeds: lane::seeds },
+    Door { name: "ring", check: ring::check, seeds: ring::seeds },
 ];

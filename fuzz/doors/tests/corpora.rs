@@ -73,6 +73,16 @@ fn lanes_of_peers() {
     replay("lane");
 }
 
+#[test]
+fn figures_of_stages() {
+    replay("estimate");
+}
+
+#[test]
+fn queues_of_clients() {
+    replay("ring");
+}
+
 /// What every door begins with, for the fuzzer: `PIPED_FUZZ_SEEDS=DIRECTORY cargo test -p fuzz-doors seeds`.
 #[test]
 fn seeds_are_values_with_names() {

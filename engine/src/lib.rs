@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod histogram;
 pub mod ids;
 pub mod io;
 pub mod limits;
@@ -20,4 +21,5 @@ pub mod report;
 pub mod request;
 pub mod shard;
 pub mod sim;
+pub mod tally;
 pub mod wire;

@@ -93,6 +93,10 @@ pub const WORK_PER_TURN: usize = 256;
 /// Finished transfers remembered for `explain`.
 pub const HISTORY: usize = 256;
 
+/// Stages in one answer for metrics: four for each lane of every peer there may be would be as many, and a
+/// shard copies them on its own thread.
+pub const STAGES_OBSERVED_MAX: usize = 512;
+
 const _: () = assert!(FRAGMENT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 // A misaligned fragment needs a granule more on each side.
 const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);

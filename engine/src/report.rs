@@ -2,10 +2,14 @@
 //!
 //! Times are in seconds, sizes in bytes, as Prometheus wants them; people's units are pipectl's work.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CalibrationMode, LaneClass, PlannerMode};
+use crate::ids::{DeviceId, SessionId};
 use crate::request::{Class, Status};
+use crate::tally::{LaneLoss, Operation, Tally};
 
 /// One shard at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,8 +30,17 @@ pub struct ShardReport {
     pub staging_bytes: u64,
     /// Staging memory in use, in bytes.
     pub staging_used_bytes: u64,
+    /// What clients have open.
+    #[serde(default)]
+    pub handles: u32,
+    /// What peers have open.
+    #[serde(default)]
+    pub served_handles: u32,
     /// Counters since start.
     pub counters: Counters,
+    /// Why what is counted in `counters` happened.
+    #[serde(default)]
+    pub reasons: Reasons,
     /// The peers and their lanes.
     pub peers: Vec<PeerReport>,
 }
@@ -57,6 +70,26 @@ pub struct Counters {
     pub held: u64,
     /// Lanes lost.
     pub lanes_lost: u64,
+    /// Of the buffers held, those that are free again.
+    #[serde(default)]
+    pub released: u64,
+    /// Frames sent.
+    #[serde(default)]
+    pub frames_sent: u64,
+    /// Frames received.
+    #[serde(default)]
+    pub frames_received: u64,
+}
+
+/// Counts by reason, since start; a reason that never was is not there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reasons {
+    /// Requests that ended without a transfer, by status.
+    pub at_once: BTreeMap<String, u64>,
+    /// Requests sent again.
+    pub retries: BTreeMap<String, u64>,
+    /// Lanes lost.
+    pub lanes_lost: BTreeMap<String, u64>,
 }
 
 /// A peer and its lanes.
@@ -83,6 +116,95 @@ pub struct LaneReport {
     pub frames_sent: u64,
     /// Frames received.
     pub frames_received: u64,
+    /// Requests asked (or, inbound, served) over it that have not ended.
+    #[serde(default)]
+    pub requests: u32,
+    /// Why its last incarnation was lost.
+    #[serde(default)]
+    pub last_loss: Option<LaneLoss>,
+}
+
+/// What a stage stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum StageResource {
+    /// Reads or writes of a device.
+    Disk {
+        /// Which.
+        device: DeviceId,
+        /// Writes.
+        write: bool,
+    },
+    /// One way of a lane.
+    Net {
+        /// The other node.
+        peer: String,
+        /// Which lane.
+        class: LaneClass,
+        /// We ask over it.
+        outbound: bool,
+        /// The data comes to us.
+        incoming: bool,
+    },
+    /// Memory to memory.
+    Copy,
+    /// Checksums.
+    Check,
+}
+
+/// All a shard has to say for metrics.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// Itself at a glance.
+    pub report: ShardReport,
+    /// What it counted.
+    pub tally: Tally,
+    /// Its stages, as many as there is room for in an answer.
+    pub stages: Vec<(StageResource, StageReport)>,
+}
+
+/// What a client's session has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionUse {
+    /// Which.
+    pub session: SessionId,
+    /// Transfers under way, the halves of copies' chunks among them.
+    pub transfers: u32,
+    /// Transfers that ended with `Ok`.
+    pub completed: u64,
+    /// Transfers that ended otherwise.
+    pub failed: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+}
+
+/// A transfer, or a peer's request, that runs or has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferReport {
+    /// Its number, for `explain`; 0 if it gets one only at its end.
+    pub id: u64,
+    /// What it does.
+    pub operation: Operation,
+    /// True if a peer asked for it.
+    pub served: bool,
+    /// Where the data comes from and goes to, in words.
+    pub route: String,
+    /// Its class.
+    pub class: Class,
+    /// Whose it is: a client's session.
+    pub session: Option<u32>,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Contiguous bytes in place (served: handed to the lane or the device).
+    pub bytes_done: u64,
+    /// Since it began, in seconds; of one that ended, how long it took.
+    pub age_seconds: f64,
+    /// Until its deadline, in seconds; negative after it. Absent once it has ended.
+    pub left_seconds: Option<f64>,
+    /// How it ended; absent while it runs. A transfer whose client was told and whose buffer is held runs
+    /// with a status.
+    pub status: Option<Status>,
+    /// Times it was sent again.
+    pub retries: u32,
 }
 
 /// A pipeline stage as measured.

@@ -182,6 +182,30 @@ impl Status {
         Self::Corrupt,
         Self::Closed,
     ];
+
+    /// Its name, as in JSON and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unsupported => "unsupported",
+            Self::Invalid => "invalid",
+            Self::BadHandle => "bad_handle",
+            Self::BadBuffer => "bad_buffer",
+            Self::Denied => "denied",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Cancelled => "cancelled",
+            Self::Io => "io",
+            Self::NoSpace => "no_space",
+            Self::PeerLost => "peer_lost",
+            Self::Gone => "gone",
+            Self::NotFound => "not_found",
+            Self::WouldBlock => "would_block",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Corrupt => "corrupt",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 const _: () = {

@@ -10,12 +10,13 @@ use super::disk::Direction;
 use super::session::{Place, body_for};
 use super::slab::Key;
 use super::staging::Run;
-use super::transfer::{Body, Kind, Memory, Start, Waiter};
+use super::transfer::{Body, Memory, Start, Waiter};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 use crate::io::Io;
 use crate::limits::{COPY_CHUNKS, FRAGMENT_BYTES_MAX};
 use crate::request::Status;
+use crate::tally::{Operation, Route};
 
 /// What is left of a copy.
 #[derive(Debug)]
@@ -55,6 +56,13 @@ impl CopyBody {
             Place::Local(Target::Region(region)) => Some(region),
             _ => None,
         })
+    }
+
+    pub(super) fn place(&self) -> Route {
+        match (self.from.0, self.to.0) {
+            (Place::Local(_), Place::Local(_)) => Route::Local,
+            _ => Route::Remote,
+        }
     }
 
     pub(super) fn route(&self) -> &'static str {
@@ -129,8 +137,8 @@ impl Shard {
         let (session, class, deadline) = (transfer.session, transfer.class, transfer.deadline);
         let Body::Copy(copy) = &transfer.body else { return true };
         let (kind, (place, offset), step) = match direction {
-            Direction::Read => (Kind::Read, copy.from, Step::Reading),
-            Direction::Write => (Kind::Write, copy.to, Step::Writing),
+            Direction::Read => (Operation::Read, copy.from, Step::Reading),
+            Direction::Write => (Operation::Write, copy.to, Step::Writing),
         };
         let memory = Memory { segment: chunk.run.span.segment, offset: chunk.run.span.offset };
         let length = u64::from(chunk.length);

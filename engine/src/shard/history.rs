@@ -9,18 +9,23 @@ use super::Shard;
 use super::plan::Planner;
 use super::planned::{Cut, Planned};
 use super::serve::Serve;
-use super::transfer::{Kind, Told, Transfer, Waiter};
+use super::transfer::{Body, RemoteOp, Told, Transfer, Waiter};
+use crate::ids::SessionId;
 use crate::limits::HISTORY;
-use crate::report::Explanation;
+use crate::report::{Explanation, TransferReport};
 use crate::request::{Class, Status};
+use crate::tally::{Operation, PlanPath};
 
 /// A transfer that is over. Small and without text: the words are made when somebody asks.
 #[derive(Debug, Clone)]
 struct Record {
     id: u64,
-    operation: &'static str,
+    operation: Operation,
+    served: bool,
+    session: Option<SessionId>,
     route: &'static str,
     bytes: u64,
+    done: u64,
     class: Class,
     status: Status,
     plan: Option<Arc<Planned>>,
@@ -56,9 +61,31 @@ impl History {
         };
         Some(record.explain(planner))
     }
+
+    /// The last `most` that ended, the latest first.
+    pub(super) fn ended(&self, most: usize) -> Vec<TransferReport> {
+        self.records.iter().rev().take(most).map(Record::report).collect()
+    }
 }
 
 impl Record {
+    fn report(&self) -> TransferReport {
+        TransferReport {
+            id: self.id,
+            operation: self.operation,
+            served: self.served,
+            route: self.route.to_owned(),
+            class: self.class,
+            session: self.session.map(|session| session.0),
+            bytes: self.bytes,
+            bytes_done: self.done,
+            age_seconds: self.measured.seconds(),
+            left_seconds: None,
+            status: Some(self.status),
+            retries: self.retries,
+        }
+    }
+
     fn explain(&self, planner: &Planner) -> Explanation {
         let plan = self.plan.as_deref();
         let told = self.told.filter(|_| plan.is_none());
@@ -80,7 +107,10 @@ impl Record {
         };
         Explanation {
             id: self.id,
-            operation: self.operation.to_owned(),
+            operation: match self.served {
+                true => format!("serve {}", self.operation.name()),
+                false => self.operation.name().to_owned(),
+            },
             route: self.route.to_owned(),
             bytes: self.bytes,
             class: self.class,
@@ -113,22 +143,29 @@ impl Shard {
             Status::Ok => self.counters.completed += 1,
             _ => self.counters.failed += 1,
         }
-        self.counters.bytes += transfer.landed.watermark();
+        let (bytes, measured) = (transfer.landed.watermark(), now.since(transfer.started));
+        self.counters.bytes += bytes;
+        let kind = (transfer.kind, transfer.body.place(), transfer.class);
+        self.tally.add_transfer(kind, status, bytes, measured.0);
+        if status == Status::Ok
+            && bytes == transfer.length
+            && let Some((path, predicted)) = prediction(transfer)
+        {
+            self.tally.add_prediction(path, predicted.0, measured.0);
+        }
         self.history.push(Record {
             id: transfer.id,
-            operation: match transfer.kind {
-                Kind::Read => "read",
-                Kind::Write => "write",
-                Kind::Copy => "copy",
-                Kind::Sync => "sync",
-            },
+            operation: transfer.kind,
+            served: false,
+            session: Some(transfer.session),
             route: transfer.body.route(),
             bytes: transfer.length,
+            done: bytes,
             class: transfer.class,
             status,
             plan: transfer.plan.clone(),
             told: transfer.told_plan,
-            measured: now.since(transfer.started),
+            measured,
             mispredicted: transfer.mispredicted,
             retries: transfer.retries,
         });
@@ -137,18 +174,43 @@ impl Shard {
     /// Records the end of a peer's request, as this side planned and saw it.
     pub(super) fn remember_serve(&mut self, serve: &Serve, now: Nanos) {
         self.transfers_started += 1;
+        let status = serve.status.unwrap_or(Status::Ok);
+        let measured = now.since(serve.started);
+        let kind = (serve.operation(), serve.class);
+        self.tally.add_serve(kind, status, serve.done, measured.0);
         self.history.push(Record {
             id: self.transfers_started,
             operation: serve.operation(),
+            served: true,
+            session: None,
             route: serve.route(),
             bytes: serve.length,
+            done: serve.done,
             class: serve.class,
-            status: serve.status.unwrap_or(Status::Ok),
+            status,
             plan: serve.plan.clone(),
             told: None,
-            measured: now.since(serve.started),
+            measured,
             mispredicted: 0,
             retries: 0,
         });
+    }
+}
+
+/// What was predicted of a transfer, and by whom. Nothing of those whose end is not the last byte's: a sync
+/// follows, or they were sent twice.
+fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
+    if transfer.retries > 0 {
+        return None;
+    }
+    let planned = transfer.plan.as_ref().map(|plan| plan.predicted);
+    match &transfer.body {
+        Body::File(body) if !body.durable => Some((PlanPath::Local, planned?)),
+        Body::Remote(body) => match body.op {
+            RemoteOp::Read => Some((PlanPath::PeerRead, transfer.told_plan?.predicted)),
+            RemoteOp::Write { durable: false } => Some((PlanPath::PeerWrite, planned?)),
+            RemoteOp::Write { .. } | RemoteOp::Sync => None,
+        },
+        _ => None,
     }
 }

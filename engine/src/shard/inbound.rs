@@ -2,7 +2,7 @@
 
 use piped_model::units::Nanos;
 
-use super::lane::{Destination, Lane, LaneState, Link, Target};
+use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::plan::Outcome;
 use super::serve::{Serve, ServeOp};
 use super::served::{HandlePlace, Number, Served};
@@ -15,6 +15,7 @@ use crate::io::{Io, Span};
 use crate::limits;
 use crate::report::PeerReport;
 use crate::request::{Class, Status};
+use crate::tally::LaneLoss;
 use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX};
 use crate::wire::{Frame, Message};
 
@@ -38,6 +39,7 @@ pub(super) struct Inbound {
 pub(super) struct InboundLane {
     pub(super) lane: Option<Key>,
     pub(super) epoch: u32,
+    last_loss: Option<LaneLoss>,
 }
 
 impl Shard {
@@ -49,7 +51,8 @@ impl Shard {
         if strangers >= limits::STRANGERS_MAX
             && let Some(oldest) = self.lanes.next_from(0, stranger)
         {
-            self.close_lane(oldest, String::from("it did not say who it is"), io);
+            let reason = String::from("it did not say who it is");
+            self.close_lane(oldest, LaneLoss::Silent, reason, io);
         }
         // Class and epoch are those of its Hello, once that is here.
         if let Some(key) = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, io) {
@@ -64,7 +67,10 @@ impl Shard {
         let Some(key) = self.lanes.next_from(slot, |_| true).filter(in_slot) else { return };
         match self.lanes.get(key).map(|lane| lane.link) {
             Some(Link::Outbound(peer)) => self.open_refused(peer, io),
-            _ => self.close_lane(key, String::from("it did not say in time who it is"), io),
+            _ => {
+                let reason = String::from("it did not say in time who it is");
+                self.close_lane(key, LaneLoss::Silent, reason, io);
+            }
         }
     }
 
@@ -94,7 +100,8 @@ impl Shard {
         self.fence(link, class, frame.epoch, incarnation, io)?;
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
         let name = state.name.clone();
-        state.lanes[class as usize] = InboundLane { lane: Some(key), epoch: frame.epoch };
+        let place = &mut state.lanes[class as usize];
+        (place.lane, place.epoch) = (Some(key), frame.epoch);
         let stages = self.planner.net_stages(&name, class, false);
         self.lane_times.clear(key.index());
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
@@ -170,7 +177,8 @@ impl Shard {
             }
         }
         for lane in old {
-            self.close_lane(lane, String::from("a newer incarnation took its place"), io);
+            let reason = String::from("a newer incarnation took its place");
+            self.close_lane(lane, LaneLoss::Replaced, reason, io);
         }
         Ok(())
     }
@@ -226,14 +234,16 @@ impl Shard {
         &mut self,
         link: Key,
         class: LaneClass,
-        key: Key,
+        (key, loss): (Key, LaneLoss),
         now: Nanos,
     ) -> String {
         let Some(state) = self.inbound.get_mut(link) else { return String::new() };
         let name = state.name.clone();
         state.left = now;
-        if state.lanes[class as usize].lane == Some(key) {
-            state.lanes[class as usize].lane = None;
+        let lane = &mut state.lanes[class as usize];
+        if lane.lane == Some(key) {
+            lane.lane = None;
+            lane.last_loss = Some(loss);
         }
         self.acknowledge_fenced(link);
         name
@@ -256,7 +266,7 @@ impl Shard {
             return Err("a request before HelloAck");
         }
         if frame.epoch != lane.epoch {
-            return Err("a frame of another epoch");
+            return Err(OTHER_EPOCH);
         }
         match frame.message {
             Message::Read { transfer, handle, offset, length, class, from, time_left_us } => {
@@ -457,7 +467,7 @@ impl Shard {
     pub(super) fn report_inbound(&self, link: &Inbound) -> PeerReport {
         let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
             let state = &link.lanes[class as usize];
-            self.report_lane(class, state.lane, state.epoch)
+            self.report_lane(class, state.lane, state.epoch, state.last_loss)
         });
         PeerReport { name: link.name.clone(), inbound: true, lanes: lanes.into() }
     }

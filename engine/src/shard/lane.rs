@@ -17,6 +17,7 @@ use crate::ids::{PeerId, SessionId, SocketId};
 use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
 use crate::report::LaneReport;
+use crate::tally::LaneLoss;
 use crate::wire::{Frame, Message, Owner, Receiver, Sender, Step};
 
 /// Whose lane it is.
@@ -105,6 +106,7 @@ pub(super) struct Lane {
     pub(super) outcome: Option<Message>,
     /// A write ended other than well: credit for what it sent may still come (outbound).
     pub(super) write_failed: bool,
+    loss: LaneLoss,
     reason: String,
 }
 
@@ -154,6 +156,9 @@ impl Burst {
 
 /// Scratch for a receiver and a sender.
 const SCRATCH_BYTES: u32 = <Receiver>::SCRATCH_BYTES + <Sender>::SCRATCH_BYTES;
+
+/// Why a lane is lost whose frames are of another incarnation.
+pub(super) const OTHER_EPOCH: &str = "a frame of another epoch";
 
 /// Frames handled before others get a turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -245,6 +250,7 @@ impl Shard {
             abandoned: 0,
             outcome: None,
             write_failed: false,
+            loss: LaneLoss::Closed,
             reason: String::new(),
         };
         match self.lanes.insert(lane) {
@@ -302,7 +308,7 @@ impl Shard {
         lane.sender.handle_sent(result.max(0) as u32);
         if result <= 0 {
             let reason = format!("send failed ({})", std::io::Error::from_raw_os_error(-result));
-            self.close_lane(key, reason, io);
+            self.close_lane(key, LaneLoss::Send, reason, io);
         }
         while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
             self.handle_frame_sent(key, owner);
@@ -332,13 +338,14 @@ impl Shard {
         lane.receiver.handle_received(result.max(0) as u32);
         // We asked for an early end ourselves; nothing came, the stream goes on.
         if result <= 0 && result != super::ops::ECANCELED {
-            let reason = match result {
-                0 => String::from("the peer closed the connection"),
+            let (loss, reason) = match result {
+                0 => (LaneLoss::Closed, String::from("the peer closed the connection")),
                 _ => {
-                    format!("receive failed ({})", std::io::Error::from_raw_os_error(-result))
+                    let error = std::io::Error::from_raw_os_error(-result);
+                    (LaneLoss::Receive, format!("receive failed ({error})"))
                 }
             };
-            self.close_lane(key, reason, io);
+            self.close_lane(key, loss, reason, io);
         }
         self.forget_dead_target(key);
         // What lies in a predicted buffer and does not belong there leaves it before the buffer is
@@ -423,7 +430,7 @@ impl Shard {
                     self.handle_frame(key, frame, landed, intact, copied, io);
                 }
                 Err(fault) => {
-                    self.close_lane(key, fault.to_string(), io);
+                    self.close_lane(key, LaneLoss::Frame, fault.to_string(), io);
                     return false;
                 }
             }
@@ -507,7 +514,8 @@ impl Shard {
         let Some(lane) = self.lanes.get(key) else { return true };
         if lane.link != Link::Stranger && frame.epoch != lane.epoch {
             // Before anything is pinned for it.
-            self.close_lane(key, String::from("a frame of another epoch"), io);
+            let reason = OTHER_EPOCH.to_owned();
+            self.close_lane(key, LaneLoss::Epoch, reason, io);
             return true;
         }
         let chosen = match self.lanes.get(key).map(|lane| lane.link) {
@@ -534,7 +542,9 @@ impl Shard {
                 lane.receiver.land(None);
             }
             Destination::Wait => return false,
-            Destination::Fault(reason) => self.close_lane(key, reason.to_owned(), io),
+            Destination::Fault(reason) => {
+                self.close_lane(key, LaneLoss::Protocol, reason.to_owned(), io);
+            }
         }
         true
     }
@@ -563,7 +573,8 @@ impl Shard {
             }
         };
         if let Err(reason) = fault {
-            self.close_lane(key, reason.to_owned(), io);
+            let loss = if reason == OTHER_EPOCH { LaneLoss::Epoch } else { LaneLoss::Protocol };
+            self.close_lane(key, loss, reason.to_owned(), io);
         }
     }
 
@@ -572,6 +583,7 @@ impl Shard {
         class: LaneClass,
         lane: Option<Key>,
         epoch: u32,
+        last_loss: Option<LaneLoss>,
     ) -> LaneReport {
         let lane = lane.and_then(|key| self.lanes.get(key));
         LaneReport {
@@ -580,16 +592,25 @@ impl Shard {
             epoch,
             frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
             frames_received: lane.map_or(0, |lane| lane.frames_received),
+            requests: lane.map_or(0, |lane| (lane.outstanding.len() + lane.serves.len()) as u32),
+            last_loss,
         }
     }
 
     /// Ends a lane: its socket goes at once, the rest when the kernel is done with its memory.
-    pub(super) fn close_lane<I: Io>(&mut self, key: Key, reason: String, io: &mut I) {
+    pub(super) fn close_lane<I: Io>(
+        &mut self,
+        key: Key,
+        loss: LaneLoss,
+        reason: String,
+        io: &mut I,
+    ) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.state == LaneState::Closing {
             return;
         }
         lane.state = LaneState::Closing;
+        lane.loss = loss;
         lane.reason = reason;
         self.lane_times.clear(key.index());
         io.release(Resource::Socket(lane.socket));
@@ -613,11 +634,16 @@ impl Shard {
         let Some(lane) = self.lanes.remove(key) else { return };
         self.free_staging(lane.scratch);
         let peer = match lane.link {
-            Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, key, io),
-            Link::Inbound(link) => self.inbound_lane_lost(link, lane.class, key, io.now()),
+            Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, (key, lane.loss), io),
+            Link::Inbound(link) => {
+                self.inbound_lane_lost(link, lane.class, (key, lane.loss), io.now())
+            }
             Link::Stranger => String::from("(unknown)"),
         };
         self.counters.lanes_lost += 1;
+        self.tally.lanes_lost[lane.loss as usize] += 1;
+        self.tally.frames[0] += lane.sender.frames_sent();
+        self.tally.frames[1] += lane.frames_received;
         self.event(Event::LaneDown { peer, class: lane.class, reason: lane.reason });
     }
 }

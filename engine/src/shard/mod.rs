@@ -22,6 +22,7 @@ mod history;
 mod inbound;
 mod lane;
 mod memory;
+mod observe;
 mod ops;
 mod outbound;
 mod paths;
@@ -58,7 +59,8 @@ use crate::command::{CalibrationMode, Command, Event, Output, PlannerMode};
 use crate::ids::{FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Op};
 use crate::limits;
-use crate::report::{Counters, Explanation, ShardReport, StageReport};
+use crate::report::Counters;
+use crate::tally::Tally;
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -143,6 +145,7 @@ pub struct Shard {
     planner: Planner,
     history: History,
     counters: Counters,
+    tally: Box<Tally>,
     /// When the completions of this turn were handed over.
     batch: Option<Nanos>,
     /// This turn ends here: operations that were pushed go to the kernel before the rest is done.
@@ -185,6 +188,7 @@ impl Shard {
             planner: Planner::new(config.planner, config.calibration, config.serial_first),
             history: History::new(),
             counters: Counters::default(),
+            tally: Box::default(),
             batch: None,
             hand_over_first: false,
             transfers_started: 0,
@@ -295,39 +299,6 @@ impl Shard {
     #[must_use]
     pub fn segment_ops(&self, segment: SegmentId) -> u32 {
         self.staging.used_in(segment)
-    }
-
-    /// The shard at a glance.
-    #[must_use]
-    pub fn report(&self) -> ShardReport {
-        let mut peers: Vec<_> =
-            self.outbound.values().map(|link| self.report_outbound(link)).collect();
-        peers.sort_by(|a, b| a.name.cmp(&b.name));
-        peers.extend(self.inbound.iter().map(|(_, link)| self.report_inbound(link)));
-        ShardReport {
-            planner: self.planner.mode(),
-            calibration: self.planner.calibration(),
-            sessions: self.sessions.len() as u32,
-            transfers: self.transfers.len(),
-            serves: self.serves.len(),
-            ops: self.ops.len(),
-            staging_bytes: self.staging.bytes(),
-            staging_used_bytes: self.staging.used_bytes(),
-            counters: self.counters,
-            peers,
-        }
-    }
-
-    /// The stages with their measured costs.
-    #[must_use]
-    pub fn stages(&self) -> Vec<StageReport> {
-        self.planner.report()
-    }
-
-    /// A recent transfer by number, or the last one.
-    #[must_use]
-    pub fn explain(&self, id: Option<u64>) -> Option<Explanation> {
-        self.history.explain(id, &self.planner)
     }
 
     /// Gives work a turn, once however often it is asked for.

@@ -2,7 +2,7 @@
 
 use piped_model::units::Nanos;
 
-use super::lane::{Lane, LaneState, Link, Target};
+use super::lane::{Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::plan::Outcome;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
@@ -14,6 +14,7 @@ use crate::io::Io;
 use crate::limits;
 use crate::report::PeerReport;
 use crate::request::Status;
+use crate::tally::{LaneLoss, RetryReason};
 use crate::wire::frame::SWEEP;
 use crate::wire::{Frame, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
 
@@ -44,6 +45,7 @@ struct OutboundLane {
     /// Counts incarnations of the lane; the peer fences everything older.
     epoch: u32,
     failures: u32,
+    last_loss: Option<LaneLoss>,
 }
 
 impl Outbound {
@@ -111,18 +113,20 @@ impl Shard {
         &mut self,
         peer: PeerId,
         class: LaneClass,
-        key: Key,
+        (key, loss): (Key, LaneLoss),
         io: &mut I,
     ) -> String {
         let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
         let mut from = 0;
         while let Some(transfer) = self.transfers.next_from(from, |t| asked(&t.body)) {
             from = transfer.index() + 1;
-            self.ask_again(transfer);
+            self.ask_again(transfer, RetryReason::LaneLost);
         }
         let Some(link) = self.outbound.get_mut(&peer) else { return String::new() };
         let name = link.name.clone();
-        link.lanes[class as usize].lane = None;
+        let state = &mut link.lanes[class as usize];
+        state.lane = None;
+        state.last_loss = Some(loss);
         self.connect_failed(peer, class, io);
         name
     }
@@ -142,7 +146,7 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         let greeting = lane.state == LaneState::Greeting;
         if frame.epoch != lane.epoch {
-            return Err("a frame of another epoch");
+            return Err(OTHER_EPOCH);
         }
         match frame.message {
             Message::HelloAck { incarnation, credit_bytes, requests_max } if greeting => {
@@ -447,7 +451,7 @@ impl Shard {
             return self.decide(key, Status::Corrupt, io);
         }
         self.leave_lane(key, false);
-        self.ask_again(key);
+        self.ask_again(key, RetryReason::Corrupt);
         self.make_ready(Work::Transfer(key));
     }
 
@@ -600,7 +604,7 @@ impl Shard {
     pub(super) fn report_outbound(&self, link: &Outbound) -> PeerReport {
         let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
             let state = &link.lanes[class as usize];
-            self.report_lane(class, state.lane, state.epoch)
+            self.report_lane(class, state.lane, state.epoch, state.last_loss)
         });
         PeerReport { name: link.name.clone(), inbound: false, lanes: lanes.into() }
     }

@@ -19,12 +19,10 @@ use super::candidates::{Serial, propose};
 use super::guard::Guard;
 use super::planned::{PathCosts, Planned, STAGES_MAX};
 pub(super) use super::stage::StageIndex;
-use super::stage::{
-    CHECK_PRIOR, COPY_PRIOR, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT, Resource, StageState,
-};
+use super::stage::{CHECK_PRIOR, COPY_PRIOR, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT, StageState};
 use crate::command::{CalibrationMode, LaneClass, PlannerMode};
 use crate::ids::DeviceId;
-use crate::report::StageReport;
+use crate::report::{StageReport, StageResource};
 use crate::wire::{Message, ReportedStage};
 
 /// Samples between two looks at a stage's estimate.
@@ -54,7 +52,7 @@ pub(super) struct Planner {
     calibration: CalibrationMode,
     serial_first: bool,
     stages: Vec<StageState>,
-    index: HashMap<Resource, StageIndex>,
+    index: HashMap<StageResource, StageIndex>,
     /// Places of stages that are gone.
     free: Vec<StageIndex>,
     copy: StageIndex,
@@ -111,8 +109,8 @@ impl Planner {
             plans: HashMap::with_capacity(PLANS_MAX),
             retired: VecDeque::with_capacity(RETIRED_MAX),
         };
-        planner.copy = planner.stage(Resource::Copy, || String::from("copy"), COPY_PRIOR);
-        planner.check = planner.stage(Resource::Check, || String::from("check"), CHECK_PRIOR);
+        planner.copy = planner.stage(StageResource::Copy, || String::from("copy"), COPY_PRIOR);
+        planner.check = planner.stage(StageResource::Check, || String::from("check"), CHECK_PRIOR);
         planner
     }
 
@@ -135,7 +133,7 @@ impl Planner {
 
     fn stage(
         &mut self,
-        resource: Resource,
+        resource: StageResource,
         name: impl FnOnce() -> String,
         prior: Stage,
     ) -> StageIndex {
@@ -145,7 +143,7 @@ impl Planner {
         let estimator = Estimator::new(prior.window).with_prior(prior, PRIOR_WEIGHT);
         let state = StageState {
             name: name(),
-            is_device: matches!(resource, Resource::Disk { .. }),
+            is_device: matches!(resource, StageResource::Disk { .. }),
             meter: Meter::new(),
             published: estimator.estimate(),
             estimator,
@@ -177,7 +175,7 @@ impl Planner {
         let Self { index, free, plans, .. } = self;
         index.retain(|resource, stage| {
             let gone =
-                matches!(resource, Resource::Net { peer: of, outbound: false, .. } if of == peer);
+                matches!(resource, StageResource::Net { peer: of, outbound: false, .. } if of == peer);
             if gone {
                 free.push(*stage);
                 plans.retain(|key, _| !key.path.contains(stage));
@@ -200,7 +198,7 @@ impl Planner {
             let verb = if write { "write" } else { "read" };
             format!("disk {}:{} {verb}", device.0 >> 8, device.0 & 0xff)
         };
-        self.stage(Resource::Disk { device, write }, name, DISK_PRIOR)
+        self.stage(StageResource::Disk { device, write }, name, DISK_PRIOR)
     }
 
     /// The stages of a lane: what we receive, and what the other side receives from us.
@@ -211,7 +209,7 @@ impl Planner {
         outbound: bool,
     ) -> (StageIndex, StageIndex) {
         let mut stage = |incoming: bool| {
-            let resource = Resource::Net { peer: peer.to_owned(), class, outbound, incoming };
+            let resource = StageResource::Net { peer: peer.to_owned(), class, outbound, incoming };
             let lane = match class {
                 LaneClass::Latency => "latency",
                 LaneClass::Bulk => "bulk",
@@ -470,7 +468,16 @@ impl Planner {
     }
 
     pub(super) fn report(&self) -> Vec<StageReport> {
-        self.stages.iter().map(|state| state.report(&state.published)).collect()
+        let used = self.stages.iter().enumerate();
+        let used = used.filter(|&(at, _)| !self.free.contains(&StageIndex(at as u16)));
+        used.map(|(_, state)| state.report_now()).collect()
+    }
+
+    /// At most `most` stages, with what they stand for.
+    pub(super) fn named_stages(&self, most: usize) -> Vec<(StageResource, StageReport)> {
+        let named = self.index.iter().take(most);
+        let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
+        named.filter_map(|(what, index)| Some((what.clone(), state(index)?.report_now()))).collect()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::command::LaneClass;
 use crate::io::{Io, Span};
 use crate::limits;
 use crate::request::{Class, Status};
+use crate::tally::RetryReason;
 use crate::wire::{Frame, Message, Owner, SPILL_BYTES};
 
 /// Which lane a request takes: urgent and short ones the latency lane.
@@ -193,7 +194,7 @@ impl Shard {
 
     /// The lane a transfer went out on is gone: it waits for the next one. Bytes below the watermark
     /// stay, the rest comes again.
-    pub(super) fn ask_again(&mut self, key: Key) {
+    pub(super) fn ask_again(&mut self, key: Key, reason: RetryReason) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = &mut transfer.body else { return };
         body.lane = None;
@@ -202,6 +203,7 @@ impl Shard {
             transfer.landed.forget_extents();
             transfer.retries += 1;
             self.counters.retries += 1;
+            self.tally.retries[reason as usize] += 1;
         }
     }
 

@@ -23,6 +23,7 @@ use crate::ids::SegmentId;
 use crate::io::{Io, Op, Span};
 use crate::limits::{self, DEPTH_MAX};
 use crate::request::{Class, Status};
+use crate::tally::{LaneLoss, Operation};
 use crate::wire::{LastPart, Message, Owner};
 
 /// What the peer asked.
@@ -67,7 +68,7 @@ pub(super) struct Serve {
     pub(super) length: u64,
     pub(super) class: Class,
     pub(super) started: Nanos,
-    deadline: Nanos,
+    pub(super) deadline: Nanos,
     pub(super) plan: Option<Arc<Planned>>,
     fragments: [Fragment; DEPTH_MAX as usize],
     /// Fragment numbers: all before `sent` are off the lane, before `queued_to` queued, before `read`
@@ -178,11 +179,13 @@ impl Serve {
         self.region().map(|region| region.segment)
     }
 
-    pub(super) fn operation(&self) -> &'static str {
-        match self.op {
-            ServeOp::Read { .. } => "serve read",
-            ServeOp::Write { .. } => "serve write",
-            ServeOp::Sync => "serve sync",
+    pub(super) fn operation(&self) -> Operation {
+        match (self.op, self.target) {
+            (ServeOp::Read { .. }, Target::File(_)) => Operation::Read,
+            (ServeOp::Read { .. }, Target::Region(_)) => Operation::Get,
+            (ServeOp::Write { .. }, Target::File(_)) => Operation::Write,
+            (ServeOp::Write { .. }, Target::Region(_)) => Operation::Put,
+            (ServeOp::Sync, _) => Operation::Sync,
         }
     }
 
@@ -694,7 +697,7 @@ impl Shard {
             Some(unread) if unread.frames_sent < frames_sent && now < unread.until => unread.until,
             Some(_) => {
                 let reason = String::from("the peer does not read what it asked for");
-                return self.close_lane(lane_key, reason, io);
+                return self.close_lane(lane_key, LaneLoss::Unread, reason, io);
             }
         };
         serve.unread = Some(Unread { frames_sent, until });

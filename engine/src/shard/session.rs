@@ -4,14 +4,15 @@ use piped_model::units::Nanos;
 
 use super::disk::Direction;
 use super::slab::Key;
-use super::transfer::{Body, FileBody, Kind, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
+use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
 use super::transfer::{Start, Waiter};
 use super::{FileState, Shard, Work};
-use crate::command::{Access, Event, OpenRequest, Output, RegionTarget, Target};
+use crate::command::{Access, Event, OpenKind, OpenRequest, Output, RegionTarget, Target};
 use crate::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Resource};
 use crate::limits;
 use crate::request::{ArenaBuffer, BufferState, Completion, Origin, Request, Status, Verb};
+use crate::tally::Operation;
 
 /// A client's connection.
 #[derive(Debug)]
@@ -21,6 +22,9 @@ pub(super) struct Session {
     closing: bool,
     /// Transfers that still use its memory.
     pub(super) transfers: u32,
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) bytes: u64,
 }
 
 /// Something a client opened.
@@ -62,7 +66,7 @@ pub(super) struct RemoteHandle {
 }
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.
-type Resolved = (Kind, [Option<HandleId>; 2], u64, Body);
+type Resolved = (Operation, [Option<HandleId>; 2], u64, Body);
 
 /// What a handle resolves to when a request names it.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +77,8 @@ pub(super) enum Place {
 
 impl Shard {
     pub(super) fn open_session(&mut self, session: SessionId) {
-        let value = Session { segments: Vec::new(), closing: false, transfers: 0 };
+        let (segments, closing) = (Vec::new(), false);
+        let value = Session { segments, closing, transfers: 0, completed: 0, failed: 0, bytes: 0 };
         self.sessions.insert(session, value);
     }
 
@@ -230,6 +235,7 @@ impl Shard {
     }
 
     fn complete_at_once(&mut self, origin: Origin, status: Status) {
+        self.tally.at_once[status as usize] += 1;
         match status {
             Status::Ok => self.counters.completed += 1,
             _ => self.counters.failed += 1,
@@ -287,18 +293,26 @@ impl Shard {
                 let memory = self.memory_of(session, buffer)?;
                 let place = self.place_of(session, handle, READ)?;
                 let body = body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
-                Ok((Kind::Read, [Some(handle), None], buffer.length, body))
+                let kind = match self.is_region(session, handle) {
+                    true => Operation::Get,
+                    false => Operation::Read,
+                };
+                Ok((kind, [Some(handle), None], buffer.length, body))
             }
             Verb::Write { handle, offset, buffer, durable } => {
                 let memory = self.memory_of(session, buffer)?;
                 let place = self.place_of(session, handle, WRITE)?;
                 let body =
                     body_for(place, Direction::Write, durable, offset, buffer.length, memory)?;
-                Ok((Kind::Write, [Some(handle), None], buffer.length, body))
+                let kind = match self.is_region(session, handle) {
+                    true => Operation::Put,
+                    false => Operation::Write,
+                };
+                Ok((kind, [Some(handle), None], buffer.length, body))
             }
             Verb::Sync { handle } => {
                 let place = self.place_of(session, handle, Access { read: false, write: false })?;
-                Ok((Kind::Sync, [Some(handle), None], 0, sync_body(place)))
+                Ok((Operation::Sync, [Some(handle), None], 0, sync_body(place)))
             }
             Verb::Copy { from, from_offset, to, to_offset, length } => {
                 let source = self.place_of(session, from, READ)?;
@@ -306,9 +320,17 @@ impl Shard {
                 from_offset.checked_add(length).ok_or(Status::Invalid)?;
                 to_offset.checked_add(length).ok_or(Status::Invalid)?;
                 let body = Body::copy((source, from_offset), (sink, to_offset));
-                Ok((Kind::Copy, [Some(from), Some(to)], length, body))
+                Ok((Operation::Copy, [Some(from), Some(to)], length, body))
             }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
+        }
+    }
+
+    fn is_region(&self, session: SessionId, id: HandleId) -> bool {
+        match self.handles.get(&(session, id)).map(|handle| &handle.kind) {
+            Some(HandleKind::Local(target)) => matches!(target, Target::Region(_)),
+            Some(HandleKind::Remote(remote)) => remote.open.kind == OpenKind::Region,
+            Some(HandleKind::Gone) | None => false,
         }
     }
 

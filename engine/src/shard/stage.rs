@@ -5,8 +5,6 @@ use std::num::NonZeroU32;
 use piped_model::estimate::{Estimate, Estimator, Meter};
 use piped_model::stage::{Stage, StageCost};
 
-use crate::command::LaneClass;
-use crate::ids::DeviceId;
 use crate::report::StageReport;
 
 /// A stage's place in the planner.
@@ -37,15 +35,6 @@ pub(super) const COPY_PRIOR: Stage =
 /// How many samples the prior is worth.
 pub(super) const PRIOR_WEIGHT: f64 = 2.0;
 
-/// What names a stage.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Resource {
-    Disk { device: DeviceId, write: bool },
-    Net { peer: String, class: LaneClass, outbound: bool, incoming: bool },
-    Copy,
-    Check,
-}
-
 #[derive(Debug)]
 pub(super) struct StageState {
     pub(super) name: String,
@@ -75,6 +64,12 @@ impl StageState {
             self.published = estimate;
             self.version += 1;
         }
+    }
+
+    /// The published cost, and the samples there are by now.
+    pub(super) fn report_now(&self) -> StageReport {
+        let [samples_alone, samples_backlogged] = self.estimator.samples();
+        StageReport { samples_alone, samples_backlogged, ..self.report(&self.published) }
     }
 
     pub(super) fn report(&self, now: &Estimate) -> StageReport {

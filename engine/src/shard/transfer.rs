@@ -21,6 +21,7 @@ use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
 use crate::io::{Io, Op, Span};
 use crate::limits;
 use crate::request::{BufferState, Class, Completion, Origin, Progress, Status};
+use crate::tally::{Operation, Route};
 use crate::wire::LastPart;
 
 /// Who is told when a transfer ends.
@@ -34,15 +35,6 @@ pub(super) enum Waiter {
     },
     /// The session is gone.
     Nobody,
-}
-
-/// What it does, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Read,
-    Write,
-    Copy,
-    Sync,
 }
 
 /// A piece of a segment, of the transfer's length.
@@ -83,7 +75,7 @@ pub(super) struct Start {
     pub(super) waiter: Waiter,
     pub(super) session: SessionId,
     pub(super) handles: [Option<HandleId>; 2],
-    pub(super) kind: Kind,
+    pub(super) kind: Operation,
     pub(super) class: Class,
     pub(super) deadline: Nanos,
     pub(super) length: u64,
@@ -97,7 +89,7 @@ pub(super) struct Transfer {
     pub(super) waiter: Waiter,
     pub(super) session: SessionId,
     handles: [Option<HandleId>; 2],
-    pub(super) kind: Kind,
+    pub(super) kind: Operation,
     pub(super) class: Class,
     pub(super) started: Nanos,
     pub(super) deadline: Nanos,
@@ -498,6 +490,7 @@ impl Shard {
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();
         self.free_chunks(&transfer.body);
+        self.tally.released += u64::from(transfer.told);
         self.remember(&transfer, status, io.now());
         match transfer.waiter {
             Waiter::Client(origin) if transfer.told => {
@@ -523,6 +516,12 @@ impl Shard {
         }
         if let Some(session) = self.sessions.get_mut(&transfer.session) {
             session.transfers -= 1;
+            if !matches!(transfer.waiter, Waiter::Copy { .. }) {
+                let ok = transfer.status == Some(Status::Ok);
+                session.completed += u64::from(ok);
+                session.failed += u64::from(!ok);
+                session.bytes += transfer.landed.watermark();
+            }
             if session.transfers == 0 {
                 self.drain_session(transfer.session, io);
             }
@@ -608,6 +607,15 @@ impl Body {
             _ => (None, None),
         };
         memory.into_iter().chain(copy.into_iter().flatten())
+    }
+
+    /// Where the other end is.
+    pub(super) fn place(&self) -> Route {
+        match self {
+            Self::Remote(_) => Route::Remote,
+            Self::Copy(copy) => copy.place(),
+            Self::File(_) | Self::Memory(_) | Self::Sync { .. } | Self::Settled => Route::Local,
+        }
     }
 
     /// A target's device and way, for `explain`.

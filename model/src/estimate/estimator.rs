@@ -123,6 +123,12 @@ impl Estimator {
         }
     }
 
+    /// Samples seen since the start: alone, and backlogged.
+    #[must_use]
+    pub const fn samples(&self) -> [u64; 2] {
+        [self.samples_alone, self.samples_backlogged]
+    }
+
     /// Start from `prior` as if it came from `weight` samples of each kind. It also says how to
     /// split what samples leave open.
     ///

@@ -1,0 +1,154 @@
+//! What the shard answers when somebody looks: bounded work, and nothing changes.
+
+use std::collections::BTreeMap;
+
+use piped_model::units::Nanos;
+
+use super::Shard;
+use super::transfer::{Transfer, Waiter};
+use crate::limits::STAGES_OBSERVED_MAX;
+use crate::report::{
+    Counters, Explanation, Observation, Reasons, SessionUse, ShardReport, StageReport,
+    TransferReport,
+};
+use crate::request::Status;
+use crate::tally::{LaneLoss, RetryReason};
+
+impl Shard {
+    /// The shard at a glance.
+    #[must_use]
+    pub fn report(&self) -> ShardReport {
+        let mut peers: Vec<_> =
+            self.outbound.values().map(|link| self.report_outbound(link)).collect();
+        peers.sort_by(|a, b| a.name.cmp(&b.name));
+        peers.extend(self.inbound.iter().map(|(_, link)| self.report_inbound(link)));
+        ShardReport {
+            planner: self.planner.mode(),
+            calibration: self.planner.calibration(),
+            sessions: self.sessions.len() as u32,
+            transfers: self.transfers.len(),
+            serves: self.serves.len(),
+            ops: self.ops.len(),
+            staging_bytes: self.staging.bytes(),
+            staging_used_bytes: self.staging.used_bytes(),
+            handles: self.handles.len() as u32,
+            served_handles: self.served.len(),
+            counters: self.count(),
+            reasons: self.reasons(),
+            peers,
+        }
+    }
+
+    fn count(&self) -> Counters {
+        let [mut frames_sent, mut frames_received] = self.tally.frames;
+        for (_, lane) in self.lanes.iter() {
+            frames_sent += lane.sender.frames_sent();
+            frames_received += lane.frames_received;
+        }
+        let released = self.tally.released;
+        Counters { released, frames_sent, frames_received, ..self.counters }
+    }
+
+    fn reasons(&self) -> Reasons {
+        let status = |status: Status| (status.name(), self.tally.at_once[status as usize]);
+        Reasons {
+            at_once: some(Status::ALL.map(status)),
+            retries: some(
+                RetryReason::ALL.map(|why| (why.name(), self.tally.retries[why as usize])),
+            ),
+            lanes_lost: some(
+                LaneLoss::ALL.map(|why| (why.name(), self.tally.lanes_lost[why as usize])),
+            ),
+        }
+    }
+
+    /// All there is for metrics. Takes some microseconds: what it copies has a fixed size, but for the
+    /// stages and the peers, which have a limit.
+    #[must_use]
+    pub fn observe(&self) -> Box<Observation> {
+        Box::new(Observation {
+            report: self.report(),
+            tally: Clone::clone(&self.tally),
+            stages: self.planner.named_stages(STAGES_OBSERVED_MAX),
+        })
+    }
+
+    /// The stages with their measured costs.
+    #[must_use]
+    pub fn stages(&self) -> Vec<StageReport> {
+        self.planner.report()
+    }
+
+    /// A recent transfer by number, or the last one.
+    #[must_use]
+    pub fn explain(&self, id: Option<u64>) -> Option<Explanation> {
+        self.history.explain(id, &self.planner)
+    }
+
+    /// What each session has used.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionUse> {
+        let report = |(&session, state): (&_, &super::session::Session)| SessionUse {
+            session,
+            transfers: state.transfers,
+            completed: state.completed,
+            failed: state.failed,
+            bytes: state.bytes,
+        };
+        self.sessions.iter().map(report).collect()
+    }
+
+    /// At most `most` of what runs, clients' transfers first, and how many run in all.
+    #[must_use]
+    pub fn running(&self, now: Nanos, most: usize) -> (u32, Vec<TransferReport>) {
+        let is_whole = |transfer: &Transfer| !matches!(transfer.waiter, Waiter::Copy { .. });
+        let transfers = self.transfers.iter().filter(|(_, transfer)| is_whole(transfer));
+        let transfers = transfers.map(|(_, transfer)| TransferReport {
+            id: transfer.id,
+            operation: transfer.kind,
+            served: false,
+            route: transfer.body.route().to_owned(),
+            class: transfer.class,
+            session: Some(transfer.session.0),
+            bytes: transfer.length,
+            bytes_done: transfer.landed.watermark(),
+            age_seconds: now.since(transfer.started).seconds(),
+            left_seconds: Some(left(transfer.deadline, now)),
+            status: transfer.status,
+            retries: transfer.retries,
+        });
+        let serves = self.serves.iter().map(|(_, serve)| TransferReport {
+            id: 0,
+            operation: serve.operation(),
+            served: true,
+            route: serve.route().to_owned(),
+            class: serve.class,
+            session: None,
+            bytes: serve.length,
+            bytes_done: serve.done,
+            age_seconds: now.since(serve.started).seconds(),
+            left_seconds: Some(left(serve.deadline, now)),
+            status: serve.status,
+            retries: 0,
+        });
+        let listed = transfers.chain(serves).take(most).collect();
+        let whole = self.transfers.iter().filter(|(_, transfer)| is_whole(transfer)).count();
+        (whole as u32 + self.serves.len(), listed)
+    }
+
+    /// The last `most` transfers that ended, the latest first.
+    #[must_use]
+    pub fn ended(&self, most: usize) -> Vec<TransferReport> {
+        self.history.ended(most)
+    }
+}
+
+fn left(deadline: Nanos, now: Nanos) -> f64 {
+    deadline.since(now).seconds() - now.since(deadline).seconds()
+}
+
+/// Those that were.
+fn some<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u64> {
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(name, count)| (name.to_owned(), count)).collect()
+}

@@ -1,0 +1,343 @@
+//! What a shard counts for metrics: arrays of a fixed size, each place named by enums.
+//!
+//! They are added to where a request ends and where a lane is lost, copied as a whole when somebody asks
+//! (about 40 KiB), and turned into names and labels by who asked. So every label has as many values as its enum.
+
+use piped_model::plan::Algorithm;
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::{Latencies, RATIO_ONE, Ratios, Sizes};
+use crate::request::{Class, Status};
+
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$of])* #[serde(rename = $text)] $value,)+
+        }
+
+        impl $name {
+            /// All of them, each at the place of its number.
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$value),+];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$value => $text,)+ }
+            }
+        }
+    };
+}
+
+named!(
+    /// What a transfer does. `get` and `put` are reads and writes of memory regions.
+    Operation {
+        /// From a file.
+        Read = "read",
+        /// To a file.
+        Write = "write",
+        /// From a region.
+        Get = "get",
+        /// To a region.
+        Put = "put",
+        /// Between two handles.
+        Copy = "copy",
+        /// To stable storage.
+        Sync = "sync",
+    }
+);
+
+named!(
+    /// Where a transfer's other end is.
+    Route {
+        /// On this node alone.
+        Local = "local",
+        /// At a peer, or one end of a copy is.
+        Remote = "remote",
+    }
+);
+
+named!(
+    /// Who made a plan that a prediction came from, and where.
+    PlanPath {
+        /// A local file: this node.
+        Local = "local",
+        /// A write to a peer: this node, which has the data.
+        PeerWrite = "peer_write",
+        /// A read from a peer: the peer, which has the data.
+        PeerRead = "peer_read",
+    }
+);
+
+named!(
+    /// Why a request was sent again.
+    RetryReason {
+        /// The lane it went out on was lost.
+        LaneLost = "lane_lost",
+        /// A payload did not match its checksum.
+        Corrupt = "corrupt",
+    }
+);
+
+named!(
+    /// Why a fragment took a copy.
+    BounceReason {
+        /// An edge that direct I/O cannot take.
+        Unaligned = "unaligned",
+        /// The receive landed elsewhere than predicted.
+        Mispredicted = "mispredicted",
+    }
+);
+
+named!(
+    /// Why a lane was lost.
+    LaneLoss {
+        /// The other side closed the connection.
+        Closed = "closed",
+        /// The kernel could not send.
+        Send = "send",
+        /// The kernel could not receive: a reset, a timeout.
+        Receive = "receive",
+        /// Bytes that are no frame.
+        Frame = "frame",
+        /// A frame of another epoch.
+        Epoch = "epoch",
+        /// A frame that breaks the protocol's rules.
+        Protocol = "protocol",
+        /// It did not say who it is.
+        Silent = "silent",
+        /// A newer incarnation took its place.
+        Replaced = "replaced",
+        /// The peer does not read what it asked for.
+        Unread = "unread",
+    }
+);
+
+/// Names of [`Algorithm`]s without their numbers, in the order of [`algorithm`].
+pub const ALGORITHMS: [&str; 9] = [
+    "whole",
+    "static",
+    "fixed",
+    "serial",
+    "ramp-up",
+    "ramp-up-down",
+    "hierarchical-fixed",
+    "hierarchical-ramp",
+    "release-curve",
+];
+
+const fn algorithm(algorithm: Algorithm) -> usize {
+    match algorithm {
+        Algorithm::Whole => 0,
+        Algorithm::Static(_) => 1,
+        Algorithm::Fixed => 2,
+        Algorithm::Serial => 3,
+        Algorithm::RampUp => 4,
+        Algorithm::RampUpDown => 5,
+        Algorithm::HierarchicalFixed => 6,
+        Algorithm::HierarchicalRamp => 7,
+        Algorithm::ReleaseCurve => 8,
+    }
+}
+
+/// Both classes, each at the place of its number.
+pub const CLASSES: [Class; 2] = [Class::Latency, Class::Bulk];
+
+/// A class's name.
+#[must_use]
+pub const fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Latency => "latency",
+        Class::Bulk => "bulk",
+    }
+}
+
+/// What became of requests of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// By [`Status`].
+    pub by_status: [u64; Status::ALL.len()],
+    /// Bytes moved, also by those that failed.
+    pub bytes: u64,
+    /// From submission to the end, of those that ended with `Ok`.
+    pub latencies: Latencies,
+}
+
+impl Ended {
+    fn add(&mut self, status: Status, bytes: u64, nanos: u64) {
+        self.by_status[status as usize] += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if status == Status::Ok {
+            self.latencies.add(nanos);
+        }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_status.iter().sum()
+    }
+
+    fn merge(&mut self, other: &Self) {
+        add_all(&mut self.by_status, &other.by_status);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.latencies.merge(&other.latencies);
+    }
+}
+
+type ByClass = [Ended; CLASSES.len()];
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    transfers: [[ByClass; Route::ALL.len()]; Operation::ALL.len()],
+    serves: [ByClass; Operation::ALL.len()],
+    /// Requests that ended without a transfer, by [`Status`]: refused ones, and `Ok` for those that ask
+    /// for none.
+    pub at_once: [u64; Status::ALL.len()],
+    /// By [`RetryReason`].
+    pub retries: [u64; RetryReason::ALL.len()],
+    /// By [`LaneLoss`].
+    pub lanes_lost: [u64; LaneLoss::ALL.len()],
+    /// Plans used, by algorithm in the order of [`ALGORITHMS`].
+    pub plans: [u64; ALGORITHMS.len()],
+    /// First fragments of the plans used, in bytes.
+    pub fragments: Sizes,
+    /// Measured over predicted latency, by [`PlanPath`].
+    pub predictions: [Ratios; PlanPath::ALL.len()],
+    /// Frames sent and received on lanes that are gone.
+    pub frames: [u64; 2],
+    /// Buffers that were held past the end of their request and are free again.
+    pub released: u64,
+}
+
+impl Tally {
+    /// What clients' transfers of one kind became.
+    #[must_use]
+    pub const fn transfers(&self, operation: Operation, route: Route, class: Class) -> &Ended {
+        &self.transfers[operation as usize][route as usize][class as usize]
+    }
+
+    /// What peers' requests of one kind became. No copies are among them.
+    #[must_use]
+    pub const fn serves(&self, operation: Operation, class: Class) -> &Ended {
+        &self.serves[operation as usize][class as usize]
+    }
+
+    /// A client's transfer is over.
+    pub fn add_transfer(
+        &mut self,
+        (operation, route, class): (Operation, Route, Class),
+        status: Status,
+        bytes: u64,
+        nanos: u64,
+    ) {
+        let place = &mut self.transfers[operation as usize][route as usize][class as usize];
+        place.add(status, bytes, nanos);
+    }
+
+    /// A peer's request is over.
+    pub fn add_serve(
+        &mut self,
+        (operation, class): (Operation, Class),
+        status: Status,
+        bytes: u64,
+        nanos: u64,
+    ) {
+        self.serves[operation as usize][class as usize].add(status, bytes, nanos);
+    }
+
+    /// A transfer or a peer's request got a plan.
+    pub fn add_plan(&mut self, chosen: Algorithm, fragment_bytes: u32) {
+        self.plans[algorithm(chosen)] += 1;
+        self.fragments.add(fragment_bytes.into());
+    }
+
+    /// A transfer took so long where a plan promised so much.
+    pub fn add_prediction(&mut self, path: PlanPath, predicted_nanos: u64, measured_nanos: u64) {
+        if predicted_nanos > 0 {
+            let ratio = u128::from(measured_nanos) * u128::from(RATIO_ONE);
+            let ratio = ratio / u128::from(predicted_nanos);
+            self.predictions[path as usize].add(u64::try_from(ratio).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Adds what another shard counted.
+    pub fn merge(&mut self, other: &Self) {
+        let all = self.transfers.as_flattened_mut().iter_mut().flatten();
+        let more = other.transfers.as_flattened().iter().flatten();
+        all.zip(more).for_each(|(ended, more)| ended.merge(more));
+        let all = self.serves.iter_mut().flatten();
+        all.zip(other.serves.iter().flatten()).for_each(|(ended, more)| ended.merge(more));
+        add_all(&mut self.at_once, &other.at_once);
+        add_all(&mut self.retries, &other.retries);
+        add_all(&mut self.lanes_lost, &other.lanes_lost);
+        add_all(&mut self.plans, &other.plans);
+        self.fragments.merge(&other.fragments);
+        for (ratios, more) in self.predictions.iter_mut().zip(&other.predictions) {
+            ratios.merge(more);
+        }
+        add_all(&mut self.frames, &other.frames);
+        self.released += other.released;
+    }
+}
+
+fn add_all<const N: usize>(counts: &mut [u64; N], more: &[u64; N]) {
+    for (count, more) in counts.iter_mut().zip(more) {
+        *count += more;
+    }
+}
+
+// It is copied on a shard's thread when somebody asks: that must stay a matter of microseconds.
+const _: () = assert!(size_of::<Tally>() <= 64 * 1024);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enums_are_places_and_algorithms_have_the_planners_names() {
+        assert!(Operation::ALL.iter().enumerate().all(|(at, &it)| it as usize == at));
+        assert!(LaneLoss::ALL.iter().enumerate().all(|(at, &it)| it as usize == at));
+        assert!(CLASSES.iter().enumerate().all(|(at, &it)| it as usize == at));
+        for known in [
+            Algorithm::Whole,
+            Algorithm::Fixed,
+            Algorithm::Serial,
+            Algorithm::RampUp,
+            Algorithm::RampUpDown,
+            Algorithm::HierarchicalFixed,
+            Algorithm::HierarchicalRamp,
+            Algorithm::ReleaseCurve,
+        ] {
+            assert_eq!(ALGORITHMS[algorithm(known)], known.to_string());
+        }
+        let fixed = Algorithm::Static(4096);
+        assert!(fixed.to_string().starts_with(ALGORITHMS[algorithm(fixed)]));
+    }
+
+    #[test]
+    fn two_shards_add_up() {
+        let mut one = Tally::default();
+        let kind = (Operation::Put, Route::Remote, Class::Bulk);
+        one.add_transfer(kind, Status::Ok, 10, 2_000);
+        one.add_transfer(kind, Status::PeerLost, 3, 9_000);
+        one.add_serve((Operation::Get, Class::Latency), Status::Ok, 7, 1);
+        one.add_plan(Algorithm::Serial, 65_536);
+        one.add_prediction(PlanPath::Local, 100, 200);
+        one.add_prediction(PlanPath::Local, 0, 200);
+        let mut both = one.clone();
+        both.merge(&one);
+        let ended = both.transfers(Operation::Put, Route::Remote, Class::Bulk);
+        assert_eq!((ended.count(), ended.bytes, ended.latencies.count()), (4, 26, 2));
+        assert_eq!(both.serves(Operation::Get, Class::Latency).bytes, 14);
+        assert_eq!((both.plans[3], both.fragments.sum()), (2, 131_072));
+        let ratios = &both.predictions[PlanPath::Local as usize];
+        assert_eq!(
+            (ratios.count(), ratios.sum()),
+            (2, 4 * RATIO_ONE),
+            "twice as long as predicted"
+        );
+    }
+}

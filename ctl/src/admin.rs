@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
@@ -60,6 +60,19 @@ impl Admin {
     /// `PUT`; what the daemon answers beside success does not matter.
     pub(crate) fn put(&self, path: &str, body: impl Serialize) -> Result<(), Failure> {
         self.request(Method::PUT, path, Envelope::new(body).json()).map(drop)
+    }
+
+    /// Waits until then; true if Ctrl-C came before.
+    pub(crate) fn is_interrupted_until(&self, due: Instant) -> Result<bool, Failure> {
+        self.runtime.block_on(async {
+            tokio::select! {
+                pressed = tokio::signal::ctrl_c() => match pressed {
+                    Ok(()) => Ok(true),
+                    Err(error) => Err(Failure::io("cannot wait for Ctrl-C", &error)),
+                },
+                () = tokio::time::sleep_until(due.into()) => Ok(false),
+            }
+        })
     }
 
     fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Failure> {

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
+use crate::commands::stat::StatArgs;
+use crate::commands::transfers::TransfersArgs;
+
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 daemon not reachable, 4 refused, 5 timeout, 6 not found,
 130 interrupted.
@@ -35,6 +38,16 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Show the daemon at a glance: features in use, what is degraded, sessions, peers, memory
     Status,
+    /// Show what is done, interval by interval: operations, bandwidth, latency, staging
+    Stat(StatArgs),
+    /// Show the peers and the lanes to and from them
+    Peers,
+    /// Show the clients: what they have under way and have used
+    Clients,
+    /// Show the transfers that run now, or the last that ended
+    Transfers(TransfersArgs),
+    /// Show the directories and regions this node offers
+    Exports,
     /// Show the pipeline stages with their measured costs
     Stages,
     /// Show one transfer: what was known, what was chosen, predicted against measured
@@ -371,6 +384,13 @@ mod tests {
             "pipectl status",
             "pipectl --json stages",
             "pipectl stages --json --socket /tmp/a",
+            "pipectl stat",
+            "pipectl stat -y 1 10",
+            "pipectl stat --no-since-start 0.5 --json",
+            "pipectl peers",
+            "pipectl clients --json",
+            "pipectl transfers --ended",
+            "pipectl exports",
             "pipectl explain last",
             "pipectl explain 17",
             "pipectl demo",
@@ -395,7 +415,11 @@ mod tests {
     fn malformed_lines_are_wrong_usage() {
         for line in [
             "pipectl",
-            "pipectl stat",
+            "pipectl stat 0",
+            "pipectl stat 1 0",
+            "pipectl stat 1 2 3",
+            "pipectl peers beta",
+            "pipectl stat -y",
             "pipectl explain first",
             "pipectl demo f --size 1MiB",
             "pipectl demo --size 1KiB",

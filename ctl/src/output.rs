@@ -32,6 +32,11 @@ impl Output {
         Self { width: Some(self.width.map_or(width, |own| own.min(width))) }
     }
 
+    /// Columns there are, if there is a bound.
+    pub(crate) const fn width(&self) -> Option<u16> {
+        self.width
+    }
+
     /// A line.
     pub(crate) fn line(&self, text: impl Display) -> Result<(), Failure> {
         write(&format!("{text}\n"))
@@ -60,6 +65,13 @@ impl Output {
 /// `body` with its `schema_version`, readable.
 pub(crate) fn json(body: impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(&Envelope::new(body))
+        .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    write(&format!("{text}\n"))
+}
+
+/// The same on one line, for what comes line by line.
+pub(crate) fn json_line(body: impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(&Envelope::new(body))
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     write(&format!("{text}\n"))
 }

@@ -1,4 +1,5 @@
-//! Tables without lines: columns aligned, as narrow as their content, folded where the terminal is narrower.
+//! Tables without lines: columns aligned, as narrow as their content, folded where the terminal is narrower. Where
+//! not even folding makes them legible, each row is a record: a line for each column.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
@@ -28,6 +29,9 @@ pub(crate) fn render(columns: &[Column], rows: Vec<Vec<String>>, width: Option<u
     }));
     table.add_rows(rows);
     let fixed = fits_unfolded(&table, columns, width);
+    if let Some(width) = width.filter(|_| !fixed && columns.len() > 2) {
+        return records(columns, &table, width.into());
+    }
     let last = columns.len().saturating_sub(1);
     for (i, column) in columns.iter().enumerate() {
         if let Some(layout) = table.column_mut(i) {
@@ -58,6 +62,55 @@ fn fits_unfolded(table: &Table, columns: &[Column], width: Option<u16>) -> bool 
         })
         .sum();
     width.is_some_and(|width| needed <= width)
+}
+
+/// Every row as lines of heading and value, rows apart by an empty line.
+fn records(columns: &[Column], table: &Table, width: usize) -> String {
+    let headings = columns.iter().map(|column| match column {
+        Column::Text(heading) | Column::Number(heading) => *heading,
+    });
+    let indent = headings.clone().map(str::len).max().unwrap_or(0) + 2;
+    let mut text = String::new();
+    for (number, row) in table.row_iter().enumerate() {
+        text.push_str(if number > 0 { "\n" } else { "" });
+        for (heading, cell) in headings.clone().zip(row.cell_iter()) {
+            let value = cell.content();
+            if value.is_empty() {
+                continue;
+            }
+            let mut place = format!("{heading:indent$}");
+            for piece in pieces(&value, width.saturating_sub(indent).max(8)) {
+                text.push_str(&place);
+                text.push_str(&piece);
+                text.push('\n');
+                place = " ".repeat(indent);
+            }
+        }
+    }
+    text
+}
+
+/// A value in lines of at most so many characters, between words where there are any.
+fn pieces(value: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in value.split_inclusive(' ') {
+        let line = lines.last_mut().expect("there is one");
+        let length = word.trim_end().chars().count();
+        if !line.is_empty() && line.chars().count() + length > width {
+            line.truncate(line.trim_end().len());
+            lines.push(String::new());
+        }
+        for character in word.chars() {
+            let line = lines.last_mut().expect("there is one");
+            match line.chars().count() < width {
+                true => line.push(character),
+                false if character == ' ' => {}
+                false => lines.push(character.to_string()),
+            }
+        }
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
 }
 
 #[cfg(test)]
@@ -91,5 +144,37 @@ mod tests {
             }
         }
         assert!(sample(Some(24)).contains("1.00 ms"), "{}", sample(Some(24)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_a_line_for_each_column() {
+        let columns = ["NAME", "ONE", "TWO", "THREE", "FOUR"].map(Column::Number);
+        let columns = [&columns[..], &[Column::Text("ROUTE")]].concat();
+        let row = |name: &str| {
+            let numbers = [name, "1234567", "1234567", "1234567", "1234567"];
+            let route = "peer -> lane -> staging -> lane -> peer";
+            numbers.iter().chain([&route]).map(|&cell| cell.to_owned()).collect()
+        };
+        let rows = || vec![row("a"), row("b")];
+        let text = render(&columns, rows(), Some(40));
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert!(text.starts_with("NAME   a\nONE    1234567\n"), "{text}");
+        assert!(text.contains("\n\nNAME   b\n"), "{text}");
+        assert!(
+            text.contains("ROUTE  peer -> lane -> staging -> lane\n       -> peer\n"),
+            "{text}"
+        );
+        assert_eq!(
+            render(&columns, rows(), Some(80)).lines().next(),
+            render(&columns, rows(), None).lines().next()
+        );
+        assert_eq!(
+            render(&columns, rows(), None).lines().count(),
+            3,
+            "in a pipe nothing is folded"
+        );
+        let path = "/a/path/without/any/blank/that/is/long";
+        assert_eq!(pieces(path, 10).concat(), path);
+        assert!(pieces(path, 10).iter().all(|line| line.len() <= 10));
     }
 }

@@ -92,6 +92,29 @@ pub(crate) fn short(number: u64) -> String {
     "many".to_owned()
 }
 
+/// Bytes in at most five characters, as in `999B`, `1.5K` or `123M`: IEC units by their letter, for columns.
+pub(crate) fn compact(size: f64) -> String {
+    let mut value = size;
+    for unit in ["B", "K", "M", "G", "T"] {
+        // Rounded up this would need one more digit.
+        if value < 999.5 {
+            let decimals = usize::from(unit != "B" && value < 9.95);
+            return format!("{value:.decimals$}{unit}");
+        }
+        value /= 1024.0;
+    }
+    "many".to_owned()
+}
+
+/// Events a second in at most four characters: `0`, `0.3`, `17`, `1.2k`.
+pub(crate) fn frequency(per_second: f64) -> String {
+    match per_second {
+        0.0 => "0".to_owned(),
+        few if few < 9.95 => format!("{:.1}", few.max(0.1)),
+        many => short(many.round() as u64),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +149,31 @@ mod tests {
             (f64::NAN, "-"),
         ] {
             assert_eq!(seconds(time), text);
+        }
+    }
+
+    #[test]
+    fn columns_stay_narrow_whatever_stands_in_them() {
+        for (size, text) in [
+            (0.0, "0B"),
+            (999.0, "999B"),
+            (1000.0, "1.0K"),
+            (1536.0, "1.5K"),
+            (1e6, "977K"),
+            (1.5 * 1073741824.0, "1.5G"),
+            (1e30, "many"),
+        ] {
+            assert_eq!(compact(size), text);
+        }
+        for (number, text) in [
+            (0.0, "0"),
+            (0.01, "0.1"),
+            (3.24, "3.2"),
+            (9.96, "10"),
+            (12_345.0, "12k"),
+            (1e30, "many"),
+        ] {
+            assert_eq!(frequency(number), text);
         }
     }
 

@@ -96,7 +96,7 @@ fn every_command_of_the_help_has_a_help() {
 fn wrong_usage_exits_2_with_nothing_on_stdout() {
     let lines: [&[&str]; 7] = [
         &[],
-        &["stat"],
+        &["statu"],
         &["explain"],
         &["explain", "first"],
         &["bench", "read"],
@@ -109,15 +109,21 @@ fn wrong_usage_exits_2_with_nothing_on_stdout() {
         assert!(output.stdout.is_empty(), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");
     }
-    let typo = text(&pipectl(&["stat"]).stderr);
+    let typo = text(&pipectl(&["statu"]).stderr);
     assert!(typo.contains("status"), "the nearest command is named: {typo}");
 }
 
 #[test]
 fn an_absent_daemon_exits_3_naming_the_socket_and_the_fix() {
-    let lines: [&[&str]; 6] = [
+    let lines: [&[&str]; 12] = [
         &["status"],
         &["stages"],
+        &["stat"],
+        &["stat", "1", "2"],
+        &["peers"],
+        &["clients"],
+        &["transfers", "--ended"],
+        &["exports"],
         &["explain", "last"],
         &["planner", "whole"],
         &["calibration", "frozen"],

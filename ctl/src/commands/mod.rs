@@ -7,11 +7,17 @@ use crate::output::Output;
 
 mod bench;
 mod calibration;
+mod clients;
 mod demo;
 mod explain;
+mod exports;
+mod peers;
 mod planner;
 mod stages;
+pub(crate) mod stat;
 mod status;
+pub(crate) mod transfers;
+mod words;
 
 /// Does what the command line says.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -19,6 +25,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let admin = || Admin::new(&args.socket);
     match &args.command {
         Command::Status => status::run(&admin()?, &output, args.json),
+        Command::Stat(stat) => stat::run(&admin()?, &output, stat, args.json),
+        Command::Peers => peers::run(&admin()?, &output, args.json),
+        Command::Clients => clients::run(&admin()?, &output, args.json),
+        Command::Transfers(transfers) => transfers::run(&admin()?, &output, transfers, args.json),
+        Command::Exports => exports::run(&admin()?, &output, args.json),
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
         Command::Planner { mode } => planner::run(&admin()?, &output, *mode, args.json),

@@ -1,0 +1,28 @@
+//! Words that several commands use.
+
+use piped_engine::command::LaneClass;
+use piped_engine::request::{Class, Status};
+
+pub(crate) const fn lane(class: LaneClass) -> &'static str {
+    match class {
+        LaneClass::Latency => "latency",
+        LaneClass::Bulk => "bulk",
+    }
+}
+
+pub(crate) const fn class(class: Class) -> &'static str {
+    match class {
+        Class::Latency => "latency",
+        Class::Bulk => "bulk",
+    }
+}
+
+/// A status as people read it: `deadline exceeded`.
+pub(crate) fn status(status: Status) -> String {
+    status.name().replace('_', " ")
+}
+
+/// Who may, in a word: `anybody` for an empty list.
+pub(crate) fn list(names: &[String], empty: &str) -> String {
+    if names.is_empty() { empty.to_owned() } else { names.join(", ") }
+}

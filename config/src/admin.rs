@@ -5,12 +5,18 @@
 //! matching programs. The reports inside are the engine's types, generic here because this crate knows
 //! nothing of the engine; `serde_json::Value` stands for them where their content does not matter.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::modes::{CalibrationMode, PlannerMode, Profile};
+
+pub mod watch;
+
+pub use self::watch::METRICS;
 
 /// The version of the bodies that this crate reads and writes.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -129,6 +135,12 @@ pub struct Status<S = Value> {
     pub tier: Vec<String>,
     /// What is missing or switched off, each with its cause and its fix; empty when all is well.
     pub degraded: Vec<String>,
+    /// Clients evicted since the start, by reason; a reason that never was is not there.
+    #[serde(default)]
+    pub evicted: BTreeMap<String, u64>,
+    /// Clients that connected and got no session, by reason.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
     /// The shards.
     pub shards: Vec<S>,
 }
@@ -169,6 +181,24 @@ pub struct ClientReport {
     pub arena_bytes: u64,
     /// Files and regions open.
     pub handles: u32,
+    /// The user's name, if the system has one for it.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// The class of requests that name none.
+    #[serde(default)]
+    pub class: String,
+    /// Requests taken from its rings that have not ended.
+    #[serde(default)]
+    pub requests: u64,
+    /// Transfers that ended well.
+    #[serde(default)]
+    pub completed: u64,
+    /// Transfers that ended otherwise.
+    #[serde(default)]
+    pub failed: u64,
+    /// Bytes they moved.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// How sizes are chosen from now on (until the daemon ends).
@@ -208,6 +238,8 @@ mod tests {
             profile: Profile::Latency,
             tier: vec!["defer_taskrun".to_owned()],
             degraded: Vec::new(),
+            evicted: BTreeMap::from([("message".to_owned(), 1)]),
+            refused: BTreeMap::new(),
             shards: vec![serde_json::json!({"sessions": 1})],
         };
         let json = Envelope::new(status.clone()).json();

@@ -36,6 +36,6 @@ pub use modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spi
 pub use network::{HostPort, Network, NetworkError};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{
-    Access, Admin, Client, Config, Export, Io, Listen, Log, Node, Peer, Planner, Shards,
+    Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Shards,
 };
 pub use validate::{Fault, PEERS_MAX};

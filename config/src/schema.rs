@@ -24,6 +24,8 @@ pub struct Config {
     pub client: Client,
     /// The operator door.
     pub admin: Admin,
+    /// The door of Prometheus.
+    pub metrics: Metrics,
     /// Who may connect as a client.
     pub access: Access,
     /// The data-plane threads.
@@ -105,6 +107,15 @@ impl Default for Admin {
     fn default() -> Self {
         Self { socket: PathBuf::from(Self::DEFAULT_SOCKET) }
     }
+}
+
+/// `[metrics]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Where a Prometheus server reads `/metrics` by HTTP; none: only on the admin socket.
+    #[serde(serialize_with = "write_address", deserialize_with = "read_address")]
+    pub address: Option<SocketAddr>,
 }
 
 /// `[access]`: both lists empty admit the daemon's own user and root.

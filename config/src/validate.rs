@@ -129,6 +129,12 @@ impl Config {
         faults.check(self.client.socket != self.admin.socket, "admin.socket", || {
             "is also client.socket: give the two doors two paths".to_owned()
         });
+        let metrics = self.metrics.address.filter(|address| address.port() > 0);
+        faults.check(
+            metrics.is_none() || metrics != self.listen.address,
+            "metrics.address",
+            || "is also listen.address: give the two doors two ports".to_owned(),
+        );
     }
 
     fn check_client(&self, faults: &mut Faults) {

@@ -17,13 +17,15 @@ use piped_model::units::Nanos;
 use piped_ring::SpinBudgets;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-use crate::client::access::Rules;
+use crate::client::access::{Names, Rules};
+use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer};
 use crate::io::socket::Credentials;
 use crate::limits::{
     DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, HANDSHAKES_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
     REFUSALS_MAX, peer_files_max,
 };
+use crate::metrics::Exposition;
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
 use crate::peer;
@@ -67,6 +69,9 @@ pub(crate) struct Control {
     pub(crate) node: String,
     pub(crate) incarnation: u64,
     pub(crate) started: Nanos,
+    /// The same in seconds since 1970.
+    pub(crate) started_unix: f64,
+    pub(crate) metrics: Exposition,
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
     pub(crate) rules: Rules,
@@ -91,6 +96,9 @@ pub(crate) struct Control {
     last_session: Cell<u32>,
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
     last_ticket: Cell<u64>,
+    evictions: Cell<Evictions>,
+    refusals: Cell<Refusals>,
+    names: Names,
 }
 
 /// What [`Control`] is made of.
@@ -102,6 +110,7 @@ pub(crate) struct Parts {
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
     pub(crate) rules: Rules,
+    pub(crate) names: Names,
     pub(crate) exports: Exports,
     pub(crate) closer: Closer,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -109,14 +118,16 @@ pub(crate) struct Parts {
 
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, node, incarnation, spin, shards, rules, exports, closer, stopping } =
-            parts;
+        let Parts { config, node, incarnation, spin, shards, rules, exports, .. } = parts;
+        let Parts { names, closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         let peer_files = peer_files_max(shards.len());
         Self {
             node,
             incarnation,
             started: crate::io::clock::now(),
+            started_unix: crate::io::clock::calendar(),
+            metrics: Exposition::new(),
             spin,
             shards,
             rules,
@@ -136,6 +147,9 @@ impl Control {
             last_session: Cell::new(0),
             opens: RefCell::default(),
             last_ticket: Cell::new(0),
+            evictions: Cell::default(),
+            refusals: Cell::default(),
+            names,
             config,
         }
     }
@@ -207,8 +221,44 @@ impl Control {
             queues: entry.queues,
             arena_bytes: entry.arena_bytes,
             handles: entry.handles,
+            user: self.names.user(entry.who.uid).map(str::to_owned),
+            class: String::new(),
+            requests: 0,
+            completed: 0,
+            failed: 0,
+            bytes: 0,
         };
         self.sessions.borrow().iter().map(report).collect()
+    }
+
+    /// Counts an eviction that the control thread decided; a shard counts its own.
+    pub(crate) fn count_eviction(&self, why: Eviction) {
+        let mut evictions = self.evictions.get();
+        evictions[why as usize] += 1;
+        self.evictions.set(evictions);
+    }
+
+    /// Counts a client that connected and got no session.
+    pub(crate) fn count_refusal(&self, why: HandshakeRefusal) {
+        let mut refusals = self.refusals.get();
+        refusals[why as usize] += 1;
+        self.refusals.set(refusals);
+    }
+
+    /// Those of [`Self::count_eviction`].
+    pub(crate) fn evictions(&self) -> Evictions {
+        self.evictions.get()
+    }
+
+    /// Those of [`Self::count_refusal`].
+    pub(crate) fn refusals(&self) -> Refusals {
+        self.refusals.get()
+    }
+
+    /// Where a configured peer listens.
+    pub(crate) fn address_of(&self, name: &str) -> Option<String> {
+        let (_, address) = self.peers.iter().find(|(peer, _)| peer == name)?;
+        Some(address.as_str().to_owned())
     }
 
     /// A configured peer.

@@ -34,7 +34,7 @@ use crate::peer::serve::shard_name;
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
-use crate::{admin, client, peer, settings, systemd};
+use crate::{admin, client, metrics, peer, settings, systemd};
 
 /// Why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +54,9 @@ pub enum DaemonError {
     /// The listener for peers.
     #[error(transparent)]
     Listen(#[from] peer::ListenError),
+    /// The listener for metrics.
+    #[error(transparent)]
+    Metrics(#[from] metrics::listen::MetricsListenError),
     /// The runtime of the control thread.
     #[error("the control thread cannot be set up: {0}")]
     Runtime(#[from] std::io::Error),
@@ -156,6 +159,7 @@ struct Doors {
     client: (AsyncFd<HeldFile>, SocketFile),
     admin: (AsyncFd<HeldFile>, SocketFile),
     peers: Option<TcpListener>,
+    metrics: Option<TcpListener>,
 }
 
 /// Everything up to the open doors. The shards that were started are in `shards` either way.
@@ -196,6 +200,7 @@ async fn start(
         client: door(("client.socket", client), SocketType::SEQPACKET, open, &account).await?,
         admin: door(("admin.socket", admin), SocketType::STREAM, open, &account).await?,
         peers: peer::bind(&config.listen).await?,
+        metrics: metrics::listen::bind(&config.metrics).await?,
     };
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
     let control = Rc::new(Control::new(Parts {
@@ -205,6 +210,7 @@ async fn start(
         spin,
         shards: shards.iter().map(door).collect(),
         rules,
+        names,
         exports,
         closer,
         stopping,
@@ -244,6 +250,9 @@ fn open_doors(control: &Rc<Control>, doors: Doors) -> [SocketFile; 2] {
     tokio::task::spawn_local(admin::listen(Rc::clone(control), operators));
     if let Some(peers) = doors.peers {
         tokio::task::spawn_local(peer::listen(Rc::clone(control), peers));
+    }
+    if let Some(scrapers) = doors.metrics {
+        tokio::task::spawn_local(metrics::listen::listen(Rc::clone(control), scrapers));
     }
     [client_file, admin_file]
 }

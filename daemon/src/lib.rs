@@ -28,6 +28,7 @@ pub mod admin;
 mod connection;
 mod control;
 mod daemon;
+mod metrics;
 mod settings;
 mod systemd;
 mod unix_socket;

@@ -33,6 +33,9 @@ pub const FILES_MAX: u32 = 16 * 1024;
 /// Segments of one shard: arenas, regions of other shards, staging.
 pub const SEGMENTS_MAX: u32 = 4096;
 
+/// Shards of a node, here and at peers; the configuration has the same bound.
+pub const SHARDS_MAX: usize = 64;
+
 /// Messages of the control thread that wait for one shard. A full mailbox makes the sender wait.
 pub const MAILBOX: usize = 256;
 
@@ -111,6 +114,22 @@ pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest body of a request to the admin API, in bytes.
 pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// Connections to `[metrics] address` at once: a few servers scrape, and each has one at a time.
+pub const METRICS_CONNECTIONS_MAX: usize = 8;
+
+/// How long a scraper may take to ask.
+pub const METRICS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a scrape may take from connection to the last byte: as long as Prometheus waits, and longer than
+/// [`SHARD_TIMEOUT`].
+pub const METRICS_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How old an answer on `[metrics] address` may be: shards are not asked more often, whoever scrapes.
+pub const METRICS_AGE: Nanos = Nanos::from_millis(100);
+
+/// Transfers in one list. More are counted, not listed: a shard makes the list on its own thread.
+pub const TRANSFERS_LISTED_MAX: usize = 512;
 
 /// Files that all peers together have open or not closed yet: those of as many handles as the engines of
 /// so many shards have for them.

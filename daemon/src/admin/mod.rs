@@ -6,6 +6,7 @@
 pub mod parse;
 mod routes;
 mod stream;
+mod watch;
 
 use std::convert::Infallible;
 use std::rc::Rc;

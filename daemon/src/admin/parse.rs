@@ -4,7 +4,7 @@
 //! A new endpoint is a row of [`ENDPOINTS`], a variant of [`AdminRequest`], and an arm of `routes::answer`.
 
 use hyper::{Method, StatusCode};
-use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody};
+use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody, watch};
 use serde::de::DeserializeOwned;
 
 /// What can be asked of the daemon.
@@ -16,6 +16,19 @@ pub enum AdminRequest {
     Stages,
     /// Its sessions.
     Clients,
+    /// What counts, as text for Prometheus.
+    Metrics,
+    /// What was done since the start.
+    Stat,
+    /// Peers and their lanes.
+    Peers,
+    /// Transfers that run, or (`ended`) the last that ended.
+    Transfers {
+        /// Those that ended.
+        ended: bool,
+    },
+    /// What this node offers.
+    Exports,
     /// A transfer by number, or the last one.
     Explain(Option<u64>),
     /// How sizes are chosen from now on.
@@ -86,6 +99,12 @@ static ENDPOINTS: &[Endpoint] = &[
     get(admin::STATUS, |_| Ok(AdminRequest::Status)),
     get(admin::STAGES, |_| Ok(AdminRequest::Stages)),
     get(admin::CLIENTS, |_| Ok(AdminRequest::Clients)),
+    get(admin::METRICS, |_| Ok(AdminRequest::Metrics)),
+    get(watch::STAT, |_| Ok(AdminRequest::Stat)),
+    get(watch::PEERS, |_| Ok(AdminRequest::Peers)),
+    get(watch::TRANSFERS, |_| Ok(AdminRequest::Transfers { ended: false })),
+    get(watch::TRANSFERS_ENDED, |_| Ok(AdminRequest::Transfers { ended: true })),
+    get(watch::EXPORTS, |_| Ok(AdminRequest::Exports)),
     get_one(admin::EXPLAIN, explain),
     put(admin::PLANNER, planner),
     put(admin::CALIBRATION, |asked| Ok(AdminRequest::SetCalibration(asked.read()?))),
@@ -177,7 +196,18 @@ mod tests {
 
     #[test]
     fn every_path_takes_its_methods_and_no_other() {
-        for path in [admin::STATUS, admin::STAGES, admin::CLIENTS, "/v1/explain/last"] {
+        for path in [
+            admin::STATUS,
+            admin::STAGES,
+            admin::CLIENTS,
+            admin::METRICS,
+            watch::STAT,
+            watch::PEERS,
+            watch::TRANSFERS,
+            watch::TRANSFERS_ENDED,
+            watch::EXPORTS,
+            "/v1/explain/last",
+        ] {
             assert_eq!(status(&Method::GET, path, ""), StatusCode::OK, "{path}");
             let refused = parse(&Method::PUT, path, b"{}").expect_err(path);
             assert_eq!(refused.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");

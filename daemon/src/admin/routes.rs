@@ -1,23 +1,26 @@
 //! What is done for each request, once it is understood ([`super::parse`]) and its sender is known.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use piped_config::admin::{Clients, Envelope, ErrorBody, Explained, Stages, Status};
+use piped_config::admin::{Envelope, ErrorBody, Explained, Stages, Status};
 use piped_engine::command::Command;
 use piped_engine::report::{Explanation, StageReport};
 use serde::Serialize;
 
 use super::parse::{AdminRequest, Endpoint, Refused};
+use super::watch;
+use crate::client::reasons::{Eviction, HandshakeRefusal};
 use crate::control::Control;
 use crate::io::clock;
 use crate::io::socket::Credentials;
 use crate::limits::{ADMIN_BODY_BYTES_MAX, ADMIN_TIMEOUT};
-use crate::settings;
 use crate::shard::message::{Message, Question, ShardGone, ShardStatus};
+use crate::{metrics, settings};
 
 pub(super) type Reply = Response<Full<Bytes>>;
 
@@ -68,7 +71,12 @@ async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Ref
     match asked {
         AdminRequest::Status => status(control).await.map(json),
         AdminRequest::Stages => Ok(json(Stages { stages: stages(control).await? })),
-        AdminRequest::Clients => Ok(json(Clients { clients: control.clients() })),
+        AdminRequest::Clients => Ok(json(watch::clients(control).await?)),
+        AdminRequest::Metrics => Ok(metrics::listen::exposition(&metrics::scrape(control).await?)),
+        AdminRequest::Stat => Ok(json(watch::stat(control).await?)),
+        AdminRequest::Peers => Ok(json(watch::peers(control).await?)),
+        AdminRequest::Transfers { ended } => Ok(json(watch::transfers(control, ended).await?)),
+        AdminRequest::Exports => Ok(json(watch::exports(control))),
         AdminRequest::Explain(number) => {
             Ok(json(Explained { explanation: explain(control, number).await? }))
         }
@@ -88,12 +96,14 @@ async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Ref
 async fn status(control: &Control) -> Result<Status<ShardStatus>, Refused> {
     let mut shards = Vec::with_capacity(control.shards.len());
     let (mut tier, mut degraded) = (Vec::new(), Vec::new());
+    let mut evictions = control.evictions();
     for (index, shard) in control.shards.iter().enumerate() {
         let view = shard.mailbox.ask(|answer| Message::Ask(Question::Report(answer))).await?;
         // The shards' rings are alike; what one lacks all lack, but each may degrade for itself.
         if index == 0 {
             tier = view.tier;
         }
+        evictions.iter_mut().zip(view.evictions).for_each(|(count, more)| *count += more);
         for line in view.degraded {
             if !degraded.contains(&line) {
                 degraded.push(line);
@@ -110,8 +120,18 @@ async fn status(control: &Control) -> Result<Status<ShardStatus>, Refused> {
         profile: control.config.profile,
         tier,
         degraded,
+        evicted: some(Eviction::ALL.map(|why| (why.name(), evictions[why as usize]))),
+        refused: some(
+            HandshakeRefusal::ALL.map(|why| (why.name(), control.refusals()[why as usize])),
+        ),
         shards,
     })
+}
+
+/// Reasons that there were.
+fn some<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u64> {
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
 async fn stages(control: &Control) -> Result<Vec<StageReport>, Refused> {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
 use super::door::Door;
+use super::reasons::HandshakeRefusal;
 use super::session;
 use crate::closing::HeldFile;
 use crate::connection::{Connection, accept};
@@ -48,6 +49,10 @@ fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
     let admitted = control.rules.admits_client(&who);
     let slots = if admitted { &control.handshake_slots } else { &control.refusal_slots };
     let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
+        control.count_refusal(match admitted {
+            true => HandshakeRefusal::Busy,
+            false => HandshakeRefusal::Stranger,
+        });
         tracing::debug!(uid = who.uid, pid = who.pid, "turned away: too many handshakes at once");
         return Ok(());
     };
@@ -60,7 +65,7 @@ fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
         if admitted {
             session::run(control, door, who, account).await;
         } else {
-            session::refuse_stranger(door, who, account).await;
+            session::refuse_stranger(&control, door, who, account).await;
         }
     });
     Ok(())

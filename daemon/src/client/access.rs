@@ -43,6 +43,13 @@ impl Names {
         Self::parse(&read("/etc/passwd"), &read("/etc/group"))
     }
 
+    /// The name of a user, if it has one; of several the first.
+    #[must_use]
+    pub fn user(&self, uid: u32) -> Option<&str> {
+        let mut named = self.users.iter().filter(|(_, number)| **number == uid);
+        named.next().map(|(name, _)| name.as_str())
+    }
+
     /// Reads the text of /etc/passwd and /etc/group. Of two equal names the first counts.
     #[must_use]
     pub fn parse(passwd: &str, group: &str) -> Self {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_engine::request::Status;
+use piped_ring::handshake::fds::ReceiveFault;
 use piped_ring::handshake::{
     self, HandshakeFault, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome,
 };
@@ -14,6 +15,7 @@ use piped_ring::handshake::{
 use super::completion::wire_status;
 use super::door::Door;
 use super::handles::Client;
+use super::reasons::{Eviction, HandshakeRefusal};
 use super::wanted::check;
 use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::closing::{Account, HeldFile};
@@ -31,12 +33,16 @@ pub(super) async fn run(
     handshake: Arc<Account>,
 ) {
     let (uid, pid) = (who.uid, who.pid);
-    let Some((sequence, hello)) = receive_hello(&door, &who, &handshake).await else { return };
+    let (sequence, hello) = match receive_hello(&door, &who, &handshake).await {
+        Ok(said) => said,
+        Err(why) => return control.count_refusal(why),
+    };
     let Ok(slot) = Arc::clone(&control.session_slots).try_acquire_owned() else {
         let text = format!(
             "there are {} sessions already (limits.global.sessions); close one or raise the limit",
             control.config.limits.global.sessions
         );
+        control.count_refusal(HandshakeRefusal::Sessions);
         return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
     };
     let (id, shard, mut ears) = control.enter_session(who);
@@ -51,6 +57,11 @@ pub(super) async fn run(
         }
         Err(fault) => {
             tracing::info!(uid, pid, %fault, "client refused");
+            let wanted = check(&hello, &control.config.client);
+            control.count_refusal(match wanted {
+                Err(_) => HandshakeRefusal::Limits,
+                Ok(_) => HandshakeRefusal::Resources,
+            });
             refuse(&door, sequence, &fault).await;
         }
     }
@@ -64,8 +75,14 @@ pub(super) async fn run(
 }
 
 /// Tells somebody that is not on the list so, in reply to its Hello.
-pub(super) async fn refuse_stranger(door: Door, who: Credentials, account: Arc<Account>) {
+pub(super) async fn refuse_stranger(
+    control: &Control,
+    door: Door,
+    who: Credentials,
+    account: Arc<Account>,
+) {
     let (uid, pid) = (who.uid, who.pid);
+    control.count_refusal(HandshakeRefusal::Stranger);
     tracing::info!(uid, pid, "client refused: [access] does not name its user or groups");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let receive = door.receive(&mut buffer, &account);
@@ -81,19 +98,23 @@ async fn receive_hello(
     door: &Door,
     who: &Credentials,
     account: &Arc<Account>,
-) -> Option<(u32, Hello)> {
+) -> Result<(u32, Hello), HandshakeRefusal> {
     let (uid, pid) = (who.uid, who.pid);
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let receive = door.receive(&mut buffer, account);
     let (length, files) = match tokio::time::timeout(HANDSHAKE_TIMEOUT, receive).await {
         Ok(Ok(received)) => received,
+        Ok(Err(ReceiveFault::Closed)) => {
+            tracing::info!(uid, pid, "client gone before its Hello");
+            return Err(HandshakeRefusal::NoHello);
+        }
         Ok(Err(fault)) => {
             tracing::info!(uid, pid, %fault, "client gone before its Hello");
-            return None;
+            return Err(HandshakeRefusal::Malformed);
         }
         Err(_) => {
             tracing::info!(uid, pid, "client gone: no Hello in time");
-            return None;
+            return Err(HandshakeRefusal::NoHello);
         }
     };
     let message = &buffer[..length];
@@ -101,14 +122,14 @@ async fn receive_hello(
         Ok((_, Request::Hello(_))) if !files.is_empty() => {
             "Hello takes no file descriptors".to_owned()
         }
-        Ok((sequence, Request::Hello(hello))) => return Some((sequence, hello)),
+        Ok((sequence, Request::Hello(hello))) => return Ok((sequence, hello)),
         Ok(_) => "the first message must be Hello".to_owned(),
         Err(fault) => fault.to_string(),
     };
     tracing::info!(uid, pid, fault, "client refused");
     let sequence = handshake::sequence(message).unwrap_or(0);
     refuse(door, sequence, &OpenFault::new(Status::Invalid, fault)).await;
-    None
+    Err(HandshakeRefusal::Malformed)
 }
 
 async fn refuse(door: &Door, sequence: u32, fault: &OpenFault) {
@@ -177,9 +198,10 @@ async fn serve(
         };
         let (length, files) = match received {
             Ok(received) => received,
-            Err(handshake::fds::ReceiveFault::Closed) => return,
+            Err(ReceiveFault::Closed) => return,
             Err(fault) => {
                 tracing::warn!(session, uid, %fault, "client evicted: faulty message");
+                control.count_eviction(Eviction::Message);
                 return;
             }
         };
@@ -187,6 +209,7 @@ async fn serve(
             Ok(parsed) => parsed,
             Err(fault) => {
                 tracing::warn!(session, uid, %fault, "client evicted: faulty message");
+                control.count_eviction(Eviction::Message);
                 let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
                 let fault = OpenFault::new(Status::Invalid, fault.to_string());
                 return refuse(door, sequence, &fault).await;

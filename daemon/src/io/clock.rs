@@ -1,7 +1,7 @@
 //! The one place of the daemon that reads a clock; everybody else takes `now` as an argument.
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use piped_model::units::Nanos;
 
@@ -19,6 +19,13 @@ pub fn now() -> Nanos {
 #[expect(clippy::disallowed_methods, reason = "the clock's home")]
 fn read() -> Instant {
     Instant::now()
+}
+
+/// Seconds since 1970: for people and their programs, never for what the daemon decides.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the clock's home")]
+pub fn calendar() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 #[cfg(test)]

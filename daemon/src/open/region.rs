@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use piped_config::admin::watch::RegionReport;
 use piped_engine::command::Access;
 use piped_engine::ids::{RegionId, SessionId};
 use piped_engine::request::Status;
@@ -117,6 +118,21 @@ impl Regions {
     #[must_use]
     pub fn has(&self, region: RegionId) -> bool {
         self.by_name.values().any(|source| source.region == region)
+    }
+
+    /// All regions, by name, for the admin API.
+    #[must_use]
+    pub fn report(&self) -> Vec<RegionReport> {
+        let report = |(name, source): (&String, &RegionSource)| RegionReport {
+            name: name.clone(),
+            bytes: source.length,
+            read: source.access.read,
+            write: source.access.write,
+            session: source.owner.0,
+        };
+        let mut regions: Vec<RegionReport> = self.by_name.iter().map(report).collect();
+        regions.sort_by(|a, b| a.name.cmp(&b.name));
+        regions
     }
 
     /// Takes a region back. `false`: it was not there.

@@ -7,7 +7,7 @@ use piped_engine::command::{OpenKind, OpenRequest};
 use piped_engine::request::Status;
 
 use crate::control::Control;
-use crate::limits::FILES_PER_OPEN;
+use crate::limits::{FILES_PER_OPEN, SHARDS_MAX};
 use crate::open::export::Asker;
 use crate::open::{OpenFault, Source};
 use crate::shard::message::Message;
@@ -25,6 +25,17 @@ pub(crate) fn shard_name(node: &str, shard: usize) -> String {
 /// The node a shard belongs to.
 fn node_of(peer: &str) -> &str {
     peer.split_once(SHARD_MARK).map_or(peer, |(node, _)| node)
+}
+
+/// The same, if the name is one that [`shard_name`] makes: a peer may come under any.
+pub(crate) fn shard_of(peer: &str) -> Option<&str> {
+    match peer.split_once(SHARD_MARK) {
+        None => Some(peer),
+        Some((node, shard)) => {
+            let number: usize = shard.parse().ok()?;
+            (number < SHARDS_MAX && shard_name(node, number) == peer).then_some(node)
+        }
+    }
 }
 
 /// Opens something for a peer and tells the shard.
@@ -87,6 +98,10 @@ mod tests {
         assert_eq!(shard_name("alpha", 0), "alpha");
         for shard in 0..3 {
             assert_eq!(node_of(&shard_name("alpha", shard)), "alpha");
+        }
+        assert_eq!(shard_of("alpha#1"), Some("alpha"));
+        for odd in ["alpha#", "alpha#0", "alpha#01", "alpha#+1", "alpha#x", "alpha#64"] {
+            assert_eq!(shard_of(odd), None, "{odd}");
         }
         assert_ne!(shard_name("alpha", 1), shard_name("alpha", 2));
     }

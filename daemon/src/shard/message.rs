@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use piped_engine::command::{Command, Event, LaneClass};
 use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
-use piped_engine::report::{Explanation, ShardReport, StageReport};
+use piped_engine::report::{Explanation, SessionUse, ShardReport, StageReport, TransferReport};
 use piped_engine::request::{Class, Status};
 use piped_model::units::Nanos;
 use piped_ring::{Segment, ServerQueue};
@@ -24,8 +24,10 @@ use rustix::event::EventfdFlags;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::client::reasons::Evictions;
 use crate::io::UringError;
 use crate::limits::{MAILBOX, SHARD_TIMEOUT};
+pub use crate::metrics::ShardObservation;
 use crate::open::Source;
 
 /// To a shard.
@@ -156,8 +158,30 @@ pub enum Question {
     Report(oneshot::Sender<ShardView>),
     /// Its stages.
     Stages(oneshot::Sender<Vec<StageReport>>),
+    /// All there is for metrics.
+    Observe(oneshot::Sender<ShardObservation>),
+    /// What its sessions have under way and have used.
+    Sessions(oneshot::Sender<Vec<ShardSession>>),
+    /// What runs, or what ended last: how much, and a list.
+    Transfers {
+        /// What ended.
+        ended: bool,
+        /// Told how many there are, and some of them.
+        answer: oneshot::Sender<(u32, Vec<TransferReport>)>,
+    },
     /// A transfer, or the last one.
     Explain(Option<u64>, oneshot::Sender<Option<Box<Explanation>>>),
+}
+
+/// A session as its shard has it.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardSession {
+    /// The engine's part.
+    pub engine: SessionUse,
+    /// The class of requests that name none.
+    pub class: Class,
+    /// Requests taken from its rings that have not ended.
+    pub requests: u64,
 }
 
 /// A shard with its thread and its driver.
@@ -169,6 +193,8 @@ pub struct ShardView {
     pub tier: Vec<String>,
     /// What is missing, with its cause.
     pub degraded: Vec<String>,
+    /// Clients evicted.
+    pub evictions: Evictions,
 }
 
 /// A shard as `GET /v1/status` shows it: the engine's report, and what the thread and the driver

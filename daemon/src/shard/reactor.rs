@@ -14,21 +14,22 @@
 use piped_engine::command::{Command, Event, FileTarget, Output, RegionTarget, Target};
 use piped_engine::ids::{HandleId, SessionId};
 use piped_engine::io::{Done, Io};
-use piped_engine::request::Origin;
+use piped_engine::request::{Origin, Status};
 use piped_engine::shard::Shard;
 use piped_model::units::Nanos;
 use piped_ring::{ClientFault, CompletionEntry, Spin, Spinner};
 use tokio::sync::mpsc;
 
-use super::message::{
-    Inbox, Message, Notice, Question, ReactorReport, Refusal, ShardStatus, ShardView,
-};
+use super::message::{Inbox, Message, Notice, Refusal};
 use super::sessions::Sessions;
+use crate::client::reasons::{Eviction, Evictions};
 use crate::client::{completion, request};
 use crate::io::{UringError, UringIo, WatchId};
 use crate::limits::{MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
 use crate::open::file::OpenedFile;
+
+mod answers;
 
 /// A shard's thread: the engine, its driver and its clients.
 pub(super) struct Reactor {
@@ -49,7 +50,9 @@ pub(super) struct Reactor {
     stop: Option<Nanos>,
     turns: u64,
     sleeps: u64,
-    evictions: u64,
+    evictions: Evictions,
+    /// Descriptors that are no request, by the status they ended with.
+    malformed: [u64; Status::ALL.len()],
 }
 
 /// What a reactor is made of.
@@ -88,7 +91,8 @@ impl Reactor {
             stop: None,
             turns: 0,
             sleeps: 0,
-            evictions: 0,
+            evictions: Evictions::default(),
+            malformed: [0; Status::ALL.len()],
         })
     }
 
@@ -153,7 +157,7 @@ impl Reactor {
     }
 
     fn take_requests(&mut self, now: Nanos) -> bool {
-        let Self { sessions, shard, io, faults, .. } = self;
+        let Self { sessions, shard, io, faults, malformed, .. } = self;
         let taken = sessions.take(
             |taken| {
                 let descriptor = &taken.descriptor;
@@ -166,6 +170,7 @@ impl Reactor {
                         None
                     }
                     Err(status) => {
+                        malformed[status as usize] += 1;
                         let status = completion::wire_status(status);
                         Some(CompletionEntry::finished(user_data, status, 0))
                     }
@@ -174,7 +179,7 @@ impl Reactor {
             |session, fault| faults.push((session, fault)),
         );
         while let Some((session, fault)) = self.faults.pop() {
-            self.evict(session, fault.to_string());
+            self.evict(session, Eviction::from(&fault), fault.to_string());
         }
         taken > 0
     }
@@ -187,7 +192,7 @@ impl Reactor {
                 Output::Completion(completion) => {
                     if let Some(session) = self.sessions.complete(completion) {
                         let reason = "its completion ring is full although it has room by right";
-                        self.evict(session, reason.to_owned());
+                        self.evict(session, Eviction::CompletionsLost, reason.to_owned());
                     }
                 }
                 Output::Progress(progress) => self.sessions.set_progress(progress),
@@ -359,8 +364,8 @@ impl Reactor {
         }
     }
 
-    fn evict(&mut self, session: SessionId, reason: String) {
-        self.evictions += 1;
+    fn evict(&mut self, session: SessionId, kind: Eviction, reason: String) {
+        self.evictions[kind as usize] += 1;
         self.close_session(session);
         self.tell(Notice::Evicted { session, reason });
     }
@@ -368,44 +373,6 @@ impl Reactor {
     fn tell(&self, notice: Notice) {
         // Nobody listens any more when the daemon ends without waiting for its shards.
         let _ = self.outbox.send((self.index, notice));
-    }
-
-    fn answer(&self, question: Question) {
-        // Whoever asked may have given up.
-        match question {
-            Question::Report(asker) => drop(asker.send(self.view())),
-            Question::Stages(asker) => drop(asker.send(self.shard.stages())),
-            Question::Explain(id, asker) => {
-                drop(asker.send(self.shard.explain(id).map(Box::new)));
-            }
-        }
-    }
-
-    fn view(&self) -> ShardView {
-        #[cfg(feature = "count-allocations")]
-        let allocations = Some(crate::io::allocations::of_this_thread());
-        #[cfg(not(feature = "count-allocations"))]
-        let allocations = None;
-        let driver = self.io.counters();
-        let reactor = ReactorReport {
-            cpu: self.cpu,
-            turns: self.turns,
-            sleeps: self.sleeps,
-            taken: self.sessions.taken,
-            evictions: self.evictions,
-            spin_nanoseconds: self.spinner.budget_ns(),
-            syscalls: driver.syscalls() + self.sessions.doorbells,
-            waits: driver.waits,
-            buffers_registered: driver.buffers_fixed,
-            buffers_unregistered: driver.buffers_plain,
-            registered_bytes: driver.registered_bytes,
-            allocations,
-        };
-        let status = ShardStatus { engine: self.shard.report(), reactor };
-        let view = ShardView { status, tier: self.io.tier(), degraded: self.io.degraded() };
-        #[cfg(feature = "count-allocations")]
-        allocations.into_iter().for_each(crate::io::allocations::forget_since);
-        view
     }
 
     fn handle_stop(&mut self, until: Nanos) {

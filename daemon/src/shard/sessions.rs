@@ -175,6 +175,15 @@ impl Sessions {
         session.queues.iter().filter_map(queue).map(|queue| queue.ring.outstanding()).sum()
     }
 
+    /// The class of a session's requests, and how many of them are in execution.
+    pub(super) fn use_of(&self, id: SessionId) -> Option<(Class, u64)> {
+        let session = self.sessions.get(&id)?;
+        let queue = |id: &QueueId| self.queues.get(id.0 as usize).and_then(Option::as_ref);
+        let queues = session.queues.iter().filter_map(queue);
+        let of = queues.filter(|queue| queue.session == id);
+        Some((session.class, of.map(|queue| queue.ring.outstanding()).sum()))
+    }
+
     /// Hands at most a turn's worth of descriptors to `sink`, queue after queue, a few of each. The
     /// next turn goes on where this one stopped. Errors are the clients that must be evicted.
     pub(super) fn take(

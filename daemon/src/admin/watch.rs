@@ -1,0 +1,124 @@
+//! What looks on: `stat`, `peers`, `clients`, `transfers`, `exports`.
+
+use piped_config::Principal;
+use piped_config::admin::watch::{
+    ExportReport, Exports, OperationStat, PeerEntry, Peers, Stat, TransferEntry, Transfers,
+};
+use piped_config::admin::{ClientReport, Clients};
+use piped_engine::report::{LaneReport, TransferReport};
+use piped_engine::request::Status;
+use piped_engine::tally::{CLASSES, Ended, Operation, Route, Tally, class_name};
+
+use crate::control::Control;
+use crate::io::clock;
+use crate::limits::TRANSFERS_LISTED_MAX;
+use crate::shard::message::{Message, Question, ShardGone};
+
+pub(super) async fn stat(control: &Control) -> Result<Stat, ShardGone> {
+    let mut tally = Tally::default();
+    let (mut staging_bytes, mut staging_used_bytes) = (0, 0);
+    for shard in &control.shards {
+        let seen = shard.mailbox.ask(|answer| Message::Ask(Question::Observe(answer))).await?;
+        tally.merge(&seen.engine.tally);
+        staging_bytes += seen.engine.report.staging_bytes;
+        staging_used_bytes += seen.engine.report.staging_used_bytes;
+    }
+    let kinds = Operation::ALL
+        .into_iter()
+        .flat_map(|operation| Route::ALL.map(|route| (operation, route)))
+        .flat_map(|(operation, route)| CLASSES.map(|class| (operation, route, class)));
+    let operations = kinds.filter_map(|(operation, route, class)| {
+        let ended = tally.transfers(operation, route, class);
+        (ended.count() > 0)
+            .then(|| operation_stat((operation.name(), route.name(), class_name(class)), ended))
+    });
+    Ok(Stat {
+        uptime_seconds: clock::now().since(control.started).seconds(),
+        staging_bytes,
+        staging_used_bytes,
+        operations: operations.collect(),
+    })
+}
+
+fn operation_stat((operation, route, class): (&str, &str, &str), ended: &Ended) -> OperationStat {
+    let completed = ended.by_status[Status::Ok as usize];
+    let seconds = |nanos: u64| nanos as f64 * 1e-9;
+    let latency = ended.latencies.buckets().filter(|(_, count)| *count > 0);
+    OperationStat {
+        operation: operation.to_owned(),
+        route: route.to_owned(),
+        class: class.to_owned(),
+        completed,
+        failed: ended.count() - completed,
+        bytes: ended.bytes,
+        latency: latency.map(|(bound, count)| (bound.map(seconds), count)).collect(),
+    }
+}
+
+pub(super) async fn peers(control: &Control) -> Result<Peers<LaneReport>, ShardGone> {
+    let mut peers = Vec::new();
+    for (number, shard) in control.shards.iter().enumerate() {
+        let view = shard.mailbox.ask(|answer| Message::Ask(Question::Report(answer))).await?;
+        peers.extend(view.status.engine.peers.into_iter().map(|peer| PeerEntry {
+            shard: number as u32,
+            address: control.address_of(&peer.name).filter(|_| !peer.inbound),
+            name: peer.name,
+            inbound: peer.inbound,
+            lanes: peer.lanes,
+        }));
+    }
+    Ok(Peers { peers })
+}
+
+pub(super) async fn clients(control: &Control) -> Result<Clients, ShardGone> {
+    let mut clients = control.clients();
+    for shard in &control.shards {
+        let uses = shard.mailbox.ask(|answer| Message::Ask(Question::Sessions(answer))).await?;
+        for used in uses {
+            let of = |client: &&mut ClientReport| client.session == used.engine.session.0;
+            if let Some(client) = clients.iter_mut().find(of) {
+                client.class = class_name(used.class).to_owned();
+                client.requests = used.requests;
+                client.completed = used.engine.completed;
+                client.failed = used.engine.failed;
+                client.bytes = used.engine.bytes;
+            }
+        }
+    }
+    Ok(Clients { clients })
+}
+
+pub(super) async fn transfers(
+    control: &Control,
+    ended: bool,
+) -> Result<Transfers<TransferReport>, ShardGone> {
+    let (mut total, mut transfers) = (0, Vec::new());
+    for (number, shard) in control.shards.iter().enumerate() {
+        let question = |answer| Message::Ask(Question::Transfers { ended, answer });
+        let (count, listed) = shard.mailbox.ask(question).await?;
+        total += count;
+        let entry = |transfer| TransferEntry { shard: number as u32, transfer };
+        transfers.extend(listed.into_iter().map(entry));
+    }
+    transfers.truncate(TRANSFERS_LISTED_MAX);
+    Ok(Transfers { total, transfers })
+}
+
+pub(super) fn exports(control: &Control) -> Exports {
+    let exports = control.config.exports.iter().map(|(name, export)| ExportReport {
+        name: name.clone(),
+        path: export.path.display().to_string(),
+        read: export.read,
+        write: export.write,
+        users: export.users.iter().map(word).collect(),
+        peers: export.peers.clone(),
+    });
+    Exports { exports: exports.collect(), regions: control.regions.borrow().report() }
+}
+
+fn word(user: &Principal) -> String {
+    match user {
+        Principal::Id(number) => number.to_string(),
+        Principal::Name(name) => name.clone(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Why clients are turned away or evicted: the words of logs, metrics and the admin API.
+
+use piped_ring::ClientFault;
+
+/// Why a session was ended by the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// The submission ring's index is not possible.
+    SubmissionRing,
+    /// The completion ring's index is not possible.
+    CompletionRing,
+    /// A completion found no room that was reserved for it.
+    CompletionsLost,
+    /// A message on the control socket that breaks the rules.
+    Message,
+}
+
+impl Eviction {
+    /// All of them, each at the place of its number.
+    pub const ALL: [Self; 4] =
+        [Self::SubmissionRing, Self::CompletionRing, Self::CompletionsLost, Self::Message];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SubmissionRing => "submission_ring",
+            Self::CompletionRing => "completion_ring",
+            Self::CompletionsLost => "completions_lost",
+            Self::Message => "message",
+        }
+    }
+}
+
+impl From<&ClientFault> for Eviction {
+    fn from(fault: &ClientFault) -> Self {
+        match fault {
+            ClientFault::SubmissionIndex(_) => Self::SubmissionRing,
+            ClientFault::CompletionIndex(_) => Self::CompletionRing,
+        }
+    }
+}
+
+/// Why a client that connected got no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeRefusal {
+    /// Too many have connected and not said Hello.
+    Busy,
+    /// `[access]` does not name it.
+    Stranger,
+    /// It said no Hello in time, or left before.
+    NoHello,
+    /// What it said was no Hello.
+    Malformed,
+    /// There are as many sessions as there may be.
+    Sessions,
+    /// It asked for more than the limits allow.
+    Limits,
+    /// The daemon has no memory, descriptors or places for it, or it did not take its Welcome.
+    Resources,
+}
+
+impl HandshakeRefusal {
+    /// All of them, each at the place of its number.
+    pub const ALL: [Self; 7] = [
+        Self::Busy,
+        Self::Stranger,
+        Self::NoHello,
+        Self::Malformed,
+        Self::Sessions,
+        Self::Limits,
+        Self::Resources,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Stranger => "stranger",
+            Self::NoHello => "no_hello",
+            Self::Malformed => "malformed",
+            Self::Sessions => "sessions",
+            Self::Limits => "limits",
+            Self::Resources => "resources",
+        }
+    }
+}
+
+/// Evictions by [`Eviction`].
+pub type Evictions = [u64; Eviction::ALL.len()];
+
+/// Refused handshakes by [`HandshakeRefusal`].
+pub type Refusals = [u64; HandshakeRefusal::ALL.len()];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_place() {
+        assert!(Eviction::ALL.iter().enumerate().all(|(at, &it)| it as usize == at));
+        assert!(HandshakeRefusal::ALL.iter().enumerate().all(|(at, &it)| it as usize == at));
+    }
+}

@@ -1,0 +1,336 @@
+//! From what the shards and the doors counted to Prometheus' families.
+//!
+//! Labels are bounded: enums of the engine and the daemon, the shards, the devices that lie under open files,
+//! and of peers the names that the configuration has. A peer that comes under another name, which is its own
+//! word, counts as `other`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use piped_engine::command::LaneClass;
+use piped_engine::histogram::{Histogram, RATIO_ONE};
+use piped_engine::report::{Observation, PeerReport, StageReport, StageResource};
+use piped_engine::request::Status;
+use piped_engine::tally::{
+    ALGORITHMS, BounceReason, CLASSES, Ended, LaneLoss, Operation, PlanPath, RetryReason, Route,
+    Tally, class_name,
+};
+use prometheus::proto;
+
+use super::define::{self, Definition};
+use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
+use crate::peer::serve::shard_of;
+use crate::shard::message::ReactorReport;
+
+/// All that is exposed, at one moment.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) version: &'static str,
+    /// Seconds since 1970.
+    pub(super) started: f64,
+    pub(super) shards: Vec<ShardObservation>,
+    /// Over all shards and doors.
+    pub(super) evictions: Evictions,
+    pub(super) refusals: Refusals,
+    /// Peers the configuration names.
+    pub(super) known_peers: BTreeSet<String>,
+}
+
+/// A shard's answer.
+#[derive(Debug)]
+pub struct ShardObservation {
+    /// The engine's part.
+    pub engine: Box<Observation>,
+    /// The thread's part.
+    pub reactor: ReactorReport,
+    /// Clients evicted.
+    pub evictions: Evictions,
+    /// Descriptors that are no request, by the status they ended with.
+    pub malformed: [u64; Status::ALL.len()],
+}
+
+impl Snapshot {
+    pub(super) fn families(&self) -> Vec<proto::MetricFamily> {
+        let mut table = Table::default();
+        table.put(&define::BUILD, &[self.version], 1.0);
+        table.put(&define::START, &[], self.started);
+        for (number, shard) in self.shards.iter().enumerate() {
+            self.shard(&mut table, &number.to_string(), shard);
+        }
+        self.sums(&mut table);
+        for why in Eviction::ALL {
+            table.count(&define::EVICTIONS, &[why.name()], self.evictions[why as usize]);
+        }
+        for why in HandshakeRefusal::ALL {
+            table.count(&define::REFUSED, &[why.name()], self.refusals[why as usize]);
+        }
+        table.families.into_values().collect()
+    }
+
+    /// What each shard has for itself.
+    fn shard(&self, table: &mut Table, number: &str, shard: &ShardObservation) {
+        let (report, reactor) = (&shard.engine.report, &shard.reactor);
+        for (definition, value) in [
+            (&define::SESSIONS, report.sessions.into()),
+            (&define::HANDLES, report.handles.into()),
+            (&define::SERVED_HANDLES, report.served_handles.into()),
+            (&define::TRANSFERS_RUNNING, report.transfers.into()),
+            (&define::SERVES_RUNNING, report.serves.into()),
+            (&define::STAGING_USED, report.staging_used_bytes),
+            (&define::STAGING_LIMIT, report.staging_bytes),
+            (&define::REGISTERED, reactor.registered_bytes),
+            (&define::TURNS, reactor.turns),
+            (&define::SLEEPS, reactor.sleeps),
+            (&define::SYSCALLS, reactor.syscalls),
+        ] {
+            table.count(definition, &[number], value);
+        }
+        for (buffer, value) in [
+            ("registered", reactor.buffers_registered),
+            ("unregistered", reactor.buffers_unregistered),
+        ] {
+            table.count(&define::FILE_OPERATIONS, &[number, buffer], value);
+        }
+        self.lanes(table, number, &report.peers);
+        for (what, stage) in &shard.engine.stages {
+            self.stage(table, number, what, stage);
+        }
+    }
+
+    fn lanes(&self, table: &mut Table, shard: &str, peers: &[PeerReport]) {
+        let mut others = BTreeMap::new();
+        for peer in peers {
+            for lane in &peer.lanes {
+                let (class, up) = (lane_name(lane.class), u64::from(lane.up));
+                if peer.inbound && !self.knows(&peer.name) {
+                    *others.entry(class).or_insert(0) += up;
+                    continue;
+                }
+                let role = if peer.inbound { "served" } else { "asked" };
+                let labels = [shard, &peer.name, role, class];
+                table.count(&define::LANE_UP, &labels, up);
+                table.count(&define::LANE_EPOCH, &labels, lane.epoch.into());
+            }
+        }
+        for (class, up) in others {
+            table.count(&define::LANE_UP, &[shard, "other", "served", class], up);
+        }
+    }
+
+    /// Whether the configuration has the peer's name, or that of the node whose shard it is.
+    fn knows(&self, peer: &str) -> bool {
+        shard_of(peer).is_some_and(|node| self.known_peers.contains(node))
+    }
+
+    fn stage(&self, table: &mut Table, shard: &str, what: &StageResource, stage: &StageReport) {
+        let device;
+        let (name, of, lane, direction) = match what {
+            StageResource::Copy => ("copy", "", "", ""),
+            StageResource::Check => ("check", "", "", ""),
+            StageResource::Disk { device: it, write } => {
+                device = format!("{}:{}", it.0 >> 8, it.0 & 0xff);
+                ("disk", device.as_str(), "", if *write { "write" } else { "read" })
+            }
+            StageResource::Net { peer, outbound, .. } if !outbound && !self.knows(peer) => return,
+            StageResource::Net { peer, class, outbound, incoming } => {
+                let name = if *outbound { "net_asked" } else { "net_served" };
+                let direction = if *incoming { "in" } else { "out" };
+                (name, peer.as_str(), lane_name(*class), direction)
+            }
+        };
+        let labels = [shard, name, of, lane, direction];
+        table.put(&define::STAGE_LATENCY, &labels, stage.latency_seconds);
+        table.put(&define::STAGE_OVERHEAD, &labels, stage.overhead_seconds);
+        table.put(&define::STAGE_PER_BYTE, &labels, stage.per_byte_seconds);
+        table.put(&define::STAGE_CONFIDENCE, &labels, stage.confidence);
+        if let Some(window) = stage.window {
+            table.put(&define::STAGE_WINDOW, &labels, window.into());
+        }
+        for (kind, count) in
+            [("alone", stage.samples_alone), ("backlogged", stage.samples_backlogged)]
+        {
+            let labels = [shard, name, of, lane, direction, kind];
+            table.count(&define::STAGE_SAMPLES, &labels, count);
+        }
+    }
+
+    /// What counts over all shards.
+    fn sums(&self, table: &mut Table) {
+        let mut tally = Tally::default();
+        let mut malformed = 0;
+        for shard in &self.shards {
+            tally.merge(&shard.engine.tally);
+            for (count, more) in tally.at_once.iter_mut().zip(shard.malformed) {
+                *count += more;
+                malformed += more;
+            }
+        }
+        let counters = self.shards.iter().map(|shard| &shard.engine.report.counters);
+        let sum = |of: fn(&piped_engine::report::Counters) -> u64| counters.clone().map(of).sum();
+        let requests: u64 = sum(|counters| counters.requests);
+        for (definition, value) in [
+            (&define::REQUESTS, requests + malformed),
+            (&define::CORRUPT, sum(|counters| counters.corrupt_frames)),
+            (&define::DISCARDED, sum(|counters| counters.discarded_bytes)),
+            (&define::HOLDS, sum(|counters| counters.held)),
+            (&define::HELD, sum(|counters| counters.held.saturating_sub(counters.released))),
+        ] {
+            table.count(definition, &[], value);
+        }
+        for (definition, labels, value) in [
+            (&define::FRAMES, "sent", sum(|counters| counters.frames_sent)),
+            (&define::FRAMES, "received", sum(|counters| counters.frames_received)),
+            (
+                &define::BOUNCES,
+                BounceReason::Unaligned.name(),
+                sum(|counters| counters.bounced_unaligned),
+            ),
+            (
+                &define::BOUNCES,
+                BounceReason::Mispredicted.name(),
+                sum(|counters| counters.bounced_mispredicted),
+            ),
+        ] {
+            table.count(definition, &[labels], value);
+        }
+        requests_of(table, &tally);
+        for why in RetryReason::ALL {
+            table.count(&define::RETRIES, &[why.name()], tally.retries[why as usize]);
+        }
+        for why in LaneLoss::ALL {
+            table.count(&define::LANES_LOST, &[why.name()], tally.lanes_lost[why as usize]);
+        }
+        for (name, count) in ALGORITHMS.iter().zip(tally.plans).filter(|(_, count)| *count > 0) {
+            table.count(&define::PLANS, &[name], count);
+        }
+        table.histogram(&define::PLAN_BYTES, &[], &tally.fragments, (4, 1.0));
+        for path in PlanPath::ALL {
+            let ratios = &tally.predictions[path as usize];
+            table.histogram(&define::PREDICTION, &[path.name()], ratios, (2, RATIO_ONE as f64));
+        }
+    }
+}
+
+/// Requests by kind; of the many kinds those that there were.
+fn requests_of(table: &mut Table, tally: &Tally) {
+    for status in Status::ALL {
+        let count = tally.at_once[status as usize];
+        if count > 0 {
+            table.count(&define::AT_ONCE, &[status.name()], count);
+        }
+    }
+    for operation in Operation::ALL {
+        for class in CLASSES {
+            for route in Route::ALL {
+                let labels = [operation.name(), route.name(), class_name(class)];
+                let ended = tally.transfers(operation, route, class);
+                let of = [&define::TRANSFERS, &define::TRANSFER_BYTES, &define::TRANSFER_SECONDS];
+                ended_of(table, of, &labels, ended);
+            }
+            let of = [&define::SERVES, &define::SERVE_BYTES, &define::SERVE_SECONDS];
+            let labels = [operation.name(), class_name(class)];
+            ended_of(table, of, &labels, tally.serves(operation, class));
+        }
+    }
+}
+
+fn ended_of(
+    table: &mut Table,
+    [counts, bytes, seconds]: [&'static Definition; 3],
+    labels: &[&str],
+    ended: &Ended,
+) {
+    if ended.count() == 0 {
+        return;
+    }
+    for status in Status::ALL {
+        let count = ended.by_status[status as usize];
+        if count > 0 {
+            table.count(counts, &[labels, &[status.name()]].concat(), count);
+        }
+    }
+    table.count(bytes, labels, ended.bytes);
+    table.histogram(seconds, labels, &ended.latencies, (4, 1e9));
+}
+
+const fn lane_name(class: LaneClass) -> &'static str {
+    match class {
+        LaneClass::Latency => "latency",
+        LaneClass::Bulk => "bulk",
+    }
+}
+
+/// Families by name.
+#[derive(Debug, Default)]
+struct Table {
+    families: BTreeMap<&'static str, proto::MetricFamily>,
+}
+
+impl Table {
+    fn count(&mut self, definition: &'static Definition, labels: &[&str], value: u64) {
+        self.put(definition, labels, value as f64);
+    }
+
+    fn put(&mut self, definition: &'static Definition, labels: &[&str], value: f64) {
+        let mut metric = metric(definition, labels);
+        if definition.kind == proto::MetricType::COUNTER {
+            let mut counter = proto::Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        }
+        self.push(definition, metric);
+    }
+
+    /// Of the engine's buckets every `every`-th bound; `one` is what a value of 1 is there.
+    fn histogram<const FIRST: u32, const BUCKETS: usize>(
+        &mut self,
+        definition: &'static Definition,
+        labels: &[&str],
+        counts: &Histogram<FIRST, BUCKETS>,
+        (every, one): (usize, f64),
+    ) {
+        let mut cumulative = 0;
+        let mut buckets = Vec::new();
+        for (place, (bound, count)) in counts.buckets().enumerate() {
+            cumulative += count;
+            if let Some(bound) = bound.filter(|_| place % every == 0) {
+                let mut bucket = proto::Bucket::default();
+                bucket.set_cumulative_count(cumulative);
+                bucket.set_upper_bound(bound as f64 / one);
+                buckets.push(bucket);
+            }
+        }
+        let mut histogram = proto::Histogram::default();
+        histogram.set_sample_count(cumulative);
+        histogram.set_sample_sum(counts.sum() as f64 / one);
+        histogram.set_bucket(buckets);
+        let mut metric = metric(definition, labels);
+        metric.set_histogram(histogram);
+        self.push(definition, metric);
+    }
+
+    fn push(&mut self, definition: &'static Definition, metric: proto::Metric) {
+        let family = self.families.entry(definition.name).or_insert_with(|| {
+            let mut family = proto::MetricFamily::default();
+            family.set_name(definition.name.to_owned());
+            family.set_help(definition.help.to_owned());
+            family.set_field_type(definition.kind);
+            family
+        });
+        family.mut_metric().push(metric);
+    }
+}
+
+fn metric(definition: &Definition, labels: &[&str]) -> proto::Metric {
+    debug_assert_eq!(definition.labels.len(), labels.len(), "{}", definition.name);
+    let pair = |(name, value): (&&str, &&str)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    proto::Metric::from_label(definition.labels.iter().zip(labels).map(pair).collect())
+}

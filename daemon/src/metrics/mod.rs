@@ -1,0 +1,130 @@
+//! Metrics: what the shards count, in Prometheus' text.
+//!
+//! ```text
+//!   scrape ──► Question::Observe, one a shard ──► Snapshot ──► Registry::gather ──► text
+//! ```
+//!
+//! Nothing is counted here and nothing of Prometheus is on the data path: a shard adds to arrays of its own
+//! ([`piped_engine::tally`]) and copies them when it is asked.
+
+mod define;
+mod families;
+pub(crate) mod listen;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use piped_model::units::Nanos;
+use prometheus::core::{Collector, Desc};
+use prometheus::{Registry, TextEncoder, proto};
+
+pub use self::families::ShardObservation;
+use self::families::Snapshot;
+use crate::control::Control;
+use crate::io::clock;
+use crate::limits::METRICS_AGE;
+use crate::shard::message::{Message, Question, ShardGone};
+
+/// What a scraper reads.
+pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// The daemon's metrics as they are exposed.
+#[derive(Debug)]
+pub(crate) struct Exposition {
+    registry: Registry,
+    latest: Latest,
+    /// For scrapes that come one upon the other.
+    text: RefCell<Option<(Nanos, Rc<str>)>>,
+}
+
+impl Exposition {
+    pub(crate) fn new() -> Self {
+        let registry = Registry::new();
+        let latest = Latest::default();
+        let collector = Described { descriptions: descriptions(), latest: latest.clone() };
+        let registered = registry.register(Box::new(collector));
+        registered.expect("a test registers the same definitions");
+        Self { registry, latest, text: RefCell::default() }
+    }
+
+    fn render(&self, snapshot: &Snapshot) -> String {
+        *self.latest.0.lock() = snapshot.families();
+        let mut text = String::new();
+        // A String takes all that is written to it.
+        let _ = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text);
+        text
+    }
+}
+
+/// All metrics as they are now.
+pub(crate) async fn scrape(control: &Control) -> Result<Rc<str>, ShardGone> {
+    let snapshot = observe(control).await?;
+    let text: Rc<str> = control.metrics.render(&snapshot).into();
+    *control.metrics.text.borrow_mut() = Some((clock::now(), Rc::clone(&text)));
+    Ok(text)
+}
+
+/// The same, but not asked of the shards more often than every [`METRICS_AGE`]: for a door without rights.
+async fn scrape_seldom(control: &Control) -> Result<Rc<str>, ShardGone> {
+    let fresh = |&(taken, _): &(Nanos, _)| clock::now().since(taken) < METRICS_AGE;
+    let text = control.metrics.text.borrow().as_ref().filter(|it| fresh(it)).map(|it| it.1.clone());
+    match text {
+        Some(text) => Ok(text),
+        None => scrape(control).await,
+    }
+}
+
+async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
+    let mut shards = Vec::with_capacity(control.shards.len());
+    for shard in &control.shards {
+        shards.push(shard.mailbox.ask(|answer| Message::Ask(Question::Observe(answer))).await?);
+    }
+    let mut evictions = control.evictions();
+    for shard in &shards {
+        evictions.iter_mut().zip(shard.evictions).for_each(|(count, more)| *count += more);
+    }
+    let config = &control.config;
+    let allowed = config.exports.values().flat_map(|export| &export.peers);
+    Ok(Snapshot {
+        version: env!("CARGO_PKG_VERSION"),
+        started: control.started_unix,
+        shards,
+        evictions,
+        refusals: control.refusals(),
+        known_peers: config.peers.keys().chain(allowed).cloned().collect(),
+    })
+}
+
+/// The families of the scrape under way.
+#[derive(Debug, Clone, Default)]
+struct Latest(Arc<Mutex<Vec<proto::MetricFamily>>>);
+
+struct Described {
+    descriptions: Vec<Desc>,
+    latest: Latest,
+}
+
+fn descriptions() -> Vec<Desc> {
+    let describe = |it: &&define::Definition| {
+        let labels = it.labels.iter().map(|&label| label.to_owned()).collect();
+        Desc::new(it.name.to_owned(), it.help.to_owned(), labels, HashMap::new())
+    };
+    let descriptions: Result<Vec<Desc>, _> = define::ALL.iter().map(describe).collect();
+    descriptions.expect("a test makes the same descriptions")
+}
+
+impl Collector for Described {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descriptions.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        std::mem::take(&mut self.latest.0.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests;

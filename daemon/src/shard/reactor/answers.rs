@@ -1,0 +1,82 @@
+//! What a shard's thread answers to those who look: copies of what is counted, nothing that grows with the
+//! number of requests.
+
+use piped_engine::io::Io;
+
+use super::super::message::{
+    Question, ReactorReport, ShardObservation, ShardSession, ShardStatus, ShardView,
+};
+use super::Reactor;
+use crate::limits::TRANSFERS_LISTED_MAX;
+
+impl Reactor {
+    pub(super) fn answer(&mut self, question: Question) {
+        // Whoever asked may have given up.
+        match question {
+            Question::Report(asker) => drop(asker.send(self.view())),
+            Question::Stages(asker) => drop(asker.send(self.shard.stages())),
+            Question::Observe(asker) => drop(asker.send(self.observe())),
+            Question::Sessions(asker) => drop(asker.send(self.session_uses())),
+            Question::Transfers { ended: true, answer } => {
+                let ended = self.shard.ended(TRANSFERS_LISTED_MAX);
+                drop(answer.send((ended.len() as u32, ended)));
+            }
+            Question::Transfers { ended: false, answer } => {
+                let now = self.io.now();
+                drop(answer.send(self.shard.running(now, TRANSFERS_LISTED_MAX)));
+            }
+            Question::Explain(id, asker) => {
+                drop(asker.send(self.shard.explain(id).map(Box::new)));
+            }
+        }
+    }
+
+    fn view(&self) -> ShardView {
+        #[cfg(feature = "count-allocations")]
+        let allocations = Some(crate::io::allocations::of_this_thread());
+        #[cfg(not(feature = "count-allocations"))]
+        let allocations = None;
+        let reactor = ReactorReport { allocations, ..self.report() };
+        let status = ShardStatus { engine: self.shard.report(), reactor };
+        let (tier, degraded) = (self.io.tier(), self.io.degraded());
+        let view = ShardView { status, tier, degraded, evictions: self.evictions };
+        #[cfg(feature = "count-allocations")]
+        allocations.into_iter().for_each(crate::io::allocations::forget_since);
+        view
+    }
+
+    fn report(&self) -> ReactorReport {
+        let driver = self.io.counters();
+        ReactorReport {
+            cpu: self.cpu,
+            turns: self.turns,
+            sleeps: self.sleeps,
+            taken: self.sessions.taken,
+            evictions: self.evictions.iter().sum(),
+            spin_nanoseconds: self.spinner.budget_ns(),
+            syscalls: driver.syscalls() + self.sessions.doorbells,
+            waits: driver.waits,
+            buffers_registered: driver.buffers_fixed,
+            buffers_unregistered: driver.buffers_plain,
+            registered_bytes: driver.registered_bytes,
+            allocations: None,
+        }
+    }
+
+    fn observe(&self) -> ShardObservation {
+        ShardObservation {
+            engine: self.shard.observe(),
+            reactor: self.report(),
+            evictions: self.evictions,
+            malformed: self.malformed,
+        }
+    }
+
+    fn session_uses(&self) -> Vec<ShardSession> {
+        let uses = self.shard.sessions().into_iter().filter_map(|engine| {
+            let (class, requests) = self.sessions.use_of(engine.session)?;
+            Some(ShardSession { engine, class, requests })
+        });
+        uses.collect()
+    }
+}

@@ -486,6 +486,10 @@ impl Shard {
                 if last.bytes > transfer.length {
                     return Err("an end that counts more bytes than were sent");
                 }
+                // Believed, it would be told to a client for whom Ok of a write means all of it.
+                if last.status == Status::Ok && last.bytes < transfer.length {
+                    return Err("an end that says Ok to a write of which it counts a part");
+                }
                 let moved = transfer.landed.insert(0, last.bytes);
                 debug_assert!(moved.is_ok(), "a write lands once, at its end");
                 transfer.told_plan = Some(Told::last(None, last));

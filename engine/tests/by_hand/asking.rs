@@ -316,3 +316,26 @@ fn what_a_peer_has_no_room_to_open_again_is_asked_for_later_and_not_at_once() {
     };
     assert_eq!(asked, 7);
 }
+
+#[test]
+fn a_peer_that_says_ok_to_half_a_write_loses_the_lane_and_its_client_is_not_told_ok() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    let buffer = ArenaBuffer { segment: 0, offset: 0, length: 8192 };
+    world.submit(SESSION, 1, Verb::Write { handle: HANDLE, offset: 0, buffer, durable: false });
+    let transfer = loop {
+        match world.next(line) {
+            Message::Write { transfer, .. } => break transfer,
+            Message::WriteData { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    let (status, bytes) = (Status::Ok, 361);
+    let end =
+        Message::End { transfer, status, bytes, service_us: 1, fragment: 8192, predicted_us: 1 };
+    world.send(line, end, &[]);
+    world.wait_until("the lane is lost", |world| !world.is_up(line));
+    assert_eq!(world.reasons(), ["an end that says Ok to a write of which it counts a part"]);
+    world.wait_until("the write ends", |world| world.end_of(1).is_some());
+    assert_eq!(world.end_of(1), Some((Status::PeerLost, 0)));
+}

@@ -105,7 +105,8 @@ fn check_error(inputs: &[Input], error: &ConfigError) {
 fn check_place(inputs: &[Input], place: &Place) {
     let found = inputs.iter().find(|input| match input {
         Input::File { path, .. } => place.layer == path.display().to_string(),
-        Input::Variable { name, .. } => place.layer == *name,
+        // Others are ignored, whatever they are called.
+        Input::Variable { name, .. } => name.starts_with("PIPED_") && place.layer == *name,
         Input::Setting(setting) => {
             let key = setting.split_once('=').map_or("", |(key, _)| key.trim());
             place.layer == format!("--set {key}")

@@ -2,13 +2,18 @@
 //!
 //! The first byte says which direction; the rest is the message.
 
+use std::sync::{Arc, LazyLock};
+
 use piped::client::wanted::{self, Wanted};
+use piped::open::region::{RegionSource, Regions};
 use piped_config::Client;
+use piped_engine::command;
+use piped_engine::ids::{RegionId, SessionId};
 use piped_ring::handshake::{
     Access, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Reply,
     Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX, Welcome, fds, sequence,
 };
-use piped_ring::{CLASS_BULK, QueueLayout, Status};
+use piped_ring::{CLASS_BULK, QueueLayout, Segment, Status};
 
 use crate::Seed;
 use crate::input::Input;
@@ -84,7 +89,10 @@ fn check_request(request: &Request) {
             check_text(export, NAME_BYTES_MAX);
             check_text(path, PATH_BYTES_MAX);
         }
-        Request::ExportRegion { name, .. } => check_text(name, NAME_BYTES_MAX),
+        Request::ExportRegion { name, segment: _, offset, length, access } => {
+            check_text(name, NAME_BYTES_MAX);
+            check_region(name, *offset, *length, *access);
+        }
         Request::OpenRegion { peer, name, .. } => {
             check_text(peer, NAME_BYTES_MAX);
             check_text(name, NAME_BYTES_MAX);
@@ -136,6 +144,37 @@ fn check_growth(bytes: u64) {
         }
     }
 }
+
+/// What is offered lies inside its segment, and others get what it is offered for.
+fn check_region(name: &str, offset: u64, length: u64, access: Access) {
+    let access = command::Access { read: access.read, write: access.write };
+    let source = RegionSource {
+        region: RegionId(0),
+        owner: SessionId(1),
+        home: 0,
+        segment: 0,
+        memory: Arc::clone(&SEGMENT),
+        offset,
+        length,
+        access,
+    };
+    let mut regions = Regions::default();
+    let Ok(offered) = regions.offer(name, source.clone()) else { return };
+    assert!(length > 0 && offset.checked_add(length).is_some_and(|end| end <= SEGMENT.len()));
+    assert!(regions.has(offered.region));
+    assert!(regions.offer(name, source).is_err(), "one name, one region");
+    for (read, write) in [(true, false), (false, true), (true, true), (false, false)] {
+        let found = regions.find(name, command::Access { read, write });
+        let may = (read || write) && (access.read || !read) && (access.write || !write);
+        assert_eq!(found.is_ok(), may, "read {read}, write {write} of {access:?}");
+    }
+    assert_eq!(regions.withdraw_all(SessionId(1)), [offered.region]);
+    assert!(!regions.has(offered.region));
+}
+
+/// Memory of a client.
+static SEGMENT: LazyLock<Arc<Segment>> =
+    LazyLock::new(|| Arc::new(Segment::create(64 * 1024).expect("a little memory")));
 
 /// Every kind of message, as both sides write it.
 #[must_use]

@@ -60,7 +60,7 @@ struct File {
 #[derive(Debug, Default)]
 struct Socket {
     /// Bytes that have arrived.
-    arrived: VecDeque<u8>,
+    arrived: Vec<u8>,
     /// Nothing more will.
     ended: bool,
     /// Bytes that were sent.
@@ -163,6 +163,12 @@ impl Kernel {
         &mut segment.bytes[start..start + span.length as usize]
     }
 
+    /// Whether operations have ended that nobody was told of.
+    #[must_use]
+    pub fn has_dones(&self) -> bool {
+        !self.dones.is_empty()
+    }
+
     /// The next operation that has ended.
     pub fn poll_done(&mut self) -> Option<Done> {
         self.dones.pop_front()
@@ -173,7 +179,7 @@ impl Kernel {
         let Some(&(token, op)) = self.ops.get(which) else { return false };
         let result = match (end, op) {
             (End::Failed(errno), _) => Some(errno),
-            (End::Whole, op) => self.execute(op, u32::MAX),
+            (End::Whole, op) => self.execute(op, 1 << 30),
             (End::Short(most), op) => self.execute(op, most.max(1)),
         };
         if let Some(result) = result {
@@ -185,8 +191,14 @@ impl Kernel {
 
     fn execute(&mut self, op: Op, most: u32) -> Option<i32> {
         Some(match op {
-            Op::Read { file, offset, into } => self.read(file, offset, into.part(0, most)),
-            Op::Write { file, offset, from } => self.write(file, offset, from.part(0, most)),
+            Op::Read { file, offset, into } => {
+                let most = self.stops_at(file, most);
+                self.read(file, offset, into.part(0, most))
+            }
+            Op::Write { file, offset, from } => {
+                let most = self.stops_at(file, most);
+                self.write(file, offset, from.part(0, most))
+            }
             Op::Sync { .. } | Op::Nop => 0,
             Op::Allocate { file, offset, length } => match offset.checked_add(length) {
                 Some(end) if end <= FILE_BYTES_MAX => {
@@ -200,6 +212,14 @@ impl Kernel {
                 return self.receive(socket, &spans, whole, most);
             }
         })
+    }
+
+    /// A device stops between blocks.
+    fn stops_at(&self, file: FileId, most: u32) -> u32 {
+        match self.files.get(&file).and_then(|file| file.direct) {
+            Some(Alignment { offset: block, .. }) => most.next_multiple_of(block).max(block),
+            None => most,
+        }
     }
 
     fn extend(&mut self, file: FileId, length: usize) {
@@ -261,18 +281,14 @@ impl Kernel {
         if from.arrived.len() < enough && !from.ended {
             return None;
         }
-        let mut bytes: VecDeque<u8> =
-            from.arrived.drain(..wanted.min(from.arrived.len())).collect();
-        let count = bytes.len();
+        let bytes: Vec<u8> = from.arrived.drain(..wanted.min(from.arrived.len())).collect();
+        let mut left = &bytes[..];
         for span in spans.as_slice() {
-            let piece = span.part(0, bytes.len().min(span.length as usize) as u32);
-            for (to, from) in
-                self.bytes_mut(piece).iter_mut().zip(bytes.drain(..piece.length as usize))
-            {
-                *to = from;
-            }
+            let (now, later) = left.split_at(left.len().min(span.length as usize));
+            self.bytes_mut(span.part(0, now.len() as u32)).copy_from_slice(now);
+            left = later;
         }
-        Some(count as i32)
+        Some(bytes.len() as i32)
     }
 
     /// Spans of an operation, and whether it writes them.

@@ -4,6 +4,8 @@
 //!
 //! The first byte chooses planner and calibration. Then come actions: a byte, and what it needs.
 
+use std::sync::LazyLock;
+
 use piped_engine::command::{
     Access, CalibrationMode, Command, Event, LaneClass, OpenKind, OpenRequest, PlannerMode,
 };
@@ -24,6 +26,10 @@ const PEER: PeerId = PeerId(0);
 
 /// Payloads made up for a frame are at most so long.
 const PAYLOAD_MAX: u32 = 96 * 1024;
+
+/// Of payloads.
+static PATTERN: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..PAYLOAD_MAX as usize).map(|at| pattern(at, 9)).collect());
 
 /// See the module.
 pub fn check(input: &[u8]) {
@@ -178,7 +184,7 @@ impl Peers {
         let length = signed::payload_length(&header);
         let payload = match given {
             Some(given) => given.to_vec(),
-            None => (0..length.min(PAYLOAD_MAX) as usize).map(|at| pattern(at, 9)).collect(),
+            None => PATTERN[..length.min(PAYLOAD_MAX) as usize].to_vec(),
         };
         let crc = if payload.is_empty() { 0 } else { signed::crc32c(&payload) };
         let wrong = u32::from(flags & flag::WRONG_CRC != 0);

@@ -69,6 +69,20 @@ pub const CREDIT_BYTES: u64 = 8 << 20;
 /// See [`CREDIT_BYTES`].
 pub const CREDIT_STAGING_DIVISOR: u64 = 8;
 
+/// Credit goes back to the peer when so much of its window, as a divisor, is free again: one frame for many pieces.
+pub const CREDIT_BATCH_DIVISOR: u64 = 4;
+
+/// The longest piece of a write on a lane with that window of credit. What the peer keeps back until it is worth
+/// a frame must never be what the next piece waits for.
+#[must_use]
+pub const fn write_piece_max(credit_window: u64) -> u64 {
+    let certain = credit_window - credit_window.div_ceil(CREDIT_BATCH_DIVISOR);
+    // In whole pages, so that what follows stays aligned; a window of less is not worth a thought.
+    let aligned = certain / 4096 * 4096;
+    let piece = if aligned > 0 { aligned } else { certain };
+    if piece < FRAGMENT_BYTES_MAX as u64 { piece } else { FRAGMENT_BYTES_MAX as u64 }
+}
+
 /// How long frames of a read that is over may stay queued while none of the lane's leaves, before the
 /// lane is lost: they name memory that somebody may wait for. As long as a link may be mute.
 pub const UNREAD_TIME: Nanos = Nanos::from_millis(10_000);

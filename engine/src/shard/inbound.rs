@@ -12,7 +12,7 @@ use super::{Shard, Work};
 use crate::command::{self, Event, LaneClass, OpenRequest};
 use crate::ids::SocketId;
 use crate::io::{Io, Span};
-use crate::limits;
+use crate::limits::{self, CREDIT_BATCH_DIVISOR};
 use crate::report::PeerReport;
 use crate::request::{Class, Status};
 use crate::tally::LaneLoss;
@@ -440,7 +440,8 @@ impl Shard {
     pub(super) fn return_credit(&mut self, key: Key, bytes: u32, rest: bool) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.credit += u64::from(bytes);
-        if (rest || lane.credit * 4 >= lane.credit_window) && lane.push_credit() {
+        if (rest || lane.credit * CREDIT_BATCH_DIVISOR >= lane.credit_window) && lane.push_credit()
+        {
             self.make_ready(Work::Lane(key));
         }
     }

@@ -139,9 +139,9 @@ impl Shard {
             return;
         }
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        let most = limits::write_piece_max(lane.credit_window);
         while body.next < length && body.frames < limits::FRAMES_PER_OWNER {
             let boundary = planned.as_ref().map_or(length, |p| p.boundary(body.offset, body.next));
-            let most = u64::from(limits::FRAGMENT_BYTES_MAX);
             let bytes = (boundary.min(length) - body.next).min(most);
             if lane.credit < bytes || !lane.has_room_for_data() {
                 break;

@@ -3,6 +3,7 @@
 use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest};
 use piped_engine::ids::{HandleId, PeerId, SegmentId, SessionId};
 use piped_engine::io::{Io, Span};
+use piped_engine::limits;
 use piped_engine::request::{ArenaBuffer, Status, Verb};
 use piped_engine::wire::{LastPart, Message};
 use piped_model::units::Nanos;
@@ -16,8 +17,16 @@ const CREDIT: u64 = 8 << 20;
 
 /// The latency lane to a peer, where clients have a region open.
 fn connected(world: &mut World, sessions: &[SessionId]) -> (LineId, Vec<SegmentId>) {
+    connected_with(world, sessions, CREDIT)
+}
+
+fn connected_with(
+    world: &mut World,
+    sessions: &[SessionId],
+    credit: u64,
+) -> (LineId, Vec<SegmentId>) {
     world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
-    let line = world.answer_connect(LaneClass::Latency, CREDIT);
+    let line = world.answer_connect(LaneClass::Latency, credit);
     let arena = |(number, &session): (usize, &SessionId)| {
         let segment = world.session(session, ARENA);
         let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), String::new());
@@ -338,4 +347,36 @@ fn a_peer_that_says_ok_to_half_a_write_loses_the_lane_and_its_client_is_not_told
     assert_eq!(world.reasons(), ["an end that says Ok to a write of which it counts a part"]);
     world.wait_until("the write ends", |world| world.end_of(1).is_some());
     assert_eq!(world.end_of(1), Some((Status::PeerLost, 0)));
+}
+
+#[test]
+fn no_piece_of_a_write_waits_for_credit_that_the_peer_keeps_back() {
+    const WINDOW: u64 = 64 << 10;
+    let mut world = World::new();
+    let (line, _) = connected_with(&mut world, &[SESSION], WINDOW);
+    let mut owed = 0;
+    for (number, length) in [(1, 8 << 10), (2, 256 << 10), (3, 8 << 10), (4, 200_000)] {
+        let buffer = ArenaBuffer { segment: 0, offset: 0, length };
+        let (handle, offset, durable) = (HANDLE, 0, false);
+        world.submit(SESSION, number, Verb::Write { handle, offset, buffer, durable });
+        let Message::Write { transfer, .. } = world.next(line) else { panic!("a write") };
+        let mut done = 0;
+        while done < length {
+            let (frame, _) = world.next_frame(line);
+            let Message::WriteData { .. } = frame.message else { panic!("{frame:?}") };
+            done += u64::from(frame.payload);
+            owed += u64::from(frame.payload);
+            // As this engine does when it serves.
+            if owed * limits::CREDIT_BATCH_DIVISOR >= WINDOW {
+                world.send(line, Message::Credit { bytes: owed }, &[]);
+                owed = 0;
+            }
+        }
+        let (service_us, fragment, predicted_us, status) = (1, 0, 0, Status::Ok);
+        let end =
+            Message::End { transfer, status, bytes: length, service_us, fragment, predicted_us };
+        world.send(line, end, &[]);
+        world.wait_until("the write has ended", |world| world.end_of(number).is_some());
+        assert_eq!(world.end_of(number), Some((Status::Ok, length)));
+    }
 }

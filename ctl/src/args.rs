@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
+use crate::commands::cp::CpArgs;
 use crate::commands::stat::StatArgs;
 use crate::commands::transfers::TransfersArgs;
 
@@ -55,6 +56,8 @@ pub(crate) enum Command {
         /// `last`, or a transfer's number
         which: Which,
     },
+    /// Copy a file, here or to and from peers, without its bytes passing through this program
+    Cp(CpArgs),
     /// Measure requests through the daemon: operations, bytes, latency, CPU
     Bench(BenchArgs),
     /// Set how fragment sizes are chosen, until the daemon ends
@@ -339,6 +342,16 @@ impl std::str::FromStr for Place {
                 Err("write PATH, or PEER:EXPORT/PATH (./a:b for a local file with a colon)"
                     .to_owned())
             }
+        }
+    }
+}
+
+/// As it is written on the command line.
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local(path) => path.display().fmt(f),
+            Self::Remote { peer, export, path } => write!(f, "{peer}:{export}/{path}"),
         }
     }
 }

@@ -55,6 +55,11 @@ impl Failure {
         Self::new(exit, format!("{what}: {error}"))
     }
 
+    /// With something more to know, or to do about it.
+    pub(crate) fn and(self, more: impl fmt::Display) -> Self {
+        Self { message: format!("{}; {more}", self.message), ..self }
+    }
+
     /// Writing to stdout: a reader that has seen enough (`| head`) is no failure.
     pub(crate) fn stdout(error: &io::Error) -> Self {
         let reader_gone = error.kind() == io::ErrorKind::BrokenPipe;

@@ -19,12 +19,13 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn help_is_data_on_stdout_without_colour_codes() {
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 7] = [
         &["--help"],
         &["demo", "--help"],
         &["bench", "--help"],
         &["bench", "read", "--help"],
         &["explain", "--help"],
+        &["cp", "--help"],
         &["--version"],
     ];
     for arguments in commands {

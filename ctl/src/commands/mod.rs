@@ -8,6 +8,7 @@ use crate::output::Output;
 mod bench;
 mod calibration;
 mod clients;
+pub(crate) mod cp;
 mod demo;
 mod explain;
 mod exports;
@@ -37,6 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             calibration::run(&admin()?, &output, (*mode).into(), args.json)
         }
         Command::Bench(bench) => bench::run(args, &bench.operation, &output),
+        Command::Cp(cp) => cp::run(cp, &output, args.json),
         Command::Demo(demo) => demo::run(demo, output, args.json),
     }
 }

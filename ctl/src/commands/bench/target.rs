@@ -61,14 +61,14 @@ pub(super) fn open(client: &Client, operation: &Operation) -> Result<Target, Fai
             let handle = open_place(client, &place, OpenOptions::read())?;
             let length = handle.len();
             let span = load.span.map_or(length, |span| span.0.min(length));
-            made("read", name(&place), Work::Read(handle), span, load)
+            made("read", place.to_string(), Work::Read(handle), span, load)
         }
         Operation::Write { target, overwrite, durable, load } => {
             let place = place(target);
             let to = open_new(client, &place, *overwrite)?;
             let natural = if to.is_empty() { NEW_FILE_BYTES } else { to.len() };
             let work = Work::Write { to, durable: *durable };
-            made("write", name(&place), work, natural, load)
+            made("write", place.to_string(), work, natural, load)
         }
         Operation::Get { target, load } => {
             let (handle, served) = region(client, target, Access::READ, load)?;
@@ -85,7 +85,7 @@ pub(super) fn open(client: &Client, operation: &Operation) -> Result<Target, Fai
         Operation::Copy { source, destination, overwrite, load } => {
             let from = open_place(client, source, OpenOptions::read())?;
             let to = open_new(client, destination, *overwrite)?;
-            let (length, name) = (from.len(), format!("{} to {}", name(source), name(destination)));
+            let (length, name) = (from.len(), format!("{source} to {destination}"));
             made("copy", name, Work::Copy { from, to }, length, load)
         }
     }
@@ -102,13 +102,6 @@ fn place(target: &FileTarget) -> Place {
     }
 }
 
-fn name(place: &Place) -> String {
-    match place {
-        Place::Local(path) => path.display().to_string(),
-        Place::Remote { peer, export, path } => format!("{peer}:{export}/{path}"),
-    }
-}
-
 fn open_place(client: &Client, place: &Place, options: OpenOptions) -> Result<Handle, Failure> {
     match place {
         Place::Local(path) => client.open_file(path, options),
@@ -117,16 +110,15 @@ fn open_place(client: &Client, place: &Place, options: OpenOptions) -> Result<Ha
             client.open_export(peer, export, path, options)
         }
     }
-    .map_err(|error| client::open(name(place), &error))
+    .map_err(|error| client::open(place, &error))
 }
 
 /// For writing; a file with something in it only if that is said.
 fn open_new(client: &Client, place: &Place, overwrite: bool) -> Result<Handle, Failure> {
     let exists = || {
-        let name = name(place);
         Failure::new(
             Exit::Refused,
-            format!("{name} exists and would be written over: say --overwrite if that is meant"),
+            format!("{place} exists and would be written over: say --overwrite if that is meant"),
         )
     };
     if let Place::Local(path) = place

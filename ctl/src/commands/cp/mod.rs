@@ -1,0 +1,241 @@
+//! `pipectl cp`: one file, between this node and its peers, without its bytes passing through here.
+//!
+//! ```text
+//! ends     what is copied and where to: opened, checked, told apart
+//! journal  how far it is for certain, and of what: makes an interrupted copy resumable
+//! moving   pieces under way, checkpoints, lost peers and daemons
+//! verify   BLAKE3 of both ends; samples of both before a copy goes on
+//! meter    a bar, lines, or nothing
+//! stop     Ctrl-C
+//! ```
+//!
+//! The destination is written in place. So what makes an interrupted copy good for anything is the journal, and
+//! the journal says only what a sync of the destination has covered: it is right after kill -9 and after a
+//! power cut, here or at the peer.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use serde::Serialize;
+
+use self::ends::{Ends, Found};
+use self::journal::Journal;
+use self::meter::Meter;
+use self::moving::{Mover, connect};
+use self::stop::Stop;
+use crate::args::Place;
+use crate::clock;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Output};
+use crate::units;
+
+mod ends;
+mod journal;
+mod meter;
+mod moving;
+mod stop;
+mod verify;
+
+const AFTER_HELP: &str = "\
+Copied means on stable storage (see --no-sync). The destination is written in place; while a copy is not
+finished, a journal says how much of it is certainly there: .NAME.piped-cp beside a local destination,
+in $XDG_STATE_HOME/piped (~/.local/state/piped) for one at a peer, or --journal.
+A new local file has the source's permission bits less the umask (of a peer's file 0666 less the umask),
+one below an export those that its daemon gives (0640). A file at a peer is not shortened: remove one
+that is longer than the source.";
+
+/// `pipectl cp`
+#[derive(Debug, Clone, ClapArgs)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct CpArgs {
+    /// From: PATH, PEER:EXPORT/PATH, or :EXPORT/PATH for an export of this node
+    #[arg(value_name = "SRC")]
+    source: Place,
+
+    /// To: likewise; a directory, or EXPORT/PATH/ with a slash at its end, takes the source's name
+    #[arg(value_name = "DST")]
+    destination: String,
+
+    /// Write over an existing file
+    #[arg(short = 'f', long, conflicts_with = "resume")]
+    overwrite: bool,
+
+    /// Go on with an interrupted copy where it is certainly right; begin if there is nothing yet
+    #[arg(long)]
+    resume: bool,
+
+    /// Read both back from their disks at the end, and compare them by BLAKE3
+    #[arg(long)]
+    verify: bool,
+
+    /// Do not wait for stable storage at the end
+    #[arg(long)]
+    no_sync: bool,
+
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Seconds to go on without any progress, when a peer or the daemon is lost or stands still
+    #[arg(long, value_name = "T", default_value_t = 60.0, value_parser = seconds)]
+    timeout: f64,
+
+    /// Seconds between checkpoints: what is copied by then is made durable and noted in the journal
+    #[arg(long, value_name = "T", default_value_t = 2.0, value_parser = seconds)]
+    checkpoint: f64,
+
+    /// Where to keep the journal
+    #[arg(long, value_name = "PATH")]
+    journal: Option<PathBuf>,
+
+    /// The daemon's client socket
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "PIPED_CLIENT_SOCKET",
+        default_value = "/run/piped/client.sock"
+    )]
+    client_socket: PathBuf,
+}
+
+impl CpArgs {
+    fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout)
+    }
+}
+
+/// What it came to. Plain bytes and seconds.
+#[derive(Debug, Serialize)]
+struct Report {
+    source: String,
+    destination: String,
+    /// Of the whole file.
+    bytes: u64,
+    /// Copied by an earlier run.
+    resumed_from: u64,
+    /// Of the copying and the sync, without the verification.
+    seconds: f64,
+    /// Of what this run copied.
+    bytes_per_second: f64,
+    durable: bool,
+    /// Times that a lost peer or daemon was come back to.
+    reconnects: u32,
+    verified: Option<Verified>,
+}
+
+#[derive(Debug, Serialize)]
+struct Verified {
+    blake3: String,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &CpArgs, output: &Output, json: bool) -> Result<(), Failure> {
+    let stop = Stop::listen()?;
+    let begin = clock::now();
+    let client = connect(args)?;
+    let ends = Ends::find(args, &client)?;
+    let (mut journal, from) = begin_or_resume(args, &ends, &client)?;
+    let mut meter = Meter::new(args.quiet || json, ends.length, from);
+    let mut mover = Mover::new(args, &ends, &mut journal, from, &stop);
+    let moved = mover.run(client, &mut meter);
+    let (done, reconnects, client) = (mover.certain(), mover.reconnects, mover.take_client());
+    let seconds = begin.elapsed().as_secs_f64();
+    let unfinished = |failure: Failure| {
+        let (done, all) = (units::bytes(done), units::bytes(ends.length));
+        failure.and(format_args!("{done} of {all} are copied; {}", journal.advice(args)))
+    };
+    moved.map_err(unfinished)?;
+    let mut verified = None;
+    if args.verify {
+        let begin = clock::now();
+        let client = client.map_or_else(|| connect(args), Ok).map_err(unfinished)?;
+        let blake3 = verify::compare(&client, &ends, &mut meter, &stop).map_err(unfinished)?;
+        verified = Some(Verified { blake3, seconds: begin.elapsed().as_secs_f64() });
+    }
+    meter.finish();
+    journal.remove();
+    let report = Report {
+        source: ends.source.to_string(),
+        destination: ends.destination.to_string(),
+        bytes: ends.length,
+        resumed_from: from,
+        seconds,
+        bytes_per_second: (ends.length - from) as f64 / seconds,
+        durable: !args.no_sync,
+        reconnects,
+        verified,
+    };
+    if json { output::json(&report) } else { report.print(output) }
+}
+
+/// The journal to keep, and where the copy begins.
+fn begin_or_resume(
+    args: &CpArgs,
+    ends: &Ends,
+    client: &piped_client::Client,
+) -> Result<(Journal, u64), Failure> {
+    let journal = Journal::at(args, ends)?;
+    let earlier = journal.read()?;
+    let refuse = |why: String| Err(Failure::new(Exit::Refused, why));
+    let destination = &ends.destination;
+    match (earlier, ends.found) {
+        (Some(earlier), Found::Empty | Found::Filled) if args.resume => {
+            if let Some(other) = journal.differs_from(&earlier) {
+                return refuse(format!(
+                    "{other} since the copy to {destination} was interrupted: begin anew with --overwrite"
+                ));
+            }
+            let from = earlier.durable_bytes.min(ends.length);
+            verify::samples(client, ends, from)?;
+            Ok((journal, from))
+        }
+        (Some(_), Found::Filled) if !args.overwrite => refuse(format!(
+            "{destination} is an interrupted copy: go on with --resume, or begin anew with --overwrite"
+        )),
+        (None, Found::Filled) if args.resume => refuse(format!(
+            "{destination} exists, and {} says nothing of an interrupted copy: begin anew with --overwrite",
+            journal.path().display()
+        )),
+        (None, Found::Filled) if !args.overwrite => refuse(format!(
+            "{destination} exists and would be written over: say --overwrite if that is meant"
+        )),
+        _ => {
+            let mut journal = journal;
+            // First of all: whatever ends this program from here on, what it leaves can be gone on with.
+            journal.save(0);
+            Ok((journal, 0))
+        }
+    }
+}
+
+impl Report {
+    fn print(&self, output: &Output) -> Result<(), Failure> {
+        let Self { source, destination, seconds, .. } = self;
+        let mut text = format!(
+            "{source} to {destination}: {} in {}, {}",
+            units::bytes(self.bytes),
+            units::seconds(*seconds),
+            units::rate(self.bytes_per_second)
+        );
+        if self.resumed_from > 0 {
+            text.push_str(&format!(", after {} before", units::bytes(self.resumed_from)));
+        }
+        text.push_str(if self.durable { ", on stable storage" } else { ", not synced" });
+        output.line(text)?;
+        match &self.verified {
+            Some(verified) => output.line(format_args!(
+                "verified: BLAKE3 equal, {} ({})",
+                verified.blake3,
+                units::seconds(verified.seconds)
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "write seconds, as in 2.5".to_owned())?;
+    let bounds = 0.01..=3600.0;
+    if bounds.contains(&seconds) { Ok(seconds) } else { Err("choose 0.01 to 3600".to_owned()) }
+}

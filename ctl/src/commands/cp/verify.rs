@@ -1,0 +1,253 @@
+//! What is on both disks: BLAKE3 of all of it, or samples of what an earlier run left.
+//!
+//! Read through the daemons, so around the page cache: what was written is not what is compared, what the device
+//! gives back is. Each end is read and hashed by a thread of its own; a piece is hashed while the next ones come.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use blake3::{Hash, Hasher};
+use piped_client::{Buffer, Client, Handle, Pending, Queue, Waited};
+
+use super::ends::Ends;
+use super::meter::Meter;
+use super::stop::Stop;
+use crate::args::Place;
+use crate::client;
+use crate::failure::{Exit, Failure};
+use crate::random;
+use crate::units;
+
+/// Bytes of one read, and reads under way.
+const PIECE: u64 = 1 << 20;
+const DEPTH: usize = 6;
+
+/// Places at which both hashes are compared, so that a difference can be told where it is.
+const MARKS_MAX: u64 = 4096;
+
+/// Samples of what an earlier run left: its last piece, and so many anywhere before it.
+const SAMPLES: u64 = 16;
+const SAMPLE: u64 = 64 << 10;
+
+const STEP: Duration = Duration::from_millis(50);
+
+/// BLAKE3 of a file, and of its beginnings.
+struct Hashes {
+    marks: Vec<Hash>,
+    whole: Hash,
+}
+
+/// What the two readers share with who waits for them.
+struct Shared<'a> {
+    done: AtomicU64,
+    /// One of them failed: the other need not go on.
+    over: AtomicBool,
+    stop: &'a Stop,
+}
+
+/// The hash of both, if it is the same.
+pub(super) fn compare(
+    client: &Client,
+    ends: &Ends,
+    meter: &mut Meter,
+    stop: &Stop,
+) -> Result<String, Failure> {
+    meter.begin("verified", 0);
+    let (from, to) = ends.open_to_read(client)?;
+    if from.len() != ends.length {
+        return Err(ends.changed());
+    }
+    if to.len() != ends.length {
+        let has = units::bytes(to.len());
+        return Err(Failure::failed(format!("{} has {has} now", ends.destination)));
+    }
+    let shared = Shared { done: AtomicU64::new(0), over: AtomicBool::new(false), stop };
+    let queue = || client.queue().map_err(|error| client::queue(&error));
+    let (source, destination) = (queue()?, queue()?);
+    let (source, destination) = thread::scope(|scope| {
+        let hash = |queue, handle, place| {
+            let (shared, length) = (&shared, ends.length);
+            scope.spawn(move || {
+                let hashes = Reader { client, queue, handle, place }.hash(length, shared);
+                // Relaxed: the flag guards nothing but itself.
+                shared.over.fetch_or(hashes.is_err(), Ordering::Relaxed);
+                hashes
+            })
+        };
+        let readers =
+            [hash(source, &from, &ends.source), hash(destination, &to, &ends.destination)];
+        while readers.iter().any(|reader| !reader.is_finished()) {
+            // Of two files; shown as of one.
+            meter.set(shared.done.load(Ordering::Relaxed) / 2);
+            crate::clock::pause(Duration::from_millis(5));
+        }
+        let [source, destination] = readers;
+        (source.join(), destination.join())
+    });
+    let broke = |_| Err(Some(Failure::failed("the verification itself broke: please report it")));
+    let (source, destination) =
+        match (source.unwrap_or_else(broke), destination.unwrap_or_else(broke)) {
+            (Ok(source), Ok(destination)) => (source, destination),
+            (Err(Some(why)), _) | (_, Err(Some(why))) => return Err(why),
+            // Each gives up without a reason only for the other's sake.
+            (Err(None), _) | (_, Err(None)) => return Err(Failure::failed("not verified")),
+        };
+    if source.whole == destination.whole {
+        return Ok(source.whole.to_hex().to_string());
+    }
+    Err(differ(ends, &source, &destination))
+}
+
+fn differ(ends: &Ends, source: &Hashes, destination: &Hashes) -> Failure {
+    let pairs = source.marks.iter().zip(&destination.marks);
+    let same = pairs.take_while(|(one, other)| one == other).count() as u64;
+    let step = mark_bytes(ends.length);
+    let (begin, end) = (same * step, ((same + 1) * step).min(ends.length));
+    let node = |place: &Place| match place {
+        Place::Remote { peer, .. } if !peer.is_empty() => peer.clone(),
+        _ => "this node".to_owned(),
+    };
+    Failure::failed(format!(
+        "{} is not what {} is: they differ first between bytes {begin} and {end} (BLAKE3 {} and {}). Either the \
+         source was written meanwhile, or a disk or memory is faulty: look at the kernel's log (dmesg) of {} \
+         and of {}, and copy again with --overwrite",
+        ends.destination,
+        ends.source,
+        destination.whole.to_hex(),
+        source.whole.to_hex(),
+        node(&ends.destination),
+        node(&ends.source),
+    ))
+}
+
+/// Whether what an earlier run left is the source's, by its end and by pieces anywhere in it.
+pub(super) fn samples(client: &Client, ends: &Ends, length: u64) -> Result<(), Failure> {
+    if length == 0 {
+        return Ok(());
+    }
+    let (from, to) = ends.open_to_read(client)?;
+    let mut queue = client.queue().map_err(|error| client::queue(&error))?;
+    let size = SAMPLE.min(length);
+    let last = (length - size, size);
+    let anywhere = (0..SAMPLES).map(|number| (random::offset(number, size, length), size));
+    for (offset, size) in std::iter::once(last).chain(anywhere) {
+        let mut read = |handle: &Handle, place: &Place| {
+            let buffer = client::allocate(client, size)?;
+            let (buffer, bytes) = queue
+                .read(handle, offset, buffer)
+                .map_err(|error| client::request(place, &error))?;
+            Ok::<_, Failure>(buffer.as_slice()[..bytes].to_vec())
+        };
+        if read(&from, &ends.source)? != read(&to, &ends.destination)? {
+            return Err(Failure::new(
+                Exit::Refused,
+                format!(
+                    "{} is not what {} is at byte {offset}: one of them was changed since the copy was \
+                     interrupted; begin anew with --overwrite",
+                    ends.destination, ends.source
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// One end, being read.
+struct Reader<'a> {
+    client: &'a Client,
+    queue: Queue,
+    handle: &'a Handle,
+    place: &'a Place,
+}
+
+impl Reader<'_> {
+    /// An error without a reason is the other reader's.
+    fn hash(mut self, length: u64, shared: &Shared<'_>) -> Result<Hashes, Option<Failure>> {
+        let mut hasher = Hasher::new();
+        let (step, mut marks) = (mark_bytes(length), Vec::new());
+        let mut free = Vec::with_capacity(DEPTH);
+        for _ in 0..DEPTH.min(length.div_ceil(PIECE) as usize) {
+            free.push(client::allocate(self.client, PIECE.min(length))?);
+        }
+        let mut underway: VecDeque<Pending<Buffer>> = VecDeque::with_capacity(DEPTH);
+        let (mut asked, mut done) = (0, 0);
+        while done < length {
+            while asked < length
+                && let Some(buffer) = free.pop()
+            {
+                asked += self.ask(buffer, asked, length, &mut underway)?;
+            }
+            let Some(oldest) = underway.pop_front() else { break };
+            let (buffer, bytes) = self.end_of(oldest, shared)?;
+            hasher.update(&buffer.as_slice()[..bytes as usize]);
+            done += bytes;
+            shared.done.fetch_add(bytes, Ordering::Relaxed);
+            // Pieces divide the distance of marks, so none is passed over.
+            if done.is_multiple_of(step) || done == length {
+                marks.push(hasher.finalize());
+            }
+            free.push(buffer);
+        }
+        Ok(Hashes { marks, whole: hasher.finalize() })
+    }
+
+    /// Asks for the next piece; returns its length.
+    fn ask(
+        &mut self,
+        mut buffer: Buffer,
+        offset: u64,
+        length: u64,
+        underway: &mut VecDeque<Pending<Buffer>>,
+    ) -> Result<u64, Failure> {
+        let bytes = PIECE.min(length - offset);
+        buffer.set_len(bytes as usize).map_err(|error| Failure::failed(error.to_string()))?;
+        let read = self.queue.submit_read(self.handle, offset, buffer);
+        underway.push_back(read.map_err(|error| client::submit(self.place, error.fault))?);
+        Ok(bytes)
+    }
+
+    fn end_of(
+        &mut self,
+        mut pending: Pending<Buffer>,
+        shared: &Shared<'_>,
+    ) -> Result<(Buffer, u64), Option<Failure>> {
+        loop {
+            shared.stop.check()?;
+            if shared.over.load(Ordering::Relaxed) {
+                return Err(None);
+            }
+            match pending.wait_for(&mut self.queue, STEP) {
+                Waited::Underway(again) => pending = again,
+                Waited::Ended(Err(error)) => return Err(Some(client::request(self.place, &error))),
+                Waited::Ended(Ok(done)) if done.bytes == done.payload.len() as u64 => {
+                    return Ok((done.payload, done.bytes));
+                }
+                Waited::Ended(Ok(_)) => {
+                    let place = self.place;
+                    let why = format!("{place} became shorter while it was verified");
+                    return Err(Some(Failure::failed(why)));
+                }
+            }
+        }
+    }
+}
+
+/// Between two marks: a multiple of what is read at once.
+fn mark_bytes(length: u64) -> u64 {
+    length.div_ceil(MARKS_MAX).next_multiple_of(PIECE).max(PIECE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_at_ends_of_pieces_and_not_too_many() {
+        for length in [1, PIECE, PIECE + 1, MARKS_MAX * PIECE + 1, 1 << 50] {
+            let step = mark_bytes(length);
+            assert!(step.is_multiple_of(PIECE) && length.div_ceil(step) <= MARKS_MAX, "{length}");
+        }
+    }
+}

@@ -8,6 +8,7 @@
 mod admin;
 mod clock;
 mod contest;
+mod copiers;
 mod failure;
 mod load;
 mod machine;

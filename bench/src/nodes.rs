@@ -40,7 +40,7 @@ pub(crate) struct Pair {
 impl Pair {
     /// Starts both and waits until A's lanes to B are up. B exports `data`.
     pub(crate) fn start(profile: Profile, cpus: Cpus, data: &Path) -> Result<Self, Failure> {
-        let piped = program()?;
+        let piped = program("piped")?;
         // Short, because a socket's path has at most 107 bytes.
         let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir()?;
         let listen = free_address()?;
@@ -182,14 +182,14 @@ pub(crate) fn become_child(program: &[std::ffi::OsString]) -> std::io::Error {
     }
 }
 
-/// The daemon beside this program.
-fn program() -> Result<PathBuf, Failure> {
-    let beside = std::env::current_exe()?.with_file_name("piped");
+/// A program of ours, beside this one.
+pub(crate) fn program(name: &str) -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe()?.with_file_name(name);
     if beside.is_file() {
         return Ok(beside);
     }
     Err(Failure::new(format!(
-        "{} is not there: build it with `cargo build --release -p piped`",
+        "{} is not there: build it with `cargo build --release -p piped -p pipectl`",
         beside.display()
     )))
 }

@@ -18,7 +18,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
 
 /// Ended and awaited when dropped.
 #[derive(Debug)]
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -27,7 +27,8 @@ impl Drop for Running {
     }
 }
 
-fn output(command: &mut Command) -> Result<String, Failure> {
+/// What it says on stdout, if it ends well.
+pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -129,11 +130,11 @@ pub(crate) fn iperf3(sides: Sides) -> Result<f64, Failure> {
     bits.map(|bits| bits / 8.0).ok_or_else(|| Failure::new("iperf3: its output has no rate"))
 }
 
-fn free_port() -> Result<u16, Failure> {
+pub(crate) fn free_port() -> Result<u16, Failure> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn await_listener(port: &str) -> Result<(), Failure> {
+pub(crate) fn await_listener(port: &str) -> Result<(), Failure> {
     let port: u16 = port.parse().expect("made from a number");
     // A socket that listens is in the kernel's table; connecting would be taken for a client.
     let listens = || {

@@ -1,6 +1,7 @@
 //! The rows of the run. Each file has the rows of one kind; this one has what they share and their order.
 
 mod checks;
+mod copy;
 mod disk;
 mod floor;
 mod idle;
@@ -105,7 +106,7 @@ pub(crate) static FLOORS: Group = Group {
 };
 
 /// What an operator relies on: limits, neighbours that die, copies.
-pub(crate) static SERVICE: Group = Group { name: "service", entries: &[] };
+pub(crate) static SERVICE: Group = Group { name: "service", entries: &[("cp-1g", copy::cp)] };
 
 impl Bench {
     pub(crate) fn new(group: &'static Group, options: Options) -> Self {

@@ -1,0 +1,90 @@
+//! Other people's ways to copy a file from one node to another over TCP, in the fastest of their sensible forms.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::{Doing as _, Failure};
+use crate::outside::{Running, await_listener, free_port, output};
+
+/// A tool and the server it copies from.
+#[derive(Debug)]
+pub(crate) struct Copier {
+    pub(crate) name: &'static str,
+    _server: Running,
+    /// Without the destination.
+    command: Vec<String>,
+    destination: PathBuf,
+    /// The tool leaves the destination to the page cache.
+    sync: bool,
+}
+
+/// What [`Copier`] needs of qemu and rsync.
+pub(crate) const TOOLS: [&str; 3] = ["qemu-nbd", "qemu-img", "rsync"];
+
+impl Copier {
+    /// qemu-img from a qemu-nbd that serves `file`: out of order, 16 requests, around the page cache on both sides.
+    pub(crate) fn qemu(file: &Path, destination: &Path) -> Result<Self, Failure> {
+        let port = free_port()?.to_string();
+        let mut server = Command::new("qemu-nbd");
+        server.args(["--read-only", "--persistent", "--format=raw", "--shared=16"]);
+        server.args(["--cache=none", "--aio=native", "--export-name=data"]);
+        server.args(["--bind=127.0.0.1", &format!("--port={port}")]).arg(file);
+        let server = start(&mut server, &port).doing("qemu-nbd")?;
+        let source = format!("nbd://127.0.0.1:{port}/data");
+        let command = ["qemu-img", "convert", "-W", "-m", "16", "-t", "none", "-T", "none"];
+        let command = command.into_iter().chain(["-f", "raw", "-O", "raw", &source]);
+        Ok(Self {
+            name: "qemu-img",
+            _server: server,
+            command: command.map(str::to_owned).collect(),
+            destination: destination.to_owned(),
+            sync: true,
+        })
+    }
+
+    /// rsync from a daemon of its own that serves the folder of `file`. `scratch` is for its configuration.
+    pub(crate) fn rsync(file: &Path, destination: &Path, scratch: &Path) -> Result<Self, Failure> {
+        let port = free_port()?.to_string();
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        let name = file.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
+        let user = rustix::process::getuid().is_root().then_some("uid = 0\ngid = 0\n");
+        let configuration = scratch.join("rsyncd.conf");
+        let text = format!(
+            "use chroot = no\n{}[data]\npath = {}\nread only = yes\n",
+            user.unwrap_or_default(),
+            folder.display()
+        );
+        std::fs::write(&configuration, text)?;
+        let mut server = Command::new("rsync");
+        server.args(["--daemon", "--no-detach", "--address=127.0.0.1", &format!("--port={port}")]);
+        server.arg(format!("--config={}", configuration.display()));
+        let server = start(&mut server, &port).doing("rsync --daemon")?;
+        let source = format!("rsync://127.0.0.1:{port}/data/{name}");
+        let command = ["rsync", "--whole-file", "--inplace", "--fsync", &source];
+        Ok(Self {
+            name: "rsync",
+            _server: server,
+            command: command.into_iter().map(str::to_owned).collect(),
+            destination: destination.to_owned(),
+            sync: false,
+        })
+    }
+
+    /// Copies; on stable storage when this returns.
+    pub(crate) fn copy(&self) -> Result<(), Failure> {
+        let [program, arguments @ ..] = &self.command[..] else { return Ok(()) };
+        output(Command::new(program).args(arguments).arg(&self.destination)).doing(self.name)?;
+        if self.sync {
+            std::fs::File::open(&self.destination)?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+fn start(server: &mut Command, port: &str) -> Result<Running, Failure> {
+    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let running = Running(server.spawn()?);
+    await_listener(port)?;
+    Ok(running)
+}

@@ -1,0 +1,115 @@
+//! `pipectl cp` of a cold file from one node to another, durable, against other people's ways.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use piped_config::Profile;
+
+use crate::clock;
+use crate::contest::{self, Arm};
+use crate::copiers::{Copier, TOOLS};
+use crate::failure::{Doing as _, Failure};
+use crate::nodes::{EXPORT, PEER, Pair, profile_name, program};
+use crate::outside;
+use crate::raw::disk::make_file;
+use crate::report::{Row, Unit};
+use crate::rows::Bench;
+use crate::stats::{Bar, Better, Interval};
+
+const BYTES: u64 = 1 << 30;
+const SOURCE: &str = "gibibyte";
+
+/// Rounds that choose the better of the others, and rounds that compare with it: seconds each.
+const CHOOSING: u32 = 3;
+const COMPARING: u32 = 9;
+
+/// After the sync of a removal, for the device to be done with what it was told to discard.
+const SETTLE: Duration = Duration::from_millis(300);
+
+pub(super) fn cp(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let (profile, bar) = (Profile::Balanced, Bar::AtMost(1.0));
+    if let Some(tool) = TOOLS.into_iter().find(|tool| !outside::is_installed(tool)) {
+        let note = format!("unchecked (install {tool})");
+        return Ok(Row::unchecked(name, &profile_name(profile), Unit::Ratio, bar, note));
+    }
+    let data = bench.data()?;
+    let source = data.join(SOURCE);
+    make_file(&source, BYTES).doing("a file of 1 GiB")?;
+    let scratch = tempfile::Builder::new().prefix("copies-").tempdir_in(&data)?;
+    let sink = |name: &str| scratch.path().join(name);
+    bench.need_pair(profile)?;
+    let pair = bench.pair.take().expect("needed above");
+    let mut measured = || {
+        let copiers = [
+            Copier::qemu(&source, &sink("qemu"))?,
+            Copier::rsync(&source, &sink("rsync"), scratch.path())?,
+        ];
+        let others = copiers.iter().map(|copier| {
+            let source = source.clone();
+            let destination = sink(if copier.name == "rsync" { "rsync" } else { "qemu" });
+            Arm::variant(copier.name.to_owned(), move || {
+                timed(&source, &destination, || copier.copy())
+            })
+        });
+        let other = bench.best(CHOOSING, others.collect(), Better::Smaller)?;
+        let (from, destination) = (source.clone(), sink("piped"));
+        let mut copy = command(&pair, &destination)?;
+        let ours = Arm::variant("pipectl cp".to_owned(), move || {
+            timed(&from, &destination, || outside::output(&mut copy).map(drop))
+        });
+        let mut arms = [other, ours];
+        let rounds = contest::run(COMPARING, &mut arms)?;
+        bench.report.rounds_discarded += rounds.discarded;
+        let ratios: Vec<f64> = rounds
+            .kept
+            .iter()
+            .filter_map(|round| Some(round.values[1]? / round.values[0]?))
+            .collect();
+        let found = Interval::of_median(&ratios)
+            .ok_or_else(|| Failure::new("all rounds had stolen time: run it again"))?;
+        let median = |arm: usize| rounds.all_of(arm).map_or(f64::NAN, |found| found.median);
+        let note = format!(
+            "{COMPARING} rounds of 1 GiB, cold, synced: {:.2} s (pipectl cp) against {:.2} s ({})",
+            median(1),
+            median(0),
+            rounds.names[0]
+        );
+        let row = Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note);
+        Ok(row.with_arms(&rounds, Unit::Seconds))
+    };
+    let row = measured();
+    bench.pair = Some(pair);
+    // Nobody else wants it.
+    std::fs::remove_file(&source)?;
+    row
+}
+
+fn command(pair: &Pair, destination: &Path) -> Result<Command, Failure> {
+    let mut command = Command::new(program("pipectl")?);
+    command.args(["cp", "--quiet", "--client-socket"]).arg(&pair.a.client_socket);
+    command.arg(format!("{PEER}:{EXPORT}/{SOURCE}")).arg(destination);
+    command.env_remove("PIPED_CLIENT_SOCKET");
+    Ok(command)
+}
+
+/// Seconds of a copy of what is not in the page cache to what is not there.
+fn timed(
+    source: &Path,
+    destination: &PathBuf,
+    mut copy: impl FnMut() -> Result<(), Failure>,
+) -> Result<f64, Failure> {
+    let opened = std::fs::File::open(source)?;
+    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).doing("fadvise")?;
+    clock::pause(SETTLE);
+    let begun = clock::now();
+    copy()?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let bytes = std::fs::metadata(destination)?.len();
+    if bytes != BYTES {
+        return Err(Failure::new(format!("the copy has {bytes} bytes")));
+    }
+    std::fs::remove_file(destination)?;
+    rustix::fs::syncfs(&opened).doing("syncfs")?;
+    Ok(seconds)
+}

@@ -55,6 +55,14 @@ impl Output {
         write(&table::render(columns, rows, self.width))
     }
 
+    /// A name and its value, which stand below those of other lines.
+    pub(crate) fn field(&self, name: &str, value: &str) -> Result<(), Failure> {
+        const INDENT: usize = 10;
+        let width = self.width.map(|width| usize::from(width).saturating_sub(INDENT).max(10));
+        let value = fold(value, width, 0).replace('\n', &format!("\n{:INDENT$}", ""));
+        write(&format!("{name:INDENT$}{}\n", value.trim_end()))
+    }
+
     /// A sentence, folded at the width. The first line begins with the blanks that `text` begins with,
     /// the others with `indent` blanks.
     pub(crate) fn prose(&self, text: &str, indent: usize) -> Result<(), Failure> {

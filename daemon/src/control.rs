@@ -255,6 +255,17 @@ impl Control {
         self.refusals.get()
     }
 
+    /// The number of a shard's transfer among those of all shards.
+    pub(crate) fn transfer_number(&self, shard: usize, id: u64) -> u64 {
+        id * self.shards.len() as u64 + shard as u64
+    }
+
+    /// What [`Self::transfer_number`] gave a number to.
+    pub(crate) fn transfer_of(&self, number: u64) -> (usize, u64) {
+        let shards = self.shards.len() as u64;
+        ((number % shards) as usize, number / shards)
+    }
+
     /// Where a configured peer listens.
     pub(crate) fn address_of(&self, name: &str) -> Option<String> {
         let (_, address) = self.peers.iter().find(|(peer, _)| peer == name)?;

@@ -200,6 +200,8 @@ pub struct TransferReport {
     pub age_seconds: f64,
     /// Until its deadline, in seconds; negative after it. Absent once it has ended.
     pub left_seconds: Option<f64>,
+    /// Since it ended, in seconds; absent while it runs.
+    pub ended_seconds_ago: Option<f64>,
     /// How it ended; absent while it runs. A transfer whose client was told and whose buffer is held runs
     /// with a status.
     pub status: Option<Status>,

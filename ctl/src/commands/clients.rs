@@ -14,7 +14,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     }
     let Clients { clients } = admin.get(CLIENTS)?;
     if clients.is_empty() {
-        return output.line("No clients are connected.");
+        return output.prose("No clients are connected.", 0);
     }
     output.table(
         &[

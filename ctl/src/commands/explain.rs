@@ -28,35 +28,26 @@ fn path(which: Which) -> String {
 }
 
 fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
-    output.line(format_args!(
-        "transfer {}: {} of {}, {}",
-        it.id,
-        it.operation,
-        units::bytes(it.bytes),
-        it.route
-    ))?;
-    output.line(format_args!("status    {:?}", it.status))?;
-    output.line(format_args!("plan      {}", plan(it)))?;
+    let what = format!("{} of {}, {}", it.operation, units::bytes(it.bytes), it.route);
+    output.prose(&format!("transfer {}: {what}", it.id), 2)?;
+    output.field("status", &format!("{:?}", it.status))?;
+    output.field("plan", &plan(it))?;
     if !it.planned_here {
-        output.line("planner   the peer: it holds the data (ask its daemon for the candidates)")?;
+        let why = "the peer: it holds the data (ask its daemon for the candidates)";
+        output.field("planner", why)?;
     }
     if it.predicted_seconds > 0.0 {
-        output.line(format_args!(
-            "predicted {} +- {}",
-            units::seconds(it.predicted_seconds),
-            units::seconds(it.margin_seconds)
-        ))?;
+        let (predicted, margin) = (it.predicted_seconds, it.margin_seconds);
+        let text = format!("{} +- {}", units::seconds(predicted), units::seconds(margin));
+        output.field("predicted", &text)?;
     }
-    output.line(format_args!(
-        "measured  {}{}",
-        units::seconds(it.measured_seconds),
-        deviation(it)
-    ))?;
+    let measured = format!("{}{}", units::seconds(it.measured_seconds), deviation(it));
+    output.field("measured", &measured)?;
     for reason in &it.bounces {
-        output.prose(&format!("copied    {reason}"), 10)?;
+        output.field("copied", reason)?;
     }
     if it.retries > 0 {
-        output.line(format_args!("retries   {}", it.retries))?;
+        output.field("retries", &it.retries.to_string())?;
     }
     if !it.stages.is_empty() {
         output.heading("Stages as known when it was planned")?;

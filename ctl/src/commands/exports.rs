@@ -15,9 +15,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     }
     let Exports { exports, regions } = admin.get(EXPORTS)?;
     if exports.is_empty() && regions.is_empty() {
-        return output.line(
-            "Nothing is offered: directories are configured in [exports.NAME], regions come from clients.",
-        );
+        return output.prose("Nothing is offered: directories are configured in [exports.NAME], regions come from clients.", 0);
     }
     let rows = exports.iter().map(|export| {
         vec![

@@ -16,8 +16,9 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     }
     let Peers::<LaneReport> { peers } = admin.get(PEERS)?;
     if peers.is_empty() {
-        return output.line(
+        return output.prose(
             "No peers: none are configured in [peers], and none has connected (see [listen]).",
+            0,
         );
     }
     let shards = peers.iter().any(|peer| peer.shard > 0);

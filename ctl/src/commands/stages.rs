@@ -15,7 +15,8 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     }
     let Stages::<StageReport> { stages } = admin.get(STAGES)?;
     if stages.is_empty() {
-        return output.line("No stage has been used yet: stages appear with the first transfer.");
+        return output
+            .prose("No stage has been used yet: stages appear with the first transfer.", 0);
     }
     table(output, &stages)?;
     output.line("")?;

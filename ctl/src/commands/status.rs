@@ -15,14 +15,15 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         return output::json(admin.get_raw(STATUS)?);
     }
     let status: Status<ShardReport> = admin.get(STATUS)?;
-    output.line(format_args!(
+    let line = format!(
         "{}: piped {}, pid {}, up {}, profile {}",
         status.node,
         status.version,
         status.pid,
         units::uptime(status.uptime_seconds),
         status.profile
-    ))?;
+    );
+    output.prose(&line, 2)?;
     output.prose(&format!("io_uring: {}", list(&status.tier, "plain")), 2)?;
     if status.degraded.is_empty() {
         output.line("degraded: nothing")?;
@@ -31,7 +32,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         output.prose(&format!("degraded: {sentence}"), 2)?;
     }
     shards(output, &status.shards)?;
-    totals(output, &status.shards)?;
+    totals(output, &status)?;
     peers(output, &status.shards)
 }
 
@@ -81,7 +82,8 @@ fn word(mode: &impl serde::Serialize) -> String {
     }
 }
 
-fn totals(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
+fn totals(output: &Output, status: &Status<ShardReport>) -> Result<(), Failure> {
+    let shards = &status.shards;
     let sum =
         |of: fn(&Counters) -> u64| shards.iter().map(|shard| of(&shard.counters)).sum::<u64>();
     let always = [
@@ -104,6 +106,14 @@ fn totals(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
     ] {
         if number > 0 {
             rows.push(vec![what.to_owned(), units::count(number)]);
+        }
+    }
+    for (what, reasons) in [
+        ("clients evicted", &status.evicted),
+        ("clients refused at the handshake", &status.refused),
+    ] {
+        for (reason, &number) in reasons {
+            rows.push(vec![format!("{what}: {}", reason.replace('_', " ")), units::count(number)]);
         }
     }
     output.heading("Since start")?;

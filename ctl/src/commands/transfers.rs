@@ -31,10 +31,11 @@ pub(crate) fn run(
     }
     let Transfers::<TransferReport> { total, transfers } = admin.get(path)?;
     if transfers.is_empty() {
-        return output.line(match args.ended {
+        let none = match args.ended {
             true => "No transfer has ended since the daemon started.",
             false => "Nothing runs now (--ended shows the last that ended).",
-        });
+        };
+        return output.prose(none, 0);
     }
     let (time, end) = match args.ended {
         true => ("TOOK", "STATUS"),
@@ -104,6 +105,7 @@ mod tests {
             bytes_done: 1 << 19,
             age_seconds: 0.5,
             left_seconds: Some(29.5),
+            ended_seconds_ago: None,
             status: None,
             retries: 0,
         };

@@ -149,11 +149,17 @@ async fn stages(control: &Control) -> Result<Vec<StageReport>, Refused> {
 }
 
 async fn explain(control: &Control, number: Option<u64>) -> Result<Box<Explanation>, Refused> {
-    for shard in &control.shards {
-        let found =
-            shard.mailbox.ask(|answer| Message::Ask(Question::Explain(number, answer))).await?;
+    let number = match number {
+        Some(number) => Some(number),
+        // The last one of all shards.
+        None => watch::transfers(control, true).await?.transfers.first().map(|it| it.transfer.id),
+    };
+    if let Some(number) = number {
+        let (shard, id) = control.transfer_of(number);
+        let mailbox = &control.shards[shard].mailbox;
+        let found = mailbox.ask(|answer| Message::Ask(Question::Explain(Some(id), answer))).await?;
         if let Some(explanation) = found {
-            return Ok(explanation);
+            return Ok(Box::new(Explanation { id: number, ..*explanation }));
         }
     }
     let text = match number {

@@ -97,9 +97,16 @@ pub(super) async fn transfers(
         let question = |answer| Message::Ask(Question::Transfers { ended, answer });
         let (count, listed) = shard.mailbox.ask(question).await?;
         total += count;
-        let entry = |transfer| TransferEntry { shard: number as u32, transfer };
-        transfers.extend(listed.into_iter().map(entry));
+        transfers.extend(listed.into_iter().map(|mut transfer| {
+            if transfer.id > 0 {
+                transfer.id = control.transfer_number(number, transfer.id);
+            }
+            TransferEntry { shard: number as u32, transfer }
+        }));
     }
+    let ago = |entry: &TransferEntry<TransferReport>| entry.transfer.ended_seconds_ago;
+    // The latest first, whatever shard it was on; what runs stays as the shards list it.
+    transfers.sort_by(|a, b| ago(a).unwrap_or(0.0).total_cmp(&ago(b).unwrap_or(0.0)));
     transfers.truncate(TRANSFERS_LISTED_MAX);
     Ok(Transfers { total, transfers })
 }

@@ -32,6 +32,7 @@ struct Record {
     /// As the planning peer told it.
     told: Option<Told>,
     measured: Nanos,
+    ended: Nanos,
     mispredicted: u32,
     retries: u32,
 }
@@ -63,13 +64,13 @@ impl History {
     }
 
     /// The last `most` that ended, the latest first.
-    pub(super) fn ended(&self, most: usize) -> Vec<TransferReport> {
-        self.records.iter().rev().take(most).map(Record::report).collect()
+    pub(super) fn ended(&self, now: Nanos, most: usize) -> Vec<TransferReport> {
+        self.records.iter().rev().take(most).map(|record| record.report(now)).collect()
     }
 }
 
 impl Record {
-    fn report(&self) -> TransferReport {
+    fn report(&self, now: Nanos) -> TransferReport {
         TransferReport {
             id: self.id,
             operation: self.operation,
@@ -81,6 +82,7 @@ impl Record {
             bytes_done: self.done,
             age_seconds: self.measured.seconds(),
             left_seconds: None,
+            ended_seconds_ago: Some(now.since(self.ended).seconds()),
             status: Some(self.status),
             retries: self.retries,
         }
@@ -166,6 +168,7 @@ impl Shard {
             plan: transfer.plan.clone(),
             told: transfer.told_plan,
             measured,
+            ended: now,
             mispredicted: transfer.mispredicted,
             retries: transfer.retries,
         });
@@ -191,6 +194,7 @@ impl Shard {
             plan: serve.plan.clone(),
             told: None,
             measured,
+            ended: now,
             mispredicted: 0,
             retries: 0,
         });

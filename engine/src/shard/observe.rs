@@ -114,6 +114,7 @@ impl Shard {
             bytes_done: transfer.landed.watermark(),
             age_seconds: now.since(transfer.started).seconds(),
             left_seconds: Some(left(transfer.deadline, now)),
+            ended_seconds_ago: None,
             status: transfer.status,
             retries: transfer.retries,
         });
@@ -128,6 +129,7 @@ impl Shard {
             bytes_done: serve.done,
             age_seconds: now.since(serve.started).seconds(),
             left_seconds: Some(left(serve.deadline, now)),
+            ended_seconds_ago: None,
             status: serve.status,
             retries: 0,
         });
@@ -138,8 +140,8 @@ impl Shard {
 
     /// The last `most` transfers that ended, the latest first.
     #[must_use]
-    pub fn ended(&self, most: usize) -> Vec<TransferReport> {
-        self.history.ended(most)
+    pub fn ended(&self, now: Nanos, most: usize) -> Vec<TransferReport> {
+        self.history.ended(now, most)
     }
 }
 

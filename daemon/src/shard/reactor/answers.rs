@@ -18,7 +18,7 @@ impl Reactor {
             Question::Observe(asker) => drop(asker.send(self.observe())),
             Question::Sessions(asker) => drop(asker.send(self.session_uses())),
             Question::Transfers { ended: true, answer } => {
-                let ended = self.shard.ended(TRANSFERS_LISTED_MAX);
+                let ended = self.shard.ended(self.io.now(), TRANSFERS_LISTED_MAX);
                 drop(answer.send((ended.len() as u32, ended)));
             }
             Question::Transfers { ended: false, answer } => {

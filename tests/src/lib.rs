@@ -4,4 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod process;
+pub mod proxy;
 pub mod world;

@@ -20,6 +20,8 @@ const PIECES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
+    /// Whose it is; all connections of a client have the same.
+    client: u32,
     segments: Mutex<Vec<Space>>,
 }
 
@@ -31,6 +33,15 @@ struct Space {
 }
 
 impl Arena {
+    pub(crate) fn new(client: u32) -> Self {
+        Self { client, ..Self::default() }
+    }
+
+    /// Whose it is.
+    pub(crate) fn client(&self) -> u32 {
+        self.client
+    }
+
     /// Add a segment under the daemon's number for it.
     pub(crate) fn add(&self, number: u32, segment: Segment) {
         let mut free = Vec::with_capacity(PIECES);

@@ -13,7 +13,8 @@ use crate::error::OutOfBuffer;
 /// A request takes the buffer and its completion gives it back, so safe code can neither look at
 /// bytes that are still being written nor free them. In between, and dropped, it goes back to the
 /// arena only when nobody touches it any more. It starts at a page and keeps its connection's
-/// memory mapped, also after the connection's end.
+/// memory mapped, also after the connection's end. After [`crate::Client::reconnect`] it is as it
+/// was, and the first request that takes it moves it into the new daemon's memory: one copy.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -132,6 +133,25 @@ impl Buffer {
 
     pub(crate) fn is_of(&self, arena: &Arc<Arena>) -> bool {
         Arc::ptr_eq(&self.arena, arena)
+    }
+
+    /// Whether it is memory of that client, of whichever connection.
+    pub(crate) fn is_of_client(&self, client: u32) -> bool {
+        self.arena.client() == client
+    }
+
+    /// Take its bytes over into `new`, which is as large, but for those of `filled`: the daemon that
+    /// was to fill them is gone, and the kernel may still be at it. This memory is not used again.
+    pub(crate) fn move_into(self, new: &mut Self, filled: std::ops::Range<u64>) {
+        let capacity = self.range.len();
+        new.length = new.range.len().min(capacity);
+        for part in [0..filled.start.min(capacity), filled.end.min(capacity)..capacity] {
+            let place = part.start as usize..part.end.max(part.start) as usize;
+            // Copied out as the daemon's bytes are, without a reference to them.
+            self.load_landed(part.start, &mut new.as_mut_slice()[place]);
+        }
+        new.length = self.length;
+        self.retire();
     }
 
     /// Copy bytes out while the daemon fills others.

@@ -2,24 +2,28 @@
 
 use std::io;
 use std::num::NonZero;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use piped_ring::handshake::{Access, FDS_PER_QUEUE, Hello, Reply, Request, Welcome};
+use piped_ring::Profile;
+use piped_ring::handshake::{Access, Hello, Request};
 use piped_ring::layout::ENTRIES_MAX;
-use piped_ring::segment::SEGMENT_BYTES_MAX;
-use piped_ring::{AttachFault, ClientQueue, Profile, QueueFds, Segment};
 
 use crate::affinity;
-use crate::arena::{Arena, PAGE_BYTES};
+use crate::arena::PAGE_BYTES;
 use crate::buffer::Buffer;
-use crate::control::{Control, lock};
+use crate::clock;
+use crate::connection::{Settings, Shared};
+use crate::control::lock;
 use crate::core::Core;
-use crate::error::{AllocateError, ConnectError, ExportError, OpenError, QueueError, SessionError};
+use crate::error::{
+    AllocateError, ConnectError, ExportError, OpenError, QueueError, ReconnectError, SessionError,
+};
 use crate::handle::{Handle, OpenOptions, RegionExport};
 use crate::queue::Queue;
+use crate::reconnect::Reconnected;
 use crate::request::Class;
 
 /// How a queue waits: how long it looks for completions before it sleeps.
@@ -82,6 +86,7 @@ pub struct ClientBuilder {
     weight: u32,
     wait: Option<WaitPolicy>,
     timeout: Duration,
+    reconnect: Option<Duration>,
 }
 
 impl Default for ClientBuilder {
@@ -93,6 +98,7 @@ impl Default for ClientBuilder {
             weight: 0,
             wait: None,
             timeout: Duration::from_secs(30),
+            reconnect: None,
         }
     }
 }
@@ -143,14 +149,21 @@ impl ClientBuilder {
         Self { timeout, ..self }
     }
 
+    /// Keep what [`Client::reconnect`] needs, and let it take that long.
+    ///
+    /// Without it the end of the daemon is the end of the client. With it the client keeps the
+    /// descriptors of the local files it opened and the names of everything else, and requests that
+    /// ask for it ([`crate::Request::resubmit`]) outlive the daemon.
+    #[must_use]
+    pub fn reconnect(self, within: Duration) -> Self {
+        Self { reconnect: Some(within), ..self }
+    }
+
     /// Connect to the daemon that listens on a unix socket.
     ///
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(self, path: impl AsRef<Path>) -> Result<Client, ConnectError> {
-        let path = path.as_ref();
-        let control = Control::connect(path, self.timeout)
-            .map_err(|source| ConnectError::Socket { path: PathBuf::from(path), source })?;
         let hello = Hello {
             features: 0,
             arena_bytes: self.arena_bytes.max(1).next_multiple_of(PAGE_BYTES),
@@ -159,29 +172,14 @@ impl ClientBuilder {
             weight: self.weight,
             class: self.class.number(),
         };
-        let (reply, fds) = control.ask(&Request::Hello(hello), &[])?;
-        let Reply::Welcome(welcome) = reply else {
-            return Err(SessionError::Unexpected.into());
-        };
-        let mut fds = fds.into_iter();
-        let arena = Arc::new(Arena::default());
-        for (number, fd) in (0..welcome.segments).zip(&mut fds) {
-            arena.add(number, Segment::from_fd(fd)?);
-        }
-        let shared = Arc::new(Shared {
-            control: Arc::new(control),
-            arena,
-            welcome,
-            spin_ns: self.wait.map_or(welcome.client_spin_ns, WaitPolicy::spin_ns),
-            arena_bytes: hello.arena_bytes,
-            growing: Mutex::new(()),
-            idle: Mutex::default(),
-        });
-        for _ in 0..welcome.queues {
-            let core = shared.attach(&mut fds)?;
-            lock(&shared.idle).push(core);
-        }
-        Ok(Client { shared })
+        let shared = Shared::connect(Settings {
+            path: path.as_ref().to_owned(),
+            hello,
+            timeout: self.timeout,
+            spin_ns: self.wait.map(WaitPolicy::spin_ns),
+            reconnect: self.reconnect,
+        })?;
+        Ok(Client { shared: Arc::new(shared) })
     }
 }
 
@@ -202,19 +200,6 @@ pub struct Client {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Shared {
-    control: Arc<Control>,
-    arena: Arc<Arena>,
-    welcome: Welcome,
-    spin_ns: u64,
-    arena_bytes: u64,
-    /// Held while the arena grows, so that threads that want memory at once let it grow once.
-    growing: Mutex<()>,
-    /// Queues that no thread has; their last requests may still be under way.
-    idle: Mutex<Vec<Core>>,
-}
-
 impl Client {
     /// Connect with the defaults of [`ClientBuilder`].
     ///
@@ -224,32 +209,53 @@ impl Client {
         ClientBuilder::new().connect(path)
     }
 
+    /// Go on with the next daemon, after the end of the one before: wait for it as long as
+    /// [`ClientBuilder::reconnect`] allows, make a new session and open everything again. At once if
+    /// the connection stands. Any thread may call it, several at a time: one does it for all.
+    ///
+    /// What there was before goes on as follows:
+    ///
+    /// - **Handles** are open again: local files by the descriptors the client kept, exports and
+    ///   regions by name (and a file that was made is not made again). [`Reconnected`] counts those
+    ///   that could not be.
+    /// - **Queues** carry on, each as soon as its thread uses it. [`Queue::completion_fd`] is another
+    ///   descriptor then.
+    /// - **Requests** that were under way have ended with [`crate::Cause::Disconnected`], but for
+    ///   those with [`crate::Request::resubmit`], which are submitted again.
+    /// - **Buffers** that the application holds keep their bytes. They lie in the memory of the old
+    ///   session, and the first request that takes one moves it into the new: that copies it once, and
+    ///   is refused with [`crate::SubmitFault::NoRoom`] if the new arena cannot have it. Those of
+    ///   reads that ended with the daemon are [`crate::BufferState::Lost`], as without a reconnect.
+    /// - **Exported regions** are not offered again; see [`RegionExport`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use piped_client::{ClientBuilder, OpenOptions};
+    /// let builder = ClientBuilder::new().reconnect(Duration::from_secs(10));
+    /// let client = builder.connect("/run/piped/client.sock")?;
+    /// let file = client.open_file("/srv/data/blocks", OpenOptions::read())?;
+    /// let mut queue = client.queue()?;
+    /// if queue.read(&file, 0, client.allocate(4096)?).is_err() && !client.is_connected() {
+    ///     client.reconnect()?;
+    ///     queue.read(&file, 0, client.allocate(4096)?)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`ReconnectError`]. Everything is as before the call, and it may be called again.
+    pub fn reconnect(&self) -> Result<Reconnected, ReconnectError> {
+        let within = self.shared.settings.reconnect.map_or(0, clock::nanos);
+        self.shared.reconnect(clock::now_ns().saturating_add(within))
+    }
+
     /// A buffer of `length` bytes. The arena grows if it has to and may.
     ///
     /// # Errors
     /// See [`AllocateError`].
     pub fn allocate(&self, length: usize) -> Result<Buffer, AllocateError> {
-        let bytes = length as u64;
-        if !(1..=SEGMENT_BYTES_MAX).contains(&bytes) {
-            return Err(AllocateError::Length(bytes));
-        }
-        if let Some(buffer) = self.shared.arena.allocate(bytes) {
-            return Ok(buffer);
-        }
-        let _growing = lock(&self.shared.growing);
-        // Buffers of dropped queues may have become free; and another thread may have been first.
-        lock(&self.shared.idle).iter_mut().for_each(Core::reap);
-        if let Some(buffer) = self.shared.arena.allocate(bytes) {
-            return Ok(buffer);
-        }
-        self.shared.grow(bytes.next_multiple_of(PAGE_BYTES))?;
-        // The others can only take what was free before; this segment they cannot have seen for
-        // longer than the blink of an eye, so a second failure means that they are many.
-        self.shared.arena.allocate(bytes).ok_or_else(|| {
-            let message = "other threads took the memory that was added; try again".to_owned();
-            let status = piped_ring::Status::WouldBlock;
-            AllocateError::Session(SessionError::Refused { status, message })
-        })
+        self.shared.allocate(length)
     }
 
     /// A queue, for one thread. Dropped ones are used again.
@@ -257,20 +263,16 @@ impl Client {
     /// # Errors
     /// See [`QueueError`].
     pub fn queue(&self) -> Result<Queue, QueueError> {
-        let idle = lock(&self.shared.idle).pop();
+        let connection = self.shared.connection();
+        let spin_ns = self.shared.spin_ns(&connection);
+        let idle = lock(&connection.idle).pop();
         let mut core = match idle {
             Some(core) => core,
-            None => {
-                let (reply, fds) = self.shared.control.ask(&Request::AddQueue, &[])?;
-                let Reply::Queue { .. } = reply else {
-                    return Err(SessionError::Unexpected.into());
-                };
-                self.shared.attach(&mut fds.into_iter())?
-            }
+            None => Core::new(connection.ring()?, &connection, &self.shared, spin_ns),
         };
         // A thread that shares its only CPU with the shard would spin in its way.
         let beside = self.shared.shard_cpu().is_some_and(affinity::is_pinned_to);
-        core.spin_limit(if beside { 0 } else { self.shared.spin_ns });
+        core.spin_limit(if beside { 0 } else { spin_ns });
         Ok(Queue::new(core, Arc::clone(&self.shared)))
     }
 
@@ -283,7 +285,8 @@ impl Client {
         path: impl AsRef<Path>,
         options: OpenOptions,
     ) -> Result<Handle, OpenError> {
-        options.open_path(&self.shared.control, path.as_ref())
+        let connection = self.shared.connection();
+        options.open_path((&connection, &self.shared.link), path.as_ref())
     }
 
     /// Pass on a local file that is open already; `access` is at most what it was opened for. Its
@@ -292,7 +295,9 @@ impl Client {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_fd(&self, file: impl AsFd, access: Access) -> Result<Handle, OpenError> {
-        Ok(OpenOptions::new(access).pass(&self.shared.control, file.as_fd())?)
+        let connection = self.shared.connection();
+        let at = (&*connection, &self.shared.link);
+        Ok(OpenOptions::new(access).pass(at, file.as_fd())?)
     }
 
     /// Open a file below an export of a peer, or of this node (`None`).
@@ -306,7 +311,8 @@ impl Client {
         path: &str,
         options: OpenOptions,
     ) -> Result<Handle, OpenError> {
-        options.open_export(&self.shared.control, peer, export, path)
+        let connection = self.shared.connection();
+        options.open_export((&connection, &self.shared.link), peer, export, path)
     }
 
     /// Let others reach a buffer by name, here and on other nodes.
@@ -319,14 +325,19 @@ impl Client {
         buffer: Buffer,
         access: Access,
     ) -> Result<RegionExport, ExportError> {
-        if !buffer.is_of(&self.shared.arena) {
+        let connection = self.shared.connection();
+        let buffer = match self.shared.bring(buffer, &connection, 0..0) {
+            Ok(buffer) => buffer,
+            Err(buffer) => return Err(ExportError { cause: no_room(), buffer: Some(buffer) }),
+        };
+        if !buffer.is_of(&connection.arena) {
             let message =
                 "the buffer belongs to another client; allocate it on this one".to_owned();
             let status = piped_ring::Status::BadBuffer;
             let cause = SessionError::Refused { status, message };
             return Err(ExportError { cause, buffer: Some(buffer) });
         }
-        RegionExport::open(&self.shared.control, name, buffer, access)
+        RegionExport::open((&connection, &self.shared.link), name, buffer, access)
             .map_err(|(cause, buffer)| ExportError { cause, buffer })
     }
 
@@ -342,19 +353,20 @@ impl Client {
     ) -> Result<Handle, OpenError> {
         let peer = peer.unwrap_or_default().to_owned();
         let request = Request::OpenRegion { peer, name: name.to_owned(), access };
-        Ok(Handle::ask(&self.shared.control, &request, &[])?)
+        let connection = self.shared.connection();
+        Ok(Handle::open((&connection, &self.shared.link), &request)?)
     }
 
     /// The session's number, as the admin API's `/v1/clients` shows it.
     #[must_use]
     pub fn session(&self) -> u32 {
-        self.shared.welcome.session
+        self.shared.connection().welcome.session
     }
 
     /// The time that requests get which name none.
     #[must_use]
     pub fn deadline_default(&self) -> Duration {
-        Duration::from_nanos(self.shared.welcome.deadline_default_ns)
+        Duration::from_nanos(self.shared.connection().welcome.deadline_default_ns)
     }
 
     /// The CPU of the shard that serves this session, if it has one of its own.
@@ -377,45 +389,11 @@ impl Client {
     /// Whether the daemon holds the session open.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.shared.control.is_open()
+        self.shared.connection().control.is_open()
     }
 }
 
-impl Shared {
-    pub(crate) fn shard_cpu(&self) -> Option<u32> {
-        u32::try_from(self.welcome.shard_cpu).ok()
-    }
-
-    /// Take back the inside of a dropped queue.
-    pub(crate) fn keep_queue(&self, mut core: Core) {
-        core.orphan();
-        // The daemon gave it for the session's life; one it took back is of no use.
-        if !core.is_dead() {
-            lock(&self.idle).push(core);
-        }
-    }
-
-    /// Add a segment with room for `bytes`: a large one, or else exactly that.
-    fn grow(&self, bytes: u64) -> Result<(), AllocateError> {
-        let ask = |bytes| self.control.ask(&Request::GrowArena { bytes }, &[]);
-        let answer = match ask(bytes.max(self.arena_bytes)) {
-            Err(SessionError::Refused { .. }) if bytes < self.arena_bytes => ask(bytes),
-            answer => answer,
-        };
-        let (Reply::Segment { segment }, fds) = answer? else {
-            return Err(SessionError::Unexpected.into());
-        };
-        let fd = fds.into_iter().next().ok_or(SessionError::Unexpected)?;
-        self.arena.add(segment, Segment::from_fd(fd)?);
-        Ok(())
-    }
-
-    fn attach(&self, fds: &mut impl Iterator<Item = OwnedFd>) -> Result<Core, AttachFault> {
-        let mut next = || fds.next().expect("the reply's descriptors were counted");
-        let fds = QueueFds { memory: next(), to_daemon: next(), to_client: next() };
-        let ring = ClientQueue::attach(fds)?;
-        Ok(Core::new(ring, Arc::clone(&self.control), Arc::clone(&self.arena), self.spin_ns))
-    }
+fn no_room() -> SessionError {
+    let message = crate::error::SubmitFault::NoRoom.to_string();
+    SessionError::Refused { status: piped_ring::Status::WouldBlock, message }
 }
-
-const _: () = assert!(FDS_PER_QUEUE == 3, "`attach` takes that many");

@@ -17,6 +17,13 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Sleep. A signal may end it early.
+pub(crate) fn nap(ns: u64) {
+    if let Ok(time) = rustix::thread::Timespec::try_from(Duration::from_nanos(ns)) {
+        let _ = rustix::thread::nanosleep(&time);
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the clock's home in this crate")]
 fn read() -> Instant {
     Instant::now()

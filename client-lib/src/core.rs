@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use piped_ring::{ClientQueue, Descriptor, Opcode, Spin, Spinner};
+use piped_ring::{ClientQueue, Descriptor, Opcode, Spin, Spinner, Status};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::arena::Arena;
 use crate::clock;
+use crate::connection::{Connection, Link, Shared};
 use crate::control::Control;
 use crate::drops::Drops;
 use crate::error::{Cause, SubmitError, SubmitFault};
+use crate::handle::HandleCore;
 use crate::request::{Request, RequestId, sealed};
 use crate::table::{Loan, Owner, Table, UNTRACKED};
 
@@ -33,6 +35,12 @@ pub(crate) struct Core {
     pub(crate) drops: Arc<Drops>,
     control: Arc<Control>,
     arena: Arc<Arena>,
+    link: Arc<Link>,
+    /// Of the connection it is at.
+    generation: u32,
+    deadline_default_ns: u64,
+    /// What to submit again, by place; empty in a client that does not reconnect.
+    again: Vec<Again>,
     spinner: Spinner,
     number: u32,
     unflushed: bool,
@@ -42,10 +50,22 @@ pub(crate) struct Core {
     cancels: u32,
     /// Why there is nothing to expect from the daemon any more.
     dead: Option<Cause>,
+    /// When that was found out.
+    dead_since_ns: u64,
     idle_looks: u32,
     /// Something was completed since [`Self::arm`] last said no.
     news: bool,
     counters: QueueCounters,
+}
+
+/// A request that outlives its daemon.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    descriptor: Descriptor,
+    /// When its deadline passes.
+    expires_ns: u64,
+    /// A daemon had it.
+    begun: bool,
 }
 
 /// What a queue did so far.
@@ -59,6 +79,8 @@ pub struct QueueCounters {
     pub submitted: u64,
     /// Requests that ended.
     pub completed: u64,
+    /// Requests that outlived a daemon and were submitted to the next.
+    pub resubmitted: u64,
     /// Times the daemon slept and had to be woken: a system call each.
     pub doorbells: u64,
     /// Times this side slept: a system call each, three if it was for longer than about 100 ms. A sleep that
@@ -69,25 +91,34 @@ pub struct QueueCounters {
 impl Core {
     pub(crate) fn new(
         ring: ClientQueue,
-        control: Arc<Control>,
-        arena: Arc<Arena>,
+        connection: &Connection,
+        shared: &Shared,
         spin_ns: u64,
     ) -> Self {
         // Unique in the process, so that a number of one queue means nothing to another.
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let entries = ring.entries();
+        let table = Table::new((entries - 1).max(1));
+        let descriptor = Descriptor::new(Opcode::Nop, 0);
+        let nothing = Again { descriptor, expires_ns: 0, begun: false };
+        let again = if shared.settings.reconnect.is_some() { table.len() } else { 0 };
         Self {
             ring,
-            table: Table::new((entries - 1).max(1)),
+            table,
             drops: Arc::new(Drops::new(entries)),
-            control,
-            arena,
+            control: Arc::clone(&connection.control),
+            arena: Arc::clone(&connection.arena),
+            link: Arc::clone(&shared.link),
+            generation: connection.generation,
+            deadline_default_ns: connection.welcome.deadline_default_ns,
+            again: vec![nothing; again as usize],
             spinner: Spinner::new(spin_ns),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             unflushed: false,
             owed: Vec::with_capacity(entries as usize),
             cancels: 0,
             dead: None,
+            dead_since_ns: 0,
             idle_looks: 0,
             news: false,
             counters: QueueCounters::default(),
@@ -128,14 +159,23 @@ impl Core {
         request: Request<B>,
         owner: Owner,
     ) -> Result<RequestId, SubmitError<B>> {
-        let Request { mut descriptor, handles, piece, tag, payload } = request;
-        let foreign = handles.iter().flatten().any(|it| !Arc::ptr_eq(&it.control, &self.control));
+        let Request { mut descriptor, handles, piece, tag, again, payload } = request;
+        let foreign = handles.iter().flatten().any(|it| !Arc::ptr_eq(&it.link, &self.link));
+        let again = again && !self.again.is_empty();
+        // What outlives a daemon can also begin without one.
+        let parks = again && self.dead == Some(Cause::Disconnected);
+        let placed = self.place_handles(&mut descriptor, &handles);
         let mut buffer = payload.stow();
-        let fault = match &buffer {
-            _ if self.dead.is_some() => Err(SubmitFault::Disconnected),
+        let fault = match (&buffer, placed) {
+            _ if self.dead.is_some() && !parks => Err(SubmitFault::Disconnected),
             _ if foreign => Err(SubmitFault::Foreign),
-            Some(buffer) if !buffer.is_of(&self.arena) => Err(SubmitFault::Foreign),
-            Some(buffer) => {
+            (_, Err(fault)) if !parks => Err(fault),
+            (Some(buffer), _) if !buffer.is_of_client(self.arena.client()) => {
+                Err(SubmitFault::Foreign)
+            }
+            // A queue that is connected has them brought to its arena before.
+            (Some(buffer), _) if !parks && !buffer.is_of(&self.arena) => Err(SubmitFault::NoRoom),
+            (Some(buffer), _) => {
                 let piece = piece.unwrap_or(0..buffer.len());
                 let (segment, offset) = buffer.place();
                 descriptor.segment = segment;
@@ -144,7 +184,7 @@ impl Core {
                 let inside = !piece.is_empty() && piece.end <= buffer.len();
                 if inside { Ok(piece.start as u64) } else { Err(SubmitFault::Piece) }
             }
-            None => Ok(0),
+            (None, _) => Ok(0),
         };
         let result = fault.and_then(|start| {
             if !self.table.has_free() {
@@ -158,16 +198,47 @@ impl Core {
                 length: descriptor.length,
                 start,
                 tag,
+                again,
             };
-            self.enter(descriptor, loan).map_err(|returned| {
+            let entered = if parks { self.park(loan) } else { self.enter(descriptor, loan) };
+            let id = entered.map_err(|returned| {
                 buffer = returned;
                 SubmitFault::Full
-            })
+            })?;
+            if again {
+                let deadline_ns = match descriptor.deadline_ns {
+                    0 => self.deadline_default_ns,
+                    deadline_ns => deadline_ns,
+                };
+                let expires_ns = clock::now_ns().saturating_add(deadline_ns);
+                self.again[id.slot as usize] = Again { descriptor, expires_ns, begun: !parks };
+            }
+            Ok(id)
         });
         result.map_err(|fault| {
             let payload = B::unstow(buffer).expect("a refused request still has its buffer");
             SubmitError { fault, buffer: payload }
         })
+    }
+
+    /// Writes the handles' numbers into a descriptor.
+    fn place_handles(
+        &self,
+        descriptor: &mut Descriptor,
+        handles: &[Option<Arc<HandleCore>>; 2],
+    ) -> Result<(), SubmitFault> {
+        let numbers = [&mut descriptor.handle_a, &mut descriptor.handle_b];
+        for (number, handle) in numbers.into_iter().zip(handles) {
+            let Some(handle) = handle else { continue };
+            let (generation, at) = handle.place();
+            match generation.cmp(&self.generation) {
+                std::cmp::Ordering::Equal => *number = at,
+                std::cmp::Ordering::Less => return Err(SubmitFault::HandleLost),
+                // It is ahead of this queue, whose daemon is gone.
+                std::cmp::Ordering::Greater => return Err(SubmitFault::Disconnected),
+            }
+        }
+        Ok(())
     }
 
     /// Before a submission that should not fail for it: wait until cancels have left room.
@@ -210,6 +281,10 @@ impl Core {
     /// Ask the daemon to give up on a request. `false`: it is over, or was asked already.
     pub(crate) fn cancel(&mut self, id: RequestId) -> bool {
         let Some((slot, generation)) = self.names(id) else { return false };
+        if let Some(slot) = self.table.parked_place(slot, generation) {
+            self.end_parked(slot, Cause::Status(Status::Cancelled));
+            return true;
+        }
         let target = self.table.cancel(slot, generation);
         target.map(|target| self.submit_cancel(target)).is_some()
     }
@@ -309,7 +384,7 @@ impl Core {
     }
 
     /// The daemon is gone. What it completed before counts.
-    fn lose_daemon(&mut self) {
+    pub(crate) fn lose_daemon(&mut self) {
         self.reap_entries();
         if self.dead.is_none() {
             self.die(Cause::Disconnected);
@@ -318,9 +393,128 @@ impl Core {
 
     fn die(&mut self, cause: Cause) {
         self.dead = Some(cause);
-        self.table.fail_all(cause);
+        self.dead_since_ns = clock::now_ns();
+        let park = cause == Cause::Disconnected && !self.again.is_empty();
+        self.table.fail_all(cause, park);
         self.owed.clear();
         self.news = true;
+    }
+
+    /// The generation of its connection.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether a buffer lies in the memory of its connection.
+    pub(crate) fn has(&self, buffer: &crate::Buffer) -> bool {
+        buffer.is_of(&self.arena)
+    }
+
+    /// Whether it can go on with a ring: places have numbers below its length.
+    pub(crate) fn fits(&self, ring: &ClientQueue) -> bool {
+        ring.entries() > self.table.len()
+    }
+
+    /// Go on at another connection. What waited for it is submitted.
+    pub(crate) fn reattach(&mut self, ring: ClientQueue, shared: &Shared, connection: &Connection) {
+        // What was dropped meanwhile does not go along.
+        self.collect_drops();
+        self.lose_daemon();
+        self.owed.clear();
+        self.ring = ring;
+        self.control = Arc::clone(&connection.control);
+        self.arena = Arc::clone(&connection.arena);
+        self.generation = connection.generation;
+        self.deadline_default_ns = connection.welcome.deadline_default_ns;
+        (self.unflushed, self.cancels, self.dead) = (false, 0, None);
+        let mut from = 0;
+        while let Some(slot) = self.table.next_parked(from) {
+            from = slot + 1;
+            match self.submit_again(slot, shared, connection) {
+                Ok(()) => self.counters.resubmitted += 1,
+                Err(cause) => self.end_parked(slot, cause),
+            }
+        }
+        self.flush();
+    }
+
+    fn submit_again(
+        &mut self,
+        slot: u32,
+        shared: &Shared,
+        connection: &Connection,
+    ) -> Result<(), Cause> {
+        let Again { mut descriptor, expires_ns, .. } = self.again[slot as usize];
+        descriptor.deadline_ns = expires_ns.saturating_sub(clock::now_ns());
+        if descriptor.deadline_ns == 0 {
+            return Err(Cause::Disconnected);
+        }
+        let (_, loan) = self.table.loan(slot);
+        let handles = loan.handles.clone();
+        self.place_handles(&mut descriptor, &handles)?;
+        let (user_data, loan) = self.table.loan(slot);
+        let filled = if loan.fills { loan.start..loan.start + loan.length } else { 0..0 };
+        if let Some(buffer) = loan.buffer.take() {
+            match shared.bring(buffer, connection, filled) {
+                Ok(buffer) => {
+                    let (segment, offset) = buffer.place();
+                    (descriptor.segment, descriptor.buffer_offset) = (segment, offset + loan.start);
+                    loan.buffer = Some(buffer);
+                }
+                Err(buffer) => {
+                    loan.buffer = Some(buffer);
+                    return Err(SubmitFault::NoRoom.into());
+                }
+            }
+        }
+        (descriptor.slot, descriptor.user_data) = (slot, user_data);
+        // There is room: the ring is new and longer than the table.
+        self.ring.submit(descriptor).map_err(|_| SubmitFault::Full)?;
+        self.unflushed = true;
+        self.again[slot as usize].begun = true;
+        self.table.unpark(slot);
+        Ok(())
+    }
+
+    fn end_parked(&mut self, slot: u32, cause: Cause) {
+        self.table.end_parked(slot, cause, self.again[slot as usize].begun);
+        self.news = true;
+    }
+
+    /// When the first of the requests expires that wait for a daemon.
+    pub(crate) fn parked_until_ns(&self) -> Option<u64> {
+        let parked = std::iter::successors(self.table.next_parked(0), |slot| {
+            self.table.next_parked(slot + 1)
+        });
+        parked.map(|slot| self.again[slot as usize].expires_ns).min()
+    }
+
+    /// When its daemon was lost.
+    pub(crate) fn dead_since_ns(&self) -> u64 {
+        self.dead_since_ns
+    }
+
+    /// Requests whose time is over wait for no daemon any more; nor do others, if `all`.
+    pub(crate) fn expire_parked(&mut self, all: bool) {
+        let now_ns = clock::now_ns();
+        let mut from = 0;
+        while let Some(slot) = self.table.next_parked(from) {
+            from = slot + 1;
+            if all || self.again[slot as usize].expires_ns <= now_ns {
+                self.end_parked(slot, Cause::Disconnected);
+            }
+        }
+    }
+
+    /// Takes a place for a request that waits for the next daemon.
+    fn park(&mut self, loan: Loan) -> Result<RequestId, Option<crate::Buffer>> {
+        if !self.table.has_free() {
+            return Err(loan.buffer);
+        }
+        let Some((slot, generation)) = self.table.reserve(loan) else { return Err(None) };
+        self.table.park(slot);
+        self.counters.submitted += 1;
+        Ok(self.id(slot, generation))
     }
 
     /// Wait until `ready`, spinning first. `false`: the time is over, or `ready` is not coming true

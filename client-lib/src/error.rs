@@ -70,6 +70,27 @@ pub enum ConnectError {
     Queue(#[from] AttachFault),
 }
 
+/// Why there is no connection again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconnectError {
+    /// The client keeps nothing of what it would need.
+    #[error("this client does not reconnect; build it with `ClientBuilder::reconnect`")]
+    NotAsked,
+    /// No daemon was there in the time it may take.
+    #[error("no daemon was found within {within:?}{}; is it being restarted?", last.as_ref()
+        .map(|last| format!(" (at last: {last})")).unwrap_or_default())]
+    Away {
+        /// What the builder allowed.
+        within: std::time::Duration,
+        /// What the last attempt met; `None`: another thread made it.
+        #[source]
+        last: Option<ConnectError>,
+    },
+    /// A daemon is there and will not have this client.
+    #[error(transparent)]
+    Connect(ConnectError),
+}
+
 /// Why there is no further queue.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
@@ -142,6 +163,18 @@ pub enum SubmitFault {
     /// The handle or the buffer belongs to another connection.
     #[error("the handle or buffer belongs to another client; open and allocate on this one")]
     Foreign,
+    /// It was open at the daemon before, and could not be opened again at this one.
+    #[error(
+        "the handle could not be opened again when the client reconnected; its file or region \
+             is gone or denied: open it anew to hear why"
+    )]
+    HandleLost,
+    /// The buffer is of the connection before, and the new arena has no room for it.
+    #[error(
+        "the arena of the new connection has no room for the buffer; drop some first, or raise \
+             `client.arena_bytes_max` of the daemon"
+    )]
+    NoRoom,
     /// The piece does not lie inside the buffer.
     #[error("the piece of the buffer is empty or ends behind its end")]
     Piece,

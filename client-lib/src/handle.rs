@@ -4,14 +4,17 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use piped_ring::Status;
 use piped_ring::handshake::{Access, Reply, Request};
 use rustix::fs::{Mode, OFlags};
 
 use crate::buffer::{Buffer, Shared};
-use crate::control::{Answer, Control};
+use crate::connection::{Connection, Link};
+use crate::control::Answer;
 use crate::error::{OpenError, OutOfBuffer, SessionError};
+use crate::origin::Origin;
 
 /// How to open a file.
 ///
@@ -80,7 +83,7 @@ impl OpenOptions {
 
     pub(crate) fn open_export(
         self,
-        control: &Arc<Control>,
+        at: At<'_>,
         peer: Option<&str>,
         export: &str,
         path: &str,
@@ -95,14 +98,10 @@ impl OpenOptions {
             access: self.access,
             create: self.create,
         };
-        Ok(Handle::ask(control, &request, &[])?)
+        Ok(Handle::open(at, &request)?)
     }
 
-    pub(crate) fn open_path(
-        self,
-        control: &Arc<Control>,
-        path: &Path,
-    ) -> Result<Handle, OpenError> {
+    pub(crate) fn open_path(self, at: At<'_>, path: &Path) -> Result<Handle, OpenError> {
         let file = File::options()
             .read(self.access.read)
             .write(self.access.write)
@@ -110,17 +109,13 @@ impl OpenOptions {
             .truncate(self.truncate)
             .open(path)
             .map_err(|source| OpenError::File { path: path.to_owned(), source })?;
-        Ok(self.pass(control, file.as_fd())?)
+        Ok(self.pass(at, file.as_fd())?)
     }
 
     /// Pass an open file to the daemon, and a second, direct descriptor of it if there can be one.
     /// Here and not in the daemon, because O_DIRECT is a property of the open file, which is the
     /// client's, and because opening again there would be with the daemon's rights.
-    pub(crate) fn pass(
-        self,
-        control: &Arc<Control>,
-        file: BorrowedFd<'_>,
-    ) -> Result<Handle, SessionError> {
+    pub(crate) fn pass(self, at: At<'_>, file: BorrowedFd<'_>) -> Result<Handle, SessionError> {
         let access = match (self.access.read, self.access.write) {
             (true, true) => OFlags::RDWR,
             (false, true) => OFlags::WRONLY,
@@ -132,17 +127,30 @@ impl OpenOptions {
             let flags = access | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;
             rustix::fs::open(path, flags, Mode::empty())
         });
-        let request = |direct| Request::OpenFile { access: self.access, direct };
-        match direct {
-            Some(Ok(direct)) => Handle::ask(control, &request(true), &[direct.as_fd(), file]),
-            // The file system has no direct access, or there is no /proc: through the page cache.
-            _ => Handle::ask(control, &request(false), &[file]),
-        }
+        // The file system has no direct access, or there is no /proc: through the page cache.
+        let direct = direct.and_then(Result::ok);
+        let request = Request::OpenFile { access: self.access, direct: direct.is_some() };
+        let answer = match &direct {
+            Some(direct) => at.0.control.ask(&request, &[direct.as_fd(), file]),
+            None => at.0.control.ask(&request, &[file]),
+        }?;
+        let origin = match at.1.reopens() {
+            true => {
+                let file = file.try_clone_to_owned()?;
+                Some(Origin::File { access: self.access, file, direct })
+            }
+            false => None,
+        };
+        Handle::from_answer(at, answer, origin)
     }
 }
 
+/// The connection at which something is opened, and the client it is for.
+pub(crate) type At<'a> = (&'a Connection, &'a Arc<Link>);
+
 /// Something open: a local file, a file of an export, a region. Cheap to clone; closed when the
-/// last clone and the last request that uses it are gone.
+/// last clone and the last request that uses it are gone. A client that reconnects opens it again:
+/// a local file by its descriptor, what has a name by its name.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -159,70 +167,128 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn ask(
-        control: &Arc<Control>,
-        request: &Request,
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<Self, SessionError> {
-        Self::from_answer(control, control.ask(request, fds)?)
+    /// Open by name.
+    pub(crate) fn open(at: At<'_>, request: &Request) -> Result<Self, SessionError> {
+        let answer = at.0.control.ask(request, &[])?;
+        let origin = at.1.reopens().then(|| Origin::named(request));
+        Self::from_answer(at, answer, origin)
     }
 
-    fn from_answer(control: &Arc<Control>, answer: Answer) -> Result<Self, SessionError> {
+    fn from_answer(
+        (connection, link): At<'_>,
+        answer: Answer,
+        origin: Option<Origin>,
+    ) -> Result<Self, SessionError> {
         let (Reply::Opened { handle, direct_alignment, length }, _) = answer else {
             return Err(SessionError::Unexpected);
         };
-        Ok(Self {
-            core: Arc::new(HandleCore {
-                control: Arc::clone(control),
-                number: handle,
-                direct_alignment,
-                length,
-                closed: AtomicBool::new(false),
-            }),
-        })
+        let core = Arc::new(HandleCore {
+            link: Arc::clone(link),
+            place: AtomicU64::new(place(connection.generation, handle)),
+            direct_alignment: AtomicU32::new(direct_alignment),
+            length: AtomicU64::new(length),
+            origin,
+            closed: AtomicBool::new(false),
+        });
+        if core.origin.is_some() {
+            link.remember(&core);
+        }
+        Ok(Self { core })
     }
 
-    /// Its length in bytes when it was opened.
+    /// Its length in bytes when it was opened, the last time.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.core.length
+        self.core.length.load(Ordering::Relaxed)
     }
 
     /// Whether it had no bytes when it was opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.core.length == 0
+        self.len() == 0
     }
 
     /// Offsets and lengths at multiples of this many bytes go past the page cache, without a copy.
     /// 0: none do.
     #[must_use]
     pub fn direct_alignment(&self) -> u32 {
-        self.core.direct_alignment
+        self.core.direct_alignment.load(Ordering::Relaxed)
     }
 
     /// The number the daemon gave it, as its reports show it.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.core.number
+        self.core.place.load(Ordering::Relaxed) as u32
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct HandleCore {
-    pub(crate) control: Arc<Control>,
-    pub(crate) number: u32,
-    direct_alignment: u32,
-    length: u64,
+    pub(crate) link: Arc<Link>,
+    /// Where it is open: the generation of the connection (high half) and the number the daemon gave
+    /// it (low half), in one word, so that nobody sees a number of another connection.
+    place: AtomicU64,
+    direct_alignment: AtomicU32,
+    length: AtomicU64,
+    /// `None`: nobody opens it again.
+    origin: Option<Origin>,
     closed: AtomicBool,
 }
 
+/// How an attempt to open a handle again went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reopened {
+    Yes,
+    /// It is worth another attempt.
+    NotNow,
+    Never,
+}
+
+fn place(generation: u32, number: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(number)
+}
+
 impl HandleCore {
+    /// The generation of the connection where it is open, and its number there.
+    pub(crate) fn place(&self) -> (u32, u32) {
+        // Relaxed: the word says all there is; the connection is found through its own lock.
+        let place = self.place.load(Ordering::Relaxed);
+        ((place >> 32) as u32, place as u32)
+    }
+
+    /// Open it at another connection.
+    pub(crate) fn reopen(&self, connection: &Connection) -> Reopened {
+        let Some(origin) = &self.origin else { return Reopened::Never };
+        match origin.ask(&connection.control) {
+            Ok((Reply::Opened { handle, direct_alignment, length }, _)) => {
+                self.direct_alignment.store(direct_alignment, Ordering::Relaxed);
+                self.length.store(length, Ordering::Relaxed);
+                self.place.store(place(connection.generation, handle), Ordering::Relaxed);
+                Reopened::Yes
+            }
+            // Its peer, or a place for it.
+            Err(SessionError::Refused { status, .. })
+                if matches!(
+                    status,
+                    Status::PeerLost | Status::DeadlineExceeded | Status::WouldBlock
+                ) =>
+            {
+                Reopened::NotNow
+            }
+            Err(SessionError::Refused { .. } | SessionError::Unsendable(_)) | Ok(_) => {
+                Reopened::Never
+            }
+            Err(_) => Reopened::NotNow,
+        }
+    }
+
     /// Close it now, and know it.
     fn close(&self) -> Result<(), SessionError> {
         // Relaxed: the flag guards nothing but itself.
         self.closed.store(true, Ordering::Relaxed);
-        match self.control.ask(&Request::CloseHandle { handle: self.number }, &[])?.0 {
+        let (generation, handle) = self.place();
+        let control = self.link.control(generation).ok_or(SessionError::Disconnected)?;
+        match control.ask(&Request::CloseHandle { handle }, &[])?.0 {
             Reply::Done => Ok(()),
             _ => Err(SessionError::Unexpected),
         }
@@ -231,8 +297,12 @@ impl HandleCore {
 
 impl Drop for HandleCore {
     fn drop(&mut self) {
-        if !*self.closed.get_mut() {
-            self.control.tell(&Request::CloseHandle { handle: self.number });
+        let (generation, handle) = self.place();
+        // One of a connection that is over is closed already.
+        if !*self.closed.get_mut()
+            && let Some(control) = self.link.control(generation)
+        {
+            control.tell(&Request::CloseHandle { handle });
         }
     }
 }
@@ -241,6 +311,10 @@ impl Drop for HandleCore {
 ///
 /// Others reach it at any time, so its bytes are copied in and out, never looked at in place.
 /// Dropping waits until the daemon says that nobody touches the memory any more.
+///
+/// It ends with its daemon, and a reconnect does not offer it again: whether what is in the memory is
+/// still what others shall see is the owner's to say. [`Self::read_at`] has it, and
+/// [`crate::Client::export_region`] offers a new one, under the same name if you like.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -261,7 +335,7 @@ pub struct RegionExport {
 impl RegionExport {
     /// `shared` is lost if this fails and the daemon may have exported it all the same.
     pub(crate) fn open(
-        control: &Arc<Control>,
+        at: At<'_>,
         name: &str,
         buffer: Buffer,
         access: Access,
@@ -275,7 +349,8 @@ impl RegionExport {
             access,
         };
         let shared = buffer.share();
-        match Handle::ask(control, &request, &[]) {
+        let opened = at.0.control.ask(&request, &[]);
+        match opened.and_then(|answer| Handle::from_answer(at, answer, None)) {
             Ok(handle) => Ok(Self { handle, shared: Some(shared) }),
             // Refused, or not even sent: nobody touches it.
             Err(error @ (SessionError::Refused { .. } | SessionError::Unsendable(_))) => {

@@ -29,7 +29,9 @@
 //! safe code looks at bytes that are still being written. At a deadline the daemon may have to keep
 //! a buffer that the kernel still writes to; then the request ends with [`BufferState::Held`] and
 //! [`Queue::poll_released`] gives the buffer back later. If the daemon ends, every request ends
-//! with [`Cause::Disconnected`], nothing waits for ever, and the application connects again.
+//! with [`Cause::Disconnected`] and nothing waits for ever. The application connects again, or the
+//! client goes on with the next daemon: [`Client::reconnect`] when asked, and requests with
+//! [`Request::resubmit`] by themselves.
 //!
 //! The daemon is trusted to keep to the protocol with its own clients: it could as well hand out
 //! wrong bytes. The other direction is not trusted at all; see `piped_ring`.
@@ -40,13 +42,16 @@ mod arena;
 mod buffer;
 mod client;
 mod clock;
+mod connection;
 mod control;
 mod core;
 mod drops;
 mod error;
 mod handle;
+mod origin;
 mod pending;
 mod queue;
+mod reconnect;
 mod request;
 mod table;
 
@@ -55,13 +60,14 @@ pub use client::{Client, ClientBuilder, WaitPolicy};
 pub use core::QueueCounters;
 pub use error::{
     AllocateError, BufferState, Cause, ConnectError, ExportError, OpenError, OutOfBuffer,
-    QueueError, RequestError, SessionError, SubmitError, SubmitFault,
+    QueueError, ReconnectError, RequestError, SessionError, SubmitError, SubmitFault,
 };
 pub use handle::{Handle, OpenOptions, RegionExport};
 pub use pending::{Pending, Waited};
 pub use piped_ring::Status;
 pub use piped_ring::handshake::Access;
 pub use queue::Queue;
+pub use reconnect::Reconnected;
 pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId};
 
 /// The README's example is compiled with the others.

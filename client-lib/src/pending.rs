@@ -76,14 +76,14 @@ impl<B: Payload> Pending<B> {
     }
 
     fn wait_within(self, queue: &mut Queue, timeout: Option<Duration>) -> Waited<B> {
-        let core = queue.core_mut();
-        if !self.is_of(&core.drops) {
+        if !self.is_of(&queue.core().drops) {
             return Waited::Ended(Err(Self::other_queue()));
         }
         let RequestId { slot, generation, .. } = self.id;
-        if !core.table.is_finished(slot, generation) {
-            core.wait_until(timeout, |core| core.table.is_finished(slot, generation));
+        if !queue.core().table.is_finished(slot, generation) {
+            queue.wait_until(timeout, |core| core.table.is_finished(slot, generation));
         }
+        let core = queue.core_mut();
         let Some(Taken { result, .. }) = core.table.take(slot, generation) else {
             return Waited::Underway(self);
         };

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use crate::affinity;
 use crate::buffer::Buffer;
-use crate::client::{Shared, WaitPolicy};
+use crate::client::WaitPolicy;
+use crate::clock;
+use crate::connection::Shared;
 use crate::core::{Core, QueueCounters};
-use crate::error::{BufferState, Cause, RequestError, SubmitError};
+use crate::error::{BufferState, Cause, ReconnectError, RequestError, SubmitError, SubmitFault};
 use crate::handle::Handle;
 use crate::pending::Pending;
 use crate::request::{Completed, Payload, Released, Request, RequestId, sealed};
@@ -63,8 +65,12 @@ pub struct Queue {
     one_thread: PhantomData<Cell<()>>,
 }
 
+/// Between two looks for a queue at a daemon that gave none.
+const NAP_NS: u64 = 5_000_000;
+
 impl Queue {
     pub(crate) fn new(core: Core, shared: Arc<Shared>) -> Self {
+        shared.lend_queue();
         Self { core: Some(core), shared, one_thread: PhantomData }
     }
 
@@ -76,9 +82,8 @@ impl Queue {
         &mut self,
         request: Request<B>,
     ) -> Result<Pending<B>, SubmitError<B>> {
-        let core = self.core_mut();
-        let id = core.submit(request, Owner::Pending)?;
-        Ok(Pending::new(id, Arc::clone(&core.drops)))
+        let id = self.enter(request, Owner::Pending)?;
+        Ok(Pending::new(id, Arc::clone(&self.core().drops)))
     }
 
     /// Submit a request whose result [`Self::poll`] and [`Self::wait`] will give.
@@ -89,7 +94,113 @@ impl Queue {
         &mut self,
         request: Request<B>,
     ) -> Result<RequestId, SubmitError<B>> {
-        self.core_mut().submit(request, Owner::Detached)
+        self.enter(request, Owner::Detached)
+    }
+
+    fn enter<B: Payload>(
+        &mut self,
+        mut request: Request<B>,
+        owner: Owner,
+    ) -> Result<RequestId, SubmitError<B>> {
+        if self.refresh() {
+            request = self.bring(request)?;
+        }
+        self.core_mut().submit(request, owner)
+    }
+
+    /// Has the request's buffer in the memory of the queue's connection.
+    fn bring<B: Payload>(&self, mut request: Request<B>) -> Result<Request<B>, SubmitError<B>> {
+        let unstow = |buffer| B::unstow(buffer).expect("it had one");
+        let Some(buffer) = request.payload.stow() else {
+            request.payload = unstow(None);
+            return Ok(request);
+        };
+        let brought = match self.core().has(&buffer) {
+            true => Ok(buffer),
+            false => self.shared.bring(buffer, &self.shared.connection(), 0..0),
+        };
+        match brought {
+            Ok(buffer) => {
+                request.payload = unstow(Some(buffer));
+                Ok(request)
+            }
+            Err(buffer) => {
+                Err(SubmitError { fault: SubmitFault::NoRoom, buffer: unstow(Some(buffer)) })
+            }
+        }
+    }
+
+    /// Goes on at the client's newest connection, if that is another one. Whether it is not the first:
+    /// buffers may be of another.
+    fn refresh(&mut self) -> bool {
+        let generation = self.shared.generation();
+        if self.core().generation() != generation {
+            self.reattach();
+        }
+        generation > 1
+    }
+
+    #[cold]
+    fn reattach(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let connection = shared.connection();
+        let core = self.core_mut();
+        match connection.ring() {
+            Ok(ring) if core.fits(&ring) => core.reattach(ring, &shared, &connection),
+            // Without a ring it is as it was: without a daemon.
+            Ok(_) | Err(_) => core.lose_daemon(),
+        }
+    }
+
+    /// Wait until `ready`; see [`Core::wait_until`]. Requests that outlive their daemon have the client
+    /// reconnect.
+    pub(crate) fn wait_until(
+        &mut self,
+        timeout: Option<Duration>,
+        ready: impl Fn(&Core) -> bool,
+    ) -> bool {
+        self.refresh();
+        if self.core_mut().wait_until(timeout, &ready) {
+            return true;
+        }
+        if !self.core().is_dead() || self.core().table.parked() == 0 {
+            return false;
+        }
+        let end_ns = timeout.map(|timeout| clock::now_ns().saturating_add(clock::nanos(timeout)));
+        self.wait_beyond(end_ns, ready)
+    }
+
+    /// The daemon is gone, and requests wait for the next.
+    #[cold]
+    fn wait_beyond(&mut self, end_ns: Option<u64>, ready: impl Fn(&Core) -> bool) -> bool {
+        let within_ns = self.shared.settings.reconnect.map_or(0, clock::nanos);
+        loop {
+            let core = self.core();
+            let patience_ns = core.dead_since_ns().saturating_add(within_ns);
+            if let Some(expires_ns) = core.parked_until_ns().filter(|_| core.is_dead()) {
+                let until_ns = expires_ns.min(patience_ns).min(end_ns.unwrap_or(u64::MAX));
+                let found = self.shared.reconnect(until_ns);
+                let hopeless = match found {
+                    Ok(_) => false,
+                    Err(ReconnectError::Away { .. }) => clock::now_ns() >= patience_ns,
+                    Err(_) => true,
+                };
+                self.core_mut().expire_parked(hopeless);
+            }
+            self.refresh();
+            if self.core().is_dead() && self.core().table.parked() > 0 {
+                // A daemon that has no queue for it, or ended again at once.
+                clock::nap(NAP_NS);
+            }
+            let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(clock::now_ns()));
+            if self.core_mut().wait_until(left_ns.map(Duration::from_nanos), &ready) {
+                return true;
+            }
+            let core = self.core();
+            if left_ns == Some(0) || !core.is_dead() || core.table.parked() == 0 {
+                return false;
+            }
+        }
     }
 
     /// Submit [`Request::read`].
@@ -230,10 +341,10 @@ impl Queue {
     /// The next detached request that ended, if there is one. Never waits.
     #[must_use]
     pub fn poll(&mut self) -> Option<Completed> {
-        let core = self.core_mut();
-        if !core.table.has_ready() {
-            core.reap();
+        if !self.core().table.has_ready() {
+            self.look();
         }
+        let core = self.core_mut();
         let (slot, generation, taken) = core.table.pop_ready()?;
         Some(Completed { id: core.id(slot, generation), tag: taken.tag, result: taken.result })
     }
@@ -242,10 +353,9 @@ impl Queue {
     /// under way.
     #[must_use]
     pub fn wait(&mut self, timeout: Option<Duration>) -> Option<Completed> {
-        let core = self.core_mut();
-        if !core.table.has_ready() {
+        if !self.core().table.has_ready() {
             let ended = |core: &Core| core.table.has_ready() || core.table.detached_underway() == 0;
-            core.wait_until(timeout, ended);
+            self.wait_until(timeout, ended);
         }
         self.poll()
     }
@@ -258,27 +368,25 @@ impl Queue {
         pending: &[Pending<B>],
         timeout: Option<Duration>,
     ) -> Option<usize> {
-        let core = self.core_mut();
-        let ours = |one: &Pending<B>| one.is_of(&core.drops);
-        if !pending.iter().any(ours) {
+        if !pending.iter().any(|one| one.is_of(&self.core().drops)) {
             return None;
         }
         let ended = |core: &Core, one: &Pending<B>| {
             let RequestId { slot, generation, .. } = one.id();
             one.is_of(&core.drops) && core.table.is_finished(slot, generation)
         };
-        core.wait_until(timeout, |core| pending.iter().any(|one| ended(core, one)));
-        pending.iter().position(|one| ended(core, one))
+        self.wait_until(timeout, |core| pending.iter().any(|one| ended(core, one)));
+        pending.iter().position(|one| ended(self.core(), one))
     }
 
     /// The next buffer that was [`BufferState::Held`] and is free now. Never waits. Of buffers that
     /// nobody asks for, as many are kept as the queue is deep.
     #[must_use]
     pub fn poll_released(&mut self) -> Option<Released> {
-        let core = self.core_mut();
-        if !core.table.has_released() {
-            core.reap();
+        if !self.core().table.has_released() {
+            self.look();
         }
+        let core = self.core_mut();
         let (slot, generation, tag, buffer) = core.table.pop_released()?;
         Some(Released { id: core.id(slot, generation), tag, buffer })
     }
@@ -288,8 +396,18 @@ impl Queue {
     #[must_use]
     pub fn wait_released(&mut self, timeout: Option<Duration>) -> Option<Released> {
         let ended = |core: &Core| core.table.has_released() || !core.table.expects_release();
-        self.core_mut().wait_until(timeout, ended);
+        self.wait_until(timeout, ended);
         self.poll_released()
+    }
+
+    /// Takes in what ended, without waiting.
+    fn look(&mut self) {
+        self.refresh();
+        let core = self.core_mut();
+        core.reap();
+        if core.is_dead() {
+            core.expire_parked(false);
+        }
     }
 
     /// Ask the daemon to give up on a request. It ends all the same, once, as what it is by then.
@@ -355,14 +473,17 @@ impl Queue {
         self.core().counters()
     }
 
-    /// Whether the daemon is known to be gone: every request ended, and none can be submitted.
+    /// Whether the daemon is known to be gone: every request ended but those that wait for the next one
+    /// ([`Request::resubmit`]), and no others can be submitted. No longer so once the client has
+    /// reconnected and the queue was used.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.core().is_dead()
     }
 
     /// A descriptor for poll, epoll or an async runtime, readable when there is something to
-    /// [`Self::poll`] for or the daemon is gone; see [`Self::arm`]. Also through [`AsFd`].
+    /// [`Self::poll`] for or the daemon is gone; see [`Self::arm`]. Also through [`AsFd`]. Another one
+    /// after [`crate::Client::reconnect`], from the next use of the queue on.
     #[must_use]
     pub fn completion_fd(&self) -> BorrowedFd<'_> {
         self.core().ring().wait_fd()

@@ -90,6 +90,8 @@ pub struct Request<B> {
     /// The piece of the buffer, from its start; a descriptor has the piece from the segment's.
     pub(crate) piece: Option<Range<usize>>,
     pub(crate) tag: u64,
+    /// Submit it again if the daemon ends first.
+    pub(crate) again: bool,
     pub(crate) payload: B,
 }
 
@@ -106,7 +108,6 @@ impl Request<Buffer> {
 
     fn transfer(opcode: Opcode, handle: &Handle, offset: u64, buffer: Buffer) -> Self {
         let mut request = Self::new(opcode, buffer);
-        request.descriptor.handle_a = handle.core.number;
         request.descriptor.offset_a = offset;
         request.handles[0] = Some(Arc::clone(&handle.core));
         request
@@ -115,6 +116,31 @@ impl Request<Buffer> {
     /// Move a piece of the buffer only, in bytes from its start.
     pub fn piece(mut self, piece: Range<usize>) -> Self {
         self.piece = Some(piece);
+        self
+    }
+
+    /// Submit it again if the daemon ends before it does, within its deadline: the client must be made
+    /// with [`crate::ClientBuilder::reconnect`], or this changes nothing. It can also be submitted while no
+    /// daemon is there. Who waits on the queue reconnects; who only polls it calls
+    /// [`crate::Client::reconnect`].
+    ///
+    /// Reads and writes can be done twice, since their buffer is theirs until they end; what a read of
+    /// the daemon before brought counts no more, and its progress begins at 0 again. A copy cannot (its
+    /// source may have changed), nor can a sync: it would vouch for writes of another daemon. Without a
+    /// daemon until the deadline it ends with [`crate::Cause::Disconnected`].
+    ///
+    /// ```no_run
+    /// # fn write(
+    /// #     queue: &mut piped_client::Queue, file: &piped_client::Handle, block: piped_client::Buffer,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use piped_client::Request;
+    /// let request = Request::write(file, 0, block).deadline(Duration::from_secs(20)).resubmit();
+    /// let block = queue.run(request)?.payload;
+    /// # Ok(()) }
+    /// ```
+    pub fn resubmit(mut self) -> Self {
+        self.again = true;
         self
     }
 
@@ -141,9 +167,7 @@ impl Request<()> {
     /// end ends it early.
     pub fn copy(from: &Handle, from_offset: u64, to: &Handle, to_offset: u64, length: u64) -> Self {
         let mut request = Self::new(Opcode::Copy, ());
-        request.descriptor.handle_a = from.core.number;
         request.descriptor.offset_a = from_offset;
-        request.descriptor.handle_b = to.core.number;
         request.descriptor.offset_b = to_offset;
         request.descriptor.length = length;
         request.handles = [Some(Arc::clone(&from.core)), Some(Arc::clone(&to.core))];
@@ -153,7 +177,6 @@ impl Request<()> {
     /// Bring what completed writes wrote to stable storage.
     pub fn sync(handle: &Handle) -> Self {
         let mut request = Self::new(Opcode::Sync, ());
-        request.descriptor.handle_a = handle.core.number;
         request.handles[0] = Some(Arc::clone(&handle.core));
         request
     }
@@ -162,7 +185,7 @@ impl Request<()> {
 impl<B> Request<B> {
     fn new(opcode: Opcode, payload: B) -> Self {
         let descriptor = Descriptor::new(opcode, 0);
-        Self { descriptor, handles: [None, None], piece: None, tag: 0, payload }
+        Self { descriptor, handles: [None, None], piece: None, tag: 0, again: false, payload }
     }
 
     /// How urgent it is.

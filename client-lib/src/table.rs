@@ -11,6 +11,7 @@
 //! ```
 //!
 //! An abandoned request (its `Pending` was dropped) goes the same way without stopping to be taken.
+//! One that outlives its daemon is `Parked` until it is `Underway` at the next one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub(crate) struct Loan {
     /// Where its first byte is in the buffer.
     pub(crate) start: u64,
     pub(crate) tag: u64,
+    /// It outlives its daemon.
+    pub(crate) again: bool,
 }
 
 /// A result as it leaves the table.
@@ -70,6 +73,8 @@ pub(crate) struct Contradiction;
 enum State {
     Free,
     Underway,
+    /// Its daemon is gone, and it waits for the next.
+    Parked,
     Finished,
     FinishedHeld,
     Held,
@@ -98,6 +103,7 @@ const EMPTY: Loan = Loan {
     length: 0,
     start: 0,
     tag: 0,
+    again: false,
 };
 
 #[derive(Debug)]
@@ -106,8 +112,11 @@ pub(crate) struct Table {
     free: u32,
     ready: u32,
     ready_last: u32,
+    /// Places that are `Underway` or `Parked`.
     underway: u32,
     detached_underway: u32,
+    /// Places that are `Parked`.
+    parked: u32,
     /// Places that are `FinishedHeld` or `Held`.
     held: u32,
     /// Buffers whose release came, for whoever asks. Bounded: the oldest goes back to the arena.
@@ -134,6 +143,7 @@ impl Table {
             ready_last: NONE,
             underway: 0,
             detached_underway: 0,
+            parked: 0,
             held: 0,
             released: VecDeque::with_capacity(entries as usize),
         }
@@ -242,12 +252,18 @@ impl Table {
         Ok(())
     }
 
-    /// The daemon is gone: everything under way ends so. Buffers that somebody may still be filling
-    /// (the kernel outlives the daemon by the requests it cannot revoke) are not used again.
-    pub(crate) fn fail_all(&mut self, cause: Cause) {
+    /// The daemon is gone: everything under way ends so, or (`park`) waits for the next one if it was
+    /// asked to. Buffers that somebody may still be filling (the kernel outlives the daemon by the
+    /// requests it cannot revoke) are not used again.
+    pub(crate) fn fail_all(&mut self, cause: Cause, park: bool) {
         for slot in 0..self.places.len() as u32 {
             let place = &mut self.places[slot as usize];
             let state = place.state;
+            let wanted = !place.cancelled && place.loan.owner != Owner::Nobody;
+            if park && state == State::Underway && place.loan.again && wanted {
+                self.park(slot);
+                continue;
+            }
             if matches!(state, State::Underway | State::FinishedHeld | State::Held)
                 && place.loan.fills
                 && let Some(buffer) = place.loan.buffer.take()
@@ -265,9 +281,53 @@ impl Table {
                     self.held -= 1;
                 }
                 State::Held => self.release(slot),
-                State::Free | State::Finished => {}
+                State::Free | State::Finished | State::Parked => {}
             }
         }
+    }
+
+    /// Requests that wait for the next daemon.
+    pub(crate) fn parked(&self) -> u32 {
+        self.parked
+    }
+
+    /// The first of them from `slot` on.
+    pub(crate) fn next_parked(&self, slot: u32) -> Option<u32> {
+        let is_parked = |slot: &u32| self.places[*slot as usize].state == State::Parked;
+        (slot..self.len()).find(is_parked).filter(|_| self.parked > 0)
+    }
+
+    /// A request under way waits for the next daemon.
+    pub(crate) fn park(&mut self, slot: u32) {
+        self.places[slot as usize].state = State::Parked;
+        self.parked += 1;
+    }
+
+    /// The value in the ring of the request in a place, and what it has.
+    pub(crate) fn loan(&mut self, slot: u32) -> (u64, &mut Loan) {
+        let place = &mut self.places[slot as usize];
+        (Self::user_data(slot, place.generation), &mut place.loan)
+    }
+
+    /// A request that waited for it is at the next daemon.
+    pub(crate) fn unpark(&mut self, slot: u32) {
+        self.parked -= 1;
+        self.places[slot as usize].state = State::Underway;
+    }
+
+    /// A request ends that waited for the next daemon. `begun`: one had it.
+    pub(crate) fn end_parked(&mut self, slot: u32, cause: Cause, begun: bool) {
+        self.parked -= 1;
+        let place = &mut self.places[slot as usize];
+        place.failure = Some(cause);
+        if begun
+            && place.loan.fills
+            && let Some(buffer) = place.loan.buffer.take()
+        {
+            place.lost = true;
+            buffer.retire();
+        }
+        self.finish(slot, State::Finished);
     }
 
     /// Whether the result can be taken.
@@ -329,7 +389,7 @@ impl Table {
         let place = &mut self.places[slot as usize];
         place.loan.owner = Owner::Detached;
         match place.state {
-            State::Underway => self.detached_underway += 1,
+            State::Underway | State::Parked => self.detached_underway += 1,
             _ => self.settle(slot),
         }
     }
@@ -343,6 +403,11 @@ impl Table {
                 self.detached_underway -= u32::from(was == Owner::Detached);
                 let generation = place.generation;
                 self.cancel(slot, generation)
+            }
+            State::Parked => {
+                self.detached_underway -= u32::from(was == Owner::Detached);
+                self.end_parked(slot, Cause::Disconnected, true);
+                None
             }
             // Detached ones that finished are in the list of the ready, and leave it here only if
             // the list is dropped whole (`abandon_all`).
@@ -374,6 +439,11 @@ impl Table {
         }
         place.cancelled = true;
         Some(Self::user_data(slot, generation))
+    }
+
+    /// The place of a request that waits for the next daemon.
+    pub(crate) fn parked_place(&self, slot: u32, generation: u32) -> Option<u32> {
+        self.place(slot, generation).filter(|place| place.state == State::Parked).map(|_| slot)
     }
 
     /// Whether the request with that value in the ring is not over.

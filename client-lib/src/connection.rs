@@ -1,0 +1,320 @@
+//! One session with one daemon: what a reconnect replaces, and what stays.
+//!
+//! ```text
+//!  Client, Queue ──► Shared ──► Connection (control socket, arena, queues nobody has)
+//!                      └──► Link ◄── Handle
+//! ```
+//!
+//! A [`Connection`] ends with its daemon. [`Shared`] is the client and always has the newest one; the
+//! [`Link`] is who the client is to its handles, which must not keep its memory. Connections are told
+//! apart by their generation.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use piped_ring::handshake::{FDS_PER_QUEUE, Hello, Reply, Request, Welcome};
+use piped_ring::segment::SEGMENT_BYTES_MAX;
+use piped_ring::{AttachFault, ClientQueue, QueueFds, Segment};
+
+use crate::arena::{Arena, PAGE_BYTES};
+use crate::buffer::Buffer;
+use crate::control::{Control, lock};
+use crate::core::Core;
+use crate::error::{AllocateError, ConnectError, QueueError, SessionError};
+use crate::handle::HandleCore;
+
+/// How to connect, the first time and every other.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) path: PathBuf,
+    pub(crate) hello: Hello,
+    pub(crate) timeout: Duration,
+    /// `None`: as the daemon recommends.
+    pub(crate) spin_ns: Option<u64>,
+    /// How long a reconnect may take; `None`: there is none.
+    pub(crate) reconnect: Option<Duration>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) generation: u32,
+    pub(crate) control: Arc<Control>,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) welcome: Welcome,
+    /// Held while the arena grows, so that threads that want memory at once let it grow once.
+    growing: Mutex<()>,
+    /// Queues that no thread has; their last requests may still be under way.
+    pub(crate) idle: Mutex<Vec<Core>>,
+    /// Rings that no queue has yet.
+    spare: Mutex<Vec<ClientQueue>>,
+}
+
+impl Connection {
+    /// A new session; `client` marks its memory.
+    pub(crate) fn open(
+        settings: &Settings,
+        client: u32,
+        generation: u32,
+        timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let control = Control::connect(&settings.path, timeout)
+            .map_err(|source| ConnectError::Socket { path: settings.path.clone(), source })?;
+        let (reply, fds) = control.ask(&Request::Hello(settings.hello), &[])?;
+        let Reply::Welcome(welcome) = reply else {
+            return Err(SessionError::Unexpected.into());
+        };
+        let mut fds = fds.into_iter();
+        let arena = Arc::new(Arena::new(client));
+        for (number, fd) in (0..welcome.segments).zip(&mut fds) {
+            arena.add(number, Segment::from_fd(fd)?);
+        }
+        let rings: Result<_, AttachFault> = (0..welcome.queues).map(|_| attach(&mut fds)).collect();
+        Ok(Self {
+            generation,
+            control: Arc::new(control),
+            arena,
+            welcome,
+            growing: Mutex::new(()),
+            idle: Mutex::default(),
+            spare: Mutex::new(rings?),
+        })
+    }
+
+    /// A ring for a queue.
+    pub(crate) fn ring(&self) -> Result<ClientQueue, QueueError> {
+        match lock(&self.spare).pop() {
+            Some(ring) => Ok(ring),
+            None => self.add_ring(),
+        }
+    }
+
+    fn add_ring(&self) -> Result<ClientQueue, QueueError> {
+        let (reply, fds) = self.control.ask(&Request::AddQueue, &[])?;
+        let Reply::Queue { .. } = reply else {
+            return Err(SessionError::Unexpected.into());
+        };
+        Ok(attach(&mut fds.into_iter())?)
+    }
+
+    /// Has rings for that many queues ready, so that none of them has to wait for its own.
+    pub(crate) fn prepare_rings(&self, queues: usize) -> Result<(), QueueError> {
+        while lock(&self.spare).len() < queues {
+            let ring = self.add_ring()?;
+            lock(&self.spare).push(ring);
+        }
+        Ok(())
+    }
+
+    /// A buffer of `length` bytes. The arena grows by `step` or more if it has to and may.
+    pub(crate) fn allocate(&self, length: usize, step: u64) -> Result<Buffer, AllocateError> {
+        let bytes = length as u64;
+        if !(1..=SEGMENT_BYTES_MAX).contains(&bytes) {
+            return Err(AllocateError::Length(bytes));
+        }
+        if let Some(buffer) = self.arena.allocate(bytes) {
+            return Ok(buffer);
+        }
+        let _growing = lock(&self.growing);
+        // Buffers of dropped queues may have become free; and another thread may have been first.
+        lock(&self.idle).iter_mut().for_each(Core::reap);
+        if let Some(buffer) = self.arena.allocate(bytes) {
+            return Ok(buffer);
+        }
+        self.grow(bytes.next_multiple_of(PAGE_BYTES), step)?;
+        // The others can only take what was free before; this segment they cannot have seen for
+        // longer than the blink of an eye, so a second failure means that they are many.
+        self.arena.allocate(bytes).ok_or_else(|| {
+            let message = "other threads took the memory that was added; try again".to_owned();
+            let status = piped_ring::Status::WouldBlock;
+            AllocateError::Session(SessionError::Refused { status, message })
+        })
+    }
+
+    /// Add a segment with room for `bytes`: a large one, or else exactly that.
+    fn grow(&self, bytes: u64, step: u64) -> Result<(), AllocateError> {
+        let ask = |bytes| self.control.ask(&Request::GrowArena { bytes }, &[]);
+        let answer = match ask(bytes.max(step)) {
+            Err(SessionError::Refused { .. }) if bytes < step => ask(bytes),
+            answer => answer,
+        };
+        let (Reply::Segment { segment }, fds) = answer? else {
+            return Err(SessionError::Unexpected.into());
+        };
+        let fd = fds.into_iter().next().ok_or(SessionError::Unexpected)?;
+        self.arena.add(segment, Segment::from_fd(fd)?);
+        Ok(())
+    }
+}
+
+fn attach(fds: &mut impl Iterator<Item = OwnedFd>) -> Result<ClientQueue, AttachFault> {
+    let mut next = || fds.next().expect("the reply's descriptors were counted");
+    ClientQueue::attach(QueueFds { memory: next(), to_daemon: next(), to_client: next() })
+}
+
+const _: () = assert!(FDS_PER_QUEUE == 3, "`attach` takes that many");
+
+/// Who a client is to its handles.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Generation and control socket of the newest connection, which may not serve queues yet.
+    current: Mutex<(u32, Arc<Control>)>,
+    /// Handles that a reconnect opens again; `None`: there is no reconnect.
+    handles: Option<Mutex<Vec<Weak<HandleCore>>>>,
+}
+
+impl Link {
+    /// Generation of the newest connection.
+    pub(crate) fn generation(&self) -> u32 {
+        lock(&self.current).0
+    }
+
+    /// From now on handles are closed and opened there.
+    pub(crate) fn move_to(&self, connection: &Connection) {
+        *lock(&self.current) = (connection.generation, Arc::clone(&connection.control));
+    }
+
+    /// The control socket of a connection, if that is the newest.
+    pub(crate) fn control(&self, generation: u32) -> Option<Arc<Control>> {
+        let current = lock(&self.current);
+        (current.0 == generation).then(|| Arc::clone(&current.1))
+    }
+
+    /// Whether handles keep how they were opened.
+    pub(crate) fn reopens(&self) -> bool {
+        self.handles.is_some()
+    }
+
+    pub(crate) fn remember(&self, handle: &Arc<HandleCore>) {
+        if let Some(handles) = &self.handles {
+            let mut handles = lock(handles);
+            // Those that are gone leave when the list would grow: it stays below twice the living.
+            if handles.len() == handles.capacity() {
+                handles.retain(|handle| handle.strong_count() > 0);
+            }
+            handles.push(Arc::downgrade(handle));
+        }
+    }
+
+    pub(crate) fn handles(&self) -> Vec<Arc<HandleCore>> {
+        let Some(handles) = &self.handles else { return Vec::new() };
+        lock(handles).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    /// Marks the memory of all its connections.
+    pub(crate) client: u32,
+    pub(crate) link: Arc<Link>,
+    connection: Mutex<Arc<Connection>>,
+    /// Of `connection`, for a look without the lock.
+    generation: AtomicU32,
+    /// Queues that threads have.
+    queues: AtomicUsize,
+    /// Held by the thread that reconnects.
+    pub(crate) reconnecting: Mutex<()>,
+}
+
+impl Shared {
+    pub(crate) fn connect(settings: Settings) -> Result<Self, ConnectError> {
+        // Unique in the process, so that one client's memory means nothing to another.
+        static CLIENTS: AtomicU32 = AtomicU32::new(0);
+        let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        let generation = 1;
+        let connection = Connection::open(&settings, client, generation, settings.timeout)?;
+        let link = Link {
+            current: Mutex::new((generation, Arc::clone(&connection.control))),
+            handles: settings.reconnect.map(|_| Mutex::default()),
+        };
+        Ok(Self {
+            settings,
+            client,
+            link: Arc::new(link),
+            connection: Mutex::new(Arc::new(connection)),
+            generation: AtomicU32::new(generation),
+            queues: AtomicUsize::new(0),
+            reconnecting: Mutex::new(()),
+        })
+    }
+
+    /// The newest connection.
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&lock(&self.connection))
+    }
+
+    /// Its generation: a load.
+    pub(crate) fn generation(&self) -> u32 {
+        // Acquire: pairs with the store in `replace`; who sees the number finds the connection.
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A new connection serves from now on. The old one goes with the last who uses it.
+    pub(crate) fn replace(&self, connection: Connection) {
+        let generation = connection.generation;
+        let old = std::mem::replace(&mut *lock(&self.connection), Arc::new(connection));
+        self.generation.store(generation, Ordering::Release);
+        // Not under the lock: queues that nobody has close handles when they go.
+        drop(old);
+    }
+
+    pub(crate) fn allocate(&self, length: usize) -> Result<Buffer, AllocateError> {
+        self.connection().allocate(length, self.settings.hello.arena_bytes)
+    }
+
+    /// Moves a buffer of an earlier connection into the memory of this one, but for the bytes that
+    /// were to be `filled`; the buffer as it is if it is of this one or of another client, and as an
+    /// error if there is no room.
+    pub(crate) fn bring(
+        &self,
+        buffer: Buffer,
+        to: &Connection,
+        filled: Range<u64>,
+    ) -> Result<Buffer, Buffer> {
+        if buffer.is_of(&to.arena) || !buffer.is_of_client(self.client) {
+            return Ok(buffer);
+        }
+        match to.allocate(buffer.capacity(), self.settings.hello.arena_bytes) {
+            Ok(mut new) => {
+                buffer.move_into(&mut new, filled);
+                Ok(new)
+            }
+            Err(_) => Err(buffer),
+        }
+    }
+
+    pub(crate) fn spin_ns(&self, connection: &Connection) -> u64 {
+        self.settings.spin_ns.unwrap_or(connection.welcome.client_spin_ns)
+    }
+
+    pub(crate) fn shard_cpu(&self) -> Option<u32> {
+        u32::try_from(lock(&self.connection).welcome.shard_cpu).ok()
+    }
+
+    /// Queues that threads have.
+    pub(crate) fn queues(&self) -> usize {
+        self.queues.load(Ordering::Relaxed)
+    }
+
+    /// A thread takes a queue.
+    pub(crate) fn lend_queue(&self) {
+        self.queues.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Take back the inside of a dropped queue.
+    pub(crate) fn keep_queue(&self, mut core: Core) {
+        self.queues.fetch_sub(1, Ordering::Relaxed);
+        core.orphan();
+        // The daemon gave it for the session's life; one it took back is of no use.
+        let connection = self.connection();
+        if !core.is_dead() && core.generation() == connection.generation {
+            lock(&connection.idle).push(core);
+        }
+    }
+}

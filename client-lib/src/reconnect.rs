@@ -1,0 +1,131 @@
+//! Going on with the next daemon.
+//!
+//! A reconnect makes a new session, opens the client's handles in it under new numbers, and has a
+//! ring ready for each of its queues; only then is it seen. The queues move over one by one, each
+//! when its thread uses it next, and submit again what was asked to be. Nothing here is on the way of
+//! a request: a queue compares one number.
+
+use std::sync::TryLockError;
+use std::time::Duration;
+
+use crate::clock;
+use crate::connection::{Connection, Shared};
+use crate::error::{ConnectError, ReconnectError, SessionError};
+use crate::handle::Reopened;
+
+/// First wait after an attempt that failed; doubles up to the longest.
+const PAUSE_FIRST_NS: u64 = 5_000_000;
+const PAUSE_LONGEST_NS: u64 = 200_000_000;
+
+/// What a reconnect found; see [`crate::Client::reconnect`].
+///
+/// ```
+/// assert_eq!(piped_client::Reconnected::default().lost, 0);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reconnected {
+    /// Handles that are open again, under new numbers. 0 also if another thread was first.
+    pub opened: usize,
+    /// Handles that could not be opened again: their file is gone, or access to it. Requests on them
+    /// are refused with [`crate::SubmitFault::HandleLost`].
+    pub lost: usize,
+}
+
+impl Shared {
+    /// Find a daemon until `until_ns`; at least one attempt. At once if the daemon is there.
+    pub(crate) fn reconnect(&self, until_ns: u64) -> Result<Reconnected, ReconnectError> {
+        let Some(within) = self.settings.reconnect else { return Err(ReconnectError::NotAsked) };
+        let mut pause_ns = PAUSE_FIRST_NS;
+        let mut last = None;
+        loop {
+            if self.connection().control.is_open() {
+                return Ok(Reconnected::default());
+            }
+            // A thread that panicked there left the old connection in its place.
+            let turn = match self.reconnecting.try_lock() {
+                Err(TryLockError::WouldBlock) => None,
+                Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+                Ok(turn) => Some(turn),
+            };
+            // The one who had the turn before may have found it.
+            if turn.is_some() && !self.connection().control.is_open() {
+                match self.attempt(until_ns) {
+                    Ok(found) => return Ok(found),
+                    Err(error) if is_final(&error) => return Err(ReconnectError::Connect(error)),
+                    Err(error) => last = Some(error),
+                }
+            }
+            drop(turn);
+            let left_ns = until_ns.saturating_sub(clock::now_ns());
+            if left_ns == 0 {
+                return Err(ReconnectError::Away { within, last });
+            }
+            clock::nap(pause_ns.min(left_ns));
+            pause_ns = (pause_ns * 2).min(PAUSE_LONGEST_NS);
+        }
+    }
+
+    fn attempt(&self, until_ns: u64) -> Result<Reconnected, ConnectError> {
+        let left = until_ns.saturating_sub(clock::now_ns()).max(PAUSE_LONGEST_NS);
+        let timeout = self.settings.timeout.min(Duration::from_nanos(left));
+        let generation = self.link.generation() + 1;
+        let connection = Connection::open(&self.settings, self.client, generation, timeout)?;
+        // Handles that are dropped meanwhile are closed where they are open.
+        self.link.move_to(&connection);
+        let found = self.reopen_all(&connection, until_ns)?;
+        match connection.prepare_rings(self.queues()) {
+            // A queue that finds none asks by itself, and says what is wrong.
+            Ok(()) | Err(_) if connection.control.is_open() => {}
+            _ => return Err(SessionError::Disconnected.into()),
+        }
+        self.replace(connection);
+        Ok(found)
+    }
+
+    /// Opens every handle again. A peer may be out of reach just after the start of its neighbour:
+    /// those are tried again.
+    fn reopen_all(
+        &self,
+        connection: &Connection,
+        until_ns: u64,
+    ) -> Result<Reconnected, ConnectError> {
+        let mut found = Reconnected::default();
+        let mut left = self.link.handles();
+        let mut pause_ns = PAUSE_FIRST_NS;
+        loop {
+            left.retain(|handle| {
+                let reopened = handle.reopen(connection);
+                found.opened += usize::from(reopened == Reopened::Yes);
+                found.lost += usize::from(reopened == Reopened::Never);
+                reopened == Reopened::NotNow
+            });
+            if !connection.control.is_open() {
+                return Err(SessionError::Disconnected.into());
+            }
+            let left_ns = until_ns.saturating_sub(clock::now_ns());
+            if left.is_empty() || left_ns == 0 {
+                found.lost += left.len();
+                return Ok(found);
+            }
+            clock::nap(pause_ns.min(left_ns));
+            pause_ns = (pause_ns * 2).min(PAUSE_LONGEST_NS);
+        }
+    }
+}
+
+/// Whether it will be the same the next time: somebody is there and says no.
+fn is_final(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Socket { source, .. } => {
+            source.kind() == std::io::ErrorKind::PermissionDenied
+        }
+        ConnectError::Session(SessionError::Refused { status, .. }) => {
+            *status != piped_ring::Status::WouldBlock
+        }
+        ConnectError::Session(error) => !matches!(
+            error,
+            SessionError::Disconnected | SessionError::TimedOut | SessionError::System(_)
+        ),
+        ConnectError::Memory(_) | ConnectError::Queue(_) => true,
+    }
+}

@@ -347,7 +347,9 @@ impl Client {
         let handle = self.new_handle()?;
         let (length, alignment) = match &source {
             Source::File(file) => {
-                let alignment = file.direct.as_ref().map_or(0, |(_, alignment)| alignment.offset);
+                // Reads of less may go direct, too; writes do not.
+                let alignment =
+                    file.direct.as_ref().map_or(0, |(_, alignment)| alignment.offset.max(4096));
                 (file.length, alignment)
             }
             Source::Region(region) => (region.length, 0),

@@ -135,13 +135,21 @@ fn identity(facts: &Statx) -> (u32, u32, u64) {
 
 /// How direct I/O must be aligned; `None` if the file cannot do it after all.
 fn alignment(facts: &Statx) -> Option<Alignment> {
-    if facts.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        return Some(ALIGNMENT_FALLBACK);
-    }
-    let offset = facts.stx_dio_offset_align;
-    let memory = facts.stx_dio_mem_align;
-    let usable = |align: u32| align.is_power_of_two() && align <= 64 * 1024;
-    (usable(offset) && usable(memory)).then_some(Alignment { offset, memory })
+    let told = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let Alignment { offset, memory } = match told {
+        true => Alignment { offset: facts.stx_dio_offset_align, memory: facts.stx_dio_mem_align },
+        false => ALIGNMENT_FALLBACK,
+    };
+    let usable = |align: &u32| align.is_power_of_two() && *align <= 64 * 1024;
+    // The page cache works in pages and in blocks of the file system. The engine knows that neither is
+    // below 4096 bytes; where one is longer, nothing shorter goes direct.
+    let page = u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX);
+    let cached = [page, facts.stx_blksize].into_iter().filter(usable).max();
+    let offset = match cached.filter(|&cached| cached > 4096) {
+        Some(cached) => offset.max(cached),
+        None => offset,
+    };
+    (usable(&offset) && usable(&memory)).then_some(Alignment { offset, memory })
 }
 
 /// A device's number as the kernel packs it into 32 bits (`new_encode_dev`).

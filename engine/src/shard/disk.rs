@@ -4,7 +4,9 @@
 //! The aligned middle goes direct. An unaligned edge of a *read* is bounced: the aligned block around it
 //! is read into staging and the wanted part copied. An unaligned edge of a *write* goes through the page
 //! cache by the second descriptor, never by read-modify-write: the neighbouring bytes may be another
-//! client's, written at this very moment.
+//! client's, written at this very moment. The page cache reads and writes whole pages, so no page is
+//! written both ways: one that is in the cache when its neighbouring bytes go direct keeps the old ones,
+//! and puts them back later.
 
 use piped_model::estimate::Ticket;
 
@@ -47,6 +49,10 @@ pub(super) struct Piece {
 
 const PIECES_MAX: usize = 3;
 
+/// What the page cache reads and writes at once, at least; where it is more, the driver says so as the
+/// alignment.
+const PAGE_BYTES: u64 = 4096;
+
 /// The pieces of a job, in order and without gaps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pieces {
@@ -80,7 +86,11 @@ pub(super) fn cut(
         pieces.push(Way::Buffered, 0, length);
         return pieces;
     };
-    let block = u64::from(alignment.offset.max(1));
+    let block = match direction {
+        Direction::Read => u64::from(alignment.offset.max(1)),
+        // A device of 512-byte sectors takes a part of a page.
+        Direction::Write => u64::from(alignment.offset).max(PAGE_BYTES),
+    };
     let end = offset + length;
     let (middle, tail) =
         (offset.next_multiple_of(block).min(end), (end / block * block).max(offset));
@@ -361,10 +371,17 @@ mod tests {
             let span = Span { segment: SegmentId(0), offset: memory, length };
             let direction = if write { Direction::Write } else { Direction::Read };
             let mut at = 0;
+            // The last page that went direct, or through the page cache.
+            let mut before = None;
             for piece in cut(direction, Some(alignment), offset, span).iter() {
                 prop_assert_eq!(piece.start, at);
                 at += piece.length;
                 let file_offset = offset + u64::from(piece.start);
+                let last = file_offset + u64::from(piece.length) - 1;
+                if write {
+                    prop_assert!(before != Some(file_offset / PAGE_BYTES), "written both ways");
+                }
+                before = Some(last / PAGE_BYTES);
                 match piece.way {
                     Way::Direct => {
                         prop_assert_eq!(file_offset % u64::from(block), 0);

@@ -92,6 +92,15 @@ pub const UNREAD_TIME: Nanos = Nanos::from_millis(10_000);
 /// this long at 17 Mbit/s.
 pub const UNREAD_TIME_MAX: Nanos = Nanos::from_millis(60_000);
 
+/// How long a frame may take from the first of its bytes to the last of its header, and on to the last
+/// of its payload: it has staging that others wait for, or a client's buffer. The longest takes this long
+/// at 280 kbit/s.
+pub const FRAME_TIME: Nanos = Nanos::from_millis(30_000);
+
+/// Least time between two reports of a peer that count: one costs more than the frame it came in, and an
+/// honest peer has nothing new sooner.
+pub const REPORT_PAUSE: Nanos = Nanos::from_micros(500);
+
 /// Times one request is sent again because its payload did not match its checksum.
 pub const CORRUPT_RETRIES: u32 = 3;
 

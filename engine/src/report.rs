@@ -79,6 +79,9 @@ pub struct Counters {
     /// Frames received.
     #[serde(default)]
     pub frames_received: u64,
+    /// Lanes closed for what the peer did, among those lost.
+    #[serde(default)]
+    pub peer_faults: u64,
 }
 
 /// Counts by reason, since start; a reason that never was is not there.

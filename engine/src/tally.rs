@@ -111,8 +111,26 @@ named!(
         Replaced = "replaced",
         /// The peer does not read what it asked for.
         Unread = "unread",
+        /// The peer began a frame and did not go on.
+        Stalled = "stalled",
     }
 );
+
+impl LaneLoss {
+    /// Whether the peer did what it must not, rather than that the connection went.
+    #[must_use]
+    pub const fn is_fault(self) -> bool {
+        match self {
+            Self::Frame
+            | Self::Epoch
+            | Self::Protocol
+            | Self::Silent
+            | Self::Unread
+            | Self::Stalled => true,
+            Self::Closed | Self::Send | Self::Receive | Self::Replaced => false,
+        }
+    }
+}
 
 /// Names of [`Algorithm`]s without their numbers, in the order of [`algorithm`].
 pub const ALGORITHMS: [&str; 9] = [

@@ -70,6 +70,7 @@ fn snapshot() -> Snapshot {
         released: 45,
         frames_sent: 46,
         frames_received: 47,
+        peer_faults: 0,
     };
     let report = ShardReport {
         planner: PlannerMode::Auto,

@@ -328,8 +328,7 @@ impl Shard {
                 Ok(())
             }
             Message::Report { .. } => {
-                let stage = lane.stage_out;
-                self.planner.handle_report(stage, frame.message);
+                self.take_report(key, frame.message, io.now());
                 Ok(())
             }
             Message::Outcome { handle, length, plan, latency_ns } => {

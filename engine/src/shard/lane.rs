@@ -106,8 +106,24 @@ pub(super) struct Lane {
     pub(super) outcome: Option<Message>,
     /// A write ended other than well: credit for what it sent may still come (outbound).
     pub(super) write_failed: bool,
+    /// The frame whose rest is waited for.
+    partial: Option<Partial>,
+    /// It is looked at when [`limits::FRAME_TIME`] is over.
+    watched: bool,
+    /// When a report of the peer last counted.
+    pub(super) reported_at: Nanos,
     loss: LaneLoss,
     reason: String,
+}
+
+/// A frame of which a part is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Partial {
+    /// How many came before it.
+    number: u64,
+    /// Its header is here.
+    in_payload: bool,
+    since: Nanos,
 }
 
 /// Frames of one size that came back to back. One gap says little: the kernel hands over several
@@ -171,11 +187,17 @@ impl Lane {
                 || self.payload_target == Target::Transfer(transfer))
     }
 
-    /// The peer ended a request; one that was given up here counts no longer.
-    pub(super) fn note_answer(&mut self, transfer: Key, last: bool) {
-        if last && !self.outstanding.contains(&transfer) {
-            self.abandoned = self.abandoned.saturating_sub(1);
+    /// The peer answers a request, for the `last` time or not. One that was given up here counts no
+    /// longer then; one that was not asked, or has been answered, is a fault.
+    pub(super) fn note_answer(&mut self, transfer: Key, last: bool) -> Result<(), &'static str> {
+        if self.outstanding.contains(&transfer) {
+            return Ok(());
         }
+        if self.abandoned == 0 {
+            return Err("an answer to a request that was not asked, or is over");
+        }
+        self.abandoned -= u32::from(last);
+        Ok(())
     }
 
     /// No request is outstanding any more: predictions are safe again.
@@ -191,6 +213,18 @@ impl Lane {
     /// Whether a frame of data finds room; the rest of the queue is for answers.
     pub(super) fn has_room_for_data(&self) -> bool {
         self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA
+    }
+
+    /// Notes what is waited for by the receive that is about to be posted.
+    fn note_partial(&mut self, now: Nanos) {
+        let number = self.frames_received;
+        let waits = |partial: Partial, in_payload| {
+            (partial.number, partial.in_payload) == (number, in_payload)
+        };
+        self.partial = self.receiver.inside_frame().map(|in_payload| match self.partial {
+            Some(partial) if waits(partial, in_payload) => partial,
+            _ => Partial { number, in_payload, since: now },
+        });
     }
 
     /// Queues a frame without payload. Control frames are few; a queue too full for them belongs to a
@@ -250,6 +284,9 @@ impl Shard {
             abandoned: 0,
             outcome: None,
             write_failed: false,
+            partial: None,
+            watched: false,
+            reported_at: Nanos::ZERO,
             loss: LaneLoss::Closed,
             reason: String::new(),
         };
@@ -442,6 +479,10 @@ impl Shard {
     fn post_receive<I: Io>(&mut self, key: Key, io: &mut I) {
         let prediction = self.predict(key);
         let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.note_partial(io.now());
+        if lane.partial.is_some() && !std::mem::replace(&mut lane.watched, true) {
+            self.frame_times.set(key.index(), io.now() + limits::FRAME_TIME);
+        }
         let (spans, whole) = lane.receiver.poll_receive(prediction.map(|(_, span)| span));
         lane.receiving = true;
         let op = Op::Receive { socket: lane.socket, spans, whole };
@@ -578,6 +619,27 @@ impl Shard {
         }
     }
 
+    /// Looks whether the lane in `slot` still waits for the rest of a frame. One look every
+    /// [`limits::FRAME_TIME`], while there is something to look at: a timer for each frame would be moved
+    /// with each.
+    pub(super) fn expire_frame<I: Io>(&mut self, slot: u32, io: &mut I) {
+        let Some(key) = self.lanes.next_from(slot, |_| true).filter(|key| key.index() == slot)
+        else {
+            return;
+        };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.watched = false;
+        // Without a receive under way it is we who are late.
+        let Some(partial) = lane.partial.filter(|_| lane.receiving) else { return };
+        let end = partial.since + limits::FRAME_TIME;
+        if io.now() >= end {
+            let reason = String::from("it began a frame and did not go on");
+            return self.close_lane(key, LaneLoss::Stalled, reason, io);
+        }
+        lane.watched = true;
+        self.frame_times.set(slot, end);
+    }
+
     pub(super) fn report_lane(
         &self,
         class: LaneClass,
@@ -612,7 +674,9 @@ impl Shard {
         lane.state = LaneState::Closing;
         lane.loss = loss;
         lane.reason = reason;
+        self.counters.peer_faults += u64::from(loss.is_fault());
         self.lane_times.clear(key.index());
+        self.frame_times.clear(key.index());
         io.release(Resource::Socket(lane.socket));
         self.cancel_stalled_of(key, io);
         self.make_ready(Work::Lane(key));

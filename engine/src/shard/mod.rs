@@ -120,6 +120,8 @@ pub struct Shard {
     /// Of connections that have not said who they are; of those we dialled, when to ask again for what was
     /// refused.
     lane_times: Timers,
+    /// When to look whether a lane still waits for the rest of a frame.
+    frame_times: Timers,
     // Ordered maps: what is walked is walked in the same order in every run of a seed.
     outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<Inbound>,
@@ -171,6 +173,7 @@ impl Shard {
             serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
             lane_times: Timers::with_capacity(limits::LANES_MAX),
+            frame_times: Timers::with_capacity(limits::LANES_MAX),
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
@@ -244,6 +247,9 @@ impl Shard {
         while let Some(slot) = self.lane_times.take_due(now) {
             self.expire_lane_time(slot, io);
         }
+        while let Some(slot) = self.frame_times.take_due(now) {
+            self.expire_frame(slot, io);
+        }
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
             self.work(work, io);
@@ -279,7 +285,7 @@ impl Shard {
         if self.has_work() {
             return Some(Nanos::ZERO);
         }
-        [&self.deadlines, &self.serve_deadlines, &self.lane_times]
+        [&self.deadlines, &self.serve_deadlines, &self.lane_times, &self.frame_times]
             .into_iter()
             .filter_map(Timers::next)
             .min()

@@ -46,6 +46,8 @@ struct OutboundLane {
     epoch: u32,
     failures: u32,
     last_loss: Option<LaneLoss>,
+    /// Incarnations in a row that were closed for what the peer did.
+    faults: u32,
 }
 
 impl Outbound {
@@ -99,7 +101,8 @@ impl Shard {
     pub(super) fn connect_failed<I: Io>(&mut self, peer: PeerId, class: LaneClass, io: &mut I) {
         let Some(link) = self.outbound.get_mut(&peer) else { return };
         let state = &mut link.lanes[class as usize];
-        let doubled = BACKOFF_FIRST.0 << state.failures.min(16);
+        // One that says hello and then breaks the rules is no better than one that is not there.
+        let doubled = BACKOFF_FIRST.0 << state.failures.max(state.faults).min(16);
         state.failures += 1;
         let wait = doubled.min(BACKOFF_LONGEST.0);
         // Between half and all of it, so that peers of a node that restarts do not come at once.
@@ -127,6 +130,7 @@ impl Shard {
         let state = &mut link.lanes[class as usize];
         state.lane = None;
         state.last_loss = Some(loss);
+        state.faults = if loss.is_fault() { state.faults + 1 } else { 0 };
         self.connect_failed(peer, class, io);
         name
     }
@@ -171,13 +175,13 @@ impl Shard {
                     copied,
                 };
                 let key = Key::from_bits(transfer);
-                lane.note_answer(key, last.is_some());
+                lane.note_answer(key, last.is_some())?;
                 self.handle_data(key, arrival, last, target, io);
                 Ok(())
             }
             Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
                 let last = LastPart { status, bytes, predicted_us, plan: 0 };
-                lane.note_answer(Key::from_bits(transfer), true);
+                lane.note_answer(Key::from_bits(transfer), true)?;
                 let transfer = Key::from_bits(transfer);
                 let reads =
                     |t: &Transfer| matches!(&t.body, Body::Remote(b) if b.op == RemoteOp::Read);
@@ -199,12 +203,20 @@ impl Shard {
                 Ok(())
             }
             Message::Report { .. } => {
-                let stage_out = lane.stage_out;
-                self.planner.handle_report(stage_out, frame.message);
+                self.take_report(key, frame.message, io.now());
                 Ok(())
             }
             Message::Pong { .. } => Ok(()),
             _ => Err("a request on a lane that carries answers"),
+        }
+    }
+
+    /// The peer says what a stage of our sends costs there.
+    pub(super) fn take_report(&mut self, key: Key, report: Message, now: Nanos) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.reported_at == Nanos::ZERO || now >= lane.reported_at + limits::REPORT_PAUSE {
+            lane.reported_at = now;
+            self.planner.handle_report(lane.stage_out, report);
         }
     }
 

@@ -446,9 +446,11 @@ impl Shard {
     /// Ends a transfer now, whatever the kernel still does with its buffer.
     pub(super) fn give_up<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
+        // Ended already, it only waits for its buffer, and the peer owes it nothing.
+        let ended = transfer.status.is_some();
         let status = *transfer.status.get_or_insert(status);
         self.cancel_ops_of(key, io);
-        self.leave_lane(key, true);
+        self.leave_lane(key, !ended);
         self.give_up_children(key, status, io);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.pins > 0

@@ -114,6 +114,16 @@ impl Receiver<Plain> {
 }
 
 impl<S: Seal> Receiver<S> {
+    /// Where in a frame the next byte belongs: `None` between two, or else whether it is payload.
+    #[must_use]
+    pub fn inside_frame(&self) -> Option<bool> {
+        match self.state {
+            State::Header => (self.header_have > 0).then_some(false),
+            State::Asked { .. } | State::Payload { .. } => Some(true),
+            State::Failed(_) => None,
+        }
+    }
+
     /// Scratch memory a receiver needs, in bytes.
     pub const SCRATCH_BYTES: u32 =
         WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES;

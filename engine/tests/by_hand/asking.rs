@@ -11,12 +11,12 @@ use piped_model::units::Nanos;
 use crate::world::{ALL, LineId, SESSION, World};
 
 const PEER: PeerId = PeerId(3);
-const HANDLE: HandleId = HandleId(1);
-const ARENA: u64 = 1 << 20;
+pub(crate) const HANDLE: HandleId = HandleId(1);
+pub(crate) const ARENA: u64 = 1 << 20;
 const CREDIT: u64 = 8 << 20;
 
 /// The latency lane to a peer, where clients have a region open.
-fn connected(world: &mut World, sessions: &[SessionId]) -> (LineId, Vec<SegmentId>) {
+pub(crate) fn connected(world: &mut World, sessions: &[SessionId]) -> (LineId, Vec<SegmentId>) {
     connected_with(world, sessions, CREDIT)
 }
 
@@ -56,7 +56,7 @@ fn connected_with(
     (line, segments)
 }
 
-fn read(offset: u64, length: u64) -> Verb {
+pub(crate) fn read(offset: u64, length: u64) -> Verb {
     let buffer = ArenaBuffer { segment: 0, offset: 0, length };
     Verb::Read { handle: HANDLE, offset, buffer }
 }

@@ -2,5 +2,6 @@
 //! honest daemon never sends, and what depends on the very order of frames.
 
 mod asking;
+mod faults;
 mod serving;
 mod world;

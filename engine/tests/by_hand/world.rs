@@ -248,6 +248,17 @@ impl World {
         line
     }
 
+    /// How long until we want to dial again.
+    pub(crate) fn next_dial(&mut self, wanted: LaneClass) -> Nanos {
+        let after = self.wait("a dial", |world| {
+            world.events.iter().find_map(|event| match event {
+                Event::Connect { class, after, .. } if *class == wanted => Some(*after),
+                _ => None,
+            })
+        });
+        after.since(self.kernel.io(self.node).now())
+    }
+
     fn connect(&mut self, nodes: [NodeId; 2]) -> (LineId, SocketId) {
         let (connection, [socket, ours]) = self.kernel.connect(nodes, self.links, SOCKET_BUFFER);
         let memory = self.kernel.add_segment(self.far, u64::from(2 * PIECE));

@@ -29,6 +29,7 @@ use crate::metrics::Exposition;
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
 use crate::peer;
+use crate::peer::journal::Journal;
 use crate::shard::message::{Mailbox, Message, Notice};
 
 /// A session as the control thread knows it.
@@ -89,6 +90,7 @@ pub(crate) struct Control {
     /// Connections of clients that have no place yet, or get none.
     pub(crate) doorstep: Arc<Account>,
     closer: Closer,
+    journal: RefCell<Journal>,
     withdrawals: RefCell<Withdrawals>,
     /// Becomes true when the daemon stops.
     pub(crate) stopping: watch::Receiver<bool>,
@@ -141,6 +143,7 @@ impl Control {
             peer_files: Account::new(closer.clone(), peer_files, PEER_CLOSERS, None),
             doorstep: Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None),
             closer,
+            journal: RefCell::new(Journal::new(config.peers.keys().map(String::as_str))),
             withdrawals: RefCell::default(),
             stopping,
             sessions: RefCell::default(),
@@ -355,10 +358,12 @@ impl Control {
                 tokio::task::spawn_local(peer::connect::lane(control, shard, peer, class, after));
             }
             Event::LaneUp { peer, class, epoch } => {
-                tracing::info!(shard, peer, ?class, epoch, "lane up");
+                let now = crate::io::clock::now();
+                self.journal.borrow_mut().lane_up((shard, &peer), class, epoch, now);
             }
             Event::LaneDown { peer, class, reason } => {
-                tracing::warn!(shard, peer, ?class, reason, "lane down");
+                let now = crate::io::clock::now();
+                self.journal.borrow_mut().lane_down((shard, &peer), class, &reason, now);
             }
             Event::SessionDrained { session } => {
                 if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)

@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod connect;
+pub(crate) mod journal;
 mod listen;
 mod options;
 pub(crate) mod serve;

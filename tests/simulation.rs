@@ -33,8 +33,10 @@ fn stormy_worlds_keep_all_promises() {
         "failed with a part done",
         "corrupt frames",
         "discarded bytes",
+        "half-open connections",
         "held buffers",
         "lanes lost",
+        "peer faults",
         "retries",
         "serial plans",
     ];

@@ -32,6 +32,11 @@ pub struct Faults {
     pub full: f64,
     /// Per cancel of a disk operation that waits for the device: it works.
     pub cancel_works: f64,
+    /// Per run of bytes that enters a link: other bytes arrive in its place.
+    pub garbage: f64,
+    /// Per run of bytes that enters a link: nothing of this direction arrives any more, and both ends
+    /// learn of it when their kernels give up.
+    pub half_open: f64,
 }
 
 impl Faults {
@@ -51,6 +56,8 @@ impl Faults {
             receive_short: 0.0,
             full: 0.0,
             cancel_works: 1.0,
+            garbage: 0.0,
+            half_open: 0.0,
         }
     }
 
@@ -74,6 +81,8 @@ impl Faults {
             receive_short: rate(0.3),
             full: rate(0.1),
             cancel_works: rate(1.0),
+            garbage: rate(0.01),
+            half_open: rate(0.003),
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct SimKernel {
     pub(super) connections: Vec<Connection>,
     pub(super) ops: BTreeMap<OpKey, InFlight>,
     pub(super) ops_begun: OpKey,
+    /// Connections that went half open since this was taken.
+    pub(super) half_opens: u64,
     trace: Option<VecDeque<String>>,
 }
 
@@ -108,6 +110,7 @@ impl SimKernel {
             connections: Vec::new(),
             ops: BTreeMap::new(),
             ops_begun: 0,
+            half_opens: 0,
             trace: None,
         }
     }
@@ -163,6 +166,11 @@ impl SimKernel {
     /// The next ended operation of a node, for `Shard::handle_done`.
     pub fn poll_done(&mut self, node: NodeId) -> Option<Done> {
         self.nodes[node.0 as usize].dones.pop_front()
+    }
+
+    /// Connections that went half open since this was last asked.
+    pub fn take_half_opens(&mut self) -> u64 {
+        std::mem::take(&mut self.half_opens)
     }
 
     /// The faults from now on.

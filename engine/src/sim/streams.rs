@@ -256,6 +256,10 @@ impl SimKernel {
             bytes[place] ^= 1 << self.random.below(8);
             self.note(|| format!("byte {place} of this run is damaged"));
         }
+        if self.random.chance(self.faults.garbage) {
+            self.random.fill(&mut bytes);
+            self.note(|| "this run is garbage".to_owned());
+        }
         let spike = self.spike();
         let way = &mut self.connections[connection].ways[side];
         way.in_flight += bytes.len();
@@ -272,6 +276,13 @@ impl SimKernel {
         if self.random.chance(self.faults.reset) {
             let notice = Notice::Within(self.faults.reset_notice_max);
             self.reset(ConnectionId(connection as u32), notice);
+        }
+        if self.random.chance(self.faults.half_open) {
+            self.half_opens += 1;
+            // What is unanswered at one end is unheard of at the other.
+            self.swallow(connection, 1 - side);
+            self.events.push(self.now + SILENCE, KernelEvent::Broken { connection, at_side: side });
+            self.note(|| "nothing of this direction arrives any more".to_owned());
         }
     }
 

@@ -115,6 +115,9 @@ impl World {
         self.tally("corrupt frames", counters.corrupt_frames);
         self.tally("held buffers", counters.held);
         self.tally("lanes lost", counters.lanes_lost);
+        self.tally("peer faults", counters.peer_faults);
+        let half_opens = self.kernel.take_half_opens();
+        self.tally("half-open connections", half_opens);
     }
 
     /// Counts what a campaign must have seen to be worth its time.

@@ -2,23 +2,17 @@
 
 mod support;
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use piped_config::{Config, Peer, Period};
-use piped_engine::command::{LaneClass, OpenKind};
+use piped_engine::command::LaneClass;
 use piped_engine::request::Class;
-use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_engine::wire::Message;
 use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Reply, Request};
-use piped_ring::{Descriptor, FLAG_DURABLE, Opcode, Segment, Status};
+use piped_ring::{Descriptor, FLAG_DURABLE, Opcode, Status};
+use support::peer::{RawPeer, free_address};
 use support::{HELLO, World, eventually};
-
-/// An address nobody listens on, as far as one can know.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound")
-}
 
 /// The node `beta`, which offers a directory.
 fn beta(address: SocketAddr, shards: u32) -> World {
@@ -234,7 +228,7 @@ fn a_client_whose_requests_never_end_leaves_room_for_the_others() {
     // A peer that opens whatever is asked for and answers no read.
     let lanes = [(); 2].map(|()| {
         let (socket, _) = listener.accept().expect("alpha dials both lanes");
-        let mut lane = RawPeer(socket);
+        let mut lane = RawPeer::over(socket);
         let Message::Hello { lane: class, .. } = lane.receive() else { panic!("no Hello") };
         let (credit_bytes, requests_max) = (1 << 20, 256);
         lane.send(Message::HelloAck { incarnation: 1, credit_bytes, requests_max }, &[]);
@@ -300,59 +294,6 @@ fn frames_sent(beta: &World) -> u64 {
 
 /// More than the sockets of a connection hold.
 const REGION: Hello = Hello { arena_bytes: 8 << 20, ..HELLO };
-
-/// A peer that reads when it is told to.
-struct RawPeer(TcpStream);
-
-impl RawPeer {
-    fn connect(address: SocketAddr, name: &str) -> Self {
-        let mut peer = Self(TcpStream::connect(address).expect("beta listens"));
-        rustix::net::sockopt::set_socket_recv_buffer_size(&peer.0, 1 << 16).expect("set");
-        peer.send(Message::Hello { incarnation: 1, lane: LaneClass::Latency }, name.as_bytes());
-        assert!(matches!(peer.receive(), Message::HelloAck { .. }));
-        peer
-    }
-
-    fn open_region(&mut self, name: &str) -> u32 {
-        let access = piped_engine::command::Access { read: true, write: false };
-        let (kind, name_length) = (OpenKind::Region, name.len() as u8);
-        let open = Message::Open { ticket: 1, kind, access, create: false, name_length };
-        self.send(open, name.as_bytes());
-        match self.receive() {
-            Message::Opened { handle, .. } => handle,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn send(&mut self, message: Message, payload: &[u8]) {
-        let scratch = Segment::create(4096).expect("memory");
-        scratch.store(0, payload).expect("inside");
-        let payload_crc = match payload.len() as u64 {
-            0 => 0,
-            length => scratch.crc32c(0, length).expect("inside"),
-        };
-        let frame = Frame { epoch: 1, message, payload: payload.len() as u32, payload_crc };
-        self.0.write_all(&[&frame.encode(), payload].concat()).expect("sent");
-    }
-
-    fn receive(&mut self) -> Message {
-        let mut header = [0; HEADER_BYTES];
-        self.0.read_exact(&mut header).expect("a frame");
-        let frame = Frame::parse(&header).expect("a sound header");
-        self.0.read_exact(&mut vec![0; frame.payload as usize]).expect("its payload");
-        frame.message
-    }
-
-    fn end_of_read(&mut self) -> piped_engine::request::Status {
-        loop {
-            match self.receive() {
-                Message::End { status, .. } => return status,
-                Message::Data { last: None, .. } => {}
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-}
 
 #[test]
 fn a_peer_that_is_not_there_is_an_error_in_time() {

@@ -2,6 +2,8 @@
 //! by itself, so that it can also speak it wrongly.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod peer;
+
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -19,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Longer than anything takes; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const STEP: Duration = Duration::from_millis(2);
 
 /// Asks again and again until there is an answer.
@@ -34,7 +36,7 @@ pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> 
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one pause of the tests")]
-fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(STEP);
 }
 
@@ -53,7 +55,8 @@ pub(crate) fn config_in(dir: &Path) -> Config {
     config.client.socket = dir.join("client.sock");
     config.admin.socket = dir.join("admin.sock");
     config.client.arena_bytes_max = piped_config::Bytes::mib(8);
-    config.limits.global.staging = piped_config::Bytes::mib(4);
+    // Enough for two shards.
+    config.limits.global.staging = piped_config::Bytes::mib(8);
     // Many daemons on few CPUs: none of them shall stay on one or spin.
     config.shards.pin = false;
     config.shards.spin = Spin::For(piped_config::Period::seconds(0));

@@ -184,6 +184,47 @@ fn a_request_that_ended_before_its_data_had_left_is_not_waited_for_twice() {
 }
 
 #[test]
+fn a_lane_is_not_up_before_the_old_ones_writes_have_left_the_disk() {
+    let mut world = World::new();
+    let old = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(1 << 20);
+    let handle = world.open(old, 1, file);
+    world.block_device(Nanos::from_millis(2_000));
+    world.send(old, world::write(1, handle, 4096), &[]);
+    world.send(old, world::write_data(1, 0), &[1; 4096]);
+    world.settle();
+    world.hang_up(old);
+    world.settle();
+    let new = world.dial();
+    world.hello(new, "beta", LaneClass::Latency, 2);
+    world.run_for(Nanos::from_millis(1_000));
+    assert!(!world.has_frame(new), "the old write is at the disk, and could overtake a new one");
+    // Asked all the same, it is a fault; an honest peer waits.
+    let hasty = world.dial();
+    world.hello(hasty, "beta", LaneClass::Latency, 3);
+    world.send(hasty, world::write(1, handle, 4096), &[]);
+    world.settle();
+    for reason in ["a newer incarnation took its place", "a request before HelloAck"] {
+        assert!(world.reasons().contains(&reason), "{:?}", world.reasons());
+    }
+    let newest = world.dial();
+    world.hello(newest, "beta", LaneClass::Latency, 4);
+    world.settle();
+    assert!(!world.has_frame(newest), "nor has it another way in");
+    assert!(matches!(world.next(newest), Message::HelloAck { .. }));
+    // The old write is done, so whatever comes now is newer.
+    assert_eq!(world.shard.report().serves, 0);
+    world.send(newest, world::write(1, handle, 4096), &[]);
+    world.send(newest, world::write_data(1, 0), &[2; 4096]);
+    loop {
+        if let Message::End { status, .. } = world.next(newest) {
+            assert_eq!(status, Status::Ok);
+            break;
+        }
+    }
+}
+
+#[test]
 fn half_a_frame_and_then_silence_costs_the_lane_in_time() {
     // Cut in the header, behind it, and in the payload; from a peer that asks and one that answers.
     for cut in [1, HEADER_BYTES, HEADER_BYTES + 5000] {

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -284,13 +285,17 @@ fn configuration(directory: &Path, name: &str, more: &str) -> String {
     )
 }
 
-/// An address of loopback that nobody listens on, as far as one can know.
+/// An address of loopback that nobody listens on, of a host of its own: daemons of other tests that dial
+/// theirs again and again never meet this one, as they may where only ports differ.
 ///
 /// # Panics
 /// If there is none.
 #[must_use]
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    static HOSTS: AtomicU8 = AtomicU8::new(2);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, high, low, HOSTS.fetch_add(1, Ordering::Relaxed));
+    let listener = TcpListener::bind((host, 0)).expect("a port");
     listener.local_addr().expect("bound")
 }
 
@@ -322,11 +327,20 @@ impl Pair {
     /// If they do not start.
     #[must_use]
     pub fn start(programs: &Programs, directory: &Path) -> Self {
+        Self::start_with(programs, directory, "")
+    }
+
+    /// [`Self::start`], with further tables of `alpha`.
+    ///
+    /// # Panics
+    /// If they do not start.
+    #[must_use]
+    pub fn start_with(programs: &Programs, directory: &Path, more: &str) -> Self {
         let (root, address) = (directory.join("root"), free_address());
         fs::create_dir(&root).expect("made");
         fs::write(root.join("blocks"), pattern(BLOCKS_BYTES)).expect("written");
         let settings = [
-            format!("[peers.beta]\naddress = \"{address}\"\n"),
+            format!("[peers.beta]\naddress = \"{address}\"\n{more}"),
             format!(
                 "[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\nwrite = true\n",
                 root.display()

@@ -19,7 +19,7 @@ use system_tests::process::{
 const BLOCK: usize = 64 << 10;
 const EACH: usize = 8;
 const LATE: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(1);
 
 /// Alpha asks beta, which dies, and gamma, which does not.
 struct Scene {

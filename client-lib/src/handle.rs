@@ -267,14 +267,10 @@ impl HandleCore {
                 Reopened::Yes
             }
             // Its peer, or a place for it.
-            Err(SessionError::Refused { status, .. })
-                if matches!(
-                    status,
-                    Status::PeerLost | Status::DeadlineExceeded | Status::WouldBlock
-                ) =>
-            {
-                Reopened::NotNow
-            }
+            Err(SessionError::Refused {
+                status: Status::PeerLost | Status::DeadlineExceeded | Status::WouldBlock,
+                ..
+            }) => Reopened::NotNow,
             Err(SessionError::Refused { .. } | SessionError::Unsendable(_)) | Ok(_) => {
                 Reopened::Never
             }

@@ -55,7 +55,6 @@ pub(crate) fn config_in(dir: &Path) -> Config {
     config.client.socket = dir.join("client.sock");
     config.admin.socket = dir.join("admin.sock");
     config.client.arena_bytes_max = piped_config::Bytes::mib(8);
-    // Enough for two shards.
     config.limits.global.staging = piped_config::Bytes::mib(8);
     // Many daemons on few CPUs: none of them shall stay on one or spin.
     config.shards.pin = false;

@@ -259,6 +259,7 @@ fn greedy_hellos_are_refused_with_their_key() {
         });
         assert!(message.contains(key), "{message}");
     }
+    eventually("nothing is left of them", || (world.sessions() == 0).then_some(()));
     let _only = eventually("a place", || {
         let socket = world.connect();
         matches!(socket.ask(&Request::Hello(HELLO), &[]).0, Reply::Welcome(_)).then_some(socket)

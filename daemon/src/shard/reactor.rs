@@ -273,7 +273,13 @@ impl Reactor {
                 self.engine(Command::CloseHandle { session, handle });
                 let _ = answer.send(Ok(()));
             }
-            Message::CloseSession { session } => self.close_session(session),
+            Message::CloseSession { session } => {
+                self.close_session(session);
+                if !self.sessions.knows(session) {
+                    // It was refused before it was opened here: nothing is left that would drain.
+                    self.tell(Notice::Event(Event::SessionDrained { session }));
+                }
+            }
             Message::Install { session, handle, source, answer } => {
                 let _ = answer.send(self.install(session, handle, source));
             }

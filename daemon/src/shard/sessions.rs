@@ -135,6 +135,11 @@ impl Sessions {
         self.sessions.keys().copied().collect()
     }
 
+    /// Whether it is here, or on its way out.
+    pub(super) fn knows(&self, id: SessionId) -> bool {
+        self.sessions.contains_key(&id)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }

@@ -124,6 +124,8 @@ pub struct ServerHalf {
     outstanding: u64,
     /// Requests whose end said "buffer held" and whose release was not posted: one completion each.
     held: u64,
+    /// The last `take` left requests lying that would fit if the client had reaped.
+    stalled: bool,
 }
 
 impl ServerHalf {
@@ -152,6 +154,7 @@ impl ServerHalf {
             completions: Producer::new(completion_place(layout), first),
             outstanding: 0,
             held: 0,
+            stalled: false,
         }
     }
 
@@ -167,13 +170,23 @@ impl ServerHalf {
         self.outstanding
     }
 
+    /// Whether the last [`Self::take`] gave nothing because the client does not reap.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
     /// Copy the next descriptor out. `None` if there is none, or if its completions might not find
     /// room: a client that does not reap waits for itself.
     ///
     /// # Errors
     /// The client's indices are impossible.
     pub fn take(&mut self, words: &[AtomicU64]) -> Result<Option<Descriptor>, ClientFault> {
+        self.stalled = false;
         if !self.has_room(words)? {
+            self.submissions.refresh(words).map_err(ClientFault::SubmissionIndex)?;
+            // With all that was posted reaped there would be room: it is not for what is under way.
+            self.stalled = !self.submissions.is_empty() && self.fits(0);
             return Ok(None);
         }
         let entry = self.submissions.pop(words).map_err(ClientFault::SubmissionIndex)?;
@@ -257,13 +270,17 @@ impl ServerHalf {
 
     /// Whether one more request's completions fit, whatever the requests under way will need.
     fn has_room(&mut self, words: &[AtomicU64]) -> Result<bool, ClientFault> {
-        let owed = 2 * self.outstanding + self.held;
-        let fits = |unreaped: u64| unreaped + owed + 2 <= u64::from(self.layout.completions());
-        if fits(self.completions.used()) {
+        if self.fits(self.completions.used()) {
             return Ok(true);
         }
         self.completions.refresh(words).map_err(ClientFault::CompletionIndex)?;
-        Ok(fits(self.completions.used()))
+        Ok(self.fits(self.completions.used()))
+    }
+
+    /// Whether one more request's completions fit beside so many that were not reaped.
+    fn fits(&self, unreaped: u64) -> bool {
+        let owed = 2 * self.outstanding + self.held;
+        unreaped + owed + 2 <= u64::from(self.layout.completions())
     }
 }
 

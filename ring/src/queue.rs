@@ -93,6 +93,13 @@ impl ServerQueue {
         self.half.take(self.memory.words())
     }
 
+    /// Whether the last [`Self::take`] left requests lying because the client does not reap: it waits for
+    /// itself.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.half.is_stalled()
+    }
+
     /// Write a completion; the client sees it after [`Self::publish`]. Whatever the client does,
     /// there is room for what taken requests are owed: one end each, and one release if the end said
     /// that the buffer is held.

@@ -1,6 +1,8 @@
 //! Why clients are turned away or evicted: the words of logs, metrics and the admin API.
 
 use piped_ring::ClientFault;
+use piped_ring::handshake::HandshakeFault;
+use piped_ring::handshake::fds::ReceiveFault;
 
 /// Why a session was ended by the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +15,22 @@ pub enum Eviction {
     CompletionsLost,
     /// A message on the control socket that breaks the rules.
     Message,
+    /// One with a number of file descriptors that it does not take.
+    Descriptors,
+    /// It does not take its replies.
+    Deaf,
 }
 
 impl Eviction {
     /// All of them, each at the place of its number.
-    pub const ALL: [Self; 4] =
-        [Self::SubmissionRing, Self::CompletionRing, Self::CompletionsLost, Self::Message];
+    pub const ALL: [Self; 6] = [
+        Self::SubmissionRing,
+        Self::CompletionRing,
+        Self::CompletionsLost,
+        Self::Message,
+        Self::Descriptors,
+        Self::Deaf,
+    ];
 
     /// Its name.
     #[must_use]
@@ -28,6 +40,27 @@ impl Eviction {
             Self::CompletionRing => "completion_ring",
             Self::CompletionsLost => "completions_lost",
             Self::Message => "message",
+            Self::Descriptors => "descriptors",
+            Self::Deaf => "deaf",
+        }
+    }
+}
+
+impl From<&ReceiveFault> for Eviction {
+    fn from(fault: &ReceiveFault) -> Self {
+        match fault {
+            ReceiveFault::TooManyFds => Self::Descriptors,
+            // Who hung up is not evicted.
+            ReceiveFault::TooLong | ReceiveFault::Closed | ReceiveFault::System(_) => Self::Message,
+        }
+    }
+}
+
+impl From<&HandshakeFault> for Eviction {
+    fn from(fault: &HandshakeFault) -> Self {
+        match fault {
+            HandshakeFault::FdCount { .. } => Self::Descriptors,
+            _ => Self::Message,
         }
     }
 }

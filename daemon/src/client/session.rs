@@ -201,7 +201,7 @@ async fn serve(
             Err(ReceiveFault::Closed) => return,
             Err(fault) => {
                 tracing::warn!(session, uid, %fault, "client evicted: faulty message");
-                control.count_eviction(Eviction::Message);
+                control.count_eviction(Eviction::from(&fault));
                 return;
             }
         };
@@ -209,7 +209,7 @@ async fn serve(
             Ok(parsed) => parsed,
             Err(fault) => {
                 tracing::warn!(session, uid, %fault, "client evicted: faulty message");
-                control.count_eviction(Eviction::Message);
+                control.count_eviction(Eviction::from(&fault));
                 let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
                 let fault = OpenFault::new(Status::Invalid, fault.to_string());
                 return refuse(door, sequence, &fault).await;
@@ -226,6 +226,9 @@ async fn serve(
         if let Err(error) = door.send(&reply, sequence, &fds).await {
             tracing::info!(session, uid, %error, "client gone: it does not take its replies");
             return;
+            if error.kind() == std::io::ErrorKind::TimedOut {
+                control.count_eviction(Eviction::Deaf);
+            }
         }
     }
 }

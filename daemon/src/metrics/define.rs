@@ -90,6 +90,8 @@ metrics! {
     HOLDS COUNTER "piped_buffer_holds_total" []
         "Requests that ended with their buffer held.";
 
+    STALLS COUNTER "piped_client_stalls_total" ["shard"]
+        "Times a client's requests waited because it did not reap its completions.";
     EVICTIONS COUNTER "piped_evictions_total" ["reason"]
         "Clients evicted for breaking the rules.";
     REFUSED COUNTER "piped_handshakes_refused_total" ["reason"]

@@ -80,6 +80,7 @@ impl Snapshot {
             (&define::REGISTERED, reactor.registered_bytes),
             (&define::TURNS, reactor.turns),
             (&define::SLEEPS, reactor.sleeps),
+            (&define::STALLS, reactor.stalls),
             (&define::SYSCALLS, reactor.syscalls),
         ] {
             table.count(definition, &[number], value);

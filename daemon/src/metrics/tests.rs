@@ -108,6 +108,7 @@ fn snapshot() -> Snapshot {
     let reactor = ReactorReport {
         turns: 21,
         sleeps: 22,
+        stalls: 27,
         syscalls: 23,
         registered_bytes: 24,
         buffers_registered: 25,
@@ -146,6 +147,7 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_served_handles{shard="0"} 17"#,
         r#"piped_shard_turns_total{shard="0"} 21"#,
         r#"piped_shard_sleeps_total{shard="0"} 22"#,
+        r#"piped_client_stalls_total{shard="0"} 27"#,
         r#"piped_shard_syscalls_total{shard="0"} 23"#,
         r#"piped_registered_bytes{shard="0"} 24"#,
         r#"piped_file_operations_total{shard="0",buffer="registered"} 25"#,

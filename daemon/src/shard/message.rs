@@ -221,6 +221,8 @@ pub struct ReactorReport {
     pub taken: u64,
     /// Clients evicted for breaking the rules of their queue.
     pub evictions: u64,
+    /// Times a client's requests had to wait because it did not take the completions of others.
+    pub stalls: u64,
     /// The longest it spins now before it sleeps, in nanoseconds.
     pub spin_nanoseconds: u64,
     /// System calls of the driver and the doorbells.
@@ -231,6 +233,8 @@ pub struct ReactorReport {
     pub buffers_registered: u64,
     /// Reads and writes for which the kernel pinned pages.
     pub buffers_unregistered: u64,
+    /// Gauge: segments of clients and of staging.
+    pub segments: u32,
     /// Gauge: bytes registered now.
     pub registered_bytes: u64,
     /// Heap allocations of the shard's thread; none without the feature `count-allocations`.

@@ -21,6 +21,8 @@ struct Queue {
     session: SessionId,
     class: Class,
     watch: WatchId,
+    /// Its client has left so many completions that its next request waits.
+    stalled: bool,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(super) struct Sessions {
     /// Memory of regions whose owner lives on another shard.
     foreign: HashMap<RegionId, SegmentId>,
     pub(super) taken: u64,
+    /// Times a client's requests began to wait for its own reaping.
+    pub(super) stalls: u64,
     pub(super) doorbells: u64,
 }
 
@@ -88,7 +92,7 @@ impl Sessions {
         let session = self.sessions.get_mut(&id).filter(|it| !it.closing).ok_or(Refusal::Gone)?;
         let bell = ring.wake_fd().try_clone_to_owned().map_err(UringError::Setup)?;
         let watch = io.watch(bell)?;
-        let queue = Queue { ring, session: id, class: session.class, watch };
+        let queue = Queue { ring, session: id, class: session.class, watch, stalled: false };
         let place = self.free.pop().unwrap_or_else(|| {
             self.queues.push(None);
             // Bounded by the driver's table of doorbells.
@@ -131,13 +135,13 @@ impl Sessions {
         self.sessions.get(&id).is_some_and(|session| !session.closing)
     }
 
-    pub(super) fn ids(&self) -> Vec<SessionId> {
-        self.sessions.keys().copied().collect()
-    }
-
     /// Whether it is here, or on its way out.
     pub(super) fn knows(&self, id: SessionId) -> bool {
         self.sessions.contains_key(&id)
+    }
+
+    pub(super) fn ids(&self) -> Vec<SessionId> {
+        self.sessions.keys().copied().collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -225,7 +229,12 @@ impl Sessions {
                             let _ = queue.ring.post(entry);
                         }
                     }
-                    Ok(None) => break,
+                    Ok(None) => {
+                        let stalls = queue.ring.is_stalled();
+                        self.stalls += u64::from(stalls && !queue.stalled);
+                        queue.stalled = stalls;
+                        break;
+                    }
                     Err(fault) => {
                         evict(queue.session, fault);
                         break;

@@ -53,11 +53,13 @@ impl Reactor {
             sleeps: self.sleeps,
             taken: self.sessions.taken,
             evictions: self.evictions.iter().sum(),
+            stalls: self.sessions.stalls,
             spin_nanoseconds: self.spinner.budget_ns(),
             syscalls: driver.syscalls() + self.sessions.doorbells,
             waits: driver.waits,
             buffers_registered: driver.buffers_fixed,
             buffers_unregistered: driver.buffers_plain,
+            segments: self.io.holds().1,
             registered_bytes: driver.registered_bytes,
             allocations: None,
         }

@@ -3,10 +3,15 @@
 //! For tests of whoever holds a [`crate::ServerQueue`]. Nothing here knows a rule of the queue; what
 //! an honest client never does is exactly what it is for.
 
+mod duel;
+mod memory;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::OFlags;
 
+pub use self::duel::{Broken, Duel, Step, Tally};
+pub use self::memory::{MemoryAbuse, abuse_memory, punch};
 use crate::layout::{Descriptor, QueueLayout, word};
 use crate::queue::QueueFds;
 use crate::segment::{OutOfRange, Segment, SegmentFault};
@@ -108,8 +113,13 @@ impl HostileClient {
     /// # Errors
     /// What the kernel says.
     pub fn punch(&self) -> std::io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(self.memory.fd(), flags, 0, self.memory.len())?)
+        punch(self.memory.fd(), 0, self.memory.len())
+    }
+
+    /// The queue's memory.
+    #[must_use]
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.fd()
     }
 
     /// Make the bells such that a careless `read` or `write` of the daemon would wait forever.

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use piped_ring::testing::{HostileClient, Word};
+use piped_ring::testing::{Duel, HostileClient, Step, Word};
 use piped_ring::{
     AttachFault, ClientFault, ClientQueue, CompletionEntry, CompletionKind, Descriptor,
     HeaderFault, Opcode, QueueFds, QueueLayout, Segment, SegmentFault, ServerQueue, Status,
@@ -39,35 +39,22 @@ fn must_not_wait<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send +
     result.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} waits for the client"))
 }
 
-#[derive(Debug, Clone)]
-enum Attack {
-    Set { word: usize, value: u64 },
-    Step { word: usize, by: u64 },
-    Scribble { offset: u64, bytes: Vec<u8> },
-    Punch,
-    Take,
-    Finish { held: bool },
-    Release,
-    Publish,
-    Sleep,
-    Progress { slot: u32 },
-}
-
-fn attack() -> impl Strategy<Value = Attack> {
+fn step() -> impl Strategy<Value = Step> {
     let word = 0..Word::ALL.len();
     prop_oneof![
-        2 => (word.clone(), any::<u64>()).prop_map(|(word, value)| Attack::Set { word, value }),
+        2 => (word.clone(), any::<u64>()).prop_map(|(word, value)| Step::Set { word, value }),
         6 => (word, prop_oneof![0_u64..20, (1_u64..5).prop_map(u64::wrapping_neg)])
-            .prop_map(|(word, by)| Attack::Step { word, by }),
-        1 => (0_u64..3000, prop::collection::vec(any::<u8>(), 1..200))
-            .prop_map(|(offset, bytes)| Attack::Scribble { offset, bytes }),
-        1 => Just(Attack::Punch),
-        8 => Just(Attack::Take),
-        5 => any::<bool>().prop_map(|held| Attack::Finish { held }),
-        3 => Just(Attack::Release),
-        3 => Just(Attack::Publish),
-        2 => Just(Attack::Sleep),
-        1 => any::<u32>().prop_map(|slot| Attack::Progress { slot }),
+            .prop_map(|(word, by)| Step::Add { word, by }),
+        1 => (0_u64..3000, any::<u8>(), any::<u8>())
+            .prop_map(|(offset, length, value)| Step::Scribble { offset, length, value }),
+        1 => (0_u64..9).prop_map(|submitted| Step::Mend { submitted }),
+        1 => Just(Step::Punch),
+        8 => Just(Step::Take),
+        5 => any::<bool>().prop_map(|held| Step::Finish { held }),
+        3 => Just(Step::Release),
+        3 => Just(Step::Publish),
+        2 => Just(Step::Sleep),
+        1 => any::<u32>().prop_map(|slot| Step::Progress { slot }),
     ]
 }
 
@@ -75,56 +62,11 @@ proptest! {
     #[test]
     fn whatever_the_client_writes_the_daemon_keeps_its_counts(
         exponent in 0_u32..4,
-        attacks in prop::collection::vec(attack(), 1..200),
+        steps in prop::collection::vec(step(), 1..200),
     ) {
-        let (mut server, client) = hostile(1 << exponent);
-        let (mut running, mut held) = (0_u64, 0_u64);
-        for attack in attacks {
-            match attack {
-                Attack::Set { word, value } => client.set(Word::ALL[word], value),
-                Attack::Step { word, by } => {
-                    let word = Word::ALL[word];
-                    client.set(word, client.get(word).wrapping_add(by));
-                }
-                Attack::Scribble { offset, bytes } => {
-                    // Beyond the end of a small queue is refused, as it would be to anybody.
-                    let _ = client.scribble(offset, &bytes);
-                }
-                Attack::Punch => client.punch().expect("holes may be punched into a memfd"),
-                Attack::Take => {
-                    if let Ok(Some(_)) = server.take() {
-                        running += 1;
-                    }
-                }
-                // Nobody looks at a fault here and ends the session: the worst daemon still stands.
-                Attack::Finish { held: holds } if running > 0 => {
-                    running -= 1;
-                    held += u64::from(holds);
-                    let kind = match holds {
-                        true => CompletionKind::FinishedHeld,
-                        false => CompletionKind::Finished,
-                    };
-                    let entry = CompletionEntry::finished(0, Status::Ok, 0).with_kind(kind);
-                    prop_assert_eq!(server.post(entry), Ok(()), "room was promised");
-                }
-                Attack::Release if held > 0 => {
-                    held -= 1;
-                    let entry = CompletionEntry::default().with_kind(CompletionKind::Released);
-                    prop_assert_eq!(server.post(entry), Ok(()), "room was promised");
-                }
-                Attack::Finish { .. } | Attack::Release => {}
-                Attack::Publish => {
-                    server.publish();
-                }
-                Attack::Sleep => {
-                    let _ = server.prepare_sleep();
-                    server.finish_sleep();
-                    server.drain();
-                }
-                Attack::Progress { slot } => server.set_progress(slot, u64::MAX),
-            }
-            prop_assert_eq!(server.outstanding(), running);
-            prop_assert!(running <= u64::from(server.layout().entries()));
+        let mut duel = Duel::new(1 << exponent).expect("memory for a small queue");
+        for step in steps {
+            prop_assert_eq!(duel.play(step), Ok(()));
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::limits::{
 use crate::metrics::Exposition;
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
+use crate::patience::Patience;
 use crate::peer;
 use crate::peer::journal::Journal;
 use crate::shard::message::{Mailbox, Message, Notice};
@@ -97,6 +98,8 @@ pub(crate) struct Control {
     sessions: RefCell<BTreeMap<SessionId, SessionEntry>>,
     last_session: Cell<u32>,
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
+    /// For memory that takes long to be made, and to be given back.
+    pub(crate) patience: Patience,
     last_ticket: Cell<u64>,
     evictions: Cell<Evictions>,
     refusals: Cell<Refusals>,
@@ -149,6 +152,7 @@ impl Control {
             sessions: RefCell::default(),
             last_session: Cell::new(0),
             opens: RefCell::default(),
+            patience: Patience::default(),
             last_ticket: Cell::new(0),
             evictions: Cell::default(),
             refusals: Cell::default(),
@@ -329,7 +333,8 @@ impl Control {
                     }
                 }
                 Notice::Retired(segment) => {
-                    tokio::task::spawn_blocking(move || drop(segment));
+                    // Nobody waits for that.
+                    drop(self.patience.give_back([segment], None));
                 }
                 Notice::Ended(Ok(())) => return Ok(shard),
                 Notice::Ended(Err(reason)) => return Err(format!("shard {shard} died: {reason}")),

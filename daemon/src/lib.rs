@@ -21,6 +21,7 @@ pub mod client;
 #[allow(unsafe_code, reason = "the door to the kernel; every block says why it is sound")]
 pub mod io;
 pub mod open;
+mod patience;
 pub mod peer;
 pub mod shard;
 

@@ -95,6 +95,6 @@ pub use layout::{
 };
 #[cfg(not(loom))]
 pub use queue::{AttachFault, ClientQueue, QueueFds, ServerQueue};
-pub use segment::{OutOfRange, Segment, SegmentFault};
+pub use segment::{OutOfRange, PIECE_BYTES, Segment, SegmentFault};
 pub use spinner::{Profile, Spin, SpinBudgets, Spinner};
 pub use view::{ExclusiveRange, SharedRange};

@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -38,7 +39,7 @@ impl Mapping {
         })?;
         if mapping.length >= HUGE_PAGE_BYTES {
             // Refused where they are switched off: small pages then.
-            let _ = mapping.advise(Advice::LinuxHugepage);
+            let _ = mapping.advise(Advice::LinuxHugepage, 0..mapping.length);
         }
         Ok(mapping)
     }
@@ -96,26 +97,42 @@ impl Mapping {
 
     /// Fill the page table now rather than at first touch.
     pub(crate) fn populate(&self) -> Result<(), Errno> {
-        self.advise(Advice::LinuxPopulateWrite)
+        self.advise(Advice::LinuxPopulateWrite, 0..self.length)
     }
 
-    /// One of the two advices above.
-    fn advise(&self, advice: Advice) -> Result<(), Errno> {
-        // SAFETY: neither changes a byte of the mapping, which is ours for `length` bytes.
-        unsafe { rustix::mm::madvise(self.as_ptr().cast(), self.length, advice) }
+    /// The same for a part, which is inside.
+    pub(crate) fn populate_part(&self, part: Range<usize>) -> Result<(), Errno> {
+        self.advise(Advice::LinuxPopulateWrite, part)
     }
 
-    /// Bring the memory into huge pages, as many whole ones as there are in it, whatever the system's
-    /// default for shared memory: it is for programs that do not ask.
+    /// Takes a part of a shared mapping, which is inside, out of the page table: its bytes stay in the
+    /// file, and the next touch finds them there.
+    pub(crate) fn forget_part(&self, part: Range<usize>) -> Result<(), Errno> {
+        self.advise(Advice::LinuxDontNeed, part)
+    }
+
+    /// One of the advices above and below.
+    fn advise(&self, advice: Advice, part: Range<usize>) -> Result<(), Errno> {
+        assert!(part.start <= part.end && part.end <= self.length, "a part of the mapping");
+        let start = self.as_ptr().wrapping_add(part.start);
+        // SAFETY: none changes a byte of a shared mapping, and those used on private ones do not there
+        // either; the part is inside the mapping, which is ours.
+        unsafe { rustix::mm::madvise(start.cast(), part.len(), advice) }
+    }
+
+    /// Bring a part of the memory, which begins at a huge page, into huge pages, as many whole ones as there
+    /// are in it, whatever the system's default for shared memory: it is for programs that do not ask.
     ///
     /// # Errors
     /// The kernel does not know how (before 6.1) or has none to spare: some of the memory, or all of it,
     /// stays in small pages and works as well.
-    pub(crate) fn collapse(&self) -> io::Result<()> {
-        let whole = self.length - self.length % HUGE_PAGE_BYTES;
+    pub(crate) fn collapse_part(&self, part: Range<usize>) -> io::Result<()> {
+        assert!(part.start <= part.end && part.end <= self.length, "a part of the mapping");
+        let whole = part.len() - part.len() % HUGE_PAGE_BYTES;
+        let start = self.as_ptr().wrapping_add(part.start);
         // SAFETY: the bytes stay what they are at the addresses they have; only the pages below them are
         // exchanged. The range is inside the mapping.
-        match unsafe { libc::madvise(self.as_ptr().cast(), whole, MADV_COLLAPSE) } {
+        match unsafe { libc::madvise(start.cast(), whole, MADV_COLLAPSE) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -180,7 +197,7 @@ mod tests {
         rustix::fs::ftruncate(&file, length).expect("so long");
         let here = Mapping::shared(&file, length).expect("memory");
         here.populate().expect("pages");
-        if let Err(error) = here.collapse() {
+        if let Err(error) = here.collapse_part(0..here.len()) {
             println!("skipped: this kernel gives no huge pages: {error}");
             return;
         }

@@ -10,6 +10,7 @@
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -23,6 +24,10 @@ use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 /// The longest segment: 1 TiB. A bound that keeps every sum of an offset and a length small, far
 /// above what a machine has.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
+
+/// How much of a segment is made at a time. The kernel clears a huge page without letting anybody else run,
+/// so it is one of them.
+pub const PIECE_BYTES: usize = HUGE_PAGE_BYTES;
 
 /// Bytes copied to a private place at a time for a checksum: small enough for the first cache.
 const CHUNK_BYTES: usize = 8 * 1024;
@@ -85,6 +90,15 @@ impl Segment {
     /// `InvalidInput` for a length of zero or beyond [`SEGMENT_BYTES_MAX`], else what the kernel
     /// says: usually that memory or file descriptors are short.
     pub fn create(length: u64) -> io::Result<Self> {
+        Self::create_by(length, || ())
+    }
+
+    /// The same in pieces of [`PIECE_BYTES`], each made while what `turn` gave is held: a thread that makes
+    /// a lot can let others go between them.
+    ///
+    /// # Errors
+    /// As [`Segment::create`].
+    pub fn create_by<T>(length: u64, mut turn: impl FnMut() -> T) -> io::Result<Self> {
         let length = checked(length)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
         let fd = rustix::fs::memfd_create(c"piped", flags)
@@ -92,21 +106,23 @@ impl Segment {
             .or_else(|_| rustix::fs::memfd_create(c"piped", flags - MemfdFlags::NOEXEC_SEAL))?;
         rustix::fs::ftruncate(&fd, length)?;
         let map = Mapping::shared(&fd, length)?;
-        if length >= HUGE_PAGE_BYTES as u64 {
-            // A huge page is made where a small one is; from one in each it takes a seventh of the time
-            // that it takes from all of them.
-            for start in (0..length).step_by(HUGE_PAGE_BYTES) {
-                rustix::fs::fallocate(&fd, FallocateFlags::empty(), start, 1)?;
-            }
-            // What cannot be in huge pages gets small ones below.
-            let _ = map.collapse();
+        for piece in pieces(map.len()) {
+            let _turn = turn();
+            make(&fd, &map, piece)?;
         }
-        // Takes the pages here, where a lack of memory is an error and not a fault at first touch.
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, length)?;
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
-        // The pages exist; without their table entries the first touch is slower, no more.
-        let _ = map.populate();
         Ok(Self { map, fd: Some(fd) })
+    }
+
+    /// Takes the memory apart in pieces, as [`Segment::create_by`] made it. What others have of it they keep.
+    pub fn drop_by<T>(self, mut turn: impl FnMut() -> T) {
+        if self.fd.is_some() {
+            for piece in pieces(self.map.len()) {
+                let _turn = turn();
+                // Else it is unmapped below with the rest.
+                let _ = self.map.forget_part(piece);
+            }
+        }
     }
 
     /// New memory of `length` bytes that nobody else can map, zeroed, with all its pages there: huge ones
@@ -275,6 +291,29 @@ impl Segment {
         // SAFETY: `offset <= len`, just checked, so the sum stays inside (or one past) the mapping.
         Ok(unsafe { self.map.as_ptr().add(offset as usize) })
     }
+}
+
+fn pieces(length: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..length).step_by(PIECE_BYTES).map(move |start| start..length.min(start + PIECE_BYTES))
+}
+
+/// Makes the pages of a piece of a memfd.
+fn make(fd: &OwnedFd, map: &Mapping, piece: Range<usize>) -> io::Result<()> {
+    let (start, length) = (piece.start as u64, piece.len() as u64);
+    if piece.len() >= HUGE_PAGE_BYTES {
+        // A huge page is made where a small one is; from one in each it takes a seventh of the time
+        // that it takes from all of them.
+        for start in piece.clone().step_by(HUGE_PAGE_BYTES) {
+            rustix::fs::fallocate(fd, FallocateFlags::empty(), start as u64, 1)?;
+        }
+        // What cannot be in huge pages gets small ones below.
+        let _ = map.collapse_part(piece.clone());
+    }
+    // Takes the pages here, where a lack of memory is an error and not a fault at first touch.
+    rustix::fs::fallocate(fd, FallocateFlags::empty(), start, length)?;
+    // The pages exist; without their table entries the first touch is slower, no more.
+    let _ = map.populate_part(piece);
+    Ok(())
 }
 
 fn checked(length: u64) -> io::Result<u64> {

@@ -22,6 +22,7 @@ use crate::limits::{
 use crate::open::export::Asker;
 use crate::open::region::RegionSource;
 use crate::open::{OpenFault, Source, file};
+use crate::patience::Turns;
 use crate::shard::message::{Answer, Mailbox, Message, ShardGone};
 
 /// A session's side on the control thread.
@@ -113,12 +114,14 @@ impl Client {
         Ok((Reply::Opened { handle: handle.0, direct_alignment, length }, Vec::new()))
     }
 
-    /// Ends the session: its regions are withdrawn, its shard lets go of it.
-    pub(super) async fn close(self) {
+    /// Ends the session: its regions are withdrawn, its shard lets go of it. What is left of it: its memory,
+    /// and its place.
+    pub(super) async fn close(self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
         let regions = self.control.regions.borrow_mut().withdraw_all(self.id);
         self.control.revoke(&regions).await;
         // A shard that is gone has no sessions.
         let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
+        (self.segments, self.slot)
     }
 
     /// Tells the admin API how the session stands.
@@ -166,6 +169,20 @@ impl Client {
         answer.map_err(|refusal| OpenFault::new(refusal.status(), refusal.to_string()))
     }
 
+    /// Runs something that makes memory, which takes long, on a thread that gives way.
+    pub(super) async fn patiently<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Turns<'_>) -> Result<T, OpenFault> + Send + 'static,
+    ) -> Result<T, OpenFault> {
+        let slot = Arc::clone(&self.slot);
+        let work = move |turns: &mut Turns<'_>| {
+            // As above.
+            let _slot = slot;
+            work(turns)
+        };
+        self.control.patience.work(work).await.unwrap_or_else(|error| Err(memory_fault(&error)))
+    }
+
     fn mailbox(&self) -> &Mailbox {
         &self.control.shards[self.shard].mailbox
     }
@@ -207,8 +224,9 @@ impl Client {
             return Err(OpenFault::new(Status::WouldBlock, text));
         }
         let (segment, fd) = self
-            .blocking(move || {
-                let segment = Segment::create(bytes).map_err(|error| memory_fault(&error))?;
+            .patiently(move |turns| {
+                let made = Segment::create_by(bytes, || turns.next());
+                let segment = made.map_err(|error| memory_fault(&error))?;
                 let fd = segment.fd().try_clone_to_owned().map_err(|error| memory_fault(&error))?;
                 Ok((Arc::new(segment), fd))
             })

@@ -67,10 +67,12 @@ pub(super) async fn run(
     }
     // The client sees the end of its socket now, and the place is free when its memory is.
     drop(door);
-    client.close().await;
+    let (segments, place) = client.close().await;
     if let Ok(()) = ears.drained.await {
         tracing::info!(session = id.0, "client gone");
     }
+    // An error is the end as well.
+    let _ = control.patience.give_back(segments, Some(place)).await;
     control.leave_session(id);
 }
 
@@ -152,8 +154,8 @@ async fn welcome(
 ) -> Result<(), OpenFault> {
     client.uid = uid;
     let wanted = check(&hello, &control.config.client)?;
-    let memory = client.blocking(move || {
-        let memory = Memory::create(wanted).map_err(|error| memory_fault(&error))?;
+    let memory = client.patiently(move |turns| {
+        let memory = Memory::create(wanted, turns).map_err(|error| memory_fault(&error))?;
         let fds = memory.fds().map_err(|error| memory_fault(&error))?;
         Ok((memory, fds))
     });
@@ -224,11 +226,11 @@ async fn serve(
         };
         let (reply, fds) = reply.unwrap_or_else(|fault| (refusal(&fault), Vec::new()));
         if let Err(error) = door.send(&reply, sequence, &fds).await {
-            tracing::info!(session, uid, %error, "client gone: it does not take its replies");
-            return;
             if error.kind() == std::io::ErrorKind::TimedOut {
                 control.count_eviction(Eviction::Deaf);
             }
+            tracing::info!(session, uid, %error, "client gone: it does not take its replies");
+            return;
         }
     }
 }

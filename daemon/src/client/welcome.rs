@@ -9,6 +9,7 @@ use piped_ring::{Segment, ServerQueue};
 
 use super::wanted::Wanted;
 use crate::open::OpenFault;
+use crate::patience::Turns;
 
 /// Optional features of the handshake that this daemon has: none are defined yet.
 pub(super) const FEATURES: u64 = 0;
@@ -21,10 +22,10 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn create(wanted: Wanted) -> io::Result<Self> {
+    pub(super) fn create(wanted: Wanted, turns: &mut Turns<'_>) -> io::Result<Self> {
         let segments = match wanted.arena_bytes {
             0 => Vec::new(),
-            bytes => vec![Arc::new(Segment::create(bytes)?)],
+            bytes => vec![Arc::new(Segment::create_by(bytes, || turns.next())?)],
         };
         let queues: io::Result<Vec<ServerQueue>> =
             (0..wanted.queues).map(|_| ServerQueue::create(wanted.entries)).collect();

@@ -21,6 +21,12 @@ fn read() -> Instant {
     Instant::now()
 }
 
+/// Does nothing for a while: for threads that nobody waits for, never for a shard's or the control thread.
+#[expect(clippy::disallowed_methods, reason = "the clock's home")]
+pub(crate) fn pause(time: Nanos) {
+    std::thread::sleep(std::time::Duration::from_nanos(time.0));
+}
+
 /// Seconds since 1970: for people and their programs, never for what the daemon decides.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the clock's home")]

@@ -2,14 +2,16 @@
 //!
 //! Registering pins pages, some tens of nanoseconds each, on the shard's own thread (a
 //! `SINGLE_ISSUER` ring takes registrations from nobody else). So a segment is usable at once,
-//! unregistered, and [`Memory::register_some`] pins at most [`REGISTRATION_BYTES_PER_TURN`] a turn. One segment is one place in the kernel's table; cut arenas accordingly.
+//! unregistered, and [`Memory::register_some`] pins at most [`REGISTRATION_BYTES_PER_TURN`] a turn, and
+//! unpins as many of those that are over.
+//!
+//! [`REGISTRATION_BYTES_PER_TURN`]: super::REGISTRATION_BYTES_PER_TURN
 //!
 //! What can go wrong is not fatal: pinned memory counts against RLIMIT_MEMLOCK per user id, so a
 //! registration may fail at any time because of somebody else. The segment then stays as it is,
 //! and every operation on it pins its own pages.
 
 use std::collections::VecDeque;
-use std::ptr;
 use std::sync::Arc;
 
 use io_uring::Submitter;
@@ -18,35 +20,17 @@ use piped_ring::Segment;
 
 use super::UringError;
 use super::counters::UringCounters;
-use super::slots::{Slots, index_of};
-
-/// The most bytes registered in one turn, in bytes, unless a single segment is larger: that one is
-/// registered alone. Segments of at most this size keep a newcomer from stalling the others.
-pub const REGISTRATION_BYTES_PER_TURN: u64 = 16 << 20;
-
-/// The kernel's limit for one registered buffer, in bytes.
-const BUFFER_BYTES_MAX: u64 = 1 << 30;
-
-/// The kernel's limit for the table of registered buffers.
-const BUFFERS_MAX: u32 = 1 << 14;
+use super::registration::{Pieces, REGISTRATION_BYTES_PER_TURN, Refused, Registry};
+use super::slots::Slots;
 
 /// `-EFAULT`: a span that does not lie in a segment of ours.
 pub(super) const BAD_SPAN: i32 = -libc::EFAULT;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Registration {
-    /// Every operation pins its own pages.
-    Without,
-    /// Its turn will come.
-    Waiting,
-    /// In the kernel's table, at the segment's index.
-    Registered,
-}
-
 #[derive(Debug)]
 struct Entry {
     segment: Arc<Segment>,
-    registration: Registration,
+    /// Those registered so far; what they do not cover pins its own pages.
+    pieces: Pieces,
     /// Spans lent to operations.
     loans: u32,
     released: bool,
@@ -69,7 +53,11 @@ pub(super) struct Memory {
     slots: Slots<Entry>,
     /// Segments whose registration waits; stale ids are skipped, so it holds at most one per place.
     waiting: VecDeque<u32>,
-    has_table: bool,
+    /// Segments that nobody uses any more, while their pieces are taken out of the table.
+    leaving: VecDeque<(Arc<Segment>, Pieces)>,
+    /// Bytes that may still be taken out in this turn.
+    left: u64,
+    registry: Option<Registry>,
     /// Why buffers are not registered, if they are not.
     pub(super) degraded: Option<String>,
     /// Unmapping takes ten times as long as registering; somebody else may do it.
@@ -89,25 +77,34 @@ impl std::fmt::Debug for Memory {
 impl Memory {
     /// No segment. `wanted`: register buffers; the kernel's refusal is left in `degraded`.
     pub(super) fn new(capacity: u32, wanted: bool, submitter: &Submitter<'_>) -> Self {
-        let slots = Slots::new(capacity.min(BUFFERS_MAX));
+        let slots = Slots::new(capacity);
         let mut degraded = None;
-        let has_table = wanted && {
-            let capacity = slots.capacity();
-            let made =
-                submitter.register_buffers_sparse(capacity).or_else(|_| holes(submitter, capacity));
-            if let Err(error) = &made {
-                degraded = Some(format!(
-                    "registered_buffers: the kernel refuses a table of {capacity} ({error})"
-                ));
+        let mut registry = None;
+        if wanted {
+            match Registry::new(slots.capacity(), submitter) {
+                Ok(made) => registry = Some(made),
+                Err((places, error)) => {
+                    degraded = Some(format!(
+                        "registered_buffers: the kernel refuses a table of {places} ({error})"
+                    ));
+                }
             }
-            made.is_ok()
-        };
+        }
         let waiting = VecDeque::with_capacity(slots.capacity() as usize);
-        Self { slots, waiting, has_table, degraded, undertaker: None }
+        let leaving = VecDeque::with_capacity(slots.capacity() as usize);
+        Self {
+            slots,
+            waiting,
+            leaving,
+            left: REGISTRATION_BYTES_PER_TURN,
+            registry,
+            degraded,
+            undertaker: None,
+        }
     }
 
     pub(super) fn has_table(&self) -> bool {
-        self.has_table
+        self.registry.is_some()
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -116,25 +113,12 @@ impl Memory {
 
     /// Take a segment over. It can be used at once.
     pub(super) fn add(&mut self, segment: Arc<Segment>) -> Result<u32, UringError> {
-        let bytes = segment.len();
-        let registration = if !self.has_table {
-            Registration::Without
-        } else if bytes > BUFFER_BYTES_MAX {
-            self.degraded = Some(format!(
-                "registered_buffers: a segment of {} MiB is more than the 1024 MiB one registered \
-                 buffer may have; its file operations pin their own pages",
-                bytes >> 20
-            ));
-            Registration::Without
-        } else {
-            Registration::Waiting
-        };
-        let entry = Entry { segment, registration, loans: 0, released: false };
+        let entry = Entry { segment, pieces: Pieces::default(), loans: 0, released: false };
         let id = self
             .slots
             .insert(entry)
             .map_err(|_| UringError::Full { what: "segments", capacity: self.slots.capacity() })?;
-        if registration == Registration::Waiting {
+        if self.registry.is_some() {
             if self.waiting.len() == self.slots.capacity() as usize {
                 self.waiting.retain(|id| self.slots.get(*id).is_some());
             }
@@ -143,40 +127,63 @@ impl Memory {
         Ok(id)
     }
 
-    /// Register waiting segments of `budget` bytes together, or one that is larger. `true`: there
-    /// is more for the next turn.
+    /// Register pieces of waiting segments, `budget` bytes at most, and take as many of leaving ones out.
+    /// `true`: there is more for the next turn.
     pub(super) fn register_some(
         &mut self,
         budget: u64,
         submitter: &Submitter<'_>,
         counters: &mut UringCounters,
     ) -> bool {
+        self.left = budget;
+        self.unregister_some(submitter, counters);
+        let Some(registry) = &mut self.registry else { return false };
         let mut spent = 0;
         while let Some(&id) = self.waiting.front() {
             let Some(entry) = self.slots.get_mut(id).filter(|entry| !entry.released) else {
                 self.waiting.pop_front();
                 continue;
             };
-            let bytes = entry.segment.len();
+            let bytes = entry.pieces.next_bytes(&entry.segment);
             if spent > 0 && spent + bytes > budget {
                 return true;
             }
             spent += bytes;
-            self.waiting.pop_front();
             counters.other_syscalls += 1;
-            match register(submitter, index_of(id), &entry.segment) {
-                Ok(()) => {
-                    entry.registration = Registration::Registered;
+            match registry.add(&entry.segment, &mut entry.pieces, submitter) {
+                Ok(bytes) => {
                     counters.registered_bytes += bytes;
+                    if entry.pieces.cover(&entry.segment) {
+                        self.waiting.pop_front();
+                    }
                 }
-                Err(error) => {
-                    entry.registration = Registration::Without;
+                Err(refused) => {
+                    self.waiting.pop_front();
                     counters.registrations_failed += 1;
-                    self.degraded = Some(refusal(&error, bytes, counters.registered_bytes));
+                    let bytes = entry.segment.len();
+                    self.degraded = Some(refusal(&refused, bytes, counters.registered_bytes));
                 }
             }
         }
-        false
+        !self.leaving.is_empty()
+    }
+
+    fn unregister_some(&mut self, submitter: &Submitter<'_>, counters: &mut UringCounters) {
+        while self.left > 0
+            && let Some((segment, pieces)) = self.leaving.front_mut()
+            && let Some(registry) = &mut self.registry
+        {
+            counters.other_syscalls += 1;
+            let bytes = registry.remove(segment, pieces, submitter);
+            counters.registered_bytes -= bytes;
+            self.left = self.left.saturating_sub(bytes);
+            if pieces.is_empty()
+                && let Some((segment, _)) = self.leaving.pop_front()
+                && let Some(undertaker) = &mut self.undertaker
+            {
+                undertaker(segment);
+            }
+        }
     }
 
     /// Lend a span to an operation; pairs with [`Memory::give_back`].
@@ -188,11 +195,7 @@ impl Memory {
         Ok(Loan {
             address: entry.segment.as_ptr().wrapping_add(offset),
             length: span.length,
-            buffer: match entry.registration {
-                // The table has at most 2^14 places.
-                Registration::Registered => Some(index_of(id) as u16),
-                Registration::Without | Registration::Waiting => None,
-            },
+            buffer: entry.pieces.of(span.offset, span.length),
         })
     }
 
@@ -249,14 +252,10 @@ impl Memory {
 
     fn free(&mut self, id: u32, submitter: &Submitter<'_>, counters: &mut UringCounters) {
         let Some(entry) = self.slots.remove(id) else { return };
-        if entry.registration == Registration::Registered {
-            counters.other_syscalls += 1;
-            counters.registered_bytes -= entry.segment.len();
-            // Within the table it cannot fail. If it did, the pages would stay pinned until the
-            // next tenant's update; the kernel holds pages and not addresses, so that is safe.
-            let _ = unregister(submitter, index_of(id));
-        }
-        if let Some(undertaker) = &mut self.undertaker {
+        if !entry.pieces.is_empty() {
+            self.leaving.push_back((entry.segment, entry.pieces));
+            self.unregister_some(submitter, counters);
+        } else if let Some(undertaker) = &mut self.undertaker {
             undertaker(entry.segment);
         }
     }
@@ -268,29 +267,18 @@ fn within(segment: &Segment, span: Span) -> Option<usize> {
     if end <= segment.len() { usize::try_from(span.offset).ok() } else { None }
 }
 
-fn register(submitter: &Submitter<'_>, place: u32, segment: &Segment) -> std::io::Result<()> {
-    let iovec = libc::iovec { iov_base: segment.as_ptr().cast(), iov_len: segment.len() as usize };
-    // SAFETY: the memory is the segment's whole mapping, which lives as long as its `Arc`. The
-    // table's entry holds that `Arc` until `free` has taken the buffer out of the kernel's table;
-    // besides, the kernel pins the pages themselves and not the address range.
-    unsafe { submitter.register_buffers_update(place, &[iovec], None) }
-}
-
-fn unregister(submitter: &Submitter<'_>, place: u32) -> std::io::Result<()> {
-    let hole = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-    // SAFETY: an empty vector names no memory.
-    unsafe { submitter.register_buffers_update(place, &[hole], None) }
-}
-
-/// A table of holes, for kernels that have the table but not its sparse form.
-fn holes(submitter: &Submitter<'_>, count: u32) -> std::io::Result<()> {
-    let hole = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-    // SAFETY: empty vectors name no memory.
-    unsafe { submitter.register_buffers(&vec![hole; count as usize]) }
-}
-
 /// Why a segment could not be registered, and what to do about it.
-fn refusal(error: &std::io::Error, bytes: u64, registered_bytes: u64) -> String {
+fn refusal(refused: &Refused, bytes: u64, registered_bytes: u64) -> String {
+    let error = match refused {
+        Refused::Kernel(error) => error,
+        Refused::Full => {
+            return format!(
+                "registered_buffers: the table is full; file operations on the rest of a segment of {} \
+                 MiB pin their own pages",
+                bytes >> 20
+            );
+        }
+    };
     let needed = (bytes + registered_bytes) >> 20;
     if error.raw_os_error() != Some(libc::ENOMEM) {
         return format!(

@@ -31,10 +31,12 @@ mod counters;
 mod entries;
 mod hold;
 mod memory;
+pub(crate) mod niceness;
 mod ops;
 mod priority;
 mod probe;
 mod reap;
+mod registration;
 mod ring;
 mod slots;
 pub mod socket;
@@ -45,8 +47,8 @@ mod uring;
 mod wake;
 
 pub use counters::{OpKind, UringCounters};
-pub use memory::REGISTRATION_BYTES_PER_TURN;
 pub use probe::{Feature, FeatureMask, UnknownFeature};
+pub use registration::REGISTRATION_BYTES_PER_TURN;
 pub use uring::{UringConfig, UringIo};
 pub use wake::WatchId;
 

@@ -12,10 +12,11 @@ use piped_ring::Segment;
 
 use super::counters::{OpKind, UringCounters};
 use super::hold::Hold;
-use super::memory::{Memory, REGISTRATION_BYTES_PER_TURN};
+use super::memory::Memory;
 use super::ops::{Ops, Owner, State};
 use super::priority::Priorities;
 use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
+use super::registration::REGISTRATION_BYTES_PER_TURN;
 use super::ring::{Patience, Ring};
 use super::tables::{DescriptorKind, Descriptors, Fd};
 use super::wake::{WatchId, Watches};

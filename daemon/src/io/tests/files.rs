@@ -93,6 +93,37 @@ fn a_turn_registers_no_more_than_its_share() {
 }
 
 #[test]
+fn a_long_segment_is_registered_and_taken_out_piece_by_piece() {
+    const PIECE: u64 = crate::io::REGISTRATION_BYTES_PER_TURN;
+    let mut io = driver();
+    let long = segment(&mut io, 2 * PIECE + 4096);
+    let mut steps = Vec::new();
+    while io.poll_registration() {
+        steps.push(io.counters().registered_bytes);
+    }
+    assert_eq!(steps, [PIECE, 2 * PIECE]);
+    assert_eq!(io.counters().registered_bytes, 2 * PIECE + 4096);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let bytes = pattern(8192, 5);
+    filled_file(&path, &bytes);
+    let file = io.add_file(open(&path, false).unwrap()).unwrap();
+    // In one piece, in the last, and across two: that one pins its own pages.
+    for (number, offset) in [4096, 2 * PIECE - 4096, 2 * PIECE - 8192].into_iter().enumerate() {
+        let into = span(long, offset, 8192);
+        let into = if number == 0 { span(long, offset, 4096) } else { into };
+        assert_eq!(run(&mut io, Op::Read { file, offset: 0, into }), into.length as i32);
+        assert_eq!(super::load(&mut io, into), bytes[..into.length as usize]);
+    }
+    assert_eq!((io.counters().buffers_plain, io.counters().buffers_fixed), (1, 2));
+    io.release(Resource::Segment(long));
+    // The short one and a whole one, which the turn's share is used up by; then the other.
+    assert_eq!(io.counters().registered_bytes, PIECE);
+    assert!(!io.poll_registration(), "the last one");
+    assert_eq!(io.counters().registered_bytes, 0);
+}
+
+#[test]
 fn many_reads_are_submitted_by_one_system_call() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");

@@ -1,0 +1,158 @@
+//! Clients' memory, made and given back by threads that give way to everybody else.
+//!
+//! A GiB takes hundreds of milliseconds of a CPU: its pages are zeroed, and later taken apart. At the
+//! priority of the shards that is what all other clients wait for, a time slice each. So one piece at a time
+//! is worked on in the whole daemon, each in its turn, so that who wants little does not wait behind who
+//! wants much; and after its first pieces, which are what a usual client wants, a thread gives way. The
+//! kernel clears a huge page (half a millisecond) without letting anybody else run, whatever the
+//! priorities: so a thread that was in somebody's way steps aside for a while before it goes on. What it
+//! delays is then a request now and then, and where CPUs are idle it is never in the way.
+//!
+//! Not idle priority: shards that spin would let it have nothing at all, and whoever waits for memory waits
+//! for that.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{FairMutex, FairMutexGuard};
+use piped_model::units::Nanos;
+use piped_ring::Segment;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::io::{clock, niceness};
+
+/// Pieces that are made without giving way: 16 MiB.
+const HASTY_PIECES: u32 = 8;
+
+const _: () = assert!(HASTY_PIECES as usize * piped_ring::PIECE_BYTES == 16 << 20);
+
+/// How long a thread steps aside: long against a piece, so that few requests meet one.
+const ASIDE: Nanos = Nanos::from_millis(10);
+
+/// Where such work is done.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Patience {
+    turns: Arc<FairMutex<()>>,
+}
+
+/// The turns of one thread.
+#[derive(Debug)]
+pub(crate) struct Turns<'a> {
+    turns: &'a FairMutex<()>,
+    /// Pieces begun.
+    begun: u32,
+    /// Times the thread had been taken off its CPU for somebody else when the last piece began.
+    preempted: u64,
+}
+
+impl<'a> Turns<'a> {
+    fn new(turns: &'a FairMutex<()>) -> Self {
+        Self { turns, begun: 0, preempted: 0 }
+    }
+
+    /// Waits for the next turn, which is over when the guard is dropped.
+    pub(crate) fn next(&mut self) -> FairMutexGuard<'a, ()> {
+        if self.begun == HASTY_PIECES {
+            niceness::give_way();
+        } else if self.begun > HASTY_PIECES && niceness::preemptions() > self.preempted {
+            clock::pause(ASIDE);
+        }
+        if self.begun >= HASTY_PIECES {
+            self.preempted = niceness::preemptions();
+        }
+        self.begun = self.begun.saturating_add(1);
+        self.turns.lock()
+    }
+}
+
+impl Patience {
+    /// Does some work on a thread of its own.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Turns<'_>) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (done, outcome) = oneshot::channel();
+        let turns = Arc::clone(&self.turns);
+        thread(move || {
+            // Whoever asked may be gone.
+            let _ = done.send(work(&mut Turns::new(&turns)));
+        })?;
+        outcome.await.map_err(|_| io::Error::other("the thread that made the memory failed"))
+    }
+
+    /// Takes memory apart of which these are the last owners; `place` is taken until then. What comes back
+    /// tells of the end, and need not be waited for.
+    pub(crate) fn give_back(
+        &self,
+        segments: impl IntoIterator<Item = Arc<Segment>>,
+        place: Option<Arc<OwnedSemaphorePermit>>,
+    ) -> oneshot::Receiver<()> {
+        let segments: Vec<Segment> = segments.into_iter().filter_map(Arc::into_inner).collect();
+        let (done, end) = oneshot::channel::<()>();
+        if segments.is_empty() {
+            return end;
+        }
+        let turns = Arc::clone(&self.turns);
+        // If there can be no thread it is done here: better late than never.
+        let _ = thread(move || {
+            let _done = done;
+            niceness::give_way();
+            let mut turns = Turns { begun: HASTY_PIECES + 1, ..Turns::new(&turns) };
+            for segment in segments {
+                segment.drop_by(|| turns.next());
+            }
+            drop(place);
+        });
+        end
+    }
+}
+
+fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name("piped-memory".to_owned()).spawn(work).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn long_work_gives_way_and_short_work_does_not_wait_for_its_end() {
+        let patience = Patience::default();
+        let niceness = || rustix::process::getpriority_process(None).expect("ours");
+        let own = niceness();
+        let (short_ended, long_hears) = std::sync::mpsc::channel();
+        let long = patience.work(move |turns| {
+            (0..HASTY_PIECES).for_each(|_| drop(turns.next()));
+            let before = niceness();
+            // The short work can have its turn now, and this one goes on after it.
+            long_hears.recv().expect("the short work ends meanwhile");
+            drop(turns.next());
+            (before, niceness())
+        });
+        let short = patience.work(move |turns| {
+            drop(turns.next());
+            short_ended.send(()).expect("it waits");
+            niceness()
+        });
+        let (long, short) = tokio::join!(long, short);
+        assert_eq!(short.expect("a thread"), own);
+        assert_eq!(long.expect("a thread"), (own, 19));
+        assert_eq!(niceness(), own, "nobody else gives way");
+    }
+
+    #[test]
+    fn only_the_last_owner_gives_memory_back_and_then_the_place_is_free() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let patience = Patience::default();
+            let places = Arc::new(tokio::sync::Semaphore::new(1));
+            let place = Arc::new(Arc::clone(&places).acquire_owned().await.expect("open"));
+            let segment = Arc::new(Segment::create(40 << 20).expect("memory"));
+            let other = Arc::clone(&segment);
+            drop(patience.give_back([segment], Some(Arc::clone(&place))));
+            assert_eq!(Arc::strong_count(&other), 1, "it is the other's now");
+            drop(patience.give_back([other], Some(place)));
+            let _free = places.acquire().await.expect("the place is free in the end");
+        });
+    }
+}

@@ -3,6 +3,7 @@
 //! and judges everything they put out. With one: [`process`] starts the programs themselves.
 #![forbid(unsafe_code)]
 
+pub mod attack;
 pub mod process;
 pub mod proxy;
 pub mod world;

@@ -89,6 +89,13 @@ impl Rounds {
         self.even(|round| Some(round.values[new]? / round.values[old]?))
     }
 
+    /// The ratio of two arms, each of which is what it is and not the best of some, in all rounds.
+    pub(crate) fn all_ratio(&self, new: usize, old: usize) -> Result<Interval, Failure> {
+        let ratio = |round: &Round| Some(round.values[new]? / round.values[old]?);
+        let ratios: Vec<f64> = self.kept.iter().filter_map(ratio).collect();
+        Interval::of_median(&ratios).ok_or_else(too_few)
+    }
+
     /// One arm in the even rounds.
     pub(crate) fn value(&self, arm: usize) -> Result<Interval, Failure> {
         self.even(|round| round.values[arm])

@@ -12,6 +12,7 @@ mod copiers;
 mod failure;
 mod load;
 mod machine;
+mod newcomer;
 mod nodes;
 mod outside;
 mod raw;
@@ -53,6 +54,12 @@ enum Group {
     /// The other process of the network's floor.
     #[command(hide = true)]
     RawServer,
+    /// A client that registers memory and waits for its end.
+    #[command(hide = true)]
+    Newcomer {
+        /// The daemon's.
+        socket: PathBuf,
+    },
     /// Becomes a program that ends with its parent.
     #[command(hide = true)]
     UnderParent {
@@ -84,6 +91,7 @@ struct Run {
 fn main() -> ExitCode {
     let result = match Arguments::parse().group {
         Group::RawServer => raw::net::serve().map(|()| 0).map_err(Failure::from),
+        Group::Newcomer { socket } => newcomer::live(&socket).map(|()| 0),
         Group::UnderParent { program } => Err(nodes::become_child(&program).into()),
         Group::Floors(run) => measure(&rows::FLOORS, run),
         Group::Service(run) => measure(&rows::SERVICE, run),

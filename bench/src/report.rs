@@ -22,6 +22,8 @@ pub(crate) enum Unit {
     PerRequest,
     /// Part of one CPU.
     Cpu,
+    /// Of things.
+    Count,
 }
 
 impl Unit {
@@ -241,6 +243,7 @@ fn figure(unit: Unit, value: f64) -> String {
         Unit::PerSecond => format!("{:.2} M/s", value / 1e6),
         Unit::PerRequest if value == 0.0 => "0".to_owned(),
         Unit::PerRequest => format!("{value:.2e}"),
+        Unit::Count => format!("{value:.0}"),
         Unit::Cpu => format!("{:.3} %", value * 100.0),
     }
 }

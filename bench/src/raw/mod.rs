@@ -63,8 +63,13 @@ impl Timing {
 
     /// The median in seconds; not a number if nothing completed.
     pub(crate) fn p50(&self) -> f64 {
-        let middle = self.latencies_ns.len() / 2;
-        self.latencies_ns.get(middle).map_or(f64::NAN, |ns| *ns as f64 / 1e9)
+        self.percentile(0.5)
+    }
+
+    /// What this part of them took at most, in seconds; not a number if nothing completed.
+    pub(crate) fn percentile(&self, part: f64) -> f64 {
+        let place = (self.latencies_ns.len() as f64 * part) as usize;
+        self.latencies_ns.get(place).map_or(f64::NAN, |ns| *ns as f64 / 1e9)
     }
 
     /// Requests per second.
@@ -94,6 +99,7 @@ mod tests {
     fn a_timing_sorts_and_divides() {
         let timing = Timing::new(vec![3000, 1000, 2000], Duration::from_millis(3));
         assert!((timing.p50() - 2e-6).abs() < 1e-12);
+        assert!((timing.percentile(0.99) - 3e-6).abs() < 1e-12);
         assert!((timing.rate() - 1000.0).abs() < 1e-9);
         assert!(Timing::default().p50().is_nan());
     }

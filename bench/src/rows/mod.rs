@@ -3,7 +3,9 @@
 mod checks;
 mod copy;
 mod disk;
+mod disturbed;
 mod floor;
+mod hostile;
 mod idle;
 mod region;
 mod remote_file;
@@ -106,7 +108,14 @@ pub(crate) static FLOORS: Group = Group {
 };
 
 /// What an operator relies on: limits, neighbours that die, copies.
-pub(crate) static SERVICE: Group = Group { name: "service", entries: &[("cp-1g", copy::cp)] };
+pub(crate) static SERVICE: Group = Group {
+    name: "service",
+    entries: &[
+        ("hostile-ring", hostile::ring),
+        ("disturbed-get", disturbed::get),
+        ("cp-1g", copy::cp),
+    ],
+};
 
 impl Bench {
     pub(crate) fn new(group: &'static Group, options: Options) -> Self {
@@ -233,6 +242,19 @@ impl Bench {
         let pair = self.pair.take().expect("needed above");
         let result = body(self, &server, &pair);
         self.server = Some(server);
+        self.pair = Some(pair);
+        result
+    }
+
+    /// Takes the daemons out, so that arms can borrow them beside the books.
+    pub(crate) fn with_pair<T>(
+        &mut self,
+        profile: Profile,
+        body: impl FnOnce(&mut Self, &Pair) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.need_pair(profile)?;
+        let pair = self.pair.take().expect("needed above");
+        let result = body(self, &pair);
         self.pair = Some(pair);
         result
     }

@@ -106,6 +106,9 @@ struct Pooled {
     identifiable: bool,
 }
 
+/// Longer than a fragment takes, in seconds: eleven days.
+const SECONDS_MAX: f64 = 1e6;
+
 impl Estimator {
     /// An estimator that knows nothing of a stage with this window.
     #[must_use]
@@ -153,8 +156,9 @@ impl Estimator {
         self
     }
 
-    /// Learn from a sample. One that is no number, or not above zero, is ignored: nothing costs
-    /// nothing, and a cost of zero would look infinitely precise.
+    /// Learn from a sample. One that is no number, not above zero or longer than anything takes is
+    /// ignored: nothing costs nothing, a cost of zero would look infinitely precise, and sums of the
+    /// longest would be infinite.
     pub fn observe(&mut self, sample: Sample) {
         let (cells, others, count, bytes, seconds) = match sample {
             Sample::Alone { bytes, seconds } => {
@@ -168,7 +172,7 @@ impl Estimator {
                 seconds,
             ),
         };
-        if !(seconds.is_finite() && seconds > 0.0) {
+        if !(seconds > 0.0 && seconds < SECONDS_MAX) {
             return;
         }
         *count += 1;

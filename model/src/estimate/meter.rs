@@ -182,7 +182,7 @@ impl Gaps {
     fn add(&mut self, bytes: u64, gap: Nanos) -> Option<Sample> {
         let mean = self.bytes.checked_div(u64::from(self.count)).unwrap_or(bytes);
         // Within an octave the cost is straight enough for the mean of sizes to cost the mean.
-        if bytes > mean * 2 || bytes < mean / 2 {
+        if bytes > mean.saturating_mul(2) || bytes < mean / 2 {
             *self = Self::default();
         }
         self.count += 1;
@@ -213,6 +213,17 @@ mod tests {
 
     fn alone(micros: u64) -> Option<Sample> {
         Some(Sample::Alone { bytes: 100, seconds: at(micros).seconds() })
+    }
+
+    #[test]
+    fn the_longest_fragments_can_be_compared() {
+        let mut meter = Meter::new();
+        let tickets = [0; 9].map(|_| meter.arrive(at(0)));
+        for (ticket, micros) in
+            tickets.into_iter().zip([100, 120, 140, 160, 180, 200, 220, 240, 260])
+        {
+            meter.depart(ticket, u64::MAX, at(micros), None);
+        }
     }
 
     #[test]

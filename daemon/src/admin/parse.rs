@@ -48,11 +48,20 @@ pub struct Refused {
     pub allowed: Vec<Method>,
 }
 
+/// Longer reasons are cut. Room for the findings of a configuration that is wrong in many places.
+const ERROR_BYTES_MAX: usize = 4096;
+
 impl Refused {
     /// A refusal with its HTTP status.
     #[must_use]
     pub fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into(), allowed: Vec::new() }
+        let mut error = error.into();
+        // What was asked is quoted, and may be as long as a request is.
+        if error.len() > ERROR_BYTES_MAX {
+            error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
+            error.push('…');
+        }
+        Self { status, error, allowed: Vec::new() }
     }
 
     /// The request is wrong.
@@ -111,6 +120,11 @@ static ENDPOINTS: &[Endpoint] = &[
 ];
 
 impl Endpoint {
+    /// Method and path of everything there is; a path that takes a word ends with a slash.
+    pub fn all() -> impl Iterator<Item = (&'static Method, &'static str)> {
+        ENDPOINTS.iter().map(|endpoint| (&endpoint.method, endpoint.path))
+    }
+
     /// The endpoint of a request.
     ///
     /// # Errors
@@ -222,6 +236,12 @@ mod tests {
         {
             assert_eq!(status(&Method::GET, path, ""), StatusCode::NOT_FOUND, "{path}");
         }
+    }
+
+    #[test]
+    fn who_asks_at_length_is_not_told_all_of_it() {
+        let refused = parse(&Method::GET, &format!("/{}", "ü".repeat(8000)), b"").expect_err("no");
+        assert!(refused.error.len() < 4200 && refused.error.ends_with('…'), "{}", refused.error);
     }
 
     #[test]

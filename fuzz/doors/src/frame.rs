@@ -39,6 +39,12 @@ fn check_header(bytes: &Header) {
     };
     assert_eq!(&frame.encode(), bytes, "{frame:?}");
     assert!(frame.payload <= PAYLOAD_BYTES_MAX);
+    // No bit is without a meaning, also if the checksum is right.
+    for bit in 0..signed::FREE_BYTES * 8 {
+        let mut free = signed::free(&frame);
+        free[bit / 8] ^= 1 << (bit % 8);
+        assert_ne!(Frame::parse(&signed::header(free)), Ok(frame), "bit {bit}");
+    }
     match frame.message {
         Message::Read { offset, length, from, .. } => {
             assert!(offset.checked_add(length).is_some() && from <= length);

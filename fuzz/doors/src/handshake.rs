@@ -57,8 +57,18 @@ fn check_message<T: PartialEq + core::fmt::Debug>(
         buffer[length] = 0;
         assert!(parse(&buffer[..=length]).is_err(), "{value:?} with a byte behind it");
     }
+    // No bit is without a meaning.
+    for bit in 0..message.len().min(FLIPPED_BYTES_MAX) * 8 {
+        let mut other = message.to_vec();
+        other[bit / 8] ^= 1 << (bit % 8);
+        let same = parse(&other).is_ok_and(|(n, v)| n == number && v == value);
+        assert!(!same, "{value:?} does not depend on bit {bit}");
+    }
     check(&value);
 }
+
+/// More than any message has in front of its strings.
+const FLIPPED_BYTES_MAX: usize = 64;
 
 /// A fault says what is wrong and is no lie.
 fn check_fault(message: &[u8], fault: &HandshakeFault) {

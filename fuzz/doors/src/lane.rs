@@ -425,6 +425,13 @@ pub fn seeds() -> Vec<Seed> {
         (*status, *bytes) = (Status::Ok, 8192);
     }
     add("ask-write", asking().act(&write).go().go().frame(0, flag::TRANSFER, end, 0).go());
+    if let Message::End { bytes, .. } = &mut end {
+        *bytes = 361;
+    }
+    add(
+        "ask-write-and-half-is-done",
+        asking().act(&write).go().go().frame(0, flag::TRANSFER, end, 0).go(),
+    );
     let copy = [action::SUBMIT, 3, 3, 0, 0, 16, 0, 32];
     add("ask-copy", asking().act(&copy).go().go().act(&[action::WAIT, 36]).go());
     add(

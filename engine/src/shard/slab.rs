@@ -35,21 +35,29 @@ struct Place<T> {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
+    /// Those that were ever used, in memory for all.
     places: Vec<Place<T>>,
+    /// Those of them that are free again.
     free: Vec<u32>,
+    capacity: u32,
 }
 
 impl<T> Slab<T> {
     pub(crate) fn with_capacity(capacity: u32) -> Self {
-        Self {
-            places: (0..capacity).map(|_| Place { generation: 1, value: None }).collect(),
-            free: (0..capacity).rev().collect(),
-        }
+        let places = capacity as usize;
+        Self { places: Vec::with_capacity(places), free: Vec::with_capacity(places), capacity }
     }
 
     /// Puts a value in a free place; gives it back if there is none.
     pub(crate) fn insert(&mut self, value: T) -> Result<Key, T> {
-        let Some(index) = self.free.pop() else { return Err(value) };
+        let Some(index) = self.free.pop() else {
+            let index = self.places.len() as u32;
+            if index == self.capacity {
+                return Err(value);
+            }
+            self.places.push(Place { generation: 1, value: Some(value) });
+            return Ok(Key { index, generation: 1 });
+        };
         let place = &mut self.places[index as usize];
         place.value = Some(value);
         Ok(Key { index, generation: place.generation })
@@ -83,7 +91,7 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn room(&self) -> u32 {
-        self.free.len() as u32
+        self.capacity - self.len()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {

@@ -350,6 +350,28 @@ fn a_sync_does_not_vouch_for_writes_that_a_crash_took() {
 }
 
 #[test]
+fn no_sync_of_several_vouches_for_writes_that_a_crash_took() {
+    script(options(), |world| {
+        let [_, remote] = local_and_remote(world);
+        let area = world.area(remote, Some(0));
+        assert_eq!(finish(world, 0, write(remote, area.start, 50_000, false)).0, Status::Ok);
+        let device = world.device(1);
+        world.kernel.block_device(device, ms(500));
+        let syncs = [Class::Latency, Class::Bulk, Class::Latency]
+            .map(|class| world.call(0, Call::Sync { object: remote }, class, Some(ms(60_000))));
+        world.run_for(ms(5));
+        world.crash(1, Notice::Within(ms(1)));
+        world.restart(1);
+        let done = |world: &World| syncs.iter().all(|&call| world.finish_of(0, call).is_some());
+        assert!(world.run_until(ms(60_000), done));
+        for call in syncs {
+            let status = world.finish_of(0, call).expect("it ended").status;
+            assert_eq!(status, Status::OutcomeUnknown);
+        }
+    });
+}
+
+#[test]
 fn an_old_write_never_lands_on_a_newer_one() {
     // The server notices the loss late and its disk dawdles over the old write.
     let faults = Faults { delay: 0.3, delay_max: ms(30), ..Faults::none() };

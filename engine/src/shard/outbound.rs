@@ -529,11 +529,21 @@ impl Shard {
     /// What a sync that ended well says: nothing about writes that an earlier run of the peer took.
     fn vouch(&mut self, key: Key, body: RemoteBody) -> Status {
         let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
-        let Some(remote) = self.remote_of(key, body) else { return Status::Ok };
-        let Some((first, last_write)) = remote.unsynced else { return Status::Ok };
-        // A write that ended after the sync was sent is for the next one.
-        remote.unsynced = (last_write > body.sent_at).then_some((incarnation, last_write));
-        if first == incarnation { Status::Ok } else { Status::OutcomeUnknown }
+        let mut oldest = body.unsynced;
+        if let Some(remote) = self.remote_of(key, body)
+            && let Some((first, last_write)) = remote.unsynced
+        {
+            // What it had to cover when it was asked for, another sync may have answered for since: with the
+            // truth for that one, which is this one's as well.
+            oldest = oldest.filter(|&oldest| oldest != incarnation).or(Some(first));
+            // A write that ended after the sync was sent is for the next one.
+            remote.unsynced = (last_write > body.sent_at).then_some((incarnation, last_write));
+        }
+        if oldest.is_none_or(|oldest| oldest == incarnation) {
+            Status::Ok
+        } else {
+            Status::OutcomeUnknown
+        }
     }
 
     fn remote_of(&mut self, key: Key, body: RemoteBody) -> Option<&mut RemoteHandle> {

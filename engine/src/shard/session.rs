@@ -312,7 +312,11 @@ impl Shard {
             }
             Verb::Sync { handle } => {
                 let place = self.place_of(session, handle, Access { read: false, write: false })?;
-                Ok((Operation::Sync, [Some(handle), None], 0, sync_body(place)))
+                let unsynced = match self.handles.get(&(session, handle)).map(|it| &it.kind) {
+                    Some(HandleKind::Remote(remote)) => remote.unsynced.map(|(first, _)| first),
+                    _ => None,
+                };
+                Ok((Operation::Sync, [Some(handle), None], 0, sync_body(place, unsynced)))
             }
             Verb::Copy { from, from_offset, to, to_offset, length } => {
                 let source = self.place_of(session, from, READ)?;
@@ -422,14 +426,15 @@ pub(super) fn body_for(
     })
 }
 
-fn sync_body(place: Place) -> Body {
+fn sync_body(place: Place, unsynced: Option<u64>) -> Body {
     match place {
         Place::Local(Target::File(target)) => Body::Sync { file: target.buffered, started: false },
         // Memory has no stable storage; what was put is there.
         Place::Local(Target::Region(_)) => Body::Settled,
         Place::Remote(peer, handle) => {
             let memory = Memory { segment: SegmentId(u32::MAX), offset: 0 };
-            Body::Remote(RemoteBody::new(peer, handle, RemoteOp::Sync, 0, memory))
+            let body = RemoteBody::new(peer, handle, RemoteOp::Sync, 0, memory);
+            Body::Remote(RemoteBody { unsynced, ..body })
         }
     }
 }

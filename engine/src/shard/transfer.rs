@@ -218,6 +218,8 @@ pub(super) struct RemoteBody {
     pub(super) frames: u32,
     /// Nothing else was outstanding on the lane when it was sent: its first arrival times the wire.
     pub(super) alone: bool,
+    /// Of a sync: the peer's incarnation that took the first write it is to cover.
+    pub(super) unsynced: Option<u64>,
 }
 
 impl RemoteBody {
@@ -239,6 +241,7 @@ impl RemoteBody {
             next: 0,
             frames: 0,
             alone: false,
+            unsynced: None,
         }
     }
 }

@@ -27,6 +27,10 @@ pub const TRANSFERS_MAX: u32 = 4096;
 /// Operations at the driver of one shard.
 pub const OPS_MAX: u32 = 4096;
 
+/// Threads of a shard for files of foreign file systems. As many as the engine begins there, and some for
+/// devices of which each may begin one.
+pub const ASIDE_THREADS: usize = 2 * piped_engine::limits::FOREIGN_OPS_MAX as usize;
+
 /// Files and sockets of one shard. The process' limit of open files may lower it.
 pub const FILES_MAX: u32 = 16 * 1024;
 

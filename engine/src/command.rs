@@ -56,6 +56,9 @@ pub struct FileTarget {
     pub length: u64,
     /// What the handle may do.
     pub access: Access,
+    /// It lies on a file system whose answers are somebody else's affair (another program's, another
+    /// machine's): operations may never end, and each keeps a thread of the driver busy.
+    pub foreign: bool,
 }
 
 /// A memory region of a local client.

@@ -21,6 +21,10 @@ pub const REQUEST_BYTES_MAX: u64 = 1 << 30;
 /// Chunks of a copy under way at once.
 pub const COPY_CHUNKS: usize = 8;
 
+/// What the copies of one session may have of staging, as a multiple of what is left for all copies: one
+/// session gets three quarters, and a quarter of what is left always remains for the next.
+pub const COPY_SHARE: u64 = 3;
+
 /// Lanes, in and out, over all peers.
 pub const LANES_MAX: u32 = 256;
 
@@ -83,6 +87,10 @@ pub const fn write_piece_max(credit_window: u64) -> u64 {
     if piece < FRAGMENT_BYTES_MAX as u64 { piece } else { FRAGMENT_BYTES_MAX as u64 }
 }
 
+/// How long what has landed of a peer's write may wait for room at a device that ends nothing. Others are on
+/// that lane, too, and its credit is theirs as well.
+pub const CHOKED_TIME: Nanos = Nanos::from_millis(2_000);
+
 /// How long frames of a read that is over may stay queued while none of the lane's leaves, before the
 /// lane is lost: they name memory that somebody may wait for. As long as a link may be mute.
 pub const UNREAD_TIME: Nanos = Nanos::from_millis(10_000);
@@ -112,6 +120,20 @@ pub const MEMORY_BYTES_PER_TURN: u32 = 256 * 1024;
 
 /// Pieces of work one turn looks at.
 pub const WORK_PER_TURN: usize = 256;
+
+/// What reads of peers from one device may have of staging, as a multiple of what is left: four fifths for
+/// the only one. (One that is foreign gets half of what is not needed by lanes.)
+pub const STAGING_SHARE: u64 = 4;
+
+/// The most operations of one fragment at a file.
+pub const OPS_PER_JOB: u32 = 3;
+
+/// Operations at a foreign file system, each of which keeps a thread of the driver busy: enough to keep a
+/// link to another machine busy with the longest fragments.
+pub const FOREIGN_OPS_PER_DEVICE: u32 = 32;
+
+/// Operations at all foreign file systems. One that has none may begin one all the same.
+pub const FOREIGN_OPS_MAX: u32 = 256;
 
 /// Finished transfers remembered for `explain`.
 pub const HISTORY: usize = 256;

@@ -4,13 +4,47 @@
 use io_uring::{opcode, squeue, types};
 use piped_engine::io::{Op, Span, Spans};
 
+use super::aside::{Call, Job, Piece};
 use super::counters::OpKind;
-use super::memory::Loan;
+use super::memory::{BAD_SPAN, Loan};
 use super::ops::Addresses;
 use super::tables::{DescriptorKind, Target};
 use super::uring::UringIo;
 
 impl UringIo {
+    /// The job of an operation on a foreign file; `None` if it is one for the ring. What was borrowed before
+    /// a fault is in the slot, to be returned.
+    pub(super) fn prepare_aside(&mut self, index: u32, op: &Op) -> Option<Result<Job, i32>> {
+        let (Op::Read { file: id, .. }
+        | Op::Write { file: id, .. }
+        | Op::Sync { file: id }
+        | Op::Allocate { file: id, .. }) = *op
+        else {
+            return None;
+        };
+        let file = self.descriptors.foreign(id.0)?;
+        let call = self.descriptors.lend(id.0, DescriptorKind::File).and_then(|_| {
+            self.ops.slot(index).descriptor = Some(id.0);
+            Ok(match *op {
+                Op::Read { offset, into, .. } => {
+                    Call::Read { offset, memory: self.lend_piece(index, into)? }
+                }
+                Op::Write { offset, from, .. } => {
+                    Call::Write { offset, memory: self.lend_piece(index, from)? }
+                }
+                Op::Allocate { offset, length, .. } => Call::Allocate { offset, length },
+                _ => Call::Sync,
+            })
+        });
+        Some(call.map(|call| Job { index, file, call }))
+    }
+
+    fn lend_piece(&mut self, index: u32, span: Span) -> Result<Piece, i32> {
+        let Loan { address, length, .. } = self.lend_span(index, span)?;
+        let segment = self.memory.keep(span).ok_or(BAD_SPAN)?;
+        Ok(Piece { _segment: segment, address, length })
+    }
+
     /// Borrow what an operation needs and build its entry. What was borrowed before a fault is in
     /// the slot, to be returned.
     pub(super) fn prepare(&mut self, index: u32, op: &Op) -> Result<squeue::Entry, i32> {

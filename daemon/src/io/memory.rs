@@ -235,6 +235,11 @@ impl Memory {
         self.slots.get(span.segment.0).map(|entry| &*entry.segment)
     }
 
+    /// The whole segment of a span, to be kept beyond its operation.
+    pub(super) fn keep(&self, span: Span) -> Option<Arc<Segment>> {
+        self.slots.get(span.segment.0).map(|entry| Arc::clone(&entry.segment))
+    }
+
     /// Keep the memory of segments still lent for ever: the kernel has not come back with them.
     pub(super) fn leak_lent(&mut self) -> u32 {
         let ids: Vec<u32> = self.slots.ids().collect();

@@ -17,8 +17,9 @@
 //! and ownership, which are exactly what the engine plans with. Why not callbacks or futures per
 //! operation: a completion is one number that goes back into a pure state machine.
 //!
-//! `unsafe` lives in four places here: the two system calls (`ring`), the address lists (`ops`), the
-//! registration of buffers (`memory`), and the one line of `uring` that queues an entry.
+//! `unsafe` lives in five places here: the two system calls (`ring`), the address lists (`ops`), the
+//! registration of buffers (`memory`), the one line of `uring` that queues an entry, and the system calls
+//! on files that the ring must not see (`aside`).
 //!
 //! [`Io`]: piped_engine::io::Io
 
@@ -26,6 +27,7 @@ use std::io;
 
 #[cfg(feature = "count-allocations")]
 pub(crate) mod allocations;
+mod aside;
 pub mod clock;
 mod counters;
 mod entries;

@@ -77,6 +77,8 @@ pub(super) struct OpSlot {
     /// A receive that is to be continued when the kernel ends it short.
     pub(super) whole: bool,
     pub(super) cancelled: bool,
+    /// A thread makes it, the ring does not see it.
+    pub(super) aside: bool,
     /// Bytes asked for and bytes done in earlier rounds of a whole receive.
     pub(super) bytes: u64,
     pub(super) bytes_done: u64,
@@ -93,6 +95,7 @@ impl OpSlot {
             segment_count: 0,
             whole: false,
             cancelled: false,
+            aside: false,
             bytes: 0,
             bytes_done: 0,
         }
@@ -147,6 +150,10 @@ impl Ops {
             lists: (0..capacity).map(|_| list()).collect(),
             free: (0..capacity).rev().collect(),
         }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.len()
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -4,10 +4,11 @@ use io_uring::cqueue;
 use piped_engine::io::Done;
 use piped_model::units::Nanos;
 
+use super::aside::Aside;
 use super::ops::{Ops, Owner, State};
 use super::ring::Patience;
 use super::uring::UringIo;
-use super::{UringError, clock};
+use super::{UringError, WatchId, clock};
 
 impl UringIo {
     /// How long dropping the driver waits for operations that do not want to end.
@@ -60,6 +61,7 @@ impl UringIo {
         let has_news = !self.refused.is_empty()
             || !self.late.is_empty()
             || self.watches.has_woken()
+            || self.aside.as_ref().is_some_and(Aside::has_news)
             || self.ring.has_completions()
             || self.fault.is_some();
         let left = until.map(|until| until.since(clock::now()));
@@ -90,6 +92,13 @@ impl UringIo {
                 sink(self.finish(index, errno));
                 count += 1;
             }
+        }
+        if let Some(mut aside) = self.aside.take() {
+            for ended in aside.take() {
+                sink(self.finish(ended.index, ended.result));
+                count += 1;
+            }
+            self.aside = Some(aside);
         }
         // A doorbell that is rung all the time must not keep the shard here: one queue's worth.
         for _ in 0..self.ring.cq_entries() {
@@ -152,7 +161,7 @@ impl UringIo {
         let token = self.ops.token(index);
         let submitter = self.ring.submitter();
         let slot = self.ops.slot(index);
-        if slot.kind.is_file() {
+        if slot.kind.is_file() && !slot.aside {
             self.file_ops -= 1;
             self.hold.handle_end();
         }
@@ -199,14 +208,22 @@ impl UringIo {
         for index in taken {
             self.cancel_at(index);
         }
-        for id in self.watches.armed() {
-            self.unwatch(super::WatchId(id));
+        let aside = self.aside.as_ref().map(|aside| aside.watch);
+        for id in self.watches.armed().into_iter().map(WatchId) {
+            if Some(id) != aside {
+                self.unwatch(id);
+            }
         }
         let until = clock::now() + Self::SHUTDOWN_TIMEOUT;
         loop {
             self.poll_dones(&mut |_| {});
-            if self.ops.in_flight() == 0 && !self.watches.any_armed() {
-                return true;
+            if self.ops.in_flight() == 0 {
+                if let Some(aside) = self.aside.take() {
+                    self.unwatch(aside.watch);
+                }
+                if !self.watches.any_armed() {
+                    return true;
+                }
             }
             if clock::now() >= until || self.wait(Some(until)).is_err() {
                 return self.ops.in_flight() == 0;

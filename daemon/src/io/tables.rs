@@ -1,6 +1,7 @@
 //! Files and sockets: owned here, known to the kernel by number, dropped after their last operation.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use io_uring::Submitter;
 
@@ -28,6 +29,8 @@ struct Descriptor {
 #[derive(Debug)]
 pub(super) enum Fd {
     File(HeldFile),
+    /// A file whose operations the ring must not see.
+    Foreign(Arc<HeldFile>),
     Socket(OwnedFd),
 }
 
@@ -41,7 +44,7 @@ pub(super) enum DescriptorKind {
 impl Fd {
     fn kind(&self) -> DescriptorKind {
         match self {
-            Self::File(_) => DescriptorKind::File,
+            Self::File(_) | Self::Foreign(_) => DescriptorKind::File,
             Self::Socket(_) => DescriptorKind::Socket,
         }
     }
@@ -51,6 +54,7 @@ impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::File(file) => file.as_fd(),
+            Self::Foreign(file) => file.as_fd(),
             Self::Socket(socket) => socket.as_fd(),
         }
     }
@@ -116,13 +120,14 @@ impl Descriptors {
         counters: &mut UringCounters,
     ) -> Result<u32, UringError> {
         let raw = fd.as_fd().as_raw_fd();
+        let known_to_ring = !matches!(fd, Fd::Foreign(_));
         let descriptor = Descriptor { fd, fixed: false, ops: 0, released: false };
         let capacity = self.slots.capacity();
         let id = self
             .slots
             .insert(descriptor)
             .map_err(|_| UringError::Full { what: "files and sockets", capacity })?;
-        if index_of(id) < self.places {
+        if known_to_ring && index_of(id) < self.places {
             counters.other_syscalls += 1;
             match submitter.register_files_update(index_of(id), &[raw]) {
                 Ok(_) => {
@@ -148,6 +153,14 @@ impl Descriptors {
             .ok_or(BAD_DESCRIPTOR)?;
         descriptor.ops += 1;
         Ok(target(id, descriptor))
+    }
+
+    /// The file of an id, if the ring must not see its operations.
+    pub(super) fn foreign(&self, id: u32) -> Option<Arc<HeldFile>> {
+        match &self.slots.get(id)?.fd {
+            Fd::Foreign(file) => Some(Arc::clone(file)),
+            _ => None,
+        }
     }
 
     /// How an operation that has the descriptor on loan names it, for its next round.

@@ -10,6 +10,7 @@ use piped_engine::io::{Io, Op, Resource, Span, Token};
 use piped_model::units::Nanos;
 use piped_ring::Segment;
 
+use super::aside::Aside;
 use super::counters::{OpKind, UringCounters};
 use super::hold::Hold;
 use super::memory::Memory;
@@ -95,6 +96,8 @@ pub struct UringIo {
     /// A fault met where it could not be returned.
     pub(super) fault: Option<UringError>,
     pub(super) counters: UringCounters,
+    /// For foreign files, once there is one.
+    pub(super) aside: Option<Aside>,
     features: FeatureMask,
     taskrun: Taskrun,
     startup: Vec<String>,
@@ -139,7 +142,8 @@ impl UringIo {
             Descriptors::new(config.files_max, wanted(Feature::RegisteredFiles), &ring.submitter());
         let memory =
             Memory::new(config.segments_max, wanted(Feature::RegisteredBuffers), &ring.submitter());
-        let watches = Watches::new(config.watches_max, wanted(Feature::MultishotPoll));
+        // And a bell of our own, see `aside`.
+        let watches = Watches::new(config.watches_max + 1, wanted(Feature::MultishotPoll));
         if wanted(Feature::RingFd)
             && let Err(error) = ring.register_fd()
         {
@@ -162,6 +166,7 @@ impl UringIo {
             priorities: Priorities::of_this_thread(),
             fault: None,
             counters: UringCounters::default(),
+            aside: None,
             features,
             taskrun: shape.taskrun,
             startup,
@@ -236,6 +241,19 @@ impl UringIo {
     /// [`UringError::Full`]; the file is dropped then.
     pub fn add_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
         self.add_descriptor(Fd::File(file.into())).map(FileId)
+    }
+
+    /// Take an open file of a foreign file system over: no operation on it can keep the ring, or this
+    /// thread, from anything else.
+    ///
+    /// # Errors
+    /// [`UringError::Full`]; the file is dropped then. [`UringError::Setup`] for want of descriptors.
+    pub fn add_foreign_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
+        if self.aside.is_none() {
+            let ops_max = self.ops.capacity();
+            self.aside = Some(Aside::new(ops_max, |bell| self.watches.add(bell))?);
+        }
+        self.add_descriptor(Fd::Foreign(Arc::new(file.into()))).map(FileId)
     }
 
     /// Take a connected stream socket over, its options already set.
@@ -316,6 +334,13 @@ impl UringIo {
         queued
     }
 
+    /// An operation that makes no sense never gets anywhere.
+    fn refuse(&mut self, index: u32, errno: i32) {
+        self.counters.misuses += 1;
+        self.ops.slot(index).state = State::Refused(errno);
+        self.refused.push_back(index);
+    }
+
     /// Cancel the operation at a place of the slab, once.
     pub(super) fn cancel_at(&mut self, index: u32) {
         let slot = self.ops.slot(index);
@@ -323,6 +348,12 @@ impl UringIo {
             return;
         }
         slot.cancelled = true;
+        if slot.aside {
+            if let Some(aside) = &mut self.aside {
+                aside.cancel(index);
+            }
+            return;
+        }
         let owner = Owner::of(self.ops.user_data(index));
         self.ask_cancel(owner);
     }
@@ -340,6 +371,14 @@ impl Io for UringIo {
         let kind = OpKind::from(&op);
         let Some(index) = self.ops.take(token, kind) else { return false };
         self.counters.ops[kind as usize] += 1;
+        if let Some(job) = self.prepare_aside(index, &op) {
+            self.ops.slot(index).aside = true;
+            match (job, &mut self.aside) {
+                (Ok(job), Some(aside)) => aside.start(job),
+                (job, _) => self.refuse(index, job.err().unwrap_or(-libc::EBADF)),
+            }
+            return true;
+        }
         self.file_ops += u32::from(kind.is_file());
         match self.prepare(index, &op) {
             Ok(entry) if kind == OpKind::Receive => self.late.push_back(entry),
@@ -348,11 +387,7 @@ impl Io for UringIo {
                 let queued = self.queue(&entry);
                 debug_assert!(queued, "room was made above");
             }
-            Err(errno) => {
-                self.counters.misuses += 1;
-                self.ops.slot(index).state = State::Refused(errno);
-                self.refused.push_back(index);
-            }
+            Err(errno) => self.refuse(index, errno),
         }
         true
     }

@@ -27,6 +27,8 @@ pub struct OpenedFile {
     pub length: u64,
     /// What may be done with it.
     pub access: Access,
+    /// When its operations end is somebody else's affair.
+    pub foreign: bool,
 }
 
 /// What direct I/O is aligned to where the kernel does not say: what every device accepts.
@@ -113,7 +115,30 @@ pub(super) fn describe(
         None => None,
     };
     let device = device_id(facts.stx_dev_major, facts.stx_dev_minor);
-    Ok(OpenedFile { direct, buffered, device, length: facts.stx_size, access })
+    let foreign = is_foreign(&buffered)?;
+    Ok(OpenedFile { direct, buffered, device, length: facts.stx_size, access, foreign })
+}
+
+/// The file systems (magic numbers of `statfs`) that this kernel serves from its own devices or memory. All
+/// others, FUSE above all, are asked of another program or machine, or lie on top of one that may be.
+const OWN: [u32; 11] = [
+    0x0000_ef53, // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0xf2f5_2010, // f2fs
+    0x2fc1_2fc1, // zfs
+    0xca45_1a4e, // bcachefs
+    0x9584_58f6, // hugetlbfs
+    0xe0f5_e1e2, // erofs
+    0x7371_7368, // squashfs
+];
+
+fn is_foreign(file: &HeldFile) -> Result<bool, OpenFault> {
+    let facts = rustix::fs::fstatfs(file).map_err(|error| io("statfs", error))?;
+    // The type of the field differs between machines; the numbers have 32 bits.
+    Ok(!OWN.contains(&(facts.f_type as u32)))
 }
 
 pub(super) fn check_regular(kind: FileType) -> Result<(), OpenFault> {

@@ -356,12 +356,15 @@ impl Reactor {
     }
 
     fn add_file(&mut self, file: OpenedFile) -> Result<FileTarget, UringError> {
-        let OpenedFile { direct, buffered, device, length, access } = file;
-        let buffered = self.io.add_file(buffered)?;
+        let OpenedFile { direct, buffered, device, length, access, foreign } = file;
+        let mut add = |file| match foreign {
+            true => self.io.add_foreign_file(file),
+            false => self.io.add_file(file),
+        };
+        let buffered = add(buffered)?;
         // Without room for the second descriptor the file is served through the page cache.
-        let direct =
-            direct.and_then(|(fd, alignment)| Some((self.io.add_file(fd).ok()?, alignment)));
-        Ok(FileTarget { direct, buffered, device, length, access })
+        let direct = direct.and_then(|(fd, alignment)| Some((add(fd).ok()?, alignment)));
+        Ok(FileTarget { direct, buffered, device, length, access, foreign })
     }
 
     fn close_session(&mut self, session: SessionId) {

@@ -13,8 +13,9 @@ use super::staging::Run;
 use super::transfer::{Body, Memory, Start, Waiter};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
+use crate::ids::SessionId;
 use crate::io::Io;
-use crate::limits::{COPY_CHUNKS, FRAGMENT_BYTES_MAX};
+use crate::limits::{COPY_CHUNKS, COPY_SHARE, FRAGMENT_BYTES_MAX};
 use crate::request::Status;
 use crate::tally::{Operation, Route};
 
@@ -104,14 +105,13 @@ impl Shard {
             None => {
                 let start = copy.next;
                 let want = (length.min(copy.end) - start).min(u64::from(FRAGMENT_BYTES_MAX)) as u32;
-                // Half of staging stays for peers' requests and unaligned edges.
-                if self.copy_bytes + u64::from(want) > self.staging.bytes() / 2 {
+                if !self.may_copy(key, u64::from(want)) {
                     return false;
                 }
                 let Some(run) = self.staging.allocate(want) else { return false };
                 let chunk = Chunk { run, start, length: want, step: Step::Reading };
                 if self.start_half(key, index, chunk, Direction::Read, io.now()) {
-                    self.copy_bytes += u64::from(run.span.length);
+                    self.count_copy(key, i64::from(run.span.length));
                     if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
                     {
                         copy.next = start + u64::from(want);
@@ -121,6 +121,29 @@ impl Shard {
                 self.staging.free(run);
                 false
             }
+        }
+    }
+
+    /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers' requests and
+    /// unaligned edges; of the other half a session leaves a part to the others' copies, for its own may hang
+    /// at a device that stalls.
+    fn may_copy(&self, key: Key, want: u64) -> bool {
+        let left = (self.staging.bytes() / 2).saturating_sub(self.copy_bytes);
+        let session = self.transfers.get(key).and_then(|copy| self.sessions.get(&copy.session));
+        let own = session.map_or(0, |session| session.copy_bytes);
+        want <= left && (own == 0 || own + want <= COPY_SHARE * left)
+    }
+
+    fn count_copy(&mut self, key: Key, bytes: i64) {
+        if let Some(transfer) = self.transfers.get(key) {
+            self.count_copy_of(transfer.session, bytes);
+        }
+    }
+
+    fn count_copy_of(&mut self, session: SessionId, bytes: i64) {
+        self.copy_bytes = self.copy_bytes.saturating_add_signed(bytes);
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.copy_bytes = session.copy_bytes.saturating_add_signed(bytes);
         }
     }
 
@@ -187,7 +210,7 @@ impl Shard {
         }
         if free {
             copy.chunks[usize::from(index)] = None;
-            self.copy_bytes -= u64::from(run.span.length);
+            self.count_copy(parent, -i64::from(run.span.length));
             self.free_staging(run);
         }
         self.tell_progress(parent);
@@ -209,10 +232,10 @@ impl Shard {
     }
 
     /// Frees the chunks that were between their halves when the copy ended.
-    pub(super) fn free_chunks(&mut self, body: &Body) {
+    pub(super) fn free_chunks(&mut self, session: SessionId, body: &Body) {
         if let Body::Copy(copy) = body {
             for chunk in copy.chunks.into_iter().flatten() {
-                self.copy_bytes -= u64::from(chunk.run.span.length);
+                self.count_copy_of(session, -i64::from(chunk.run.span.length));
                 self.free_staging(chunk.run);
             }
         }

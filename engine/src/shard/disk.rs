@@ -10,14 +10,16 @@
 
 use piped_model::estimate::Ticket;
 
+use super::devices::On;
 use super::ops::OpOwner;
 use super::plan::StageIndex;
 use super::slab::Key;
-use super::staging::Run;
-use super::{Shard, Work};
+use super::staging::{GRANULE_BYTES, Run};
+use super::{Shard, Wanted, Work};
 use crate::command::{Alignment, FileTarget};
 use crate::ids::FileId;
 use crate::io::{Io, Op, Span};
+use crate::limits::OPS_PER_JOB;
 use crate::request::Status;
 
 /// Which way a job moves bytes.
@@ -47,7 +49,7 @@ pub(super) struct Piece {
     pub(super) length: u32,
 }
 
-const PIECES_MAX: usize = 3;
+const PIECES_MAX: usize = OPS_PER_JOB as usize;
 
 /// What the page cache reads and writes at once, at least; where it is more, the driver says so as the
 /// alignment.
@@ -128,8 +130,8 @@ pub(super) enum JobOwner {
     Transfer { transfer: Key, start: u64 },
     /// A fragment of a peer's read.
     ServeRead { serve: Key, fragment: u32 },
-    /// A landed frame of a peer's write, in this run of staging.
-    ServeWrite { serve: Key, run: Run },
+    /// A landed frame of a peer's write, in this run of staging. `paid`: its credit went back already.
+    ServeWrite { serve: Key, run: Run, paid: bool },
 }
 
 /// A fragment at a disk.
@@ -139,6 +141,10 @@ pub(super) struct Job {
     direction: Direction,
     offset: u64,
     span: Span,
+    on: On,
+    /// Where a piece goes on that stopped where O_DIRECT cannot begin, and what it can begin at multiples of.
+    buffered: FileId,
+    unit: u32,
     stage: StageIndex,
     ticket: Ticket,
     pieces: [Option<Progress>; PIECES_MAX],
@@ -166,8 +172,20 @@ pub(super) struct JobResult {
     pub(super) status: Status,
 }
 
+impl Job {
+    /// Staging that waits for the device.
+    fn staging_bytes(&self) -> u64 {
+        match self.owner {
+            JobOwner::Transfer { .. } => 0,
+            JobOwner::ServeRead { .. } | JobOwner::ServeWrite { .. } => {
+                u64::from(self.span.length.next_multiple_of(GRANULE_BYTES))
+            }
+        }
+    }
+}
+
 impl Shard {
-    /// Starts a job; `false` if there is no room now (try again after the next completion).
+    /// Starts a job, or says what it must wait for.
     pub(super) fn start_job<I: Io>(
         &mut self,
         owner: JobOwner,
@@ -176,9 +194,13 @@ impl Shard {
         offset: u64,
         span: Span,
         io: &mut I,
-    ) -> bool {
-        if self.jobs.room() == 0 || (self.ops.room() as usize) < PIECES_MAX {
-            return false;
+    ) -> Result<(), Wanted> {
+        let on = On::from(&target);
+        if !self.devices.has_room(on, self.ops.len()) {
+            return Err(Wanted::Device(on));
+        }
+        if self.jobs.room() == 0 || self.ops.room() < OPS_PER_JOB {
+            return Err(Wanted::Anything);
         }
         let now = io.now();
         let pieces = cut(direction, target.direct.map(|(_, alignment)| alignment), offset, span);
@@ -193,16 +215,22 @@ impl Shard {
             direction,
             offset,
             span,
+            on,
+            buffered: target.buffered,
+            unit: target
+                .direct
+                .map_or(1, |(_, alignment)| alignment.offset.max(alignment.memory).max(1)),
             stage,
             ticket,
             pieces: progress,
             status: Status::Ok,
         };
+        self.devices.hold(on, job.staging_bytes());
         let Ok(key) = self.jobs.insert(job) else { unreachable!("room was checked above") };
         for index in 0..PIECES_MAX {
             self.push_piece(key, index, io);
         }
-        true
+        Ok(())
     }
 
     /// Chooses the descriptor, and staging where the piece needs it. Without staging a bounced read
@@ -245,8 +273,8 @@ impl Shard {
             Direction::Read => Op::Read { file: progress.file, offset, into: span },
             Direction::Write => Op::Write { file: progress.file, offset, from: span },
         };
-        let owner = OpOwner::Piece { job: key, piece: index as u8 };
-        if self.start_op(owner, op, io).is_none() {
+        let (owner, on) = (OpOwner::Piece { job: key, piece: index as u8 }, job.on);
+        if self.start_granted_op(owner, on, op, io).is_none() {
             self.end_piece(key, index, Status::WouldBlock);
         }
     }
@@ -261,6 +289,11 @@ impl Shard {
             self.end_piece(key, index, status);
         } else {
             let more = progress.advance(result as u32);
+            // Most likely the end of the file. If the device only did less than was asked, the rest is where
+            // O_DIRECT cannot begin.
+            if !progress.at().is_multiple_of(job.unit) {
+                progress.file = job.buffered;
+            }
             // A write that moves nothing would be pushed for ever: the kernel owes an error.
             let stuck = direction == Direction::Write && result == 0;
             match more {
@@ -288,6 +321,7 @@ impl Shard {
             return;
         }
         let Some(job) = self.jobs.remove(key) else { return };
+        self.devices.let_go(job.on, job.staging_bytes());
         for progress in job.pieces.iter().flatten() {
             if let Some(run) = progress.bounce {
                 if let Way::Bounced { skip, .. } = progress.piece.way {
@@ -323,9 +357,14 @@ impl Shard {
                 self.handle_fragment_read(serve, fragment, result);
                 self.make_ready(Work::Serve(serve));
             }
-            JobOwner::ServeWrite { serve, run } => {
-                self.free_landed(serve, run);
-                self.handle_fragment_written(serve, run.span.length, result);
+            JobOwner::ServeWrite { serve, run, paid } => {
+                if paid {
+                    self.free_staging(run);
+                } else {
+                    self.free_landed(serve, run);
+                }
+                let owed = if paid { 0 } else { run.span.length };
+                self.handle_fragment_written(serve, owed, result);
                 self.make_ready(Work::Serve(serve));
             }
         }
@@ -335,15 +374,21 @@ impl Shard {
 impl Progress {
     /// Books `bytes` of the operation. Returns whether the piece wants more.
     fn advance(&mut self, bytes: u32) -> bool {
-        let Way::Bounced { skip, block } = self.piece.way else {
+        if let Way::Bounced { skip, block } = self.piece.way {
+            self.block_done = (self.block_done + bytes).min(block);
+            self.done = self.block_done.saturating_sub(skip).min(self.piece.length);
+        } else {
             self.done = (self.done + bytes).min(self.piece.length);
-            let aligned = self.piece.way != Way::Direct || self.done.is_multiple_of(512);
-            // A direct read that stops at an odd place stopped at the end of the file.
-            return bytes > 0 && self.done < self.piece.length && aligned;
-        };
-        self.block_done = (self.block_done + bytes).min(block);
-        self.done = self.block_done.saturating_sub(skip).min(self.piece.length);
-        bytes > 0 && self.done < self.piece.length && self.block_done.is_multiple_of(512)
+        }
+        bytes > 0 && self.done < self.piece.length
+    }
+
+    /// How far its operations are, from where the first one began.
+    const fn at(&self) -> u32 {
+        match self.piece.way {
+            Way::Bounced { .. } => self.block_done,
+            Way::Direct | Way::Buffered => self.done,
+        }
     }
 }
 

@@ -191,8 +191,12 @@ impl Shard {
         let older = self.lanes.iter().any(|(other, lane)| {
             other != key && lane.link == Link::Inbound(link) && lane.class == class
         });
+        // Reads and syncs of the past change nothing, and their device may stall.
         let unfinished = self.serves.iter().any(|(_, serve)| {
-            serve.link == link && serve.class_of_lane == class && serve.lane != key
+            serve.writes()
+                && serve.link == link
+                && serve.class_of_lane == class
+                && serve.lane != key
         });
         if older || unfinished {
             return;

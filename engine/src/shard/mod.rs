@@ -16,6 +16,7 @@ pub(crate) mod staging;
 
 mod candidates;
 mod copy;
+mod devices;
 mod disk;
 mod guard;
 mod history;
@@ -41,11 +42,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use piped_model::units::Nanos;
 
+use self::devices::{Devices, On};
 use self::disk::Job;
 use self::history::History;
 use self::inbound::Inbound;
 use self::lane::Lane;
-use self::ops::OpOwner;
+use self::ops::InFlight;
 use self::outbound::Outbound;
 use self::plan::Planner;
 use self::serve::Serve;
@@ -94,6 +96,15 @@ pub(crate) enum Work {
     Lane(Key),
 }
 
+/// What must end before something more can begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Something, of anybody's.
+    Anything,
+    /// An operation of this device.
+    Device(On),
+}
+
 /// What the shard knows of a file beside its handle.
 #[derive(Debug, Clone, Copy)]
 struct FileState {
@@ -101,6 +112,7 @@ struct FileState {
     length: u64,
     /// False once the file system said that it cannot allocate ahead.
     can_allocate: bool,
+    on: On,
 }
 
 /// A shard. Feed it with [`Shard::submit`], [`Shard::handle_command`] and [`Shard::handle_done`];
@@ -108,7 +120,8 @@ struct FileState {
 #[derive(Debug)]
 pub struct Shard {
     config: ShardConfig,
-    ops: Slab<OpOwner>,
+    ops: Slab<InFlight>,
+    devices: Devices,
     /// Operations the driver had no room for. At most as many as `ops` has places.
     stalled: VecDeque<(Key, Op)>,
     jobs: Slab<Job>,
@@ -165,6 +178,7 @@ impl Shard {
         let work = (transfers + limits::SERVES_MAX + limits::LANES_MAX) as usize;
         Self {
             ops: Slab::with_capacity(config.ops_max),
+            devices: Devices::new(config.ops_max),
             stalled: VecDeque::with_capacity(config.ops_max as usize),
             jobs: Slab::with_capacity(config.ops_max),
             transfers: Slab::with_capacity(transfers),
@@ -336,6 +350,48 @@ impl Shard {
             && !std::mem::replace(queued, true)
         {
             self.starved.push_back(work);
+        }
+    }
+
+    /// Work that cannot go on until its device has ended something. Other news still reach it.
+    fn park(&mut self, work: Work, on: On) {
+        let parked = match work {
+            Work::Transfer(key) => self.transfers.get_mut(key).map(|t| &mut t.parked),
+            Work::Serve(key) => self.serves.get_mut(key).map(|s| &mut s.parked),
+            Work::Lane(_) => None,
+        };
+        if let Some(parked) = parked
+            && !std::mem::replace(parked, true)
+        {
+            let Self { devices, transfers, serves, config, .. } = self;
+            devices.forget(on, (config.transfers_max + limits::SERVES_MAX) as usize, |work| {
+                match *work {
+                    Work::Transfer(key) => transfers.get(key).is_some(),
+                    Work::Serve(key) => serves.get(key).is_some(),
+                    Work::Lane(_) => false,
+                }
+            });
+            devices.wait(on, work);
+        }
+    }
+
+    /// A device has ended something.
+    fn wake_parked(&mut self, on: On, now: Nanos) {
+        for work in self.devices.end(on, now) {
+            match work {
+                Work::Transfer(key) => self.transfers.get_mut(key).map(|t| t.parked = false),
+                Work::Serve(key) => self.serves.get_mut(key).map(|s| s.parked = false),
+                Work::Lane(_) => None,
+            };
+            self.make_ready(work);
+        }
+    }
+
+    /// Work that wants what there is not: it waits for whom it must.
+    fn want(&mut self, work: Work, wanted: Wanted) {
+        match wanted {
+            Wanted::Anything => self.starve(work),
+            Wanted::Device(on) => self.park(work, on),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Operations at the driver: who waits for each, and what a driver's errno means to a client.
 
+use super::devices::On;
 use super::disk::JobOwner;
 use super::slab::Key;
-use super::{Shard, Work};
+use super::{Shard, Wanted, Work};
 use crate::io::{Done, Io, Op, Token};
 use crate::request::Status;
 
@@ -19,11 +20,51 @@ pub(super) enum OpOwner {
     LaneReceive(Key),
 }
 
+/// An operation under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InFlight {
+    pub(super) owner: OpOwner,
+    /// The device of a file's.
+    on: Option<On>,
+}
+
 impl Shard {
+    /// Hands an operation on a file to the driver, as [`Self::start_op`], if the device may have it.
+    pub(super) fn start_file_op<I: Io>(
+        &mut self,
+        owner: OpOwner,
+        on: On,
+        op: Op,
+        io: &mut I,
+    ) -> Result<Key, Wanted> {
+        if !self.devices.has_room(on, self.ops.len()) {
+            return Err(Wanted::Device(on));
+        }
+        self.start_granted_op(owner, on, op, io).ok_or(Wanted::Anything)
+    }
+
+    /// The same for a device that was asked before.
+    pub(super) fn start_granted_op<I: Io>(
+        &mut self,
+        owner: OpOwner,
+        on: On,
+        op: Op,
+        io: &mut I,
+    ) -> Option<Key> {
+        let key = self.start(InFlight { owner, on: Some(on) }, op, io)?;
+        let now = io.now();
+        self.devices.begin(on, now);
+        Some(key)
+    }
+
     /// Hands an operation to the driver, now or as soon as the driver has room. `None` if the shard
     /// itself has no room; try after the next completion.
     pub(super) fn start_op<I: Io>(&mut self, owner: OpOwner, op: Op, io: &mut I) -> Option<Key> {
-        let key = self.ops.insert(owner).ok()?;
+        self.start(InFlight { owner, on: None }, op, io)
+    }
+
+    fn start<I: Io>(&mut self, in_flight: InFlight, op: Op, io: &mut I) -> Option<Key> {
+        let key = self.ops.insert(in_flight).ok()?;
         if !self.stalled.is_empty() || !io.push(Token(key.to_bits()), op) {
             self.stalled.push_back((key, op));
         }
@@ -42,7 +83,7 @@ impl Shard {
 
     /// Takes the end of an operation.
     pub fn handle_done<I: Io>(&mut self, done: Done, io: &mut I) {
-        let Some(owner) = self.ops.remove(Key::from_bits(done.token.0)) else {
+        let Some(InFlight { owner, on }) = self.ops.remove(Key::from_bits(done.token.0)) else {
             debug_assert!(false, "the driver ended an operation twice: {done:?}");
             return;
         };
@@ -53,6 +94,10 @@ impl Shard {
             OpOwner::Step(Work::Lane(_)) => {}
             OpOwner::LaneSend(lane) => self.handle_sent(lane, done.result, io),
             OpOwner::LaneReceive(lane) => self.handle_received(lane, done.result, io),
+        }
+        if let Some(on) = on {
+            let now = io.now();
+            self.wake_parked(on, now);
         }
         self.wake_starved();
     }
@@ -81,18 +126,14 @@ impl Shard {
             .stalled
             .iter()
             .map(|&(key, _)| key)
-            .filter(|&key| self.ops.get(key).is_some_and(|&owner| of_lane(owner)))
+            .filter(|&key| self.ops.get(key).is_some_and(|op| of_lane(op.owner)))
             .collect();
         self.end_stalled(&stalled, io);
     }
 
     fn cancel_ops<I: Io>(&mut self, wanted: impl Fn(&Self, OpOwner) -> bool, io: &mut I) {
-        let keys: Vec<Key> = self
-            .ops
-            .iter()
-            .filter(|&(_, &owner)| wanted(self, owner))
-            .map(|(key, _)| key)
-            .collect();
+        let keys: Vec<Key> =
+            self.ops.iter().filter(|&(_, op)| wanted(self, op.owner)).map(|(key, _)| key).collect();
         let (stalled, pushed): (Vec<Key>, Vec<Key>) =
             keys.into_iter().partition(|key| self.stalled.iter().any(|(other, _)| other == key));
         for key in pushed {

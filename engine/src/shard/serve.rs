@@ -12,15 +12,15 @@ use piped_model::units::Nanos;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::inbound::Ask;
 use super::lane::{Destination, Target as Landing};
-use super::ops::{OpOwner, status_of};
+use super::ops::status_of;
 use super::planned::Planned;
 use super::slab::Key;
 use super::staging::Run;
 use super::transfer::{Ahead, file_of};
-use super::{Shard, Work};
+use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, LaneClass, RegionTarget, Target};
 use crate::ids::SegmentId;
-use crate::io::{Io, Op, Span};
+use crate::io::{Io, Span};
 use crate::limits::{self, DEPTH_MAX};
 use crate::request::{Class, Status};
 use crate::tally::{LaneLoss, Operation};
@@ -97,6 +97,10 @@ pub(super) struct Serve {
     /// The peer was told how it ended (or nobody is left to tell).
     answered: bool,
     pub(super) queued: bool,
+    /// Its device wakes it.
+    pub(super) parked: bool,
+    /// It waits, or waited a moment ago, for its device to take something.
+    hurried: bool,
 }
 
 /// What a peer has read of a serve that is over.
@@ -164,7 +168,14 @@ impl Serve {
             status: None,
             answered: false,
             queued: false,
+            parked: false,
+            hurried: false,
         }
+    }
+
+    /// Whether it changes something here.
+    pub(super) fn writes(&self) -> bool {
+        matches!(self.op, ServeOp::Write { .. })
     }
 
     pub(super) fn region(&self) -> Option<RegionTarget> {
@@ -229,7 +240,8 @@ impl Shard {
             return self.wind_up(key, io);
         }
         let read_before = self.serves.get(key).map_or(0, |serve| serve.read);
-        let starved = !self.start_reads(key, file, &planned, io);
+        let wanted = self.start_reads(key, file, &planned, io).err();
+        let starved = wanted.is_some();
         let Some(serve) = self.serves.get_mut(key) else { return };
         // The device has nothing else to do: it gets its work before the checksum of what is to be sent.
         // Only once for each that is sent: a device that is faster than a turn must not have the whole
@@ -247,37 +259,43 @@ impl Shard {
         if !planned.store_first || (idle && (all_read || starved)) {
             self.send_fragments(key, &planned, io);
         }
-        if starved {
-            self.starve(Work::Serve(key));
+        if let Some(wanted) = wanted {
+            self.want(Work::Serve(key), wanted);
         }
     }
 
-    /// Starts reads up to the plan's depth; `false` if staging or operations ran out.
+    /// Starts reads up to the plan's depth, or says what they must wait for.
     fn start_reads<I: Io>(
         &mut self,
         key: Key,
         file: FileTarget,
         planned: &Planned,
         io: &mut I,
-    ) -> bool {
+    ) -> Result<(), Wanted> {
         loop {
-            let Some(serve) = self.serves.get(key) else { return true };
+            let Some(serve) = self.serves.get(key) else { return Ok(()) };
             let (next, end) = (serve.next, serve.length.min(serve.end));
             if next >= end
                 || serve.reading >= planned.cut.depth
                 || serve.read - serve.sent >= planned.held_max().min(DEPTH_MAX)
             {
-                return true;
+                return Ok(());
             }
             let (offset, fragment) = (serve.offset, serve.read);
             let boundary = planned.boundary(offset, next).min(end);
-            let Some(run) = self.staging.allocate((boundary - next) as u32) else { return false };
-            let owner = JobOwner::ServeRead { serve: key, fragment };
-            if !self.start_job(owner, file, Direction::Read, offset + next, run.span, io) {
-                self.staging.free(run);
-                return false;
+            let bytes = (boundary - next) as u32;
+            let (on, left) = (On::from(&file), self.staging.bytes() - self.staging.used_bytes());
+            if !self.devices.may_hold(on, bytes.into(), left) {
+                return Err(Wanted::Device(on));
             }
-            let Some(serve) = self.serves.get_mut(key) else { return true };
+            let run = self.staging.allocate(bytes).ok_or(Wanted::Anything)?;
+            let owner = JobOwner::ServeRead { serve: key, fragment };
+            let started = self.start_job(owner, file, Direction::Read, offset + next, run.span, io);
+            if let Err(wanted) = started {
+                self.staging.free(run);
+                return Err(wanted);
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             // The job may be over already only in a driver that ends operations inside push; none does.
             serve.fragments[(fragment % DEPTH_MAX) as usize] = Fragment::Reading(run);
             serve.read += 1;
@@ -428,13 +446,16 @@ impl Shard {
                     serve.allocation = Allocation::Running;
                     serve.pins += 1;
                 }
-                Ahead::NoRoom => return self.starve(Work::Serve(key)),
+                Ahead::NoRoom(wanted) => return self.want(Work::Serve(key), wanted),
             }
         }
         if let Some(file) = file
-            && !self.start_writes(key, file, io)
+            && let Err(wanted) = self.start_writes(key, file, io)
         {
-            return self.starve(Work::Serve(key));
+            if matches!(wanted, Wanted::Device(_)) {
+                self.watch_choked(key, io.now());
+            }
+            return self.want(Work::Serve(key), wanted);
         }
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.done < serve.length || serve.pins > 0 {
@@ -442,9 +463,8 @@ impl Shard {
         }
         match file {
             Some(file) if durable && serve.allocation == Allocation::Done => {
-                let op = Op::Sync { file: file.buffered };
-                if self.start_op(OpOwner::Step(Work::Serve(key)), op, io).is_none() {
-                    return self.starve(Work::Serve(key));
+                if let Err(wanted) = self.start_sync(Work::Serve(key), file.buffered, io) {
+                    return self.want(Work::Serve(key), wanted);
                 }
                 if let Some(serve) = self.serves.get_mut(key) {
                     serve.allocation = Allocation::Syncing;
@@ -462,10 +482,9 @@ impl Shard {
         if self.serves.get(key).is_none_or(|serve| serve.pins > 0) {
             return;
         }
-        let op = Op::Sync { file: file.buffered };
-        match self.start_op(OpOwner::Step(Work::Serve(key)), op, io) {
-            Some(_) => self.pin_serve(key),
-            None => self.starve(Work::Serve(key)),
+        match self.start_sync(Work::Serve(key), file.buffered, io) {
+            Ok(_) => self.pin_serve(key),
+            Err(wanted) => self.want(Work::Serve(key), wanted),
         }
     }
 
@@ -512,6 +531,35 @@ impl Shard {
                 None => Destination::Wait,
             },
         }
+    }
+
+    /// What has landed of a write waits for room at its device, and has its lane's credit, which others need:
+    /// not for long if the device does nothing at all.
+    fn watch_choked(&mut self, key: Key, now: Nanos) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        if !std::mem::replace(&mut serve.hurried, true) {
+            let until = serve.deadline.min(now + limits::CHOKED_TIME);
+            self.serve_deadlines.set(key.index(), until);
+        }
+    }
+
+    /// A while later. Whether it goes on.
+    fn is_unchoked(&mut self, key: Key, now: Nanos) -> bool {
+        let Some(serve) = self.serves.get_mut(key) else { return true };
+        if !std::mem::take(&mut serve.hurried) || now >= serve.deadline {
+            return false;
+        }
+        let stalled = serve.parked
+            && file_of(serve.target)
+                .is_some_and(|file| self.devices.is_stalled(On::from(&file), now));
+        if stalled {
+            self.end_serve(key, Status::WouldBlock);
+        } else if serve.parked {
+            self.watch_choked(key, now);
+        } else {
+            self.serve_deadlines.set(key.index(), serve.deadline);
+        }
+        !stalled
     }
 
     /// Staging for a piece of a write, out of its lane's share. A short piece takes a whole granule:
@@ -587,27 +635,43 @@ impl Shard {
         }
     }
 
-    /// Begins the writes of what has landed; `false` if operations ran out. A piece's credit goes
+    /// Begins the writes of what has landed, or says what they must wait for. A piece's credit goes
     /// back when the device has it.
-    fn start_writes<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) -> bool {
+    fn start_writes<I: Io>(
+        &mut self,
+        key: Key,
+        file: FileTarget,
+        io: &mut I,
+    ) -> Result<(), Wanted> {
         loop {
-            let Some(serve) = self.serves.get(key) else { return true };
+            let Some(serve) = self.serves.get(key) else { return Ok(()) };
             let place = (serve.sent % DEPTH_MAX) as usize;
-            let Fragment::Ready { run, bytes } = serve.fragments[place] else { return true };
+            let Fragment::Ready { run, bytes } = serve.fragments[place] else { return Ok(()) };
             let at = serve.offset + serve.begun;
-            let owner = JobOwner::ServeWrite { serve: key, run };
-            if !self.start_job(owner, file, Direction::Write, at, run.span, io) {
-                return false;
+            // A device of somebody else's may keep it for as long as it likes. Then it is the device's share
+            // of staging that it takes, and not its lane's, which others need.
+            let (on, left) = (On::from(&file), self.staging.bytes() - self.staging.used_bytes());
+            let paid = file.foreign;
+            if paid && !self.devices.may_hold(on, bytes.into(), left) {
+                return Err(Wanted::Device(on));
             }
-            let Some(serve) = self.serves.get_mut(key) else { return true };
+            let (owner, lane) = (JobOwner::ServeWrite { serve: key, run, paid }, serve.lane);
+            self.start_job(owner, file, Direction::Write, at, run.span, io)?;
+            if paid {
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.staged -= run.footprint();
+                }
+                self.return_credit(lane, bytes, false);
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             serve.fragments[place] = Fragment::Free;
             serve.sent += 1;
             serve.begun += u64::from(bytes);
         }
     }
 
-    /// A piece of a write is with the device; its staging was freed.
-    pub(super) fn handle_fragment_written(&mut self, key: Key, length: u32, result: JobResult) {
+    /// A piece of a write is with the device; its staging was freed. So much credit goes back.
+    pub(super) fn handle_fragment_written(&mut self, key: Key, owed: u32, result: JobResult) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.done += u64::from(result.bytes);
         let lane = serve.lane;
@@ -615,7 +679,9 @@ impl Shard {
             self.end_serve(key, result.status);
         }
         self.unpin_serve(key);
-        self.return_credit(lane, length, false);
+        if owed > 0 {
+            self.return_credit(lane, owed, false);
+        }
     }
 
     /// Says how a serve ends. The peer is told when nothing is under way any more.
@@ -679,6 +745,9 @@ impl Shard {
     /// The deadline of the serve in `slot` has passed.
     pub(super) fn expire_serve<I: Io>(&mut self, slot: u32, io: &mut I) {
         if let Some(key) = self.serves.next_from(slot, |_| true).filter(|key| key.index() == slot) {
+            if self.is_unchoked(key, io.now()) {
+                return;
+            }
             self.end_serve(key, Status::DeadlineExceeded);
             self.make_ready(Work::Serve(key));
             self.watch_unread(key, io);

@@ -3,7 +3,7 @@
 use super::inbound::Inbound;
 use super::lane::LaneState;
 use super::slab::{Key, Slab};
-use super::{FileState, Shard, Work};
+use super::{FileState, On, Shard, Work};
 use crate::command::{self, Event, LaneClass, OpenRequest};
 use crate::io::Io;
 use crate::limits;
@@ -124,7 +124,7 @@ impl Shard {
             Err(status) => (status, 0, 0),
         };
         if let (Status::Ok, Ok(command::Target::File(file))) = (status, result) {
-            let state = FileState { length: file.length, can_allocate: true };
+            let state = FileState { length: file.length, can_allocate: true, on: On::from(&file) };
             self.files.insert(file.buffered, state);
         }
         if let Some(lane) = self.lanes.get_mut(lane)

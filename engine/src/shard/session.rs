@@ -6,7 +6,7 @@ use super::disk::Direction;
 use super::slab::Key;
 use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
 use super::transfer::{Start, Waiter};
-use super::{FileState, Shard, Work};
+use super::{FileState, On, Shard, Work};
 use crate::command::{Access, Event, OpenKind, OpenRequest, Output, RegionTarget, Target};
 use crate::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Resource};
@@ -25,6 +25,8 @@ pub(super) struct Session {
     pub(super) completed: u64,
     pub(super) failed: u64,
     pub(super) bytes: u64,
+    /// Staging that its copies have.
+    pub(super) copy_bytes: u64,
 }
 
 /// Something a client opened.
@@ -77,8 +79,15 @@ pub(super) enum Place {
 
 impl Shard {
     pub(super) fn open_session(&mut self, session: SessionId) {
-        let (segments, closing) = (Vec::new(), false);
-        let value = Session { segments, closing, transfers: 0, completed: 0, failed: 0, bytes: 0 };
+        let value = Session {
+            segments: Vec::new(),
+            closing: false,
+            transfers: 0,
+            completed: 0,
+            failed: 0,
+            bytes: 0,
+            copy_bytes: 0,
+        };
         self.sessions.insert(session, value);
     }
 
@@ -139,7 +148,7 @@ impl Shard {
 
     pub(super) fn install_handle(&mut self, session: SessionId, id: HandleId, target: Target) {
         if let Target::File(file) = target {
-            let state = FileState { length: file.length, can_allocate: true };
+            let state = FileState { length: file.length, can_allocate: true, on: On::from(&file) };
             self.files.insert(file.buffered, state);
         }
         let handle = Handle { kind: HandleKind::Local(target), uses: 0, closing: false };

@@ -15,7 +15,7 @@ use super::landed::Landed;
 use super::ops::{OpOwner, status_of};
 use super::planned::Planned;
 use super::slab::Key;
-use super::{Shard, Work};
+use super::{Shard, Wanted, Work};
 use crate::command::{FileTarget, Output, RegionTarget, Target};
 use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
 use crate::io::{Io, Op, Span};
@@ -101,6 +101,8 @@ pub(super) struct Transfer {
     told: bool,
     pub(super) pins: u32,
     pub(super) queued: bool,
+    /// Its device wakes it.
+    pub(super) parked: bool,
     pub(super) retries: u32,
     pub(super) corrupt: u32,
     /// A payload of the present attempt did not match its checksum.
@@ -266,6 +268,7 @@ impl Shard {
             told: false,
             pins: 0,
             queued: false,
+            parked: false,
             retries: 0,
             corrupt: 0,
             damaged: false,
@@ -292,13 +295,14 @@ impl Shard {
             Body::Remote(body) => self.drive_remote(key, body, io),
             Body::Copy(_) => self.drive_copy(key, io),
             Body::Sync { file, started: false } => {
-                match self.start_op(OpOwner::Step(Work::Transfer(key)), Op::Sync { file }, io) {
-                    Some(_) => {
+                let work = Work::Transfer(key);
+                match self.start_sync(work, file, io) {
+                    Ok(_) => {
                         let transfer = self.transfers.get_mut(key).expect("looked at above");
                         transfer.pins += 1;
                         transfer.body = Body::Sync { file, started: true };
                     }
-                    None => self.starve(Work::Transfer(key)),
+                    Err(wanted) => self.want(work, wanted),
                 }
             }
             Body::Sync { started: true, .. } => {}
@@ -315,7 +319,7 @@ impl Shard {
                     body.phase = Phase::Allocating;
                     self.pin(key);
                 }
-                Ahead::NoRoom => self.starve(Work::Transfer(key)),
+                Ahead::NoRoom(wanted) => self.want(Work::Transfer(key), wanted),
             }
         }
         if body.phase == Phase::Moving {
@@ -325,8 +329,9 @@ impl Shard {
                 let span = body.memory.span(body.next, (end - body.next) as u32);
                 let owner = JobOwner::Transfer { transfer: key, start: body.next };
                 let offset = body.offset + body.next;
-                if !self.start_job(owner, body.target, body.direction, offset, span, io) {
-                    self.starve(Work::Transfer(key));
+                let started = self.start_job(owner, body.target, body.direction, offset, span, io);
+                if let Err(wanted) = started {
+                    self.want(Work::Transfer(key), wanted);
                     break;
                 }
                 self.pin(key);
@@ -346,15 +351,25 @@ impl Shard {
         if !body.durable {
             return self.decide(key, Status::Ok, io);
         }
-        let op = Op::Sync { file: body.target.buffered };
-        match self.start_op(OpOwner::Step(Work::Transfer(key)), op, io) {
-            Some(_) => {
+        match self.start_sync(Work::Transfer(key), body.target.buffered, io) {
+            Ok(_) => {
                 self.pin(key);
                 body.phase = Phase::Syncing;
                 self.store_body(key, Body::File(body));
             }
-            None => self.starve(Work::Transfer(key)),
+            Err(wanted) => self.want(Work::Transfer(key), wanted),
         }
+    }
+
+    /// Hands the sync of an open file to its device.
+    pub(super) fn start_sync<I: Io>(
+        &mut self,
+        work: Work,
+        file: FileId,
+        io: &mut I,
+    ) -> Result<Key, Wanted> {
+        let on = self.files.get(&file).expect("a file in use is open").on;
+        self.start_file_op(OpOwner::Step(work), on, Op::Sync { file }, io)
     }
 
     /// The end of an allocation or a sync.
@@ -494,7 +509,7 @@ impl Shard {
         self.deadlines.clear(key.index());
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();
-        self.free_chunks(&transfer.body);
+        self.free_chunks(transfer.session, &transfer.body);
         self.tally.released += u64::from(transfer.told);
         self.remember(&transfer, status, io.now());
         match transfer.waiter {
@@ -548,9 +563,10 @@ impl Shard {
         if offset + length <= state.length || !state.can_allocate || target.direct.is_none() {
             return Ahead::NotNeeded;
         }
-        match self.start_op(OpOwner::Step(work), Op::Allocate { file, offset, length }, io) {
-            Some(_) => Ahead::Started,
-            None => Ahead::NoRoom,
+        let (on, op) = (state.on, Op::Allocate { file, offset, length });
+        match self.start_file_op(OpOwner::Step(work), on, op, io) {
+            Ok(_) => Ahead::Started,
+            Err(wanted) => Ahead::NoRoom(wanted),
         }
     }
 
@@ -593,7 +609,7 @@ impl Shard {
 pub(super) enum Ahead {
     NotNeeded,
     Started,
-    NoRoom,
+    NoRoom(Wanted),
 }
 
 impl Body {

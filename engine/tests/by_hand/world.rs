@@ -182,6 +182,7 @@ impl World {
             device: self.device,
             length: length as u64,
             access: ALL,
+            foreign: false,
         })
     }
 

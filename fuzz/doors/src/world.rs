@@ -137,6 +137,7 @@ impl World {
             device: DeviceId(1),
             length: CONTENTS[if writable { 1 } else { 2 }].len() as u64,
             access: Access { read: true, write: writable },
+            foreign: false,
         })
     }
 

@@ -13,6 +13,13 @@ pub(super) fn exercise(io: &mut UringIo, direct: bool) {
     let directory = tempfile::tempdir().unwrap();
     let Some(fd) = open(&directory.path().join("file"), direct) else { return };
     let file = io.add_file(fd).unwrap();
+    exercise_file(io, file);
+    assert_eq!(io.counters().registered_bytes, 0);
+    assert_eq!(io.holds(), (0, 0));
+}
+
+/// The same with an empty file, which is closed.
+pub(super) fn exercise_file(io: &mut UringIo, file: FileId) {
     let memory = segment(io, 1 << 18);
     while io.poll_registration() {}
     let bytes = pattern(16 * BLOCK as usize, 7);
@@ -37,8 +44,6 @@ pub(super) fn exercise(io: &mut UringIo, direct: bool) {
 
     io.release(Resource::File(file));
     io.release(Resource::Segment(memory));
-    assert_eq!(io.holds(), (0, 0));
-    assert_eq!(io.counters().registered_bytes, 0);
     assert_eq!(io.counters().misuses, 0);
 }
 

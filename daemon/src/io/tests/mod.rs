@@ -1,6 +1,7 @@
 //! The driver against the real kernel.
 
 mod files;
+mod foreign;
 mod holding;
 mod lifecycle;
 mod limits;

@@ -1,0 +1,270 @@
+//! Operations on files of foreign file systems, on threads of their own.
+//!
+//! Whoever serves a file system (FUSE: any user) decides when its operations end. The kernel may begin one
+//! in the very call that submits it, and then the shard's thread waits for a stranger; left to the ring's
+//! own workers, a few that hang keep every other file from being synced, extended or written through the
+//! page cache, for they are few, and write inodes of one hash in turn. So these operations never see the
+//! ring: a thread that may hang makes each of them, and rings the shard when it ends. How many there are is
+//! the engine's affair ([`piped_engine::limits::FOREIGN_OPS_MAX`]).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use piped_ring::Segment;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::UringError;
+use super::wake::WatchId;
+use crate::closing::HeldFile;
+use crate::limits::ASIDE_THREADS;
+
+/// How long a thread waits for more to do.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Threads do one system call.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// What to do. It keeps what it needs alive, whatever becomes of the driver.
+pub(super) struct Job {
+    /// Its place among the driver's operations.
+    pub(super) index: u32,
+    pub(super) file: Arc<HeldFile>,
+    pub(super) call: Call,
+}
+
+/// A system call and its arguments. Offsets in segments were checked.
+pub(super) enum Call {
+    Read { offset: u64, memory: Piece },
+    Write { offset: u64, memory: Piece },
+    Sync,
+    Allocate { offset: u64, length: u64 },
+}
+
+/// A piece of a segment, which it keeps mapped.
+pub(super) struct Piece {
+    /// Held, not used: the address lies in it.
+    pub(super) _segment: Arc<Segment>,
+    pub(super) address: *mut u8,
+    pub(super) length: u32,
+}
+
+// SAFETY: the address lies in the mapping that the piece keeps alive, which belongs to no thread, and is only
+// handed to system calls: the kernel copies to or from memory that others may use meanwhile, which is what
+// shared memory is for.
+unsafe impl Send for Piece {}
+
+/// The end of a job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) index: u32,
+    /// Bytes, or a negative errno.
+    pub(super) result: i32,
+}
+
+/// The shard's end.
+#[derive(Debug)]
+pub(super) struct Aside {
+    pool: Arc<Pool>,
+    /// Rings when jobs have ended.
+    pub(super) watch: WatchId,
+    /// Jobs given away and not taken back.
+    in_flight: u32,
+    ended: Vec<Ended>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    state: Mutex<State>,
+    more: Condvar,
+    bell: OwnedFd,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    ended: Vec<Ended>,
+    threads: usize,
+    idle: usize,
+    /// Nobody will come for more.
+    closed: bool,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { jobs, ended, threads, idle, closed } = self;
+        f.debug_struct("State")
+            .field("jobs", &jobs.len())
+            .field("ended", ended)
+            .field("threads", threads)
+            .field("idle", idle)
+            .field("closed", closed)
+            .finish()
+    }
+}
+
+impl Aside {
+    /// No thread yet. `watch` makes the driver wake up for a bell.
+    pub(super) fn new(
+        ops_max: usize,
+        watch: impl FnOnce(OwnedFd) -> Result<WatchId, UringError>,
+    ) -> Result<Self, UringError> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = bell.map_err(|error| UringError::from_setup(error.into()))?;
+        let watch = watch(bell.try_clone().map_err(UringError::from_setup)?)?;
+        let state = State {
+            jobs: VecDeque::with_capacity(ops_max),
+            ended: Vec::with_capacity(ops_max),
+            threads: 0,
+            idle: 0,
+            closed: false,
+        };
+        let pool = Pool { state: Mutex::new(state), more: Condvar::new(), bell };
+        Ok(Self { pool: Arc::new(pool), watch, in_flight: 0, ended: Vec::with_capacity(ops_max) })
+    }
+
+    pub(super) fn start(&mut self, job: Job) {
+        self.in_flight += 1;
+        let mut state = self.pool.state();
+        state.jobs.push_back(job);
+        let wants_thread = state.idle < state.jobs.len() && state.threads < ASIDE_THREADS;
+        state.threads += usize::from(wants_thread);
+        drop(state);
+        if !wants_thread {
+            return self.pool.more.notify_one();
+        }
+        let pool = Arc::clone(&self.pool);
+        let thread = std::thread::Builder::new().name("piped-aside".to_owned());
+        if thread.stack_size(STACK_BYTES).spawn(move || pool.work()).is_err() {
+            // No thread to be had: one of the others does it, or nobody can.
+            let mut state = self.pool.state();
+            state.threads -= 1;
+            if state.threads == 0
+                && let Some(job) = state.jobs.pop_back()
+            {
+                state.ended.push(Ended { index: job.index, result: -libc::EAGAIN });
+            }
+        }
+    }
+
+    /// Gives up on a job that no thread has begun. It ends as cancelled.
+    pub(super) fn cancel(&mut self, index: u32) {
+        let mut state = self.pool.state();
+        if let Some(place) = state.jobs.iter().position(|job| job.index == index) {
+            let job = state.jobs.remove(place);
+            state.ended.push(Ended { index, result: -libc::ECANCELED });
+            drop(state);
+            drop(job);
+        }
+    }
+
+    /// Whether something has ended that was not taken.
+    pub(super) fn has_news(&self) -> bool {
+        self.in_flight > 0 && !self.pool.state().ended.is_empty()
+    }
+
+    /// What has ended.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Ended> + '_ {
+        if self.in_flight > 0 {
+            std::mem::swap(&mut self.ended, &mut self.pool.state().ended);
+            self.in_flight -= self.ended.len() as u32;
+        }
+        self.ended.drain(..)
+    }
+}
+
+impl Drop for Aside {
+    /// Threads that hang are left to the end of the process; what they use they keep alive.
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        state.closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs);
+        self.pool.more.notify_all();
+    }
+}
+
+impl Pool {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Held for a few instructions that do not panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's life.
+    fn work(&self) {
+        leave_the_shard();
+        while let Some(job) = self.next() {
+            let ended = Ended { index: job.index, result: job.call.make(&job.file) };
+            drop(job);
+            self.state().ended.push(ended);
+            // A bell that cannot be rung any more has been rung enough.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// The next job. `None`: this thread is not needed.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if !state.closed {
+                state.idle += 1;
+                let waited = self.more.wait_timeout(state, PATIENCE);
+                let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                state = again;
+                state.idle -= 1;
+                if !timeout.timed_out() || !state.jobs.is_empty() {
+                    continue;
+                }
+            }
+            state.threads -= 1;
+            return None;
+        }
+    }
+}
+
+impl Call {
+    fn make(&self, file: &HeldFile) -> i32 {
+        let fd = file.as_fd().as_raw_fd();
+        let place = |offset: u64| libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
+        // SAFETY: the descriptor is open as long as `file` is, and the memory mapped as long as the piece is;
+        // both are borrowed for the call. The kernel keeps neither.
+        let result = unsafe {
+            match self {
+                Self::Read { offset, memory } => {
+                    libc::pread(fd, memory.address.cast(), memory.length as usize, place(*offset))
+                }
+                Self::Write { offset, memory } => {
+                    libc::pwrite(fd, memory.address.cast(), memory.length as usize, place(*offset))
+                }
+                Self::Sync => libc::fdatasync(fd) as isize,
+                Self::Allocate { offset, length } => {
+                    libc::fallocate(fd, 0, place(*offset), place(*length)) as isize
+                }
+            }
+        };
+        match result {
+            // A span's length is at most what an operation may move.
+            0.. => i32::try_from(result).unwrap_or(i32::MAX),
+            _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}
+
+/// A thread that the shard starts would stay on the shard's CPU and take signals from the control thread.
+fn leave_the_shard() {
+    let mut everywhere = rustix::thread::CpuSet::new();
+    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| everywhere.set(cpu));
+    // Where it may not leave it stays.
+    let _ = rustix::thread::sched_setaffinity(None, &everywhere);
+    // SAFETY: the calls write one signal set on this stack and change this thread's mask.
+    unsafe {
+        let mut all = std::mem::MaybeUninit::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+    }
+}

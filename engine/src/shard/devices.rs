@@ -1,0 +1,257 @@
+//! How many operations a device may have, so that one that stalls leaves some to the others.
+//!
+//! It may have as many as are left to the others; then it waits for its own to end. A file system that somebody else serves ([`FileTarget::foreign`])
+//! keeps a thread of the driver busy with each, and anybody can make one and never answer: those get little,
+//! alone and together.
+
+use std::collections::VecDeque;
+
+use piped_model::units::Nanos;
+
+use super::Work;
+use crate::command::FileTarget;
+use crate::ids::DeviceId;
+use crate::limits::{
+    CHOKED_TIME, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE, FRAGMENT_BYTES_MAX, OPS_PER_JOB,
+    STAGING_SHARE,
+};
+
+/// Where an operation goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct On {
+    device: DeviceId,
+    foreign: bool,
+}
+
+impl From<&FileTarget> for On {
+    fn from(target: &FileTarget) -> Self {
+        Self { device: target.device, foreign: target.foreign }
+    }
+}
+
+/// All devices that have operations under way, or had some lately.
+#[derive(Debug)]
+pub(super) struct Devices {
+    loads: Vec<Load>,
+    /// Operations of all foreign ones.
+    foreign: u32,
+    ops_max: u32,
+}
+
+#[derive(Debug)]
+struct Load {
+    on: On,
+    ops: u32,
+    /// Staging that its operations read into or write from, in bytes.
+    staging: u64,
+    /// When it ended something last, or began after it had nothing to do.
+    moved: Nanos,
+    /// What waits for room here.
+    waiting: VecDeque<Work>,
+}
+
+/// Devices remembered without a need, so that one request after the other allocates nothing.
+const IDLE_MAX: usize = 16;
+
+impl Devices {
+    pub(super) fn new(ops_max: u32) -> Self {
+        Self { loads: Vec::with_capacity(IDLE_MAX), foreign: 0, ops_max }
+    }
+
+    /// Whether a device may begin with a job more, or with anything else. `used`: operations of all kinds.
+    pub(super) fn has_room(&self, on: On, used: u32) -> bool {
+        let ops = self.find(on).map_or(0, |load| load.ops);
+        // One that has nothing under way may begin one, or it would wait for nothing.
+        ops == 0 || ops + OPS_PER_JOB <= self.most(on, used)
+    }
+
+    /// How many operations a device may have just now: as many as it leaves to the others. So one takes half
+    /// of all there are, two a third each, and some are always left.
+    fn most(&self, on: On, used: u32) -> u32 {
+        if on.foreign {
+            let all = FOREIGN_OPS_MAX.min(self.ops_max / 4);
+            FOREIGN_OPS_PER_DEVICE.min(all.saturating_sub(self.foreign))
+        } else {
+            self.ops_max.saturating_sub(used)
+        }
+    }
+
+    /// Whether so many bytes of staging more may wait for a device, when so many are left for all.
+    pub(super) fn may_hold(&self, on: On, bytes: u64, left: u64) -> bool {
+        // Beside foreign ones there must be room for the frame that a lane has at hand, or it waits with all that
+        // comes after.
+        let most = match on.foreign {
+            true => left.saturating_sub(2 * u64::from(FRAGMENT_BYTES_MAX)),
+            false => STAGING_SHARE * left,
+        };
+        self.find(on).is_none_or(|load| load.staging == 0 || load.staging + bytes <= most)
+    }
+
+    /// Staging waits for a device.
+    pub(super) fn hold(&mut self, on: On, bytes: u64) {
+        self.load(on).staging += bytes;
+    }
+
+    /// It waits no longer.
+    pub(super) fn let_go(&mut self, on: On, bytes: u64) {
+        self.load(on).staging -= bytes;
+    }
+
+    /// An operation goes there.
+    pub(super) fn begin(&mut self, on: On, now: Nanos) {
+        self.foreign += u32::from(on.foreign);
+        let load = self.load(on);
+        if load.ops == 0 {
+            load.moved = now;
+        }
+        load.ops += 1;
+    }
+
+    /// Whether a device has much to do and does nothing.
+    pub(super) fn is_stalled(&self, on: On, now: Nanos) -> bool {
+        self.find(on).is_some_and(|load| load.ops > 0 && now.since(load.moved) >= CHOKED_TIME)
+    }
+
+    /// It ended. What waited for that is to be looked at again.
+    pub(super) fn end(&mut self, on: On, now: Nanos) -> impl Iterator<Item = Work> + use<> {
+        self.foreign -= u32::from(on.foreign);
+        let idle = self.loads.len() > IDLE_MAX;
+        let mut waiting = VecDeque::new();
+        if let Some(place) = self.loads.iter().position(|load| load.on == on) {
+            let load = &mut self.loads[place];
+            load.ops -= 1;
+            load.moved = now;
+            waiting = std::mem::take(&mut load.waiting);
+            if idle && load.ops == 0 {
+                self.loads.swap_remove(place);
+            }
+        }
+        waiting.into_iter()
+    }
+
+    /// Has work wait until the device has room, or until it is woken by something else.
+    pub(super) fn wait(&mut self, on: On, work: Work) {
+        self.load(on).waiting.push_back(work);
+    }
+
+    /// Forgets who waits and is not there any more, when they become many.
+    pub(super) fn forget(&mut self, on: On, most: usize, lives: impl Fn(&Work) -> bool) {
+        let waiting = &mut self.load(on).waiting;
+        if waiting.len() >= most {
+            waiting.retain(lives);
+        }
+    }
+
+    fn find(&self, on: On) -> Option<&Load> {
+        self.loads.iter().find(|load| load.on == on)
+    }
+
+    fn load(&mut self, on: On) -> &mut Load {
+        let place = self.loads.iter().position(|load| load.on == on).unwrap_or_else(|| {
+            self.loads.push(Load {
+                on,
+                ops: 0,
+                staging: 0,
+                moved: Nanos::ZERO,
+                waiting: VecDeque::new(),
+            });
+            self.loads.len() - 1
+        });
+        &mut self.loads[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPS_MAX: u32 = 4096;
+
+    fn on(device: u32, foreign: bool) -> On {
+        On { device: DeviceId(device), foreign }
+    }
+
+    /// As many as it gets.
+    fn fill(devices: &mut Devices, on: On, others: u32) -> u32 {
+        let mut count = 0;
+        while others + count < OPS_MAX && devices.has_room(on, others + count) {
+            devices.begin(on, Nanos::ZERO);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_stalled_device_leaves_most_to_the_others() {
+        let mut devices = Devices::new(OPS_MAX);
+        let stalled = fill(&mut devices, on(1, false), 0);
+        assert!((OPS_MAX / 2 - OPS_PER_JOB..=OPS_MAX / 2).contains(&stalled), "{stalled}");
+        let next = fill(&mut devices, on(2, false), stalled);
+        assert!(next >= OPS_MAX / 4 - OPS_PER_JOB, "{next}");
+        // When some of its own end it goes on.
+        for _ in 0..stalled {
+            let _ = devices.end(on(1, false), Nanos::ZERO);
+        }
+        assert!(devices.has_room(on(1, false), next));
+    }
+
+    #[test]
+    fn foreign_devices_have_few_alone_and_together() {
+        let mut devices = Devices::new(OPS_MAX);
+        let mut taken = 0;
+        let counts: Vec<u32> = (0..100)
+            .map(|device| {
+                let count = fill(&mut devices, on(device, true), taken);
+                taken += count;
+                count
+            })
+            .collect();
+        assert!(counts.iter().all(|&count| (1..=FOREIGN_OPS_PER_DEVICE).contains(&count)));
+        assert!(taken <= FOREIGN_OPS_MAX + 100, "one each beyond the limit: {taken}");
+        assert!(counts[7] >= OPS_PER_JOB, "{counts:?}");
+        assert!(fill(&mut devices, on(1000, false), taken) > OPS_MAX / 4);
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_its_device_alone() {
+        use crate::shard::slab::Slab;
+        let mut slab = Slab::with_capacity(2);
+        let works = [(); 2].map(|()| Work::Transfer(slab.insert(()).expect("room")));
+        let mut devices = Devices::new(OPS_MAX);
+        let both = [on(1, true), on(2, true)];
+        for (on, work) in both.into_iter().zip(works) {
+            devices.begin(on, Nanos::ZERO);
+            devices.begin(on, Nanos::ZERO);
+            devices.wait(on, work);
+        }
+        assert_eq!(devices.end(both[0], Nanos::ZERO).collect::<Vec<_>>(), [works[0]]);
+        assert_eq!(devices.end(both[0], Nanos::ZERO).count(), 0);
+        devices.forget(both[1], 1, |_| false);
+        assert_eq!(devices.end(both[1], Nanos::ZERO).count(), 0);
+    }
+
+    #[test]
+    fn a_device_stalls_if_it_ends_nothing_for_a_while() {
+        let mut devices = Devices::new(OPS_MAX);
+        let (device, late) = (on(1, true), Nanos::from_millis(60_000));
+        assert!(!devices.is_stalled(device, late), "it has nothing to do");
+        devices.begin(device, late);
+        devices.begin(device, late);
+        assert!(!devices.is_stalled(device, late + CHOKED_TIME - Nanos(1)));
+        assert!(devices.is_stalled(device, late + CHOKED_TIME));
+        let _ = devices.end(device, late + CHOKED_TIME);
+        assert!(!devices.is_stalled(device, late + CHOKED_TIME));
+        let _ = devices.end(device, late + CHOKED_TIME);
+        assert!(!devices.is_stalled(device, late + late));
+    }
+
+    #[test]
+    fn devices_that_are_idle_are_forgotten_when_they_are_many() {
+        let mut devices = Devices::new(OPS_MAX);
+        for device in 0..1000 {
+            devices.begin(on(device, true), Nanos::ZERO);
+            let _ = devices.end(on(device, true), Nanos::ZERO);
+        }
+        assert!(devices.loads.len() <= IDLE_MAX + 1);
+    }
+}

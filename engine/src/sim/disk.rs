@@ -134,12 +134,22 @@ impl Disk {
         content[start..end].to_vec()
     }
 
-    /// The bytes written, or a negative errno.
+    /// The bytes written, or a negative errno. On a device that has no room for all of them, whole blocks
+    /// are, as many as it has room for.
     pub(super) fn write(&mut self, inode: InodeId, offset: u64, bytes: &[u8]) -> i32 {
         let end = offset.saturating_add(bytes.len() as u64);
-        if let Err(errno) = self.extend(inode, end) {
-            return errno;
-        }
+        let (bytes, end) = match self.extend(inode, end) {
+            Ok(()) => (bytes, end),
+            Err(ENOSPC) => {
+                let end = self.room_until(inode) / BLOCK * BLOCK;
+                if end <= offset {
+                    return ENOSPC;
+                }
+                self.extend(inode, end).expect("so far there is room");
+                (&bytes[..(end - offset) as usize], end)
+            }
+            Err(errno) => return errno,
+        };
         let file = &mut self.inodes[inode.0 as usize];
         file.content[offset as usize..end as usize].copy_from_slice(bytes);
         file.writes += 1;
@@ -207,6 +217,12 @@ impl Disk {
         self.device(device).used -= lost;
     }
 
+    /// How long the file may become.
+    fn room_until(&self, inode: InodeId) -> u64 {
+        let place = &self.devices[self.device_of(inode).0 as usize];
+        self.content(inode).len() as u64 + (place.costs.capacity - place.used)
+    }
+
     fn extend(&mut self, inode: InodeId, end: u64) -> Result<(), i32> {
         if end > FILE_BYTES_MAX {
             return Err(EFBIG);
@@ -246,9 +262,10 @@ pub(super) fn is_misaligned(
     })
 }
 
-/// A shorter result that the kernel could give: at least one unit, whole units on a direct file.
+/// A shorter result that the kernel could give: at least one unit, mostly whole units on a direct file (a
+/// file system that a program serves does as it likes).
 pub(super) fn shortened(random: &mut Random, direct: Option<Alignment>, length: u64) -> u64 {
-    let unit = direct.map_or(1, |need| u64::from(need.offset));
+    let unit = direct.filter(|_| random.chance(0.75)).map_or(1, |need| u64::from(need.offset));
     random.between(1, length.div_ceil(unit)).saturating_mul(unit).min(length)
 }
 

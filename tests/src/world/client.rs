@@ -335,6 +335,7 @@ impl World {
             known: None,
             durable,
             shortest: length,
+            source: None,
         };
         self.lock(client, number, object, offset..offset + length, true);
     }
@@ -354,6 +355,7 @@ impl World {
         let (data, known) = self.objects[from].expected.take(range);
         let end = self.objects[from].expected.length().start;
         let shortest = end.saturating_sub(from_offset).min(length);
+        let source = Some((from, self.objects[from].expected.crashes));
         let expected = &mut self.objects[to].expected;
         expected.begin_write(to_offset as usize..(to_offset + length) as usize);
         let crashes = expected.crashes;
@@ -365,6 +367,7 @@ impl World {
             known: Some(known),
             durable: false,
             shortest,
+            source,
         };
         self.lock(client, number, from, from_offset..from_offset + length, false);
         self.lock(client, number, to, to_offset..to_offset + length, true);

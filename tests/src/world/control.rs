@@ -245,6 +245,11 @@ impl World {
             let at = self.random.up_to(span);
             self.plans.push(at, Plan::Crash { node });
         }
+        for _ in 0..self.options.stalls {
+            let node = self.random.below(NODES as u64) as usize;
+            let at = self.random.up_to(span);
+            self.plans.push(at, Plan::Stall { node });
+        }
     }
 
     pub(super) fn follow(&mut self, plan: Plan) {
@@ -261,7 +266,7 @@ impl World {
             }
             Plan::Command { .. } | Plan::Answer { .. } | Plan::Dial { .. } => {}
             Plan::Think { client } => self.think(client),
-            Plan::Die { .. } | Plan::Crash { .. } if self.ending => {}
+            Plan::Die { .. } | Plan::Crash { .. } | Plan::Stall { .. } if self.ending => {}
             Plan::Die { client } => {
                 if !self.clients[client].calls.is_empty() {
                     self.tally("client died with calls in flight", 1);
@@ -281,6 +286,14 @@ impl World {
                 self.plans.push(self.kernel.now() + back, Plan::Restart { node });
             }
             Plan::Restart { node } => self.restart(node),
+            Plan::Stall { node } => {
+                if self.clients.iter().any(|client| !client.calls.is_empty()) {
+                    self.tally("device stalled with calls in flight", 1);
+                }
+                // Shorter than deadlines, and longer.
+                let time = Nanos(self.random.length(2 * self.options.deadline.0));
+                self.kernel.block_device(self.nodes[node].device, time);
+            }
         }
     }
 

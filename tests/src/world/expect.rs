@@ -11,20 +11,25 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Expected {
     bytes: Vec<u8>,
-    known: Vec<bool>,
     stable: Vec<u8>,
-    stable_known: Vec<bool>,
+    /// Of each byte, what of [`KNOWN`], [`STABLE_KNOWN`] and [`LOST`] is true.
+    marks: Vec<u8>,
     /// The end of the file is between these two.
     length: Range<u64>,
     /// At least that much of the length survives a crash.
     stable_length: u64,
-    /// Written, acknowledged, and lost in a crash; nobody who syncs may be told that all is well.
-    lost: Vec<bool>,
     syncs: Vec<PendingSync>,
     syncs_begun: u64,
     /// Crashes so far: an end that is told after a crash may speak of a time before it.
     pub crashes: u32,
 }
+
+/// The byte in `bytes` is what a read must see.
+const KNOWN: u8 = 1;
+/// The byte in `stable` is what a crash must leave.
+const STABLE_KNOWN: u8 = 2;
+/// Written, acknowledged, and lost in a crash; nobody who syncs may be told that all is well.
+const LOST: u8 = 4;
 
 /// A sync in flight: what it will have made stable when it ends.
 #[derive(Debug)]
@@ -47,11 +52,9 @@ impl Expected {
         Self {
             stable: bytes.clone(),
             bytes,
-            known: vec![true; most],
-            stable_known: vec![true; most],
+            marks: vec![KNOWN | STABLE_KNOWN; most],
             length: length..length,
             stable_length: length,
-            lost: vec![false; most],
             syncs: Vec::new(),
             syncs_begun: 0,
             crashes: 0,
@@ -67,9 +70,7 @@ impl Expected {
     /// A write of the range begins.
     pub fn begin_write(&mut self, range: Range<usize>) {
         self.length.end = self.length.end.max(range.end as u64);
-        self.known[range.clone()].fill(false);
-        self.stable_known[range.clone()].fill(false);
-        self.lost[range.clone()].fill(false);
+        self.marks[range.clone()].fill(0);
         for sync in &mut self.syncs {
             let start = range.start.clamp(sync.area.start, sync.area.end) - sync.area.start;
             let end = range.end.clamp(sync.area.start, sync.area.end) - sync.area.start;
@@ -86,14 +87,14 @@ impl Expected {
         let range = start..start + data.len();
         self.length.start = self.length.start.max(range.end as u64);
         self.bytes[range.clone()].copy_from_slice(data);
-        match known {
-            Some(known) => self.known[range.clone()].copy_from_slice(known),
-            None => self.known[range.clone()].fill(true),
+        let good = if durable { KNOWN | STABLE_KNOWN } else { KNOWN };
+        for (place, mark) in self.marks[range.clone()].iter_mut().enumerate() {
+            let known = known.is_none_or(|known| known[place]);
+            *mark = (*mark & !good) | if known { good } else { 0 };
         }
         if durable {
             self.stable_length = self.stable_length.max(range.end as u64);
-            self.stable[range.clone()].copy_from_slice(data);
-            self.stable_known[range.clone()].copy_from_slice(&self.known[range]);
+            self.stable[range].copy_from_slice(data);
         }
     }
 
@@ -103,7 +104,7 @@ impl Expected {
         self.syncs.push(PendingSync {
             id: self.syncs_begun,
             bytes: self.bytes[area.clone()].to_vec(),
-            covered: self.known[area.clone()].to_vec(),
+            covered: self.marks[area.clone()].iter().map(|mark| mark & KNOWN != 0).collect(),
             area,
             length: self.length.start,
             crashes: self.crashes,
@@ -119,23 +120,27 @@ impl Expected {
         let sync = self.syncs.swap_remove(place);
         if !worked {
             // Its caller knows now.
-            self.lost[sync.area].fill(false);
+            self.marks[sync.area].iter_mut().for_each(|mark| *mark &= !LOST);
             return true;
         }
         // A sync that began before the crash may have worked before it: the bytes will tell.
-        if sync.crashes == self.crashes && self.lost[sync.area.clone()].contains(&true) {
+        let lost = self.marks[sync.area.clone()].iter().any(|mark| mark & LOST != 0);
+        if sync.crashes == self.crashes && lost {
             return false;
         }
         self.stable_length = self.stable_length.max(sync.length);
-        for (i, place) in sync.area.enumerate() {
-            if sync.covered[i] {
-                self.stable[place] = sync.bytes[i];
-                self.stable_known[place] = true;
-                // If it was told after a crash, that is what the crash must have left.
-                self.bytes[place] = sync.bytes[i];
-                self.known[place] = true;
-                self.lost[place] = false;
-            }
+        let start = sync.area.start;
+        for run in sync.covered.chunk_by(|one, next| one == next).scan(0, |at, run| {
+            let from = *at;
+            *at += run.len();
+            Some(run[0].then_some(from..from + run.len()))
+        }) {
+            let Some(run) = run else { continue };
+            let (from, place) = (&sync.bytes[run.clone()], start + run.start..start + run.end);
+            self.stable[place.clone()].copy_from_slice(from);
+            // If it was told after a crash, that is what the crash must have left.
+            self.bytes[place.clone()].copy_from_slice(from);
+            self.marks[place].fill(KNOWN | STABLE_KNOWN);
         }
         true
     }
@@ -143,18 +148,20 @@ impl Expected {
     /// The node crashed: only what was promised to be stable is known now.
     pub fn crash(&mut self) {
         self.crashes += 1;
-        for (place, lost) in self.lost.iter_mut().enumerate() {
-            *lost |= self.known[place] && !self.stable_known[place];
+        for mark in &mut self.marks {
+            let lost = *mark & (KNOWN | STABLE_KNOWN) == KNOWN || *mark & LOST != 0;
+            let known = *mark & STABLE_KNOWN != 0;
+            *mark = if known { KNOWN | STABLE_KNOWN } else { 0 } | if lost { LOST } else { 0 };
         }
         self.bytes.clone_from(&self.stable);
-        self.known.clone_from(&self.stable_known);
         self.length.start = self.stable_length;
     }
 
     /// The range's bytes and which of them are known, for a copy of it.
     #[must_use]
     pub fn take(&self, range: Range<usize>) -> (Vec<u8>, Vec<bool>) {
-        (self.bytes[range.clone()].to_vec(), self.known[range].to_vec())
+        let known = self.marks[range.clone()].iter().map(|mark| mark & KNOWN != 0).collect();
+        (self.bytes[range].to_vec(), known)
     }
 
     /// The first place where `seen`, read at `start`, differs from what is known.
@@ -167,7 +174,7 @@ impl Expected {
         let wrong: Vec<usize> = range
             .clone()
             .zip(seen)
-            .filter(|&(place, &byte)| self.known[place] && self.bytes[place] != byte)
+            .filter(|&(place, &byte)| self.marks[place] & KNOWN != 0 && self.bytes[place] != byte)
             .map(|(place, _)| place - start)
             .collect();
         let &first = wrong.first()?;

@@ -177,15 +177,22 @@ impl World {
                 }
                 self.raise(client, call, flight, bytes);
             }
-            Effect::Write { object, start, crashes, data, known, durable, shortest } => {
+            Effect::Write { object, start, crashes, data, known, durable, shortest, source } => {
+                // A crash may have cut off, or changed, what a copy was to read.
+                let cut =
+                    source.is_some_and(|(from, then)| self.objects[from].expected.crashes != then);
                 let expected = &mut self.objects[*object].expected;
                 let ok = status == Status::Ok;
-                if ok {
+                if ok && !cut {
                     assert!(bytes >= *shortest, "{name} wrote {bytes} bytes, not {shortest}");
                 }
                 // What ended before a crash is told after it: only durable words count.
                 if *crashes == expected.crashes || (ok && *durable) {
                     let count = bytes as usize;
+                    // Nor is it known then what the copy has read.
+                    if cut && let Some(known) = known {
+                        known.fill(false);
+                    }
                     let known = known.as_ref().map(|known| &known[..count]);
                     expected.end_write(*start as usize, &data[..count], known, ok && *durable);
                 }
@@ -239,6 +246,8 @@ impl World {
             Status::DeadlineExceeded => due,
             Status::Cancelled => flight.cancelled,
             Status::Io => faults.disk_error > 0.0 || faults.sync_error > 0.0,
+            Status::WouldBlock => options.stalls > 0,
+            Status::NoSpace => options.spare.is_some(),
             Status::Corrupt => faults.corrupt > 0.0,
             // A hasty request may be over before the lanes are first up.
             Status::PeerLost => lossy || (due && flight.deadline < options.deadline),
@@ -297,6 +306,8 @@ const fn status_name(status: Status) -> &'static str {
         Status::DeadlineExceeded => "ended DeadlineExceeded",
         Status::Cancelled => "ended Cancelled",
         Status::Io => "ended Io",
+        Status::WouldBlock => "ended WouldBlock",
+        Status::NoSpace => "ended NoSpace",
         Status::PeerLost => "ended PeerLost",
         Status::Gone => "ended Gone",
         Status::Corrupt => "ended Corrupt",

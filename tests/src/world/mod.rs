@@ -20,6 +20,7 @@ mod judge;
 mod options;
 mod runner;
 mod setup;
+mod sweep;
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,7 @@ use self::expect::Expected;
 pub use self::judge::Finish;
 pub use self::options::Options;
 pub use self::runner::{Campaign, caught};
+pub use self::sweep::{Failed, KINDS, Kind, Sweep, Swept};
 
 /// A simulated world. See the module.
 #[derive(Debug)]
@@ -71,6 +73,8 @@ struct NodeState {
     /// Counts the daemon's starts; what was planned for an earlier one is void.
     life: u32,
     device: DeviceId,
+    /// The device counts as somebody else's.
+    foreign: bool,
     sessions_made: u32,
     connections: Vec<(LaneClass, ConnectionId)>,
     /// The shard's thread does something else until then.
@@ -95,6 +99,8 @@ enum Plan {
     Crash { node: usize },
     /// It comes back.
     Restart { node: usize },
+    /// A node's device serves nobody for a while.
+    Stall { node: usize },
 }
 
 /// What clients read and write.
@@ -216,6 +222,8 @@ enum Effect {
         known: Option<Vec<bool>>,
         durable: bool,
         shortest: u64,
+        /// Of a copy: what it reads, and the crashes that had seen.
+        source: Option<(usize, u32)>,
     },
     Sync {
         object: usize,

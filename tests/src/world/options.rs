@@ -25,6 +25,10 @@ pub struct Options {
     pub deaths: usize,
     /// Nodes that lose power in the middle, and come back.
     pub crashes: usize,
+    /// Times a device serves nobody for a while.
+    pub stalls: usize,
+    /// What each device has room for beyond its files, in bytes; `None`: plenty.
+    pub spare: Option<u64>,
     /// Probability that a client cancels its last request.
     pub cancels: f64,
     /// Probability of a deadline too short to be met.
@@ -67,6 +71,8 @@ impl Options {
             connect_fails: 0.0,
             deaths: 0,
             crashes: 0,
+            stalls: 0,
+            spare: None,
             cancels: 0.0,
             hasty: 0.0,
             busy: 0.0,
@@ -98,9 +104,9 @@ impl Options {
             CalibrationMode::Off,
         ]);
         // Large requests find other things than many small ones, and cost the host more.
-        let large = random.chance(0.15);
+        let large = random.chance(0.1);
         let (depth, longest) = match large {
-            true => (random.between(1, 4), random.between(19, 22)),
+            true => (random.between(1, 4), random.between(19, 21)),
             false => (random.between(1, 16), random.between(10, 18)),
         };
         Self {
@@ -108,7 +114,7 @@ impl Options {
             requests: random.between(5, 40) as u32,
             depth: depth as u32,
             longest: 1 << longest,
-            files: random.between(1, 2) as usize,
+            files: random.between(1, if large { 1 } else { 2 }) as usize,
             cancels: if random.chance(0.3) { 0.1 } else { 0.0 },
             hasty: if random.chance(0.3) { 0.1 } else { 0.0 },
             busy: if random.chance(0.5) { 0.1 } else { 0.0 },
@@ -137,6 +143,46 @@ impl Options {
         }
     }
 
+    /// Disks that fail, are full and stall, with sound lanes and daemons.
+    #[must_use]
+    pub fn sick_disks(random: &mut Random) -> Self {
+        let calm = Self::calm(random);
+        let all = Faults::mixed(random);
+        let faults = Faults {
+            disk_error: all.disk_error * 5.0,
+            sync_error: all.sync_error * 5.0,
+            disk_short: all.disk_short * 5.0,
+            delay: all.delay,
+            delay_max: all.delay_max,
+            full: all.full,
+            cancel_works: all.cancel_works,
+            ..Faults::none()
+        };
+        Self {
+            faults,
+            stalls: random.below(4) as usize,
+            spare: random.chance(0.5).then(|| random.below(calm.longest)),
+            deaths: random.below(2) as usize,
+            deadline: Nanos::from_millis(random.between(20, 1_000)),
+            ..calm
+        }
+    }
+
+    /// Little of everything a node has to give, and storms.
+    #[must_use]
+    pub fn scarce(random: &mut Random) -> Self {
+        let stormy = Self::stormy(random);
+        Self {
+            clients: random.between(2, 4) as usize,
+            longest: stormy.longest.min(1 << 18),
+            staging: 4 << 20,
+            socket_buffer: 1 << random.between(12, 14),
+            ops_max: 1 << random.between(5, 6),
+            stalls: random.below(2) as usize,
+            ..stormy
+        }
+    }
+
     /// Whether a request may end with something else than `Ok` for reasons of the world.
     #[must_use]
     pub fn is_calm(&self) -> bool {
@@ -144,5 +190,7 @@ impl Options {
             && self.connect_fails == 0.0
             && self.deaths == 0
             && self.crashes == 0
+            && self.stalls == 0
+            && self.spare.is_none()
     }
 }

@@ -25,10 +25,10 @@ pub struct Campaign {
 
 /// The end of a world that kept its promises.
 #[derive(Debug, PartialEq, Eq)]
-struct End {
-    events: u64,
-    at: Nanos,
-    seen: BTreeMap<&'static str, u64>,
+pub(super) struct End {
+    pub(super) events: u64,
+    pub(super) at: Nanos,
+    pub(super) seen: BTreeMap<&'static str, u64>,
 }
 
 /// Lines of the trace shown with a failure.
@@ -91,31 +91,40 @@ impl Campaign {
         );
     }
 
-    /// Lives one world; how much happened in it and when it ended, or what it died of.
     fn live(&self, seed: u64, loud: bool) -> Result<End, String> {
-        let options = (self.options)(&mut Random::new(seed ^ 0x5eed));
-        if loud {
-            eprintln!("seed {seed}: {options:#?}");
+        live(self.options, seed, loud)
+    }
+}
+
+/// Lives the world that a seed makes of a kind of options; how much happened in it and when it ended, or
+/// what it died of. `loud`: shows what happened.
+pub(super) fn live(
+    options: fn(&mut Random) -> Options,
+    seed: u64,
+    loud: bool,
+) -> Result<End, String> {
+    let options = options(&mut Random::new(seed ^ 0x5eed));
+    if loud {
+        eprintln!("seed {seed}: {options:#?}");
+    }
+    let mut world = World::new(seed, options);
+    if loud {
+        world.kernel.start_trace();
+    }
+    let end = caught(|| world.live());
+    if loud {
+        let lines: Vec<&str> = world.kernel.trace_lines().collect();
+        for line in &lines[lines.len().saturating_sub(TRACE_LINES)..] {
+            eprintln!("{line}");
         }
-        let mut world = World::new(seed, options);
-        if loud {
-            world.kernel.start_trace();
-        }
-        let end = caught(|| world.live());
-        if loud {
-            let lines: Vec<&str> = world.kernel.trace_lines().collect();
-            for line in &lines[lines.len().saturating_sub(TRACE_LINES)..] {
-                eprintln!("{line}");
-            }
-        }
-        match end {
-            Some(message) => Err(message),
-            None => Ok(End {
-                events: world.kernel.events_pushed(),
-                at: world.kernel.now(),
-                seen: world.seen,
-            }),
-        }
+    }
+    match end {
+        Some(message) => Err(message),
+        None => Ok(End {
+            events: world.kernel.events_pushed(),
+            at: world.kernel.now(),
+            seen: world.seen,
+        }),
     }
 }
 

@@ -135,12 +135,14 @@ impl World {
                 let direct = self.random.chance(0.8);
                 let direct =
                     direct.then(|| (self.kernel.open_file(node.id, inode, true), alignment));
+                let foreign = node.foreign;
                 Target::File(FileTarget {
                     direct,
                     buffered: self.kernel.open_file(node.id, inode, false),
                     device: node.device,
                     length: self.kernel.file_content(inode).len() as u64,
                     access: ALL,
+                    foreign,
                 })
             }
             ObjectKind::Region { region, segment, length, .. } => {
@@ -151,20 +153,23 @@ impl World {
 
     fn add_node(&mut self, node: usize) {
         let id = self.kernel.add_node(self.options.ops_max as usize);
-        let costs = self.device_costs();
+        let files: Vec<_> = (0..self.options.files).map(|_| self.areas(true)).collect();
+        let used: u64 = files.iter().map(|(_, content)| content.len() as u64).sum();
+        let capacity = self.options.spare.map_or(1 << 30, |spare| used + spare);
+        let costs = self.device_costs(capacity);
         let device = self.kernel.add_device(costs);
         self.nodes.push(NodeState {
             id,
             shard: None,
             life: 0,
             device,
+            foreign: self.random.chance(0.2),
             sessions_made: 0,
             connections: Vec::new(),
             busy_until: Nanos::ZERO,
             lane_ups: 0,
         });
-        for file in 0..self.options.files {
-            let (areas, content) = self.areas(true);
+        for (file, (areas, content)) in files.into_iter().enumerate() {
             let inode = self.kernel.create_file(id, device, content.clone());
             self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
         }
@@ -251,7 +256,7 @@ impl World {
         }
     }
 
-    fn device_costs(&mut self) -> DeviceCosts {
+    fn device_costs(&mut self, capacity: u64) -> DeviceCosts {
         let mut cost = |latency: u64| Cost {
             latency: Nanos(self.random.between(1_000, latency)),
             overhead: Nanos(self.random.between(1_000, 50_000)),
@@ -263,7 +268,7 @@ impl World {
             write,
             sync,
             window: Some(self.random.between(1, 32) as u32),
-            capacity: 1 << 30,
+            capacity,
             alignment: piped_engine::command::Alignment { offset: 512, memory: 4 },
             tells_at_the_end: self.random.chance(0.5),
         }

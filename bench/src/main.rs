@@ -19,6 +19,7 @@ mod raw;
 mod readme;
 mod report;
 mod rows;
+mod simulate;
 mod stats;
 mod strace;
 
@@ -51,6 +52,9 @@ enum Group {
     /// What an operator relies on: limits that change, neighbours that die, copies. Exit codes as of
     /// floors.
     Service(Run),
+    /// Very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did not, 2 none
+    /// failed but the run was interrupted or saw too little, 3 the run broke off.
+    Simulate(simulate::Arguments),
     /// The other process of the network's floor.
     #[command(hide = true)]
     RawServer,
@@ -95,6 +99,7 @@ fn main() -> ExitCode {
         Group::UnderParent { program } => Err(nodes::become_child(&program).into()),
         Group::Floors(run) => measure(&rows::FLOORS, run),
         Group::Service(run) => measure(&rows::SERVICE, run),
+        Group::Simulate(arguments) => simulate::run(&arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

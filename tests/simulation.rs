@@ -43,6 +43,25 @@ fn stormy_worlds_keep_all_promises() {
     Campaign { name: "stormy_worlds", seeds: 300, options: Options::stormy, must_see }.run();
 }
 
+#[test]
+fn worlds_whose_limits_change_keep_all_promises() {
+    let must_see = &[
+        "ended Ok",
+        "limits changed",
+        "staging drained",
+        "scratches moved",
+        "waited for a limit",
+        "lanes lost",
+    ];
+    Campaign {
+        name: "worlds_whose_limits_change",
+        seeds: 300,
+        options: Options::limited,
+        must_see,
+    }
+    .run();
+}
+
 const MS: Nanos = ms(1);
 
 const fn ms(millis: u64) -> Nanos {

@@ -133,6 +133,58 @@ pub enum CalibrationMode {
     Off,
 }
 
+/// What may be used at once on a shard. At a limit work waits; what is larger than a limit is done alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// All clients' requests in execution.
+    pub requests: u32,
+    /// Their bytes.
+    pub in_flight: u64,
+    /// Of one session.
+    pub client: ClientLimits,
+    /// Of one peer that asks us.
+    pub peer: PeerLimits,
+}
+
+/// What one session may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Staging for its copies, in bytes.
+    pub staging: u64,
+    /// Bytes of its requests in execution.
+    pub in_flight: u64,
+    /// Its requests in execution.
+    pub requests: u32,
+}
+
+/// What one peer may use here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerLimits {
+    /// Staging for its requests, in bytes: half for reads, a quarter for the writes of each lane.
+    pub staging: u64,
+    /// Bytes of its reads in execution. The credit for writes is a quarter of it at most.
+    pub in_flight: u64,
+    /// Its reads and syncs in execution. Writes have their credit.
+    pub requests: u32,
+    /// What it may have open.
+    pub handles: u32,
+}
+
+impl Limits {
+    /// No limit but those of [`crate::limits`].
+    pub const NONE: Self = Self {
+        requests: u32::MAX,
+        in_flight: u64::MAX,
+        client: ClientLimits { staging: u64::MAX, in_flight: u64::MAX, requests: u32::MAX },
+        peer: PeerLimits {
+            staging: u64::MAX,
+            in_flight: u64::MAX,
+            requests: u32::MAX,
+            handles: u32::MAX,
+        },
+    };
+}
+
 /// From the control thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -143,6 +195,15 @@ pub enum Command {
         /// Its length in bytes.
         length: u64,
     },
+    /// So much staging memory at most, from now on. Segments that are too many get no new work and are
+    /// given back after their last use, each with an [`Event::StagingDrained`]. What is missing
+    /// ([`crate::shard::Shard::staging_missing`]) is to be added.
+    SetStaging {
+        /// In bytes.
+        bytes: u64,
+    },
+    /// What may be in execution at once, from now on. What is, stays.
+    SetLimits(Limits),
     /// A new client.
     OpenSession {
         /// Its name.
@@ -241,6 +302,11 @@ pub enum Command {
 /// To the control thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
+    /// A segment of staging is in use no more, and was released.
+    StagingDrained {
+        /// The segment.
+        segment: SegmentId,
+    },
     /// A remote open ended.
     RemoteOpened {
         /// From the command.

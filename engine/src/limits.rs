@@ -91,6 +91,13 @@ pub const fn write_piece_max(credit_window: u64) -> u64 {
 /// that lane, too, and its credit is theirs as well.
 pub const CHOKED_TIME: Nanos = Nanos::from_millis(2_000);
 
+/// Parts of what a peer may use here: one for the writes of each of its two lanes, the rest for its reads.
+pub const LINK_SHARES: u64 = 4;
+
+/// Staging below which nothing works, beside what lanes hold: the longest fragment of a read, and the
+/// least credit for a write. A copy takes its chunks from half of it.
+pub const STAGING_LEAST: u64 = RUN_BYTES_MAX as u64 + FRAGMENT_BYTES_MAX as u64;
+
 /// How long frames of a read that is over may stay queued while none of the lane's leaves, before the
 /// lane is lost: they name memory that somebody may wait for. As long as a link may be mute.
 pub const UNREAD_TIME: Nanos = Nanos::from_millis(10_000);
@@ -147,4 +154,5 @@ const _: () = assert!(FRAGMENT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);
 const _: () = assert!(DEPTH_MAX as usize <= crate::shard::landed::EXTENTS_MAX);
 const _: () = assert!(FRAGMENT_BYTES_MIN <= FRAGMENT_BYTES_MAX);
+const _: () = assert!(FRAGMENT_BYTES_MAX as u64 <= STAGING_LEAST / 2);
 const _: () = assert!(UNREAD_TIME.0 < UNREAD_TIME_MAX.0);

@@ -36,6 +36,9 @@ pub struct ShardReport {
     /// What peers have open.
     #[serde(default)]
     pub served_handles: u32,
+    /// What is used of what is limited.
+    #[serde(default)]
+    pub limits: LimitUse,
     /// Counters since start.
     pub counters: Counters,
     /// Why what is counted in `counters` happened.
@@ -43,6 +46,82 @@ pub struct ShardReport {
     pub reasons: Reasons,
     /// The peers and their lanes.
     pub peers: Vec<PeerReport>,
+}
+
+/// Something that comes and goes: how much now, and the most there was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gauge {
+    /// Now.
+    pub now: u64,
+    /// The most at once since start.
+    pub high: u64,
+}
+
+impl Gauge {
+    pub(crate) fn add(&mut self, amount: u64) {
+        self.now += amount;
+        self.high = self.high.max(self.now);
+    }
+
+    pub(crate) fn sub(&mut self, amount: u64) {
+        debug_assert!(amount <= self.now, "more goes than came");
+        self.now = self.now.saturating_sub(amount);
+    }
+}
+
+/// A shard's use of what is limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitUse {
+    /// Staging in use, in bytes.
+    pub staging: Gauge,
+    /// Staging it may have, in bytes; it has `staging_bytes`, less while memory is made.
+    pub staging_limit_bytes: u64,
+    /// Of `staging_bytes`, what is given back after its last use.
+    pub staging_draining_bytes: u64,
+    /// The least it works with now, in bytes.
+    pub staging_least_bytes: u64,
+    /// Segments of staging, draining ones included.
+    pub staging_segments: u32,
+    /// Bytes of clients' requests in execution.
+    pub in_flight: Gauge,
+    /// The most of them.
+    pub in_flight_limit_bytes: u64,
+    /// Clients' requests in execution.
+    pub requests: Gauge,
+    /// The most of them.
+    pub requests_limit: u32,
+    /// Requests of clients that wait for a limit.
+    pub waiting: u32,
+    /// Requests of clients and peers that had to wait for a limit, since start.
+    pub waited: u64,
+    /// Scratches of lanes that were moved because their segment was to go, since start.
+    pub scratches_moved: u64,
+}
+
+/// Who uses what, party by party.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitParties {
+    /// The sessions.
+    pub clients: Vec<PartyUse>,
+    /// The peers that ask us.
+    pub peers: Vec<PartyUse>,
+}
+
+/// What one party uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartyUse {
+    /// The session's number, or the peer's name.
+    pub name: String,
+    /// Staging in use, in bytes.
+    pub staging: Gauge,
+    /// Bytes in execution.
+    pub in_flight: Gauge,
+    /// Requests in execution.
+    pub requests: Gauge,
+    /// Requests that wait for a limit.
+    pub waiting: u32,
+    /// Handles of a peer; those of sessions are the control thread's.
+    pub handles: u32,
 }
 
 /// Counters since start. They only grow.

@@ -179,7 +179,7 @@ impl Sent {
         match (self.payload, number % 3) {
             (0, 0) => Message::Ping { nonce: number as u64 },
             (0, 1) => Message::Cancel { transfer: number as u64 },
-            (0, _) => Message::Credit { bytes: number as u64 },
+            (0, _) => Message::Credit { bytes: number as u64, window: 1 << 20 },
             _ => Message::WriteData { transfer: number as u64, offset: 5, backlogged: true },
         }
     }

@@ -9,7 +9,7 @@ use piped_model::units::Nanos;
 use super::disk::Direction;
 use super::session::{Place, body_for};
 use super::slab::Key;
-use super::staging::Run;
+use super::staging::{Run, footprint_of};
 use super::transfer::{Body, Memory, Start, Waiter};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
@@ -94,7 +94,7 @@ impl Shard {
     /// Starts what a chunk can start; `false` if there is no room for it.
     fn drive_chunk<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> bool {
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
-        let length = transfer.length;
+        let (session, length) = (transfer.session, transfer.length);
         let Body::Copy(copy) = &mut transfer.body else { return true };
         match copy.chunks[index] {
             Some(chunk) if chunk.step == Step::Filled => {
@@ -108,17 +108,20 @@ impl Shard {
                 if !self.may_copy(key, u64::from(want)) {
                     return false;
                 }
+                if !self.may_stage_copy(session, footprint_of(want)) {
+                    return false;
+                }
                 let Some(run) = self.staging.allocate(want) else { return false };
                 let chunk = Chunk { run, start, length: want, step: Step::Reading };
                 if self.start_half(key, index, chunk, Direction::Read, io.now()) {
-                    self.count_copy(key, i64::from(run.span.length));
+                    self.note_copy_staging(session, run, true);
                     if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
                     {
                         copy.next = start + u64::from(want);
                     }
                     return true;
                 }
-                self.staging.free(run);
+                self.give_back(run);
                 false
             }
         }
@@ -128,16 +131,10 @@ impl Shard {
     /// unaligned edges; of the other half a session leaves a part to the others' copies, for its own may hang
     /// at a device that stalls.
     fn may_copy(&self, key: Key, want: u64) -> bool {
-        let left = (self.staging.bytes() / 2).saturating_sub(self.copy_bytes);
+        let left = (self.staging.kept_bytes() / 2).saturating_sub(self.copy_bytes);
         let session = self.transfers.get(key).and_then(|copy| self.sessions.get(&copy.session));
         let own = session.map_or(0, |session| session.copy_bytes);
         want <= left && (own == 0 || own + want <= COPY_SHARE * left)
-    }
-
-    fn count_copy(&mut self, key: Key, bytes: i64) {
-        if let Some(transfer) = self.transfers.get(key) {
-            self.count_copy_of(transfer.session, bytes);
-        }
     }
 
     fn count_copy_of(&mut self, session: SessionId, bytes: i64) {
@@ -191,6 +188,7 @@ impl Shard {
         let Body::Copy(copy) = &mut transfer.body else { return };
         let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
         let (run, start, wanted) = (chunk.run, chunk.start, u64::from(chunk.length));
+        let session = transfer.session;
         let mut free = true;
         if status != Status::Ok {
             transfer.status.get_or_insert(status);
@@ -210,7 +208,7 @@ impl Shard {
         }
         if free {
             copy.chunks[usize::from(index)] = None;
-            self.count_copy(parent, -i64::from(run.span.length));
+            self.note_copy_staging(session, run, false);
             self.free_staging(run);
         }
         self.tell_progress(parent);
@@ -235,8 +233,27 @@ impl Shard {
     pub(super) fn free_chunks(&mut self, session: SessionId, body: &Body) {
         if let Body::Copy(copy) = body {
             for chunk in copy.chunks.into_iter().flatten() {
-                self.count_copy_of(session, -i64::from(chunk.run.span.length));
+                self.note_copy_staging(session, chunk.run, false);
                 self.free_staging(chunk.run);
+            }
+        }
+    }
+
+    /// Whether copies of a session may have so many bytes of staging more: one chunk always.
+    fn may_stage_copy(&self, session: SessionId, bytes: u64) -> bool {
+        let most = self.limits.client.staging;
+        self.sessions
+            .get(&session)
+            .is_none_or(|state| state.staging.now == 0 || state.staging.now + bytes <= most)
+    }
+
+    fn note_copy_staging(&mut self, session: SessionId, run: Run, taken: bool) {
+        let length = i64::from(run.span.length);
+        self.count_copy_of(session, if taken { length } else { -length });
+        if let Some(state) = self.sessions.get_mut(&session) {
+            match taken {
+                true => state.staging.add(run.footprint()),
+                false => state.staging.sub(run.footprint()),
             }
         }
     }

@@ -359,7 +359,7 @@ impl Shard {
             }
             JobOwner::ServeWrite { serve, run, paid } => {
                 if paid {
-                    self.free_staging(run);
+                    self.free_paid(serve, run);
                 } else {
                     self.free_landed(serve, run);
                 }

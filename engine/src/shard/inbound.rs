@@ -2,6 +2,7 @@
 
 use piped_model::units::Nanos;
 
+use super::admission::Account;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::plan::Outcome;
 use super::serve::{Serve, ServeOp};
@@ -13,7 +14,7 @@ use crate::command::{self, Event, LaneClass, OpenRequest};
 use crate::ids::SocketId;
 use crate::io::{Io, Span};
 use crate::limits::{self, CREDIT_BATCH_DIVISOR};
-use crate::report::PeerReport;
+use crate::report::{Gauge, PeerReport};
 use crate::request::{Class, Status};
 use crate::tally::LaneLoss;
 use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX};
@@ -33,6 +34,12 @@ pub(super) struct Inbound {
     pub(super) handles: Vec<HandlePlace>,
     /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
     pub(super) opening: Vec<(u64, u64, Key)>,
+    /// Its reads and syncs in execution, and those that wait for a limit.
+    pub(super) account: Account,
+    /// Staging of its reads.
+    pub(super) read_staging: Gauge,
+    /// Staging of its writes, over both lanes.
+    pub(super) write_staging: Gauge,
 }
 
 #[derive(Debug, Default)]
@@ -126,6 +133,9 @@ impl Shard {
             lanes: Default::default(),
             handles: Vec::new(),
             opening: Vec::new(),
+            account: Account::default(),
+            read_staging: Gauge::default(),
+            write_staging: Gauge::default(),
         };
         self.inbound.insert(link).ok()
     }
@@ -202,8 +212,7 @@ impl Shard {
             return;
         }
         let name = state.name.clone();
-        let share = self.staging.bytes() / limits::CREDIT_STAGING_DIVISOR;
-        let window = limits::CREDIT_BYTES.min(share).max(u64::from(limits::FRAGMENT_BYTES_MAX));
+        let window = self.credit_window();
         let incarnation = state.ours;
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.state != LaneState::Fenced {
@@ -211,6 +220,7 @@ impl Shard {
         }
         lane.state = LaneState::Up;
         lane.credit_window = window;
+        lane.told_window = window;
         lane.granted = window;
         let requests_max = limits::SERVES_PER_LANE;
         lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max });
@@ -396,7 +406,7 @@ impl Shard {
                     lane.serves.push((ask.transfer, serve));
                 }
                 self.serve_deadlines.set(serve.index(), deadline);
-                self.make_ready(Work::Serve(serve));
+                self.enter_serve(serve);
                 Ok(())
             }
             Err(_) => self.refuse(key, ask.transfer, Status::WouldBlock),
@@ -442,9 +452,14 @@ impl Shard {
     /// peer waits for all of its credit before it predicts again.
     pub(super) fn return_credit(&mut self, key: Key, bytes: u32, rest: bool) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.credit += u64::from(bytes);
-        if (rest || lane.credit * CREDIT_BATCH_DIVISOR >= lane.credit_window) && lane.push_credit()
-        {
+        let bytes = u64::from(bytes);
+        let withheld = lane.withheld.min(bytes);
+        lane.withheld -= withheld;
+        lane.credit += bytes - withheld;
+        // A peer that knows of a larger window cuts pieces that may find no credit.
+        let news = lane.told_window != lane.credit_window;
+        let enough = lane.credit * CREDIT_BATCH_DIVISOR >= lane.credit_window;
+        if (news || rest && lane.credit > 0 || enough) && lane.push_credit() {
             self.make_ready(Work::Lane(key));
         }
     }
@@ -513,13 +528,29 @@ fn check(served: Option<&Served>, ask: Ask, op: ServeOp) -> Result<command::Targ
 
 impl Lane {
     fn push_credit(&mut self) -> bool {
-        let bytes = self.credit;
-        let pushed = self.push(Message::Credit { bytes });
+        let (bytes, window) = (self.credit, self.credit_window);
+        let pushed = self.push(Message::Credit { bytes, window });
         if pushed {
             self.granted += bytes;
             self.credit = 0;
+            self.told_window = window;
         }
         pushed
+    }
+
+    /// Another window. Nothing is sent for it: the peer hears of it with the credit of its next write,
+    /// because a frame that it does not expect could land in a client's memory. More is added to that
+    /// credit; less is withheld from what comes back.
+    pub(super) fn set_window(&mut self, window: u64) {
+        let (more, less) =
+            (window.saturating_sub(self.credit_window), self.credit_window.saturating_sub(window));
+        let forgiven = more.min(self.withheld);
+        self.withheld -= forgiven;
+        self.credit += more - forgiven;
+        let kept = less.min(self.credit);
+        self.credit -= kept;
+        self.withheld += less - kept;
+        self.credit_window = window;
     }
 }
 

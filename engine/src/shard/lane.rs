@@ -64,15 +64,17 @@ pub(super) struct Lane {
     pub(super) state: LaneState,
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
-    scratch: Run,
-    sending: bool,
-    receiving: bool,
+    pub(super) scratch: Run,
+    /// Where the scratch moves to, because its segment is to go.
+    pub(super) next_scratch: Option<Run>,
+    pub(super) sending: bool,
+    pub(super) receiving: bool,
     /// Where the payload of the frame at hand goes, from its header to its last byte.
     pub(super) payload_target: Target,
     /// The transfer whose buffer the receive under way may write, by prediction.
     predicted: Option<Key>,
     /// The receive under way.
-    receive_op: Option<Key>,
+    pub(super) receive_op: Option<Key>,
     /// Requests of more than one session are outstanding: nothing is predicted until there are none.
     mixed: bool,
     /// Opens sent and not answered.
@@ -83,8 +85,12 @@ pub(super) struct Lane {
     pub(super) serves: Vec<(u64, Key)>,
     /// Write bytes we may still send (outbound), or owe the peer as credit (inbound).
     pub(super) credit: u64,
-    /// The window this side granted (inbound).
+    /// The window: what may be under way by now (inbound), or what the peer said last (outbound).
     pub(super) credit_window: u64,
+    /// The window the peer knows of (inbound).
+    pub(super) told_window: u64,
+    /// Credit that is not given back, because the window has become smaller (inbound).
+    pub(super) withheld: u64,
     /// Write bytes the peer may still send before more credit (inbound).
     pub(super) granted: u64,
     /// Staging that its writes hold (inbound).
@@ -171,7 +177,13 @@ impl Burst {
 }
 
 /// Scratch for a receiver and a sender.
-const SCRATCH_BYTES: u32 = <Receiver>::SCRATCH_BYTES + <Sender>::SCRATCH_BYTES;
+pub(super) const SCRATCH_BYTES: u32 = <Receiver>::SCRATCH_BYTES + <Sender>::SCRATCH_BYTES;
+
+/// The receiver's and the sender's part of a scratch.
+pub(super) fn scratch_parts(scratch: Run) -> (Span, Span) {
+    let receive = scratch.span.part(0, <Receiver>::SCRATCH_BYTES);
+    (receive, scratch.span.part(<Receiver>::SCRATCH_BYTES, <Sender>::SCRATCH_BYTES))
+}
 
 /// Why a lane is lost whose frames are of another incarnation.
 pub(super) const OTHER_EPOCH: &str = "a frame of another epoch";
@@ -245,12 +257,11 @@ impl Shard {
         epoch: u32,
         io: &mut I,
     ) -> Option<Key> {
-        let Some(scratch) = self.staging.allocate(SCRATCH_BYTES) else {
+        let Some(scratch) = self.staging.allocate_scratch(SCRATCH_BYTES) else {
             io.release(Resource::Socket(socket));
             return None;
         };
-        let receive = scratch.span.part(0, <Receiver>::SCRATCH_BYTES);
-        let send = scratch.span.part(<Receiver>::SCRATCH_BYTES, <Sender>::SCRATCH_BYTES);
+        let (receive, send) = scratch_parts(scratch);
         let lane = Lane {
             link,
             class,
@@ -260,6 +271,7 @@ impl Shard {
             sender: Sender::new(send, limits::LANE_QUEUE),
             receiver: Receiver::new(receive),
             scratch,
+            next_scratch: None,
             sending: false,
             receiving: false,
             payload_target: Target::Nothing,
@@ -271,6 +283,8 @@ impl Shard {
             serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
             credit: 0,
             credit_window: 0,
+            told_window: 0,
+            withheld: 0,
             granted: 0,
             staged: 0,
             requests_max: 0,
@@ -309,10 +323,13 @@ impl Shard {
         if lane.state == LaneState::Closing {
             return self.bury_lane(key, io);
         }
+        let may_send = self.move_scratch(key, io);
         if self.receive_frames(key, io) {
             self.post_receive(key, io);
         }
-        self.send_frames(key, io);
+        if may_send {
+            self.send_frames(key, io);
+        }
     }
 
     fn send_frames<I: Io>(&mut self, key: Key, io: &mut I) {
@@ -697,6 +714,9 @@ impl Shard {
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };
         self.free_staging(lane.scratch);
+        if let Some(next) = lane.next_scratch {
+            self.free_staging(next);
+        }
         let peer = match lane.link {
             Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, (key, lane.loss), io),
             Link::Inbound(link) => {

@@ -14,6 +14,7 @@
 pub(crate) mod landed;
 pub(crate) mod staging;
 
+mod admission;
 mod candidates;
 mod copy;
 mod devices;
@@ -30,6 +31,7 @@ mod paths;
 mod plan;
 mod planned;
 mod remote;
+mod scratch;
 mod serve;
 mod served;
 mod session;
@@ -42,6 +44,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use piped_model::units::Nanos;
 
+use self::admission::Account;
 use self::devices::{Devices, On};
 use self::disk::Job;
 use self::history::History;
@@ -57,11 +60,11 @@ use self::slab::{Key, Slab};
 use self::staging::{Run, Staging};
 use self::timers::Timers;
 use self::transfer::Transfer;
-use crate::command::{CalibrationMode, Command, Event, Output, PlannerMode};
+use crate::command::{CalibrationMode, Command, Event, Limits, Output, PlannerMode};
 use crate::ids::{FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
-use crate::io::{Io, Op};
+use crate::io::{Io, Op, Resource};
 use crate::limits;
-use crate::report::Counters;
+use crate::report::{Counters, Gauge, LimitParties, LimitUse, PartyUse};
 use crate::tally::Tally;
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
@@ -147,6 +150,20 @@ pub struct Shard {
     /// Peers that were forgotten to make room for others.
     links_forgotten: u64,
     staging: Staging,
+    /// Staging it may have, in bytes; at first, what it is given.
+    staging_limit: Option<u64>,
+    /// Segments of staging whose last use is over.
+    drained: Vec<SegmentId>,
+    limits: Limits,
+    /// Of all clients together.
+    clients: Account,
+    /// Requests of clients that wait for a limit.
+    clients_waiting: u32,
+    /// Requests that had to wait for one, and scratches that had to move, since start.
+    waited: u64,
+    scratches_moved: u64,
+    /// Whose turn it is to get what all clients have together.
+    turn: Option<SessionId>,
     /// Staging that copies use.
     copy_bytes: u64,
     /// Transfers and serves that want a turn.
@@ -197,6 +214,14 @@ impl Shard {
             revoked: Vec::new(),
             links_forgotten: 0,
             staging: Staging::default(),
+            staging_limit: None,
+            drained: Vec::new(),
+            limits: Limits::NONE,
+            clients: Account::default(),
+            clients_waiting: 0,
+            waited: 0,
+            scratches_moved: 0,
+            turn: None,
             copy_bytes: 0,
             ready: VecDeque::with_capacity(work),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
@@ -218,7 +243,9 @@ impl Shard {
     /// Takes a message of the control thread.
     pub fn handle_command<I: Io>(&mut self, command: Command, io: &mut I) {
         match command {
-            Command::AddStaging { segment, length } => self.staging.add(segment, length),
+            Command::AddStaging { segment, length } => self.add_staging(segment, length),
+            Command::SetStaging { bytes } => self.set_staging(bytes),
+            Command::SetLimits(limits) => self.set_limits(limits),
             Command::OpenSession { session } => self.open_session(session),
             Command::AddSegment { session, segment, length } => {
                 self.add_segment(session, segment, length);
@@ -250,6 +277,7 @@ impl Shard {
     /// the next call, which is due at once.
     pub fn drive<I: Io>(&mut self, io: &mut I) -> bool {
         self.batch = None;
+        self.release_drained(io);
         self.push_stalled(io);
         let now = io.now();
         while let Some(slot) = self.deadlines.take_due(now) {
@@ -312,13 +340,13 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.ready_lanes.is_empty()
+        !self.ready.is_empty() || !self.ready_lanes.is_empty() || !self.drained.is_empty()
     }
 
-    /// How much of a staging segment is in use (0: it may be taken away).
+    /// What would have to be added if staging were to have so many bytes.
     #[must_use]
-    pub fn segment_ops(&self, segment: SegmentId) -> u32 {
-        self.staging.used_in(segment)
+    pub fn staging_missing(&self, bytes: u64) -> u64 {
+        self.staging.missing(bytes.max(self.staging_least()))
     }
 
     /// Gives work a turn, once however often it is asked for.
@@ -409,8 +437,88 @@ impl Shard {
     }
 
     fn free_staging(&mut self, run: Run) {
-        self.staging.free(run);
+        self.give_back(run);
         self.wake_starved();
+    }
+
+    /// The same for a run that was not used: what waits finds no more than before.
+    fn give_back(&mut self, run: Run) {
+        self.drained.extend(self.staging.free(run));
+    }
+
+    fn add_staging(&mut self, segment: SegmentId, length: u64) {
+        self.staging.add(segment, length);
+        if let Some(limit) = self.staging_limit {
+            // It was asked for some time ago.
+            self.staging.resize(limit, |segment| self.drained.push(segment));
+        }
+        self.move_windows();
+        self.wake_starved();
+    }
+
+    /// More or less staging. Not less than works: who asks for less did not look at the report.
+    fn set_staging(&mut self, bytes: u64) {
+        let limit = bytes.max(self.staging_least());
+        self.staging_limit = Some(limit);
+        self.staging.resize(limit, |segment| self.drained.push(segment));
+        self.move_scratches();
+        self.move_windows();
+        self.wake_starved();
+    }
+
+    fn release_drained<I: Io>(&mut self, io: &mut I) {
+        while let Some(segment) = self.drained.pop() {
+            io.release(Resource::Segment(segment));
+            self.event(Event::StagingDrained { segment });
+        }
+    }
+
+    /// The least staging that works: what lanes hold, and room for the longest runs beside it.
+    fn staging_least(&self) -> u64 {
+        limits::STAGING_LEAST + self.staging.scratch_bytes()
+    }
+
+    fn limit_use(&self) -> LimitUse {
+        LimitUse {
+            staging: self.staging.used(),
+            staging_limit_bytes: self.staging_limit.unwrap_or(self.staging.bytes()),
+            staging_draining_bytes: self.staging.draining_bytes(),
+            staging_least_bytes: self.staging_least(),
+            staging_segments: (self.staging.segments() + self.drained.len()) as u32,
+            in_flight: self.clients.in_flight,
+            in_flight_limit_bytes: self.limits.in_flight,
+            requests: self.clients.requests,
+            requests_limit: self.limits.requests,
+            waiting: self.clients_waiting,
+            waited: self.waited,
+            scratches_moved: self.scratches_moved,
+        }
+    }
+
+    /// Who uses what of what is limited.
+    #[must_use]
+    pub fn limit_parties(&self) -> LimitParties {
+        let party = |name: String, account: &Account, staging, handles| PartyUse {
+            name,
+            staging,
+            in_flight: account.in_flight,
+            requests: account.requests,
+            waiting: account.waiting.len() as u32,
+            handles,
+        };
+        let clients = self
+            .sessions
+            .iter()
+            .map(|(id, session)| party(id.0.to_string(), &session.account, session.staging, 0));
+        let peers = self.inbound.iter().map(|(_, link)| {
+            let staging = Gauge {
+                now: link.read_staging.now + link.write_staging.now,
+                // At once or one after the other: no more than that.
+                high: link.read_staging.high + link.write_staging.high,
+            };
+            party(link.name.clone(), &link.account, staging, link.handles_open())
+        });
+        LimitParties { clients: clients.collect(), peers: peers.collect() }
     }
 
     /// One time for all completions handed over together. The time between handling one and the next

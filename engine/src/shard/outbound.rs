@@ -196,8 +196,11 @@ impl Shard {
                 self.handle_opened(peer, ticket, status, handle, length, io);
                 Ok(())
             }
-            Message::Credit { bytes } => {
-                lane.credit = lane.credit.saturating_add(bytes).min(lane.credit_window);
+            Message::Credit { bytes, window } => {
+                lane.credit_window = window;
+                // What it gave before it chose a smaller window is ours: it withholds as much.
+                let most = window.max(lane.credit);
+                lane.credit = lane.credit.saturating_add(bytes).min(most);
                 lane.write_failed &= lane.credit < lane.credit_window;
                 self.wake_starved();
                 Ok(())

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use piped_model::units::Nanos;
 
+use super::admission::Admission;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::inbound::Ask;
 use super::lane::{Destination, Target as Landing};
 use super::ops::status_of;
 use super::planned::Planned;
 use super::slab::Key;
-use super::staging::Run;
+use super::staging::{Run, footprint_of};
 use super::transfer::{Ahead, file_of};
 use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, LaneClass, RegionTarget, Target};
@@ -60,8 +61,9 @@ pub(super) struct Serve {
     pub(super) lane: Key,
     pub(super) link: Key,
     pub(super) class_of_lane: LaneClass,
+    pub(super) admission: Admission,
     wire: u64,
-    op: ServeOp,
+    pub(super) op: ServeOp,
     target: Target,
     served: Key,
     pub(super) offset: u64,
@@ -141,6 +143,7 @@ impl Serve {
             lane,
             link,
             class_of_lane,
+            admission: Admission::Free,
             wire: ask.transfer,
             op,
             target,
@@ -220,6 +223,9 @@ impl Shard {
         if serve.status.is_some() {
             return self.wind_up(key, io);
         }
+        if matches!(serve.admission, Admission::Waits(_)) {
+            return;
+        }
         match (serve.op, serve.target) {
             (ServeOp::Read { .. }, Target::File(file)) => self.serve_file(key, file, io),
             (ServeOp::Read { .. }, Target::Region(region)) => self.serve_region(key, region, io),
@@ -283,17 +289,23 @@ impl Shard {
             }
             let (offset, fragment) = (serve.offset, serve.read);
             let boundary = planned.boundary(offset, next).min(end);
-            let bytes = (boundary - next) as u32;
-            let (on, left) = (On::from(&file), self.staging.bytes() - self.staging.used_bytes());
+            let (link, bytes) = (serve.link, (boundary - next) as u32);
+            let (on, left) = (On::from(&file), self.staging.free_bytes());
             if !self.devices.may_hold(on, bytes.into(), left) {
                 return Err(Wanted::Device(on));
+            }
+            if !self.may_stage_read(link, footprint_of(bytes)) {
+                return Err(Wanted::Anything);
             }
             let run = self.staging.allocate(bytes).ok_or(Wanted::Anything)?;
             let owner = JobOwner::ServeRead { serve: key, fragment };
             let started = self.start_job(owner, file, Direction::Read, offset + next, run.span, io);
             if let Err(wanted) = started {
-                self.staging.free(run);
+                self.give_back(run);
                 return Err(wanted);
+            }
+            if let Some(link) = self.inbound.get_mut(link) {
+                link.read_staging.add(run.footprint());
             }
             let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             // The job may be over already only in a driver that ends operations inside push; none does.
@@ -426,9 +438,18 @@ impl Shard {
         let place = &mut serve.fragments[(serve.sent % DEPTH_MAX) as usize];
         if let Fragment::Sending { run } = std::mem::take(place) {
             serve.sent += 1;
-            self.free_staging(run);
+            let link = serve.link;
+            self.free_read(link, run);
         }
         self.make_ready(Work::Serve(key));
+    }
+
+    /// A fragment of a read needs its staging no longer.
+    fn free_read(&mut self, link: Key, run: Run) {
+        if let Some(link) = self.inbound.get_mut(link) {
+            link.read_staging.sub(run.footprint());
+        }
+        self.free_staging(run);
     }
 
     fn serve_write<I: Io>(&mut self, key: Key, durable: bool, io: &mut I) {
@@ -568,18 +589,34 @@ impl Shard {
         let lane = self.lanes.get_mut(self.serves.get(key)?.lane)?;
         let run = self.staging.allocate(payload)?;
         if lane.staged > 0 && lane.staged + run.footprint() > lane.credit_window {
-            self.staging.free(run);
+            self.give_back(run);
             return None;
         }
         lane.staged += run.footprint();
+        let link = self.serves.get(key)?.link;
+        if let Some(link) = self.inbound.get_mut(link) {
+            link.write_staging.add(run.footprint());
+        }
         Some(run)
     }
 
     /// A piece of a write needs its staging no longer.
     pub(super) fn free_landed(&mut self, key: Key, run: Run) {
-        let lane = self.serves.get(key).map(|serve| serve.lane);
-        if let Some(lane) = lane.and_then(|lane| self.lanes.get_mut(lane)) {
+        let serve = self.serves.get(key).map(|serve| (serve.lane, serve.link));
+        if let Some(lane) = serve.and_then(|(lane, _)| self.lanes.get_mut(lane)) {
             lane.staged -= run.footprint();
+        }
+        if let Some(link) = serve.and_then(|(_, link)| self.inbound.get_mut(link)) {
+            link.write_staging.sub(run.footprint());
+        }
+        self.free_staging(run);
+    }
+
+    /// The same of one that was taken from the device's share, and counts for its peer all the same.
+    pub(super) fn free_paid(&mut self, key: Key, run: Run) {
+        let link = self.serves.get(key).map(|serve| serve.link);
+        if let Some(link) = link.and_then(|link| self.inbound.get_mut(link)) {
+            link.write_staging.sub(run.footprint());
         }
         self.free_staging(run);
     }
@@ -650,7 +687,7 @@ impl Shard {
             let at = serve.offset + serve.begun;
             // A device of somebody else's may keep it for as long as it likes. Then it is the device's share
             // of staging that it takes, and not its lane's, which others need.
-            let (on, left) = (On::from(&file), self.staging.bytes() - self.staging.used_bytes());
+            let (on, left) = (On::from(&file), self.staging.free_bytes());
             let paid = file.foreign;
             if paid && !self.devices.may_hold(on, bytes.into(), left) {
                 return Err(Wanted::Device(on));
@@ -774,6 +811,7 @@ impl Shard {
     }
 
     fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {
+        self.leave_serve(key);
         let Some(serve) = self.serves.remove(key) else { return };
         self.serve_deadlines.clear(key.index());
         self.remember_serve(&serve, io.now());
@@ -790,13 +828,13 @@ impl Shard {
             let Some(serve) = self.serves.get_mut(key) else { return };
             let Fragment::Ready { run, bytes } = serve.fragments[place] else { continue };
             serve.fragments[place] = Fragment::Free;
-            let lane = serve.lane;
+            let (lane, link) = (serve.lane, serve.link);
             if matches!(serve.op, ServeOp::Write { .. }) {
                 serve.pins -= 1;
                 self.return_credit(lane, bytes, true);
                 self.free_landed(key, run);
             } else {
-                self.free_staging(run);
+                self.free_read(link, run);
             }
         }
     }

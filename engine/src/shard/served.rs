@@ -103,6 +103,7 @@ impl Shard {
             }
             return;
         };
+        let handles_max = self.limits.peer.handles;
         let Some(state) = self.inbound.get_mut(link) else { return };
         let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
         let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));
@@ -114,7 +115,7 @@ impl Shard {
             return;
         }
         let (status, handle, length) = match result {
-            Ok(target) => match state.keep(theirs, target, &mut self.served) {
+            Ok(target) => match state.keep(theirs, target, &mut self.served, handles_max) {
                 Some(handle) => (Status::Ok, handle, length_of(target)),
                 None => {
                     self.release_target(target, io);
@@ -206,7 +207,11 @@ impl Inbound {
         ticket: u64,
         target: command::Target,
         all: &mut Slab<Served>,
+        most: u32,
     ) -> Option<u32> {
+        if self.handles_open() >= most {
+            return None;
+        }
         let at = match self.handles.iter().position(|place| place.number.is_none()) {
             Some(at) => at,
             None if self.handles.len() < limits::HANDLES_PER_LINK => {
@@ -220,6 +225,11 @@ impl Inbound {
         let asked_epoch = self.lanes[LaneClass::Latency as usize].epoch;
         self.handles[at].number = Some(Number { ticket, served, asked_epoch });
         Some(self.handles[at].wire(at))
+    }
+
+    /// What it has open.
+    pub(super) fn handles_open(&self) -> u32 {
+        self.handles.iter().filter(|place| place.number.is_some()).count() as u32
     }
 
     /// The place a number names, if it still does.

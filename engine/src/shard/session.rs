@@ -2,15 +2,17 @@
 
 use piped_model::units::Nanos;
 
+use super::admission::{Account, weight};
 use super::disk::Direction;
 use super::slab::Key;
 use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
 use super::transfer::{Start, Waiter};
-use super::{FileState, On, Shard, Work};
+use super::{FileState, On, Shard};
 use crate::command::{Access, Event, OpenKind, OpenRequest, Output, RegionTarget, Target};
 use crate::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Resource};
 use crate::limits;
+use crate::report::Gauge;
 use crate::request::{ArenaBuffer, BufferState, Completion, Origin, Request, Status, Verb};
 use crate::tally::Operation;
 
@@ -27,6 +29,10 @@ pub(super) struct Session {
     pub(super) bytes: u64,
     /// Staging that its copies have.
     pub(super) copy_bytes: u64,
+    /// Its requests in execution, and those that wait for a limit.
+    pub(super) account: Account,
+    /// Staging of its copies.
+    pub(super) staging: Gauge,
 }
 
 /// Something a client opened.
@@ -87,6 +93,8 @@ impl Shard {
             failed: 0,
             bytes: 0,
             copy_bytes: 0,
+            account: Account::default(),
+            staging: Gauge::default(),
         };
         self.sessions.insert(session, value);
     }
@@ -109,6 +117,7 @@ impl Shard {
                 if matches!(transfer.waiter, Waiter::Client(_)) {
                     transfer.waiter = Waiter::Nobody;
                 }
+                self.leave_client(key);
                 self.give_up(key, Status::Closed, io);
             }
         }
@@ -238,7 +247,7 @@ impl Shard {
             _ => self.admit(origin, request, now),
         };
         match done {
-            Ok(transfer) => self.make_ready(Work::Transfer(transfer)),
+            Ok((transfer, bytes)) => self.enter_client(transfer, origin.session, bytes),
             Err(status) => self.complete_at_once(origin, status),
         }
     }
@@ -274,8 +283,13 @@ impl Shard {
         }
     }
 
-    /// Checks a request against the session and makes its transfer.
-    fn admit(&mut self, origin: Origin, request: Request, now: Nanos) -> Result<Key, Status> {
+    /// Checks a request against the session and makes its transfer, which counts as so many bytes.
+    fn admit(
+        &mut self,
+        origin: Origin,
+        request: Request,
+        now: Nanos,
+    ) -> Result<(Key, u64), Status> {
         let session = self.sessions.get(&origin.session).ok_or(Status::Closed)?;
         if session.closing {
             return Err(Status::Closed);
@@ -293,7 +307,9 @@ impl Shard {
             length,
             body,
         };
-        self.start_transfer(start, now).ok_or(Status::WouldBlock)
+        let bytes = weight(length, kind == Operation::Copy);
+        let key = self.start_transfer(start, now).ok_or(Status::WouldBlock)?;
+        Ok((key, bytes))
     }
 
     fn resolve(&self, session: SessionId, verb: Verb) -> Result<Resolved, Status> {

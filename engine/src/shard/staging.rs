@@ -6,6 +6,7 @@
 
 use crate::ids::SegmentId;
 use crate::io::Span;
+use crate::report::Gauge;
 
 /// The unit of staging, in bytes.
 pub(crate) const GRANULE_BYTES: u32 = 64 * 1024;
@@ -19,6 +20,10 @@ struct Area {
     granules: u32,
     used: Vec<u64>,
     used_count: u32,
+    /// Of those, granules of scratch: they stay as long as their lane.
+    scratch: u32,
+    /// It gets no new runs and goes after the last.
+    draining: bool,
 }
 
 /// A piece of staging in use. Give it back with [`Staging::free`].
@@ -27,6 +32,7 @@ pub(crate) struct Run {
     area: u32,
     first: u32,
     granules: u32,
+    scratch: bool,
     /// The memory, of the length asked for.
     pub(crate) span: Span,
 }
@@ -34,57 +40,155 @@ pub(crate) struct Run {
 impl Run {
     /// What it takes of staging, in bytes.
     pub(crate) const fn footprint(self) -> u64 {
-        self.granules as u64 * GRANULE_BYTES as u64
+        footprint(self.granules)
     }
+}
+
+const fn footprint(granules: u32) -> u64 {
+    granules as u64 * GRANULE_BYTES as u64
+}
+
+/// What a run of so many bytes takes of staging, in bytes.
+pub(crate) const fn footprint_of(bytes: u32) -> u64 {
+    footprint(granules_of(bytes))
+}
+
+const fn granules_of(bytes: u32) -> u32 {
+    let granules = bytes.div_ceil(GRANULE_BYTES);
+    if granules == 0 { 1 } else { granules }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
-    areas: Vec<Area>,
+    /// Places of segments; a run names its place, so a free one is `None`.
+    areas: Vec<Option<Area>>,
+    /// In bytes.
+    used: Gauge,
 }
 
 impl Staging {
     pub(crate) fn add(&mut self, segment: SegmentId, length: u64) {
         let granules = u32::try_from(length / u64::from(GRANULE_BYTES)).unwrap_or(u32::MAX);
         let used = vec![0; granules.div_ceil(64) as usize];
-        self.areas.push(Area { segment, granules, used, used_count: 0 });
+        let area = Area { segment, granules, used, used_count: 0, scratch: 0, draining: false };
+        match self.areas.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(area),
+            None => self.areas.push(Some(area)),
+        }
     }
 
     /// `None` when nothing fits now, or ever (`bytes` over [`RUN_BYTES_MAX`]).
+    ///
+    /// From the end of the last segment on, while scratch is taken from the start of the first on: what
+    /// stays for long is together, neither keeps a segment that could go nor cuts the room for long runs.
     pub(crate) fn allocate(&mut self, bytes: u32) -> Option<Run> {
+        (0..self.areas.len()).rev().find_map(|index| self.allocate_in(index, bytes, false))
+    }
+
+    /// Memory that a lane has for as long as it lives.
+    pub(crate) fn allocate_scratch(&mut self, bytes: u32) -> Option<Run> {
+        (0..self.areas.len()).find_map(|index| self.allocate_in(index, bytes, true))
+    }
+
+    fn allocate_in(&mut self, index: usize, bytes: u32, scratch: bool) -> Option<Run> {
         if bytes > RUN_BYTES_MAX {
             return None;
         }
-        let granules = bytes.div_ceil(GRANULE_BYTES).max(1);
-        for (index, area) in self.areas.iter_mut().enumerate() {
-            if let Some(first) = area.find(granules) {
-                area.mark(first, granules, true);
-                let offset = u64::from(first) * u64::from(GRANULE_BYTES);
-                let span = Span { segment: area.segment, offset, length: bytes };
-                return Some(Run { area: index as u32, first, granules, span });
+        let granules = granules_of(bytes);
+        let area = self.areas[index].as_mut().filter(|area| !area.draining)?;
+        let first = if scratch { area.find(granules) } else { area.find_last(granules) }?;
+        area.mark(first, granules, true);
+        area.scratch += if scratch { granules } else { 0 };
+        let span = Span { segment: area.segment, offset: footprint(first), length: bytes };
+        self.used.add(footprint(granules));
+        Some(Run { area: index as u32, first, granules, scratch, span })
+    }
+
+    /// Takes a run back. The segment that goes with it, if it was the last of one that drains.
+    #[must_use]
+    pub(crate) fn free(&mut self, run: Run) -> Option<SegmentId> {
+        let place = &mut self.areas[run.area as usize];
+        let area = place.as_mut().expect("an area stays while runs of it are in use");
+        area.mark(run.first, run.granules, false);
+        self.used.sub(run.footprint());
+        area.scratch -= if run.scratch { run.granules } else { 0 };
+        let gone = area.draining && area.used_count == 0;
+        if gone { place.take().map(|area| area.segment) } else { None }
+    }
+
+    /// Whether a run lies in a segment that is to go.
+    pub(crate) fn is_leaving(&self, run: Run) -> bool {
+        self.areas[run.area as usize].as_ref().is_some_and(|area| area.draining)
+    }
+
+    /// Keeps at most so many bytes: large segments first, and of equal ones those in use. The others get
+    /// no new runs; `gone` is told of those that go at once.
+    pub(crate) fn resize(&mut self, bytes: u64, mut gone: impl FnMut(SegmentId)) {
+        let mut order: Vec<usize> =
+            (0..self.areas.len()).filter(|&index| self.areas[index].is_some()).collect();
+        order.sort_by_key(|&index| {
+            let area = self.areas[index].as_ref().expect("filtered above");
+            std::cmp::Reverse((area.granules, area.scratch, area.used_count))
+        });
+        let mut left = bytes;
+        for index in order {
+            let Some(area) = self.areas[index].as_mut() else { continue };
+            area.draining = footprint(area.granules) > left;
+            if !area.draining {
+                left -= footprint(area.granules);
+            } else if area.used_count == 0 {
+                gone(area.segment);
+                self.areas[index] = None;
             }
         }
-        None
     }
 
-    pub(crate) fn free(&mut self, run: Run) {
-        self.areas[run.area as usize].mark(run.first, run.granules, false);
+    /// What a size lacks of what is kept for it, in bytes.
+    pub(crate) fn missing(&self, bytes: u64) -> u64 {
+        let mut sizes: Vec<u32> = self.areas.iter().flatten().map(|area| area.granules).collect();
+        sizes.sort_unstable_by_key(|&granules| std::cmp::Reverse(granules));
+        sizes
+            .into_iter()
+            .fold(bytes, |left, granules| left.checked_sub(footprint(granules)).unwrap_or(left))
     }
 
+    fn sum(&self, of: impl Fn(&Area) -> u32) -> u64 {
+        footprint(self.areas.iter().flatten().map(of).sum())
+    }
+
+    /// All of it, what drains included.
     pub(crate) fn bytes(&self) -> u64 {
-        self.areas.iter().map(|area| u64::from(area.granules)).sum::<u64>()
-            * u64::from(GRANULE_BYTES)
+        self.sum(|area| area.granules)
     }
 
-    pub(crate) fn used_bytes(&self) -> u64 {
-        let granules: u64 = self.areas.iter().map(|area| u64::from(area.used_count)).sum();
-        granules * u64::from(GRANULE_BYTES)
+    /// What stays.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.bytes() - self.draining_bytes()
     }
 
-    /// Granules of a segment in use.
-    pub(crate) fn used_in(&self, segment: SegmentId) -> u32 {
-        self.areas.iter().filter(|area| area.segment == segment).map(|area| area.used_count).sum()
+    /// What runs may be taken from.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.sum(|area| if area.draining { 0 } else { area.granules - area.used_count })
+    }
+
+    /// Of all, in segments that are to go.
+    pub(crate) fn draining_bytes(&self) -> u64 {
+        self.sum(|area| if area.draining { area.granules } else { 0 })
+    }
+
+    /// In use, in bytes.
+    pub(crate) fn used(&self) -> Gauge {
+        self.used
+    }
+
+    /// Of what is in use, scratch.
+    pub(crate) fn scratch_bytes(&self) -> u64 {
+        self.sum(|area| area.scratch)
+    }
+
+    pub(crate) fn segments(&self) -> usize {
+        self.areas.iter().flatten().count()
     }
 }
 
@@ -99,6 +203,26 @@ impl Area {
             }
         }
         None
+    }
+
+    /// The same from the end.
+    fn find_last(&self, granules: u32) -> Option<u32> {
+        let mut end = self.granules;
+        while end >= granules {
+            match (end - granules..end).find(|&granule| self.is_used(granule)) {
+                None => return Some(end - granules),
+                Some(used) => end = used - self.full_words_before(used),
+            }
+        }
+        None
+    }
+
+    fn full_words_before(&self, used: u32) -> u32 {
+        if !used.is_multiple_of(64) {
+            return 0;
+        }
+        let words = &self.used[..(used / 64) as usize];
+        words.iter().rev().take_while(|&&word| word == u64::MAX).count() as u32 * 64
     }
 
     /// How many granules after `used` lie in words that are full: they need no look each.
@@ -141,11 +265,61 @@ mod tests {
         assert_eq!(staging.allocate(RUN_BYTES_MAX + 1), None);
         let whole: Vec<_> = (0..2).map(|_| staging.allocate(1 << 20).expect("fits")).collect();
         assert_eq!(staging.allocate(1), None);
-        assert_eq!(staging.used_bytes(), staging.bytes());
+        assert_eq!(staging.used().now, staging.bytes());
         for run in whole {
-            staging.free(run);
+            assert_eq!(staging.free(run), None);
         }
-        assert_eq!(staging.used_in(SegmentId(7)), 0);
+        assert_eq!(staging.used().now, 0);
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_segment_that_drains_gets_no_runs_and_goes_with_its_last() {
+        let mut staging = Staging::default();
+        staging.add(SegmentId(1), 4 * MIB);
+        staging.add(SegmentId(2), 4 * MIB);
+        let scratch = staging.allocate_scratch(1 << 20).expect("fits");
+        let data = staging.allocate(1 << 20).expect("fits");
+        assert_ne!(scratch.span.segment, data.span.segment, "what stays for long is apart");
+        let mut gone = Vec::new();
+        staging.resize(4 * MIB, |segment| gone.push(segment));
+        assert!(gone.is_empty() && staging.is_leaving(data) && !staging.is_leaving(scratch));
+        assert_eq!((staging.bytes(), staging.draining_bytes()), (8 * MIB, 4 * MIB));
+        let others: Vec<Run> = std::iter::from_fn(|| staging.allocate(1 << 20)).collect();
+        assert!(others.iter().all(|run| run.span.segment == scratch.span.segment));
+        assert_eq!(others.len(), 3);
+        assert_eq!(staging.free(data), Some(data.span.segment));
+        assert_eq!((staging.bytes(), staging.segments()), (4 * MIB, 1));
+        // The place is free for another; runs of the first are not mixed up with its.
+        staging.add(SegmentId(3), 4 * MIB);
+        assert!(others.into_iter().chain([scratch]).all(|run| staging.free(run).is_none()));
+        assert_eq!(staging.used(), Gauge { now: 0, high: 5 * MIB });
+    }
+
+    #[test]
+    fn a_size_is_met_by_what_there_is_and_the_rest_is_missing() {
+        let mut staging = Staging::default();
+        for (number, mib) in [16, 16, 4, 16].into_iter().enumerate() {
+            staging.add(SegmentId(number as u32), mib * MIB);
+        }
+        let gone = |staging: &mut Staging, mib: u64| {
+            let mut gone = Vec::new();
+            let missing = staging.missing(mib * MIB);
+            staging.resize(mib * MIB, |segment| gone.push(segment.0));
+            (missing / MIB, gone.len())
+        };
+        assert_eq!(gone(&mut staging, 52), (0, 0));
+        assert_eq!(gone(&mut staging, 100), (48, 0));
+        let last = staging.allocate(1).expect("fits");
+        assert_eq!(gone(&mut staging, 36), (0, 1));
+        assert_eq!(gone(&mut staging, 24), (4, 1), "16 and 4 are kept, one of them in use");
+        // One that still drains is taken back rather than replaced.
+        assert_eq!(gone(&mut staging, 4), (0, 0));
+        assert_eq!(staging.draining_bytes(), 16 * MIB);
+        assert_eq!(gone(&mut staging, 20), (0, 0));
+        assert_eq!(staging.draining_bytes(), 0);
+        assert_eq!(staging.free(last), None);
     }
 
     proptest! {
@@ -167,13 +341,13 @@ mod tests {
                         live.push(run);
                     }
                 } else if !live.is_empty() {
-                    staging.free(live.swap_remove(pick.index(live.len())));
+                    let _ = staging.free(live.swap_remove(pick.index(live.len())));
                 }
             }
             for run in live {
-                staging.free(run);
+                prop_assert_eq!(staging.free(run), None);
             }
-            prop_assert_eq!(staging.used_bytes(), 0);
+            prop_assert_eq!(staging.used().now, 0);
         }
     }
 }

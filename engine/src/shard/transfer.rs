@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use piped_model::units::Nanos;
 
+use super::admission::Admission;
 use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::landed::Landed;
@@ -99,6 +100,7 @@ pub(super) struct Transfer {
     pub(super) status: Option<Status>,
     /// Its client was told, with the buffer held.
     told: bool,
+    pub(super) admission: Admission,
     pub(super) pins: u32,
     pub(super) queued: bool,
     /// Its device wakes it.
@@ -266,6 +268,7 @@ impl Shard {
             landed: Landed::new(0),
             status: None,
             told: false,
+            admission: Admission::Free,
             pins: 0,
             queued: false,
             parked: false,
@@ -288,6 +291,9 @@ impl Shard {
         transfer.queued = false;
         if transfer.status.is_some() {
             return self.settle(key, io);
+        }
+        if matches!(transfer.admission, Admission::Waits(_)) {
+            return;
         }
         match transfer.body {
             Body::File(body) => self.drive_file(key, body, io),
@@ -480,6 +486,7 @@ impl Shard {
             self.counters.held += 1;
             let finished = Completion::Finished { origin, status, bytes, buffer };
             self.outputs.push_back(Output::Completion(finished));
+            self.leave_client(key);
         }
         self.settle(key, io);
     }
@@ -505,6 +512,7 @@ impl Shard {
             return;
         }
         self.leave_lane(key, false);
+        self.leave_client(key);
         let Some(transfer) = self.transfers.remove(key) else { return };
         self.deadlines.clear(key.index());
         let status = transfer.status.unwrap_or(Status::Ok);

@@ -195,8 +195,10 @@ pub enum Message {
     },
     /// More write bytes may be under way.
     Credit {
-        /// How many more; at least 1.
+        /// How many more.
         bytes: u64,
+        /// How many there are in all from now on; at least 1.
+        window: u64,
     },
     /// What the serving side measured of a stage, so that the requester can plan with it.
     Report {
@@ -410,7 +412,7 @@ impl Frame {
             {
                 bad("offset")
             }
-            Message::Credit { bytes: 0 } => bad("bytes"),
+            Message::Credit { window: 0, .. } => bad("window"),
             Message::Report { confidence, .. } if confidence > 100 => bad("confidence"),
             Message::Outcome { length: 0, .. } => bad("length"),
             Message::Outcome { plan: 0, .. } => bad("plan"),

@@ -16,7 +16,7 @@ pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 /// The version of this header, of its kinds, and of what they mean. A kind more is a version more: who
 /// does not know it would lose its lanes in the middle of work instead of being told at Hello. Version 1,
 /// which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;
@@ -106,7 +106,9 @@ impl Message {
             Self::HelloRefused { status } => {
                 Header { kind: KIND_HELLO_REFUSED, aux: status as u8, ..empty }
             }
-            Self::Credit { bytes } => Header { kind: KIND_CREDIT, arg0: bytes.into(), ..empty },
+            Self::Credit { bytes, window } => {
+                Header { kind: KIND_CREDIT, arg0: bytes.into(), arg1: window.into(), ..empty }
+            }
             Self::Report {
                 stage,
                 handle,
@@ -261,7 +263,7 @@ impl Header {
                 requests_max: self.arg2.get(),
             },
             KIND_HELLO_REFUSED => Message::HelloRefused { status: self.status()? },
-            KIND_CREDIT => Message::Credit { bytes: self.arg0.get() },
+            KIND_CREDIT => Message::Credit { bytes: self.arg0.get(), window: self.arg1.get() },
             KIND_REPORT => Message::Report {
                 stage: self.stage()?,
                 handle: self.arg2.get(),

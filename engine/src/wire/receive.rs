@@ -259,6 +259,32 @@ impl<S: Seal> Receiver<S> {
         (self.tainted || self.rest_predicted) && self.rest.length > 0
     }
 
+    /// Uses other scratch memory. `false`: it cannot now, because the old one is written by a receive or
+    /// holds what is not parsed.
+    #[must_use]
+    pub fn move_to<I: Io>(&mut self, scratch: Span, io: &mut I) -> bool {
+        let inline = match self.state {
+            State::Payload { to: Some(to), .. } => {
+                to.segment == self.inline.segment && to.offset == self.inline.offset
+            }
+            State::Asked { .. } => true,
+            _ => false,
+        };
+        if inline || self.rest.length > 0 || !matches!(self.posted, Posted::Nothing) {
+            return false;
+        }
+        let (old, have) = (self.header_area, self.header_have);
+        let inline_at = WIRE_HEADER_BYTES_MAX as u32;
+        self.header_area = scratch.part(0, Self::HEADER);
+        self.inline = scratch.part(inline_at, self.inline.length);
+        self.spill = scratch.part(inline_at + INLINE_LANDING_BYTES, SPILL_BYTES);
+        self.rest = self.spill.part(0, 0);
+        if have > 0 {
+            io.copy(old.part(0, have), self.header_area.part(0, have));
+        }
+        true
+    }
+
     /// The owner of the payload at hand is gone: what is still to come of it goes nowhere. Call it when
     /// no receive is posted.
     pub fn abandon(&mut self) {

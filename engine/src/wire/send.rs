@@ -162,6 +162,18 @@ impl<S: Seal> Sender<S> {
         self.in_flight
     }
 
+    /// Whether scratch memory holds nothing that is still to be sent.
+    #[must_use]
+    pub fn is_between_batches(&self) -> bool {
+        !self.in_flight && self.batch.frames == 0
+    }
+
+    /// Uses other scratch memory, between batches.
+    pub fn move_to(&mut self, scratch: Span) {
+        debug_assert!(self.is_between_batches(), "a batch lies in the old scratch");
+        self.scratch = scratch;
+    }
+
     /// Bytes pushed (headers included) that the kernel has not taken.
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {

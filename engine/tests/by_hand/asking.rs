@@ -163,7 +163,7 @@ fn a_frame_that_comes_before_the_data_is_not_parsed_from_a_clients_memory() {
     world.submit(SESSION, 2, read(0, 4096));
     let asked = world.next(line);
     post_another_receive(&mut world, line);
-    let credit = world.frame(line, Message::Credit { bytes: 4096 }, &[]);
+    let credit = world.frame(line, Message::Credit { bytes: 4096, window: CREDIT }, &[]);
     answer(&mut world, line, asked, 64 << 10, &credit, 7);
     world.wait_until("the lane lives or the read ends", |world| {
         !world.reasons().is_empty() || world.has_frame(line) || world.end_of(2).is_some()
@@ -368,7 +368,7 @@ fn no_piece_of_a_write_waits_for_credit_that_the_peer_keeps_back() {
             owed += u64::from(frame.payload);
             // As this engine does when it serves.
             if owed * limits::CREDIT_BATCH_DIVISOR >= WINDOW {
-                world.send(line, Message::Credit { bytes: owed }, &[]);
+                world.send(line, Message::Credit { bytes: owed, window: WINDOW }, &[]);
                 owed = 0;
             }
         }

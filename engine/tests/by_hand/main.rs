@@ -3,5 +3,6 @@
 
 mod asking;
 mod faults;
+mod limits;
 mod serving;
 mod world;

@@ -316,7 +316,7 @@ fn a_peer_that_writes_beyond_its_credit_loses_the_lane() {
         world.run_for(Nanos::from_millis(5_000));
         let mut credit = 0;
         while let Some((frame, _)) = world.take_frame(line) {
-            if let Message::Credit { bytes } = frame.message {
+            if let Message::Credit { bytes, .. } = frame.message {
                 credit += bytes;
             }
         }

@@ -1,6 +1,8 @@
 //! The control threads: dials, opens, deaths, crashes; and the life of a world from start to rest.
 
-use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest, Target};
+use piped_engine::command::{
+    ClientLimits, Command, Event, LaneClass, Limits, OpenKind, OpenRequest, PeerLimits, Target,
+};
 use piped_engine::ids::SessionId;
 use piped_engine::request::Status;
 use piped_engine::sim::{ConnectionId, Faults, Notice};
@@ -52,7 +54,9 @@ impl World {
         assert!(rested, "no rest within {REST}: {}", self.waiting());
         for node in &self.nodes {
             let segments = self.kernel.segments(node.id);
-            assert_eq!(segments.len(), 1, "only staging is left, not {segments:?}");
+            let report = node.shard.as_ref().expect("all nodes run at the end").report();
+            let staging = report.limits.staging_segments as usize;
+            assert_eq!(segments.len(), staging, "only staging is left, not {segments:?}");
         }
         self.part();
     }
@@ -78,6 +82,17 @@ impl World {
             })
         });
         assert!(parted, "something is left after all lanes are lost: {}", self.waiting());
+        for node in &self.nodes {
+            let report = node.shard.as_ref().expect("all nodes run at the end").report();
+            let use_ = report.limits;
+            assert_eq!(use_.staging_draining_bytes, 0, "unused staging was not given back");
+            assert!(
+                report.staging_bytes <= use_.staging_limit_bytes,
+                "more staging than the limit"
+            );
+            let left = (use_.in_flight.now, use_.requests.now, use_.waiting);
+            assert_eq!(left, (0, 0, 0), "the ledger is not empty at rest");
+        }
     }
 
     /// Bytes known at the end are there.
@@ -118,6 +133,9 @@ impl World {
         self.tally("peer faults", counters.peer_faults);
         let half_opens = self.kernel.take_half_opens();
         self.tally("half-open connections", half_opens);
+        let limits = self.shard(node).report().limits;
+        self.tally("waited for a limit", limits.waited);
+        self.tally("scratches moved", limits.scratches_moved);
     }
 
     /// Counts what a campaign must have seen to be worth its time.
@@ -250,6 +268,46 @@ impl World {
             let at = self.random.up_to(span);
             self.plans.push(at, Plan::Stall { node });
         }
+        for _ in 0..self.options.limit_changes {
+            let node = self.random.below(NODES as u64) as usize;
+            let at = self.random.up_to(span);
+            self.plans.push(at, Plan::Limit { node });
+        }
+    }
+
+    /// New limits, mostly far below what clients would use.
+    fn change_limits(&mut self, node: usize) {
+        if self.nodes[node].shard.is_none() {
+            return;
+        }
+        self.tally("limits changed", 1);
+        let random = &mut self.random;
+        let bytes = [(); 5].map(|()| 1_u64 << random.between(12, 24));
+        let count = [(); 3].map(|()| random.between(1, 16) as u32);
+        let limits = Limits {
+            requests: count[0] * 4,
+            in_flight: bytes[0] * 4,
+            client: ClientLimits { staging: bytes[1], in_flight: bytes[2], requests: count[1] },
+            peer: PeerLimits {
+                staging: bytes[3],
+                in_flight: bytes[4],
+                requests: count[2],
+                handles: u32::MAX,
+            },
+        };
+        let staging = random.between(1, 12) << 22;
+        let resized = random.chance(0.7);
+        self.command(node, Command::SetLimits(limits));
+        if resized {
+            let mut missing = self.shard(node).staging_missing(staging);
+            self.command(node, Command::SetStaging { bytes: staging });
+            while missing > 0 {
+                let length = missing.min(8 << 20);
+                let segment = self.kernel.add_segment(self.nodes[node].id, length);
+                self.command(node, Command::AddStaging { segment, length });
+                missing -= length;
+            }
+        }
     }
 
     pub(super) fn follow(&mut self, plan: Plan) {
@@ -266,6 +324,7 @@ impl World {
             }
             Plan::Command { .. } | Plan::Answer { .. } | Plan::Dial { .. } => {}
             Plan::Think { client } => self.think(client),
+            Plan::Limit { node } => self.change_limits(node),
             Plan::Die { .. } | Plan::Crash { .. } | Plan::Stall { .. } if self.ending => {}
             Plan::Die { client } => {
                 if !self.clients[client].calls.is_empty() {
@@ -301,6 +360,7 @@ impl World {
         let (id, life, now) = (self.nodes[node].id, self.nodes[node].life, self.kernel.now());
         self.kernel.note(|| format!("{id:?} -> {event:?}"));
         match event {
+            Event::StagingDrained { .. } => self.tally("staging drained", 1),
             Event::RemoteOpened { ticket, session, handle: _, result } => {
                 self.take_opened(node, session, ticket, result);
             }

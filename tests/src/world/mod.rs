@@ -93,6 +93,8 @@ enum Plan {
     Dial { node: usize, life: u32, peer: usize, class: LaneClass },
     /// A client thinks of something to do.
     Think { client: usize },
+    /// An operator changes limits of a node.
+    Limit { node: usize },
     /// A client dies with all it has under way.
     Die { client: usize },
     /// A node loses power.

@@ -29,6 +29,8 @@ pub struct Options {
     pub stalls: usize,
     /// What each device has room for beyond its files, in bytes; `None`: plenty.
     pub spare: Option<u64>,
+    /// Times that limits change in the middle.
+    pub limit_changes: usize,
     /// Probability that a client cancels its last request.
     pub cancels: f64,
     /// Probability of a deadline too short to be met.
@@ -73,6 +75,7 @@ impl Options {
             crashes: 0,
             stalls: 0,
             spare: None,
+            limit_changes: 0,
             cancels: 0.0,
             hasty: 0.0,
             busy: 0.0,
@@ -181,6 +184,13 @@ impl Options {
             stalls: random.below(2) as usize,
             ..stormy
         }
+    }
+
+    /// The same while limits change.
+    #[must_use]
+    pub fn limited(random: &mut Random) -> Self {
+        let base = if random.chance(0.5) { Self::calm(random) } else { Self::stormy(random) };
+        Self { limit_changes: random.between(1, 12) as usize, ..base }
     }
 
     /// Whether a request may end with something else than `Ok` for reasons of the world.

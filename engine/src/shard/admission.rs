@@ -1,0 +1,276 @@
+//! What may be in execution at once: of all clients, of each, and of each peer that asks us.
+//!
+//! A request beyond a limit waits in the order in which it came, behind those of its own session (or
+//! peer) only; its deadline runs. One that is larger than a limit is done alone. Sessions that wait for
+//! what all have together take turns, and the one whose turn it is gets what becomes free: a large
+//! request is not overtaken for ever by small ones.
+//!
+//! Why a client's request counts only until its client is told: a buffer that a dead device holds would
+//! else keep its session from ever asking for anything.
+
+use std::collections::VecDeque;
+
+use super::lane::LaneState;
+use super::serve::ServeOp;
+use super::slab::Key;
+use super::{Shard, Work};
+use crate::command::{LaneClass, Limits};
+use crate::ids::SessionId;
+use crate::limits::{
+    COPY_CHUNKS, CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES,
+};
+use crate::report::Gauge;
+
+/// How a request stands with the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Admission {
+    /// It is part of another one, or told already, and counts nowhere.
+    #[default]
+    Free,
+    /// So many bytes wait.
+    Waits(u64),
+    /// So many bytes are in execution.
+    Runs(u64),
+}
+
+/// Requests in execution and those that wait, of one party.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) requests: Gauge,
+    pub(super) in_flight: Gauge,
+    pub(super) waiting: VecDeque<(Key, u64)>,
+}
+
+impl Account {
+    /// Whether a request of so many bytes may run now.
+    fn has_room(&self, bytes: u64, requests_max: u32, in_flight_max: u64) -> bool {
+        let fits = self.in_flight.now.saturating_add(bytes) <= in_flight_max;
+        self.requests.now < u64::from(requests_max) && (fits || self.in_flight.now == 0)
+    }
+
+    fn enter(&mut self, bytes: u64) {
+        self.requests.add(1);
+        self.in_flight.add(bytes);
+    }
+
+    fn leave(&mut self, bytes: u64) {
+        self.requests.sub(1);
+        self.in_flight.sub(bytes);
+    }
+
+    fn forget(&mut self, key: Key) {
+        self.waiting.retain(|&(other, _)| other != key);
+    }
+}
+
+/// What a request of so many bytes counts as.
+pub(super) fn weight(length: u64, is_copy: bool) -> u64 {
+    // A copy has but its chunks under way, however long it is.
+    let most = COPY_CHUNKS as u64 * u64::from(FRAGMENT_BYTES_MAX);
+    if is_copy { length.min(most) } else { length }
+}
+
+impl Shard {
+    /// New limits; what waits for the old ones may go on.
+    pub(super) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.move_windows();
+        self.admit_clients();
+        let mut from = 0;
+        while let Some(link) = self.inbound.next_from(from, |_| true) {
+            from = link.index() + 1;
+            self.admit_serves(link);
+        }
+        self.wake_starved();
+    }
+
+    /// A client's request: it runs, or waits for its turn.
+    pub(super) fn enter_client(&mut self, key: Key, session: SessionId, bytes: u64) {
+        let Some(state) = self.sessions.get_mut(&session) else { return };
+        state.account.waiting.push_back((key, bytes));
+        self.clients_waiting += 1;
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.admission = Admission::Waits(bytes);
+        }
+        let alone = self.sessions.get(&session).is_some_and(|s| s.account.waiting.len() == 1);
+        // Somebody's turn has come: nobody goes before.
+        if alone && self.turn.is_none_or(|turn| turn == session) {
+            self.admit_session(session);
+        }
+        let waits = |t: &super::Transfer| matches!(t.admission, Admission::Waits(_));
+        self.waited += u64::from(self.transfers.get(key).is_some_and(waits));
+    }
+
+    /// A client's request is over, or its client was told so.
+    pub(super) fn leave_client(&mut self, key: Key) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let session = transfer.session;
+        let account = self.sessions.get_mut(&session).map(|state| &mut state.account);
+        match std::mem::take(&mut transfer.admission) {
+            Admission::Free => return,
+            Admission::Waits(_) => {
+                self.clients_waiting -= 1;
+                if let Some(account) = account {
+                    account.forget(key);
+                }
+            }
+            Admission::Runs(bytes) => {
+                self.clients.leave(bytes);
+                if let Some(account) = account {
+                    account.leave(bytes);
+                }
+            }
+        }
+        self.admit_clients();
+    }
+
+    /// Lets run what has room now, session after session.
+    fn admit_clients(&mut self) {
+        if self.clients_waiting == 0 {
+            self.turn = None;
+            return;
+        }
+        let first = self.turn.take().unwrap_or(SessionId(0));
+        // The ids are few and the walk is one of a tree: no list to keep.
+        let mut next = Some(first);
+        while let Some(from) = next {
+            let found = self.sessions.range(from..).find(|(_, s)| !s.account.waiting.is_empty());
+            let Some((&session, _)) = found else { break };
+            if !self.admit_session(session) {
+                return;
+            }
+            next = session.0.checked_add(1).map(SessionId);
+        }
+        while let Some((&session, _)) =
+            self.sessions.range(..first).find(|(_, s)| self.may_go_on(&s.account))
+        {
+            if !self.admit_session(session) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the first of those that wait has room within its session.
+    fn may_go_on(&self, account: &Account) -> bool {
+        let client = &self.limits.client;
+        account
+            .waiting
+            .front()
+            .is_some_and(|&(_, bytes)| account.has_room(bytes, client.requests, client.in_flight))
+    }
+
+    /// Lets requests of one session run. `false`: the next waits for what all have together, and it is
+    /// this session's turn to get it.
+    fn admit_session(&mut self, session: SessionId) -> bool {
+        loop {
+            let Some(state) = self.sessions.get(&session) else { return true };
+            if !self.may_go_on(&state.account) {
+                return true;
+            }
+            let Some(&(key, bytes)) = state.account.waiting.front() else { return true };
+            if !self.clients.has_room(bytes, self.limits.requests, self.limits.in_flight) {
+                self.turn = Some(session);
+                return false;
+            }
+            self.clients.enter(bytes);
+            self.clients_waiting -= 1;
+            let Some(state) = self.sessions.get_mut(&session) else { return true };
+            state.account.waiting.pop_front();
+            state.account.enter(bytes);
+            if self.turn == Some(session) {
+                self.turn = None;
+            }
+            if let Some(transfer) = self.transfers.get_mut(key) {
+                transfer.admission = Admission::Runs(bytes);
+            }
+            self.make_ready(Work::Transfer(key));
+        }
+    }
+
+    /// A peer's request. Its writes always run: their data come behind them on the lane, and one that
+    /// waited would hold up those of the others; what they use is bounded by their credit.
+    pub(super) fn enter_serve(&mut self, key: Key) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let link = serve.link;
+        if matches!(serve.op, ServeOp::Write { .. }) {
+            return self.make_ready(Work::Serve(key));
+        }
+        let bytes = serve.length;
+        serve.admission = Admission::Waits(bytes);
+        if let Some(link) = self.inbound.get_mut(link) {
+            link.account.waiting.push_back((key, bytes));
+        }
+        self.admit_serves(link);
+        let waits = |serve: &super::Serve| matches!(serve.admission, Admission::Waits(_));
+        self.waited += u64::from(self.serves.get(key).is_some_and(waits));
+    }
+
+    /// A peer's request is forgotten.
+    pub(super) fn leave_serve(&mut self, key: Key) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let link = serve.link;
+        let admission = std::mem::take(&mut serve.admission);
+        if let Some(state) = self.inbound.get_mut(link) {
+            match admission {
+                Admission::Free => return,
+                Admission::Waits(_) => state.account.forget(key),
+                Admission::Runs(bytes) => state.account.leave(bytes),
+            }
+        }
+        self.admit_serves(link);
+    }
+
+    fn admit_serves(&mut self, link: Key) {
+        let peer = self.limits.peer;
+        while let Some(state) = self.inbound.get_mut(link)
+            && let Some(&(key, bytes)) = state.account.waiting.front()
+            && state.account.has_room(bytes, peer.requests, peer.in_flight)
+        {
+            state.account.waiting.pop_front();
+            state.account.enter(bytes);
+            if let Some(serve) = self.serves.get_mut(key) {
+                serve.admission = Admission::Runs(bytes);
+            }
+            self.make_ready(Work::Serve(key));
+        }
+    }
+
+    /// Whether a peer's read may have so many bytes of staging more.
+    pub(super) fn may_stage_read(&self, link: Key, bytes: u64) -> bool {
+        let most = self.limits.peer.staging / LINK_SHARES * (LINK_SHARES / 2);
+        self.inbound.get(link).is_none_or(|state| {
+            state.read_staging.now == 0 || state.read_staging.now + bytes <= most
+        })
+    }
+
+    /// Write data that a peer may have under way on one lane.
+    pub(super) fn credit_window(&self) -> u64 {
+        let peer = &self.limits.peer;
+        // What is to go is not for new data.
+        let staging = self.staging.kept_bytes();
+        CREDIT_BYTES
+            .min(staging / CREDIT_STAGING_DIVISOR)
+            .min(peer.staging / LINK_SHARES)
+            .min(peer.in_flight / LINK_SHARES)
+            .max(u64::from(FRAGMENT_BYTES_MAX))
+    }
+
+    /// The credit of all lanes follows staging and the limits.
+    pub(super) fn move_windows(&mut self) {
+        let window = self.credit_window();
+        let lanes: Vec<Key> = self
+            .inbound
+            .iter()
+            .flat_map(|(_, link)| {
+                [LaneClass::Latency, LaneClass::Bulk].map(|c| &link.lanes[c as usize])
+            })
+            .filter_map(|lane| lane.lane)
+            .collect();
+        for key in lanes {
+            // One that is not up yet is told its first window.
+            if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up) {
+                lane.set_window(window);
+            }
+        }
+    }
+}

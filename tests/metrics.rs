@@ -49,6 +49,12 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_stage_samples_total", Step::Local),
     ("piped_staging_used_bytes", Step::Still),
     ("piped_staging_limit_bytes", Step::Restart),
+    ("piped_staging_bytes", Step::Restart),
+    ("piped_in_flight_bytes", Step::Still),
+    ("piped_in_flight_limit_bytes", Step::Limited),
+    ("piped_requests_running", Step::Still),
+    ("piped_requests_running_limit", Step::Limited),
+    ("piped_limit_waits_total", Step::Limited),
     ("piped_registered_bytes", Step::Local),
     ("piped_held_buffers", Step::Still),
     ("piped_buffer_holds_total", Step::Still),
@@ -85,6 +91,8 @@ enum Step {
     Corrupt,
     /// Bytes at the clients' door that no library sends.
     Hostile,
+    /// Limits are lowered, and a client asks for more than they allow at once.
+    Limited,
     /// The peer is killed.
     Killed,
     /// It is started again, with more staging.
@@ -377,6 +385,22 @@ fn hostile(world: &World) {
     assert_eq!(status["refused"], serde_json::json!({"malformed": 1, "limits": 1}));
 }
 
+fn limited(world: &World, session: &mut Session) {
+    let settings = ["limits", "set", "global.in_flight=4MiB", "global.requests=1000"];
+    let set = world.alpha.pipectl(settings).output().expect("pipectl starts");
+    assert!(set.status.success(), "{}", words(&set));
+    let Session { client, queue, own, .. } = session;
+    let ask = |_| {
+        let buffer = client.allocate(BLOCKS_BYTES).expect("memory");
+        queue.submit(Request::read(own, 0, buffer)).expect("room")
+    };
+    let pending: Vec<_> = (0..4).map(ask).collect();
+    queue.flush();
+    for pending in pending {
+        end(pending, queue).expect("read in its turn");
+    }
+}
+
 fn killed(world: &mut World) {
     let mut beta = world.beta.take().expect("it runs");
     beta.process.signal(Signal::KILL);
@@ -412,6 +436,7 @@ fn every_metric_is_moved_by_what_it_is_about() {
     world.step(Step::GivenUp, |world, look| given_up(world, &mut session, look));
     world.step(Step::Corrupt, |world, _| corrupt(world, &mut session));
     world.step(Step::Hostile, |world, _| hostile(world));
+    world.step(Step::Limited, |world, _| limited(world, &mut session));
     world.step(Step::Killed, |world, _| killed(world));
     restart(&mut world);
     let last = world.look();

@@ -10,6 +10,7 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use piped_config::PlannerMode;
+use piped_config::admin::limits::{LIMITS, LimitValue, LimitsChange, LimitsReport};
 use piped_config::admin::{self, Envelope, Explained, PlannerBody, Status};
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -50,6 +51,21 @@ impl Admin {
     pub(crate) fn set_planner(&self, mode: PlannerMode) -> Result<(), Failure> {
         let body = Envelope::new(PlannerBody { mode }).json();
         self.request(Method::PUT, admin::PLANNER, body).map(drop)
+    }
+
+    /// Changes limits, each as in `global.staging=64MiB`.
+    pub(crate) fn set_limits(&self, limits: &[&str]) -> Result<(), Failure> {
+        let set = limits.iter().filter_map(|limit| limit.split_once('='));
+        let set = set.map(|(key, value)| (key.to_owned(), LimitValue::Text(value.to_owned())));
+        let body = Envelope::new(LimitsChange { set: set.collect(), persist: false }).json();
+        self.request(Method::PUT, LIMITS, body).map(drop)
+    }
+
+    /// Staging by the ledger or as it is mapped, whichever is more, in bytes.
+    pub(crate) fn staging(&self) -> Result<u64, Failure> {
+        let body = self.request(Method::GET, LIMITS, String::new())?;
+        let report: LimitsReport = Envelope::parse(&body).doing(LIMITS)?;
+        Ok(report.staging.owned_bytes.max(report.staging.mapped_bytes))
     }
 
     fn request(&self, method: Method, path: &str, body: String) -> Result<Bytes, Failure> {

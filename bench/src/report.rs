@@ -241,9 +241,9 @@ fn figure(unit: Unit, value: f64) -> String {
         Unit::Seconds if value < 1.0 => format!("{:.2} ms", value * 1e3),
         Unit::Seconds => format!("{value:.2} s"),
         Unit::PerSecond => format!("{:.2} M/s", value / 1e6),
+        Unit::Count => format!("{value:.0}"),
         Unit::PerRequest if value == 0.0 => "0".to_owned(),
         Unit::PerRequest => format!("{value:.2e}"),
-        Unit::Count => format!("{value:.0}"),
         Unit::Cpu => format!("{:.3} %", value * 100.0),
     }
 }

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::modes::{CalibrationMode, PlannerMode, Profile};
 
+pub mod limits;
 pub mod watch;
 
 pub use self::watch::METRICS;

@@ -18,6 +18,7 @@
 
 pub mod admin;
 
+mod drop_in;
 mod error;
 mod keys;
 mod layer;
@@ -29,8 +30,9 @@ mod quantity;
 mod schema;
 mod validate;
 
+pub use drop_in::{LIMITS_DROP_IN, limits_drop_in};
 pub use error::{ConfigError, Findings, Place};
-pub use limits::{GlobalLimits, Limits};
+pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};
 pub use network::{HostPort, Network, NetworkError};

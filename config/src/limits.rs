@@ -4,8 +4,16 @@
 //!
 //! | kind | `global` | `client` | `peer` |
 //! | --- | --- | --- | --- |
-//! | `staging` | the staging memory of all shards | – | – |
-//! | `sessions` | sessions | – | – |
+//! | `staging` | staging memory of the daemon | of it, what one session's copies hold | of it, what one peer's requests hold |
+//! | `in_flight` | bytes of clients' requests in execution | of one session | bytes of one peer's reads; its writes have credit |
+//! | `sessions` | sessions | sessions of one user | – |
+//! | `handles` | handles of all sessions | of one session | what one peer has open here |
+//! | `requests` | clients' requests in execution | of one session | one peer's reads and syncs in execution |
+//!
+//! At a limit of bytes or requests work waits; at one of sessions or handles a new one is refused, and
+//! those that exist stay.
+
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +26,10 @@ use crate::validate::Faults;
 pub struct Limits {
     /// Everybody together.
     pub global: GlobalLimits,
+    /// One client.
+    pub client: ClientLimits,
+    /// One peer that asks this node.
+    pub peer: PeerLimits,
 }
 
 /// `[limits.global]`
@@ -26,28 +38,98 @@ pub struct Limits {
 pub struct GlobalLimits {
     /// Staging buffers of all shards.
     pub staging: Bytes,
+    /// Bytes of clients' requests in execution.
+    pub in_flight: Bytes,
     /// Sessions at once.
     pub sessions: u32,
+    /// Handles of all sessions.
+    pub handles: u32,
+    /// Clients' requests in execution.
+    pub requests: u32,
+}
+
+/// `[limits.client]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientLimits {
+    /// Staging of one session's copies.
+    pub staging: Bytes,
+    /// Bytes of one session's requests in execution.
+    pub in_flight: Bytes,
+    /// Sessions of one user.
+    pub sessions: u32,
+    /// Handles of one session.
+    pub handles: u32,
+    /// Requests of one session in execution.
+    pub requests: u32,
+}
+
+/// `[limits.peer]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PeerLimits {
+    /// Staging of one peer's requests.
+    pub staging: Bytes,
+    /// Bytes of one peer's reads in execution.
+    pub in_flight: Bytes,
+    /// What one peer has open here.
+    pub handles: u32,
+    /// One peer's reads and syncs in execution.
+    pub requests: u32,
 }
 
 impl Default for GlobalLimits {
     fn default() -> Self {
-        Self { staging: Bytes::mib(64), sessions: 64 }
+        Self {
+            staging: Bytes::mib(64),
+            in_flight: Bytes::gib(16),
+            sessions: 64,
+            handles: 65_536,
+            requests: 2048,
+        }
+    }
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            staging: Bytes::mib(32),
+            in_flight: Bytes::gib(16),
+            sessions: 64,
+            handles: 4096,
+            requests: 2048,
+        }
+    }
+}
+
+impl Default for PeerLimits {
+    fn default() -> Self {
+        Self { staging: Bytes::mib(64), in_flight: Bytes::gib(16), handles: 4096, requests: 512 }
     }
 }
 
 /// More staging than that has more segments than a shard has places.
 const STAGING_MAX: Bytes = Bytes::gib(16);
+const IN_FLIGHT: (Bytes, Bytes) = (Bytes::mib(4), Bytes::gib(1 << 20));
+/// Of sessions, the most that the daemon's threads are planned for.
 const SESSIONS_MAX: u32 = 4096;
+/// Handles of one session, or of one peer.
+const HANDLES_MAX: u32 = 4096;
+/// Requests of clients in execution on one shard.
+const REQUESTS_MAX: u32 = 2048;
+const PEER_REQUESTS_MAX: u32 = 512;
 
 impl Limits {
     /// What a shard's staging grows and shrinks by, and the least it works with: a fragment of the longest
     /// kind each way, and what a few lanes need.
     pub const STAGING_UNIT: Bytes = Bytes::mib(4);
 
+    /// The most sessions that can be allowed.
+    pub const SESSIONS_MAX: u32 = SESSIONS_MAX;
+
     /// Bounds and relations.
     pub(crate) fn check(&self, shards: u32, faults: &mut Faults) {
-        let global = &self.global;
+        let Self { global, client, peer } = self;
         let least = Bytes(Self::STAGING_UNIT.0 * u64::from(shards));
         let fits = (least..=STAGING_MAX).contains(&global.staging);
         faults.check(fits, "limits.global.staging", || {
@@ -57,6 +139,202 @@ impl Limits {
                 Self::STAGING_UNIT
             )
         });
-        faults.within(global.sessions, 1, SESSIONS_MAX, "limits.global.sessions");
+        let mut bytes = |value: Bytes, from: Bytes, to: Bytes, key: &str| {
+            faults.check((from..=to).contains(&value), key, || {
+                format!("is {value}: choose a size from {from} to {to}")
+            });
+        };
+        bytes(client.staging, Bytes::mib(1), STAGING_MAX, "limits.client.staging");
+        bytes(peer.staging, Self::STAGING_UNIT, STAGING_MAX, "limits.peer.staging");
+        let (from, to) = IN_FLIGHT;
+        bytes(global.in_flight, from, to, "limits.global.in_flight");
+        bytes(client.in_flight, from, to, "limits.client.in_flight");
+        bytes(peer.in_flight, from, to, "limits.peer.in_flight");
+        let requests_max = REQUESTS_MAX * shards;
+        for (value, to, key) in [
+            (global.sessions, SESSIONS_MAX, "limits.global.sessions"),
+            (client.sessions, SESSIONS_MAX, "limits.client.sessions"),
+            (global.handles, SESSIONS_MAX * HANDLES_MAX, "limits.global.handles"),
+            (client.handles, HANDLES_MAX, "limits.client.handles"),
+            (peer.handles, HANDLES_MAX, "limits.peer.handles"),
+            (client.requests, requests_max, "limits.client.requests"),
+            (peer.requests, PEER_REQUESTS_MAX, "limits.peer.requests"),
+        ] {
+            faults.within(value, 1, to, key);
+        }
+        faults.within(global.requests, shards, requests_max, "limits.global.requests");
+    }
+
+    /// What is wrong with limits that are to be in force on so many shards.
+    ///
+    /// # Errors
+    ///
+    /// The first fault: the key, what is wrong, and the fix.
+    pub fn validate(&self, shards: u32) -> Result<(), String> {
+        let mut faults = Faults::default();
+        self.check(shards, &mut faults);
+        match faults.first() {
+            Some(fault) => Err(format!("`{}` {}", fault.key, fault.problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// Every limit, by the name it has behind `limits.`.
+    #[must_use]
+    pub fn entries(&self) -> [(&'static str, Amount); 14] {
+        let Self { global, client, peer } = self;
+        [
+            ("global.staging", global.staging.into()),
+            ("global.in_flight", global.in_flight.into()),
+            ("global.sessions", global.sessions.into()),
+            ("global.handles", global.handles.into()),
+            ("global.requests", global.requests.into()),
+            ("client.staging", client.staging.into()),
+            ("client.in_flight", client.in_flight.into()),
+            ("client.sessions", client.sessions.into()),
+            ("client.handles", client.handles.into()),
+            ("client.requests", client.requests.into()),
+            ("peer.staging", peer.staging.into()),
+            ("peer.in_flight", peer.in_flight.into()),
+            ("peer.handles", peer.handles.into()),
+            ("peer.requests", peer.requests.into()),
+        ]
+    }
+
+    /// Changes one limit. `key`: as in [`Limits::entries`], with or without `limits.` before it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such key, with the nearest one; or the value is no amount of its kind.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let key = key.strip_prefix("limits.").unwrap_or(key);
+        let Self { global, client, peer } = self;
+        let place = match key {
+            "global.staging" => Place::Bytes(&mut global.staging),
+            "global.in_flight" => Place::Bytes(&mut global.in_flight),
+            "global.sessions" => Place::Count(&mut global.sessions),
+            "global.handles" => Place::Count(&mut global.handles),
+            "global.requests" => Place::Count(&mut global.requests),
+            "client.staging" => Place::Bytes(&mut client.staging),
+            "client.in_flight" => Place::Bytes(&mut client.in_flight),
+            "client.sessions" => Place::Count(&mut client.sessions),
+            "client.handles" => Place::Count(&mut client.handles),
+            "client.requests" => Place::Count(&mut client.requests),
+            "peer.staging" => Place::Bytes(&mut peer.staging),
+            "peer.in_flight" => Place::Bytes(&mut peer.in_flight),
+            "peer.handles" => Place::Count(&mut peer.handles),
+            "peer.requests" => Place::Count(&mut peer.requests),
+            _ => return Err(unknown(key)),
+        };
+        match place {
+            Place::Bytes(bytes) => {
+                *bytes = value.trim().parse().map_err(|error| format!("`{key}`: {error}"))?;
+            }
+            Place::Count(count) => {
+                let number = value.trim().parse();
+                *count = number.map_err(|_| format!("`{key}`: `{value}` is not a number"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Place<'a> {
+    Bytes(&'a mut Bytes),
+    Count(&'a mut u32),
+}
+
+fn unknown(key: &str) -> String {
+    let keys = Limits::default().entries().map(|(key, _)| key);
+    let nearest = keys.iter().min_by_key(|known| strsim::damerau_levenshtein(known, key));
+    match nearest.filter(|known| strsim::damerau_levenshtein(known, key) <= 3) {
+        Some(nearest) => format!("there is no limit `{key}`; did you mean `{nearest}`?"),
+        None => format!("there is no limit `{key}`; there are: {}", keys.join(", ")),
+    }
+}
+
+/// How much a limit allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// Bytes.
+    Bytes(Bytes),
+    /// A number.
+    Count(u32),
+}
+
+impl Amount {
+    /// As a plain number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.0,
+            Self::Count(count) => count.into(),
+        }
+    }
+}
+
+impl From<Bytes> for Amount {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<u32> for Amount {
+    fn from(count: u32) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Count(count) => count.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_can_be_set_to_what_it_shows_and_is_a_key_of_the_configuration() {
+        let value = serde_json::to_value(Limits::default()).expect("plain data");
+        let mut keys = 0;
+        for (scope, kinds) in value.as_object().expect("scopes") {
+            for kind in kinds.as_object().expect("kinds").keys() {
+                let wanted = format!("{scope}.{kind}");
+                assert!(
+                    Limits::default().entries().iter().any(|(key, _)| *key == wanted),
+                    "{wanted}"
+                );
+                keys += 1;
+            }
+        }
+        assert_eq!(keys, Limits::default().entries().len());
+        for (at, (key, _)) in Limits::default().entries().into_iter().enumerate() {
+            let mut limits = Limits::default();
+            let value =
+                if key.ends_with("staging") || key.ends_with("in_flight") { "5MiB" } else { "5" };
+            limits.set(&format!("limits.{key}"), value).expect("its kind");
+            for (other, (key, amount)) in limits.entries().into_iter().enumerate() {
+                assert_eq!(amount.to_string() == value, other == at, "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_limit_or_no_amount_is_refused_with_advice() {
+        let set = |key, value| Limits::default().set(key, value).expect_err("refused");
+        assert!(set("global.stagign", "1MiB").contains("did you mean `global.staging`?"));
+        assert!(set("peer.sessions", "1").contains("there is no limit `peer.sessions`"));
+        assert!(set("turbulence", "1").contains("there are: global.staging"));
+        assert!(set("global.staging", "64MB").contains("64MiB"));
+        assert!(set("client.requests", "many").contains("not a number"));
+        let mut limits = Limits::default();
+        limits.set("global.staging", "4MiB").expect("a size");
+        assert!(limits.validate(2).expect_err("4 for each").contains("8MiB"));
+        assert_eq!(limits.validate(1), Ok(()));
     }
 }

@@ -48,6 +48,10 @@ impl Faults {
         }
     }
 
+    pub(crate) fn first(&self) -> Option<&Fault> {
+        self.0.first()
+    }
+
     pub(crate) fn within(&mut self, value: u32, from: u32, to: u32, key: &str) {
         self.check((from..=to).contains(&value), key, || {
             format!("is {value}: choose a number from {from} to {to}")

@@ -62,6 +62,25 @@ impl Admin {
         self.request(Method::PUT, path, Envelope::new(body).json()).map(drop)
     }
 
+    /// `PUT`, and what the daemon answers.
+    pub(crate) fn put_and_read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: impl Serialize,
+    ) -> Result<T, Failure> {
+        self.read(&self.request(Method::PUT, path, Envelope::new(body).json())?)
+    }
+
+    /// `PUT`, and the answer as the daemon wrote it, for `--json`.
+    pub(crate) fn put_raw(&self, path: &str, body: impl Serialize) -> Result<Value, Failure> {
+        let mut value: Value = self.put_and_read(path, body)?;
+        if let Some(fields) = value.as_object_mut() {
+            // The envelope that is written around it has it again.
+            fields.remove("schema_version");
+        }
+        Ok(value)
+    }
+
     /// Waits until then; true if Ctrl-C came before.
     pub(crate) fn is_interrupted_until(&self, due: Instant) -> Result<bool, Failure> {
         self.runtime.block_on(async {

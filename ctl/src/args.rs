@@ -6,6 +6,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
 use crate::commands::cp::CpArgs;
+use crate::commands::limits::LimitsArgs;
 use crate::commands::stat::StatArgs;
 use crate::commands::transfers::TransfersArgs;
 
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Transfers(TransfersArgs),
     /// Show the directories and regions this node offers
     Exports,
+    /// Show what may be used at once and what is used of it, or change that while the daemon runs
+    Limits(LimitsArgs),
     /// Show the pipeline stages with their measured costs
     Stages,
     /// Show one transfer: what was known, what was chosen, predicted against measured

@@ -21,6 +21,7 @@ use crate::client::access::{Names, Rules};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer};
 use crate::io::socket::Credentials;
+use crate::limiting::Limiter;
 use crate::limits::{
     DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, HANDSHAKES_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
     REFUSALS_MAX, peer_files_max,
@@ -82,7 +83,7 @@ pub(crate) struct Control {
     pub(crate) peers: Vec<(String, HostPort)>,
     pub(crate) regions: RefCell<Regions>,
     /// Places for sessions, for handshakes, for refusing strangers, for opens of peers.
-    pub(crate) session_slots: Arc<Semaphore>,
+    session_slots: Arc<Semaphore>,
     pub(crate) handshake_slots: Arc<Semaphore>,
     pub(crate) refusal_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
@@ -90,6 +91,8 @@ pub(crate) struct Control {
     pub(crate) peer_files: Arc<Account>,
     /// Connections of clients that have no place yet, or get none.
     pub(crate) doorstep: Arc<Account>,
+    /// The limits in force.
+    pub(crate) limiter: Limiter,
     closer: Closer,
     journal: RefCell<Journal>,
     withdrawals: RefCell<Withdrawals>,
@@ -117,6 +120,7 @@ pub(crate) struct Parts {
     pub(crate) rules: Rules,
     pub(crate) names: Names,
     pub(crate) exports: Exports,
+    pub(crate) limiter: Limiter,
     pub(crate) closer: Closer,
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -124,7 +128,7 @@ pub(crate) struct Parts {
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { config, node, incarnation, spin, shards, rules, exports, .. } = parts;
-        let Parts { names, closer, stopping, .. } = parts;
+        let Parts { names, limiter, closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         let peer_files = peer_files_max(shards.len());
         Self {
@@ -139,12 +143,13 @@ impl Control {
             exports: Arc::new(exports),
             peers: config.peers.iter().map(|(n, p)| (n.clone(), p.address.clone())).collect(),
             regions: RefCell::default(),
-            session_slots: slots(config.limits.global.sessions as usize),
+            session_slots: slots(piped_config::Limits::SESSIONS_MAX as usize),
             handshake_slots: slots(HANDSHAKES_MAX),
             refusal_slots: slots(REFUSALS_MAX),
             peer_open_slots: slots(PEER_OPENS_MAX),
             peer_files: Account::new(closer.clone(), peer_files, PEER_CLOSERS, None),
             doorstep: Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None),
+            limiter,
             closer,
             journal: RefCell::new(Journal::new(config.peers.keys().map(String::as_str))),
             withdrawals: RefCell::default(),
@@ -178,6 +183,35 @@ impl Control {
         Account::new(self.closer.clone(), files, threads, place)
     }
 
+    /// A place for one more session of a user, or which limit forbids it. Places are given back when all
+    /// that a session brought is closed, so there may be more of them taken than sessions open.
+    pub(crate) fn session_place(&self, uid: u32) -> Result<OwnedSemaphorePermit, String> {
+        let limits = self.limiter.limits();
+        let all = piped_config::Limits::SESSIONS_MAX as usize;
+        let taken = all - self.session_slots.available_permits();
+        let of_user = self.sessions.borrow().values().filter(|it| it.who.uid == uid).count();
+        if of_user >= limits.client.sessions as usize {
+            return Err(format!(
+                "user {uid} has {of_user} sessions already (limits.client.sessions); close one or raise the \
+                 limit"
+            ));
+        }
+        let full = || {
+            format!(
+                "there are {taken} sessions already (limits.global.sessions); close one or raise the limit"
+            )
+        };
+        if taken >= limits.global.sessions as usize {
+            return Err(full());
+        }
+        Arc::clone(&self.session_slots).try_acquire_owned().map_err(|_| full())
+    }
+
+    /// Handles of all sessions.
+    pub(crate) fn handles_open(&self) -> u64 {
+        self.sessions.borrow().values().map(|entry| u64::from(entry.handles)).sum()
+    }
+
     /// A new session on the shard that has the fewest.
     pub(crate) fn enter_session(&self, who: Credentials) -> (SessionId, usize, SessionEars) {
         let mut sessions = self.sessions.borrow_mut();
@@ -204,6 +238,7 @@ impl Control {
             drained: Some(drained),
         };
         sessions.insert(id, entry);
+        self.limiter.note(sessions.len() as u64, 0);
         (id, shard, SessionEars { evicted: hears_evicted, drained: hears_drained })
     }
 
@@ -212,6 +247,7 @@ impl Control {
         if let Some(entry) = self.sessions.borrow_mut().get_mut(&id) {
             change(entry);
         }
+        self.limiter.note(0, self.handles_open());
     }
 
     /// The session's memory is free.
@@ -345,6 +381,9 @@ impl Control {
 
     fn handle_event(self: &Rc<Self>, shard: usize, event: Event) {
         match event {
+            Event::StagingDrained { segment } => {
+                tracing::debug!(shard, ?segment, "staging given back");
+            }
             Event::RegionDrained { region } => {
                 self.withdrawals.borrow_mut().handle_drained(region, shard);
             }

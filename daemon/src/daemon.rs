@@ -7,7 +7,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::io::clock;
 use crate::io::socket::asynchronous;
+use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::serve::shard_name;
@@ -72,6 +73,8 @@ pub enum DaemonError {
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
+    /// The folder of its drop-ins, if it came from a file.
+    drop_ins: Option<PathBuf>,
     stop: Arc<watch::Sender<u32>>,
 }
 
@@ -92,7 +95,13 @@ impl Daemon {
     /// A daemon with a validated configuration.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config, stop: Arc::new(watch::Sender::new(0)) }
+        Self { config, drop_ins: None, stop: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// The same with a folder in which limits that are changed can be kept.
+    #[must_use]
+    pub fn with_drop_ins(self, drop_ins: Option<PathBuf>) -> Self {
+        Self { drop_ins, ..self }
     }
 
     /// A way to stop it.
@@ -109,7 +118,7 @@ impl Daemon {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(threads_max(self.config.limits.global.sessions))
+            .max_blocking_threads(threads_max(piped_config::Limits::SESSIONS_MAX))
             .thread_name("piped-opener")
             .build()?;
         let result = LocalSet::new().block_on(&runtime, self.run_here());
@@ -123,7 +132,8 @@ impl Daemon {
         let (outbox, mut notices) = mpsc::unbounded_channel();
         let (stopping, hears_stopping) = watch::channel(false);
         let mut shards = Vec::new();
-        let started = start(&self.config, outbox, hears_stopping, &mut shards).await;
+        let started =
+            start(&self.config, self.drop_ins.clone(), outbox, hears_stopping, &mut shards).await;
         let (control, doors) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -165,6 +175,7 @@ struct Doors {
 /// Everything up to the open doors. The shards that were started are in `shards` either way.
 async fn start(
     config: &Config,
+    drop_ins: Option<PathBuf>,
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
     stopping: watch::Receiver<bool>,
     shards: &mut Vec<ShardHandle>,
@@ -183,7 +194,8 @@ async fn start(
                 index,
                 engine: settings::engine(config, name, incarnation, random()),
                 driver: settings::driver(config),
-                staging_bytes: settings::staging_of_shard(config),
+                staging_bytes: settings::staging_of_shard(&config.limits, config.shards.count),
+                limits: settings::limits(&config.limits, config.shards.count),
                 spin_ns: spin.daemon_ns,
                 pin: config.shards.pin.then(|| config.shards.cpus.get(index).copied()),
                 outbox: outbox.clone(),
@@ -203,6 +215,7 @@ async fn start(
         metrics: metrics::listen::bind(&config.metrics).await?,
     };
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
+    let staging = shards.iter_mut().flat_map(|shard| std::mem::take(&mut shard.staging)).collect();
     let control = Rc::new(Control::new(Parts {
         config: config.clone(),
         node,
@@ -212,6 +225,7 @@ async fn start(
         rules,
         names,
         exports,
+        limiter: Limiter::new(config.limits, staging, drop_ins),
         closer,
         stopping,
     }));

@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 pub mod closing;
+mod limiting;
 pub mod limits;
 
 pub mod client;

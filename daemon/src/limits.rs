@@ -16,10 +16,6 @@ pub const REQUESTS_PER_TURN: u32 = 256;
 /// Requests of clients in execution on one shard. What comes beyond waits in the clients' rings.
 pub const REQUESTS_MAX: u32 = 2048;
 
-/// What one session may have of them once half are taken: a client whose requests never end must not
-/// stop the others.
-pub const REQUESTS_PER_SESSION: u64 = REQUESTS_MAX as u64 / 8;
-
 /// The engine's transfers: those requests, the parts of copies, and requests that were given up but
 /// are still with the kernel.
 pub const TRANSFERS_MAX: u32 = 4096;

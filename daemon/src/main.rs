@@ -37,7 +37,8 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     let file = args.config.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
-    let loaded = load(&Sources::of_process(file, args.settings))?;
+    let sources = Sources::of_process(file, args.settings);
+    let loaded = load(&sources)?;
     if args.check_config {
         println!("the configuration is good");
         return Ok(());
@@ -49,5 +50,6 @@ fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     for file in &loaded.files {
         tracing::info!(file = %file.display(), "configuration");
     }
-    Ok(Daemon::new(loaded.config).run()?)
+    let drop_ins = sources.main_file().exists().then(|| sources.drop_ins());
+    Ok(Daemon::new(loaded.config).with_drop_ins(drop_ins).run()?)
 }

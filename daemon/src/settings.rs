@@ -1,7 +1,7 @@
 //! Configuration in the words of the crates below: one function a word, no logic.
 
 use piped_config::{Config, IoFeature};
-use piped_engine::command::{CalibrationMode, PlannerMode};
+use piped_engine::command::{CalibrationMode, ClientLimits, Limits, PeerLimits, PlannerMode};
 use piped_engine::shard::ShardConfig;
 use piped_model::units::Nanos;
 use piped_ring::Profile;
@@ -75,10 +75,36 @@ pub(crate) fn engine(
 
 /// The staging of one shard, in bytes: its share in whole units.
 #[must_use]
-pub(crate) fn staging_of_shard(config: &Config) -> u64 {
+pub(crate) fn staging_of_shard(limits: &piped_config::Limits, shards: u32) -> u64 {
     let unit = piped_config::Limits::STAGING_UNIT.0;
-    let share = config.limits.global.staging.0 / u64::from(config.shards.count);
-    share / unit * unit
+    limits.global.staging.0 / u64::from(shards) / unit * unit
+}
+
+/// A number of bytes in whole units of staging, rounded up.
+#[must_use]
+pub(crate) fn whole_units(bytes: u64) -> u64 {
+    bytes.next_multiple_of(piped_config::Limits::STAGING_UNIT.0)
+}
+
+/// What a shard is told of the limits: an equal share of what is everybody's.
+#[must_use]
+pub(crate) fn limits(limits: &piped_config::Limits, shards: u32) -> Limits {
+    let piped_config::Limits { global, client, peer } = limits;
+    Limits {
+        requests: global.requests / shards,
+        in_flight: global.in_flight.0 / u64::from(shards),
+        client: ClientLimits {
+            staging: client.staging.0,
+            in_flight: client.in_flight.0,
+            requests: client.requests,
+        },
+        peer: PeerLimits {
+            staging: peer.staging.0,
+            in_flight: peer.in_flight.0,
+            requests: peer.requests,
+            handles: peer.handles,
+        },
+    }
 }
 
 /// What the driver of a shard is told.

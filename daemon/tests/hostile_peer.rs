@@ -255,7 +255,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
         (Message::WriteData { transfer, offset, backlogged: true }, bytes),
         (Message::Sync { transfer, handle, time_left_us }, vec![]),
         (Message::Cancel { transfer }, vec![]),
-        (Message::Credit { bytes: a.max(1) }, vec![]),
+        (Message::Credit { bytes: a, window: b.max(1) }, vec![]),
         (
             Message::Report {
                 stage: stages[(d % 3) as usize],

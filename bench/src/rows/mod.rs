@@ -7,6 +7,7 @@ mod disturbed;
 mod floor;
 mod hostile;
 mod idle;
+mod limits;
 mod region;
 mod remote_file;
 mod ring;
@@ -114,6 +115,9 @@ pub(crate) static SERVICE: Group = Group {
         ("hostile-ring", hostile::ring),
         ("disturbed-get", disturbed::get),
         ("cp-1g", copy::cp),
+        ("limits-throughput", limits::throughput),
+        ("limits-failed", limits::failed),
+        ("limits-memory", limits::memory),
     ],
 };
 

@@ -12,6 +12,7 @@ pub(crate) mod cp;
 mod demo;
 mod explain;
 mod exports;
+pub(crate) mod limits;
 mod peers;
 mod planner;
 mod stages;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Clients => clients::run(&admin()?, &output, args.json),
         Command::Transfers(transfers) => transfers::run(&admin()?, &output, transfers, args.json),
         Command::Exports => exports::run(&admin()?, &output, args.json),
+        Command::Limits(limits) => limits::run(&admin()?, &output, limits, args.json),
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
         Command::Planner { mode } => planner::run(&admin()?, &output, *mode, args.json),

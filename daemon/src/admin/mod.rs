@@ -22,6 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 
+pub(crate) use self::parse::Refused;
 use self::stream::Stream;
 use crate::closing::HeldFile;
 use crate::connection::accept;

@@ -4,6 +4,7 @@
 //! A new endpoint is a row of [`ENDPOINTS`], a variant of [`AdminRequest`], and an arm of `routes::answer`.
 
 use hyper::{Method, StatusCode};
+use piped_config::admin::limits::{LIMITS, LimitsChange};
 use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody, watch};
 use serde::de::DeserializeOwned;
 
@@ -35,6 +36,10 @@ pub enum AdminRequest {
     SetPlanner(PlannerBody),
     /// Whether costs follow what is measured from now on.
     SetCalibration(CalibrationBody),
+    /// What is limited, and what is used of it.
+    Limits,
+    /// Other limits from now on.
+    SetLimits(LimitsChange),
 }
 
 /// Why there is no answer.
@@ -116,6 +121,8 @@ static ENDPOINTS: &[Endpoint] = &[
     get(watch::EXPORTS, |_| Ok(AdminRequest::Exports)),
     get_one(admin::EXPLAIN, explain),
     put(admin::PLANNER, planner),
+    get(LIMITS, |_| Ok(AdminRequest::Limits)),
+    put(LIMITS, |asked| Ok(AdminRequest::SetLimits(asked.read()?))),
     put(admin::CALIBRATION, |asked| Ok(AdminRequest::SetCalibration(asked.read()?))),
 ];
 

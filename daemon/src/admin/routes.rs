@@ -20,7 +20,7 @@ use crate::io::clock;
 use crate::io::socket::Credentials;
 use crate::limits::{ADMIN_BODY_BYTES_MAX, ADMIN_TIMEOUT};
 use crate::shard::message::{Message, Question, ShardGone, ShardStatus};
-use crate::{metrics, settings};
+use crate::{limiting, metrics, settings};
 
 pub(super) type Reply = Response<Full<Bytes>>;
 
@@ -80,6 +80,8 @@ async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Ref
         AdminRequest::Explain(number) => {
             Ok(json(Explained { explanation: explain(control, number).await? }))
         }
+        AdminRequest::Limits => limiting::report(control).await.map(json),
+        AdminRequest::SetLimits(body) => limiting::change(control, body).await.map(json),
         AdminRequest::SetPlanner(body) => {
             tell(control, Command::SetPlanner(settings::planner(body.mode))).await?;
             tracing::info!(mode = %body.mode, "planner changed until the daemon ends");

@@ -383,8 +383,21 @@ impl Client {
     }
 
     fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
-        if self.handles.len() >= HANDLES_PER_SESSION {
-            let text = format!("there are {HANDLES_PER_SESSION} handles already; close some");
+        let limits = self.control.limiter.limits();
+        let of_session = (limits.client.handles as usize).min(HANDLES_PER_SESSION);
+        if self.handles.len() >= of_session {
+            let text = format!(
+                "there are {} handles already (limits.client.handles); close some",
+                self.handles.len()
+            );
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        let all = self.control.handles_open();
+        if all >= limits.global.handles.into() {
+            let text = format!(
+                "all sessions have {all} handles together (limits.global.handles); close some or raise the \
+                 limit"
+            );
             return Err(OpenFault::new(Status::WouldBlock, text));
         }
         // Fewer than 2^32 are open, so the search ends.

@@ -37,13 +37,12 @@ pub(super) async fn run(
         Ok(said) => said,
         Err(why) => return control.count_refusal(why),
     };
-    let Ok(slot) = Arc::clone(&control.session_slots).try_acquire_owned() else {
-        let text = format!(
-            "there are {} sessions already (limits.global.sessions); close one or raise the limit",
-            control.config.limits.global.sessions
-        );
-        control.count_refusal(HandshakeRefusal::Sessions);
-        return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
+    let slot = match control.session_place(uid) {
+        Ok(slot) => slot,
+        Err(text) => {
+            control.count_refusal(HandshakeRefusal::Sessions);
+            return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
+        }
     };
     let (id, shard, mut ears) = control.enter_session(who);
     let mut client = Client::new(Rc::clone(&control), id, shard, Arc::new(slot));

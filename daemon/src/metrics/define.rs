@@ -82,7 +82,19 @@ metrics! {
     STAGING_USED GAUGE "piped_staging_used_bytes" ["shard"]
         "Staging memory in use.";
     STAGING_LIMIT GAUGE "piped_staging_limit_bytes" ["shard"]
-        "Staging memory there is.";
+        "Staging memory there may be.";
+    STAGING_OWNED GAUGE "piped_staging_bytes" ["shard"]
+        "Staging memory there is: more than the limit only while some of it drains.";
+    IN_FLIGHT GAUGE "piped_in_flight_bytes" ["shard"]
+        "Bytes of clients' requests in execution.";
+    IN_FLIGHT_LIMIT GAUGE "piped_in_flight_limit_bytes" ["shard"]
+        "The most of them.";
+    REQUESTS_RUNNING GAUGE "piped_requests_running" ["shard"]
+        "Clients' requests in execution.";
+    REQUESTS_LIMIT GAUGE "piped_requests_running_limit" ["shard"]
+        "The most of them.";
+    LIMIT_WAITS COUNTER "piped_limit_waits_total" ["shard"]
+        "Requests of clients and peers that had to wait for a limit.";
     REGISTERED GAUGE "piped_registered_bytes" ["shard"]
         "Memory registered with io_uring: staging and clients' arenas. It is pinned.";
     HELD GAUGE "piped_held_buffers" []

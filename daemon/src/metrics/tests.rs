@@ -6,7 +6,8 @@ use std::fs;
 use piped_engine::command::{CalibrationMode, LaneClass, PlannerMode};
 use piped_engine::ids::DeviceId;
 use piped_engine::report::{
-    Counters, LaneReport, Observation, PeerReport, Reasons, ShardReport, StageReport, StageResource,
+    Counters, Gauge, LaneReport, LimitUse, Observation, PeerReport, Reasons, ShardReport,
+    StageReport, StageResource,
 };
 use piped_engine::request::{Class, Status};
 use piped_engine::tally::{LaneLoss, Operation, PlanPath, RetryReason, Route, Tally};
@@ -81,6 +82,15 @@ fn snapshot() -> Snapshot {
         ops: 0,
         staging_bytes: 14,
         staging_used_bytes: 15,
+        limits: LimitUse {
+            staging_limit_bytes: 101,
+            in_flight: Gauge { now: 102, high: 0 },
+            in_flight_limit_bytes: 103,
+            requests: Gauge { now: 104, high: 0 },
+            requests_limit: 105,
+            waited: 106,
+            ..LimitUse::default()
+        },
         handles: 16,
         served_handles: 17,
         counters,
@@ -141,7 +151,13 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_sessions{shard="0"} 11"#,
         r#"piped_transfers_running{shard="0"} 12"#,
         r#"piped_serves_running{shard="0"} 13"#,
-        r#"piped_staging_limit_bytes{shard="0"} 14"#,
+        r#"piped_staging_bytes{shard="0"} 14"#,
+        r#"piped_staging_limit_bytes{shard="0"} 101"#,
+        r#"piped_in_flight_bytes{shard="0"} 102"#,
+        r#"piped_in_flight_limit_bytes{shard="0"} 103"#,
+        r#"piped_requests_running{shard="0"} 104"#,
+        r#"piped_requests_running_limit{shard="0"} 105"#,
+        r#"piped_limit_waits_total{shard="0"} 106"#,
         r#"piped_staging_used_bytes{shard="0"} 15"#,
         r#"piped_handles{shard="0"} 16"#,
         r#"piped_served_handles{shard="0"} 17"#,

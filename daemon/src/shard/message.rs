@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use piped_engine::command::{Command, Event, LaneClass};
 use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
-use piped_engine::report::{Explanation, SessionUse, ShardReport, StageReport, TransferReport};
+use piped_engine::report::{
+    Explanation, LimitParties, LimitUse, SessionUse, ShardReport, StageReport, TransferReport,
+};
 use piped_engine::request::{Class, Status};
 use piped_model::units::Nanos;
 use piped_ring::{Segment, ServerQueue};
@@ -115,6 +117,15 @@ pub enum Message {
         /// The socket.
         socket: OwnedFd,
     },
+    /// So much staging, from now on.
+    SetStaging {
+        /// In bytes.
+        bytes: u64,
+        /// Memory for what it lacks; what it does not lack comes back as [`Notice::Retired`].
+        memory: Vec<Arc<Segment>>,
+        /// Told when it has it.
+        answer: Answer,
+    },
     /// For the engine as it is.
     Engine(Command),
     /// Something somebody wants to know.
@@ -169,6 +180,10 @@ pub enum Question {
         /// Told how many there are, and some of them.
         answer: oneshot::Sender<(u32, Vec<TransferReport>)>,
     },
+    /// What is limited, and who uses it.
+    Limits(oneshot::Sender<LimitView>),
+    /// What it would lack of so many bytes of staging.
+    StagingMissing(u64, oneshot::Sender<u64>),
     /// A transfer, or the last one.
     Explain(Option<u64>, oneshot::Sender<Option<Box<Explanation>>>),
 }
@@ -195,6 +210,17 @@ pub struct ShardView {
     pub degraded: Vec<String>,
     /// Clients evicted.
     pub evictions: Evictions,
+}
+
+/// A shard's use of what is limited.
+#[derive(Debug, Clone)]
+pub struct LimitView {
+    /// Staging it has, in bytes.
+    pub staging_bytes: u64,
+    /// In all.
+    pub limits: LimitUse,
+    /// By session and by peer.
+    pub parties: LimitParties,
 }
 
 /// A shard as `GET /v1/status` shows it: the engine's report, and what the thread and the driver

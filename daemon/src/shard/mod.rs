@@ -6,19 +6,17 @@ mod reactor;
 mod sessions;
 
 use std::io;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use piped_engine::command::Command;
+use piped_engine::command::{Command, Limits};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_ring::Segment;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::cpu::allowed as allowed_cpus;
 use self::message::{Inbox, Mailbox, Notice};
 use self::reactor::{Parts, Reactor};
 use crate::io::{UringConfig, UringError, UringIo};
-use crate::limits::STAGING_SEGMENT_BYTES;
+use crate::limiting::{StagingPiece, make_staging};
 
 /// What a shard needs to start.
 #[derive(Debug)]
@@ -31,6 +29,8 @@ pub struct Plan {
     pub driver: UringConfig,
     /// Staging memory, in bytes.
     pub staging_bytes: u64,
+    /// What may be used at once.
+    pub limits: Limits,
     /// The longest spin, in nanoseconds.
     pub spin_ns: u64,
     /// Whether it stays on one CPU, and on which if that is configured.
@@ -46,6 +46,8 @@ pub struct ShardHandle {
     pub mailbox: Mailbox,
     /// The CPU it is pinned to.
     pub cpu: Option<u32>,
+    /// The staging it began with.
+    pub(crate) staging: Vec<StagingPiece>,
     thread: JoinHandle<()>,
 }
 
@@ -85,8 +87,8 @@ pub async fn start(plan: Plan) -> Result<ShardHandle, StartError> {
     let thread = std::thread::Builder::new()
         .name(format!("piped-shard-{}", plan.index))
         .spawn(move || run(plan, inbox, ready))?;
-    let cpu = started.await.map_err(|_| StartError::Died)??;
-    Ok(ShardHandle { mailbox, cpu, thread })
+    let (cpu, staging) = started.await.map_err(|_| StartError::Died)??;
+    Ok(ShardHandle { mailbox, cpu, staging, thread })
 }
 
 impl ShardHandle {
@@ -97,8 +99,11 @@ impl ShardHandle {
     }
 }
 
+/// What a shard has when it serves: its CPU, its staging.
+type Started = (Option<u32>, Vec<StagingPiece>);
+
 /// The thread from its first line to its last.
-fn run(plan: Plan, inbox: Inbox, ready: oneshot::Sender<Result<Option<u32>, StartError>>) {
+fn run(plan: Plan, inbox: Inbox, ready: oneshot::Sender<Result<Started, StartError>>) {
     let mut ended = Ended {
         index: plan.index,
         outbox: plan.outbox.clone(),
@@ -115,32 +120,36 @@ fn run(plan: Plan, inbox: Inbox, ready: oneshot::Sender<Result<Option<u32>, Star
     if plan.pin.is_some() && cpu.is_none() {
         tracing::info!(shard = plan.index, "not pinned: no CPU is left that no shard stays on");
     }
-    let reactor = match build(plan, inbox, cpu) {
-        Ok(reactor) => reactor,
+    let (reactor, staging) = match build(plan, inbox, cpu) {
+        Ok(built) => built,
         Err(error) => {
             ended.result = Some(Ok(()));
             let _ = ready.send(Err(error));
             return;
         }
     };
-    if ready.send(Ok(cpu)).is_err() {
+    if ready.send(Ok((cpu, staging))).is_err() {
         return;
     }
     ended.result = Some(reactor.run().map_err(|error| error.to_string()));
 }
 
-fn build(plan: Plan, inbox: Inbox, cpu: Option<u32>) -> Result<Reactor, StartError> {
+fn build(
+    plan: Plan,
+    inbox: Inbox,
+    cpu: Option<u32>,
+) -> Result<(Reactor, Vec<StagingPiece>), StartError> {
     let mut io = UringIo::new(&plan.driver)?;
     let mut shard = Shard::new(plan.engine);
-    let mut left = plan.staging_bytes;
-    while left > 0 {
-        let length = left.min(STAGING_SEGMENT_BYTES);
-        let memory = Segment::private(length)
-            .map_err(|error| StartError::Staging { bytes: plan.staging_bytes, error })?;
-        let segment = io.add_segment(Arc::new(memory))?;
+    let bytes = plan.staging_bytes;
+    let memory = make_staging(bytes).map_err(|error| StartError::Staging { bytes, error })?;
+    let staging = memory.iter().map(StagingPiece::of).collect();
+    for piece in memory {
+        let length = piece.len();
+        let segment = io.add_segment(piece)?;
         shard.handle_command(Command::AddStaging { segment, length }, &mut io);
-        left -= length;
     }
+    shard.handle_command(Command::SetStaging { bytes }, &mut io);
     // Nobody waits yet: all of it now.
     while io.poll_registration() {}
     for line in io.degraded() {
@@ -154,8 +163,9 @@ fn build(plan: Plan, inbox: Inbox, cpu: Option<u32>) -> Result<Reactor, StartErr
         inbox,
         outbox: plan.outbox,
         spin_ns: plan.spin_ns,
+        limits: plan.limits,
     };
-    Ok(Reactor::new(parts)?)
+    Ok((Reactor::new(parts)?, staging))
 }
 
 /// Says that the thread is over, however it ends.

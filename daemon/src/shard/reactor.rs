@@ -11,13 +11,15 @@
 //! spins, for as long as that pays; then it tells the clients to ring, looks once more, and sleeps in
 //! the kernel until a completion, a bell or the engine's next deadline.
 
-use piped_engine::command::{Command, Event, FileTarget, Output, RegionTarget, Target};
+use std::sync::Arc;
+
+use piped_engine::command::{Command, Event, FileTarget, Limits, Output, RegionTarget, Target};
 use piped_engine::ids::{HandleId, SessionId};
 use piped_engine::io::{Done, Io};
 use piped_engine::request::{Origin, Status};
 use piped_engine::shard::Shard;
 use piped_model::units::Nanos;
-use piped_ring::{ClientFault, CompletionEntry, Spin, Spinner};
+use piped_ring::{ClientFault, CompletionEntry, Segment, Spin, Spinner};
 use tokio::sync::mpsc;
 
 use super::message::{Inbox, Message, Notice, Refusal};
@@ -64,18 +66,19 @@ pub(super) struct Parts {
     pub(super) inbox: Inbox,
     pub(super) outbox: mpsc::UnboundedSender<(usize, Notice)>,
     pub(super) spin_ns: u64,
+    pub(super) limits: Limits,
 }
 
 impl Reactor {
     pub(super) fn new(parts: Parts) -> Result<Self, UringError> {
-        let Parts { index, cpu, mut io, shard, inbox, outbox, spin_ns } = parts;
+        let Parts { index, cpu, mut io, shard, inbox, outbox, spin_ns, limits } = parts;
         let bell = io.watch(inbox.bell)?;
         let retired = outbox.clone();
         io.retire_segments_to(move |segment| {
             // Without a control thread it is dropped here, which is as good then.
             let _ = retired.send((index, Notice::Retired(segment)));
         });
-        Ok(Self {
+        let mut reactor = Self {
             index,
             cpu,
             io,
@@ -93,7 +96,9 @@ impl Reactor {
             sleeps: 0,
             evictions: Evictions::default(),
             malformed: [0; Status::ALL.len()],
-        })
+        };
+        reactor.engine(Command::SetLimits(limits));
+        Ok(reactor)
     }
 
     /// Turns until the daemon stops.
@@ -303,6 +308,9 @@ impl Reactor {
                 Ok(socket) => self.engine(Command::LaneAccepted { socket }),
                 Err(error) => tracing::warn!(%error, "no room for a peer's lane"),
             },
+            Message::SetStaging { bytes, memory, answer } => {
+                let _ = answer.send(self.set_staging(bytes, memory));
+            }
             Message::Engine(command) => self.engine(command),
             Message::Ask(question) => self.answer(question),
             Message::Stop { until } => self.handle_stop(until),
@@ -310,14 +318,31 @@ impl Reactor {
     }
 
     fn engine(&mut self, command: Command) {
+        if let Command::SetLimits(limits) = &command {
+            self.sessions.set_limits(limits);
+        }
         self.shard.handle_command(command, &mut self.io);
     }
 
-    fn add_segment(
-        &mut self,
-        session: SessionId,
-        memory: std::sync::Arc<piped_ring::Segment>,
-    ) -> Result<(), Refusal> {
+    /// What is too much is on its way out before the new is there: what it lacks follows from that.
+    fn set_staging(&mut self, bytes: u64, memory: Vec<Arc<Segment>>) -> Result<(), Refusal> {
+        let mut missing = self.shard.staging_missing(bytes);
+        self.engine(Command::SetStaging { bytes });
+        for piece in memory {
+            let length = piece.len();
+            if length > missing {
+                // Less is missing than when it was made.
+                self.tell(Notice::Retired(piece));
+                continue;
+            }
+            let segment = self.io.add_segment(piece)?;
+            self.engine(Command::AddStaging { segment, length });
+            missing -= length;
+        }
+        Ok(())
+    }
+
+    fn add_segment(&mut self, session: SessionId, memory: Arc<Segment>) -> Result<(), Refusal> {
         let length = memory.len();
         let segment = self.sessions.add_segment(session, memory, &mut self.io)?;
         self.engine(Command::AddSegment { session, segment, length });

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use piped_engine::command::Limits;
 use piped_engine::ids::{QueueId, RegionId, SegmentId, SessionId};
 use piped_engine::io::{Io, Resource};
 use piped_engine::request::{Class, Completion, Progress};
@@ -11,7 +12,7 @@ use piped_ring::{ClientFault, CompletionEntry, CompletionKind, Descriptor, Segme
 use super::message::Refusal;
 use crate::client::completion;
 use crate::io::{UringError, UringIo, WatchId};
-use crate::limits::{REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_SESSION, REQUESTS_PER_TURN};
+use crate::limits::{REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_TURN};
 use crate::open::region::RegionSource;
 
 /// A client's queue.
@@ -57,6 +58,9 @@ pub(super) struct Sessions {
     next: usize,
     /// Requests taken whose end was not posted.
     in_execution: u32,
+    /// The most of them, and of one session.
+    requests_max: u32,
+    requests_of_session: u64,
     /// Memory of regions whose owner lives on another shard.
     foreign: HashMap<RegionId, SegmentId>,
     pub(super) taken: u64,
@@ -66,6 +70,20 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
+    /// What comes beyond waits in the clients' rings.
+    pub(super) fn set_limits(&mut self, limits: &Limits) {
+        self.requests_max = limits.requests.min(REQUESTS_MAX);
+        self.requests_of_session = limits.client.requests.into();
+    }
+
+    /// The most requests of one session now. Once half of all are taken it is an eighth: a client whose
+    /// requests never end must not stop the others.
+    fn session_max(&self) -> u64 {
+        let all = self.requests_max;
+        let share = if self.in_execution > all / 2 { (all / 8).max(1) } else { all };
+        self.requests_of_session.min(share.into())
+    }
+
     pub(super) fn open(&mut self, session: SessionId, class: Class) {
         let value = Session { class, queues: Vec::new(), segments: Vec::new(), closing: false };
         self.sessions.insert(session, value);
@@ -200,7 +218,7 @@ impl Sessions {
         mut sink: impl FnMut(Taken) -> Option<CompletionEntry>,
         mut evict: impl FnMut(SessionId, ClientFault),
     ) -> u32 {
-        let budget = REQUESTS_PER_TURN.min(REQUESTS_MAX.saturating_sub(self.in_execution));
+        let budget = REQUESTS_PER_TURN.min(self.requests_max.saturating_sub(self.in_execution));
         let mut left = budget;
         let start = self.next;
         for step in 0..self.live.len() {
@@ -209,13 +227,17 @@ impl Sessions {
             }
             let at = (start + step) % self.live.len();
             let id = self.live[at];
-            if self.in_execution > REQUESTS_MAX / 2
-                && self.outstanding_with(id) >= REQUESTS_PER_SESSION
-            {
-                continue;
+            let mut share = left.min(REQUESTS_PER_QUEUE);
+            let most = self.session_max();
+            // Looked at only where it can bind: it is a walk over the session's queues.
+            if most < self.requests_max.into() {
+                let room = most.saturating_sub(self.outstanding_with(id));
+                share = share.min(u32::try_from(room).unwrap_or(u32::MAX));
+                if share == 0 {
+                    continue;
+                }
             }
             let Some(queue) = &mut self.queues[id.0 as usize] else { continue };
-            let share = left.min(REQUESTS_PER_QUEUE);
             let mut count = 0;
             while count < share {
                 match queue.ring.take() {
@@ -286,12 +308,19 @@ impl Sessions {
     /// Tells all clients to ring. `false`: one has work already; [`Sessions::finish_sleep`] either
     /// way.
     pub(super) fn prepare_sleep(&mut self) -> bool {
-        // Without room for requests only completions help, and those wake the thread by themselves.
-        let full = self.in_execution >= REQUESTS_MAX;
-        self.live.iter().all(|id| match &mut self.queues[id.0 as usize] {
-            Some(queue) => queue.ring.prepare_sleep() || full,
-            None => true,
-        })
+        // Without room for requests only completions help (or new limits, which come by mail), and those
+        // wake the thread by themselves.
+        let full = self.in_execution >= self.requests_max;
+        let most = self.session_max();
+        let binds = most < self.requests_max.into();
+        let live = std::mem::take(&mut self.live);
+        let may_sleep = live.iter().all(|id| {
+            let full = full || binds && self.outstanding_with(*id) >= most;
+            let queue = self.queues[id.0 as usize].as_mut();
+            queue.is_none_or(|queue| queue.ring.prepare_sleep() || full)
+        });
+        self.live = live;
+        may_sleep
     }
 
     pub(super) fn finish_sleep(&mut self) {

@@ -63,7 +63,7 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
         ),
         ("sync", bare(Message::Sync { transfer: 4, handle: 0, time_left_us: 1_000_000 })),
         ("cancel", bare(Message::Cancel { transfer: 1 })),
-        ("credit", bare(Message::Credit { bytes: 65_536 })),
+        ("credit", bare(Message::Credit { bytes: 65_536, window: 1 << 20 })),
         (
             "report",
             bare(Message::Report {

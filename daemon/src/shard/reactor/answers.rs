@@ -4,7 +4,7 @@
 use piped_engine::io::Io;
 
 use super::super::message::{
-    Question, ReactorReport, ShardObservation, ShardSession, ShardStatus, ShardView,
+    LimitView, Question, ReactorReport, ShardObservation, ShardSession, ShardStatus, ShardView,
 };
 use super::Reactor;
 use crate::limits::TRANSFERS_LISTED_MAX;
@@ -14,6 +14,17 @@ impl Reactor {
         // Whoever asked may have given up.
         match question {
             Question::Report(asker) => drop(asker.send(self.view())),
+            Question::Limits(asker) => {
+                let report = self.shard.report();
+                drop(asker.send(LimitView {
+                    staging_bytes: report.staging_bytes,
+                    limits: report.limits,
+                    parties: self.shard.limit_parties(),
+                }));
+            }
+            Question::StagingMissing(bytes, asker) => {
+                let _ = asker.send(self.shard.staging_missing(bytes));
+            }
             Question::Stages(asker) => drop(asker.send(self.shard.stages())),
             Question::Observe(asker) => drop(asker.send(self.observe())),
             Question::Sessions(asker) => drop(asker.send(self.session_uses())),

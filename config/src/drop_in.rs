@@ -1,0 +1,76 @@
+//! A drop-in that keeps limits which were changed while running.
+
+use toml_edit::{DocumentMut, Item, Table, value};
+
+use crate::limits::Amount;
+
+/// Its name in `conf.d`: behind what an operator writes by hand.
+pub const LIMITS_DROP_IN: &str = "90-limits.toml";
+
+const HEAD: &str = "\
+# Limits that were changed while piped ran (`pipectl limits set --persist`). They win over piped.toml; remove a
+# line, or this file, to have its values again.
+";
+
+/// The text of the drop-in with these limits in it. What else `before` says is kept.
+///
+/// # Errors
+///
+/// `before` is not TOML, or has a value where a table belongs.
+pub fn limits_drop_in(before: &str, changed: &[(&str, Amount)]) -> Result<String, String> {
+    let mut document: DocumentMut =
+        before.parse().map_err(|error: toml_edit::TomlError| error.message().to_owned())?;
+    for (key, amount) in changed {
+        let Some((scope, kind)) = key.split_once('.') else { continue };
+        let limits = table(document.as_table_mut(), "limits")?;
+        limits.set_implicit(true);
+        let amount = match amount {
+            Amount::Bytes(bytes) => value(bytes.to_string()),
+            Amount::Count(count) => value(i64::from(*count)),
+        };
+        table(limits, scope)?.insert(kind, amount);
+    }
+    let text = document.to_string();
+    Ok(if before.trim().is_empty() { format!("{HEAD}\n{text}") } else { text })
+}
+
+fn table<'a>(parent: &'a mut Table, key: &str) -> Result<&'a mut Table, String> {
+    let item = parent.entry(key).or_insert_with(|| Item::Table(Table::new()));
+    item.as_table_mut().ok_or_else(|| format!("`{key}` is not a table there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::quantity::Bytes;
+    use crate::{Input, parse};
+
+    fn limits_of(text: &str) -> Limits {
+        let file = Input::File { path: "90-limits.toml".into(), text: text.to_owned() };
+        parse(&[file]).expect("a good drop-in").config.limits
+    }
+
+    #[test]
+    fn what_was_changed_is_there_and_the_rest_is_kept() {
+        let staging = ("global.staging", Amount::Bytes(Bytes::mib(128)));
+        let first = limits_drop_in("", &[staging]).expect("made");
+        assert!(first.starts_with("# ") && first.contains("[limits.global]"), "{first}");
+        let requests = ("client.requests", Amount::Count(7));
+        let smaller = ("global.staging", Amount::Bytes(Bytes::mib(32)));
+        let second =
+            limits_drop_in(&format!("{first}# mine\n"), &[requests, smaller]).expect("made");
+        let mut expected = Limits::default();
+        expected.global.staging = Bytes::mib(32);
+        expected.client.requests = 7;
+        assert_eq!(limits_of(&second), expected);
+        assert!(second.contains("# mine") && second.starts_with("# Limits"), "{second}");
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_left_alone() {
+        let requests = [("client.requests", Amount::Count(7))];
+        assert!(limits_drop_in("limits = 3\n", &requests).is_err());
+        assert!(limits_drop_in("[limits\n", &requests).is_err());
+    }
+}

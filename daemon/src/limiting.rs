@@ -1,0 +1,347 @@
+//! Limits that change while the daemon runs.
+//!
+//! A change is made as a whole or not at all: it is checked against what is in force and what is used,
+//! memory that it needs is made on another thread, the drop-in is written if that was asked, and only then
+//! do the shards hear of it, which cannot fail any more. Memory that is too much goes as soon as its last
+//! user is done; nobody waits for that here.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use hyper::StatusCode;
+use piped_config::admin::limits::{
+    LimitRow, LimitsChange, LimitsChanged, LimitsReport, PartyRow, StagingReport, Use,
+};
+use piped_config::{Amount, LIMITS_DROP_IN, Limits, limits_drop_in};
+use piped_engine::command::Command;
+use piped_engine::report::{Gauge, PartyUse};
+use piped_ring::Segment;
+use tokio::sync::Mutex;
+
+use crate::admin::Refused;
+use crate::control::Control;
+use crate::limits::STAGING_SEGMENT_BYTES;
+use crate::settings;
+use crate::shard::message::{LimitView, Message, Question};
+
+/// The limits in force, and what belongs to changing them.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    in_force: Cell<Limits>,
+    /// One change at a time.
+    changing: Mutex<()>,
+    /// Staging that was made, and that may be gone by now.
+    staging: RefCell<Vec<StagingPiece>>,
+    sessions_high: Cell<u64>,
+    handles_high: Cell<u64>,
+    /// The folder of the configuration's drop-ins, if there is a configuration file.
+    drop_ins: Option<PathBuf>,
+}
+
+/// Staging that was made: its length, and whether it is still mapped.
+#[derive(Debug, Clone)]
+pub(crate) struct StagingPiece {
+    bytes: u64,
+    memory: Weak<Segment>,
+}
+
+impl StagingPiece {
+    pub(crate) fn of(memory: &Arc<Segment>) -> Self {
+        Self { bytes: memory.len(), memory: Arc::downgrade(memory) }
+    }
+}
+
+impl Limiter {
+    pub(crate) fn new(
+        limits: Limits,
+        staging: Vec<StagingPiece>,
+        drop_ins: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            in_force: Cell::new(limits),
+            changing: Mutex::new(()),
+            staging: RefCell::new(staging),
+            sessions_high: Cell::new(0),
+            handles_high: Cell::new(0),
+            drop_ins,
+        }
+    }
+
+    /// The limits in force.
+    pub(crate) fn limits(&self) -> Limits {
+        self.in_force.get()
+    }
+
+    /// So many sessions, and handles of them, are there.
+    pub(crate) fn note(&self, sessions: u64, handles: u64) {
+        self.sessions_high.set(self.sessions_high.get().max(sessions));
+        self.handles_high.set(self.handles_high.get().max(handles));
+    }
+
+    fn mapped_bytes(&self) -> u64 {
+        let mut pieces = self.staging.borrow_mut();
+        // Counted, not upgraded: who drops the last one unmaps it.
+        pieces.retain(|piece| piece.memory.strong_count() > 0);
+        pieces.iter().map(|piece| piece.bytes).sum()
+    }
+
+    fn drop_in(&self) -> Option<PathBuf> {
+        Some(self.drop_ins.as_ref()?.join(LIMITS_DROP_IN))
+    }
+}
+
+fn conflict(text: String) -> Refused {
+    Refused::new(StatusCode::CONFLICT, text)
+}
+
+/// Changes what a body names.
+pub(crate) async fn change(
+    control: &Rc<Control>,
+    body: LimitsChange,
+) -> Result<LimitsChanged, Refused> {
+    let _one = control.limiter.changing.lock().await;
+    let before = control.limiter.limits();
+    let mut after = before;
+    for (key, value) in &body.set {
+        after.set(key, &value.to_string()).map_err(Refused::bad)?;
+    }
+    let named =
+        |key: &str| body.set.keys().any(|set| set.strip_prefix("limits.").unwrap_or(set) == key);
+    let changed: Vec<(&'static str, Amount)> =
+        after.entries().into_iter().filter(|(key, _)| named(key)).collect();
+    let persist = body.persist.then_some(&changed[..]);
+    let persisted = apply(control, after, persist).await?;
+    for (key, amount) in &changed {
+        tracing::info!(key, %amount, persisted = persisted.is_some(), "limit changed");
+    }
+    let limits: BTreeMap<String, u64> = after
+        .entries()
+        .into_iter()
+        .map(|(key, amount)| (key.to_owned(), amount.number()))
+        .collect();
+    Ok(LimitsChanged { limits, persisted })
+}
+
+/// Puts limits in force, all or none. `persist`: and writes these into the drop-in.
+async fn apply(
+    control: &Rc<Control>,
+    limits: Limits,
+    persist: Option<&[(&'static str, Amount)]>,
+) -> Result<Option<PathBuf>, Refused> {
+    let shards = control.shards.len() as u32;
+    limits.validate(shards).map_err(Refused::bad)?;
+    let share = settings::staging_of_shard(&limits, shards);
+    let resized = share != settings::staging_of_shard(&control.limiter.limits(), shards);
+    let memory = if resized { make_memory(control, share).await? } else { Vec::new() };
+    let persisted = match persist {
+        Some(changed) => Some(write_drop_in(control, changed).await?),
+        None => None,
+    };
+    // From here on it is done.
+    control.limiter.in_force.set(limits);
+    let mut memory = memory.into_iter();
+    for shard in &control.shards {
+        let command = Command::SetLimits(settings::limits(&limits, shards));
+        shard.mailbox.send(Message::Engine(command)).await?;
+        if resized {
+            let memory = memory.next().unwrap_or_default();
+            let set = |answer| Message::SetStaging { bytes: share, memory, answer };
+            if let Err(refusal) = shard.mailbox.ask(set).await? {
+                tracing::warn!(%refusal, "a shard has less staging than it may");
+            }
+        }
+    }
+    Ok(persisted)
+}
+
+/// The memory that each shard lacks of that much staging.
+async fn make_memory(control: &Rc<Control>, share: u64) -> Result<Vec<Vec<Arc<Segment>>>, Refused> {
+    let views = views(control).await?;
+    let least = views.iter().map(|view| view.limits.staging_least_bytes).max().unwrap_or(0);
+    let least = settings::whole_units(least);
+    if share < least {
+        let all = piped_config::Bytes(least * control.shards.len() as u64);
+        let least = piped_config::Bytes(least);
+        return Err(conflict(format!(
+            "`global.staging` is too small now: what lanes hold and the longest fragment of a read and of \
+             a write need {least} on a shard, {all} in all; choose that or more"
+        )));
+    }
+    let mut all = Vec::new();
+    for shard in &control.shards {
+        let missing = shard
+            .mailbox
+            .ask(|answer| Message::Ask(Question::StagingMissing(share, answer)))
+            .await?;
+        let made = tokio::task::spawn_blocking(move || make_staging(missing)).await;
+        let made = made.map_err(|error| conflict(format!("memory cannot be made: {error}")))?;
+        all.push(made.map_err(|error| {
+            let missing = piped_config::Bytes(missing);
+            conflict(format!(
+                "{missing} more staging cannot be had ({error}); make global.staging smaller, or free memory"
+            ))
+        })?);
+    }
+    let mut pieces = control.limiter.staging.borrow_mut();
+    pieces.extend(all.iter().flatten().map(StagingPiece::of));
+    Ok(all)
+}
+
+/// So many bytes of staging, every page of it there. Takes time.
+pub(crate) fn make_staging(bytes: u64) -> io::Result<Vec<Arc<Segment>>> {
+    let mut pieces = Vec::new();
+    let mut left = bytes;
+    while left > 0 {
+        let length = left.min(STAGING_SEGMENT_BYTES);
+        pieces.push(Arc::new(Segment::private(length)?));
+        left -= length;
+    }
+    Ok(pieces)
+}
+
+async fn write_drop_in(
+    control: &Rc<Control>,
+    changed: &[(&'static str, Amount)],
+) -> Result<PathBuf, Refused> {
+    let path = control.limiter.drop_in().ok_or_else(|| {
+        conflict(
+            "there is no configuration file to write a drop-in beside: start piped with --config FILE, or \
+             change the limits without persisting them"
+                .to_owned(),
+        )
+    })?;
+    let (target, changed) = (path.clone(), changed.to_vec());
+    let written = tokio::task::spawn_blocking(move || {
+        let before = match fs::read_to_string(&target) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
+        let text = limits_drop_in(&before, &changed).map_err(io::Error::other)?;
+        replace(&target, &text)
+    });
+    written.await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| {
+        conflict(format!(
+            "{} cannot be written ({error}): correct it, give the daemon's user the right to write it, or \
+             change the limits without persisting them. Nothing was changed",
+            path.display()
+        ))
+    })?;
+    Ok(path)
+}
+
+/// Replaces a file so that there is the old or the new one at any time, also after a power cut.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    if !directory.exists() {
+        fs::create_dir(directory)?;
+    }
+    // Hidden: what is left of it after a crash is no configuration.
+    let temporary = directory.join(format!(".{LIMITS_DROP_IN}.new"));
+    let mut file = File::create(&temporary)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    if let Err(error) = written.and_then(|()| fs::rename(&temporary, path)) {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    File::open(directory)?.sync_all()
+}
+
+async fn views(control: &Control) -> Result<Vec<LimitView>, Refused> {
+    let mut views = Vec::with_capacity(control.shards.len());
+    for shard in &control.shards {
+        views.push(shard.mailbox.ask(|answer| Message::Ask(Question::Limits(answer))).await?);
+    }
+    Ok(views)
+}
+
+/// What is in force, and what is used of it.
+pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
+    let views = views(control).await?;
+    let sessions = control.clients();
+    let limiter = &control.limiter;
+    limiter.note(sessions.len() as u64, control.handles_open());
+    let clients: Vec<PartyRow> = parties(&views, |view| &view.parties.clients)
+        .map(|mut row| {
+            let known = sessions.iter().find(|session| session.session.to_string() == row.name);
+            row.user = known.map(|session| session.uid);
+            row.handles = known.map_or(0, |session| session.handles);
+            row
+        })
+        .collect();
+    let peers: Vec<PartyRow> = parties(&views, |view| &view.parties.peers).collect();
+    let sum = |of: fn(&LimitView) -> Gauge| {
+        let used = views.iter().map(|view| of(view).now).sum();
+        Use { used, high: views.iter().map(|view| of(view).high).sum() }
+    };
+    let most = |rows: &[PartyRow], of: fn(&PartyRow) -> Use| Use {
+        used: rows.iter().map(|row| of(row).used).max().unwrap_or(0),
+        high: rows.iter().map(|row| of(row).high).max().unwrap_or(0),
+    };
+    let handles = |row: &PartyRow| Use { used: row.handles.into(), high: row.handles.into() };
+    let mut users = BTreeMap::<u32, u64>::new();
+    sessions.iter().for_each(|session| *users.entry(session.uid).or_default() += 1);
+    let of_one_user = users.values().copied().max().unwrap_or(0);
+    let use_of = |name: &str| match name {
+        "global.staging" => sum(|view| view.limits.staging),
+        "global.in_flight" => sum(|view| view.limits.in_flight),
+        "global.requests" => sum(|view| view.limits.requests),
+        "global.sessions" => Use { used: sessions.len() as u64, high: limiter.sessions_high.get() },
+        "global.handles" => Use { used: control.handles_open(), high: limiter.handles_high.get() },
+        "client.staging" => most(&clients, |row| row.staging),
+        "client.in_flight" => most(&clients, |row| row.in_flight),
+        "client.requests" => most(&clients, |row| row.requests),
+        "client.sessions" => Use { used: of_one_user, high: of_one_user },
+        "client.handles" => most(&clients, handles),
+        "peer.staging" => most(&peers, |row| row.staging),
+        "peer.in_flight" => most(&peers, |row| row.in_flight),
+        "peer.requests" => most(&peers, |row| row.requests),
+        _ => most(&peers, handles),
+    };
+    let row = |(name, amount): (&'static str, Amount)| {
+        let Use { used, high } = use_of(name);
+        let is_bytes = matches!(amount, Amount::Bytes(_));
+        LimitRow { name: name.to_owned(), is_bytes, limit: amount.number(), used, high }
+    };
+    let limits = limiter.limits().entries().map(row).to_vec();
+    let total = |of: fn(&LimitView) -> u64| views.iter().map(of).sum::<u64>();
+    Ok(LimitsReport {
+        limits,
+        staging: StagingReport {
+            owned_bytes: total(|view| view.staging_bytes),
+            draining_bytes: total(|view| view.limits.staging_draining_bytes),
+            mapped_bytes: limiter.mapped_bytes(),
+            least_bytes: total(|view| settings::whole_units(view.limits.staging_least_bytes)),
+        },
+        waiting: total(|view| view.limits.waiting.into()),
+        waited: total(|view| view.limits.waited),
+        clients,
+        peers,
+        drop_in: limiter.drop_in(),
+    })
+}
+
+fn parties(
+    views: &[LimitView],
+    of: impl Fn(&LimitView) -> &Vec<PartyUse>,
+) -> impl Iterator<Item = PartyRow> {
+    let gauge = |gauge: Gauge| Use { used: gauge.now, high: gauge.high };
+    let row = move |shard: usize, party: &PartyUse| PartyRow {
+        name: party.name.clone(),
+        user: None,
+        shard: shard as u32,
+        staging: gauge(party.staging),
+        in_flight: gauge(party.in_flight),
+        requests: gauge(party.requests),
+        waiting: party.waiting,
+        handles: party.handles,
+    };
+    let all = views.iter().enumerate();
+    all.flat_map(move |(shard, view)| {
+        of(view).iter().map(|party| row(shard, party)).collect::<Vec<_>>()
+    })
+}

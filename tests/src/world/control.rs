@@ -237,7 +237,9 @@ impl World {
         }
         for object in self.objects.iter_mut().filter(|object| object.node == node) {
             match object.kind {
-                ObjectKind::File(_) => object.expected.crash(),
+                ObjectKind::File(inode) => {
+                    object.expected.crash(self.kernel.file_content(inode));
+                }
                 ObjectKind::Region { .. } => object.gone = true,
             }
         }

@@ -145,11 +145,13 @@ impl Expected {
         true
     }
 
-    /// The node crashed: only what was promised to be stable is known now.
-    pub fn crash(&mut self) {
+    /// The node crashed and has this `left`: only what was promised to be stable is known now. What is there
+    /// without a promise is not lost: a sync may have found more than there was when it was asked for.
+    pub fn crash(&mut self, left: &[u8]) {
         self.crashes += 1;
-        for mark in &mut self.marks {
-            let lost = *mark & (KNOWN | STABLE_KNOWN) == KNOWN || *mark & LOST != 0;
+        for (place, mark) in self.marks.iter_mut().enumerate() {
+            let there = left.get(place) == Some(&self.bytes[place]);
+            let lost = *mark & (KNOWN | STABLE_KNOWN) == KNOWN && !there || *mark & LOST != 0;
             let known = *mark & STABLE_KNOWN != 0;
             *mark = if known { KNOWN | STABLE_KNOWN } else { 0 } | if lost { LOST } else { 0 };
         }
@@ -225,7 +227,8 @@ mod tests {
         assert!(expected.end_sync(sync, true));
         expected.begin_write(12..14);
         expected.end_write(12, &[8; 2], None, false);
-        expected.crash();
+        // Of the writes that were not synced, nothing is left.
+        expected.crash(&[5, 5, 1, 1, 6, 6, 1, 1, 1, 1]);
         assert_eq!(*expected.length(), 10..14);
         assert_eq!(expected.difference(0, &[5, 5, 1, 1, 6, 99, 1, 1, 1, 1]), None);
         assert!(expected.difference(0, &[5, 5, 1, 1, 5]).is_some());

@@ -29,11 +29,12 @@ pub(crate) struct Failure {
     exit: Exit,
     message: String,
     reader_gone: bool,
+    spoilt: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), reader_gone: false }
+        Self { exit, message: message.into(), reader_gone: false, spoilt: false }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
@@ -58,6 +59,15 @@ impl Failure {
     /// With something more to know, or to do about it.
     pub(crate) fn and(self, more: impl fmt::Display) -> Self {
         Self { message: format!("{}; {more}", self.message), ..self }
+    }
+
+    /// What was done so far is of no use: it is to be begun anew, not gone on with.
+    pub(crate) fn spoilt(self) -> Self {
+        Self { spoilt: true, ..self }
+    }
+
+    pub(crate) const fn is_spoilt(&self) -> bool {
+        self.spoilt
     }
 
     /// Writing to stdout: a reader that has seen enough (`| head`) is no failure.

@@ -129,6 +129,7 @@ impl Ends {
             "{} was changed while it was copied: copy it again with --overwrite when nobody writes it",
             self.source
         ))
+        .spoilt()
     }
 
     /// Whether what the destination took without a sync is still there whatever became of the daemon.
@@ -253,7 +254,9 @@ fn open_destination(
             found = Found::Filled;
             options.open(path).map_err(fail)?
         }
-        Err(error) => return Err(fail(error)),
+        Err(error) => {
+            return Err(Failure::io(format_args!("cannot create {}", path.display()), &error));
+        }
     };
     let metadata = file.metadata().map_err(fail)?;
     check_regular(path, &metadata)?;

@@ -136,15 +136,29 @@ pub(crate) fn run(args: &CpArgs, output: &Output, json: bool) -> Result<(), Fail
     let client = connect(args)?;
     let ends = Ends::find(args, &client)?;
     let (mut journal, from) = begin_or_resume(args, &ends, &client)?;
+    let unfinished = |failure: Failure, done, journal: &Journal| {
+        if failure.is_spoilt() {
+            // A later --resume would take for certain what is not.
+            journal.remove();
+            return failure;
+        }
+        let (done, all) = (units::bytes(done), units::bytes(ends.length));
+        failure.and(format_args!("{done} of {all} are copied; {}", journal.advice(args)))
+    };
+    ends.allocate().map_err(|failure| match from {
+        0 => {
+            journal.remove();
+            ends.remove_new();
+            failure
+        }
+        _ => unfinished(failure, from, &journal),
+    })?;
     let mut meter = Meter::new(args.quiet || json, ends.length, from);
     let mut mover = Mover::new(args, &ends, &mut journal, from, &stop);
     let moved = mover.run(client, &mut meter);
     let (done, reconnects, client) = (mover.certain(), mover.reconnects, mover.take_client());
     let seconds = begin.elapsed().as_secs_f64();
-    let unfinished = |failure: Failure| {
-        let (done, all) = (units::bytes(done), units::bytes(ends.length));
-        failure.and(format_args!("{done} of {all} are copied; {}", journal.advice(args)))
-    };
+    let unfinished = |failure| unfinished(failure, done, &journal);
     moved.map_err(unfinished)?;
     let mut verified = None;
     if args.verify {

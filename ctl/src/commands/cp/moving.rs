@@ -112,13 +112,6 @@ impl<'a> Mover<'a> {
 
     /// Copies what is missing, and makes it durable if that is wanted.
     pub(super) fn run(&mut self, client: Client, meter: &mut Meter) -> Result<(), Failure> {
-        if let Err(failure) = self.ends.allocate() {
-            if self.durable == 0 {
-                self.journal.remove();
-                self.ends.remove_new();
-            }
-            return Err(failure);
-        }
         self.client = Some(client);
         let (mut furthest, mut since) = (self.done, clock::now());
         loop {

@@ -61,7 +61,11 @@ pub(super) fn compare(
     }
     if to.len() != ends.length {
         let has = units::bytes(to.len());
-        return Err(Failure::failed(format!("{} has {has} now", ends.destination)));
+        return Err(Failure::failed(format!(
+            "{} has {has} now: somebody else writes it; copy it again with --overwrite when nobody does",
+            ends.destination
+        ))
+        .spoilt());
     }
     let shared = Shared { done: AtomicU64::new(0), over: AtomicBool::new(false), stop };
     let queue = || client.queue().map_err(|error| client::queue(&error));
@@ -120,6 +124,7 @@ fn differ(ends: &Ends, source: &Hashes, destination: &Hashes) -> Failure {
         node(&ends.destination),
         node(&ends.source),
     ))
+    .spoilt()
 }
 
 /// Whether what an earlier run left is the source's, by its end and by pieces anywhere in it.

@@ -1,8 +1,9 @@
 //! The bodies of the admin API: HTTP/1.1 and JSON on a unix socket.
 //!
-//! Every body carries `schema_version`. Within a version fields are only added, so a reader ignores fields
-//! it does not know; a body of another version is refused by [`Envelope::parse`] with the advice to use
-//! matching programs. The reports inside are the engine's types, generic here because this crate knows
+//! Every body carries `schema_version`. Within a version fields are only added, so who reads a report ignores
+//! fields it does not know. A change with such a field is refused: half of what was asked is not what was
+//! asked. A body of another version is refused by [`Envelope::parse`] with the advice to use matching
+//! programs. The reports inside are the engine's types, generic here because this crate knows
 //! nothing of the engine; `serde_json::Value` stands for them where their content does not matter.
 
 use std::collections::BTreeMap;
@@ -85,11 +86,15 @@ impl<T: DeserializeOwned> Envelope<T> {
     /// another version. A request body without `schema_version` counts as the current one, so that
     /// `curl -d '{"mode":"whole"}'` works.
     pub fn parse(json: &[u8]) -> Result<T, BodyError> {
-        let value: Value = serde_json::from_slice(json).map_err(BodyError::malformed)?;
+        let mut value: Value = serde_json::from_slice(json).map_err(BodyError::malformed)?;
         let version =
             value.get("schema_version").map_or_else(|| Some(SCHEMA_VERSION.into()), Value::as_u64);
         if version != Some(SCHEMA_VERSION.into()) {
             return Err(BodyError::Version { found: version.unwrap_or(0) });
+        }
+        if let Some(fields) = value.as_object_mut() {
+            // It is the envelope's; what asks for a change refuses fields that it does not know.
+            fields.remove("schema_version");
         }
         serde_json::from_value(value).map_err(BodyError::malformed)
     }
@@ -204,6 +209,7 @@ pub struct ClientReport {
 
 /// How sizes are chosen from now on (until the daemon ends).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PlannerBody {
     /// The mode.
     pub mode: PlannerMode,
@@ -211,6 +217,7 @@ pub struct PlannerBody {
 
 /// Whether costs follow what is measured from now on (until the daemon ends).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CalibrationBody {
     /// The mode.
     pub mode: CalibrationMode,

@@ -200,7 +200,7 @@ fn explain(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
 
 fn planner(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
     let body: PlannerBody = asked.read()?;
-    body.mode.validate().map_err(Refused::bad)?;
+    body.mode.validate().map_err(|why| Refused::bad(format!("the planner mode {why}")))?;
     Ok(AdminRequest::SetPlanner(body))
 }
 
@@ -260,11 +260,12 @@ mod tests {
         let explain = |word: &str| parse(&Method::GET, &format!("/v1/explain/{word}"), b"");
         assert_eq!(explain("17"), Ok(AdminRequest::Explain(Some(17))));
         assert_eq!(explain("last"), Ok(AdminRequest::Explain(None)));
-        let bodies: [&[u8]; 5] = [
+        let bodies: [&[u8]; 6] = [
             b"",
             b"{",
             b"\xff",
             br#"{"mode":{"fixed":1}}"#,
+            br#"{"mode":"auto","untill":"reload"}"#,
             br#"{"schema_version":9,"mode":"auto"}"#,
         ];
         for refused in bodies.map(planner).into_iter().chain(["", "x", "-1", "1e3"].map(explain)) {

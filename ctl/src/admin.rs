@@ -161,8 +161,8 @@ pub(crate) fn unreachable(socket: &Path, error: &io::Error, option: &str) -> Fai
         io::ErrorKind::PermissionDenied => Failure::new(
             Exit::Refused,
             format!(
-                "not allowed to connect to {socket}: join the socket's group, or run as root \
-                 (`ls -l {socket}` shows the group)"
+                "not allowed to connect to {socket}: only root and the daemon's user may, unless [access] \
+                 of its configuration names you"
             ),
         ),
         _ => Failure::new(

@@ -5,7 +5,7 @@ use piped_engine::report::Explanation;
 
 use crate::admin::Admin;
 use crate::args::Which;
-use crate::commands::stages;
+use crate::commands::{stages, words};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
@@ -30,7 +30,7 @@ fn path(which: Which) -> String {
 fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     let what = format!("{} of {}, {}", it.operation, units::bytes(it.bytes), it.route);
     output.prose(&format!("transfer {}: {what}", it.id), 2)?;
-    output.field("status", &format!("{:?}", it.status))?;
+    output.field("status", &words::status(it.status))?;
     output.field("plan", &plan(it))?;
     if !it.planned_here {
         let why = "the peer: it holds the data (ask its daemon for the candidates)";

@@ -45,7 +45,7 @@ fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<Str
     let name = if shards { format!("{} ({})", peer.name, peer.shard) } else { peer.name.clone() };
     vec![
         name,
-        if peer.inbound { "asks us" } else { "we ask" }.to_owned(),
+        words::role(peer.inbound).to_owned(),
         words::lane(lane.class).to_owned(),
         if lane.up { "up" } else { "DOWN" }.to_owned(),
         lane.epoch.to_string(),

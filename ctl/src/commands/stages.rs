@@ -43,12 +43,19 @@ pub(crate) fn table(output: &Output, stages: &[StageReport]) -> Result<(), Failu
     output.table(&COLUMNS, stages.iter().map(row).collect())
 }
 
-/// The sentences that some stages need.
+/// The sentences that some stages need; one for all that need the same.
 pub(crate) fn notes(output: &Output, stages: &[StageReport]) -> Result<(), Failure> {
-    let noted = stages.iter().filter(|stage| !stage.note.is_empty());
-    noted
-        .map(|stage| format!("{}: {}", stage.name, stage.note))
-        .try_for_each(|note| output.prose(&note, 2))
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for stage in stages.iter().filter(|stage| !stage.note.is_empty()) {
+        match notes.iter_mut().find(|(note, _)| *note == stage.note) {
+            Some((_, names)) => names.push(&stage.name),
+            None => notes.push((&stage.note, vec![&stage.name])),
+        }
+    }
+    notes.iter().try_for_each(|(note, names)| {
+        let names = if names.len() == stages.len() { "all".to_owned() } else { names.join(", ") };
+        output.prose(&format!("{names}: {note}"), 2)
+    })
 }
 
 fn row(stage: &StageReport) -> Vec<String> {

@@ -5,6 +5,7 @@ use piped_engine::report::{Counters, PeerReport, ShardReport};
 use serde_json::Value;
 
 use crate::admin::Admin;
+use crate::commands::words;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
@@ -24,7 +25,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         status.profile
     );
     output.prose(&line, 2)?;
-    output.prose(&format!("io_uring: {}", list(&status.tier, "plain")), 2)?;
+    output.prose(&format!("io_uring: {}", words::list(&status.tier, "plain")), 2)?;
     if status.degraded.is_empty() {
         output.line("degraded: nothing")?;
     }
@@ -34,10 +35,6 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     shards(output, &status.shards)?;
     totals(output, &status)?;
     peers(output, &status.shards)
-}
-
-fn list(words: &[String], none: &str) -> String {
-    if words.is_empty() { none.to_owned() } else { words.join(", ") }
 }
 
 fn shards(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
@@ -124,8 +121,8 @@ fn peers(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
     let lane = |peer: &PeerReport, lane: &piped_engine::report::LaneReport| {
         vec![
             peer.name.clone(),
-            if peer.inbound { "asks us" } else { "we ask" }.to_owned(),
-            word(&lane.class),
+            words::role(peer.inbound).to_owned(),
+            words::lane(lane.class).to_owned(),
             if lane.up { "up" } else { "DOWN" }.to_owned(),
             lane.epoch.to_string(),
             units::count(lane.frames_sent),

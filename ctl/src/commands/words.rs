@@ -22,7 +22,12 @@ pub(crate) fn status(status: Status) -> String {
     status.name().replace('_', " ")
 }
 
-/// Who may, in a word: `anybody` for an empty list.
+/// Who of the two asks over a peer's lanes.
+pub(crate) const fn role(inbound: bool) -> &'static str {
+    if inbound { "asks us" } else { "we ask" }
+}
+
+/// Names as one word; `empty` for none.
 pub(crate) fn list(names: &[String], empty: &str) -> String {
     if names.is_empty() { empty.to_owned() } else { names.join(", ") }
 }

@@ -38,7 +38,11 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     }
     if it.predicted_seconds > 0.0 {
         let (predicted, margin) = (it.predicted_seconds, it.margin_seconds);
-        let text = format!("{} +- {}", units::seconds(predicted), units::seconds(margin));
+        let mut text = units::seconds(predicted);
+        // Of a peer's plan no margin is told.
+        if margin > 0.0 {
+            text.push_str(&format!(" +- {}", units::seconds(margin)));
+        }
         output.field("predicted", &text)?;
     }
     let measured = format!("{}{}", units::seconds(it.measured_seconds), deviation(it));

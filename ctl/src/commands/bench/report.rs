@@ -63,7 +63,7 @@ pub(super) struct Report {
     bytes: u64,
     ops_per_second: f64,
     bytes_per_second: f64,
-    latency_us: Latency,
+    latency_seconds: Latency,
     client_cpu_seconds: Option<f64>,
     /// Absent if the daemon's admin API is not reachable.
     daemon_cpu_seconds: Option<f64>,
@@ -99,7 +99,7 @@ impl Report {
     ) -> Self {
         let seconds = time.as_secs_f64();
         let latencies = &counts.latencies_ns;
-        let us = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1e3;
+        let at = |quantile: f64| latencies.value_at_quantile(quantile) as f64 * 1e-9;
         Self {
             operation: subject.operation,
             target: subject.target,
@@ -115,13 +115,13 @@ impl Report {
             bytes: counts.bytes,
             ops_per_second: latencies.len() as f64 / seconds,
             bytes_per_second: counts.bytes as f64 / seconds,
-            latency_us: Latency {
-                p50: us(0.5),
-                p90: us(0.9),
-                p99: us(0.99),
-                p99_9: us(0.999),
-                mean: latencies.mean() / 1e3,
-                max: latencies.max() as f64 / 1e3,
+            latency_seconds: Latency {
+                p50: at(0.5),
+                p90: at(0.9),
+                p99: at(0.99),
+                p99_9: at(0.999),
+                mean: latencies.mean() * 1e-9,
+                max: latencies.max() as f64 * 1e-9,
             },
             client_cpu_seconds: cpu.client,
             daemon_cpu_seconds: cpu.daemon,
@@ -152,8 +152,8 @@ impl Report {
             rows.push(row(what, format!("{time:.2} s"), share));
         }
         output.table(&[Text(""), Number("TOTAL"), Number("RATE")], rows)?;
-        let Latency { p50, p90, p99, p99_9, mean, max } = self.latency_us;
-        let us = |value: f64| format!("{value:.1}");
+        let Latency { p50, p90, p99, p99_9, mean, max } = self.latency_seconds;
+        let us = |value: f64| format!("{:.1}", value * 1e6);
         output.heading("Latency in us")?;
         output.table(
             &["p50", "p90", "p99", "p99.9", "mean", "max"].map(Number),
@@ -185,10 +185,10 @@ mod tests {
         assert_eq!(json["ops"], 1000);
         assert_eq!(json["ops_per_second"], 500.0);
         assert_eq!(json["bytes_per_second"], 4096.0 * 500.0);
-        let p999 = json["latency_us"]["p99.9"].as_f64().expect("a number");
-        assert!((998.0..=1001.0).contains(&p999), "{p999}");
-        let p50 = json["latency_us"]["p50"].as_f64().expect("a number");
-        assert!((499.0..=501.5).contains(&p50), "{p50}");
+        let p999 = json["latency_seconds"]["p99.9"].as_f64().expect("a number");
+        assert!((998e-6..=1001e-6).contains(&p999), "{p999}");
+        let p50 = json["latency_seconds"]["p50"].as_f64().expect("a number");
+        assert!((499e-6..=501.5e-6).contains(&p50), "{p50}");
         assert!(json["daemon_cpu_seconds"].is_null());
     }
 

@@ -31,7 +31,10 @@ pub enum SessionError {
     #[error("the daemon closed the session; connect again, its log says why")]
     Disconnected,
     /// No answer in the time the builder allowed.
-    #[error("the daemon did not answer in time; is it overloaded or stopped?")]
+    #[error(
+        "no answer in time: is the daemon overloaded or stopped, or a peer that it asks for this not \
+             reachable (see `pipectl peers`)?"
+    )]
     TimedOut,
     /// A name or path cannot be sent; nothing was asked.
     #[error(transparent)]

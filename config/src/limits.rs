@@ -232,7 +232,9 @@ impl Limits {
             }
             Place::Count(count) => {
                 let number = value.trim().parse();
-                *count = number.map_err(|_| format!("`{key}`: `{value}` is not a number"))?;
+                *count = number.map_err(|_| {
+                    format!("`{key}`: `{value}` is not a number: write digits, as in 64")
+                })?;
             }
         }
         Ok(())

@@ -88,6 +88,7 @@ pub struct PartyRow {
 
 /// Limits to change: all of them, or, if one cannot be, none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LimitsChange {
     /// `global.staging` to `"64MiB"`, or to a number.
     pub set: BTreeMap<String, LimitValue>,
@@ -98,7 +99,7 @@ pub struct LimitsChange {
 
 /// A value as it is written: a number, or text with a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a limit is a whole number, or text as in \"64MiB\"")]
 pub enum LimitValue {
     /// Plain.
     Number(u64),

@@ -1,5 +1,7 @@
 //! `pipectl limits`: what may be used at once, what is used of it, and changes while running.
 
+use std::collections::BTreeMap;
+
 use clap::{Args, Subcommand};
 use piped_config::admin::limits::{
     LIMITS, LimitRow, LimitValue, LimitsChange, LimitsChanged, LimitsReport, PartyRow, Use,
@@ -39,6 +41,8 @@ fn setting(text: &str) -> Result<(String, String), String> {
     let (key, value) =
         text.split_once('=').ok_or("write KEY=VALUE, as in global.staging=128MiB")?;
     let (key, value) = (key.trim(), value.trim());
+    // With and without `limits.` it is the same one.
+    let key = key.strip_prefix("limits.").unwrap_or(key);
     Limits::default().set(key, value)?;
     Ok((key.to_owned(), value.to_owned()))
 }
@@ -62,15 +66,18 @@ fn set(
     persist: bool,
     json: bool,
 ) -> Result<(), Failure> {
-    let text = |(key, value): &(String, String)| (key.clone(), LimitValue::Text(value.clone()));
-    let set = settings.iter().map(text).collect();
+    let mut set = BTreeMap::new();
+    for (key, value) in settings {
+        if set.insert(key.clone(), LimitValue::Text(value.clone())).is_some() {
+            return Err(Failure::usage(format!("{key} is named twice: name it once")));
+        }
+    }
     let body = LimitsChange { set, persist };
     if json {
         return output::json(admin.put_raw(LIMITS, body)?);
     }
     let changed: LimitsChanged = admin.put_and_read(LIMITS, body)?;
     for (key, _) in settings {
-        let key = key.strip_prefix("limits.").unwrap_or(key);
         let amount = changed.limits.get(key).copied().unwrap_or_default();
         output.line(format_args!("{key} is {}", amount_of(amount, is_bytes(key))))?;
     }
@@ -175,7 +182,7 @@ mod tests {
     #[test]
     fn settings_are_checked_before_the_daemon_is_asked() {
         let good = setting("limits.global.staging = 128MiB").expect("a limit");
-        assert_eq!(good, ("limits.global.staging".to_owned(), "128MiB".to_owned()));
+        assert_eq!(good, ("global.staging".to_owned(), "128MiB".to_owned()));
         for (text, advice) in [
             ("global.staging", "KEY=VALUE"),
             ("global.stagign=1MiB", "did you mean `global.staging`?"),

@@ -252,6 +252,20 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelt_change_of_limits_is_no_smaller_change() {
+        let limits = |body: &str| parse(&Method::PUT, admin::limits::LIMITS, body.as_bytes());
+        assert!(limits(r#"{"set":{"global.staging":"64MiB"},"persist":true}"#).is_ok());
+        for (body, hint) in [
+            (r#"{"set":{"global.staging":"64MiB"},"persits":true}"#, "persits"),
+            (r#"{"set":{"global.staging":1.5}}"#, "whole number, or text"),
+        ] {
+            let refused = limits(body).expect_err(body);
+            assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
+            assert!(refused.error.contains(hint), "{}", refused.error);
+        }
+    }
+
+    #[test]
     fn bodies_and_words_are_read_or_refused_with_a_reason() {
         let planner = |body| parse(&Method::PUT, admin::PLANNER, body);
         let mode = PlannerMode::Fixed(Bytes::kib(64));

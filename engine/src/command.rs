@@ -265,12 +265,23 @@ pub enum Command {
         /// What was opened, or why not.
         result: Result<Target, Status>,
     },
-    /// A peer from the configuration.
+    /// A peer from the configuration; one that was removed comes back under its id.
     AddPeer {
         /// Its id.
         peer: PeerId,
         /// Its name.
         name: String,
+    },
+    /// A peer that is not in the configuration any more: its lanes close, and what was asked of it or
+    /// opened there ends with `PeerLost` or `Gone`.
+    RemovePeer {
+        /// Which.
+        peer: PeerId,
+    },
+    /// A peer moved to another address: its lanes close and are connected anew.
+    RedialPeer {
+        /// Which.
+        peer: PeerId,
     },
     /// The answer to [`Event::Connect`].
     LaneConnected {
@@ -297,6 +308,8 @@ pub enum Command {
     SetPlanner(PlannerMode),
     /// Change whether costs follow the samples.
     SetCalibration(CalibrationMode),
+    /// Change the deadline of requests that name none.
+    SetDeadline(Nanos),
 }
 
 /// To the control thread.

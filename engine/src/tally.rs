@@ -113,6 +113,8 @@ named!(
         Unread = "unread",
         /// The peer began a frame and did not go on.
         Stalled = "stalled",
+        /// The configuration was loaded again, without the peer or with another address.
+        Reconfigured = "reconfigured",
     }
 );
 

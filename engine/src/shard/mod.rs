@@ -28,6 +28,7 @@ mod observe;
 mod ops;
 mod outbound;
 mod paths;
+mod peering;
 mod plan;
 mod planned;
 mod remote;
@@ -261,6 +262,8 @@ impl Shard {
             Command::RevokeRegion { region } => self.revoke_region(region, io),
             Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
             Command::AddPeer { peer, name } => self.add_peer(peer, name),
+            Command::RemovePeer { peer } => self.remove_peer(peer, io),
+            Command::RedialPeer { peer } => self.redial_peer(peer, io),
             Command::LaneConnected { peer, class, socket } => {
                 self.lane_connected(peer, class, socket, io);
             }
@@ -268,6 +271,7 @@ impl Shard {
             Command::LaneAccepted { socket } => self.lane_accepted(socket, io),
             Command::SetPlanner(mode) => self.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),
+            Command::SetDeadline(deadline) => self.config.deadline_default = deadline,
         }
     }
 

@@ -18,8 +18,8 @@ impl Shard {
     /// The shard at a glance.
     #[must_use]
     pub fn report(&self) -> ShardReport {
-        let mut peers: Vec<_> =
-            self.outbound.values().map(|link| self.report_outbound(link)).collect();
+        let there = self.outbound.values().filter(|link| !link.removed);
+        let mut peers: Vec<_> = there.map(|link| self.report_outbound(link)).collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
         peers.extend(self.inbound.iter().map(|(_, link)| self.report_inbound(link)));
         ShardReport {

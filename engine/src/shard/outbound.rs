@@ -10,7 +10,7 @@ use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
 use super::{Shard, Work};
 use crate::command::{Event, LaneClass, OpenRequest};
 use crate::ids::{HandleId, PeerId, SessionId, SocketId};
-use crate::io::Io;
+use crate::io::{Io, Resource};
 use crate::limits;
 use crate::report::PeerReport;
 use crate::request::Status;
@@ -37,6 +37,8 @@ pub(super) struct Outbound {
     swept_epoch: u32,
     /// Some handle may have to be asked for.
     unasked: bool,
+    /// It is not in the configuration any more.
+    pub(super) removed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -48,9 +50,26 @@ struct OutboundLane {
     last_loss: Option<LaneLoss>,
     /// Incarnations in a row that were closed for what the peer did.
     faults: u32,
+    /// A connection was asked for and is not answered.
+    dialling: bool,
 }
 
 impl Outbound {
+    pub(super) fn new(name: String) -> Self {
+        let lanes = Default::default();
+        Self { name, lanes, incarnation: 0, swept_epoch: 0, unasked: false, removed: false }
+    }
+
+    /// Whether the lane is neither there nor on its way.
+    pub(super) fn is_idle(&self, class: LaneClass) -> bool {
+        let state = &self.lanes[class as usize];
+        state.lane.is_none() && !state.dialling
+    }
+
+    pub(super) fn dialled(&mut self, class: LaneClass) {
+        self.lanes[class as usize].dialling = true;
+    }
+
     pub(super) fn lane(&self, class: LaneClass) -> Option<Key> {
         self.lanes[class as usize].lane
     }
@@ -62,15 +81,6 @@ impl Outbound {
 }
 
 impl Shard {
-    pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
-        let lanes = Default::default();
-        let link = Outbound { name, lanes, incarnation: 0, swept_epoch: 0, unasked: false };
-        self.outbound.insert(peer, link);
-        for class in [LaneClass::Latency, LaneClass::Bulk] {
-            self.event(Event::Connect { peer, class, after: Nanos::ZERO });
-        }
-    }
-
     pub(super) fn lane_connected<I: Io>(
         &mut self,
         peer: PeerId,
@@ -80,6 +90,10 @@ impl Shard {
     ) {
         let Some(link) = self.outbound.get_mut(&peer) else { return };
         let state = &mut link.lanes[class as usize];
+        state.dialling = false;
+        if link.removed {
+            return io.release(Resource::Socket(socket));
+        }
         state.epoch += 1;
         let (epoch, name) = (state.epoch, link.name.clone());
         let Some(key) = self.make_lane(Link::Outbound(peer), class, socket, epoch, io) else {
@@ -101,6 +115,10 @@ impl Shard {
     pub(super) fn connect_failed<I: Io>(&mut self, peer: PeerId, class: LaneClass, io: &mut I) {
         let Some(link) = self.outbound.get_mut(&peer) else { return };
         let state = &mut link.lanes[class as usize];
+        state.dialling = false;
+        if link.removed {
+            return;
+        }
         // One that says hello and then breaks the rules is no better than one that is not there.
         let doubled = BACKOFF_FIRST.0 << state.failures.max(state.faults).min(16);
         state.failures += 1;
@@ -108,7 +126,7 @@ impl Shard {
         // Between half and all of it, so that peers of a node that restarts do not come at once.
         let jittered = wait / 2 + self.noise.below(wait / 2);
         let after = io.now() + Nanos(jittered);
-        self.event(Event::Connect { peer, class, after });
+        self.dial(peer, class, after);
     }
 
     /// The kernel is done with a lane: those who asked on it ask again, and it is dialled anew.
@@ -126,12 +144,16 @@ impl Shard {
             self.ask_again(transfer, RetryReason::LaneLost);
         }
         let Some(link) = self.outbound.get_mut(&peer) else { return String::new() };
-        let name = link.name.clone();
+        let (name, removed) = (link.name.clone(), link.removed);
         let state = &mut link.lanes[class as usize];
         state.lane = None;
         state.last_loss = Some(loss);
         state.faults = if loss.is_fault() { state.faults + 1 } else { 0 };
         self.connect_failed(peer, class, io);
+        if removed {
+            // No lane comes up for which they could wait.
+            self.wake_waiting(peer);
+        }
         name
     }
 
@@ -248,7 +270,8 @@ impl Shard {
         open: OpenRequest,
         io: &mut I,
     ) {
-        if !self.outbound.contains_key(&peer) || !self.sessions.contains_key(&session) {
+        let is_there = self.outbound.get(&peer).is_some_and(|link| !link.removed);
+        if !is_there || !self.sessions.contains_key(&session) {
             let result = Err(Status::NotFound);
             return self.event(Event::RemoteOpened { ticket, session, handle, result });
         }

@@ -38,7 +38,7 @@ impl Shard {
     fn ask<I: Io>(&mut self, key: Key, mut body: RemoteBody, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let class = lane_class(transfer.class, transfer.length);
-        let Some(link) = self.outbound.get(&body.peer) else {
+        let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
             return self.decide(key, Status::PeerLost, io);
         };
         let Some(lane_key) = link.lane(class) else { return };
@@ -88,7 +88,9 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = lane_class(transfer.class, transfer.length);
-        let Some(link) = self.outbound.get(&body.peer) else { return true };
+        let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
+            return true;
+        };
         match link.lane(class).and_then(|lane| self.lanes.get(lane)).map(|lane| lane.state) {
             Some(LaneState::Up) => false,
             Some(LaneState::Closing) => true,

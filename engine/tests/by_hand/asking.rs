@@ -10,10 +10,10 @@ use piped_model::units::Nanos;
 
 use crate::world::{ALL, LineId, SESSION, World};
 
-const PEER: PeerId = PeerId(3);
+pub(crate) const PEER: PeerId = PeerId(3);
 pub(crate) const HANDLE: HandleId = HandleId(1);
 pub(crate) const ARENA: u64 = 1 << 20;
-const CREDIT: u64 = 8 << 20;
+pub(crate) const CREDIT: u64 = 8 << 20;
 
 /// The latency lane to a peer, where clients have a region open.
 pub(crate) fn connected(world: &mut World, sessions: &[SessionId]) -> (LineId, Vec<SegmentId>) {
@@ -63,7 +63,14 @@ pub(crate) fn read(offset: u64, length: u64) -> Verb {
 
 /// What an honest peer answers a read with: frames that end at multiples of the fragment, in one
 /// burst behind `before`.
-fn answer(world: &mut World, line: LineId, asked: Message, fragment: u64, before: &[u8], byte: u8) {
+pub(crate) fn answer(
+    world: &mut World,
+    line: LineId,
+    asked: Message,
+    fragment: u64,
+    before: &[u8],
+    byte: u8,
+) {
     let Message::Read { transfer, offset, length, from, .. } = asked else {
         panic!("not a read: {asked:?}")
     };

@@ -4,5 +4,6 @@
 mod asking;
 mod faults;
 mod limits;
+mod peering;
 mod serving;
 mod world;

@@ -6,7 +6,7 @@ use piped_engine::command::{
     Access, Alignment, CalibrationMode, Command, Event, FileTarget, LaneClass, OpenKind, Output,
     PlannerMode, RegionTarget, Target,
 };
-use piped_engine::ids::{DeviceId, QueueId, RegionId, SegmentId, SessionId, SocketId};
+use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
 use piped_engine::request::{Class, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
@@ -258,6 +258,13 @@ impl World {
             })
         });
         after.since(self.kernel.io(self.node).now())
+    }
+
+    /// A dial of ours succeeds that nobody waits for any more.
+    pub(crate) fn connect_late(&mut self, peer: PeerId, class: LaneClass) -> LineId {
+        let (line, socket) = self.connect([self.far, self.node]);
+        self.command(Command::LaneConnected { peer, class, socket });
+        line
     }
 
     fn connect(&mut self, nodes: [NodeId; 2]) -> (LineId, SocketId) {

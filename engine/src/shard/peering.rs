@@ -1,0 +1,69 @@
+//! Which peers there are to ask: those of the configuration, which changes while running.
+//!
+//! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back, the
+//! other side still knows the old ones, and takes only newer ones.
+
+use piped_model::units::Nanos;
+
+use super::Shard;
+use super::outbound::Outbound;
+use super::session::HandleKind;
+use crate::command::{Event, LaneClass};
+use crate::ids::PeerId;
+use crate::io::Io;
+use crate::request::Status;
+use crate::tally::LaneLoss;
+
+const CLASSES: [LaneClass; 2] = [LaneClass::Latency, LaneClass::Bulk];
+
+impl Shard {
+    pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
+        let link = self.outbound.entry(peer).or_insert_with(|| Outbound::new(name));
+        link.removed = false;
+        for class in CLASSES {
+            // A lane that is still closing is dialled again when it is over.
+            if self.outbound.get(&peer).is_some_and(|link| link.is_idle(class)) {
+                self.dial(peer, class, Nanos::ZERO);
+            }
+        }
+    }
+
+    pub(super) fn remove_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        let Some(link) = self.outbound.get_mut(&peer) else { return };
+        link.removed = true;
+        let mut unopened = Vec::new();
+        for (&(session, handle), state) in &mut self.handles {
+            let HandleKind::Remote(remote) = &mut state.kind else { continue };
+            if remote.peer == peer {
+                unopened.extend(remote.ticket.take().map(|ticket| (ticket, session, handle)));
+                state.kind = HandleKind::Gone;
+            }
+        }
+        for (ticket, session, handle) in unopened {
+            let result = Err(Status::PeerLost);
+            self.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        self.close_lanes_to(peer, "the peer was removed from the configuration", io);
+        self.wake_waiting(peer);
+    }
+
+    pub(super) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        self.close_lanes_to(peer, "the peer has another address in the configuration", io);
+    }
+
+    fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {
+        for class in CLASSES {
+            if let Some(lane) = self.outbound.get(&peer).and_then(|link| link.lane(class)) {
+                self.close_lane(lane, LaneLoss::Reconfigured, reason.to_owned(), io);
+            }
+        }
+    }
+
+    /// Asks for a connection; one at a time for each lane.
+    pub(super) fn dial(&mut self, peer: PeerId, class: LaneClass, after: Nanos) {
+        if let Some(link) = self.outbound.get_mut(&peer) {
+            link.dialled(class);
+            self.event(Event::Connect { peer, class, after });
+        }
+    }
+}

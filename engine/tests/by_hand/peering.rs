@@ -1,0 +1,118 @@
+//! Peers that leave the configuration, come back, or move.
+
+use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest};
+use piped_engine::request::Status;
+use piped_engine::wire::Message;
+
+use crate::asking::{CREDIT, HANDLE, PEER, answer, connected, read};
+use crate::world::{ALL, SESSION, World};
+
+fn dials(world: &World, wanted: LaneClass) -> usize {
+    let dial = |event: &&Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
+    world.events.iter().filter(dial).count()
+}
+
+fn remove(world: &mut World) {
+    world.command(Command::RemovePeer { peer: PEER });
+}
+
+#[test]
+fn what_was_asked_of_a_removed_peer_ends_at_once_and_it_is_dialled_no_more() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    world.submit(SESSION, 1, read(0, 4096));
+    assert!(matches!(world.next(line), Message::Read { .. }));
+    remove(&mut world);
+    world.settle();
+    assert_eq!(world.end_of(1), Some((Status::PeerLost, 0)));
+    assert!(!world.is_up(line), "{:?}", world.reasons());
+    // The other lane's dial was under way; its failure is the last that is heard of it.
+    assert_eq!(dials(&world, LaneClass::Bulk), 1);
+    world.command(Command::ConnectFailed { peer: PEER, class: LaneClass::Bulk });
+    world.settle();
+    assert_eq!((dials(&world, LaneClass::Latency), dials(&world, LaneClass::Bulk)), (0, 1));
+    // What was open there is gone, and nothing more is opened.
+    world.submit(SESSION, 2, read(0, 4096));
+    world.settle();
+    assert_eq!(world.end_of(2), Some((Status::Gone, 0)));
+    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), String::new());
+    let open = OpenRequest { kind, name, path, access: ALL, create: false };
+    let (ticket, session, handle, peer) = (77, SESSION, HANDLE, PEER);
+    world.command(Command::OpenRemote { ticket, session, handle, peer, open });
+    world.wait_until("the open fails", |world| {
+        let failed = |event: &Event| {
+            matches!(event, Event::RemoteOpened { ticket: 77, result: Err(Status::NotFound), .. })
+        };
+        world.events.iter().any(failed)
+    });
+    assert!(world.shard.report().peers.is_empty());
+}
+
+#[test]
+fn a_connection_that_comes_too_late_is_closed() {
+    let mut world = World::new();
+    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    remove(&mut world);
+    let line = world.connect_late(PEER, LaneClass::Latency);
+    world.settle();
+    assert!(!world.is_up(line));
+}
+
+#[test]
+fn an_open_that_waits_for_a_removed_peer_is_answered() {
+    let mut world = World::new();
+    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    world.session(SESSION, 1 << 20);
+    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), String::new());
+    let open = OpenRequest { kind, name, path, access: ALL, create: false };
+    let (ticket, session, handle, peer) = (5, SESSION, HANDLE, PEER);
+    world.command(Command::OpenRemote { ticket, session, handle, peer, open });
+    world.settle();
+    remove(&mut world);
+    world.settle();
+    let lost = |event: &Event| {
+        matches!(event, Event::RemoteOpened { ticket: 5, result: Err(Status::PeerLost), .. })
+    };
+    assert!(world.events.iter().any(lost), "{:?}", world.events);
+}
+
+#[test]
+fn a_peer_that_comes_back_is_asked_on_lanes_of_newer_epochs() {
+    let mut world = World::new();
+    connected(&mut world, &[SESSION]);
+    remove(&mut world);
+    // Also while its lanes are still closing.
+    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    world.wait_until("it is dialled", |world| dials(world, LaneClass::Latency) > 0);
+    world.settle();
+    assert_eq!(dials(&world, LaneClass::Latency), 1, "once");
+    assert_eq!(dials(&world, LaneClass::Bulk), 1, "the dial from before is still under way");
+    world.answer_connect(LaneClass::Latency, CREDIT);
+    world.settle();
+    let newer =
+        |event: &Event| matches!(event, Event::LaneUp { class: LaneClass::Latency, epoch: 2, .. });
+    assert!(world.events.iter().any(newer), "{:?}", world.events);
+}
+
+#[test]
+fn what_was_asked_of_a_peer_that_moved_is_asked_again_at_its_new_place() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    world.submit(SESSION, 1, read(0, 4096));
+    assert!(matches!(world.next(line), Message::Read { .. }));
+    world.command(Command::RedialPeer { peer: PEER });
+    let line = world.answer_connect(LaneClass::Latency, CREDIT);
+    let asked = loop {
+        match world.next(line) {
+            Message::Open { ticket, .. } => {
+                let (status, handle, length) = (Status::Ok, 4, 1 << 20);
+                world.send(line, Message::Opened { ticket, status, handle, length }, &[]);
+            }
+            asked @ Message::Read { .. } => break asked,
+            _ => {}
+        }
+    };
+    answer(&mut world, line, asked, 64 << 10, &[], 7);
+    world.wait_until("it ends", |world| world.end_of(1).is_some());
+    assert_eq!(world.end_of(1), Some((Status::Ok, 4096)));
+}

@@ -7,6 +7,11 @@
 //! nothing of the engine; `serde_json::Value` stands for them where their content does not matter.
 
 use std::collections::BTreeMap;
+mod configuration;
+
+pub use self::configuration::{
+    CONFIG, Change, ConfigKey, ConfigState, Configuration, RELOAD, RefusedReload, Reloaded,
+};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -147,6 +152,9 @@ pub struct Status<S = Value> {
     /// Clients that connected and got no session, by reason.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
+    /// Whether what runs is what the files say.
+    #[serde(default)]
+    pub config: ConfigState,
     /// The shards.
     pub shards: Vec<S>,
 }
@@ -248,6 +256,7 @@ mod tests {
             degraded: Vec::new(),
             evicted: BTreeMap::from([("message".to_owned(), 1)]),
             refused: BTreeMap::new(),
+            config: ConfigState::default(),
             shards: vec![serde_json::json!({"sessions": 1})],
         };
         let json = Envelope::new(status.clone()).json();

@@ -89,6 +89,34 @@ pub enum ConfigError {
     Merge(String),
 }
 
+impl ConfigError {
+    /// Where it was made, if it has a place.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Self::Read { path, .. } => {
+                Some(Place { layer: path.display().to_string(), line: None })
+            }
+            Self::Syntax { place, .. }
+            | Self::UnknownKey { place, .. }
+            | Self::BadValue { place, .. }
+            | Self::Invalid { place, .. } => Some(place.clone()),
+            Self::Override(_) | Self::Merge(_) => None,
+        }
+    }
+
+    /// The key, if it is about one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::UnknownKey { key, .. }
+            | Self::BadValue { key, .. }
+            | Self::Invalid { key, .. } => Some(key),
+            _ => None,
+        }
+    }
+}
+
 /// Everything that is wrong with a configuration, at least one thing.
 #[derive(Debug)]
 pub struct Findings(Vec<ConfigError>);

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use crate::admin::Change;
 use crate::schema::{Config, Export, Peer};
 
 /// Stands for a name the operator chooses.
@@ -98,6 +99,37 @@ const MOVED: [(&str, &str); 3] = [
     ("memory.staging", "limits.global.staging"),
 ];
 
+impl Config {
+    /// Every key with its value.
+    pub fn keys(&self) -> impl Iterator<Item = (String, Value)> {
+        leaves(self).into_iter()
+    }
+
+    /// The keys that differ in `next`, with both values.
+    #[must_use]
+    pub fn changes_to(&self, next: &Self) -> Vec<Change> {
+        let (mut before, mut after) = (BTreeMap::from_iter(leaves(self)), leaves(next));
+        after.retain(|(key, value)| before.get(key) != Some(value));
+        let mut changes: Vec<Change> = after
+            .into_iter()
+            .map(|(key, to)| Change { from: before.remove(&key).unwrap_or_default(), key, to })
+            .collect();
+        let all: BTreeMap<String, Value> = leaves(next).into_iter().collect();
+        before.retain(|key, _| !all.contains_key(key));
+        let gone = |(key, from)| Change { key, from, to: Value::Null };
+        changes.extend(before.into_iter().map(gone));
+        changes.sort_by(|one, other| one.key.cmp(&other.key));
+        changes
+    }
+}
+
+/// The name among `names` that was probably meant.
+#[must_use]
+pub fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.map(|name| (strsim::damerau_levenshtein(name, written), name)).min()?;
+    (near.0 <= 1 + written.len() / 3).then_some(near.1)
+}
+
 /// What to tell about a key that does not exist: `did you mean ...?`, or the keys of its table.
 pub(crate) fn hint(path: &[&str]) -> String {
     let written = path.join(".");
@@ -167,6 +199,39 @@ fn siblings(path: &[&str], named: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_are_told_by_key_with_both_values() {
+        let mut one = Config::default();
+        one.peers.insert("beta".to_owned(), Peer { address: "b:1".parse().expect("an address") });
+        let mut other = Config::default();
+        other.shards.count = 2;
+        other.exports.insert("data".to_owned(), Export::default());
+        let changes = one.changes_to(&other);
+        let keys: Vec<&str> = changes.iter().map(|change| change.key.as_str()).collect();
+        let expected = [
+            "exports.data.path",
+            "exports.data.peers",
+            "exports.data.read",
+            "exports.data.users",
+            "exports.data.write",
+            "peers.beta.address",
+            "shards.count",
+        ];
+        assert_eq!(keys, expected);
+        assert_eq!((&changes[5].from, &changes[5].to), (&"b:1".into(), &Value::Null));
+        assert_eq!((&changes[6].from, &changes[6].to), (&1.into(), &2.into()));
+        assert!(one.changes_to(&one).is_empty());
+    }
+
+    #[test]
+    fn the_name_that_was_meant_is_found_if_it_is_near() {
+        let names = || ["alpha", "beta"].into_iter();
+        assert_eq!(nearest("bata", names()), Some("beta"));
+        assert_eq!(nearest("gamma-ray", names()), None);
+        assert_eq!(nearest("", names()), None);
+        assert_eq!(nearest("x", std::iter::empty()), None);
+    }
 
     #[test]
     fn the_nearest_key_is_named() {

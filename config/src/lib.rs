@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod program;
 
 mod drop_in;
 mod error;
@@ -32,6 +33,7 @@ mod validate;
 
 pub use drop_in::{LIMITS_DROP_IN, limits_drop_in};
 pub use error::{ConfigError, Findings, Place};
+pub use keys::nearest;
 pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};

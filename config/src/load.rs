@@ -14,7 +14,6 @@ use std::{env, fs, io};
 use config::{File, FileFormat};
 
 use crate::error::{ConfigError, Findings, Place};
-use crate::keys;
 use crate::layer::Layer;
 use crate::schema::Config;
 
@@ -168,17 +167,6 @@ pub fn parse(inputs: &[Input]) -> Result<Loaded, Findings> {
     let set = layers.iter().flat_map(Layer::keys);
     let origins = set.map(|(key, place)| (key.to_owned(), place)).collect();
     Ok(Loaded { config, files, origins })
-}
-
-impl Loaded {
-    /// Every key with its value, and where that was set; none: nowhere, it is the default.
-    pub fn keys(&self) -> impl Iterator<Item = (String, serde_json::Value, Option<&Place>)> {
-        let keys = keys::leaves(&self.config).into_iter();
-        keys.map(|(key, value)| {
-            let place = self.origins.get(&key);
-            (key, value, place)
-        })
-    }
 }
 
 /// The main file, then its drop-ins.

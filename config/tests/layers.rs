@@ -286,9 +286,9 @@ fn each_key_knows_where_it_was_set() {
     let loaded = load(&sources).expect("valid");
     let directory = format!("{}/", etc.directory.path().display());
     let origin = |wanted: &str| {
-        let found = loaded.keys().find(|(key, ..)| key == wanted);
-        let (_, _, place) = found.unwrap_or_else(|| panic!("no {wanted}"));
-        place.map(|place| place.to_string().replace(&directory, ""))
+        assert!(loaded.config.keys().any(|(key, _)| key == wanted), "no {wanted}");
+        let place = loaded.origins.get(wanted)?;
+        Some(place.to_string().replace(&directory, ""))
     };
     for (key, place) in [
         ("client.queues_max", Some("piped.toml:2")),
@@ -301,7 +301,8 @@ fn each_key_knows_where_it_was_set() {
     ] {
         assert_eq!(origin(key).as_deref(), place, "{key}");
     }
-    let staging = loaded.keys().find(|(key, ..)| key == "limits.global.staging").expect("a key");
+    let staging =
+        loaded.config.keys().find(|(key, ..)| key == "limits.global.staging").expect("a key");
     assert_eq!(staging.1, serde_json::json!("64MiB"));
 }
 

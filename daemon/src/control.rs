@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, HostPort};
+use piped_config::Config;
 use piped_engine::command::Event;
 use piped_engine::ids::{PeerId, RegionId, SessionId};
 use piped_engine::request::Status;
@@ -26,12 +26,14 @@ use crate::limits::{
     DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, HANDSHAKES_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
     REFUSALS_MAX, peer_files_max,
 };
+use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
 use crate::patience::Patience;
 use crate::peer;
 use crate::peer::journal::Journal;
+use crate::reload::Reload;
 use crate::shard::message::{Mailbox, Message, Notice};
 
 /// A session as the control thread knows it.
@@ -68,7 +70,9 @@ pub(crate) struct ShardDoor {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Control {
-    pub(crate) config: Config,
+    /// What a reload replaces.
+    live: RefCell<Live>,
+    pub(crate) reload: Reload,
     pub(crate) node: String,
     pub(crate) incarnation: u64,
     pub(crate) started: Nanos,
@@ -77,10 +81,8 @@ pub(crate) struct Control {
     pub(crate) metrics: Exposition,
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
-    pub(crate) rules: Rules,
-    pub(crate) exports: Arc<Exports>,
     /// By [`PeerId`].
-    pub(crate) peers: Vec<(String, HostPort)>,
+    pub(crate) peers: RefCell<Peers>,
     pub(crate) regions: RefCell<Regions>,
     /// Places for sessions, for handshakes, for refusing strangers, for opens of peers.
     session_slots: Arc<Semaphore>,
@@ -113,6 +115,7 @@ pub(crate) struct Control {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
+    pub(crate) reload: Reload,
     pub(crate) node: String,
     pub(crate) incarnation: u64,
     pub(crate) spin: SpinBudgets,
@@ -127,8 +130,8 @@ pub(crate) struct Parts {
 
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, node, incarnation, spin, shards, rules, exports, .. } = parts;
-        let Parts { names, limiter, closer, stopping, .. } = parts;
+        let Parts { config, reload, node, incarnation, spin, shards, .. } = parts;
+        let Parts { rules, exports, names, limiter, closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         let peer_files = peer_files_max(shards.len());
         Self {
@@ -139,9 +142,8 @@ impl Control {
             metrics: Exposition::new(),
             spin,
             shards,
-            rules,
-            exports: Arc::new(exports),
-            peers: config.peers.iter().map(|(n, p)| (n.clone(), p.address.clone())).collect(),
+            peers: RefCell::new(Peers::new(&config)),
+            reload,
             regions: RefCell::default(),
             session_slots: slots(piped_config::Limits::SESSIONS_MAX as usize),
             handshake_slots: slots(HANDSHAKES_MAX),
@@ -162,8 +164,36 @@ impl Control {
             evictions: Cell::default(),
             refusals: Cell::default(),
             names,
-            config,
+            live: RefCell::new(Live {
+                config: Rc::new(config),
+                rules: Rc::new(rules),
+                exports: Arc::new(exports),
+            }),
         }
+    }
+
+    /// What a reload replaces.
+    pub(crate) fn live(&self) -> Live {
+        self.live.borrow().clone()
+    }
+
+    pub(crate) fn replace_live(&self, live: Live) {
+        self.live.replace(live);
+    }
+
+    /// The configuration in effect.
+    pub(crate) fn config(&self) -> Rc<Config> {
+        Rc::clone(&self.live.borrow().config)
+    }
+
+    /// Who may connect.
+    pub(crate) fn rules(&self) -> Rc<Rules> {
+        Rc::clone(&self.live.borrow().rules)
+    }
+
+    /// What this node offers.
+    pub(crate) fn exports(&self) -> Arc<Exports> {
+        Arc::clone(&self.live.borrow().exports)
     }
 
     /// Resolves when the daemon stops.
@@ -311,14 +341,14 @@ impl Control {
 
     /// Where a configured peer listens.
     pub(crate) fn address_of(&self, name: &str) -> Option<String> {
-        let (_, address) = self.peers.iter().find(|(peer, _)| peer == name)?;
+        let peers = self.peers.borrow();
+        let address = peers.address(peers.by_name(name)?)?;
         Some(address.as_str().to_owned())
     }
 
     /// A configured peer.
     pub(crate) fn peer(&self, name: &str) -> Option<PeerId> {
-        let place = self.peers.iter().position(|(peer, _)| peer == name)?;
-        u32::try_from(place).ok().map(PeerId)
+        self.peers.borrow().by_name(name)
     }
 
     /// Says to every shard that regions are withdrawn.

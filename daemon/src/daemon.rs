@@ -5,13 +5,14 @@
 //! behind. End: close the doors, let the shards end their sessions, for a bounded time; a second
 //! signal does not wait.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, Spin};
+use piped_config::{Config, Loaded, Sources, Spin};
 use piped_engine::command::Command;
 use piped_engine::ids::PeerId;
 use piped_ring::SpinBudgets;
@@ -32,10 +33,11 @@ use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::serve::shard_name;
+use crate::reload::{Reload, SetLevel};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
-use crate::{admin, client, metrics, peer, settings, systemd};
+use crate::{admin, client, metrics, peer, reload, settings, systemd, watchdog};
 
 /// Why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +77,7 @@ pub struct Daemon {
     config: Config,
     /// The folder of its drop-ins, if it came from a file.
     drop_ins: Option<PathBuf>,
+    reload: Reload,
     stop: Arc<watch::Sender<u32>>,
 }
 
@@ -92,10 +95,23 @@ impl Stopper {
 }
 
 impl Daemon {
-    /// A daemon with a validated configuration.
+    /// A daemon with a validated configuration of which there are no files.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config, drop_ins: None, stop: Arc::new(watch::Sender::new(0)) }
+        let loaded = Loaded { config, files: Vec::new(), origins: BTreeMap::new() };
+        Self::with(loaded, None, None)
+    }
+
+    /// A daemon that can load its configuration again. `set_level` changes the log's level.
+    #[must_use]
+    pub fn reloading(loaded: Loaded, sources: Sources, set_level: Option<SetLevel>) -> Self {
+        Self::with(loaded, Some(sources), set_level)
+    }
+
+    fn with(loaded: Loaded, sources: Option<Sources>, set_level: Option<SetLevel>) -> Self {
+        let config = loaded.config.clone();
+        let reload = Reload::new(loaded, sources, set_level);
+        Self { config, drop_ins: None, reload, stop: Arc::new(watch::Sender::new(0)) }
     }
 
     /// The same with a folder in which limits that are changed can be kept.
@@ -129,11 +145,13 @@ impl Daemon {
 
     async fn run_here(self) -> Result<(), DaemonError> {
         let mut asked = Asked::new(self.stop.subscribe())?;
+        // From here on it is no reason to end.
+        let hangup = signal(SignalKind::hangup())?;
         let (outbox, mut notices) = mpsc::unbounded_channel();
         let (stopping, hears_stopping) = watch::channel(false);
         let mut shards = Vec::new();
-        let started =
-            start(&self.config, self.drop_ins.clone(), outbox, hears_stopping, &mut shards).await;
+        let ears = Ears { outbox, stopping: hears_stopping };
+        let started = start(self.config, self.drop_ins, self.reload, ears, &mut shards).await;
         let (control, doors) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -143,6 +161,8 @@ impl Daemon {
             }
         };
         let files = open_doors(&control, doors);
+        tokio::task::spawn_local(watchdog::answer(Rc::clone(&control)));
+        tokio::task::spawn_local(reload_when_told(Rc::clone(&control), hangup));
         systemd::ready(&format!("{} serves", control.node));
         tracing::info!(node = control.node, shards = shards.len(), "ready");
         let died = tokio::select! {
@@ -172,12 +192,18 @@ struct Doors {
     metrics: Option<TcpListener>,
 }
 
-/// Everything up to the open doors. The shards that were started are in `shards` either way.
-async fn start(
-    config: &Config,
-    drop_ins: Option<PathBuf>,
+/// How the control thread hears of its shards, and of the end.
+struct Ears {
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
     stopping: watch::Receiver<bool>,
+}
+
+/// Everything up to the open doors. The shards that were started are in `shards` either way.
+async fn start(
+    config: Config,
+    drop_ins: Option<PathBuf>,
+    reload: Reload,
+    Ears { outbox, stopping }: Ears,
     shards: &mut Vec<ShardHandle>,
 ) -> Result<(Rc<Control>, Doors), DaemonError> {
     let names = Names::of_system();
@@ -186,14 +212,14 @@ async fn start(
     let exports = Exports::new(&config.exports, &names)?;
     let node = config.node.name_or(&hostname()).to_owned();
     let incarnation = random();
-    let spin = spin_budgets(config);
+    let spin = spin_budgets(&config);
     for index in 0..config.shards.count as usize {
         let name = shard_name(&node, index);
         shards.push(
             shard::start(Plan {
                 index,
-                engine: settings::engine(config, name, incarnation, random()),
-                driver: settings::driver(config),
+                engine: settings::engine(&config, name, incarnation, random()),
+                driver: settings::driver(&config),
                 staging_bytes: settings::staging_of_shard(&config.limits, config.shards.count),
                 limits: settings::limits(&config.limits, config.shards.count),
                 spin_ns: spin.daemon_ns,
@@ -217,7 +243,8 @@ async fn start(
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
     let staging = shards.iter_mut().flat_map(|shard| std::mem::take(&mut shard.staging)).collect();
     let control = Rc::new(Control::new(Parts {
-        config: config.clone(),
+        config,
+        reload,
         node,
         incarnation,
         spin,
@@ -247,7 +274,8 @@ async fn door(
 
 /// Every shard asks every peer over lanes of its own.
 async fn name_peers(control: &Control) {
-    for (place, (name, _)) in control.peers.iter().enumerate() {
+    let names: Vec<String> = control.peers.borrow().names().map(str::to_owned).collect();
+    for (place, name) in names.iter().enumerate() {
         for shard in &control.shards {
             let command = Command::AddPeer { peer: PeerId(place as u32), name: name.clone() };
             // A shard that is gone is reported by its last notice.
@@ -269,6 +297,17 @@ fn open_doors(control: &Rc<Control>, doors: Doors) -> [SocketFile; 2] {
         tokio::task::spawn_local(metrics::listen::listen(Rc::clone(control), scrapers));
     }
     [client_file, admin_file]
+}
+
+/// SIGHUP loads the configuration again.
+async fn reload_when_told(control: Rc<Control>, mut hangup: Signal) {
+    while let Some(()) = tokio::select! {
+        () = control.stopped() => None,
+        told = hangup.recv() => told,
+    } {
+        // The outcome is logged, and shown by `pipectl status`.
+        let _ = reload::run(&control).await;
+    }
 }
 
 /// Lets the shards end their sessions, and waits for their threads.

@@ -30,9 +30,13 @@ pub mod admin;
 mod connection;
 mod control;
 mod daemon;
+mod live;
 mod metrics;
+mod reload;
 mod settings;
 mod systemd;
 mod unix_socket;
+mod watchdog;
 
 pub use daemon::{Daemon, DaemonError, Stopper};
+pub use reload::SetLevel;

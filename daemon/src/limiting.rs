@@ -117,6 +117,7 @@ pub(crate) async fn change(
     let persist = body.persist.then_some(&changed[..]);
     let persisted = apply(control, after, persist).await?;
     for (key, amount) in &changed {
+        control.reload.note_runtime(&format!("limits.{key}"), amount.to_string());
         tracing::info!(key, %amount, persisted = persisted.is_some(), "limit changed");
     }
     let limits: BTreeMap<String, u64> = after
@@ -125,6 +126,25 @@ pub(crate) async fn change(
         .map(|(key, amount)| (key.to_owned(), amount.number()))
         .collect();
     Ok(LimitsChanged { limits, persisted })
+}
+
+/// Takes what the files say differently than they did; what was changed by other means stays.
+pub(crate) async fn follow(
+    control: &Rc<Control>,
+    before: &Limits,
+    next: &Limits,
+) -> Result<(), Refused> {
+    let _one = control.limiter.changing.lock().await;
+    let mut after = control.limiter.limits();
+    for ((key, was), (_, is)) in before.entries().into_iter().zip(next.entries()) {
+        if was.number() != is.number() {
+            after.set(key, &is.to_string()).map_err(Refused::bad)?;
+        }
+    }
+    if after == control.limiter.limits() {
+        return Ok(());
+    }
+    apply(control, after, None).await.map(drop)
 }
 
 /// Puts limits in force, all or none. `persist`: and writes these into the drop-in.

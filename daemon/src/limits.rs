@@ -112,6 +112,10 @@ pub const ADMIN_CONNECTIONS_MAX: usize = 32;
 /// How long a request to the admin API may take to arrive, and its connection to stay idle.
 pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the files of a configuration may take to be read, and the directories of exports to be
+/// opened. `pipectl` waits longer.
+pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// The longest body of a request to the admin API, in bytes.
 pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
 

@@ -52,6 +52,12 @@ pub(crate) fn profile(profile: piped_config::Profile) -> Profile {
     }
 }
 
+/// The deadline of requests that name none.
+#[must_use]
+pub(crate) fn deadline(config: &Config) -> Nanos {
+    Nanos(config.client.deadline_default.nanos())
+}
+
 /// What the engine of a shard is told.
 #[must_use]
 pub(crate) fn engine(
@@ -66,7 +72,7 @@ pub(crate) fn engine(
         seed,
         transfers_max: TRANSFERS_MAX,
         ops_max: OPS_MAX,
-        deadline_default: Nanos(config.client.deadline_default.nanos()),
+        deadline_default: deadline(config),
         planner: planner(config.planner.mode),
         calibration: calibration(config.planner.calibration),
         serial_first: false,

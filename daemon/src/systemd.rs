@@ -1,10 +1,31 @@
 //! What the service manager is told. Without one (no NOTIFY_SOCKET) nothing happens.
 
+use std::time::Duration;
+
 use sd_notify::NotifyState;
 
 /// The doors are open.
 pub(crate) fn ready(status: &str) {
     say(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// The configuration is loaded again; [`ready`] follows.
+pub(crate) fn reloading() {
+    // The service manager tells by the time which reload a READY belongs to.
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => say(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "no time for the service manager"),
+    }
+}
+
+/// How long the service manager waits for [`alive`]; none: it does not.
+pub(crate) fn watchdog_interval() -> Option<Duration> {
+    sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero())
+}
+
+/// Everything turns.
+pub(crate) fn alive() {
+    say(&[NotifyState::Watchdog]);
 }
 
 /// The doors are closing.

@@ -89,10 +89,18 @@ pub(crate) fn listen(
         result => result.map_err(fail)?,
     }
     let file = SocketFile { path: path.to_owned(), identity: identity(path) };
-    let mode = if open { 0o666 } else { 0o600 };
-    rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(fail)?;
+    set_mode(path, open).map_err(fail)?;
     rustix::net::listen(socket.as_fd(), BACKLOG).map_err(fail)?;
     Ok((socket, file))
+}
+
+/// Whether anybody may connect, or this user and root alone.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn set_mode(path: &Path, open: bool) -> Result<(), Errno> {
+    let mode = if open { 0o666 } else { 0o600 };
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode))
 }
 
 /// Removes a socket's file that nobody listens behind.

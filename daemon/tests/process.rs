@@ -2,16 +2,19 @@
 
 mod support;
 
-use std::os::unix::net::UnixStream;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
 
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use rustix::process::{Pid, Signal};
 use support::eventually;
 
 fn piped() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_piped"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.env_remove("PIPED_CONFIG").env_remove("NOTIFY_SOCKET");
+    command.env_remove("PIPED_CONFIG").env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
     command
 }
 
@@ -20,6 +23,15 @@ struct Program(Child);
 
 impl Program {
     fn start(dir: &std::path::Path, notify: Option<&std::path::Path>) -> Self {
+        Self::start_by(piped(), dir, notify)
+    }
+
+    /// What it logs is in `log`.
+    fn start_by(
+        mut command: Command,
+        dir: &std::path::Path,
+        notify: Option<&std::path::Path>,
+    ) -> Self {
         let config = dir.join("piped.toml");
         let text = format!(
             "[client]\nsocket = \"{0}/client.sock\"\n[admin]\nsocket = \"{0}/admin.sock\"\n\
@@ -27,12 +39,12 @@ impl Program {
             dir.display()
         );
         std::fs::write(&config, text).expect("written");
-        let mut command = piped();
         command.arg("--config").arg(config);
         if let Some(notify) = notify {
             command.env("NOTIFY_SOCKET", notify);
         }
-        let child = command.stderr(Stdio::null()).spawn().expect("started");
+        let log = std::fs::File::create(dir.join("log")).expect("a log");
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("started");
         let program = Self(child);
         eventually("the daemon opens its doors", || {
             UnixStream::connect(dir.join("admin.sock")).ok()
@@ -74,17 +86,105 @@ fn both_signals_end_it_cleanly() {
 fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("notify");
-    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
     let mut program = Program::start(dir.path(), Some(&path));
-    let mut message = [0; 256];
-    let length = socket.recv(&mut message).expect("a message");
-    let text = String::from_utf8_lossy(&message[..length]).into_owned();
-    assert!(text.contains("READY=1"), "{text}");
+    assert!(told(&socket).contains("READY=1"));
     program.signal(Signal::TERM);
-    let length = socket.recv(&mut message).expect("a message");
-    let text = String::from_utf8_lossy(&message[..length]).into_owned();
-    assert!(text.contains("STOPPING=1"), "{text}");
+    assert!(told(&socket).contains("STOPPING=1"));
     assert_eq!(program.exit_code(), 0);
+}
+
+/// The next message to the service manager.
+fn told(socket: &UnixDatagram) -> String {
+    let mut message = [0; 1024];
+    let length = socket.recv(&mut message).expect("a message");
+    String::from_utf8_lossy(&message[..length]).into_owned()
+}
+
+#[test]
+fn sighup_reloads_and_the_service_manager_follows() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    let mut program = Program::start(dir.path(), Some(&path));
+    assert!(told(&socket).contains("READY=1"));
+    let file = dir.path().join("piped.toml");
+    let good = std::fs::read_to_string(&file).expect("there");
+    let log = || std::fs::read_to_string(dir.path().join("log")).expect("there");
+    let reload = || {
+        program.signal(Signal::HUP);
+        let first = told(&socket);
+        assert!(first.contains("RELOADING=1\nMONOTONIC_USEC="), "{first}");
+        told(&socket)
+    };
+    std::fs::write(&file, format!("{good}[log]\nlevle = \"debug\"\n")).expect("written");
+    let told_now = reload();
+    assert!(told_now.contains("READY=1") && told_now.contains("refused"), "{told_now}");
+    assert!(log().contains("piped.toml:10: there is no key `log.levle`"), "{}", log());
+    assert!(!log().contains("DEBUG"), "{}", log());
+    std::fs::write(&file, format!("{good}[log]\nlevel = \"debug\"\n")).expect("written");
+    let told_now = reload();
+    assert!(told_now.contains("READY=1") && !told_now.contains("refused"), "{told_now}");
+    // Each connection to the admin socket is a line at that level.
+    eventually("the level of the log follows", || {
+        let mut stream = UnixStream::connect(dir.path().join("admin.sock")).expect("it listens");
+        stream
+            .write_all(b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        log().contains("DEBUG").then_some(())
+    });
+    program.signal(Signal::TERM);
+    assert!(told(&socket).contains("STOPPING=1"));
+    assert_eq!(program.exit_code(), 0);
+}
+
+#[test]
+fn the_watchdog_is_answered_only_while_every_shard_turns() {
+    const INTERVAL_US: &str = "400000";
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    let mut command = piped();
+    command.env("WATCHDOG_USEC", INTERVAL_US).args(["--set", "shards.count=2"]);
+    command.args(["--set", "limits.global.staging=8MiB"]);
+    let program = Program::start_by(command, dir.path(), Some(&path));
+    assert!(told(&socket).contains("READY=1"));
+    for _ in 0..3 {
+        assert_eq!(told(&socket), "WATCHDOG=1\n");
+    }
+    // One thread of many is stopped, as if it hung.
+    let shard = thread_of(&program.0, "piped-shard-1");
+    if let Err(error) = ptrace::seize(shard, ptrace::Options::empty()) {
+        return eprintln!("skipped: a thread cannot be traced here ({error})");
+    }
+    ptrace::interrupt(shard).expect("seized");
+    waitpid(shard, Some(WaitPidFlag::__WALL)).expect("it stops");
+    let silent = || {
+        let log = std::fs::read_to_string(dir.path().join("log")).expect("there");
+        log.lines().filter(|line| line.contains("the shard does not turn")).count()
+    };
+    let waited = |count| eventually("it is found out", || (silent() >= count).then_some(()));
+    waited(1);
+    socket.set_nonblocking(true).expect("an option");
+    // What was said before it stopped.
+    while socket.recv(&mut [0; 256]).is_ok() {}
+    waited(4);
+    assert!(socket.recv(&mut [0; 256]).is_err(), "told that all is well while a shard hangs");
+    socket.set_nonblocking(false).expect("an option");
+    ptrace::detach(shard, None).expect("stopped");
+    assert_eq!(told(&socket), "WATCHDOG=1\n", "it goes on");
+}
+
+/// A thread by its name.
+fn thread_of(child: &Child, name: &str) -> nix::unistd::Pid {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).expect("it lives");
+    let named = threads.flatten().find(|thread| {
+        std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+    });
+    let number = named.and_then(|thread| thread.file_name().to_str()?.parse().ok());
+    nix::unistd::Pid::from_raw(number.unwrap_or_else(|| panic!("no thread {name}")))
 }
 
 #[test]

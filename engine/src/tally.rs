@@ -129,7 +129,9 @@ impl LaneLoss {
             | Self::Silent
             | Self::Unread
             | Self::Stalled => true,
-            Self::Closed | Self::Send | Self::Receive | Self::Replaced => false,
+            Self::Closed | Self::Send | Self::Receive | Self::Replaced | Self::Reconfigured => {
+                false
+            }
         }
     }
 }

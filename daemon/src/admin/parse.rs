@@ -32,6 +32,10 @@ pub enum AdminRequest {
     Exports,
     /// A transfer by number, or the last one.
     Explain(Option<u64>),
+    /// The configuration in effect.
+    Configuration,
+    /// Load it again.
+    Reload,
     /// How sizes are chosen from now on.
     SetPlanner(PlannerBody),
     /// Whether costs follow what is measured from now on.
@@ -108,6 +112,10 @@ const fn put(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::PUT, path, takes_word: false, read }
 }
 
+const fn post(path: &'static str, read: Read) -> Endpoint {
+    Endpoint { method: Method::POST, path, takes_word: false, read }
+}
+
 /// Everything there is.
 static ENDPOINTS: &[Endpoint] = &[
     get(admin::STATUS, |_| Ok(AdminRequest::Status)),
@@ -120,6 +128,8 @@ static ENDPOINTS: &[Endpoint] = &[
     get(watch::TRANSFERS_ENDED, |_| Ok(AdminRequest::Transfers { ended: true })),
     get(watch::EXPORTS, |_| Ok(AdminRequest::Exports)),
     get_one(admin::EXPLAIN, explain),
+    get(admin::CONFIG, |_| Ok(AdminRequest::Configuration)),
+    post(admin::RELOAD, |_| Ok(AdminRequest::Reload)),
     put(admin::PLANNER, planner),
     get(LIMITS, |_| Ok(AdminRequest::Limits)),
     put(LIMITS, |asked| Ok(AdminRequest::SetLimits(asked.read()?))),

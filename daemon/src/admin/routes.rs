@@ -12,6 +12,7 @@ use piped_engine::command::Command;
 use piped_engine::report::{Explanation, StageReport};
 use serde::Serialize;
 
+use super::configuration;
 use super::parse::{AdminRequest, Endpoint, Refused};
 use super::watch;
 use crate::client::reasons::{Eviction, HandshakeRefusal};
@@ -53,8 +54,8 @@ async fn understand(
     let path = request.uri().path().to_owned();
     let endpoint = Endpoint::find(request.method(), &path)?;
     let (admitted, what) = match endpoint.is_change() {
-        false => (control.rules.admits_status(who), "look"),
-        true => (control.rules.admits_changes(who), "change anything"),
+        false => (control.rules().admits_status(who), "look"),
+        true => (control.rules().admits_changes(who), "change anything"),
     };
     if !admitted {
         let text = format!(
@@ -82,13 +83,17 @@ async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Ref
         }
         AdminRequest::Limits => limiting::report(control).await.map(json),
         AdminRequest::SetLimits(body) => limiting::change(control, body).await.map(json),
+        AdminRequest::Configuration => Ok(json(configuration::show(control))),
+        AdminRequest::Reload => configuration::reload(control).await.map(json),
         AdminRequest::SetPlanner(body) => {
             tell(control, Command::SetPlanner(settings::planner(body.mode))).await?;
+            control.reload.note_runtime("planner.mode", body.mode);
             tracing::info!(mode = %body.mode, "planner changed until the daemon ends");
             Ok(json(body))
         }
         AdminRequest::SetCalibration(body) => {
             tell(control, Command::SetCalibration(settings::calibration(body.mode))).await?;
+            control.reload.note_runtime("planner.calibration", body.mode);
             tracing::info!(mode = body.mode.name(), "calibration changed until the daemon ends");
             Ok(json(body))
         }
@@ -119,13 +124,14 @@ async fn status(control: &Control) -> Result<Status<ShardStatus>, Refused> {
         incarnation: control.incarnation,
         pid: std::process::id(),
         uptime_seconds: clock::now().since(control.started).seconds(),
-        profile: control.config.profile,
+        profile: control.config().profile,
         tier,
         degraded,
         evicted: some(Eviction::ALL.map(|why| (why.name(), evictions[why as usize]))),
         refused: some(
             HandshakeRefusal::ALL.map(|why| (why.name(), control.refusals()[why as usize])),
         ),
+        config: control.reload.state(&control.config()),
         shards,
     })
 }

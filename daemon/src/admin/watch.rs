@@ -112,7 +112,8 @@ pub(super) async fn transfers(
 }
 
 pub(super) fn exports(control: &Control) -> Exports {
-    let exports = control.config.exports.iter().map(|(name, export)| ExportReport {
+    let config = control.config();
+    let exports = config.exports.iter().map(|(name, export)| ExportReport {
         name: name.clone(),
         path: export.path.display().to_string(),
         read: export.read,

@@ -46,7 +46,7 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
 /// places of their own, so that they cannot take those of others.
 fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
     let who = peer_credentials(connection.socket().get_ref())?;
-    let admitted = control.rules.admits_client(&who);
+    let admitted = control.rules().admits_client(&who);
     let slots = if admitted { &control.handshake_slots } else { &control.refusal_slots };
     let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
         control.count_refusal(match admitted {

@@ -196,7 +196,7 @@ impl Client {
     }
 
     async fn add_queue(&mut self) -> Done {
-        let max = self.control.config.client.queues_max;
+        let max = self.control.config().client.queues_max;
         if self.queues >= max {
             let text = format!("there are {max} queues already (client.queues_max)");
             return Err(OpenFault::new(Status::WouldBlock, text));
@@ -218,7 +218,7 @@ impl Client {
     }
 
     async fn grow_arena(&mut self, bytes: u64) -> Done {
-        let bytes = check_arena(bytes.max(1), self.arena_bytes(), &self.control.config.client)?;
+        let bytes = check_arena(bytes.max(1), self.arena_bytes(), &self.control.config().client)?;
         if self.segments.len() >= SEGMENTS_PER_SESSION {
             let text = format!("there are {SEGMENTS_PER_SESSION} segments already; ask for larger");
             return Err(OpenFault::new(Status::WouldBlock, text));
@@ -272,7 +272,7 @@ impl Client {
         access: Access,
         create: bool,
     ) -> Opened {
-        let (exports, uid) = (Arc::clone(&self.control.exports), self.uid);
+        let (exports, uid) = (self.control.exports(), self.uid);
         let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
             let text = format!(
                 "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
@@ -336,7 +336,12 @@ impl Client {
 
     async fn open_remote(&mut self, peer: &str, open: OpenRequest) -> Opened {
         let id = self.control.peer(peer).ok_or_else(|| {
-            let text = format!("there is no peer `{peer}`; name it in [peers.{peer}] address");
+            let peers = self.control.peers.borrow();
+            let fix = match piped_config::nearest(peer, peers.names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("name it in [peers.{peer}] address"),
+            };
+            let text = format!("there is no peer `{peer}`; {fix}");
             OpenFault::new(Status::NotFound, text)
         })?;
         let handle = self.new_handle()?;
@@ -348,7 +353,7 @@ impl Client {
         let (session, number) = (self.id, ticket.number);
         let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
         self.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
-        let patience = self.control.config.client.deadline_default.0 + REMOTE_OPEN_GRACE;
+        let patience = self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE;
         let outcome = tokio::time::timeout(patience, ticket.outcome()).await;
         let status = match outcome {
             Ok(Ok(length)) => return Ok((handle, 0, length)),

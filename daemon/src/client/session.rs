@@ -56,7 +56,7 @@ pub(super) async fn run(
         }
         Err(fault) => {
             tracing::info!(uid, pid, %fault, "client refused");
-            let wanted = check(&hello, &control.config.client);
+            let wanted = check(&hello, &control.config().client);
             control.count_refusal(match wanted {
                 Err(_) => HandshakeRefusal::Limits,
                 Ok(_) => HandshakeRefusal::Resources,
@@ -152,7 +152,7 @@ async fn welcome(
     uid: u32,
 ) -> Result<(), OpenFault> {
     client.uid = uid;
-    let wanted = check(&hello, &control.config.client)?;
+    let wanted = check(&hello, &control.config().client)?;
     let memory = client.patiently(move |turns| {
         let memory = Memory::create(wanted, turns).map_err(|error| memory_fault(&error))?;
         let fds = memory.fds().map_err(|error| memory_fault(&error))?;
@@ -173,7 +173,7 @@ async fn welcome(
         queues: wanted.queues,
         shard_cpu: client.shard_cpu(),
         client_spin_ns: control.spin.client_ns,
-        deadline_default_ns: control.config.client.deadline_default.nanos(),
+        deadline_default_ns: control.config().client.deadline_default.nanos(),
     };
     door.send(&Reply::Welcome(welcome), sequence, &fds).await.map_err(|error| {
         OpenFault::new(Status::Closed, format!("the client did not take its Welcome ({error})"))

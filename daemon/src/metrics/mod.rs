@@ -86,7 +86,7 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
     for shard in &shards {
         evictions.iter_mut().zip(shard.evictions).for_each(|(count, more)| *count += more);
     }
-    let config = &control.config;
+    let config = &control.config();
     let allowed = config.exports.values().flat_map(|export| &export.peers);
     Ok(Snapshot {
         version: env!("CARGO_PKG_VERSION"),

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use piped_config::HostPort;
 use piped_engine::command::{Command, LaneClass};
 use piped_engine::ids::PeerId;
 use piped_model::units::Nanos;
@@ -37,7 +38,8 @@ pub(crate) async fn lane(
     let message = match outcome {
         Ok(socket) => Message::Connected { peer: name, class, socket },
         Err(error) => {
-            let peer = control.peers.get(name.0 as usize).map_or("?", |(name, _)| name);
+            let peers = control.peers.borrow();
+            let peer = peers.name(name).unwrap_or("?");
             tracing::debug!(peer, ?class, %error, "no lane");
             Message::Engine(Command::ConnectFailed { peer: name, class })
         }
@@ -47,11 +49,10 @@ pub(crate) async fn lane(
 }
 
 async fn connect(control: &Control, peer: PeerId) -> io::Result<OwnedFd> {
-    let (name, address) =
-        control.peers.get(peer.0 as usize).ok_or(io::Error::from(io::ErrorKind::NotFound))?;
+    let (name, host) = named(control, peer)?;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in tokio::net::lookup_host(address.as_str()).await? {
-        if !control.config.listen.admits_plain(address.ip()) {
+    for address in tokio::net::lookup_host(host.as_str()).await? {
+        if !control.config().listen.admits_plain(address.ip()) {
             tracing::error!(
                 peer = name,
                 %address,
@@ -62,9 +63,19 @@ async fn connect(control: &Control, peer: PeerId) -> io::Result<OwnedFd> {
             continue;
         }
         match TcpStream::connect(address).await {
-            Ok(stream) => return lane_socket(stream),
+            // It may have moved, or left, meanwhile.
+            Ok(stream) if named(control, peer)?.1 == host => return lane_socket(stream),
+            Ok(_) => return Err(io::ErrorKind::NotFound.into()),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// The peer's name, and where it listens by the configuration of now.
+fn named(control: &Control, peer: PeerId) -> io::Result<(String, HostPort)> {
+    let peers = control.peers.borrow();
+    let named = peers.name(peer).zip(peers.address(peer));
+    let (name, host) = named.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
+    Ok((name.to_owned(), host.clone()))
 }

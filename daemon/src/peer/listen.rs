@@ -73,7 +73,7 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
 }
 
 async fn admit(control: &Control, stream: TcpStream, address: SocketAddr) {
-    if !control.config.listen.admits_plain(address.ip()) {
+    if !control.config().listen.admits_plain(address.ip()) {
         tracing::warn!(
             %address,
             "a peer was turned away: its network is neither loopback nor in listen.allow_plain"

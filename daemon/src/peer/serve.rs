@@ -79,7 +79,7 @@ async fn open_for(control: &Control, peer: &str, open: OpenRequest) -> Result<So
     let Some(room) = control.peer_files.try_room(FILES_PER_OPEN) else {
         return Err(OpenFault::new(Status::WouldBlock, "too many files of peers are open"));
     };
-    let (exports, peer) = (Arc::clone(&control.exports), peer.to_owned());
+    let (exports, peer) = (control.exports(), peer.to_owned());
     let work = move || {
         let _slot = slot;
         exports.open(Asker::Peer(&peer), &name, &path, access, create, room).map(Source::File)

@@ -165,6 +165,8 @@ impl Refusal {
 /// What the admin API asks of a shard.
 #[derive(Debug)]
 pub enum Question {
+    /// Whether it turns.
+    Alive(oneshot::Sender<()>),
     /// The shard at a glance.
     Report(oneshot::Sender<ShardView>),
     /// Its stages.

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use piped::{Daemon, DaemonError, Stopper};
-use piped_config::{Config, Spin};
+use piped_config::{Config, Sources, Spin, load};
 use piped_ring::handshake::{
     FDS_PER_QUEUE, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome, fds,
 };
@@ -69,6 +69,34 @@ impl World {
         change(dir.path(), &mut config);
         config.validate().expect("a valid configuration");
         let daemon = Daemon::new(config.clone());
+        Self::run(dir, config, daemon)
+    }
+
+    /// With the sockets and the limits of [`config_in`], and a file with `text`.
+    pub(crate) fn from_file(text: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("piped.toml");
+        std::fs::write(&file, text).expect("written");
+        let config = config_in(dir.path());
+        let overrides = vec![
+            format!("client.socket={}", config.client.socket.display()),
+            format!("admin.socket={}", config.admin.socket.display()),
+            "limits.global.staging=4MiB".to_owned(),
+            "shards.pin=false".to_owned(),
+            "shards.spin=0s".to_owned(),
+        ];
+        let sources = Sources { file: Some(file), env: Vec::new(), overrides };
+        let loaded = load(&sources).expect("a valid configuration");
+        let config = loaded.config.clone();
+        Self::run(dir, config, Daemon::reloading(loaded, sources, None))
+    }
+
+    /// Puts another text into the file.
+    pub(crate) fn rewrite(&self, text: &str) {
+        std::fs::write(self.path("piped.toml"), text).expect("written");
+    }
+
+    fn run(dir: tempfile::TempDir, config: Config, daemon: Daemon) -> Self {
         let stopper = daemon.stopper();
         let thread = std::thread::spawn(move || daemon.run());
         let mut world = Self { dir, config, stopper, thread: Some(thread) };

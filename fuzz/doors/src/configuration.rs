@@ -64,7 +64,7 @@ fn check_loaded(inputs: &[Input], loaded: &Loaded) {
         check_place(inputs, place);
     }
     let written: Vec<Input> =
-        loaded.keys().map(|(key, value, _)| Input::Setting(format!("{key}={value}"))).collect();
+        loaded.config.keys().map(|(key, value)| Input::Setting(format!("{key}={value}"))).collect();
     match parse(&written) {
         Ok(again) => assert_eq!(again.config, loaded.config),
         Err(findings) => panic!("written down it is refused: {findings}\n{written:#?}"),

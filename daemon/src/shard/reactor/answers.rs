@@ -13,6 +13,7 @@ impl Reactor {
     pub(super) fn answer(&mut self, question: Question) {
         // Whoever asked may have given up.
         match question {
+            Question::Alive(asker) => drop(asker.send(())),
             Question::Report(asker) => drop(asker.send(self.view())),
             Question::Limits(asker) => {
                 let report = self.shard.report();

@@ -1,0 +1,26 @@
+//! The command line of `piped`: here, because the daemon reads it and `pipectl man` explains it.
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory as _, Parser};
+
+/// Moves bytes between memory, files and other nodes.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "piped", version, about)]
+pub struct Args {
+    /// Configuration file [default: $PIPED_CONFIG, or /etc/piped/piped.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A setting that wins over all files, as in --set shards.count=2
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Check the configuration and exit
+    #[arg(long)]
+    pub check_config: bool,
+}
+
+/// The definition, for its manual page.
+#[must_use]
+pub fn command() -> clap::Command {
+    Args::command()
+}

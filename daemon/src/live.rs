@@ -1,0 +1,189 @@
+//! What a reload replaces: the configuration in effect, and what follows from it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_config::{Client, Config, HostPort, Listen, PEERS_MAX};
+use piped_engine::ids::PeerId;
+
+use crate::client::access::Rules;
+use crate::open::export::Exports;
+
+/// All of it, replaced as a whole.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub(crate) config: Rc<Config>,
+    pub(crate) rules: Rc<Rules>,
+    pub(crate) exports: Arc<Exports>,
+}
+
+/// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart.
+pub(crate) fn in_effect(running: &Config, next: &Config) -> Config {
+    let (running, next) = (running.clone(), next.clone());
+    Config {
+        client: Client { socket: running.client.socket, ..next.client },
+        access: next.access,
+        planner: next.planner,
+        listen: Listen { address: running.listen.address, ..next.listen },
+        peers: next.peers,
+        exports: next.exports,
+        limits: next.limits,
+        log: next.log,
+        ..running
+    }
+}
+
+/// The peers by number. A number stays its peer's as long as the daemon runs, also if the peer leaves
+/// the configuration: shards know it by that.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    known: Vec<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    name: String,
+    /// None: it left.
+    address: Option<HostPort>,
+}
+
+/// What became of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It is new, or back.
+    Added(PeerId),
+    /// It left.
+    Removed(PeerId),
+    /// It has another address.
+    Readdressed(PeerId),
+}
+
+impl Peers {
+    pub(crate) fn new(config: &Config) -> Self {
+        let mut peers = Self::default();
+        peers.follow(config);
+        peers
+    }
+
+    /// Whether there are numbers enough for the peers of a configuration.
+    pub(crate) fn has_room_for(&self, config: &Config) -> bool {
+        let new = config.peers.keys().filter(|name| self.find(name).is_none());
+        self.known.len() + new.count() <= PEERS_MAX
+    }
+
+    /// Takes a configuration's peers; what is different, by number.
+    pub(crate) fn follow(&mut self, config: &Config) -> Vec<Moved> {
+        let mut moved = Vec::new();
+        for (place, known) in self.known.iter_mut().enumerate() {
+            let id = PeerId(place as u32);
+            let next = config.peers.get(&known.name).map(|peer| peer.address.clone());
+            moved.extend(match (&known.address, &next) {
+                (None, Some(_)) => Some(Moved::Added(id)),
+                (Some(_), None) => Some(Moved::Removed(id)),
+                (Some(one), Some(other)) if one != other => Some(Moved::Readdressed(id)),
+                _ => None,
+            });
+            known.address = next;
+        }
+        for (name, peer) in &config.peers {
+            if self.find(name).is_none() {
+                moved.push(Moved::Added(PeerId(self.known.len() as u32)));
+                let (name, address) = (name.clone(), Some(peer.address.clone()));
+                self.known.push(Known { name, address });
+            }
+        }
+        moved
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.known.iter().position(|known| known.name == name)
+    }
+
+    /// A peer of the configuration.
+    pub(crate) fn by_name(&self, name: &str) -> Option<PeerId> {
+        let place = self.find(name)?;
+        self.known[place].address.is_some().then_some(PeerId(place as u32))
+    }
+
+    /// Also of one that left.
+    pub(crate) fn name(&self, peer: PeerId) -> Option<&str> {
+        self.known.get(peer.0 as usize).map(|known| known.name.as_str())
+    }
+
+    /// Where it listens; none if it left.
+    pub(crate) fn address(&self, peer: PeerId) -> Option<&HostPort> {
+        self.known.get(peer.0 as usize)?.address.as_ref()
+    }
+
+    /// The names of those of the configuration.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let known = self.known.iter().filter(|known| known.address.is_some());
+        known.map(|known| known.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_config::{Bytes, Peer, Period, PlannerMode, Profile};
+
+    use super::*;
+
+    fn with_peers(peers: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        for (name, address) in peers {
+            let address = address.parse().expect("an address");
+            config.peers.insert((*name).to_owned(), Peer { address });
+        }
+        config
+    }
+
+    #[test]
+    fn a_peer_keeps_its_number_while_it_comes_and_goes() {
+        let mut peers = Peers::new(&with_peers(&[("b", "h:1"), ("d", "h:2")]));
+        let [b, d, c] = [0, 1, 2].map(PeerId);
+        assert_eq!((peers.by_name("b"), peers.by_name("d")), (Some(b), Some(d)));
+        let next = with_peers(&[("b", "h:9"), ("c", "h:3")]);
+        let moved = peers.follow(&next);
+        assert_eq!(moved, [Moved::Readdressed(b), Moved::Removed(d), Moved::Added(c)]);
+        assert_eq!((peers.by_name("d"), peers.name(d)), (None, Some("d")));
+        assert_eq!(peers.address(d), None);
+        assert_eq!(peers.names().collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(peers.follow(&next), []);
+        assert_eq!(peers.follow(&with_peers(&[("d", "h:2")])).len(), 3);
+        assert_eq!(peers.by_name("d"), Some(d));
+    }
+
+    #[test]
+    fn there_are_only_so_many_numbers() {
+        let names: Vec<String> = (0..PEERS_MAX).map(|number| format!("p{number}")).collect();
+        let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "h:1")).collect();
+        let peers = Peers::new(&with_peers(&all));
+        assert!(peers.has_room_for(&with_peers(&all)));
+        assert!(!peers.has_room_for(&with_peers(&[("another", "h:1")])));
+    }
+
+    #[test]
+    fn what_needs_a_restart_stays_as_it_runs() {
+        let running = Config::default();
+        let mut next = with_peers(&[("b", "h:1")]);
+        next.profile = Profile::Latency;
+        next.shards.count = 2;
+        next.client.socket = "/elsewhere".into();
+        next.listen.address = Some("127.0.0.1:1".parse().expect("an address"));
+        let mut expected = with_peers(&[("b", "h:1")]);
+        for config in [&mut next, &mut expected] {
+            config.client.arena_bytes_max = Bytes::mib(1);
+            config.client.deadline_default = Period::seconds(1);
+            config.planner.mode = PlannerMode::Whole;
+            config.log.level = "debug".to_owned();
+            config.access.users = vec![piped_config::Principal::Id(7)];
+            config.listen.allow_plain = vec!["10.0.0.0/8".parse().expect("a network")];
+        }
+        let effect = in_effect(&running, &next);
+        assert_eq!(effect, expected);
+        let waiting: Vec<String> =
+            effect.changes_to(&next).into_iter().map(|change| change.key).collect();
+        let keys = ["client.socket", "listen.address", "profile", "shards.count"];
+        assert_eq!(waiting, keys);
+    }
+}

@@ -1,0 +1,256 @@
+//! Another configuration while running, as a whole or not at all.
+//!
+//! ```text
+//!   load ─► resolve users, open exports ─► fits what runs? ─┬► replace, tell the shards ─► READY
+//!      └──────────────┴─────────────────────────┴► refused ─┴► everything as before    ─► READY
+//! ```
+//!
+//! Whatever can fail is done before anything changes. What changes is what the files say differently than
+//! when they were last loaded; what `pipectl` changed meanwhile, and the files do not, stays.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_config::admin::{Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded};
+use piped_config::{Config, Loaded, PEERS_MAX, Sources, load};
+use piped_engine::command::Command;
+use piped_model::units::Nanos;
+use serde_json::Value;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::client::access::{Names, Rules};
+use crate::control::Control;
+use crate::io::clock;
+use crate::limits::RELOAD_TIMEOUT;
+use crate::live::{Live, Moved, in_effect};
+use crate::open::export::Exports;
+use crate::shard::message::Message;
+use crate::{limiting, settings, systemd, unix_socket};
+
+/// Changes the level of the log.
+pub type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send>;
+
+/// How a daemon came by its configuration, and comes by the next one.
+pub(crate) struct Reload {
+    /// None: it was given one, and there is nothing to read again.
+    sources: Option<Sources>,
+    set_level: Option<SetLevel>,
+    /// As it was last loaded: what is in effect, and what waits for a restart.
+    loaded: RefCell<Arc<Loaded>>,
+    loaded_at: Cell<Nanos>,
+    refused: RefCell<Option<(Nanos, String)>>,
+    /// What was changed by other means since, by key.
+    runtime: RefCell<BTreeMap<String, Value>>,
+    turn: Arc<Mutex<()>>,
+}
+
+impl std::fmt::Debug for Reload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reload").field("sources", &self.sources).finish_non_exhaustive()
+    }
+}
+
+/// Everything for a change that nothing can stop any more.
+struct Prepared {
+    loaded: Loaded,
+    rules: Rules,
+    exports: Exports,
+}
+
+impl Reload {
+    pub(crate) fn new(
+        loaded: Loaded,
+        sources: Option<Sources>,
+        set_level: Option<SetLevel>,
+    ) -> Self {
+        Self {
+            sources,
+            set_level,
+            loaded: RefCell::new(Arc::new(loaded)),
+            loaded_at: Cell::new(clock::now()),
+            refused: RefCell::default(),
+            runtime: RefCell::default(),
+            turn: Arc::default(),
+        }
+    }
+
+    /// A key was changed by other means than the files, until the daemon ends or the files change it.
+    pub(crate) fn note_runtime(&self, key: &str, value: impl serde::Serialize) {
+        let value = serde_json::to_value(value).unwrap_or_default();
+        self.runtime.borrow_mut().insert(key.to_owned(), value);
+    }
+
+    /// How what runs relates to the files.
+    pub(crate) fn state(&self, effect: &Config) -> ConfigState {
+        let now = clock::now();
+        let loaded = Arc::clone(&self.loaded.borrow());
+        let refused = self.refused.borrow();
+        ConfigState {
+            files: loaded.files.iter().map(|file| file.display().to_string()).collect(),
+            loaded_seconds_ago: now.since(self.loaded_at.get()).seconds(),
+            restart_needed: effect.changes_to(&loaded.config),
+            refused_reload: refused.as_ref().map(|(at, error)| RefusedReload {
+                seconds_ago: now.since(*at).seconds(),
+                error: error.clone(),
+            }),
+        }
+    }
+
+    /// Every key in effect, and where it came from.
+    pub(crate) fn configuration(&self, effect: &Config) -> Configuration {
+        let loaded = Arc::clone(&self.loaded.borrow());
+        let runtime = self.runtime.borrow();
+        let key = |(key, value): (String, Value)| {
+            let (value, origin) = match (runtime.get(&key), loaded.origins.get(&key)) {
+                (Some(value), _) => (value.clone(), "runtime".to_owned()),
+                (None, Some(place)) => (value, place.to_string()),
+                (None, None) => (value, "default".to_owned()),
+            };
+            ConfigKey { key, value, origin }
+        };
+        Configuration { state: self.state(effect), keys: effect.keys().map(key).collect() }
+    }
+}
+
+/// Loads the configuration again.
+///
+/// # Errors
+/// Why everything is as it was: every reason, one a line.
+pub(crate) async fn run(control: &Rc<Control>) -> Result<Reloaded, String> {
+    systemd::reloading();
+    let outcome = match prepare(control).await {
+        Ok(prepared) => Ok(apply(control, prepared).await),
+        Err(error) => Err(error),
+    };
+    match &outcome {
+        Ok(done) => {
+            let (changed, waiting) = (names(&done.changed), names(&done.state.restart_needed));
+            tracing::info!(changed, restart_needed = waiting, "configuration reloaded");
+            systemd::ready(&format!("{} serves", control.node));
+        }
+        Err(error) => {
+            tracing::error!("the configuration stays as it is, the new one is refused:\n{error}");
+            *control.reload.refused.borrow_mut() = Some((clock::now(), error.clone()));
+            let first = error.lines().next().unwrap_or_default();
+            systemd::ready(&format!("{} serves; a reload was refused: {first}", control.node));
+        }
+    }
+    outcome
+}
+
+fn names(changes: &[Change]) -> String {
+    let names: Vec<&str> = changes.iter().map(|change| change.key.as_str()).collect();
+    names.join(" ")
+}
+
+/// Everything that can fail.
+async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
+    let sources = control.reload.sources.clone().ok_or("the daemon was started without files")?;
+    let read = async {
+        let turn = Arc::clone(&control.reload.turn).lock_owned().await;
+        // What may hang in a file system holds the turn until it ends.
+        tokio::task::spawn_blocking(move || read(&sources, &turn)).await
+    };
+    let prepared = tokio::time::timeout(RELOAD_TIMEOUT, read)
+        .await
+        .map_err(|_| {
+            "the files, or the directory of an export, cannot be read: their file system does not \
+             answer"
+                .to_owned()
+        })?
+        .map_err(|error| error.to_string())??;
+    let next = &prepared.loaded.config;
+    let effect = in_effect(&control.config(), next);
+    // Each may be right alone, and what runs with a part of what comes not.
+    if let Err(fault) = effect.validate() {
+        return Err(format!(
+            "`{}` {} (as long as the daemon is not restarted)",
+            fault.key, fault.problem
+        ));
+    }
+    if !control.peers.borrow().has_room_for(next) {
+        return Err(format!("[peers]: this run has had {PEERS_MAX} different ones; restart it"));
+    }
+    // The last that can fail; it changes all limits or none.
+    let before = Arc::clone(&control.reload.loaded.borrow());
+    let limits = limiting::follow(control, &before.config.limits, &next.limits).await;
+    limits.map_err(|refused| format!("[limits]: {}", refused.error))?;
+    Ok(prepared)
+}
+
+/// May block.
+fn read(sources: &Sources, _turn: &OwnedMutexGuard<()>) -> Result<Prepared, String> {
+    let loaded = load(sources).map_err(|findings| findings.to_string())?;
+    let names = Names::of_system();
+    let own = rustix::process::geteuid().as_raw();
+    let rules = Rules::new(&loaded.config.access, &names, own);
+    let rules = rules.map_err(|error| format!("[access]: {error}"))?;
+    let exports =
+        Exports::new(&loaded.config.exports, &names).map_err(|error| error.to_string())?;
+    Ok(Prepared { loaded, rules, exports })
+}
+
+/// Nothing of this can fail; what the kernel refuses is logged.
+async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
+    let Prepared { loaded, rules, exports } = prepared;
+    let reload = &control.reload;
+    let loaded = Arc::new(loaded);
+    let before = reload.loaded.replace(Arc::clone(&loaded));
+    reload.loaded_at.set(clock::now());
+    reload.refused.take();
+    let (old, effect) = (control.live(), Rc::new(in_effect(&control.config(), &loaded.config)));
+    let changed = old.config.changes_to(&effect);
+    let (rules, exports) = (Rc::new(rules), Arc::new(exports));
+    let is_private = rules.is_private();
+    control.replace_live(Live { config: Rc::clone(&effect), rules, exports });
+    if old.rules.is_private() != is_private {
+        for path in [&effect.client.socket, &effect.admin.socket] {
+            if let Err(error) = unix_socket::set_mode(path, !is_private) {
+                tracing::error!(path = %path.display(), %error, "its permissions stay as they are");
+            }
+        }
+    }
+    if before.config.log != loaded.config.log
+        && let Some(set_level) = &reload.set_level
+        && let Err(error) = set_level(&loaded.config.log.level)
+    {
+        tracing::error!(error, "log.level stays as it is");
+    }
+    for change in before.config.changes_to(&loaded.config) {
+        reload.runtime.borrow_mut().remove(&change.key);
+    }
+    for command in commands(control, &before.config, &loaded.config) {
+        for shard in &control.shards {
+            // A shard that is gone ends the daemon by itself.
+            let _ = shard.mailbox.send(Message::Engine(command.clone())).await;
+        }
+    }
+    Reloaded { changed, state: reload.state(&effect) }
+}
+
+/// What the shards are told of the difference.
+fn commands(control: &Control, before: &Config, after: &Config) -> Vec<Command> {
+    let mut commands = Vec::new();
+    if before.planner.mode != after.planner.mode {
+        commands.push(Command::SetPlanner(settings::planner(after.planner.mode)));
+    }
+    if before.planner.calibration != after.planner.calibration {
+        commands.push(Command::SetCalibration(settings::calibration(after.planner.calibration)));
+    }
+    if before.client.deadline_default != after.client.deadline_default {
+        commands.push(Command::SetDeadline(settings::deadline(after)));
+    }
+    let mut peers = control.peers.borrow_mut();
+    for moved in peers.follow(after) {
+        commands.push(match moved {
+            Moved::Added(peer) => {
+                Command::AddPeer { peer, name: peers.name(peer).unwrap_or_default().to_owned() }
+            }
+            Moved::Removed(peer) => Command::RemovePeer { peer },
+            Moved::Readdressed(peer) => Command::RedialPeer { peer },
+        });
+    }
+    commands
+}

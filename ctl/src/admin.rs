@@ -49,12 +49,17 @@ impl Admin {
 
     /// `GET` as the daemon wrote it, for `--json`: fields this program does not know are kept.
     pub(crate) fn get_raw(&self, path: &str) -> Result<Value, Failure> {
-        let mut value: Value = self.get(path)?;
-        if let Some(fields) = value.as_object_mut() {
-            // The envelope that is written around it has it again.
-            fields.remove("schema_version");
-        }
-        Ok(value)
+        self.get(path).map(without_version)
+    }
+
+    /// `POST` without a body, typed.
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.read(&self.request(Method::POST, path, String::new())?)
+    }
+
+    /// `POST` without a body; the answer as the daemon wrote it, for `--json`.
+    pub(crate) fn post_raw(&self, path: &str) -> Result<Value, Failure> {
+        self.post(path).map(without_version)
     }
 
     /// `PUT`; what the daemon answers beside success does not matter.
@@ -118,6 +123,14 @@ impl Admin {
             ),
         )
     }
+}
+
+/// The envelope that is written around it has it again.
+fn without_version(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("schema_version");
+    }
+    value
 }
 
 async fn exchange(

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
+use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::limits::LimitsArgs;
+use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::stat::StatArgs;
 use crate::commands::transfers::TransfersArgs;
 
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Exports,
     /// Show what may be used at once and what is used of it, or change that while the daemon runs
     Limits(LimitsArgs),
+    /// Check, show and reload the configuration
+    Config(ConfigArgs),
     /// Show the pipeline stages with their measured costs
     Stages,
     /// Show one transfer: what was known, what was chosen, predicted against measured
@@ -63,6 +67,11 @@ pub(crate) enum Command {
     Cp(CpArgs),
     /// Measure requests through the daemon: operations, bytes, latency, CPU
     Bench(BenchArgs),
+    /// Print what a shell needs to complete pipectl's command line
+    Completions(CompletionsArgs),
+    /// Write manual pages, of pipectl and of piped, into a directory
+    #[command(hide = true)]
+    Man(ManArgs),
     /// Set how fragment sizes are chosen, until the daemon ends
     Planner {
         /// auto, whole, or fixed:SIZE

@@ -42,6 +42,11 @@ impl Output {
         write(&format!("{text}\n"))
     }
 
+    /// As it is.
+    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        write(text)
+    }
+
     /// An empty line and a heading, folded at the width.
     pub(crate) fn heading(&self, text: &str) -> Result<(), Failure> {
         write(&format!("\n{}", fold(text, self.width.map(usize::from), 0)))

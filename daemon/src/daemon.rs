@@ -242,6 +242,7 @@ async fn start(
     };
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
     let staging = shards.iter_mut().flat_map(|shard| std::mem::take(&mut shard.staging)).collect();
+    let limiter = Limiter::new(config.limits, staging, drop_ins);
     let control = Rc::new(Control::new(Parts {
         config,
         reload,
@@ -252,7 +253,7 @@ async fn start(
         rules,
         names,
         exports,
-        limiter: Limiter::new(config.limits, staging, drop_ins),
+        limiter,
         closer,
         stopping,
     }));

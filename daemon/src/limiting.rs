@@ -117,7 +117,11 @@ pub(crate) async fn change(
     let persist = body.persist.then_some(&changed[..]);
     let persisted = apply(control, after, persist).await?;
     for (key, amount) in &changed {
-        control.reload.note_runtime(&format!("limits.{key}"), amount.to_string());
+        let value = match amount {
+            Amount::Bytes(bytes) => serde_json::to_value(bytes),
+            Amount::Count(count) => serde_json::to_value(count),
+        };
+        control.reload.note_runtime(&format!("limits.{key}"), value.unwrap_or_default());
         tracing::info!(key, %amount, persisted = persisted.is_some(), "limit changed");
     }
     let limits: BTreeMap<String, u64> = after

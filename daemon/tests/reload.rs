@@ -157,6 +157,33 @@ fn what_pipectl_changed_stays_unless_the_files_change_it() {
 }
 
 #[test]
+fn limits_follow_the_files_and_keep_what_was_set_by_hand() {
+    let world = World::from_file(NODE);
+    let limit = |name: &str| {
+        let (_, body) = world.http("GET", "/v1/limits", "");
+        let rows = body["limits"].as_array().expect("a list").clone();
+        let row = rows.into_iter().find(|row| row["name"] == name);
+        row.unwrap_or_else(|| panic!("no {name} in {body}"))["limit"].clone()
+    };
+    let set = r#"{"set":{"client.requests":9}}"#;
+    let (status, body) = world.http("PUT", "/v1/limits", set);
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(key(&world, "limits.client.requests"), (json!(9), "runtime".to_owned()));
+    let body = take(&world, "[limits.client]\nsessions = 1\n");
+    assert_eq!(keys_of(&body["changed"]), ["limits.client.sessions"]);
+    assert_eq!((limit("client.sessions"), limit("client.requests")), (json!(1), json!(9)));
+    let _one = world.client(HELLO);
+    let (reply, _) = world.connect().ask(&Request::Hello(HELLO), &[]);
+    assert!(matches!(reply, Reply::Refused { .. }), "{reply:?}");
+    take(&world, "[limits.client]\nrequests = 11\n");
+    assert_eq!(limit("client.requests"), 11);
+    // A limit that cannot be is no reload at all.
+    world.rewrite(&format!("{NODE}[limits.global]\nrequests = 0\n[planner]\nmode = \"whole\"\n"));
+    assert_eq!(reload(&world).0, 422);
+    assert_eq!(shard(&world)["planner"], "auto");
+}
+
+#[test]
 fn who_may_connect_follows() {
     let world = World::from_file(NODE);
     let mut before = world.client(HELLO);

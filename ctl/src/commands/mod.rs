@@ -8,11 +8,13 @@ use crate::output::Output;
 mod bench;
 mod calibration;
 mod clients;
+pub(crate) mod config;
 pub(crate) mod cp;
 mod demo;
 mod explain;
 mod exports;
 pub(crate) mod limits;
+pub(crate) mod manual;
 mod peers;
 mod planner;
 mod stages;
@@ -33,6 +35,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Transfers(transfers) => transfers::run(&admin()?, &output, transfers, args.json),
         Command::Exports => exports::run(&admin()?, &output, args.json),
         Command::Limits(limits) => limits::run(&admin()?, &output, limits, args.json),
+        Command::Config(config) => config::run(args, &config.action, &output),
+        Command::Completions(args) => manual::completions(args, &output),
+        Command::Man(args) => manual::man(args, &output),
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
         Command::Planner { mode } => planner::run(&admin()?, &output, *mode, args.json),

@@ -4,6 +4,7 @@ use piped_config::admin::{STATUS, Status};
 use piped_engine::report::{Counters, PeerReport, ShardReport};
 use serde_json::Value;
 
+use super::config;
 use crate::admin::Admin;
 use crate::commands::words;
 use crate::failure::Failure;
@@ -32,6 +33,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     for sentence in &status.degraded {
         output.prose(&format!("degraded: {sentence}"), 2)?;
     }
+    config::state(output, &status.config)?;
     shards(output, &status.shards)?;
     totals(output, &status)?;
     peers(output, &status.shards)

@@ -1,0 +1,80 @@
+//! `pipectl completions` and `pipectl man`: what packages install beside the programs, made from the
+//! definition of the command line itself, so that it cannot fall behind.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::Args;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// `pipectl completions`
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// `pipectl man`
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ManArgs {
+    /// Where to write them; it must exist
+    directory: PathBuf,
+}
+
+pub(crate) fn completions(args: &CompletionsArgs, output: &Output) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), "pipectl", &mut script);
+    output.text(&String::from_utf8_lossy(&script))
+}
+
+/// `pipectl.1`, `pipectl-status.1` and so on, and `piped.8`.
+pub(crate) fn man(args: &ManArgs, output: &Output) -> Result<(), Failure> {
+    let directory = &args.directory;
+    let failed = |error: io::Error| {
+        let what = format!("cannot write to {} (does it exist?)", directory.display());
+        Failure::io(what, &error)
+    };
+    clap_mangen::generate_to(Args::command(), directory).map_err(failed)?;
+    let daemon = Man::new(piped_config::program::command()).section("8");
+    let mut page = Vec::new();
+    daemon.render(&mut page).map_err(failed)?;
+    page.extend_from_slice(DAEMON.as_bytes());
+    fs::write(directory.join("piped.8"), page).map_err(failed)?;
+    output.line(format_args!("manual pages are in {}", directory.display()))
+}
+
+const DAEMON: &str = r#".SH CONFIGURATION
+Every key is explained, with its default, in the piped.toml that comes with the program. Later layers win:
+the defaults, the file, conf.d/*.toml beside it in lexical order, variables (PIPED_SHARDS__COUNT=2),
+and \-\-set. Unknown keys and bad values are refused with file and line.
+.SH SIGNALS
+.TP
+.B SIGHUP
+Loads the configuration again: all of it, or nothing and why. Keys that need a restart are listed by
+pipectl status. pipectl config reload does the same and waits for the outcome.
+.TP
+.B SIGTERM, SIGINT
+Ends the sessions, for some seconds at most, and then the daemon; a second one ends it at once.
+.SH FILES
+.TP
+.I /etc/piped/piped.toml
+The configuration, if it exists.
+.TP
+.I /etc/piped/conf.d/*.toml
+Drop\-ins.
+.TP
+.I /run/piped/client.sock, /run/piped/admin.sock
+Where clients and operators connect.
+.SH EXIT STATUS
+0 after an end that was asked for, 1 with a sentence on stderr otherwise.
+.SH SEE ALSO
+.BR pipectl (1),
+.BR systemd.service (5)
+"#;

@@ -248,7 +248,8 @@ impl World {
             Status::Io => faults.disk_error > 0.0 || faults.sync_error > 0.0,
             Status::WouldBlock => options.stalls > 0,
             Status::NoSpace => options.spare.is_some(),
-            Status::Corrupt => faults.corrupt > 0.0,
+            // Garbage in a payload is that, too.
+            Status::Corrupt => faults.corrupt > 0.0 || faults.garbage > 0.0,
             // A hasty request may be over before the lanes are first up.
             Status::PeerLost => lossy || (due && flight.deadline < options.deadline),
             Status::OutcomeUnknown => crashed,

@@ -9,6 +9,7 @@
 //! else keep its session from ever asking for anything.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 
 use super::lane::LaneState;
 use super::serve::ServeOp;
@@ -92,10 +93,12 @@ impl Shard {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.admission = Admission::Waits(bytes);
         }
-        let alone = self.sessions.get(&session).is_some_and(|s| s.account.waiting.len() == 1);
+        let may = self.sessions.get(&session).is_some_and(|state| {
+            state.account.waiting.len() == 1 && self.may_go_on(&state.account)
+        });
         // Somebody's turn has come: nobody goes before.
-        if alone && self.turn.is_none_or(|turn| turn == session) {
-            self.admit_session(session);
+        if may && self.turn.is_none_or(|turn| turn == session) {
+            self.admit_one(session);
         }
         let waits = |t: &super::Transfer| matches!(t.admission, Admission::Waits(_));
         self.waited += u64::from(self.transfers.get(key).is_some_and(waits));
@@ -124,30 +127,34 @@ impl Shard {
         self.admit_clients();
     }
 
-    /// Lets run what has room now, session after session.
+    /// Lets run what has room now: one request of each session after the other, so that one with many does
+    /// not keep the others waiting.
     fn admit_clients(&mut self) {
+        while let Some(session) = self.next_in_turn() {
+            if !self.admit_one(session) {
+                return;
+            }
+        }
+        self.turn = None;
+    }
+
+    /// The session whose turn it is, or of those whose next request has room within its session the first
+    /// behind the one that was last.
+    fn next_in_turn(&self) -> Option<SessionId> {
         if self.clients_waiting == 0 {
-            self.turn = None;
-            return;
+            return None;
         }
-        let first = self.turn.take().unwrap_or(SessionId(0));
-        // The ids are few and the walk is one of a tree: no list to keep.
-        let mut next = Some(first);
-        while let Some(from) = next {
-            let found = self.sessions.range(from..).find(|(_, s)| !s.account.waiting.is_empty());
-            let Some((&session, _)) = found else { break };
-            if !self.admit_session(session) {
-                return;
-            }
-            next = session.0.checked_add(1).map(SessionId);
+        let may = |session: &SessionId| {
+            self.sessions.get(session).is_some_and(|state| self.may_go_on(&state.account))
+        };
+        if let Some(turn) = self.turn.filter(may) {
+            return Some(turn);
         }
-        while let Some((&session, _)) =
-            self.sessions.range(..first).find(|(_, s)| self.may_go_on(&s.account))
-        {
-            if !self.admit_session(session) {
-                return;
-            }
-        }
+        // The walk is one of a tree: no list to keep.
+        let behind = (Bound::Excluded(self.last_turn), Bound::Unbounded);
+        let all = self.sessions.range(behind).chain(self.sessions.range(..=self.last_turn));
+        all.map(|(&session, state)| (session, &state.account))
+            .find_map(|(session, account)| self.may_go_on(account).then_some(session))
     }
 
     /// Whether the first of those that wait has room within its session.
@@ -159,32 +166,25 @@ impl Shard {
             .is_some_and(|&(_, bytes)| account.has_room(bytes, client.requests, client.in_flight))
     }
 
-    /// Lets requests of one session run. `false`: the next waits for what all have together, and it is
-    /// this session's turn to get it.
-    fn admit_session(&mut self, session: SessionId) -> bool {
-        loop {
-            let Some(state) = self.sessions.get(&session) else { return true };
-            if !self.may_go_on(&state.account) {
-                return true;
-            }
-            let Some(&(key, bytes)) = state.account.waiting.front() else { return true };
-            if !self.clients.has_room(bytes, self.limits.requests, self.limits.in_flight) {
-                self.turn = Some(session);
-                return false;
-            }
-            self.clients.enter(bytes);
-            self.clients_waiting -= 1;
-            let Some(state) = self.sessions.get_mut(&session) else { return true };
-            state.account.waiting.pop_front();
-            state.account.enter(bytes);
-            if self.turn == Some(session) {
-                self.turn = None;
-            }
-            if let Some(transfer) = self.transfers.get_mut(key) {
-                transfer.admission = Admission::Runs(bytes);
-            }
-            self.make_ready(Work::Transfer(key));
+    /// Lets the next request of a session run, which has room within it. `false`: it waits for what all have
+    /// together, and it is this session's turn to get it.
+    fn admit_one(&mut self, session: SessionId) -> bool {
+        let Some(state) = self.sessions.get_mut(&session) else { return true };
+        let Some(&(key, bytes)) = state.account.waiting.front() else { return true };
+        if !self.clients.has_room(bytes, self.limits.requests, self.limits.in_flight) {
+            self.turn = Some(session);
+            return false;
         }
+        state.account.waiting.pop_front();
+        state.account.enter(bytes);
+        self.clients.enter(bytes);
+        self.clients_waiting -= 1;
+        (self.turn, self.last_turn) = (None, session);
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.admission = Admission::Runs(bytes);
+        }
+        self.make_ready(Work::Transfer(key));
+        true
     }
 
     /// A peer's request. Its writes always run: their data come behind them on the lane, and one that
@@ -246,10 +246,8 @@ impl Shard {
     /// Write data that a peer may have under way on one lane.
     pub(super) fn credit_window(&self) -> u64 {
         let peer = &self.limits.peer;
-        // What is to go is not for new data.
-        let staging = self.staging.kept_bytes();
         CREDIT_BYTES
-            .min(staging / CREDIT_STAGING_DIVISOR)
+            .min(self.staging.kept_bytes() / CREDIT_STAGING_DIVISOR)
             .min(peer.staging / LINK_SHARES)
             .min(peer.in_flight / LINK_SHARES)
             .max(u64::from(FRAGMENT_BYTES_MAX))

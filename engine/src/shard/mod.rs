@@ -165,6 +165,8 @@ pub struct Shard {
     scratches_moved: u64,
     /// Whose turn it is to get what all clients have together.
     turn: Option<SessionId>,
+    /// Whose request was the last that was let run.
+    last_turn: SessionId,
     /// Staging that copies use.
     copy_bytes: u64,
     /// Transfers and serves that want a turn.
@@ -223,6 +225,7 @@ impl Shard {
             waited: 0,
             scratches_moved: 0,
             turn: None,
+            last_turn: SessionId(0),
             copy_bytes: 0,
             ready: VecDeque::with_capacity(work),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),

@@ -118,6 +118,24 @@ fn a_large_request_is_not_overtaken_for_ever_by_the_small_ones_of_others() {
 }
 
 #[test]
+fn a_session_with_much_that_waits_does_not_keep_its_turn() {
+    let mut world = World::new();
+    clients(&mut world, &[SESSION, OTHER, SessionId(3)]);
+    limit(&mut world, |limits| limits.requests = 1);
+    world.block_device(LONG);
+    (1..=20).for_each(|call| get(&mut world, SESSION, call, 1000));
+    (21..=24).for_each(|call| get(&mut world, OTHER, call, 1000));
+    get(&mut world, SessionId(3), 25, 1000);
+    for call in 21..=25 {
+        let end = world.wait("an end", |world| world.end_of(call));
+        assert_eq!(end.0, Status::Ok);
+    }
+    let first = (1..=20).filter(|&call| world.end_of(call).is_some()).count();
+    assert!(first <= 6, "{first} of the first session's went before four of the second's");
+    all_end_well(&mut world, &(1..=20).collect::<Vec<u64>>());
+}
+
+#[test]
 fn a_session_that_closes_leaves_its_turn_to_others() {
     let mut world = World::new();
     clients(&mut world, &[SESSION, OTHER]);
@@ -314,4 +332,41 @@ fn staging_is_never_less_than_what_works() {
     assert!(least > 2 * MIB, "a lane's scratch, and the longest runs");
     world.command(Command::SetStaging { bytes: 1 });
     assert_eq!(world.shard.report().limits.staging_limit_bytes, least);
+}
+
+#[test]
+fn copies_leave_half_of_the_staging_that_stays() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(1 << 20);
+    let handle = world.open(line, 1, file);
+    // An answer that is not read keeps the old segment.
+    world.stop_reading(line);
+    world.send(line, read(1, handle, MIB), &[]);
+    world.settle();
+    world.command(Command::SetStaging { bytes: 8 * MIB });
+    let segment = world.kernel.add_segment(world.node, 8 * MIB);
+    world.command(Command::AddStaging { segment, length: 8 * MIB });
+    world.settle();
+    assert_eq!(world.shard.report().staging_bytes, (64 + 8) * MIB);
+    world.session(SESSION, MIB);
+    for handle in [1, 2] {
+        let target = world.file(16 << 20);
+        let handle = HandleId(handle);
+        world.command(Command::InstallHandle { session: SESSION, handle, target });
+    }
+    world.block_device(LONG);
+    for call in 1..=2 {
+        let (from, to) = (HandleId(1), HandleId(2));
+        let offset = (call - 1) * 8 * MIB;
+        let (from_offset, to_offset, length) = (offset, offset, 8 * MIB);
+        world.submit(SESSION, call, Verb::Copy { from, from_offset, to, to_offset, length });
+    }
+    world.settle();
+    let staged = world.shard.limit_parties().clients[0].staging.now;
+    assert!(
+        (MIB..=4 * MIB).contains(&staged),
+        "what peers write must find room beside it: {staged}"
+    );
+    all_end_well(&mut world, &[1, 2]);
 }

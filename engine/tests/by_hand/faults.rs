@@ -258,6 +258,25 @@ fn half_a_frame_and_then_silence_costs_the_lane_in_time() {
 }
 
 #[test]
+fn half_a_frame_is_noticed_also_when_the_look_was_for_one_before_it() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(1 << 20);
+    let handle = world.open(line, 1, file);
+    let frame = world.frame(line, world::read(1, handle, 4096), &[]);
+    let (first, second) = frame.split_at(HEADER_BYTES / 2);
+    world.send_bytes(line, first);
+    world.run_for(Nanos(limits::FRAME_TIME.0 * 3 / 4));
+    world.send_bytes(line, second);
+    assert!(matches!(world.next(line), Message::Data { last: Some(_), .. }));
+    world.send_bytes(line, first);
+    world.run_for(Nanos(limits::FRAME_TIME.0 / 2));
+    assert!(world.is_up(line), "it has its time");
+    world.run_for(limits::FRAME_TIME);
+    assert_eq!(world.reasons(), ["it began a frame and did not go on"]);
+}
+
+#[test]
 fn a_frame_that_goes_on_and_a_lane_between_frames_have_all_the_time() {
     let mut world = World::new();
     let line = world.lane("beta", LaneClass::Latency, 1);

@@ -121,6 +121,8 @@ fn limits_change_under_load_and_no_request_fails() {
                     ),
                 };
                 for daemon in [&pair.alpha, &pair.beta] {
+                    // The other way first: what drains for that may be gone before it is taken back.
+                    set_well(daemon, &[&format!("global.staging={}MiB", 24 - staging)]);
                     let text = format!("global.staging={staging}MiB");
                     set_well(daemon, &[&[text.as_str()][..], &rest].concat());
                 }

@@ -27,7 +27,7 @@ use crate::admin::Refused;
 use crate::control::Control;
 use crate::limits::STAGING_SEGMENT_BYTES;
 use crate::settings;
-use crate::shard::message::{LimitView, Message, Question};
+use crate::shard::message::{LimitView, Mailbox, Message, Question};
 
 /// The limits in force, and what belongs to changing them.
 #[derive(Debug)]
@@ -173,14 +173,58 @@ async fn apply(
         let command = Command::SetLimits(settings::limits(&limits, shards));
         shard.mailbox.send(Message::Engine(command)).await?;
         if resized {
-            let memory = memory.next().unwrap_or_default();
-            let set = |answer| Message::SetStaging { bytes: share, memory, answer };
-            if let Err(refusal) = shard.mailbox.ask(set).await? {
-                tracing::warn!(%refusal, "a shard has less staging than it may");
-            }
+            resize(control, &shard.mailbox, share, memory.next().unwrap_or_default()).await?;
         }
     }
     Ok(persisted)
+}
+
+/// Gives a shard that much staging, with the memory that it lacks of it.
+async fn resize(
+    control: &Control,
+    mailbox: &Mailbox,
+    share: u64,
+    memory: Vec<Arc<Segment>>,
+) -> Result<(), Refused> {
+    let mut refusal = set_staging(mailbox, share, memory).await?;
+    // What was on its way out when the memory was made may be gone since, and is lacked as well. By now
+    // nothing is on its way that is to stay.
+    match lacked_memory(mailbox, share).await? {
+        Ok(memory) if memory.is_empty() => {}
+        Ok(memory) => {
+            control.limiter.staging.borrow_mut().extend(memory.iter().map(StagingPiece::of));
+            refusal = refusal.or(set_staging(mailbox, share, memory).await?);
+        }
+        Err(error) => refusal = refusal.or(Some(error.to_string())),
+    }
+    if let Some(refusal) = refusal {
+        tracing::warn!(%refusal, "a shard has less staging than it may");
+    }
+    Ok(())
+}
+
+/// Why it could not take all of the memory, if it could not.
+async fn set_staging(
+    mailbox: &Mailbox,
+    bytes: u64,
+    memory: Vec<Arc<Segment>>,
+) -> Result<Option<String>, Refused> {
+    let set = |answer| Message::SetStaging { bytes, memory, answer };
+    Ok(mailbox.ask(set).await?.err().map(|refusal| refusal.to_string()))
+}
+
+/// The memory that a shard lacks of that much staging.
+async fn lacked_memory(
+    mailbox: &Mailbox,
+    share: u64,
+) -> Result<io::Result<Vec<Arc<Segment>>>, Refused> {
+    let ask = |answer| Message::Ask(Question::StagingMissing(share, answer));
+    let missing = mailbox.ask(ask).await?;
+    if missing == 0 {
+        return Ok(Ok(Vec::new()));
+    }
+    let made = tokio::task::spawn_blocking(move || make_staging(missing)).await;
+    Ok(made.map_err(io::Error::other).flatten())
 }
 
 /// The memory that each shard lacks of that much staging.
@@ -198,16 +242,10 @@ async fn make_memory(control: &Rc<Control>, share: u64) -> Result<Vec<Vec<Arc<Se
     }
     let mut all = Vec::new();
     for shard in &control.shards {
-        let missing = shard
-            .mailbox
-            .ask(|answer| Message::Ask(Question::StagingMissing(share, answer)))
-            .await?;
-        let made = tokio::task::spawn_blocking(move || make_staging(missing)).await;
-        let made = made.map_err(|error| conflict(format!("memory cannot be made: {error}")))?;
+        let made = lacked_memory(&shard.mailbox, share).await?;
         all.push(made.map_err(|error| {
-            let missing = piped_config::Bytes(missing);
             conflict(format!(
-                "{missing} more staging cannot be had ({error}); make global.staging smaller, or free memory"
+                "so much more staging cannot be had ({error}); make global.staging smaller, or free memory"
             ))
         })?);
     }

@@ -247,7 +247,8 @@ impl Client {
     /// See [`ReconnectError`]. Everything is as before the call, and it may be called again.
     pub fn reconnect(&self) -> Result<Reconnected, ReconnectError> {
         let within = self.shared.settings.reconnect.map_or(0, clock::nanos);
-        self.shared.reconnect(clock::now_ns().saturating_add(within))
+        let until_ns = clock::now_ns().saturating_add(within);
+        self.shared.reconnect(until_ns, until_ns)
     }
 
     /// A buffer of `length` bytes. The arena grows if it has to and may.

@@ -218,8 +218,8 @@ pub(crate) struct Shared {
     generation: AtomicU32,
     /// Queues that threads have.
     queues: AtomicUsize,
-    /// Held by the thread that reconnects.
-    pub(crate) reconnecting: Mutex<()>,
+    /// Held by the thread that reconnects. The next connection, while handles wait for their peers.
+    pub(crate) reconnecting: Mutex<Option<Connection>>,
 }
 
 impl Shared {
@@ -240,7 +240,7 @@ impl Shared {
             connection: Mutex::new(Arc::new(connection)),
             generation: AtomicU32::new(generation),
             queues: AtomicUsize::new(0),
-            reconnecting: Mutex::new(()),
+            reconnecting: Mutex::new(None),
         })
     }
 

@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) type Answer = (Reply, Vec<OwnedFd>);
 #[derive(Debug)]
 pub(crate) struct Control {
     socket: OwnedFd,
-    timeout: Duration,
+    timeout_ns: AtomicU64,
     /// The next question's number; held while sending, so that numbers go out in order.
     next: Mutex<u32>,
     mail: Mutex<Mail>,
@@ -58,14 +59,22 @@ impl Control {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         // Bounds sending (and connecting); receiving is bounded by polling first.
         set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+        let timeout_ns = AtomicU64::new(clock::nanos(timeout));
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self {
             socket,
-            timeout,
+            timeout_ns,
             next: Mutex::new(1),
             mail: Mutex::default(),
             arrived: Condvar::new(),
         })
+    }
+
+    /// How long what is asked from now on may take.
+    pub(crate) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        // Relaxed: a number of its own.
+        self.timeout_ns.store(clock::nanos(timeout), Ordering::Relaxed);
+        Ok(set_socket_timeout(&self.socket, Timeout::Send, Some(timeout))?)
     }
 
     /// Ask, and wait for the answer. A refusal is an error.
@@ -74,7 +83,7 @@ impl Control {
         request: &Request,
         fds: &[BorrowedFd<'_>],
     ) -> Result<Answer, SessionError> {
-        let deadline_ns = clock::now_ns().saturating_add(clock::nanos(self.timeout));
+        let deadline_ns = clock::now_ns().saturating_add(self.timeout_ns.load(Ordering::Relaxed));
         let sequence = self.send(request, fds, true)?;
         let answer = self.await_answer(sequence, deadline_ns);
         lock(&self.mail).boxes.retain(|(number, _)| *number != sequence);

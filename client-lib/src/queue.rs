@@ -160,6 +160,11 @@ impl Queue {
         ready: impl Fn(&Core) -> bool,
     ) -> bool {
         self.refresh();
+        // Before the first wait, which may take all of it.
+        let end_ns = match (timeout, self.shared.settings.reconnect) {
+            (Some(timeout), Some(_)) => Some(clock::now_ns().saturating_add(clock::nanos(timeout))),
+            _ => None,
+        };
         if self.core_mut().wait_until(timeout, &ready) {
             return true;
         }
@@ -168,7 +173,6 @@ impl Queue {
         if looks || !self.core().is_dead() || self.core().table.parked() == 0 {
             return false;
         }
-        let end_ns = timeout.map(|timeout| clock::now_ns().saturating_add(clock::nanos(timeout)));
         self.wait_beyond(end_ns, ready)
     }
 
@@ -181,7 +185,7 @@ impl Queue {
             let patience_ns = core.dead_since_ns().saturating_add(within_ns);
             if let Some(expires_ns) = core.parked_until_ns().filter(|_| core.is_dead()) {
                 let until_ns = expires_ns.min(patience_ns).min(end_ns.unwrap_or(u64::MAX));
-                let found = self.shared.reconnect(until_ns);
+                let found = self.shared.reconnect(until_ns, patience_ns);
                 let hopeless = match found {
                     Ok(_) => false,
                     Err(ReconnectError::Away { .. }) => clock::now_ns() >= patience_ns,

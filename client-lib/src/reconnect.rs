@@ -5,13 +5,13 @@
 //! when its thread uses it next, and submit again what was asked to be. Nothing here is on the way of
 //! a request: a queue compares one number.
 
-use std::sync::TryLockError;
+use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 
 use crate::clock;
 use crate::connection::{Connection, Shared};
 use crate::error::{ConnectError, ReconnectError, SessionError};
-use crate::handle::Reopened;
+use crate::handle::{HandleCore, Reopened};
 
 /// First wait after an attempt that failed; doubles up to the longest.
 const PAUSE_FIRST_NS: u64 = 5_000_000;
@@ -32,8 +32,14 @@ pub struct Reconnected {
 }
 
 impl Shared {
-    /// Find a daemon until `until_ns`; at least one attempt. At once if the daemon is there.
-    pub(crate) fn reconnect(&self, until_ns: u64) -> Result<Reconnected, ReconnectError> {
+    /// Find a daemon until `until_ns`; at least one attempt. At once if the daemon is there. Handles whose
+    /// peers are not are given up at `patience_ns`, and until then it counts as not found: who has little
+    /// time must not lose them for all.
+    pub(crate) fn reconnect(
+        &self,
+        until_ns: u64,
+        patience_ns: u64,
+    ) -> Result<Reconnected, ReconnectError> {
         let Some(within) = self.settings.reconnect else { return Err(ReconnectError::NotAsked) };
         let mut pause_ns = PAUSE_FIRST_NS;
         let mut last = None;
@@ -48,14 +54,16 @@ impl Shared {
                 Ok(turn) => Some(turn),
             };
             // The one who had the turn before may have found it.
-            if turn.is_some() && !self.connection().control.is_open() {
-                match self.attempt(until_ns) {
-                    Ok(found) => return Ok(found),
+            if let Some(mut next) = turn
+                && !self.connection().control.is_open()
+            {
+                match self.attempt(&mut next, until_ns, patience_ns) {
+                    Ok(Some(found)) => return Ok(found),
+                    Ok(None) => last = Some(SessionError::TimedOut.into()),
                     Err(error) if is_final(&error) => return Err(ReconnectError::Connect(error)),
                     Err(error) => last = Some(error),
                 }
             }
-            drop(turn);
             let left_ns = until_ns.saturating_sub(clock::now_ns());
             if left_ns == 0 {
                 return Err(ReconnectError::Away { within, last });
@@ -65,49 +73,72 @@ impl Shared {
         }
     }
 
-    fn attempt(&self, until_ns: u64) -> Result<Reconnected, ConnectError> {
+    /// `None`: the daemon is there, and handles are left to be opened, at the `next` connection.
+    fn attempt(
+        &self,
+        next: &mut Option<Connection>,
+        until_ns: u64,
+        patience_ns: u64,
+    ) -> Result<Option<Reconnected>, ConnectError> {
         let left = until_ns.saturating_sub(clock::now_ns()).max(PAUSE_LONGEST_NS);
         let timeout = self.settings.timeout.min(Duration::from_nanos(left));
-        let generation = self.link.generation() + 1;
-        let connection = Connection::open(&self.settings, self.client, generation, timeout)?;
-        // Handles that are dropped meanwhile are closed where they are open.
-        self.link.move_to(&connection);
-        let found = self.reopen_all(&connection, until_ns)?;
+        let begun = next.take().filter(|connection| connection.control.is_open());
+        let connection = match begun {
+            Some(connection) => connection,
+            None => {
+                let generation = self.link.generation() + 1;
+                let connection =
+                    Connection::open(&self.settings, self.client, generation, timeout)?;
+                // Handles that are dropped meanwhile are closed where they are open.
+                self.link.move_to(&connection);
+                connection
+            }
+        };
+        connection.control.set_timeout(timeout).map_err(SessionError::from)?;
+        let Some(found) = self.reopen_all(&connection, until_ns, patience_ns)? else {
+            *next = Some(connection);
+            return Ok(None);
+        };
         match connection.prepare_rings(self.queues()) {
             // A queue that finds none asks by itself, and says what is wrong.
             Ok(()) | Err(_) if connection.control.is_open() => {}
             _ => return Err(SessionError::Disconnected.into()),
         }
+        connection.control.set_timeout(self.settings.timeout).map_err(SessionError::from)?;
         self.replace(connection);
-        Ok(found)
+        Ok(Some(found))
     }
 
-    /// Opens every handle again. A peer may be out of reach just after the start of its neighbour:
-    /// those are tried again.
+    /// Opens every handle again that is not open there yet. A peer may be out of reach just after the start
+    /// of its neighbour: those are tried again. `None`: some of them wait for another attempt.
     fn reopen_all(
         &self,
         connection: &Connection,
         until_ns: u64,
-    ) -> Result<Reconnected, ConnectError> {
-        let mut found = Reconnected::default();
-        let mut left = self.link.handles();
+        patience_ns: u64,
+    ) -> Result<Option<Reconnected>, ConnectError> {
+        let all = self.link.handles();
+        let is_open = |handle: &Arc<HandleCore>| handle.place().0 == connection.generation;
+        let mut left: Vec<_> = all.iter().filter(|handle| !is_open(handle)).collect();
         let mut pause_ns = PAUSE_FIRST_NS;
         loop {
             left.retain(|handle| {
-                let reopened = handle.reopen(connection);
-                found.opened += usize::from(reopened == Reopened::Yes);
-                found.lost += usize::from(reopened == Reopened::Never);
-                reopened == Reopened::NotNow
+                let now_ns = clock::now_ns();
+                let hurries = now_ns >= until_ns && now_ns < patience_ns;
+                hurries || handle.reopen(connection) == Reopened::NotNow
             });
             if !connection.control.is_open() {
                 return Err(SessionError::Disconnected.into());
             }
-            let left_ns = until_ns.saturating_sub(clock::now_ns());
-            if left.is_empty() || left_ns == 0 {
-                found.lost += left.len();
-                return Ok(found);
+            let now_ns = clock::now_ns();
+            if left.is_empty() || now_ns >= patience_ns {
+                let opened = all.iter().filter(|handle| is_open(handle)).count();
+                return Ok(Some(Reconnected { opened, lost: all.len() - opened }));
             }
-            clock::nap(pause_ns.min(left_ns));
+            if now_ns >= until_ns {
+                return Ok(None);
+            }
+            clock::nap(pause_ns.min(until_ns - now_ns));
             pause_ns = (pause_ns * 2).min(PAUSE_LONGEST_NS);
         }
     }

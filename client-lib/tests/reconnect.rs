@@ -240,6 +240,58 @@ fn what_cannot_be_opened_again_is_refused_by_name() {
 }
 
 #[test]
+fn who_waits_for_a_moment_loses_no_handle_of_a_peer_that_is_late() {
+    let daemon = Daemon::start(Manners { slow: true, ..Manners::default() });
+    let (client, session) = daemon.pair(builder(8));
+    let path = file(&daemon, "file", &[6; PAGE]);
+    let name = path.to_str().expect("a plain path");
+    let here = client.open_file(&path, OpenOptions::read()).expect("a file");
+    let there =
+        client.open_export(Some("beta"), "data", name, OpenOptions::read()).expect("a file");
+    let mut queue = client.queue().expect("a queue");
+    let read = Request::read(&there, 0, client.allocate(PAGE).expect("room")).resubmit();
+    let mut pending = queue.submit(read).expect("room");
+    let away = file(&daemon, "file.away", &[]);
+    session.die();
+    eventually("the client sees it", || !client.is_connected());
+    for _ in 0..3 {
+        pending = match pending.wait_for(&mut queue, SHORT) {
+            Waited::Underway(pending) => pending,
+            Waited::Ended(end) => panic!("its peer comes back: {end:?}"),
+        };
+    }
+    std::fs::remove_file(away).expect("it was there");
+    let next = daemon.session();
+    let serving = next.serve(false);
+    let done = pending.wait(&mut queue).expect("served");
+    assert_eq!(done.payload.as_slice(), [6; PAGE]);
+    let (buffer, _) = queue.read(&here, 0, done.payload).expect("served");
+    assert_eq!(buffer.as_slice(), [6; PAGE]);
+    let asked = next.asked.lock().expect("no panics").clone();
+    let passed = asked.iter().filter(|asked| matches!(asked, Asked::OpenFile { .. })).count();
+    assert_eq!(passed, 1, "what is open stays open, and it is one session for all attempts");
+    // The haste of those who wait is not that of those who open.
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| client.open_export(None, "slow", name, OpenOptions::read()));
+        // Longer than the last attempt had.
+        let (_never, nothing) = std::sync::mpsc::channel::<()>();
+        let _ = nothing.recv_timeout(Duration::from_millis(400));
+        eventually("it is asked for", || {
+            let asked = next.asked.lock().expect("no panics");
+            asked
+                .iter()
+                .filter(|it| matches!(it, Asked::OpenExport { export, .. } if export == "slow"))
+                .count()
+                == 1
+        });
+        next.let_go();
+        opening.join().expect("no panic").expect("it is slow, and open");
+    });
+    drop((queue, here, there, buffer, client));
+    serving.join().expect("the daemon does not panic");
+}
+
+#[test]
 fn old_buffers_move_or_say_that_there_is_no_room() {
     let daemon = Daemon::start(Manners::default());
     let (client, session) = daemon.pair(builder(2));

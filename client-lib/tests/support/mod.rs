@@ -212,6 +212,11 @@ impl Session {
                 let file = File::from(fds.into_iter().next_back().expect("a descriptor"));
                 (self.open(Object::File(Arc::new(file))), vec![])
             }
+            Request::OpenExport { path, .. }
+                if Path::new(&path).with_extension("away").exists() =>
+            {
+                (refused(Status::PeerLost, "the peer is away"), vec![])
+            }
             Request::OpenExport { path, .. } => match File::open(&path) {
                 Ok(file) => (self.open(Object::File(Arc::new(file))), vec![]),
                 Err(_) => (refused(Status::NotFound, "no such file below the export"), vec![]),

@@ -78,10 +78,15 @@ pub struct Client {
     pub deadline_default: Period,
 }
 
+impl Client {
+    /// Where the daemon and its clients meet when nothing else is said.
+    pub const DEFAULT_SOCKET: &'static str = "/run/piped/client.sock";
+}
+
 impl Default for Client {
     fn default() -> Self {
         Self {
-            socket: PathBuf::from("/run/piped/client.sock"),
+            socket: PathBuf::from(Self::DEFAULT_SOCKET),
             arena_bytes_max: Bytes::gib(1),
             queues_max: 16,
             entries_max: 1024,

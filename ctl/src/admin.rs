@@ -49,7 +49,7 @@ impl Admin {
 
     /// `GET` as the daemon wrote it, for `--json`: fields this program does not know are kept.
     pub(crate) fn get_raw(&self, path: &str) -> Result<Value, Failure> {
-        self.get(path).map(without_version)
+        self.get(path)
     }
 
     /// `POST` without a body, typed.
@@ -59,7 +59,7 @@ impl Admin {
 
     /// `POST` without a body; the answer as the daemon wrote it, for `--json`.
     pub(crate) fn post_raw(&self, path: &str) -> Result<Value, Failure> {
-        self.post(path).map(without_version)
+        self.post(path)
     }
 
     /// `PUT`; what the daemon answers beside success does not matter.
@@ -123,14 +123,6 @@ impl Admin {
             ),
         )
     }
-}
-
-/// The envelope that is written around it has it again.
-fn without_version(mut value: Value) -> Value {
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("schema_version");
-    }
-    value
 }
 
 async fn exchange(

@@ -233,14 +233,17 @@ pub(crate) struct Load {
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) wait: Option<Wait>,
 
+    #[command(flatten)]
+    pub(crate) door: ClientDoor,
+}
+
+/// Where requests are made, of commands that make them.
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct ClientDoor {
     /// The daemon's client socket
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "PIPED_CLIENT_SOCKET",
-        default_value = "/run/piped/client.sock"
-    )]
-    pub(crate) client_socket: PathBuf,
+    #[arg(long = "client-socket", value_name = "PATH", env = "PIPED_CLIENT_SOCKET",
+          default_value = piped_config::Client::DEFAULT_SOCKET)]
+    pub(crate) socket: PathBuf,
 }
 
 /// Order of the offsets.

@@ -62,7 +62,7 @@ fn connect(load: &Load) -> Result<Client, Failure> {
             Wait::Throughput => WaitPolicy::Throughput,
         });
     }
-    client::connect(builder, &load.client_socket)
+    client::connect(builder, &load.door.socket)
 }
 
 /// For its CPU time. A daemon whose admin API is closed to us can be measured all the same.

@@ -46,7 +46,7 @@ impl Journal {
             (Some(path), _) => path.clone(),
             (None, Place::Local(path)) => beside(path),
             (None, Place::Remote { .. }) => {
-                let node = absolute(&args.client_socket);
+                let node = absolute(&args.door.socket);
                 in_state(&format!("{}\0{}", node.display(), record.destination))?
             }
         };

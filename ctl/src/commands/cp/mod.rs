@@ -24,7 +24,7 @@ use self::journal::Journal;
 use self::meter::Meter;
 use self::moving::{Mover, connect};
 use self::stop::Stop;
-use crate::args::Place;
+use crate::args::{ClientDoor, Place};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
@@ -89,14 +89,8 @@ pub(crate) struct CpArgs {
     #[arg(long, value_name = "PATH")]
     journal: Option<PathBuf>,
 
-    /// The daemon's client socket
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "PIPED_CLIENT_SOCKET",
-        default_value = "/run/piped/client.sock"
-    )]
-    client_socket: PathBuf,
+    #[command(flatten)]
+    door: ClientDoor,
 }
 
 impl CpArgs {

@@ -43,7 +43,7 @@ pub(super) fn connect(args: &CpArgs) -> Result<Client, Failure> {
         .depth(AHEAD as u32 + 1)
         .class(Class::Bulk)
         .timeout(args.timeout().min(Duration::from_secs(30)));
-    client::connect(builder, &args.client_socket)
+    client::connect(builder, &args.door.socket)
 }
 
 /// How an attempt ended.

@@ -70,6 +70,12 @@ fn a_configuration_is_shown_with_its_origins_and_reloaded() {
     assert!(text.contains("restart needed: shards.pin") && !text.contains("refused"), "{text}");
     let reloaded = json(&run(&["config", "reload", "--json"]));
     assert_eq!(reloaded["restart_needed"][0]["key"], "shards.pin");
+    // What waits for a restart does not come from where the next value stands.
+    rewrite(directory.path(), "pin = true", "pin = true\nspin = \"0s\"");
+    assert!(run(&["config", "reload"]).status.success());
+    let text = words(&run(&["config", "show", "--origin"]));
+    let spin = text.lines().find(|line| line.starts_with("shards.spin ")).expect("a key");
+    assert!(spin.contains("\"auto\"") && spin.ends_with("default"), "{text}");
     // What pipectl set is what a reload of that key replaced.
     let text = words(&run(&["config", "show", "--origin"]));
     assert!(text.contains("fixed:65536") && !text.contains("runtime"), "{text}");

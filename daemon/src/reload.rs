@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::{Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded};
-use piped_config::{Config, Loaded, PEERS_MAX, Sources, load};
+use piped_config::{Config, Loaded, PEERS_MAX, Place, Sources, load};
 use piped_engine::command::Command;
 use piped_model::units::Nanos;
 use serde_json::Value;
@@ -40,6 +40,8 @@ pub(crate) struct Reload {
     /// As it was last loaded: what is in effect, and what waits for a restart.
     loaded: RefCell<Arc<Loaded>>,
     loaded_at: Cell<Nanos>,
+    /// Where the keys came from that wait for a restart, in what is still in effect.
+    started: BTreeMap<String, Place>,
     refused: RefCell<Option<(Nanos, String)>>,
     /// What was changed by other means since, by key.
     runtime: RefCell<BTreeMap<String, Value>>,
@@ -68,6 +70,7 @@ impl Reload {
         Self {
             sources,
             set_level,
+            started: loaded.origins.clone(),
             loaded: RefCell::new(Arc::new(loaded)),
             loaded_at: Cell::new(clock::now()),
             refused: RefCell::default(),
@@ -102,15 +105,21 @@ impl Reload {
     pub(crate) fn configuration(&self, effect: &Config) -> Configuration {
         let loaded = Arc::clone(&self.loaded.borrow());
         let runtime = self.runtime.borrow();
+        let state = self.state(effect);
+        let place = |key: &str| {
+            let waits = state.restart_needed.iter().any(|change| change.key == key);
+            if waits { self.started.get(key) } else { loaded.origins.get(key) }
+        };
         let key = |(key, value): (String, Value)| {
-            let (value, origin) = match (runtime.get(&key), loaded.origins.get(&key)) {
+            let (value, origin) = match (runtime.get(&key), place(&key)) {
                 (Some(value), _) => (value.clone(), "runtime".to_owned()),
                 (None, Some(place)) => (value, place.to_string()),
                 (None, None) => (value, "default".to_owned()),
             };
             ConfigKey { key, value, origin }
         };
-        Configuration { state: self.state(effect), keys: effect.keys().map(key).collect() }
+        let keys = effect.keys().map(key).collect();
+        Configuration { keys, state }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `pipectl config` with a real daemon, and the exit codes of `pipectl` with and without one.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Output;
@@ -197,6 +198,24 @@ fn the_unit_is_clean_and_the_user_can_be_made() {
             let users = fs::read_to_string(root.join("etc/passwd")).expect("made");
             assert!(users.lines().any(|line| line.starts_with("piped:")), "{users}");
         }
-        Err(error) => eprintln!("skipped: systemd-sysusers cannot be run ({error})"),
+        Err(error) => return eprintln!("skipped: systemd-sysusers cannot be run ({error})"),
+    }
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can give directories away");
+    }
+    let mut make = std::process::Command::new("systemd-tmpfiles");
+    make.arg(format!("--root={}", root.display()))
+        .arg("--create")
+        .arg(shipped.join("tmpfiles.conf"));
+    match make.output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", words(&output));
+            let groups = fs::read_to_string(root.join("etc/group")).expect("made");
+            let group = groups.lines().find_map(|line| line.strip_prefix("piped:")).expect("made");
+            let drop_ins = fs::metadata(root.join("etc/piped/conf.d")).expect("made");
+            assert_eq!(group.split(':').nth(1), Some(drop_ins.gid().to_string().as_str()));
+            assert_eq!(drop_ins.mode() & 0o777, 0o775, "the daemon may write drop-ins");
+        }
+        Err(error) => eprintln!("skipped: systemd-tmpfiles cannot be run ({error})"),
     }
 }

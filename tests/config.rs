@@ -139,6 +139,7 @@ fn every_exit_code_has_its_kind_of_failure_with_cause_and_fix() {
     let read = ["bench", "read", "--peer", "bata", "--export", "data", "--path", "x"];
     expect(with(&["status"]), 0, &["alpha"]);
     expect(without(&["config", "check", &bad]), 1, &["bad.toml:1", "choose a number"]);
+    expect(without(&["config", "check", "/nonexistent"]), 6, &["/nonexistent", "create it"]);
     expect(with(&["explain", "first"]), 2, &["`last` or a number"]);
     expect(with(&["stats"]), 2, &["'stat"]);
     for command in [&["status"][..], &["config", "reload"], &["config", "show"], &["peers"]] {

@@ -36,7 +36,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// A file cannot be read.
-    #[error("cannot read {}: {source}; create it, or name another with --config", path.display())]
+    #[error("cannot read {}: {source}{}", path.display(), remedy(source))]
     Read {
         /// The file or directory.
         path: PathBuf,
@@ -114,6 +114,18 @@ impl ConfigError {
             | Self::Invalid { key, .. } => Some(key),
             _ => None,
         }
+    }
+}
+
+/// What to do about a file that cannot be read.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; create it, or name another",
+        io::ErrorKind::PermissionDenied => {
+            "; give the user that reads it the right to (the unit's is piped), or try as root"
+        }
+        io::ErrorKind::IsADirectory => "; name a file in it",
+        _ => "",
     }
 }
 

@@ -6,7 +6,7 @@ use clap::{CommandFactory as _, Parser};
 
 /// Moves bytes between memory, files and other nodes.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "piped", version, about)]
+#[command(name = "piped", version)]
 pub struct Args {
     /// Configuration file [default: $PIPED_CONFIG, or /etc/piped/piped.toml if it exists]
     #[arg(long, value_name = "FILE")]

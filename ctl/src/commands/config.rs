@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::admin::Admin;
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::commands::words;
+use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::table::Column::Text;
 use crate::units;
@@ -80,24 +81,31 @@ fn check(
 ) -> Result<(), Failure> {
     let file = file.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
     let sources = Sources::of_process(file, settings.to_vec());
-    let (files, found) = match load(&sources) {
-        Ok(loaded) => (loaded.files, Vec::new()),
-        Err(findings) => (Vec::new(), findings.all().iter().map(finding).collect()),
-    };
-    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-    let findings: Vec<Finding> = found;
+    let (mut files, mut findings, mut exit) = (Vec::new(), Vec::new(), Exit::Failed);
+    match load(&sources) {
+        Ok(loaded) => {
+            files.extend(loaded.files.iter().map(|file| file.display().to_string()));
+        }
+        Err(found) => {
+            findings.extend(found.all().iter().map(finding));
+            // A file that is not there is another thing than one that is wrong.
+            if let [ConfigError::Read { source, .. }] = found.all() {
+                exit = Failure::io("", source).exit();
+            }
+        }
+    }
     let count = findings.len();
     if json {
         output::json(Checked { good: count == 0, files, findings })?;
     } else {
         findings.iter().try_for_each(|finding| output.line(&finding.message))?;
         if count == 0 {
-            output.line(format_args!("good: {}", list(&files)))?;
+            output.line(format_args!("good: {}", words::list(&files, "the defaults, no file")))?;
         }
     }
     match count {
         0 => Ok(()),
-        1 => Err(Failure::failed("the configuration has a mistake: a daemon would refuse it")),
+        1 => Err(Failure::new(exit, "the configuration has a mistake: a daemon would refuse it")),
         _ => Err(Failure::failed(format!(
             "the configuration has {count} mistakes: a daemon would refuse it"
         ))),
@@ -112,10 +120,6 @@ fn finding(error: &ConfigError) -> Finding {
         key: key.map(str::to_owned),
         message: error.to_string(),
     }
-}
-
-fn list(files: &[String]) -> String {
-    if files.is_empty() { "the defaults, no file".to_owned() } else { files.join(", ") }
 }
 
 fn show(admin: &Admin, output: &Output, origin: bool, json: bool) -> Result<(), Failure> {

@@ -78,12 +78,7 @@ impl Admin {
 
     /// `PUT`, and the answer as the daemon wrote it, for `--json`.
     pub(crate) fn put_raw(&self, path: &str, body: impl Serialize) -> Result<Value, Failure> {
-        let mut value: Value = self.put_and_read(path, body)?;
-        if let Some(fields) = value.as_object_mut() {
-            // The envelope that is written around it has it again.
-            fields.remove("schema_version");
-        }
-        Ok(value)
+        self.put_and_read(path, body)
     }
 
     /// Waits until then; true if Ctrl-C came before.

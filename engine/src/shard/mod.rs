@@ -143,6 +143,8 @@ pub struct Shard {
     outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<Inbound>,
     served: Slab<Served>,
+    /// Peers' writes that were given up and that the kernel has not done with.
+    old_writes: Vec<Key>,
     sessions: BTreeMap<SessionId, Session>,
     handles: BTreeMap<(SessionId, HandleId), Handle>,
     files: BTreeMap<FileId, FileState>,
@@ -211,6 +213,7 @@ impl Shard {
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
+            old_writes: Vec::new(),
             sessions: BTreeMap::new(),
             handles: BTreeMap::new(),
             files: BTreeMap::new(),

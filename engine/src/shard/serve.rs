@@ -229,6 +229,8 @@ impl Shard {
         match (serve.op, serve.target) {
             (ServeOp::Read { .. }, Target::File(file)) => self.serve_file(key, file, io),
             (ServeOp::Read { .. }, Target::Region(region)) => self.serve_region(key, region, io),
+            // It is looked at again when the old one is over.
+            (ServeOp::Write { .. }, Target::File(file)) if self.is_behind_old(key, file) => {}
             (ServeOp::Write { durable }, _) => self.serve_write(key, durable, io),
             (ServeOp::Sync, Target::File(file)) => self.serve_sync(key, file, io),
             (ServeOp::Sync, Target::Region(_)) => {
@@ -746,7 +748,10 @@ impl Shard {
         self.free_unsent(key);
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.pins > 0 {
-            let lane = serve.lane;
+            let (lane, writes) = (serve.lane, serve.writes());
+            if writes && !self.old_writes.contains(&key) {
+                self.old_writes.push(key);
+            }
             return self.cancel_landing(lane, key, io);
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
@@ -810,9 +815,33 @@ impl Shard {
         self.serve_deadlines.set(key.index(), until.min(now + limits::UNREAD_TIME));
     }
 
+    /// Whether a write of the same peer to the same device was given up (with its lane, at its deadline)
+    /// and is still on its way there: what is written now must not be overtaken by it, whichever lane it
+    /// came by.
+    fn is_behind_old(&self, key: Key, file: FileTarget) -> bool {
+        let Some(link) = self.serves.get(key).map(|serve| serve.link) else { return false };
+        self.old_writes.iter().any(|&old| {
+            self.serves.get(old).is_some_and(|old| {
+                old.link == link && file_of(old.target).is_some_and(|to| to.device == file.device)
+            })
+        })
+    }
+
+    /// The write was given up, and is over now: those behind it go on.
+    fn forget_old(&mut self, key: Key) {
+        let Some(place) = self.old_writes.iter().position(|&old| old == key) else { return };
+        self.old_writes.swap_remove(place);
+        let mut from = 0;
+        while let Some(next) = self.serves.next_from(from, |serve| serve.writes()) {
+            from = next.index() + 1;
+            self.make_ready(Work::Serve(next));
+        }
+    }
+
     fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {
         self.leave_serve(key);
         let Some(serve) = self.serves.remove(key) else { return };
+        self.forget_old(key);
         self.serve_deadlines.clear(key.index());
         self.remember_serve(&serve, io.now());
         self.leave_served(serve.served, io);

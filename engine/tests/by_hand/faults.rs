@@ -225,6 +225,34 @@ fn a_lane_is_not_up_before_the_old_ones_writes_have_left_the_disk() {
 }
 
 #[test]
+fn a_write_by_the_other_lane_waits_for_an_old_one_at_the_disk() {
+    let mut world = World::new();
+    let latency = world.lane("beta", LaneClass::Latency, 1);
+    let bulk = world.lane("beta", LaneClass::Bulk, 1);
+    let file = world.file(1 << 20);
+    let handle = world.open(latency, 1, file);
+    world.block_device(Nanos::from_millis(2_000));
+    world.send(bulk, world::write(1, handle, 4096), &[]);
+    world.send(bulk, world::write_data(1, 0), &[1; 4096]);
+    world.settle();
+    world.hang_up(bulk);
+    world.settle();
+    let with_the_old = world.shard.report().ops;
+    // This lane was never lost, so nothing fences it.
+    world.send(latency, world::write(1, handle, 4096), &[]);
+    world.send(latency, world::write_data(1, 0), &[2; 4096]);
+    world.run_for(Nanos::from_millis(1_000));
+    assert_eq!(world.shard.report().ops, with_the_old, "the newer one is at the disk, too");
+    loop {
+        if let Message::End { status, .. } = world.next(latency) {
+            assert_eq!(status, Status::Ok);
+            break;
+        }
+    }
+    assert_eq!(world.shard.report().serves, 0, "and the old one is over");
+}
+
+#[test]
 fn half_a_frame_and_then_silence_costs_the_lane_in_time() {
     // Cut in the header, behind it, and in the payload; from a peer that asks and one that answers.
     for cut in [1, HEADER_BYTES, HEADER_BYTES + 5000] {

@@ -186,6 +186,8 @@ impl Queue {
         let room = self.has_room();
         let tail = match room {
             Ok(true) if self.book.taken == self.book.tail => self.believe_tail(),
+            // Whether anybody waits for room is looked at, too.
+            Ok(false) => self.believe_tail(),
             _ => Ok(()),
         };
         let taken = self.by_server(&[], |server, words| server.take(words));

@@ -14,8 +14,10 @@ use piped_client::{
     Request, RequestError, Status, Waited,
 };
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Request as Message, fds};
+use piped_ring::{Descriptor, Opcode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
+use system_tests::attack::Attacker;
 use system_tests::process::{
     BLOCKS_BYTES, Daemon, PATIENCE, Programs, command, eventually, free_address, pattern, words,
 };
@@ -60,6 +62,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_buffer_holds_total", Step::Still),
     ("piped_evictions_total", Step::Hostile),
     ("piped_handshakes_refused_total", Step::Hostile),
+    ("piped_client_stalls_total", Step::Hostile),
     ("piped_bounces_total", Step::Local),
     ("piped_retries_total", Step::Corrupt),
     ("piped_lane_up", Step::Killed),
@@ -89,7 +92,7 @@ enum Step {
     GivenUp,
     /// A byte is changed on the way.
     Corrupt,
-    /// Bytes at the clients' door that no library sends.
+    /// Bytes at the clients' door that no library sends, and a client that does not reap.
     Hostile,
     /// Limits are lowered, and a client asks for more than they allow at once.
     Limited,
@@ -383,6 +386,11 @@ fn hostile(world: &World) {
     let status = world.alpha.status();
     assert_eq!(status["evicted"], serde_json::json!({"message": 1}));
     assert_eq!(status["refused"], serde_json::json!({"malformed": 1, "limits": 1}));
+    let mut greedy = Attacker::connect(&world.alpha);
+    eventually("requests of who does not reap are left lying", || {
+        greedy.submit((0..64).map(|number| Descriptor::new(Opcode::Nop, number)));
+        (world.of_alpha("piped_client_stalls_total{shard=\"0\"}") > 0.0).then_some(())
+    });
 }
 
 fn limited(world: &World, session: &mut Session) {

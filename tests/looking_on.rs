@@ -90,7 +90,7 @@ fn what_runs_and_who_asks_is_shown() {
     let peers = json(alpha, &["peers"]);
     let beta = &peers["peers"][0];
     assert_eq!((&beta["name"], &beta["inbound"]), (&"beta".into(), &false.into()));
-    assert!(beta["address"].as_str().is_some_and(|it| it.starts_with("127.0.0.1:")), "{beta}");
+    assert!(beta["address"].as_str().is_some_and(|it| it.starts_with("127.")), "{beta}");
     let requests: u64 = beta["lanes"]
         .as_array()
         .expect("two")

@@ -93,8 +93,9 @@ pub(super) async fn transfers(
     ended: bool,
 ) -> Result<Transfers<TransferReport>, ShardGone> {
     let (mut total, mut transfers) = (0, Vec::new());
+    let now = clock::now();
     for (number, shard) in control.shards.iter().enumerate() {
-        let question = |answer| Message::Ask(Question::Transfers { ended, answer });
+        let question = |answer| Message::Ask(Question::Transfers { ended, now, answer });
         let (count, listed) = shard.mailbox.ask(question).await?;
         total += count;
         transfers.extend(listed.into_iter().map(|mut transfer| {

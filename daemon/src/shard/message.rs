@@ -179,6 +179,8 @@ pub enum Question {
     Transfers {
         /// What ended.
         ended: bool,
+        /// When it was asked: one time for all shards, so that their lists have one order.
+        now: Nanos,
         /// Told how many there are, and some of them.
         answer: oneshot::Sender<(u32, Vec<TransferReport>)>,
     },

@@ -29,12 +29,11 @@ impl Reactor {
             Question::Stages(asker) => drop(asker.send(self.shard.stages())),
             Question::Observe(asker) => drop(asker.send(self.observe())),
             Question::Sessions(asker) => drop(asker.send(self.session_uses())),
-            Question::Transfers { ended: true, answer } => {
-                let ended = self.shard.ended(self.io.now(), TRANSFERS_LISTED_MAX);
+            Question::Transfers { ended: true, now, answer } => {
+                let ended = self.shard.ended(now, TRANSFERS_LISTED_MAX);
                 drop(answer.send((ended.len() as u32, ended)));
             }
-            Question::Transfers { ended: false, answer } => {
-                let now = self.io.now();
+            Question::Transfers { ended: false, now, answer } => {
                 drop(answer.send(self.shard.running(now, TRANSFERS_LISTED_MAX)));
             }
             Question::Explain(id, asker) => {

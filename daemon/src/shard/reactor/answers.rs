@@ -1,8 +1,6 @@
 //! What a shard's thread answers to those who look: copies of what is counted, nothing that grows with the
 //! number of requests.
 
-use piped_engine::io::Io;
-
 use super::super::message::{
     LimitView, Question, ReactorReport, ShardObservation, ShardSession, ShardStatus, ShardView,
 };

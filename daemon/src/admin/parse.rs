@@ -1,7 +1,7 @@
 //! From method, path and body to a request with types, or to why not. Pure: bytes in, a value out, so that
 //! whatever an operator's program may send can be tried without a daemon.
 //!
-//! A new endpoint is a row of [`ENDPOINTS`], a variant of [`AdminRequest`], and an arm of `routes::answer`.
+//! A new endpoint is a row of `ENDPOINTS`, a variant of [`AdminRequest`], and an arm of `routes::answer`.
 
 use hyper::{Method, StatusCode};
 use piped_config::admin::limits::{LIMITS, LimitsChange};

@@ -136,7 +136,7 @@ impl LaneLoss {
     }
 }
 
-/// Names of [`Algorithm`]s without their numbers, in the order of [`algorithm`].
+/// Names of [`Algorithm`]s without their numbers, in the order of `algorithm`.
 pub const ALGORITHMS: [&str; 9] = [
     "whole",
     "static",

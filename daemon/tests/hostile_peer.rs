@@ -175,6 +175,20 @@ impl Scene {
     }
 }
 
+/// A request to write 1 MiB in one piece.
+fn write_of(transfer: u64, handle: u32) -> Message {
+    Message::Write {
+        transfer,
+        handle,
+        offset: 0,
+        length: 1 << 20,
+        class: Class::Bulk,
+        durable: false,
+        fragment: 1 << 20,
+        time_left_us: u32::MAX,
+    }
+}
+
 /// Every kind of frame, with values as absurd as its fields allow.
 fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
     let absurd = |random: &mut Random| {
@@ -452,20 +466,8 @@ fn floods_and_peers_that_do_not_read_cost_only_themselves() {
         .map(|number| {
             let mut peer = RawPeer::connect(address, &format!("silent-{number}"));
             let handle = peer.open(OpenKind::File, BOTH, "data", "mine");
-            let (transfer, offset, length, fragment) = (1, 0, 1 << 20, 1 << 20);
-            let (class, durable, time_left_us) = (Class::Bulk, false, u32::MAX);
-            let write = Message::Write {
-                transfer,
-                handle,
-                offset,
-                length,
-                class,
-                durable,
-                fragment,
-                time_left_us,
-            };
-            peer.send(write, &[]);
-            let data = Message::WriteData { transfer, offset, backlogged: false };
+            peer.send(write_of(1, handle), &[]);
+            let data = Message::WriteData { transfer: 1, offset: 0, backlogged: false };
             let frame = peer.frame(data, &vec![0xee; 1 << 20]);
             let cut = [10, HEADER_BYTES, HEADER_BYTES + 70_000][number % 3];
             peer.try_send(&frame[..cut]).expect("sent");
@@ -497,22 +499,8 @@ fn floods_and_peers_that_do_not_read_cost_only_themselves() {
     // A number that is under way already: the last straw.
     let before = counter(&scene.beta, "peer_faults");
     let handle = loud.open(OpenKind::File, BOTH, "data", "data");
-    let (transfer, offset, length, fragment) = (9, 0, 1 << 20, 1 << 20);
-    let (class, durable, time_left_us) = (Class::Bulk, false, u32::MAX);
     for _ in 0..2 {
-        loud.send(
-            Message::Write {
-                transfer,
-                handle,
-                offset,
-                length,
-                class,
-                durable,
-                fragment,
-                time_left_us,
-            },
-            &[],
-        );
+        loud.send(write_of(9, handle), &[]);
     }
     loud.await_end("the same number twice");
     assert_eq!(counter(&scene.beta, "peer_faults"), before + 1);

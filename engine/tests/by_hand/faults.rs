@@ -216,12 +216,7 @@ fn a_lane_is_not_up_before_the_old_ones_writes_have_left_the_disk() {
     assert_eq!(world.shard.report().serves, 0);
     world.send(newest, world::write(1, handle, 4096), &[]);
     world.send(newest, world::write_data(1, 0), &[2; 4096]);
-    loop {
-        if let Message::End { status, .. } = world.next(newest) {
-            assert_eq!(status, Status::Ok);
-            break;
-        }
-    }
+    assert_eq!(world.read_end(newest, 1), Status::Ok);
 }
 
 #[test]
@@ -243,12 +238,7 @@ fn a_write_by_the_other_lane_waits_for_an_old_one_at_the_disk() {
     world.send(latency, world::write_data(1, 0), &[2; 4096]);
     world.run_for(Nanos::from_millis(1_000));
     assert_eq!(world.shard.report().ops, with_the_old, "the newer one is at the disk, too");
-    loop {
-        if let Message::End { status, .. } = world.next(latency) {
-            assert_eq!(status, Status::Ok);
-            break;
-        }
-    }
+    assert_eq!(world.read_end(latency, 1), Status::Ok);
     assert_eq!(world.shard.report().serves, 0, "and the old one is over");
 }
 

@@ -157,19 +157,6 @@ fn waits_of(world: &World, peer: &str) -> u32 {
     parties.peers.iter().find(|party| party.name == peer).expect("it is connected").waiting
 }
 
-/// Lets the far end read to the end of a request.
-fn end_of(world: &mut World, line: LineId, transfer: u64) -> Status {
-    loop {
-        match world.next(line) {
-            Message::End { transfer: of, status, .. } if of == transfer => return status,
-            Message::Data { transfer: of, last: Some(last), .. } if of == transfer => {
-                return last.status;
-            }
-            _ => {}
-        }
-    }
-}
-
 #[test]
 fn a_peer_at_its_limit_holds_up_neither_others_nor_its_own_writes_and_answers() {
     let mut world = World::new();
@@ -192,9 +179,9 @@ fn a_peer_at_its_limit_holds_up_neither_others_nor_its_own_writes_and_answers() 
     assert_eq!((waits_of(&world, "beta"), waits_of(&world, "gamma")), (2, 0));
     // What waits can be given up, and does not wait for its turn to say so.
     world.send(line, Message::Cancel { transfer: 2 }, &[]);
-    assert_eq!(end_of(&mut world, line, 2), Status::Cancelled);
+    assert_eq!(world.read_end(line, 2), Status::Cancelled);
     assert_eq!(waits_of(&world, "beta"), 1);
-    assert_eq!(end_of(&mut world, other, 1), Status::Ok);
+    assert_eq!(world.read_end(other, 1), Status::Ok);
     let mut ends = Vec::new();
     while ends.len() < 3 {
         match world.next(line) {
@@ -305,7 +292,7 @@ fn staging_goes_and_comes_under_lanes_that_stay() {
     assert_eq!((limits.staging_limit_bytes, limits.scratches_moved), (8 * MIB, 1));
     assert_eq!(world.shard.report().staging_bytes, (64 + 8) * MIB, "a lane still uses the old");
     world.read_on(lanes[1]);
-    assert_eq!(end_of(&mut world, lanes[1], 1), Status::Ok);
+    assert_eq!(world.read_end(lanes[1], 1), Status::Ok);
     world.wait_until("the old staging is gone", |world| {
         world.events.iter().any(|event| matches!(event, Event::StagingDrained { .. }))
     });
@@ -316,10 +303,10 @@ fn staging_goes_and_comes_under_lanes_that_stay() {
     assert_eq!(world.shard.report().staging_bytes, 8 * MIB);
     for (line, handle) in lanes.into_iter().zip(handles) {
         world.send(line, read(7, handle, MIB), &[]);
-        assert_eq!(end_of(&mut world, line, 7), Status::Ok);
+        assert_eq!(world.read_end(line, 7), Status::Ok);
         world.send(line, write(8, handle, 5), &[]);
         world.send(line, write_data(8, 0), b"bytes");
-        assert_eq!(end_of(&mut world, line, 8), Status::Ok);
+        assert_eq!(world.read_end(line, 8), Status::Ok);
     }
     assert_eq!((world.reasons(), world.shard.report().limits.scratches_moved), (vec![], 2));
 }

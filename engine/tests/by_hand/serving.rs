@@ -74,19 +74,6 @@ fn short_pieces_of_writes_hold_no_more_staging_than_long_ones() {
     assert_eq!(world.reasons(), [""; 0]);
 }
 
-/// Lets the far end read to the end of a request.
-fn end_of(world: &mut World, line: usize, transfer: u64) -> Status {
-    loop {
-        match world.next(line) {
-            Message::End { transfer: of, status, .. } if of == transfer => return status,
-            Message::Data { transfer: of, last: Some(last), .. } if of == transfer => {
-                return last.status;
-            }
-            _ => {}
-        }
-    }
-}
-
 fn is_drained(world: &World, number: u32) -> bool {
     let region = RegionId(number);
     world.events.contains(&Event::RegionDrained { region })
@@ -109,13 +96,13 @@ fn a_revoked_region_is_in_use_until_no_queued_frame_names_it() {
     assert!(!is_drained(&world, 1), "frames that name it are queued");
     world.read_on(line);
     // From its first frame on this is not an error, but what is missing is not sent.
-    let status = end_of(&mut world, line, 1);
+    let status = world.read_end(line, 1);
     assert_eq!(status, Status::Gone);
     world.wait_until("the region is free", |world| is_drained(world, 1));
     // The kernel's guards panic if anything names it from here.
     world.kernel.io(world.node).release(Resource::Segment(segment));
     world.send(line, read(2, handle, 4096), &[]);
-    assert_eq!(end_of(&mut world, line, 2), Status::Gone);
+    assert_eq!(world.read_end(line, 2), Status::Gone);
     assert_eq!(world.reasons(), [""; 0]);
 }
 
@@ -137,7 +124,7 @@ fn a_revoked_region_is_in_use_until_a_running_put_lands_no_more() {
     let whole = Span { segment, offset: 0, length: 1 << 20 };
     let before = world.kernel.bytes(world.node, whole).to_vec();
     world.send_bytes(line, &rest);
-    assert_eq!(end_of(&mut world, line, 1), Status::Gone);
+    assert_eq!(world.read_end(line, 1), Status::Gone);
     world.settle();
     assert!(world.kernel.bytes(world.node, whole) == before, "it is its owner's again");
     assert_eq!(world.reasons(), [""; 0]);
@@ -150,7 +137,7 @@ fn an_unused_region_is_free_at_once_and_each_time_it_is_revoked() {
     let segment = world.session(SESSION, 1 << 20);
     let handle = world.open(line, 1, region(1, segment, 1 << 20));
     world.send(line, read(1, handle, 4096), &[]);
-    assert_eq!(end_of(&mut world, line, 1), Status::Ok);
+    assert_eq!(world.read_end(line, 1), Status::Ok);
     world.settle();
     for _ in 0..2 {
         world.events.clear();
@@ -199,7 +186,7 @@ fn a_peer_that_reads_slowly_keeps_its_lane() {
         world.stop_reading(line);
     }
     world.read_on(line);
-    assert_eq!(end_of(&mut world, line, 1), Status::DeadlineExceeded);
+    assert_eq!(world.read_end(line, 1), Status::DeadlineExceeded);
     assert_eq!(world.reasons(), [""; 0]);
 }
 
@@ -281,12 +268,12 @@ fn a_stale_handle_names_nothing() {
             .enumerate()
     {
         world.send(line, read(number as u64, handle, 4096), &[]);
-        assert_eq!(end_of(&mut world, line, number as u64), expected, "{handle:#x}");
+        assert_eq!(world.read_end(line, number as u64), expected, "{handle:#x}");
     }
     // Closing the stale name does not close its successor.
     world.send(line, Message::Close { handle: old }, &[]);
     world.send(line, read(9, new, 4096), &[]);
-    assert_eq!(end_of(&mut world, line, 9), Status::Ok);
+    assert_eq!(world.read_end(line, 9), Status::Ok);
 }
 
 #[test]
@@ -322,7 +309,7 @@ fn a_peer_that_writes_beyond_its_credit_loses_the_lane() {
         }
         assert!(credit > limits::CREDIT_BYTES / 2, "{credit}");
         world.send(line, write_data(1, limits::CREDIT_BYTES), &[1]);
-        assert_eq!(end_of(&mut world, line, 1), Status::Ok);
+        assert_eq!(world.read_end(line, 1), Status::Ok);
     }
 }
 
@@ -389,7 +376,7 @@ fn the_peer_that_left_first_makes_room_for_a_new_one() {
         other => panic!("not welcome: {other:?}"),
     }
     world.send(again, read(1, handle, 4096), &[]);
-    assert_eq!(end_of(&mut world, again, 1), Status::BadHandle);
+    assert_eq!(world.read_end(again, 1), Status::BadHandle);
 }
 
 #[test]

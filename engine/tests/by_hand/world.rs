@@ -352,6 +352,19 @@ impl World {
         self.next_frame(line).0.message
     }
 
+    /// Lets the far end read to the end of a request of its.
+    pub(crate) fn read_end(&mut self, line: LineId, transfer: u64) -> Status {
+        loop {
+            match self.next(line) {
+                Message::End { transfer: of, status, .. } if of == transfer => return status,
+                Message::Data { transfer: of, last: Some(last), .. } if of == transfer => {
+                    return last.status;
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The next frame from the shard.
     pub(crate) fn next_frame(&mut self, line: LineId) -> (Frame, Vec<u8>) {
         self.wait("a frame", |world| world.whole_frame(line));

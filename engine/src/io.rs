@@ -189,7 +189,7 @@ pub trait Io {
     fn now(&mut self) -> Nanos;
 
     /// Hand an operation over. `false`: the driver is full, nothing was taken, try after the next
-    /// completions.
+    /// completions. There may be none for long, if all that is in flight are receives.
     #[must_use]
     fn push(&mut self, token: Token, op: Op) -> bool;
 

@@ -112,6 +112,10 @@ pub const UNREAD_TIME_MAX: Nanos = Nanos::from_millis(60_000);
 /// at 280 kbit/s.
 pub const FRAME_TIME: Nanos = Nanos::from_millis(30_000);
 
+/// A driver that had no room is asked again after this long, if none of its operations ends before. Long
+/// beside an operation, short beside a deadline.
+pub const DRIVER_FULL_TIME: Nanos = Nanos::from_millis(1);
+
 /// Least time between two reports of a peer that count: one costs more than the frame it came in, and an
 /// honest peer has nothing new sooner.
 pub const REPORT_PAUSE: Nanos = Nanos::from_micros(500);

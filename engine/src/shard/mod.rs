@@ -183,6 +183,8 @@ pub struct Shard {
     history: History,
     counters: Counters,
     tally: Box<Tally>,
+    /// When the driver is asked again that had no room, should nothing end before.
+    ask_driver: Option<Nanos>,
     /// When the completions of this turn were handed over.
     batch: Option<Nanos>,
     /// This turn ends here: operations that were pushed go to the kernel before the rest is done.
@@ -238,6 +240,7 @@ impl Shard {
             history: History::new(),
             counters: Counters::default(),
             tally: Box::default(),
+            ask_driver: None,
             batch: None,
             hand_over_first: false,
             transfers_started: 0,
@@ -290,6 +293,12 @@ impl Shard {
         self.release_drained(io);
         self.push_stalled(io);
         let now = io.now();
+        let through = self.work_off(now, io);
+        self.ask_driver = (!self.stalled.is_empty()).then(|| now + limits::DRIVER_FULL_TIME);
+        through
+    }
+
+    fn work_off<I: Io>(&mut self, now: Nanos, io: &mut I) -> bool {
         while let Some(slot) = self.deadlines.take_due(now) {
             self.expire(slot, io);
         }
@@ -340,6 +349,7 @@ impl Shard {
         [&self.deadlines, &self.serve_deadlines, &self.lane_times, &self.frame_times]
             .into_iter()
             .filter_map(Timers::next)
+            .chain(self.ask_driver)
             .min()
     }
 

@@ -28,7 +28,7 @@ pub struct Faults {
     pub send_short: f64,
     /// Per receive that does not ask for the whole: fewer bytes than have arrived.
     pub receive_short: f64,
-    /// Per push while something is in flight: the driver is full.
+    /// Per push: the driver is full, whether or not anything is in flight.
     pub full: f64,
     /// Per cancel of a disk operation that waits for the device: it works.
     pub cancel_works: f64,

@@ -18,9 +18,8 @@ impl SimKernel {
         let in_flight = place.tokens.len();
         assert!(self.is_alive(node), "sim: {node:?} has crashed and pushes {op:?}");
         assert!(!place.tokens.contains_key(&token), "sim: {token:?} is in flight, pushed {op:?}");
-        // Refuse by chance only while an end is to come: the engine tries again after it.
         let full = in_flight >= self.nodes[node.0 as usize].ops_max;
-        if full || (in_flight > 0 && self.random.chance(self.faults.full)) {
+        if full || self.random.chance(self.faults.full) {
             return false;
         }
         self.ops_begun += 1;

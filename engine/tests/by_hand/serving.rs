@@ -520,3 +520,18 @@ fn a_device_that_is_faster_than_a_turn_does_not_keep_fragments_from_leaving() {
     // One whose end it waited for, one that was handed over, and one beside the first checksum.
     assert_eq!(before, 3, "{steps:?}");
 }
+
+#[test]
+fn a_driver_that_was_full_is_asked_again_although_nothing_ends() {
+    let mut world = World::new();
+    world.driver_is_full = true;
+    world.dial();
+    world.turn_near();
+    // Nothing is in flight whose end could wake the shard, and the peer says nothing.
+    let now = world.kernel.node_time(world.node);
+    let due = world.shard.poll_timeout().expect("it wants to be called again");
+    assert!(due <= now + limits::DRIVER_FULL_TIME, "in {}", due.since(now));
+    world.driver_is_full = false;
+    world.settle();
+    assert!(world.steps.contains(&Step::Receive), "{:?}", world.steps);
+}

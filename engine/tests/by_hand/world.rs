@@ -41,6 +41,7 @@ pub(crate) enum Step {
     Turn,
     Read,
     Send,
+    Receive,
     Checksum,
 }
 
@@ -58,6 +59,8 @@ pub(crate) struct World {
     pub(crate) asked_at_once: Option<(SessionId, u64, Verb)>,
     /// What the shard had its driver do in its turns.
     pub(crate) steps: Vec<Step>,
+    /// The driver takes nothing.
+    pub(crate) driver_is_full: bool,
     far: NodeId,
     device: DeviceId,
     links: [LinkId; 2],
@@ -132,6 +135,7 @@ impl World {
             seen: [false; 256],
             asked_at_once: None,
             steps: Vec::new(),
+            driver_is_full: false,
             far,
             device,
             links,
@@ -459,7 +463,8 @@ impl World {
         }
         self.steps.push(Step::Turn);
         let io = self.kernel.io(self.node);
-        self.shard.drive(&mut Recorder { io, steps: &mut self.steps });
+        let full = self.driver_is_full;
+        self.shard.drive(&mut Recorder { io, steps: &mut self.steps, full });
         worked |= self.put_out();
         worked || self.shard.poll_timeout() == Some(Nanos::ZERO)
     }
@@ -529,6 +534,7 @@ impl World {
 struct Recorder<'world> {
     io: SimIo<'world>,
     steps: &'world mut Vec<Step>,
+    full: bool,
 }
 
 impl Io for Recorder<'_> {
@@ -537,9 +543,13 @@ impl Io for Recorder<'_> {
     }
 
     fn push(&mut self, token: Token, op: Op) -> bool {
+        if self.full {
+            return false;
+        }
         self.steps.extend(match op {
             Op::Read { .. } => Some(Step::Read),
             Op::Send { .. } => Some(Step::Send),
+            Op::Receive { .. } => Some(Step::Receive),
             _ => None,
         });
         self.io.push(token, op)

@@ -24,15 +24,16 @@ pub struct Kind {
 }
 
 /// All kinds. Most worlds have all faults.
-pub const KINDS: [Kind; 4] = [
+pub const KINDS: [Kind; 5] = [
     Kind { name: "stormy", options: Options::stormy, share: 9 },
     Kind { name: "sick disks", options: Options::sick_disks, share: 3 },
     Kind { name: "scarce", options: Options::scarce, share: 3 },
+    Kind { name: "changing limits", options: Options::limited, share: 2 },
     Kind { name: "calm", options: Options::calm, share: 1 },
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 20] = [
+const MUST_SEE: [&str; 22] = [
     "client died with calls in flight",
     "corrupt frames",
     "device stalled with calls in flight",
@@ -51,8 +52,10 @@ const MUST_SEE: [&str; 20] = [
     "mispredicted bounces",
     "node crashed with calls of its peer in flight",
     "retries",
+    "scratches moved",
     "serial plans",
     "unaligned bounces",
+    "waited for a limit",
 ];
 /// See [`MUST_SEE`].
 const MUST_SEE_WORLDS: u64 = 10_000;

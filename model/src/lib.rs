@@ -20,6 +20,7 @@
 //! | [`evaluate`] | the latency of a plan: the recurrence, and its closed form for equal fragments |
 //! | [`fixed`] | the best fixed fragment size and depth (Theorem 1 with a moving bottleneck) |
 //! | [`serial`] | fragments one at a time at the first stage, in sizes that fall (Theorem 3) |
+//! | [`reference`] | the papers' pipelines |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
@@ -44,6 +45,7 @@ pub mod estimate;
 pub mod evaluate;
 pub mod fixed;
 pub mod plan;
+pub mod reference;
 pub mod serial;
 pub mod stage;
 pub mod units;

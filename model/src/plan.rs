@@ -102,7 +102,7 @@ impl fmt::Display for PlanFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sizes => "fragment sizes must be positive and their sum must fit 64 bits",
-            Self::Levels => "levels must cover the stages from 0 on, in order, without gap or overlap, at most 8",
+            Self::Levels => "levels must cover the stages from 0 on, in order, without gap or overlap, at most 12",
             Self::Totals => "every level must carry the same number of bytes",
         })
     }
@@ -354,7 +354,7 @@ mod tests {
         let unequal = [level(0..1, 4, 10), level(1..2, 4, 11)];
         assert_eq!(Levels::new(&unequal), Err(PlanFault::Totals));
         assert_eq!(Levels::new(&[level(0..1, 0, 10)]), Err(PlanFault::Sizes));
-        assert_eq!(Levels::new(&[level(0..9, 1, 10)]), Err(PlanFault::Levels));
+        assert_eq!(Levels::new(&[level(0..STAGES_MAX + 1, 1, 10)]), Err(PlanFault::Levels));
     }
 
     #[test]

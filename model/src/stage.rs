@@ -10,8 +10,9 @@ use core::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate.
-pub const STAGES_MAX: usize = 8;
+/// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate. The longest of
+/// the papers has nine.
+pub const STAGES_MAX: usize = 12;
 
 /// The cost of one stage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -334,7 +335,7 @@ mod tests {
             assert!(Stage::new(0.0, bad, 0.0, None).is_err());
         }
         assert_eq!(Path::new(&[]), Err(PathFault::Count(0)));
-        assert_eq!(Path::new(&[Stage::FREE; 9]), Err(PathFault::Count(9)));
+        assert_eq!(Path::new(&[Stage::FREE; 13]), Err(PathFault::Count(13)));
         let bad = Stage { overhead: -1.0, ..Stage::FREE };
         assert!(matches!(Path::new(&[Stage::FREE, bad]), Err(PathFault::Stage { index: 1, .. })));
     }

@@ -26,6 +26,7 @@ use tokio::sync::Mutex;
 use crate::admin::Refused;
 use crate::control::Control;
 use crate::limits::STAGING_SEGMENT_BYTES;
+use crate::patience::Patience;
 use crate::settings;
 use crate::shard::message::{LimitView, Mailbox, Message, Question};
 
@@ -189,7 +190,7 @@ async fn resize(
     let mut refusal = set_staging(mailbox, share, memory).await?;
     // What was on its way out when the memory was made may be gone since, and is lacked as well. By now
     // nothing is on its way that is to stay.
-    match lacked_memory(mailbox, share).await? {
+    match lacked_memory(&control.patience, mailbox, share).await? {
         Ok(memory) if memory.is_empty() => {}
         Ok(memory) => {
             control.limiter.staging.borrow_mut().extend(memory.iter().map(StagingPiece::of));
@@ -215,6 +216,7 @@ async fn set_staging(
 
 /// The memory that a shard lacks of that much staging.
 async fn lacked_memory(
+    patience: &Patience,
     mailbox: &Mailbox,
     share: u64,
 ) -> Result<io::Result<Vec<Arc<Segment>>>, Refused> {
@@ -223,8 +225,12 @@ async fn lacked_memory(
     if missing == 0 {
         return Ok(Ok(Vec::new()));
     }
-    let made = tokio::task::spawn_blocking(move || make_staging(missing)).await;
-    Ok(made.map_err(io::Error::other).flatten())
+    // What transfers have suffices until then: this must be in nobody's way.
+    let made = patience.work(move |turns| {
+        turns.give_way();
+        staging_by(missing, || turns.next())
+    });
+    Ok(made.await.flatten())
 }
 
 /// The memory that each shard lacks of that much staging.
@@ -242,7 +248,7 @@ async fn make_memory(control: &Rc<Control>, share: u64) -> Result<Vec<Vec<Arc<Se
     }
     let mut all = Vec::new();
     for shard in &control.shards {
-        let made = lacked_memory(&shard.mailbox, share).await?;
+        let made = lacked_memory(&control.patience, &shard.mailbox, share).await?;
         all.push(made.map_err(|error| {
             conflict(format!(
                 "so much more staging cannot be had ({error}); make global.staging smaller, or free memory"
@@ -256,9 +262,15 @@ async fn make_memory(control: &Rc<Control>, share: u64) -> Result<Vec<Vec<Arc<Se
 
 /// So many bytes of staging, every page of it there. Takes time.
 pub(crate) fn make_staging(bytes: u64) -> io::Result<Vec<Arc<Segment>>> {
+    staging_by(bytes, || ())
+}
+
+/// The same, a segment each turn.
+fn staging_by<T>(bytes: u64, mut turn: impl FnMut() -> T) -> io::Result<Vec<Arc<Segment>>> {
     let mut pieces = Vec::new();
     let mut left = bytes;
     while left > 0 {
+        let _turn = turn();
         let length = left.min(STAGING_SEGMENT_BYTES);
         pieces.push(Arc::new(Segment::private(length)?));
         left -= length;

@@ -50,6 +50,13 @@ impl<'a> Turns<'a> {
         Self { turns, begun: 0, preempted: 0 }
     }
 
+    /// Gives way from the first piece on.
+    pub(crate) fn give_way(&mut self) {
+        niceness::give_way();
+        self.begun = HASTY_PIECES + 1;
+        self.preempted = niceness::preemptions();
+    }
+
     /// Waits for the next turn, which is over when the guard is dropped.
     pub(crate) fn next(&mut self) -> FairMutexGuard<'a, ()> {
         if self.begun == HASTY_PIECES {
@@ -96,8 +103,8 @@ impl Patience {
         // If there can be no thread it is done here: better late than never.
         let _ = thread(move || {
             let _done = done;
-            niceness::give_way();
-            let mut turns = Turns { begun: HASTY_PIECES + 1, ..Turns::new(&turns) };
+            let mut turns = Turns::new(&turns);
+            turns.give_way();
             for segment in segments {
                 segment.drop_by(|| turns.next());
             }

@@ -20,6 +20,8 @@
 //! | [`evaluate`] | the latency of a plan: the recurrence, and its closed form for equal fragments |
 //! | [`fixed`] | the best fixed fragment size and depth (Theorem 1 with a moving bottleneck) |
 //! | [`serial`] | fragments one at a time at the first stage, in sizes that fall (Theorem 3) |
+//! | [`ramp`] | sizes that change so that nobody waits (Theorems 3 to 5) |
+//! | [`rounding`] | real sizes as whole bytes, and the plan made of them |
 //! | [`reference`] | the papers' pipelines |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
 //!
@@ -45,7 +47,9 @@ pub mod estimate;
 pub mod evaluate;
 pub mod fixed;
 pub mod plan;
+pub mod ramp;
 pub mod reference;
+pub mod rounding;
 pub mod serial;
 pub mod stage;
 pub mod units;

@@ -2,6 +2,8 @@
 
 use piped_model::evaluate::{equal, lists};
 use piped_model::fixed::{Constraints, best, optimum, static_size, whole};
+use piped_model::ramp::{up_down_real, up_real};
+use piped_model::reference;
 use piped_model::stage::Stage;
 use serde_json::Value;
 
@@ -15,12 +17,10 @@ fn vectors(kind: &str) -> Vec<Value> {
 fn stages(case: &Value, kb: f64) -> Vec<Stage> {
     let list = case["stages"].as_array().expect("stages");
     list.iter()
-        .map(|stage| micros(stage[0].as_f64().expect("g"), stage[1].as_f64().expect("G"), kb))
+        .map(|stage| {
+            reference::stage(stage[0].as_f64().expect("g"), stage[1].as_f64().expect("G"), kb)
+        })
         .collect()
-}
-
-fn micros(overhead: f64, per_kb: f64, kb: f64) -> Stage {
-    Stage { latency: 0.0, overhead: overhead * 1e-6, per_byte: per_kb * 1e-6 / kb, window: None }
 }
 
 fn assert_close(got_seconds: f64, want_micros: f64, what: &str) {
@@ -65,29 +65,69 @@ fn the_best_fixed_count_is_the_computed_one() {
     }
 }
 
-fn gam() -> [Stage; 4] {
-    [(7.2, 7.2), (5.2, 24.9), (7.5, 24.9), (7.4, 7.9)].map(|(g, per_kb)| micros(g, per_kb, 1024.0))
+/// The sizes of a case, in bytes.
+fn sizes(case: &Value) -> Vec<f64> {
+    let list = case["sizes"].as_array().expect("sizes");
+    list.iter().map(|size| size.as_f64().expect("a size") * 1000.0).collect()
+}
+
+fn assert_sizes(got: &[f64], case: &Value, what: &str) {
+    let want = sizes(case);
+    let scale: f64 = want.iter().sum();
+    assert_eq!(got.len(), want.len(), "{what}: {got:?} instead of {want:?}");
+    for (got, want) in got.iter().zip(&want) {
+        assert!((got - want).abs() < 1e-9 * scale, "{what}: {got} instead of {want}");
+    }
+}
+
+#[test]
+fn ramps_are_the_computed_ones() {
+    let cases = vectors("ramp_up_best");
+    assert_eq!(cases.len(), 13);
+    for (number, case) in cases.iter().enumerate() {
+        let what = format!("ramp_up_best {number}");
+        let path = stages(case, 1000.0);
+        let found = up_real(&path, case["B"].as_f64().expect("B") * 1000.0, 1 << 20).expect("two");
+        assert_eq!(found.up, case["k"].as_u64().expect("k"), "{what}");
+        assert_close(found.predicted_seconds, case["T"].as_f64().expect("T"), &what);
+        assert_sizes(&found.sizes, case, &what);
+    }
+}
+
+#[test]
+fn ramps_up_and_down_are_the_computed_ones() {
+    let cases = vectors("ramp_up_down_best");
+    assert_eq!(cases.len(), 13);
+    for (number, case) in cases.iter().enumerate() {
+        let what = format!("ramp_up_down_best {number}");
+        let path = stages(case, 1000.0);
+        let bytes = case["B"].as_f64().expect("B") * 1000.0;
+        let found = up_down_real(&path, bytes, 1 << 20).expect("three");
+        assert_eq!(serde_json::json!([found.up, found.down]), case["k1k2"], "{what}");
+        assert_eq!(found.sizes.len() as u64, found.up + found.down - 1, "{what}");
+        assert_close(found.predicted_seconds, case["T"].as_f64().expect("T"), &what);
+        assert_sizes(&found.sizes, case, &what);
+    }
 }
 
 #[test]
 fn gam_comes_out_as_published() {
-    let at = |count| equal(&gam(), 4096.0, count, None) * 1e6;
+    let at = |count| equal(&reference::gam(), 4096.0, count, None) * 1e6;
     for (count, micros) in [(5, 188.90), (4, 189.40), (6, 191.07)] {
         assert!((at(count) - micros).abs() < 0.01, "k = {count}: {}", at(count));
     }
-    let found = optimum(&gam(), 4096.0, (1, 4096), None);
+    let found = optimum(&reference::gam(), 4096.0, (1, 4096), None);
     assert_eq!(found.count, 5);
-    let one = whole(&gam(), 4096, &Constraints::default());
+    let one = whole(&reference::gam(), 4096, &Constraints::default());
     assert!((one.predicted_seconds / found.predicted_seconds - 1.5188).abs() < 1e-4);
     // FM's constant 128 bytes.
-    let small = static_size(&gam(), 4096, 128, &Constraints::default());
+    let small = static_size(&reference::gam(), 4096, 128, &Constraints::default());
     assert!((small.predicted_seconds / found.predicted_seconds - 1.929).abs() < 1e-3);
 }
 
 #[test]
 fn gms_comes_out_as_published_where_the_bottleneck_moves() {
-    let gms = [(2.1, 25.6), (4.0, 60.1), (2.1, 25.6), (92.8, 26.2)]
-        .map(|(g, per_kb)| micros(g, per_kb, 1024.0));
+    let gms = reference::gms();
     let found = optimum(&gms, 8192.0, (1, 8192), None);
     assert_eq!(found.count, 3);
     assert!((found.predicted_seconds * 1e6 - 796.2).abs() < 0.05);

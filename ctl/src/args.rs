@@ -9,6 +9,7 @@ use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
+use crate::commands::model::ModelArgs;
 use crate::commands::stat::StatArgs;
 use crate::commands::transfers::TransfersArgs;
 
@@ -67,6 +68,8 @@ pub(crate) enum Command {
     Cp(CpArgs),
     /// Measure requests through the daemon: operations, bytes, latency, CPU
     Bench(BenchArgs),
+    /// Compute with the theory, without a daemon: fragments, buffers, strips, tiles
+    Model(ModelArgs),
     /// Print what a shell needs to complete pipectl's command line
     Completions(CompletionsArgs),
     /// Write manual pages, of pipectl and of piped, into a directory
@@ -432,6 +435,7 @@ mod tests {
             "pipectl bench write --export data --path f --durable",
             "pipectl bench get --peer b --region r --serve /run/b.sock",
             "pipectl bench copy b:data/f /tmp/x --size 16MiB",
+            "pipectl model buffer --messages 4 --bytes 4000 --lambda 105 --mu 91MB/s --alpha 9us --delay 1ms",
         ] {
             if let Err(error) = parse(line) {
                 panic!("{line}: {error}");
@@ -460,6 +464,8 @@ mod tests {
             "pipectl bench read --peer b --export data",
             "pipectl bench get --peer b",
             "pipectl bench copy b:data /tmp/x",
+            "pipectl model",
+            "pipectl model buffer --messages 4",
         ] {
             let error = parse(line).expect_err(line);
             assert!(error.use_stderr() && error.exit_code() == 2, "{line}");

@@ -4,6 +4,7 @@
 //! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, planner, calibration
 //!                     ► client-lib (shared memory)          bench
 //!                     ► two daemons of its own              demo
+//!                     ► the theory alone                    model
 //! ```
 //!
 //! Data goes to stdout (tables for people, `--json` for programs), everything else to stderr. The exit code
@@ -18,6 +19,7 @@ mod clock;
 mod commands;
 mod failure;
 mod output;
+mod quantity;
 mod random;
 mod table;
 mod units;

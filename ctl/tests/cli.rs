@@ -60,7 +60,7 @@ fn the_readme_names_commands_that_exist() {
         let command: Vec<&str> = words.filter(|word| *word != "last").chain(["--help"]).collect();
         assert_eq!(pipectl(&command).status.code(), Some(0), "{line}");
         // These need nobody.
-        if matches!(arguments[..], ["demo", ..] | ["config", "check", ..]) {
+        if matches!(arguments[..], ["demo" | "model", ..] | ["config", "check", ..]) {
             continue;
         }
         // Understood, and there is nobody to ask.
@@ -87,7 +87,11 @@ fn every_command_of_the_help_has_a_help() {
     let operations = listed(&["bench"]);
     assert!(operations.len() >= 6, "{operations:?}");
     let of_bench = operations.iter().map(|name| vec!["bench", name]);
-    for command in commands.iter().map(|name| vec![name.as_str()]).chain(of_bench) {
+    let questions = listed(&["model"]);
+    assert!(!questions.is_empty());
+    let of_model = questions.iter().map(|name| vec!["model", name]);
+    let single = commands.iter().map(|name| vec![name.as_str()]);
+    for command in single.chain(of_bench).chain(of_model) {
         let output = pipectl(&[&command[..], &["--help"]].concat());
         assert_eq!(output.status.code(), Some(0), "{command:?}");
         assert!(text(&output.stdout).contains("Usage: pipectl"), "{command:?}");

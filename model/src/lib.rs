@@ -23,6 +23,7 @@
 //! | [`ramp`] | sizes that change so that nobody waits (Theorems 3 to 5) |
 //! | [`rounding`] | real sizes as whole bytes, and the plan made of them |
 //! | [`reference`] | the papers' pipelines |
+//! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
@@ -43,6 +44,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod buffer;
 pub mod estimate;
 pub mod evaluate;
 pub mod fixed;

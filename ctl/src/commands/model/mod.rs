@@ -1,0 +1,42 @@
+//! `pipectl model`: the theory at the command line. Needs no daemon.
+//!
+//! One file a subcommand, with its `Args`, its `run`, and what it prints as JSON; quantities are read by
+//! [`crate::quantity`]. A subcommand is a variant of [`Model`] and an arm of [`run`].
+
+use clap::{Args as ClapArgs, Subcommand};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+mod buffer;
+
+const AFTER_HELP: &str = "\
+Quantities are numbers with a unit: 36us, 4ms; 65536, 64KiB, 64KB; 5MB/s, 10Gbit/s; 7.2us/KB. Without
+one, times are in us, sizes in bytes, bandwidths in bytes per us, inverse bandwidths in us per KB.";
+
+/// `pipectl model`
+#[derive(Debug, ClapArgs)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ModelArgs {
+    /// What to compute
+    #[command(subcommand)]
+    pub(crate) model: Model,
+}
+
+/// What the theory can be asked.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Model {
+    /// Tell how much buffer early messages need until they are copied out
+    Buffer(buffer::BufferArgs),
+}
+
+pub(crate) fn run(model: &Model, output: &Output, json: bool) -> Result<(), Failure> {
+    match model {
+        Model::Buffer(args) => buffer::run(args, output, json),
+    }
+}
+
+/// Seconds as JSON has them.
+fn micros(seconds: f64) -> f64 {
+    seconds * 1e6
+}

@@ -9,7 +9,7 @@ use piped_client::{Handle, OpenOptions};
 use piped_config::Profile;
 
 use crate::clock;
-use crate::contest::Arm;
+use crate::contest::{Arm, ROUNDS_MAX};
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
 use crate::nodes::{EXPORT, Node, PEER, Pair, counter, profile_name};
@@ -21,9 +21,12 @@ const PROFILE: Profile = Profile::Balanced;
 const BLOCK: usize = 256 * KIB;
 const DEPTH: usize = 16;
 
-/// A moment has a halving and a doubling in it.
-const MOMENT: Duration = Duration::from_millis(200);
 const CHANGES: u32 = 100;
+/// A halving and a doubling.
+const CHANGE: Duration = Duration::from_millis(200);
+/// So many in each moment that the rounds together have all of them.
+const CHANGES_PER_MOMENT: u32 = CHANGES.div_ceil(ROUNDS_MAX);
+const MOMENT: Duration = CHANGE.saturating_mul(CHANGES_PER_MOMENT);
 
 /// What is used stays below the smaller of both: 4 MiB are in flight.
 const WIDE: [&str; 4] =
@@ -53,7 +56,7 @@ impl Reader {
         let mut asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
         let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
         let handle = open.doing("open")?;
-        asker.reads(ask(&handle), 2 * MOMENT)?;
+        asker.reads(ask(&handle), 2 * CHANGE)?;
         Ok(Self { asker, handle })
     }
 }
@@ -110,10 +113,12 @@ pub(super) fn throughput(bench: &mut Bench, name: &'static str) -> Result<Row, F
             Arm::variant("halved and doubled".to_owned(), || {
                 thread::scope(|scope| {
                     let change = scope.spawn(|| {
-                        clock::pause(MOMENT / 4);
-                        set(pair, &NARROW)?;
-                        clock::pause(MOMENT / 4);
-                        set(pair, &WIDE)
+                        (0..CHANGES_PER_MOMENT).try_for_each(|_| {
+                            clock::pause(CHANGE / 4);
+                            set(pair, &NARROW)?;
+                            clock::pause(CHANGE / 4);
+                            set(pair, &WIDE)
+                        })
                     });
                     let rate = changing.asker.reads(ask(&changing.handle), MOMENT)?.rate();
                     change.join().map_err(|_| Failure::new("the changes broke off"))??;

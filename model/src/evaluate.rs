@@ -325,6 +325,58 @@ pub fn same_sizes<C: StageCost>(path: &[C], sizes: &[f64], depth: Option<NonZero
     times.last().copied().unwrap_or(0.0)
 }
 
+/// Latency in seconds of one list of real fragment sizes per stage, in bytes, by the recurrence: [`lists`]
+/// for the theory's results before they are rounded.
+///
+/// A fragment waits for the one before it in which its last byte is; ends that differ by less than a
+/// billionth of the transfer are the same end. Sums have to agree as closely.
+///
+/// # Errors
+/// If there is not one list per stage, a size is negative or not finite, or the sums differ.
+///
+/// ```
+/// use piped_model::evaluate::{lists, parts};
+/// use piped_model::stage::Stage;
+/// let slow = Stage { latency: 0.0, overhead: 10.0, per_byte: 1.0, window: None };
+/// let thirds = [100.0 / 3.0; 3];
+/// assert!((parts(&[slow, slow], &[&thirds, &[100.0]], None)? - 240.0).abs() < 1e-9);
+/// # Ok::<(), piped_model::evaluate::EvaluateFault>(())
+/// ```
+pub fn parts<C: StageCost>(
+    path: &[C],
+    sizes: &[&[f64]],
+    depth: Option<NonZeroU32>,
+) -> Result<f64, EvaluateFault> {
+    if path.len() != sizes.len() || path.is_empty() {
+        return Err(EvaluateFault::Stages(sizes.len(), path.len()));
+    }
+    let total: f64 = sizes[0].iter().sum();
+    let near = total * 1e-9;
+    let mut before: Vec<(f64, f64)> = Vec::new();
+    for (stage, (cost, list)) in path.iter().zip(sizes).enumerate() {
+        if list.is_empty() || list.iter().any(|&size| !(size.is_finite() && size >= 0.0)) {
+            return Err(EvaluateFault::Empty { stage });
+        }
+        let mut server = Server::new(list.len());
+        let mut departures = Vec::with_capacity(list.len());
+        let (mut end, mut source) = (0.0_f64, 0);
+        for &size in *list {
+            end += size;
+            while source + 1 < before.len() && before[source].0 < end - near {
+                source += 1;
+            }
+            let arrival = before.get(source).map_or(0.0, |&(_, left)| left);
+            let outstanding = if stage == 0 { depth } else { None };
+            departures.push((end, server.pass(cost, size, arrival, outstanding)));
+        }
+        if (end - total).abs() > near {
+            return Err(EvaluateFault::Bytes { stage });
+        }
+        before = departures;
+    }
+    Ok(before.last().map_or(0.0, |&(_, left)| left))
+}
+
 /// Like [`same_sizes`] for at most [`RAMP_MAX`] fragments (later ones are ignored), without allocation.
 ///
 /// ```

@@ -236,7 +236,11 @@ const DENSE_COUNTS: u64 = 64;
 
 /// The best of a set of counts: the first [`DENSE_COUNTS`], then geometrically spaced ones, then
 /// the neighbourhood of the best and of `hint`.
-fn scan((fewest, most): (u64, u64), hint: Option<u64>, latency: impl Fn(u64) -> f64) -> u64 {
+pub(crate) fn scan(
+    (fewest, most): (u64, u64),
+    hint: Option<u64>,
+    latency: impl Fn(u64) -> f64,
+) -> u64 {
     let mut best = (f64::INFINITY, fewest);
     let consider = |count: u64, best: &mut (f64, u64)| {
         let seconds = latency(count);

@@ -21,6 +21,7 @@
 //! | [`fixed`] | the best fixed fragment size and depth (Theorem 1 with a moving bottleneck) |
 //! | [`serial`] | fragments one at a time at the first stage, in sizes that fall (Theorem 3) |
 //! | [`ramp`] | sizes that change so that nobody waits (Theorems 3 to 5) |
+//! | [`hierarchical`] | sub-fragments for the stages beside the bottleneck (B, C, C') |
 //! | [`rounding`] | real sizes as whole bytes, and the plan made of them |
 //! | [`reference`] | the papers' pipelines |
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
@@ -48,6 +49,7 @@ pub mod buffer;
 pub mod estimate;
 pub mod evaluate;
 pub mod fixed;
+pub mod hierarchical;
 pub mod plan;
 pub mod ramp;
 pub mod reference;

@@ -52,6 +52,33 @@ pub fn sizes(real: &[f64], bytes: u64, constraints: &Constraints) -> Vec<u64> {
     rounded
 }
 
+/// A fragment of `size` bytes (itself within the constraints) in about `count` nearly equal pieces that are:
+/// fewer where they would be too small, more where they would be too large. Only the last may be unaligned,
+/// if `size` is.
+///
+/// ```
+/// use piped_model::fixed::Constraints;
+/// use piped_model::rounding::pieces;
+/// assert_eq!(pieces(10, 3, &Constraints::default()), [4, 3, 3]);
+/// let limits = Constraints { alignment: 4, smallest: 8, ..Constraints::default() };
+/// assert_eq!(pieces(30, 4, &limits), [12, 8, 10]);
+/// ```
+#[must_use]
+pub fn pieces(size: u64, count: u64, constraints: &Constraints) -> Vec<u64> {
+    let unit = constraints.alignment.max(1);
+    let (units, rest) = (size / unit, size % unit);
+    let most = units / (constraints.fit(1) / unit);
+    let fewest = units.div_ceil(constraints.fit(u64::MAX) / unit);
+    let count = count.max(fewest).min(most).max(1);
+    let (base, longer) = (units / count, units % count);
+    let mut list: Vec<u64> =
+        (0..count).map(|index| (base + u64::from(index < longer)) * unit).collect();
+    if let Some(last) = list.last_mut() {
+        *last += rest;
+    }
+    list
+}
+
 /// A plan of these sizes, one list per run of stages, with its exact latency and the smallest depth that
 /// costs nothing. An empty list stands for a transfer of 0 bytes.
 ///

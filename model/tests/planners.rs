@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use piped_model::evaluate::{self, same_sizes};
 use piped_model::fixed::{self, Constraints};
 use piped_model::plan::Plan;
-use piped_model::ramp;
 use piped_model::stage::Stage;
+use piped_model::{hierarchical, ramp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -77,9 +77,11 @@ proptest! {
             plans.push(fixed::static_size(&path, bytes, 128, &limits).plan(count, bytes));
         }
         // Sizes as small as a byte are a matter of the plan's length only.
-        let limits = Constraints { fragments_max: 2000, ..limits };
+        let limits = Constraints { fragments_max: 200, ..limits };
         plans.extend(ramp::up(&path, bytes, &limits));
         plans.extend(ramp::up_down(&path, bytes, &limits));
+        plans.extend(hierarchical::fixed(&path, bytes, &limits));
+        plans.extend(hierarchical::ramp(&path, bytes, &limits));
         for plan in &plans {
             check(&path, bytes, plan)?;
         }
@@ -98,6 +100,8 @@ proptest! {
         let plans = [
             ramp::up(&path, bytes, &limits),
             ramp::up_down(&path, bytes, &limits),
+            hierarchical::fixed(&path, bytes, &limits),
+            hierarchical::ramp(&path, bytes, &limits),
         ];
         for plan in plans.into_iter().flatten() {
             check(&path, bytes, &plan)?;

@@ -2,6 +2,7 @@
 
 use piped_model::evaluate::{equal, lists};
 use piped_model::fixed::{Constraints, best, optimum, static_size, whole};
+use piped_model::hierarchical::fixed_real;
 use piped_model::ramp::{up_down_real, up_real};
 use piped_model::reference;
 use piped_model::stage::Stage;
@@ -136,4 +137,25 @@ fn gms_comes_out_as_published_where_the_bottleneck_moves() {
     // Below 2.6195 KB the last stage is the slower one, above it stage 1.
     let slower = |kb: f64| gms[1].occupancy(kb * 1024.0) > gms[3].occupancy(kb * 1024.0);
     assert!(!slower(2.619) && slower(2.620));
+}
+
+#[test]
+fn hierarchical_fixed_plans_are_the_computed_ones() {
+    let cases = vectors("hier_B");
+    assert_eq!(cases.len(), 13);
+    for (number, case) in cases.iter().enumerate() {
+        let what = format!("hier_B {number}");
+        let pair = |value: &Value| {
+            let [overhead, per_kb]: [f64; 2] =
+                serde_json::from_value(value.clone()).expect("g and G");
+            reference::stage(overhead, per_kb, 1000.0)
+        };
+        let net = case["net"].as_array().expect("net").iter();
+        let path: Vec<Stage> = net.chain([&case["disk"]]).map(pair).collect();
+        let bytes = case["B"].as_f64().expect("B") * 1000.0;
+        let found = fixed_real(&path, path.len() - 1, bytes, 1 << 16).expect("five stages");
+        assert_eq!(found.sizes.len() as u64, case["k"].as_u64().expect("k"), "{what}");
+        assert_close(found.model_seconds, case["model"].as_f64().expect("model"), &what);
+        assert_close(found.predicted_seconds, case["sim"].as_f64().expect("sim"), &what);
+    }
 }

@@ -41,21 +41,25 @@ pub(super) fn best_count(most: u64, latency: impl Fn(u64) -> f64) -> u64 {
 
 /// The pair of counts of least latency with `up + down - 1 <= most`.
 ///
-/// For each `up` the best `down` by [`best_count`], and the best `up` of those in the same way; then steps
-/// to better neighbours, since what is left of a pair's latency along one count need not be convex.
+/// By turns the best `down` for this `up` and the best `up` for this `down`, then steps to better
+/// neighbours (the two are not independent), until nothing changes.
 pub(super) fn best_pair(most: u64, latency: impl Fn(u64, u64) -> f64) -> (u64, u64) {
-    let down_for = |up: u64| best_count(most + 1 - up, |down| latency(up, down));
-    let up = best_count(most, |up| latency(up, down_for(up)));
-    let mut best = (up, down_for(up));
-    let mut seconds = latency(best.0, best.1);
+    let mut best = (1, 1);
+    let mut seconds = latency(1, 1);
     loop {
         let before = best;
-        for up in before.0.saturating_sub(2).max(1)..=before.0 + 2 {
-            for down in before.1.saturating_sub(2).max(1)..=before.1 + 2 {
-                let here = latency(up, down);
-                if up + down - 1 <= most && here < seconds - seconds * 1e-14 {
-                    (best, seconds) = ((up, down), here);
-                }
+        let down = best_count(most + 1 - best.0, |down| latency(best.0, down));
+        let up = best_count(most + 1 - down, |up| latency(up, down));
+        let mut consider = |pair: (u64, u64)| {
+            let here = latency(pair.0, pair.1);
+            if pair.0 + pair.1 - 1 <= most && here < seconds - seconds * 1e-14 {
+                (best, seconds) = (pair, here);
+            }
+        };
+        consider((up, down));
+        for near_up in up.saturating_sub(2).max(1)..=up + 2 {
+            for near_down in down.saturating_sub(2).max(1)..=down + 2 {
+                consider((near_up, near_down));
             }
         }
         if best == before {

@@ -25,6 +25,7 @@
 //! | [`rounding`] | real sizes as whole bytes, and the plan made of them |
 //! | [`reference`] | the papers' pipelines |
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
+//! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
@@ -56,4 +57,5 @@ pub mod reference;
 pub mod rounding;
 pub mod serial;
 pub mod stage;
+pub mod strip;
 pub mod units;

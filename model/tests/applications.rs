@@ -1,6 +1,9 @@
 //! Buffers, strips and tiles: the computed cases of `vectors.json`, the reference figures of the papers, and properties.
 
+use core::num::NonZeroU32;
+
 use piped_model::buffer::{self, Arrival, Consumer, Mode};
+use piped_model::strip::{Network, Policy, STRIPS_MAX, StripModel, Unrolling, whole_bytes};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -158,4 +161,280 @@ fn senses_of_a_buffer_are_checked() {
     assert!(fault(good, Consumer { startup_seconds: -1.0, ..consumer }).contains("alpha"));
     let none = buffer::required(&[], consumer, Mode::Paper).expect("nothing needs nothing");
     assert_eq!(none.bytes, 0.0);
+}
+
+/// `o` in us, `G` and `K` in us per 1000 bytes.
+fn strip_model(issue: f64, per_kb: f64, compute_per_kb: f64) -> StripModel {
+    StripModel::new(issue * 1e-6, per_kb * 1e-9, compute_per_kb * 1e-9).expect("sensible")
+}
+
+fn strips_are_the_computed_ones(kind: &str, network: Network) {
+    let cases = vectors(kind);
+    assert_eq!(cases.len(), 13);
+    for (index, case) in cases.iter().enumerate() {
+        let what = format!("{kind} {index}");
+        let model = strip_model(number(case, "o"), number(case, "G"), number(case, "K"));
+        let model = StripModel { network, ..model };
+        let bytes = number(case, "N") * 1000.0;
+        let want = number(case, "cost");
+        let found = model.strips(Policy::Optimal, bytes).expect("an optimum");
+        assert_close(found.cost_seconds * 1e6, want, &what);
+        // As many strips as in the case: the same sizes.
+        let count = case["m"].as_u64().expect("m") as usize;
+        let sizes: Vec<f64> = serde_json::from_value(case["sizes"].clone()).expect("sizes");
+        let same = model.optimal_of(bytes, count).expect("as many");
+        assert_eq!(same.sizes.len(), sizes.len(), "{what}");
+        for (got, want) in same.sizes.iter().zip(&sizes) {
+            assert_close(*got, want * 1000.0, &what);
+        }
+        assert_close(same.cost_seconds * 1e6, want, &what);
+        let total = model.simulated_seconds(&found.sizes) - model.compute * bytes;
+        assert_close(total * 1e6, want, &format!("{what}, simulated"));
+        // Whether the reported total is possible at all.
+        let total = want + number(case, "K") * number(case, "N");
+        let impossible = total < number(case, "G") * number(case, "N");
+        assert_eq!(model.beats_the_wire(bytes, found.cost_seconds), impossible, "{what}");
+        assert!(!impossible || network == Network::Literal, "{what}");
+    }
+}
+
+#[test]
+fn strips_of_the_serial_network_are_the_computed_ones() {
+    strips_are_the_computed_ones("strip_serial", Network::Serial);
+}
+
+#[test]
+fn strips_of_the_literal_equations_are_the_computed_ones() {
+    strips_are_the_computed_ones("strip_literal", Network::Literal);
+}
+
+/// Table 2 of the paper: `G` and `K` in us per KB.
+const PAPER_NETWORKS: [(&str, f64, f64); 3] =
+    [("Myrinet", 6.089, 4.06), ("Quadrics", 4.117, 0.46), ("SP Switch", 3.35, 1.85)];
+
+/// By how much the rule costs more than the optimum, as a part of it.
+fn rule_excess(model: &StripModel, bytes: f64) -> f64 {
+    let cost = |policy| model.strips(policy, bytes).expect("applies").cost_seconds;
+    cost(Policy::Rule) / cost(Policy::Optimal) - 1.0
+}
+
+#[test]
+fn the_rule_is_near_the_optimum_at_64_kb() {
+    // The worst size around 64 KB, with o = 5 us: THEORY has 0.3 to 2.6 %.
+    let worst = PAPER_NETWORKS.map(|(_, g, k)| {
+        let model = strip_model(5.0, g, k);
+        let sizes = (0..400).map(|step| 62_000.0 + 10.0 * f64::from(step));
+        sizes.map(|bytes| rule_excess(&model, bytes)).fold(0.0, f64::max)
+    });
+    assert!(worst.iter().all(|excess| (0.002..=0.027).contains(excess)), "{worst:?}");
+}
+
+#[test]
+fn the_rule_costs_up_to_about_a_tenth_where_there_are_four_of_its_strips() {
+    for (name, g, k) in PAPER_NETWORKS {
+        let model = strip_model(5.0, g, k);
+        let rule = model.rule_strip(f64::NAN);
+        let worst = |from: f64| {
+            let sizes = (0..100).map(|step| rule * (from + 0.01 * f64::from(step)));
+            sizes.map(|bytes| rule_excess(&model, bytes)).fold(0.0, f64::max)
+        };
+        // About (K/G)/(N/S*): 10.3 % on the SP, 13.4 % on Myrinet, 2.2 % on Quadrics.
+        let bound = k / g / 4.0;
+        assert!(worst(4.0) <= bound, "{name}: {}", worst(4.0));
+        assert!(worst(4.0) > 0.5 * bound, "{name}: {}", worst(4.0));
+        // With fewer it is worse, and a size that is searched for is better.
+        assert!(worst(1.0) > worst(4.0), "{name}");
+        let few = 1.2 * rule;
+        let cost = |policy| model.strips(policy, few).expect("applies").cost_seconds;
+        assert!(cost(Policy::Fixed) <= cost(Policy::Rule), "{name}");
+    }
+}
+
+#[test]
+fn strips_converge_to_the_rule_and_their_cost_to_its_limit() {
+    for (name, g, k) in PAPER_NETWORKS {
+        let model = strip_model(5.0, g, k);
+        let bytes = 200.0 * model.rule_strip(0.0);
+        let found = model.strips(Policy::Optimal, bytes).expect("an optimum");
+        let middle = found.sizes[found.sizes.len() / 2];
+        assert_close(middle, 5e-6 / ((g - k) * 1e-9), name);
+        let limit = model.limit_seconds(bytes).expect("K < G");
+        let want = 5e-6 + (g - k) * 1e-9 * bytes + k * k * 5e-6 / (g * (g - k));
+        assert_close(limit, want, name);
+        assert_close(found.cost_seconds, limit, name);
+        // From above or below, whatever the first strip.
+        for first in [0.2, 3.0] {
+            let mut strip = first * model.rule_strip(0.0);
+            for _ in 0..100 {
+                strip = (model.issue + model.compute * strip) / model.per_byte;
+            }
+            assert_close(strip, model.rule_strip(0.0), name);
+        }
+    }
+}
+
+#[test]
+fn two_strips_beat_one_from_o_over_g_on() {
+    let model = strip_model(5.0, 6.0, 4.0);
+    let cut = 5000.0 / 6.0;
+    for (bytes, strips) in [(0.999 * cut, 1), (1.001 * cut, 2)] {
+        let found = model.strips(Policy::Optimal, bytes).expect("an optimum");
+        assert_eq!(found.sizes.len(), strips, "{bytes}");
+    }
+    assert!(model.strips(Policy::Optimal, 0.0).is_none());
+}
+
+#[test]
+fn no_growth_is_near_optimal_everywhere() {
+    // What is best on one network and size is poor on another: THEORY section 6.
+    let growths = (1..60).map(|step| 0.05 * f64::from(step));
+    let worst_of = |growth: f64| {
+        let mut worst = 0.0_f64;
+        for (_, g, k) in PAPER_NETWORKS {
+            for bytes in [8e3, 64e3, 1e6] {
+                let model = strip_model(5.0, g, k);
+                let cost = |policy| model.strips(policy, bytes).expect("applies").cost_seconds;
+                worst = worst.max(cost(Policy::Variable { growth }) / cost(Policy::Optimal) - 1.0);
+            }
+        }
+        worst
+    };
+    let best = growths.map(worst_of).fold(f64::INFINITY, f64::min);
+    assert!(best > 0.1, "{best}");
+    // Growth that stops at the rule is.
+    let model = strip_model(5.0, 6.089, 4.06);
+    let cost = |policy| model.strips(policy, 1e6).expect("applies").cost_seconds;
+    assert!(cost(Policy::VariableUntilRule) < 1.01 * cost(Policy::Optimal));
+}
+
+#[test]
+fn unrolling_pays_with_latency_until_about_its_rule() {
+    let (bytes, strip) = (1e6, 2500.0);
+    let cost = |latency: f64, unroll: u32, unrolling: Unrolling| {
+        let unroll = NonZeroU32::new(unroll).expect("positive");
+        let model = StripModel { latency, unroll, unrolling, ..strip_model(5.0, 6.0, 4.0) };
+        model.cost_seconds(&vec![strip; (bytes / strip) as usize])
+    };
+    let model = StripModel { latency: 60e-6, ..strip_model(5.0, 6.0, 4.0) };
+    // A strip every 15 us.
+    assert_eq!(model.unroll_depth(strip), 5.0);
+    for unrolling in [Unrolling::Rolling, Unrolling::Grouped] {
+        // Without latency it brings next to nothing.
+        let one = cost(0.0, 1, unrolling);
+        assert!((2..8).all(|unroll| cost(0.0, unroll, unrolling) >= one * 0.99), "{unrolling:?}");
+    }
+    // With it every depth up to the rule's brings much, and none beyond.
+    let rolling = |unroll| cost(60e-6, unroll, Unrolling::Rolling);
+    assert!((1..5).all(|unroll| rolling(unroll + 1) < 0.9 * rolling(unroll)));
+    assert!((5..12).all(|unroll| rolling(unroll + 1) > 0.99 * rolling(unroll)));
+    // What is left is hidden but for one latency.
+    assert!((rolling(5) - cost(0.0, 1, Unrolling::Rolling) - 60e-6).abs() < 1e-5);
+    // Figure 5's groups never hide it.
+    assert!(cost(60e-6, 10, Unrolling::Grouped) > 1.5 * rolling(5));
+    let deep = StripModel { unroll: NonZeroU32::new(5).expect("5"), ..model };
+    assert_eq!(deep.memory_bytes(strip, bytes), 15_000.0);
+    assert_eq!(deep.memory_bytes(strip, 4000.0), 4000.0);
+}
+
+/// Over four decades, so that overheads, network and computation each dominate somewhere.
+fn strip_models() -> impl Strategy<Value = StripModel> {
+    (0.0..1.5_f64, 0.0..1.5_f64, -1.0..2.0_f64)
+        .prop_map(|(o, g, k)| strip_model(10_f64.powf(o), 10_f64.powf(g), 10_f64.powf(k)))
+}
+
+/// Any strips that add up to one.
+fn shares() -> impl Strategy<Value = Vec<f64>> {
+    proptest::collection::vec(0.01..1.0_f64, 1..14).prop_map(|weights| {
+        let total: f64 = weights.iter().sum();
+        weights.iter().map(|weight| weight / total).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn strips_cost_what_the_simulation_says(
+        model in strip_models(),
+        shares in shares(),
+        latency in 0.0..300e-6,
+        unroll in 1_u32..6,
+        grouped in any::<bool>(),
+        literal in any::<bool>(),
+        bytes in 100.0..200e3,
+    ) {
+        let unrolling = if grouped { Unrolling::Grouped } else { Unrolling::Rolling };
+        let network = if literal { Network::Literal } else { Network::Serial };
+        let unroll = NonZeroU32::new(unroll).expect("positive");
+        let model = StripModel { latency, unroll, unrolling, network, ..model };
+        let sizes: Vec<f64> = shares.iter().map(|share| share * bytes).collect();
+        let compute: f64 = sizes.iter().map(|size| size * model.compute).sum();
+        let simulated = model.simulated_seconds(&sizes);
+        let total = model.cost_seconds(&sizes) + compute;
+        prop_assert!((total - simulated).abs() <= 1e-12 * simulated, "{total} {simulated}");
+        let serial = StripModel { network: Network::Serial, ..model };
+        prop_assert!(model.cost_seconds(&sizes) <= serial.cost_seconds(&sizes) * (1.0 + 1e-12));
+        prop_assert!(!serial.beats_the_wire(bytes, serial.cost_seconds(&sizes)));
+    }
+
+    #[test]
+    fn no_strips_cost_less_than_the_optimal_ones(
+        model in strip_models(),
+        shares in shares(),
+        nudges in proptest::collection::vec(0.9..1.1_f64, 40),
+        unroll in 1_u32..4,
+        literal in any::<bool>(),
+        bytes in 100.0..200e3,
+    ) {
+        let network = if literal { Network::Literal } else { Network::Serial };
+        let model = StripModel { network, ..model };
+        let optimal = model.strips(Policy::Optimal, bytes).expect("an optimum");
+        let least = optimal.cost_seconds * (1.0 - 1e-9);
+        let any: Vec<f64> = shares.iter().map(|share| share * bytes).collect();
+        // Near the optimum, too: every size a little off.
+        let nudged: Vec<f64> =
+            optimal.sizes.iter().zip(nudges.iter().cycle()).map(|(size, nudge)| size * nudge).collect();
+        let scale = bytes / nudged.iter().sum::<f64>();
+        let nudged: Vec<f64> = nudged.iter().map(|size| size * scale).collect();
+        for sizes in [&any, &nudged] {
+            prop_assert!(model.cost_seconds(sizes) >= least, "{sizes:?}");
+            if network == Network::Serial {
+                let issues = f64::from(unroll - 1) * model.issue;
+                let unroll = NonZeroU32::new(unroll).expect("positive");
+                for unrolling in [Unrolling::Rolling, Unrolling::Grouped] {
+                    let unrolled = StripModel { unroll, unrolling, ..model };
+                    let cost = unrolled.cost_seconds(sizes);
+                    prop_assert!(cost >= least - issues, "{unrolling:?} {unroll}: {sizes:?}");
+                }
+            }
+        }
+        for count in 1..30 {
+            if let Some(other) = model.optimal_of(bytes, count) {
+                prop_assert!(other.cost_seconds >= least, "{count} strips");
+            }
+        }
+    }
+
+    #[test]
+    fn policies_cut_everything_and_none_beats_the_optimal(
+        model in strip_models(),
+        bytes in 1_u64..300_000,
+        growth in 0.05..2.0_f64,
+    ) {
+        let optimal = model.strips(Policy::Optimal, bytes as f64).expect("an optimum");
+        prop_assert!(optimal.cost_seconds <= model.vectorised_seconds(bytes as f64) * (1.0 + 1e-12));
+        for policy in Policy::ALL.into_iter().chain([Policy::Variable { growth }]) {
+            let Some(strips) = model.strips(policy, bytes as f64) else {
+                prop_assert!(bytes as f64 / model.issue * model.per_byte > STRIPS_MAX as f64);
+                continue;
+            };
+            let name = policy.name();
+            prop_assert!(strips.sizes.iter().all(|size| *size > 0.0), "{name}: {:?}", strips.sizes);
+            let total: f64 = strips.sizes.iter().sum();
+            prop_assert!((total / bytes as f64 - 1.0).abs() < 1e-9, "{name}: {total}");
+            let cost = strips.cost_seconds;
+            prop_assert!(cost >= optimal.cost_seconds * (1.0 - 1e-9), "{name}: {cost}");
+            let whole = whole_bytes(&strips.sizes, bytes);
+            prop_assert_eq!(whole.iter().sum::<u64>(), bytes, "{}", name);
+            prop_assert!(whole.iter().all(|size| *size > 0));
+        }
+    }
 }

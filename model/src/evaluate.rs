@@ -1,7 +1,7 @@
 //! The latency of a plan, exactly.
 //!
 //! Two ways that agree: the recurrence itself, for any list of fragments per stage ([`lists`],
-//! [`same_sizes`], [`plan`]), and a closed form for equal fragments ([`equal`] over the reals,
+//! [`same_sizes`], [`parts`], [`plan`], and with finite buffers [`within`]), and a closed form for equal fragments ([`equal`] over the reals,
 //! [`uniform`] over bytes with a shorter last fragment), which takes tens of nanoseconds and does
 //! not allocate, so that every request can ask it.
 //!
@@ -18,6 +18,10 @@ use crate::plan::Plan;
 use crate::serial::RAMP_MAX;
 use crate::stage::{STAGES_MAX, StageCost};
 
+mod within;
+
+pub use within::{plan_within, room_needed, within};
+
 /// Fragment lists that cannot be evaluated on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvaluateFault {
@@ -32,6 +36,15 @@ pub enum EvaluateFault {
     Bytes {
         /// The stage.
         stage: usize,
+    },
+    /// A buffer in which the next fragment cannot be put together: all would wait forever.
+    Buffer {
+        /// The stage behind it.
+        stage: usize,
+        /// How much it holds, in bytes.
+        bytes: u64,
+        /// How much these fragments need, in bytes.
+        needed: u64,
     },
 }
 
@@ -50,6 +63,11 @@ impl fmt::Display for EvaluateFault {
             Self::Bytes { stage } => {
                 write!(f, "the fragments of stage {stage} do not add up to those of stage 0")
             }
+            Self::Buffer { stage, bytes, needed } => write!(
+                f,
+                "the buffer before stage {stage} holds {bytes} bytes, and these fragments wait in it \
+                 forever: give it {needed}, or cut smaller fragments"
+            ),
         }
     }
 }
@@ -268,18 +286,7 @@ pub fn lists<C: StageCost>(
     sizes: &[&[u64]],
     depth: Option<NonZeroU32>,
 ) -> Result<f64, EvaluateFault> {
-    if path.len() != sizes.len() || path.is_empty() {
-        return Err(EvaluateFault::Stages(sizes.len(), path.len()));
-    }
-    let total = sum(sizes[0]);
-    for (stage, list) in sizes.iter().enumerate() {
-        if list.is_empty() || list.contains(&0) {
-            return Err(EvaluateFault::Empty { stage });
-        }
-        if sum(list) != total {
-            return Err(EvaluateFault::Bytes { stage });
-        }
-    }
+    check(path.len(), sizes)?;
     let mut before: Vec<(u128, f64)> = Vec::new();
     for (stage, (cost, list)) in path.iter().zip(sizes).enumerate() {
         let mut server = Server::new(list.len());
@@ -298,6 +305,23 @@ pub fn lists<C: StageCost>(
         before = departures;
     }
     Ok(before.last().map_or(0.0, |&(_, left)| left))
+}
+
+/// Whether there is one list per stage, all sizes are positive, and the sums are the same.
+fn check(stages: usize, sizes: &[&[u64]]) -> Result<(), EvaluateFault> {
+    if stages != sizes.len() || stages == 0 {
+        return Err(EvaluateFault::Stages(sizes.len(), stages));
+    }
+    let total = sum(sizes[0]);
+    for (stage, list) in sizes.iter().enumerate() {
+        if list.is_empty() || list.contains(&0) {
+            return Err(EvaluateFault::Empty { stage });
+        }
+        if sum(list) != total {
+            return Err(EvaluateFault::Bytes { stage });
+        }
+    }
+    Ok(())
 }
 
 fn sum(sizes: &[u64]) -> u128 {
@@ -437,14 +461,23 @@ pub fn plan<C: StageCost>(path: &[C], plan: &Plan) -> Result<f64, EvaluateFault>
     if plan.total_bytes() == 0 {
         return Ok(uniform(path, 1, 0, Some(plan.depth)));
     }
+    views(path.len(), plan, |sizes| lists(path, sizes, Some(plan.depth)))
+}
+
+/// Hands `evaluate` a plan's sizes, one list per stage.
+fn views(
+    stages: usize,
+    plan: &Plan,
+    evaluate: impl FnOnce(&[&[u64]]) -> Result<f64, EvaluateFault>,
+) -> Result<f64, EvaluateFault> {
     let mut expanded: Vec<Vec<u64>> = Vec::with_capacity(plan.levels.len());
-    let mut sizes: Vec<usize> = Vec::with_capacity(path.len());
+    let mut sizes: Vec<usize> = Vec::with_capacity(stages);
     for (index, level) in plan.levels.iter().enumerate() {
         expanded.push(level.sizes.iter().map(|fragment| fragment.length).collect());
         sizes.extend(level.stages.clone().map(|_| index));
     }
     let sizes: Vec<&[u64]> = sizes.iter().map(|&index| expanded[index].as_slice()).collect();
-    lists(path, &sizes, Some(plan.depth))
+    evaluate(&sizes)
 }
 
 /// One stage of the recurrence: when it is free, and when the fragments in it have departed.

@@ -20,7 +20,7 @@ use core::num::NonZeroU32;
 use crate::evaluate;
 use crate::plan::{Algorithm, Level, Levels, Plan, Sizes};
 use crate::serial::Ramp;
-use crate::stage::{STAGES_MAX, Stage, StageCost};
+use crate::stage::{Buffers, STAGES_MAX, Stage, StageCost};
 
 /// What a plan may use. The defaults forbid nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,10 @@ pub struct Constraints {
     pub depth_max: u32,
     /// The most fragments of a transfer, where `largest` permits; 0 is 1.
     pub fragments_max: u32,
+    /// The room between the stages. No fragment is larger than the buffers that it has to be put together
+    /// in; where not even the smallest allowed one fits, there is no plan (of [`FixedBest`], one that
+    /// takes forever).
+    pub buffers: Buffers,
 }
 
 impl Default for Constraints {
@@ -46,6 +50,7 @@ impl Default for Constraints {
             alignment: 1,
             depth_max: u32::MAX,
             fragments_max: u32::MAX,
+            buffers: Buffers::UNLIMITED,
         }
     }
 }
@@ -67,6 +72,11 @@ impl Constraints {
         let (smallest, largest) = self.range();
         let up = bytes.div_ceil(alignment).saturating_mul(alignment);
         up.clamp(smallest, largest)
+    }
+
+    /// These constraints with fragments that fit the buffers before `stages`.
+    pub(crate) fn fitting(&self, stages: core::ops::Range<usize>) -> Self {
+        Self { largest: self.largest.min(self.buffers.least(stages)), ..*self }
     }
 
     /// The allowed sizes as multiples of the alignment, the first not above the second.
@@ -288,19 +298,27 @@ const DEPTH_SLACK: f64 = 0.01;
 #[must_use]
 pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> FixedBest {
     let depth = Some(constraints.depth_limit());
+    let constraints = &constraints.fitting(0..path.len());
     let (fewest, most) = constraints.counts(bytes);
-    let real = optimum(path, bytes as f64, (fewest, most), depth);
+    let mut real = optimum(path, bytes as f64, (fewest, most), depth);
+    let latency = |size| seconds(path, size, bytes, depth, constraints);
+    if constraints.buffers.limited() {
+        // How much smaller fragments help where little fits between the stages is on no simple curve.
+        let most = most.min(BLOCKED_MAX.max(real.count)).max(fewest);
+        let at = |count| latency(constraints.fit(bytes.div_ceil(count)));
+        real.count = scan((fewest, most), Some(real.count), at);
+    }
     // Rounding to the alignment moves the count, so the neighbours on both sides compete again.
     // So does the fewest possible: large fragments with a short tail are not equal fragments, and
     // where a window binds they can win.
     let fewest_size = constraints.fit(bytes);
-    let mut chosen = (evaluate::uniform(path, fewest_size, bytes, depth), fewest_size);
+    let mut chosen = (latency(fewest_size), fewest_size);
     for count in real.count.saturating_sub(1).max(fewest)..=(real.count + 1).min(most) {
         let up = constraints.fit(bytes.div_ceil(count));
         let down = constraints.fit(up.saturating_sub(constraints.alignment.max(1)));
         for size in [up, down] {
             let fits = bytes.div_ceil(size).max(1) <= most || size == up;
-            let seconds = evaluate::uniform(path, size, bytes, depth);
+            let seconds = latency(size);
             if fits && (seconds < chosen.0 || (seconds == chosen.0 && size > chosen.1)) {
                 chosen = (seconds, size);
             }
@@ -309,9 +327,32 @@ pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> 
     finish(path, bytes, constraints, Algorithm::Fixed, chosen.1)
 }
 
+/// The most fragments tried where buffers are limited: each try is a walk through all of them.
+const BLOCKED_MAX: u64 = 1024;
+
+/// The latency of fragments of one size, with what the buffers hold; infinite if they cannot.
+fn seconds<C: StageCost>(
+    path: &[C],
+    size: u64,
+    bytes: u64,
+    depth: Option<NonZeroU32>,
+    constraints: &Constraints,
+) -> f64 {
+    if !constraints.buffers.limited() {
+        return evaluate::uniform(path, size, bytes, depth);
+    }
+    let stages = path.len();
+    let plan = Plan {
+        depth: depth.unwrap_or(NonZeroU32::MAX),
+        ..Plan::uniform(stages, size, bytes, Algorithm::Fixed)
+    };
+    evaluate::plan_within(path, &plan, &constraints.buffers).unwrap_or(f64::INFINITY)
+}
+
 /// Everything in one fragment, or in the largest ones allowed.
 #[must_use]
 pub fn whole<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> FixedBest {
+    let constraints = &constraints.fitting(0..path.len());
     finish(path, bytes, constraints, Algorithm::Whole, constraints.fit(bytes))
 }
 
@@ -332,6 +373,7 @@ pub fn static_size<C: StageCost>(
     size: u64,
     constraints: &Constraints,
 ) -> FixedBest {
+    let constraints = &constraints.fitting(0..path.len());
     finish(path, bytes, constraints, Algorithm::Static(size), constraints.fit(size))
 }
 
@@ -421,7 +463,7 @@ fn finish<C: StageCost>(
     let count = bytes.div_ceil(fragment_bytes).max(1);
     let limit = u32::try_from(count).unwrap_or(u32::MAX).min(constraints.depth_limit().get());
     let latency =
-        |depth: u32| evaluate::uniform(path, fragment_bytes, bytes, NonZeroU32::new(depth));
+        |depth: u32| seconds(path, fragment_bytes, bytes, NonZeroU32::new(depth), constraints);
     // A larger depth never makes the recurrence slower, so bisection finds the smallest.
     let bound = latency(limit) * (1.0 + DEPTH_SLACK);
     let (mut low, mut high) = (1, limit.max(1));

@@ -351,7 +351,10 @@ impl Split {
         algorithm: Algorithm,
         constraints: &Constraints,
     ) -> Option<Plan> {
-        let large = rounding::sizes(sizes, bytes, constraints);
+        // A large fragment is put together before the bottleneck and cut anew behind it.
+        let beside = self.bottleneck..(self.bottleneck + 2).min(path.len());
+        let large = rounding::sizes(sizes, bytes, &constraints.fitting(beside));
+        let constraints = &constraints.fitting(0..path.len());
         let cut = |compound: &[Stage]| -> Vec<u64> {
             let pieces = |&size: &u64| {
                 let (count, _) = self.through(compound, size as f64, large.len() as u64);

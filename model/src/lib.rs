@@ -26,6 +26,7 @@
 //! | [`reference`] | the papers' pipelines |
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
+//! | [`simulate`] | a path at work, event by event: the second opinion |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
@@ -56,6 +57,7 @@ pub mod ramp;
 pub mod reference;
 pub mod rounding;
 pub mod serial;
+pub mod simulate;
 pub mod stage;
 pub mod strip;
 pub mod units;

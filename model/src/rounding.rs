@@ -111,7 +111,7 @@ pub fn plan(
     let first = path.first()?;
     let mut latency = |depth: u32| {
         plan.depth = NonZeroU32::new(depth).unwrap_or(NonZeroU32::MIN);
-        evaluate::plan(path, &plan).ok()
+        evaluate::plan_within(path, &plan, &constraints.buffers).ok()
     };
     let (mut low, mut high) = (1, most);
     let best = latency(most)?;

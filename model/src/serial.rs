@@ -124,6 +124,7 @@ pub fn best<C: StageCost>(
     constraints: &Constraints,
 ) -> FixedBest {
     let unit = constraints.alignment.max(1);
+    let constraints = &constraints.fitting(0..path.len());
     let count = count.max(1);
     let mut chosen = plan(path, bytes, constraints.fit(bytes.div_ceil(count)), 0, constraints);
     if count < 2 || count > RAMP_MAX as u64 {
@@ -160,7 +161,7 @@ fn plan<C: StageCost>(
 ) -> FixedBest {
     let ramp = Ramp { first, shrink, least: constraints.fit(1) };
     let count = ramp.count(bytes);
-    FixedBest {
+    let mut best = FixedBest {
         algorithm: Algorithm::Serial,
         fragment_bytes: first,
         shrink_bytes: shrink,
@@ -168,7 +169,13 @@ fn plan<C: StageCost>(
         depth: NonZeroU32::MIN,
         predicted_seconds: seconds(path, bytes, &ramp),
         margin_seconds: margin(path, bytes as f64 / count as f64, count, NonZeroU32::MIN),
+    };
+    if constraints.buffers.limited() {
+        let plan = best.plan(path.len(), bytes);
+        let blocked = evaluate::plan_within(path, &plan, &constraints.buffers);
+        best.predicted_seconds = blocked.unwrap_or(f64::INFINITY);
     }
+    best
 }
 
 /// The latency of `bytes` in these fragments, one at a time at the first stage, in seconds. Exact for
@@ -193,6 +200,7 @@ mod tests {
         alignment: 16 << 10,
         depth_max: 32,
         fragments_max: u32::MAX,
+        buffers: crate::stage::Buffers::UNLIMITED,
     };
 
     fn stage(latency: f64, overhead: f64, per_mib: f64) -> Stage {

@@ -322,6 +322,60 @@ impl Deref for Path {
     }
 }
 
+/// The room between the stages of a path, in bytes: how much may have left one stage's server and not been
+/// started by the next one. [`crate::evaluate::within`] says exactly what that means.
+///
+/// ```
+/// use piped_model::stage::Buffers;
+/// let buffers = Buffers::UNLIMITED.with(2, 65536);
+/// assert_eq!((buffers.before(1), buffers.before(2)), (None, Some(65536)));
+/// assert!(buffers.limited() && !Buffers::UNLIMITED.limited());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// By the stage behind; `u64::MAX` is no limit. The first is not used: the source holds all.
+    before: [u64; STAGES_MAX],
+}
+
+impl Buffers {
+    /// Room for everything everywhere.
+    pub const UNLIMITED: Self = Self { before: [u64::MAX; STAGES_MAX] };
+
+    /// The bytes of buffer before a stage; `None` is unlimited.
+    #[must_use]
+    pub fn before(&self, stage: usize) -> Option<u64> {
+        self.before.get(stage).copied().filter(|&bytes| stage > 0 && bytes < u64::MAX)
+    }
+
+    /// These buffers with `bytes` before `stage`. Before stage 0 there is none: all is at the source. Nor
+    /// is there behind [`STAGES_MAX`].
+    #[must_use]
+    pub const fn with(mut self, stage: usize, bytes: u64) -> Self {
+        if stage > 0 && stage < STAGES_MAX {
+            self.before[stage] = bytes;
+        }
+        self
+    }
+
+    /// Whether there is a limit anywhere.
+    #[must_use]
+    pub fn limited(&self) -> bool {
+        self.before[1..].iter().any(|&bytes| bytes < u64::MAX)
+    }
+
+    /// The smallest buffer before any of `stages`, in bytes; `u64::MAX` if none is limited.
+    #[must_use]
+    pub fn least(&self, stages: core::ops::Range<usize>) -> u64 {
+        stages.filter_map(|stage| self.before(stage)).min().unwrap_or(u64::MAX)
+    }
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self::UNLIMITED
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use piped_model::evaluate::{self, same_sizes};
 use piped_model::fixed::{self, Constraints};
 use piped_model::plan::Plan;
-use piped_model::stage::Stage;
-use piped_model::{hierarchical, ramp};
+use piped_model::stage::{Buffers, Stage};
+use piped_model::{hierarchical, ramp, serial};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -87,6 +87,11 @@ proptest! {
         }
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn constraints_hold_in_every_plan(
         path in path(1..7), bytes in 1_u64..3_000_000, smallest in 0_u64..70_000,
@@ -118,6 +123,66 @@ proptest! {
             }
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Where a buffer holds at least one smallest fragment there is a plan of every kind, and it fits.
+    #[test]
+    fn plans_fit_the_buffers(
+        path in path(1..7), bytes in 1_u64..300_000, rooms in vec(prop_oneof![Just(u64::MAX), 4096_u64..100_000], 7),
+    ) {
+        let mut limits = Constraints { smallest: 512, alignment: 512, fragments_max: 300, ..Constraints::default() };
+        for (stage, &room) in rooms.iter().enumerate().take(path.len()) {
+            limits.buffers = limits.buffers.with(stage, room);
+        }
+        let open = Constraints { buffers: Buffers::UNLIMITED, ..limits };
+        let count = path.len();
+        let mut plans = vec![
+            fixed::whole(&path, bytes, &limits).plan(count, bytes),
+            fixed::static_size(&path, bytes, 4096, &limits).plan(count, bytes),
+            fixed::best(&path, bytes, &limits).plan(count, bytes),
+            serial::best(&path, bytes, 3, &limits).plan(count, bytes),
+        ];
+        let (ramp_up, ramp_open) = (ramp::up(&path, bytes, &limits), ramp::up(&path, bytes, &open));
+        prop_assert_eq!(ramp_up.is_some(), ramp_open.is_some());
+        let hierarchical = hierarchical::fixed(&path, bytes, &limits);
+        prop_assert_eq!(hierarchical.is_some(), hierarchical::fixed(&path, bytes, &open).is_some());
+        plans.extend(ramp_up);
+        plans.extend(ramp::up_down(&path, bytes, &limits));
+        plans.extend(hierarchical);
+        plans.extend(hierarchical::ramp(&path, bytes, &limits));
+        for plan in &plans {
+            let exact = evaluate::plan_within(&path, plan, &limits.buffers).expect("it fits");
+            prop_assert!(close(plan.predicted_seconds, exact, 1e-12), "{plan:?} {exact}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_that_holds_no_fragment_leaves_no_plan() {
+    let path = [Stage { latency: 0.0, overhead: 1e-6, per_byte: 1e-9, window: None }; 3];
+    let limits = Constraints {
+        alignment: 4096,
+        buffers: Buffers::UNLIMITED.with(1, 4095),
+        ..Constraints::default()
+    };
+    assert!(hierarchical::fixed(&path, 1 << 20, &limits).is_none());
+    assert!(ramp::up(&path[..2], 1 << 20, &limits).is_none());
+    assert!(fixed::best(&path, 1 << 20, &limits).predicted_seconds.is_infinite());
+}
+
+/// Two stages of the same speed pass fragments on at once; where little fits between them, the fragments
+/// have to be smaller.
+#[test]
+fn a_small_buffer_makes_fragments_smaller() {
+    let path = [Stage { latency: 0.0, overhead: 10e-6, per_byte: 1e-9, window: None }; 2];
+    let open = Constraints::default();
+    let size = fixed::best(&path, 1 << 20, &open).fragment_bytes;
+    let tight = Constraints { buffers: Buffers::UNLIMITED.with(1, size / 4), ..open };
+    let plan = fixed::best(&path, 1 << 20, &tight);
+    assert!(plan.fragment_bytes <= size / 4 && plan.predicted_seconds.is_finite());
 }
 
 proptest! {

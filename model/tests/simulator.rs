@@ -1,99 +1,15 @@
 //! The recurrence and the closed form against an independent event-by-event simulator.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
 use std::num::NonZeroU32;
 
-use piped_model::evaluate::{equal, lists, same_sizes, uniform};
+use piped_model::evaluate::{
+    EvaluateFault, equal, lists, parts, room_needed, same_sizes, uniform, within,
+};
 use piped_model::fixed::{Constraints, best, candidates, optimum, whole};
-use piped_model::stage::Stage;
+use piped_model::simulate;
+use piped_model::stage::{Buffers, Stage};
 use proptest::collection::vec;
 use proptest::prelude::*;
-
-/// Something that happens at a stage.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum What {
-    /// The server is free again.
-    Served,
-    /// A fragment of this many bytes has left.
-    Departed(u64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Event {
-    at: f64,
-    stage: usize,
-    what: What,
-}
-
-impl Eq for Event {}
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives the greatest first: the earliest must be it.
-        other.at.total_cmp(&self.at).then(other.stage.cmp(&self.stage))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// A stage at work: what waits, whether the server is busy, how many fragments are inside.
-struct Busy {
-    waiting: VecDeque<u64>,
-    bytes_arrived: u64,
-    bytes_started: u64,
-    serving: bool,
-    inside: u32,
-}
-
-/// The time of the last departure, by events; no recurrence in sight.
-fn simulate(path: &[Stage], sizes: &[Vec<u64>]) -> f64 {
-    let mut stages: Vec<Busy> = sizes
-        .iter()
-        .map(|list| Busy {
-            waiting: list.iter().copied().collect(),
-            bytes_arrived: 0,
-            bytes_started: 0,
-            serving: false,
-            inside: 0,
-        })
-        .collect();
-    stages[0].bytes_arrived = sizes[0].iter().sum();
-    let mut events = BinaryHeap::new();
-    let mut now = 0.0;
-    loop {
-        for (index, (stage, cost)) in stages.iter_mut().zip(path).enumerate() {
-            let room = cost.window.is_none_or(|window| stage.inside < window.get());
-            let Some(&size) = stage.waiting.front() else { continue };
-            if stage.serving || !room || stage.bytes_started + size > stage.bytes_arrived {
-                continue;
-            }
-            stage.waiting.pop_front();
-            stage.bytes_started += size;
-            stage.serving = true;
-            stage.inside += 1;
-            let served = now + cost.overhead + cost.per_byte * size as f64;
-            events.push(Event { at: served, stage: index, what: What::Served });
-            let left = served + cost.latency;
-            events.push(Event { at: left, stage: index, what: What::Departed(size) });
-        }
-        let Some(event) = events.pop() else { return now };
-        now = event.at;
-        match event.what {
-            What::Served => stages[event.stage].serving = false,
-            What::Departed(size) => {
-                stages[event.stage].inside -= 1;
-                if let Some(next) = stages.get_mut(event.stage + 1) {
-                    next.bytes_arrived += size;
-                }
-            }
-        }
-    }
-}
 
 fn parameter(largest: f64) -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 4 => 0.0..largest]
@@ -140,12 +56,84 @@ proptest! {
     #[test]
     fn the_recurrence_is_what_happens(
         path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+        depth in 0_u32..10,
     ) {
         let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
         let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
-        let exact = lists(&path, &views, None).unwrap();
-        let simulated = simulate(&path, &sizes);
-        prop_assert!(close(exact, simulated), "{exact} {simulated}");
+        let depth = NonZeroU32::new(depth);
+        let exact = lists(&path, &views, depth).unwrap();
+        let simulated = simulate::run(&path, &views, depth, &Buffers::UNLIMITED).unwrap();
+        prop_assert!(close(exact, simulated.seconds), "{exact} {}", simulated.seconds);
+        prop_assert_eq!(simulated.visits.len(), sizes.iter().map(Vec::len).sum::<usize>());
+        let open = within(&path, &views, depth, &Buffers::UNLIMITED).unwrap();
+        prop_assert!(close(exact, open), "{exact} {open}");
+        let real: Vec<Vec<f64>> =
+            sizes.iter().map(|list| list.iter().map(|&size| size as f64).collect()).collect();
+        let real: Vec<&[f64]> = real.iter().map(Vec::as_slice).collect();
+        let over_reals = parts(&path, &real, depth).unwrap();
+        prop_assert!(close(exact, over_reals), "{exact} {over_reals}");
+    }
+
+    /// With buffers from too small to more than enough: the same latency, or both refuse.
+    #[test]
+    fn with_buffers_too(
+        path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+        room in vec((0_u32..4, 0.5..3.0_f64), 6), depth in 0_u32..10,
+    ) {
+        let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
+        let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+        let depth = NonZeroU32::new(depth);
+        let mut buffers = Buffers::UNLIMITED;
+        let mut suffices = true;
+        for stage in 1..path.len() {
+            let needed = room_needed(views[stage - 1], views[stage]);
+            let bytes = match room[stage].0 {
+                0 => continue,
+                1 => needed,
+                2 => (needed as f64 * room[stage].1) as u64,
+                _ if room[stage].1 > 2.9 => needed - 1,
+                _ => needed + 1,
+            };
+            suffices &= bytes >= needed;
+            buffers = buffers.with(stage, bytes);
+        }
+        let exact = within(&path, &views, depth, &buffers);
+        let simulated = simulate::run(&path, &views, depth, &buffers);
+        if suffices {
+            let (exact, simulated) = (exact.unwrap(), simulated.unwrap().seconds);
+            prop_assert!(close(exact, simulated), "{exact} {simulated}");
+            prop_assert!(exact >= lists(&path, &views, depth).unwrap() * (1.0 - 1e-12));
+        } else {
+            let refused = matches!(exact, Err(EvaluateFault::Buffer { .. }));
+            prop_assert!(refused && simulated.is_err(), "{exact:?} {simulated:?}");
+        }
+    }
+
+    /// Theorem 2 with buffers: room is taken and given back at the same events in reverse.
+    #[test]
+    fn without_latencies_buffers_may_be_reversed(
+        path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+        room in vec(1.0..3.0_f64, 6),
+    ) {
+        let path: Vec<Stage> = path.iter().map(|&s| Stage { latency: 0.0, ..s }).collect();
+        let count = path.len();
+        let sizes: Vec<Vec<u64>> = (0..count).map(|j| cut(bytes, &cuts[j])).collect();
+        let there: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+        let mirrored: Vec<Vec<u64>> =
+            sizes.iter().rev().map(|list| list.iter().rev().copied().collect()).collect();
+        let back: Vec<&[u64]> = mirrored.iter().map(Vec::as_slice).collect();
+        let (mut buffers, mut reversed_buffers) = (Buffers::UNLIMITED, Buffers::UNLIMITED);
+        for stage in 1..count {
+            let needed = room_needed(there[stage - 1], there[stage]);
+            prop_assert_eq!(needed, room_needed(back[count - stage - 1], back[count - stage]));
+            let room = (needed as f64 * room[stage]) as u64;
+            buffers = buffers.with(stage, room);
+            reversed_buffers = reversed_buffers.with(count - stage, room);
+        }
+        let reversed: Vec<Stage> = path.iter().rev().copied().collect();
+        let a = within(&path, &there, None, &buffers).unwrap();
+        let b = within(&reversed, &back, None, &reversed_buffers).unwrap();
+        prop_assert!(close(a, b), "{a} {b}");
     }
 
     #[test]
@@ -231,7 +219,7 @@ proptest! {
         largest in 1_u64..3_000_000, alignment in prop_oneof![Just(0_u64), Just(1), Just(512), Just(4096)],
         depth_max in 0_u32..40, fragments_max in 0_u32..300,
     ) {
-        let limits = Constraints { smallest, largest, alignment, depth_max, fragments_max };
+        let limits = Constraints { smallest, largest, alignment, depth_max, fragments_max, ..Constraints::default() };
         let unit = alignment.max(1);
         let plans = candidates(&path, bytes, &limits, &[4096, 65536]);
         for plan in &plans {

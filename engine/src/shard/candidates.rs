@@ -48,6 +48,7 @@ pub(super) fn propose(
         alignment: CUT_BYTES,
         depth_max: DEPTH_MAX,
         fragments_max: u32::MAX,
+        ..Constraints::default()
     };
     let of_size = |bytes| deep(fixed::static_size(costs, length, bytes, &constraints));
     let whole = deep(fixed::whole(costs, length, &constraints));

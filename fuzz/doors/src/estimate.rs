@@ -23,6 +23,7 @@ const CONSTRAINTS: Constraints = Constraints {
     alignment: 4096,
     depth_max: 32,
     fragments_max: 4096,
+    buffers: piped_model::stage::Buffers::UNLIMITED,
 };
 
 /// See the module.

@@ -86,6 +86,7 @@ pub fn up_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 /// ```
 #[must_use]
 pub fn up(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan> {
+    let constraints = &constraints.fitting(0..path.len());
     let stages = rounding::folded(path, constraints);
     let ramp = Up::new(&stages, bytes as f64)?;
     let most = ramp.most(fragments_most(bytes, constraints));
@@ -136,6 +137,7 @@ pub fn up_down_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 /// ```
 #[must_use]
 pub fn up_down(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan> {
+    let constraints = &constraints.fitting(0..path.len());
     let stages = rounding::folded(path, constraints);
     let ramp = UpDown::new(&stages, bytes as f64)?;
     let most = ramp.most(fragments_most(bytes, constraints));

@@ -1,0 +1,265 @@
+//! A path at work, event by event.
+//!
+//! The second opinion to [`crate::evaluate`], which knows nothing of recurrences: there are servers that are
+//! free or not, fragments that wait, bytes that have arrived, room that is taken, and a heap of what happens
+//! next. The two agree to 1e-9 with latencies, windows and buffers and without (a property test), so that a
+//! mistake would have to be made twice. It is slower, and tells when each fragment was where, for those who
+//! draw it.
+
+use core::cmp::Ordering;
+use core::fmt;
+use core::num::NonZeroU32;
+use std::collections::BinaryHeap;
+
+use crate::stage::{Buffers, StageCost};
+
+/// A fragment at a stage; times in seconds from the start of the transfer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Visit {
+    /// The stage, by index.
+    pub stage: usize,
+    /// The fragment among those of the stage, by index.
+    pub fragment: usize,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// When the stage began to serve it.
+    pub started: f64,
+    /// When it left the server: served, and with room for it behind.
+    pub left: f64,
+    /// When it was there: `L` after it left.
+    pub departed: f64,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// When the last fragment departed from the last stage, in seconds.
+    pub seconds: f64,
+    /// Every fragment at every stage, in the order in which they left the servers.
+    pub visits: Vec<Visit>,
+}
+
+/// Nothing happens any more and not all is done: a buffer is too small to put a fragment together, or lists
+/// do not carry the same bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stuck {
+    /// The first stage that is not done.
+    pub stage: usize,
+    /// How many of its fragments have left it.
+    pub left: usize,
+    /// When nothing happened any more, in whole nanoseconds.
+    pub at_nanos: u64,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "nothing moves after {} ns, with {} fragments through stage {}: a buffer is too small for \
+             what is put together in it, or stages move different numbers of bytes",
+            self.at_nanos, self.left, self.stage
+        )
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// One list of fragment sizes in bytes per stage through a path, with `depth` fragments outstanding at the
+/// first stage and `buffers` between the stages.
+///
+/// # Errors
+/// [`Stuck`] if it comes to a standstill; also if there is not one list per stage.
+///
+/// ```
+/// use piped_model::simulate::run;
+/// use piped_model::stage::{Buffers, Stage};
+/// let slow = Stage { latency: 0.0, overhead: 10.0, per_byte: 1.0, window: None };
+/// let trace = run(&[slow, slow], &[&[50, 50], &[100]], None, &Buffers::UNLIMITED)?;
+/// assert_eq!((trace.seconds, trace.visits.len()), (230.0, 3));
+/// assert!(run(&[slow, slow], &[&[50, 50], &[100]], None, &Buffers::UNLIMITED.with(1, 99)).is_err());
+/// # Ok::<(), piped_model::simulate::Stuck>(())
+/// ```
+pub fn run<C: StageCost>(
+    path: &[C],
+    sizes: &[&[u64]],
+    depth: Option<NonZeroU32>,
+    buffers: &Buffers,
+) -> Result<Trace, Stuck> {
+    if path.len() != sizes.len() || path.is_empty() {
+        return Err(Stuck { stage: path.len().min(sizes.len()), left: 0, at_nanos: 0 });
+    }
+    let mut works = Works { path, sizes, depth, buffers, now: 0.0, visits: Vec::new() };
+    let mut stages: Vec<Busy> = sizes.iter().map(|_| Busy::default()).collect();
+    stages[0].arrived = sizes[0].iter().map(|&size| u128::from(size)).sum();
+    let mut events = BinaryHeap::new();
+    loop {
+        works.settle(&mut stages, &mut events);
+        let Some(event) = events.pop() else { break };
+        works.now = event.at;
+        match event.what {
+            What::Served => stages[event.stage].served = true,
+            What::Departed(bytes) => {
+                stages[event.stage].inside -= 1;
+                if let Some(next) = stages.get_mut(event.stage + 1) {
+                    next.arrived += u128::from(bytes);
+                }
+            }
+        }
+    }
+    let unfinished = |&stage: &usize| stages[stage].left < sizes[stage].len();
+    match (0..path.len()).find(unfinished) {
+        Some(stage) => {
+            let at_nanos = (works.now * 1e9) as u64;
+            Err(Stuck { stage, left: stages[stage].left, at_nanos })
+        }
+        None => Ok(Trace { seconds: works.now, visits: works.visits }),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum What {
+    /// The fragment in the server is served.
+    Served,
+    /// A fragment of this many bytes is there.
+    Departed(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Event {
+    at: f64,
+    stage: usize,
+    what: What,
+}
+
+impl Eq for Event {}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives the greatest first: the earliest must be it.
+        other.at.total_cmp(&self.at).then(other.stage.cmp(&self.stage))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A stage at work.
+#[derive(Default)]
+struct Busy {
+    /// Bytes that have arrived from the stage before.
+    arrived: u128,
+    /// Bytes of the fragments that were started.
+    started_bytes: u128,
+    /// How many were started, and how many have left the server.
+    started: usize,
+    left: usize,
+    /// When the one in the server was started.
+    since: f64,
+    /// Whether it is served and only waits for room.
+    served: bool,
+    /// Fragments started and not yet departed.
+    inside: u32,
+    /// Bytes in the buffer before the stage, or on their way into it.
+    held: u128,
+}
+
+/// What does not change, and the clock.
+struct Works<'a, C> {
+    path: &'a [C],
+    sizes: &'a [&'a [u64]],
+    depth: Option<NonZeroU32>,
+    buffers: &'a Buffers,
+    now: f64,
+    visits: Vec<Visit>,
+}
+
+impl<C: StageCost> Works<'_, C> {
+    /// Everything that can happen now: room made by one stage lets the one before it go on.
+    fn settle(&mut self, stages: &mut [Busy], events: &mut BinaryHeap<Event>) {
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for stage in 0..stages.len() {
+                moved |= self.leave(stages, stage, events);
+                moved |= self.start(stages, stage, events);
+            }
+        }
+    }
+
+    /// Let a served fragment out of the server, if there is room for it.
+    fn leave(&mut self, stages: &mut [Busy], stage: usize, events: &mut BinaryHeap<Event>) -> bool {
+        if !stages[stage].served {
+            return false;
+        }
+        let fragment = stages[stage].left;
+        let bytes = self.sizes[stage][fragment];
+        if let Some(next) = stages.get_mut(stage + 1) {
+            let held = next.held + u128::from(bytes);
+            if self.buffers.before(stage + 1).is_some_and(|room| held > u128::from(room)) {
+                return false;
+            }
+            next.held = held;
+        }
+        let busy = &mut stages[stage];
+        busy.served = false;
+        busy.left += 1;
+        let departed = self.now + self.path[stage].stage_at(bytes as f64).latency;
+        events.push(Event { at: departed, stage, what: What::Departed(bytes) });
+        let (started, left) = (busy.since, self.now);
+        self.visits.push(Visit { stage, fragment, bytes, started, left, departed });
+        true
+    }
+
+    /// Start the next fragment, if the server is free and all its bytes are there.
+    fn start(&mut self, stages: &mut [Busy], stage: usize, events: &mut BinaryHeap<Event>) -> bool {
+        let busy = &mut stages[stage];
+        let Some(&bytes) = self.sizes[stage].get(busy.started) else { return false };
+        let cost = self.path[stage].stage_at(bytes as f64);
+        let allowed = |window: Option<NonZeroU32>| window.is_none_or(|w| busy.inside < w.get());
+        let outstanding = if stage == 0 { self.depth } else { None };
+        let free = busy.started == busy.left && allowed(cost.window) && allowed(outstanding);
+        if !free || busy.started_bytes + u128::from(bytes) > busy.arrived {
+            return false;
+        }
+        busy.started += 1;
+        busy.started_bytes += u128::from(bytes);
+        busy.since = self.now;
+        busy.inside += 1;
+        busy.held = busy.held.saturating_sub(u128::from(bytes));
+        let at = self.now + cost.occupancy(bytes as f64);
+        events.push(Event { at, stage, what: What::Served });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::Stage;
+
+    const STEP: Stage = Stage { latency: 0.0, overhead: 1.0, per_byte: 0.0, window: None };
+
+    #[test]
+    fn a_stage_behind_a_full_buffer_keeps_its_fragment() {
+        // The second stage takes 5; the first is served at 1, 2, ... and waits for room from then on.
+        let path = [STEP, Stage { overhead: 5.0, ..STEP }];
+        let sizes: [&[u64]; 2] = [&[8; 4]; 2];
+        let trace = run(&path, &sizes, None, &Buffers::UNLIMITED.with(1, 8)).expect("it moves");
+        let left: Vec<f64> =
+            trace.visits.iter().filter(|visit| visit.stage == 0).map(|visit| visit.left).collect();
+        assert_eq!(left, [1.0, 2.0, 6.0, 11.0]);
+        assert_eq!(trace.seconds, 21.0);
+    }
+
+    #[test]
+    fn a_standstill_names_the_stage() {
+        let sizes: [&[u64]; 2] = [&[8, 8], &[16]];
+        let stuck = run(&[STEP; 2], &sizes, None, &Buffers::UNLIMITED.with(1, 15)).unwrap_err();
+        assert_eq!((stuck.stage, stuck.left), (0, 1));
+        assert!(stuck.to_string().contains("too small"), "{stuck}");
+        assert!(run(&[STEP], &sizes, None, &Buffers::UNLIMITED).is_err());
+    }
+}

@@ -27,6 +27,7 @@
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`simulate`] | a path at work, event by event: the second opinion |
+//! | [`tile`] | nested loops in tiles, passed on through a grid of processors |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
@@ -60,4 +61,5 @@ pub mod serial;
 pub mod simulate;
 pub mod stage;
 pub mod strip;
+pub mod tile;
 pub mod units;

@@ -4,6 +4,7 @@ use core::num::NonZeroU32;
 
 use piped_model::buffer::{self, Arrival, Consumer, Mode};
 use piped_model::strip::{Network, Policy, STRIPS_MAX, StripModel, Unrolling, whole_bytes};
+use piped_model::tile::{Grid, PAPER_START_DMA, PAPER_SYNC, Schedule, Tiling};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -435,6 +436,121 @@ proptest! {
             let whole = whole_bytes(&strips.sizes, bytes);
             prop_assert_eq!(whole.iter().sum::<u64>(), bytes, "{}", name);
             prop_assert!(whole.iter().all(|size| *size > 0));
+        }
+    }
+}
+
+fn grid(x: u32, y: u32) -> Grid {
+    let processors = |count| NonZeroU32::new(count).expect("positive");
+    Grid { x: processors(x), y: processors(y) }
+}
+
+/// Columns of `depth` on the paper's 3 x 3 processors, `compute` us a unit of height.
+fn tiling(depth: f64, compute: f64, comm_startup: f64, comm: f64) -> Tiling {
+    let (compute, comm_startup, comm) = (compute * 1e-6, comm_startup * 1e-6, comm * 1e-6);
+    let (start_dma, sync) = (PAPER_START_DMA, PAPER_SYNC);
+    let tiling = Tiling { depth, grid: grid(3, 3), compute, comm_startup, comm, start_dma, sync };
+    tiling.checked().expect("sensible")
+}
+
+#[test]
+fn nine_processors_take_four_and_eight_planes_more_than_tiles() {
+    for tiles in [1, 2, 10, 512] {
+        for (schedule, more) in [(Schedule::NonOverlapping, 4), (Schedule::Overlapping, 8)] {
+            assert_eq!(grid(3, 3).planes(schedule, tiles), tiles + more);
+            assert_eq!(grid(3, 3).simulated_planes(schedule, tiles), tiles + more);
+        }
+    }
+    assert_eq!(grid(3, 3).simulated_planes(Schedule::Overlapping, 0), 0);
+}
+
+#[test]
+fn the_best_height_of_the_papers_spaces_is_theorem_1() {
+    // 12 x 12 x 512K, 24 x 24 x 256K and 24 x 24 x 2048K, with 45 ns a point.
+    for (side, depth) in [(12.0, 524_288.0), (24.0, 262_144.0), (24.0, 2_097_152.0)] {
+        let points = (side / 3.0) * (side / 3.0);
+        let tiling = tiling(depth, points * 0.045, 0.0, 0.2);
+        let fixed = 49.2 + 4.0 * 18.8;
+        let want = (depth * fixed / (2.0 * 4.0 * points * 0.045_f64)).sqrt();
+        let best = tiling.best_height(Schedule::Overlapping);
+        assert_close(best.height, want, "z*");
+        assert_close(
+            best.seconds,
+            (depth / want + 8.0) * (fixed + points * 0.045 * want) * 1e-6,
+            "T",
+        );
+        let whole = tiling.best_whole_height(Schedule::Overlapping);
+        assert!((whole.seconds / best.seconds - 1.0).abs() < 1e-3, "{whole:?} {best:?}");
+    }
+}
+
+#[test]
+fn where_the_link_is_slower_it_decides_the_height() {
+    // t_comp >= t_comm only above a height of 50: the crossing is best.
+    let crossing = tiling(10_000.0, 100.0, 4900.0, 2.0);
+    let best = crossing.best_height(Schedule::Overlapping);
+    assert_close(best.height, 50.0, "crossing");
+    assert_close(crossing.compute_seconds(50.0), crossing.comm_seconds(50.0), "crossing");
+    // The link is slower at any height: its own s and r count.
+    let link = tiling(10_000.0, 1.0, 400.0, 2.0);
+    let want = (10_000.0 * (124.4 + 400.0) / (8.0 * 2.0_f64)).sqrt();
+    assert_close(link.best_height(Schedule::Overlapping).height, want, "link");
+    // One processor: one tile. No fixed cost: ever lower ones.
+    let alone = Tiling { grid: grid(1, 1), ..link };
+    assert_eq!(alone.best_height(Schedule::NonOverlapping).height, 10_000.0);
+    assert_eq!(alone.best_whole_height(Schedule::Overlapping).tiles, 1);
+    let free = tiling(10_000.0, 1.0, 0.0, 2.0).best_height(Schedule::NonOverlapping);
+    assert_eq!(free.height, 0.0);
+    assert_close(free.seconds, 30e-3, "limit");
+}
+
+#[test]
+fn senses_of_tiles_are_checked() {
+    let good = tiling(100.0, 1.0, 1.0, 1.0);
+    for (bad, word) in [
+        (Tiling { depth: 0.0, ..good }, "height of a column"),
+        (Tiling { compute: -1.0, ..good }, "computation"),
+        (Tiling { sync: f64::NAN, ..good }, "t_sync"),
+    ] {
+        assert!(bad.checked().expect_err("senseless").to_string().contains(word));
+    }
+}
+
+proptest! {
+    #[test]
+    fn planes_are_those_that_dependences_take(
+        x in 1_u32..8,
+        y in 1_u32..8,
+        tiles in 0_u64..60,
+    ) {
+        for schedule in Schedule::ALL {
+            let grid = grid(x, y);
+            prop_assert_eq!(grid.planes(schedule, tiles), grid.simulated_planes(schedule, tiles));
+        }
+    }
+
+    #[test]
+    fn no_height_takes_less_than_the_best(
+        x in 1_u32..6,
+        y in 1_u32..6,
+        depth in 1_u64..3000,
+        compute in 0.01..50.0_f64,
+        comm_startup in 0.0..400.0_f64,
+        comm in 0.0..50.0_f64,
+        tried in 0.0..1.0_f64,
+    ) {
+        let tiling = Tiling { grid: grid(x, y), ..tiling(depth as f64, compute, comm_startup, comm) };
+        for schedule in Schedule::ALL {
+            let best = tiling.best_height(schedule).seconds * (1.0 - 1e-12);
+            prop_assert!(tiling.at_height(schedule, 1.0 + tried * (depth as f64 - 1.0)).seconds >= best);
+            // All whole heights there are.
+            let whole = tiling.best_whole_height(schedule);
+            prop_assert!(whole.seconds >= best);
+            for height in 1..=depth {
+                let other = tiling.at_whole_height(schedule, height);
+                prop_assert!(other.tiles * height >= depth && (other.tiles - 1) * height < depth);
+                prop_assert!(whole.seconds <= other.seconds * (1.0 + 1e-12), "{whole:?} {other:?}");
+            }
         }
     }
 }

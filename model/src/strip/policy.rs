@@ -277,7 +277,7 @@ fn growing(bytes: f64, first: f64, next: impl Fn(f64) -> f64) -> Option<Vec<f64>
 ///
 /// ```
 /// use piped_model::strip::whole_bytes;
-/// assert_eq!(whole_bytes(&[2.6, 2.6, 0.3, 1.5], 7), [3, 2, 2]);
+/// assert_eq!(whole_bytes(&[2.6, 2.6, 0.2, 1.6], 7), [3, 2, 2]);
 /// ```
 #[must_use]
 pub fn whole_bytes(sizes: &[f64], bytes: u64) -> Vec<u64> {

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 mod buffer;
+mod figures;
 
 const AFTER_HELP: &str = "\
 Quantities are numbers with a unit: 36us, 4ms; 65536, 64KiB, 64KB; 5MB/s, 10Gbit/s; 7.2us/KB. Without
@@ -28,11 +29,14 @@ pub(crate) struct ModelArgs {
 pub(crate) enum Model {
     /// Tell how much buffer early messages need until they are copied out
     Buffer(buffer::BufferArgs),
+    /// Draw the papers' figures from the models: SVG, the data as CSV, and a page with all of them
+    Figures(figures::FiguresArgs),
 }
 
 pub(crate) fn run(model: &Model, output: &Output, json: bool) -> Result<(), Failure> {
     match model {
         Model::Buffer(args) => buffer::run(args, output, json),
+        Model::Figures(args) => figures::run(args, output, json),
     }
 }
 

@@ -22,6 +22,7 @@
 //! | [`serial`] | fragments one at a time at the first stage, in sizes that fall (Theorem 3) |
 //! | [`ramp`] | sizes that change so that nobody waits (Theorems 3 to 5) |
 //! | [`hierarchical`] | sub-fragments for the stages beside the bottleneck (B, C, C') |
+//! | `lp` | the optimum with the same fragments in every stage (feature `lp`) |
 //! | [`rounding`] | real sizes as whole bytes, and the plan made of them |
 //! | [`reference`] | the papers' pipelines |
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
@@ -53,6 +54,8 @@ pub mod estimate;
 pub mod evaluate;
 pub mod fixed;
 pub mod hierarchical;
+#[cfg(feature = "lp")]
+pub mod lp;
 pub mod plan;
 pub mod ramp;
 pub mod reference;

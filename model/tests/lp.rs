@@ -1,0 +1,92 @@
+//! The ramps against the optimum over all sizes (feature `lp`).
+#![cfg(feature = "lp")]
+
+use std::num::NonZeroU32;
+
+use piped_model::evaluate::same_sizes;
+use piped_model::fixed::optimum;
+use piped_model::lp::{same_fragments, with_count};
+use piped_model::ramp::{up_down_real, up_real};
+use piped_model::reference;
+use piped_model::stage::Stage;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// The largest number of fragments that is solved for here.
+const MOST: u64 = 40;
+
+fn stage() -> impl Strategy<Value = Stage> {
+    (1.0..60.0_f64, 1.0..60.0_f64)
+        .prop_map(|(overhead, per_kb)| reference::stage(overhead, per_kb, reference::KB))
+}
+
+/// As [`stage`], also without overhead or bandwidth.
+fn edge() -> impl Strategy<Value = Stage> {
+    (stage(), 0..6).prop_map(|(stage, edge)| match edge {
+        0 => Stage { overhead: 0.0, ..stage },
+        1 => Stage { per_byte: 0.0, ..stage },
+        _ => stage,
+    })
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() <= 1e-6
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_ramp_over_two_stages_is_the_optimum(path in vec(edge(), 2), bytes in 500.0..60_000.0_f64) {
+        let ramp = up_real(&path, bytes, MOST).unwrap();
+        let best = same_fragments(&path, bytes, MOST).unwrap();
+        prop_assert!(close(ramp.predicted_seconds, best.predicted_seconds), "{ramp:?} {best:?}");
+    }
+
+    #[test]
+    fn a_ramp_up_and_down_over_fast_slow_fast_is_the_optimum(
+        path in vec(edge(), 3), slower in (1.0..4.0_f64, 1.0..4.0_f64), bytes in 500.0..30_000.0_f64,
+    ) {
+        let (g, per_byte) = path.iter().fold((0.0_f64, 0.0_f64), |(g, p), s| {
+            (g.max(s.overhead), p.max(s.per_byte))
+        });
+        prop_assume!(per_byte > 0.0);
+        let slow = Stage { overhead: g * slower.0, per_byte: per_byte * slower.1, ..path[1] };
+        let path = [path[0], slow, path[2]];
+        let ramp = up_down_real(&path, bytes, MOST).unwrap();
+        let best = same_fragments(&path, bytes, MOST).unwrap();
+        prop_assert!(close(ramp.predicted_seconds, best.predicted_seconds), "{ramp:?} {best:?}");
+    }
+
+    /// On any three stages a ramp is a candidate and no more; nor does anything beat the optimum.
+    #[test]
+    fn nothing_of_the_same_fragments_beats_the_optimum(
+        path in vec(edge(), 1..5), bytes in 500.0..15_000.0_f64,
+        latency in 0.0..200e-6_f64, window in 0_u32..4, cuts in vec(0.01..1.0_f64, 1..10),
+    ) {
+        let mut path = path;
+        path[0] = Stage { latency, window: NonZeroU32::new(window), ..path[0] };
+        let best = same_fragments(&path, bytes, 12).unwrap();
+        let sum: f64 = best.sizes.iter().sum();
+        prop_assert!((sum / bytes - 1.0).abs() < 1e-12);
+        let fixed = optimum(&path, bytes, (1, 12), None);
+        prop_assert!(best.predicted_seconds <= fixed.predicted_seconds * (1.0 + 1e-9));
+        let total: f64 = cuts.iter().sum();
+        let sizes: Vec<f64> = cuts.iter().map(|cut| cut * bytes / total).collect();
+        let random = same_sizes(&path, &sizes, None);
+        prop_assert!(best.predicted_seconds <= random * (1.0 + 1e-9));
+        let same_count = with_count(&path, bytes, cuts.len() as u64).unwrap();
+        prop_assert!(same_count.predicted_seconds <= random * (1.0 + 1e-9));
+    }
+}
+
+#[test]
+fn input_that_makes_no_program_is_refused() {
+    let disk = reference::disk();
+    assert!(same_fragments(&[], 1.0, 5).is_err());
+    for bytes in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(same_fragments(&[disk], bytes, 5).unwrap_err().to_string().contains("positive"));
+        assert!(with_count(&[disk], bytes, 5).is_err());
+    }
+    assert_eq!(same_fragments(&[disk], 1000.0, 50).unwrap().sizes, [1000.0]);
+}

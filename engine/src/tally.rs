@@ -137,7 +137,7 @@ impl LaneLoss {
 }
 
 /// Names of [`Algorithm`]s without their numbers, in the order of `algorithm`.
-pub const ALGORITHMS: [&str; 9] = [
+pub const ALGORITHMS: [&str; 10] = [
     "whole",
     "static",
     "fixed",
@@ -147,6 +147,7 @@ pub const ALGORITHMS: [&str; 9] = [
     "hierarchical-fixed",
     "hierarchical-ramp",
     "release-curve",
+    "searched",
 ];
 
 const fn algorithm(algorithm: Algorithm) -> usize {
@@ -160,6 +161,7 @@ const fn algorithm(algorithm: Algorithm) -> usize {
         Algorithm::HierarchicalFixed => 6,
         Algorithm::HierarchicalRamp => 7,
         Algorithm::ReleaseCurve => 8,
+        Algorithm::Searched => 9,
     }
 }
 
@@ -332,6 +334,7 @@ mod tests {
             Algorithm::HierarchicalFixed,
             Algorithm::HierarchicalRamp,
             Algorithm::ReleaseCurve,
+            Algorithm::Searched,
         ] {
             assert_eq!(ALGORITHMS[algorithm(known)], known.to_string());
         }

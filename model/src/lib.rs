@@ -29,6 +29,10 @@
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`simulate`] | a path at work, event by event: the second opinion |
 //! | [`tile`] | nested loops in tiles, passed on through a grid of processors |
+//! | [`grouping`] | one stage cut optimally between neighbours that are given |
+//! | [`release`] | the release-curve planner: small sub-fragments, grouped optimally for the slow stage |
+//! | [`best`] | the best of all planners, improved by search; with a certificate if asked |
+//! | [`bound`] | a latency that no plan can beat |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
@@ -49,17 +53,22 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod best;
+pub mod bound;
 pub mod buffer;
 pub mod estimate;
 pub mod evaluate;
 pub mod fixed;
+pub mod grouping;
 pub mod hierarchical;
 #[cfg(feature = "lp")]
 pub mod lp;
 pub mod plan;
 pub mod ramp;
 pub mod reference;
+pub mod release;
 pub mod rounding;
+mod search;
 pub mod serial;
 pub mod simulate;
 pub mod stage;

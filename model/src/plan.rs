@@ -34,6 +34,8 @@ pub enum Algorithm {
     HierarchicalRamp,
     /// Small sub-fragments, grouped optimally along the bottleneck's release curve.
     ReleaseCurve,
+    /// A search that starts from the others ([`crate::best`]).
+    Searched,
 }
 
 impl fmt::Display for Algorithm {
@@ -53,6 +55,7 @@ impl fmt::Display for Algorithm {
             Self::HierarchicalFixed => "hierarchical-fixed",
             Self::HierarchicalRamp => "hierarchical-ramp",
             Self::ReleaseCurve => "release-curve",
+            Self::Searched => "searched",
         })
     }
 }

@@ -1,0 +1,146 @@
+//! The best plan known here, and how good it is.
+//!
+//! All planners are asked, and the best of what they say is improved further ([`best`]). [`certified`] takes more
+//! time for that and adds a lower bound that no plan can beat ([`crate::bound`]): "this plan is within `gap`
+//! of the best possible".
+
+use crate::bound;
+use crate::fixed::{self, Constraints};
+use crate::hierarchical;
+use crate::plan::{Algorithm, Plan};
+use crate::ramp;
+use crate::release;
+use crate::rounding;
+use crate::search::improve::Search;
+use crate::search::layout::{BYTES_MAX, Layout};
+use crate::stage::{STAGES_MAX, Stage};
+
+/// Constant sizes that others use, as candidates: FM's, and a page.
+const STATIC_SIZES: [u64; 2] = [128, 4096];
+
+/// Work of the search, in fragments looked at: about half a millisecond.
+const QUICK: u64 = 30_000;
+
+/// And where a certificate is asked for.
+const THOROUGH: u64 = 500_000;
+
+/// Positions above which a candidate is taken as it is.
+const POSITIONS_MAX: usize = 320;
+
+/// The most fragments of a stage in a plan whose sizes differ.
+const LIST_MAX: u32 = 1024;
+
+/// What [`best`] says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Best {
+    /// The plan with the smallest predicted latency.
+    pub plan: Plan,
+    /// What each planner said, in a fixed order; those that do not apply to the path are left out.
+    pub candidates: Vec<Plan>,
+    /// No plan takes less, in seconds; only if it was asked for.
+    pub lower_bound_seconds: Option<f64>,
+}
+
+impl Best {
+    /// `T / bound - 1`: no plan is better by more than this part. Only if a bound was asked for; 0 where both are 0.
+    #[must_use]
+    pub fn gap(&self) -> Option<f64> {
+        let bound = self.lower_bound_seconds?;
+        let excess = self.plan.predicted_seconds - bound;
+        Some(if excess <= 0.0 { 0.0 } else { excess / bound })
+    }
+}
+
+/// The best plan for `bytes` on `path` under the constraints; never worse than any candidate. None for a path without
+/// stages, or more than [`STAGES_MAX`].
+///
+/// ```
+/// use piped_model::{best, fixed::Constraints, reference};
+/// let path = reference::network_disk();
+/// let best = best::best(&path, reference::PACKET_BYTES, &Constraints::default()).unwrap();
+/// assert!(best.plan.predicted_seconds < 23.86e-3);
+/// assert!(best.candidates.iter().all(|plan| plan.predicted_seconds >= best.plan.predicted_seconds));
+/// ```
+#[must_use]
+pub fn best(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Best> {
+    search(path, bytes, constraints, QUICK)
+}
+
+/// Like [`best`] with a lower bound, and a longer search. Milliseconds.
+///
+/// ```
+/// use piped_model::{best, fixed::Constraints, reference};
+/// let path = reference::network_disk();
+/// let best = best::certified(&path, reference::PACKET_BYTES, &Constraints::default()).unwrap();
+/// assert!(best.gap().unwrap() < 0.025);
+/// ```
+#[must_use]
+pub fn certified(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Best> {
+    let found = search(path, bytes, constraints, THOROUGH)?;
+    Some(Best { lower_bound_seconds: Some(bound::lower_bound(path, bytes)), ..found })
+}
+
+fn search(path: &[Stage], bytes: u64, constraints: &Constraints, budget: u64) -> Option<Best> {
+    if path.is_empty() || path.len() > STAGES_MAX {
+        return None;
+    }
+    let candidates = candidates(path, bytes, constraints);
+    let mut plan = candidates
+        .iter()
+        .min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))?
+        .clone();
+    if let Some(found) = improved(path, bytes, constraints, budget, &candidates)
+        && found.predicted_seconds < plan.predicted_seconds
+    {
+        plan = found;
+    }
+    Some(Best { plan, candidates, lower_bound_seconds: None })
+}
+
+/// What all planners say.
+#[must_use]
+pub fn candidates(path: &[Stage], bytes: u64, constraints: &Constraints) -> Vec<Plan> {
+    let mut list = vec![fixed::whole(path, bytes, constraints).plan(path.len(), bytes)];
+    for size in STATIC_SIZES {
+        list.push(fixed::static_size(path, bytes, size, constraints).plan(path.len(), bytes));
+    }
+    list.push(fixed::best(path, bytes, constraints).plan(path.len(), bytes));
+    // Lists of sizes have to stay short, also where overheads of 0 make ever more fragments pay.
+    let fragments_max = constraints.fragments_max.clamp(1, LIST_MAX);
+    let fewest = bytes.div_ceil(constraints.fit(u64::MAX).max(1));
+    if fewest <= u64::from(LIST_MAX) {
+        let limited = Constraints { fragments_max, ..*constraints };
+        list.extend(ramp::up(path, bytes, &limited));
+        list.extend(ramp::up_down(path, bytes, &limited));
+        list.extend(hierarchical::fixed(path, bytes, &limited));
+        list.extend(hierarchical::ramp(path, bytes, &limited));
+        list.extend(release::release_curve(path, bytes, &limited));
+    }
+    list
+}
+
+fn improved(
+    path: &[Stage],
+    bytes: u64,
+    constraints: &Constraints,
+    budget: u64,
+    candidates: &[Plan],
+) -> Option<Plan> {
+    if path.len() < 2 || !(2..=BYTES_MAX).contains(&bytes) {
+        return None;
+    }
+    let mut search = Search::new(path, constraints, budget);
+    let mut ordered: Vec<&Plan> = candidates.iter().collect();
+    ordered.sort_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds));
+    for plan in ordered.iter().take(2) {
+        if let Some(layout) = Layout::of(plan, POSITIONS_MAX) {
+            search.descend(layout);
+        }
+    }
+    for count in [2, 3, 4, 5, 6, 8, 10, 13] {
+        search.equal(bytes, count);
+    }
+    search.vary();
+    let (_, layout) = search.best?;
+    rounding::plan(path, &layout.parts(), Algorithm::Searched, constraints)
+}

@@ -130,8 +130,9 @@ pub(super) enum JobOwner {
     Transfer { transfer: Key, start: u64 },
     /// A fragment of a peer's read.
     ServeRead { serve: Key, fragment: u32 },
-    /// A landed frame of a peer's write, in this run of staging. `paid`: its credit went back already.
-    ServeWrite { serve: Key, run: Run, paid: bool },
+    /// A landed frame of a peer's write, `start` bytes into it, in this run of staging. `paid`: its credit
+    /// went back already.
+    ServeWrite { serve: Key, start: u64, run: Run, paid: bool },
 }
 
 /// A fragment at a disk.
@@ -357,14 +358,14 @@ impl Shard {
                 self.handle_fragment_read(serve, fragment, result);
                 self.make_ready(Work::Serve(serve));
             }
-            JobOwner::ServeWrite { serve, run, paid } => {
+            JobOwner::ServeWrite { serve, start, run, paid } => {
                 if paid {
                     self.free_paid(serve, run);
                 } else {
                     self.free_landed(serve, run);
                 }
                 let owed = if paid { 0 } else { run.span.length };
-                self.handle_fragment_written(serve, owed, result);
+                self.handle_fragment_written(serve, start, owed, result);
                 self.make_ready(Work::Serve(serve));
             }
         }

@@ -12,6 +12,7 @@ use piped_model::units::Nanos;
 use super::admission::Admission;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::inbound::Ask;
+use super::landed::Landed;
 use super::lane::{Destination, Target as Landing};
 use super::ops::status_of;
 use super::planned::Planned;
@@ -88,6 +89,8 @@ pub(super) struct Serve {
     pub(super) done: u64,
     /// Bytes of a write whose way to the device has begun.
     begun: u64,
+    /// Those that are there (write).
+    landed: Landed,
     /// The source ends here.
     end: u64,
     frames: u32,
@@ -163,6 +166,7 @@ impl Serve {
             next: from,
             done: from,
             begun: 0,
+            landed: Landed::new(0),
             end: u64::MAX,
             frames: 0,
             unread: None,
@@ -174,6 +178,13 @@ impl Serve {
             parked: false,
             hurried: false,
         }
+    }
+
+    /// Bytes of a write are in place. With more holes before them than can be told apart they are not
+    /// counted, should it fail.
+    fn land(&mut self, start: u64, bytes: u32) {
+        self.done += u64::from(bytes);
+        let _ = self.landed.insert(start, start + u64::from(bytes));
     }
 
     /// Whether it changes something here.
@@ -648,7 +659,7 @@ impl Shard {
             }
             (Some(key), Landing::ServeRegion(_)) => {
                 if let Some(serve) = self.serves.get_mut(key) {
-                    serve.done += u64::from(payload);
+                    serve.land(serve.done, payload);
                 }
                 if !intact {
                     self.end_serve(key, Status::Corrupt);
@@ -694,7 +705,8 @@ impl Shard {
             if paid && !self.devices.may_hold(on, bytes.into(), left) {
                 return Err(Wanted::Device(on));
             }
-            let (owner, lane) = (JobOwner::ServeWrite { serve: key, run, paid }, serve.lane);
+            let (start, lane) = (serve.begun, serve.lane);
+            let owner = JobOwner::ServeWrite { serve: key, start, run, paid };
             self.start_job(owner, file, Direction::Write, at, run.span, io)?;
             if paid {
                 if let Some(lane) = self.lanes.get_mut(lane) {
@@ -710,9 +722,15 @@ impl Shard {
     }
 
     /// A piece of a write is with the device; its staging was freed. So much credit goes back.
-    pub(super) fn handle_fragment_written(&mut self, key: Key, owed: u32, result: JobResult) {
+    pub(super) fn handle_fragment_written(
+        &mut self,
+        key: Key,
+        start: u64,
+        owed: u32,
+        result: JobResult,
+    ) {
         let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.done += u64::from(result.bytes);
+        serve.land(start, result.bytes);
         let lane = serve.lane;
         if result.status != Status::Ok {
             self.end_serve(key, result.status);
@@ -761,7 +779,7 @@ impl Shard {
             let message = Message::End {
                 transfer: wire,
                 status,
-                bytes: if status == Status::Ok { serve.done } else { 0 },
+                bytes: if status == Status::Ok { serve.done } else { serve.landed.watermark() },
                 service_us: u32::try_from(service).unwrap_or(u32::MAX),
                 fragment: serve.plan.as_ref().map_or(0, |planned| planned.grid()),
                 predicted_us: serve.plan.as_ref().map_or(0, |planned| micros(planned.predicted)),

@@ -81,8 +81,8 @@ fn slowest_somewhere(path: &[Stage], index: usize, bytes: f64) -> bool {
 /// Algorithm B over the reals: equal fragments of the bottleneck, and equal sub-fragments beside it.
 ///
 /// `k` is the best under the model (`T = (k-1)·max(C_1, t_b, C_2) + C_1 + t_b + C_2` with the compound
-/// stages' best latencies `C(B/k)`), among at most `most`. Nothing if the path has fewer than three stages
-/// (nothing to compound) or no stage `bottleneck`.
+/// stages' best latencies `C(B/k)`), with at most `most` fragments at any stage. Nothing if the path has
+/// fewer than three stages (nothing to compound) or no stage `bottleneck`.
 ///
 /// ```
 /// use piped_model::hierarchical::fixed_real;
@@ -93,7 +93,7 @@ fn slowest_somewhere(path: &[Stage], index: usize, bytes: f64) -> bool {
 /// ```
 #[must_use]
 pub fn fixed_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> Option<Real> {
-    let split = Split::new(path, bottleneck, &Constraints::default())?;
+    let split = Split::new(path, bottleneck, &at_most(most))?;
     let count = split.best_count(bytes, (1, most));
     let sizes = vec![bytes / count as f64; usize::try_from(count).ok()?];
     split.real(path, sizes, split.model(bytes, count))
@@ -102,8 +102,8 @@ pub fn fixed_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> O
 /// Algorithm C, or C' where the bottleneck is neither first nor last, over the reals: a ramp of the
 /// bottleneck's fragments, equal sub-fragments beside it.
 ///
-/// Of the ramps that the narrowing passes, the one of the least exact latency. Nothing if the path has
-/// fewer than three stages, no stage `bottleneck`, or no ramp (see [`ramp::up_down_real`]).
+/// Of the ramps that the narrowing passes, the one of the least exact latency, with at most `most` fragments
+/// at any stage. Nothing if the path has fewer than three stages, no stage `bottleneck`, or no ramp (see [`ramp::up_down_real`]).
 ///
 /// ```
 /// use piped_model::hierarchical::{fixed_real, ramp_real};
@@ -114,7 +114,7 @@ pub fn fixed_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> O
 /// ```
 #[must_use]
 pub fn ramp_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> Option<Real> {
-    let split = Split::new(path, bottleneck, &Constraints::default())?;
+    let split = Split::new(path, bottleneck, &at_most(most))?;
     let ramps = split.ramps(bytes, most);
     let reals = ramps
         .into_iter()
@@ -124,7 +124,8 @@ pub fn ramp_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> Op
 
 /// Algorithm B in whole bytes, with its exact latency: the best over all [`bottlenecks`].
 ///
-/// Nothing if the path has fewer than three stages.
+/// Nothing if the path has fewer than three stages, or if more than [`ramp::FRAGMENTS_MAX`] fragments are
+/// needed to keep each below the largest allowed.
 ///
 /// ```
 /// use piped_model::fixed::Constraints;
@@ -146,7 +147,7 @@ pub fn fixed(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Pl
 
 /// Algorithm C or C' in whole bytes, with its exact latency: the best over all [`bottlenecks`].
 ///
-/// Nothing if the path has fewer than three stages, or no ramp for any bottleneck.
+/// Nothing where [`fixed`] has nothing, or if there is no ramp for any bottleneck.
 ///
 /// ```
 /// use piped_model::fixed::Constraints;
@@ -165,6 +166,12 @@ pub fn ramp(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Pla
     })
 }
 
+/// No more fragments than `most`, on any level.
+fn at_most(most: u64) -> Constraints {
+    let fragments_max = u32::try_from(most).unwrap_or(u32::MAX);
+    Constraints { fragments_max, ..Constraints::default() }
+}
+
 /// The best plan among the lists of sizes that `choose` has for each bottleneck.
 fn best(
     path: &[Stage],
@@ -172,6 +179,9 @@ fn best(
     constraints: &Constraints,
     choose: impl Fn(&Split, u64) -> (Algorithm, Vec<Vec<f64>>),
 ) -> Option<Plan> {
+    if ramp::too_many(bytes, &constraints.fitting(0..path.len())) {
+        return None;
+    }
     let most = (bytes / constraints.fit(1)).min(u64::from(constraints.fragments_max));
     let most = most.clamp(1, ramp::FRAGMENTS_MAX);
     let mut found: Option<Plan> = None;
@@ -220,7 +230,7 @@ impl Split {
             stages,
             bottleneck,
             latency,
-            most: u64::from(constraints.fragments_max.max(1)),
+            most: u64::from(constraints.fragments_max).clamp(1, ramp::FRAGMENTS_MAX),
         })
     }
 

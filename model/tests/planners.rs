@@ -97,8 +97,11 @@ proptest! {
         path in path(1..7), bytes in 1_u64..3_000_000, smallest in 0_u64..70_000,
         largest in 1_u64..500_000, alignment in prop_oneof![Just(0_u64), Just(512), Just(4096)],
         latency in prop_oneof![Just(0.0), 0.0..100e-6], depth_max in 0_u32..20,
+        windows in vec(0_u32..6, 7),
     ) {
-        let path: Vec<Stage> = path.iter().map(|&s| Stage { latency, ..s }).collect();
+        let windows = windows.into_iter().map(NonZeroU32::new);
+        let path: Vec<Stage> =
+            path.iter().zip(windows).map(|(&s, window)| Stage { latency, window, ..s }).collect();
         let limits = Constraints { smallest, largest, alignment, depth_max, ..Constraints::default() };
         // Enough for the smallest fragments allowed here without making lists of millions.
         prop_assume!(bytes / limits.fit(1) < 5000 && bytes / limits.fit(u64::MAX) < 5000);
@@ -204,6 +207,29 @@ proptest! {
         }
     }
 
+    /// Equal fragments are one of the things that a ramp, and the optimum, may be.
+    #[test]
+    fn a_ramp_is_never_worse_than_equal_fragments(path in vec(stage(), 2), bytes in 10.0..100_000.0_f64) {
+        let ramp = ramp::up_real(&path, bytes, 300).expect("two stages").predicted_seconds;
+        let fixed = fixed::optimum(&path, bytes, (1, 300), None).predicted_seconds;
+        prop_assert!(ramp <= fixed * (1.0 + 1e-9), "{ramp} {fixed}");
+    }
+
+    /// Theorem 2 for both levels, wherever the bottleneck is.
+    #[test]
+    fn hierarchical_plans_of_the_reversed_path_take_as_long(
+        path in vec(stage(), 3..8), place in 0_usize..8, bytes in 10.0..100_000.0_f64,
+    ) {
+        let place = place % path.len();
+        let back: Vec<Stage> = path.iter().rev().copied().collect();
+        let mirrored = path.len() - 1 - place;
+        let there = hierarchical::fixed_real(&path, place, bytes, 100).expect("three stages");
+        let back = hierarchical::fixed_real(&back, mirrored, bytes, 100).expect("three stages");
+        prop_assert!(close(there.model_seconds, back.model_seconds, 1e-9));
+        prop_assert!(close(there.predicted_seconds, back.predicted_seconds, 1e-9), "{there:?} {back:?}");
+        prop_assert!(there.predicted_seconds <= there.model_seconds * (1.0 + 1e-9));
+    }
+
     #[test]
     fn a_ramp_reversed_is_the_ramp_of_the_reversed_pipeline(
         path in path(3), bytes in 10.0..100_000.0_f64,
@@ -275,6 +301,24 @@ fn brute_pair(path: &[Stage; 3], bytes: f64, most: u64) -> f64 {
         }
     }
     best
+}
+
+#[test]
+fn lists_of_millions_are_left_to_equal_fragments() {
+    let path = [Stage { latency: 0.0, overhead: 1e-6, per_byte: 1e-9, window: None }; 3];
+    let limits = Constraints { largest: 1, ..Constraints::default() };
+    assert!(hierarchical::fixed(&path, 1 << 40, &limits).is_none());
+    assert!(hierarchical::ramp(&path, 1 << 40, &limits).is_none());
+    assert!(ramp::up(&path[..2], 1 << 40, &limits).is_none());
+    assert!(ramp::up_down(&path, 1 << 40, &limits).is_none());
+    // But any number of bytes is planned for.
+    for bytes in [0, 1, 1 << 40, 1 << 62] {
+        let plan = ramp::up(&path[..2], bytes, &Constraints::default()).expect("two stages");
+        assert_eq!(plan.total_bytes(), bytes);
+        let plan =
+            hierarchical::fixed(&path, bytes, &Constraints::default()).expect("three stages");
+        assert_eq!(plan.total_bytes(), bytes);
+    }
 }
 
 #[test]

@@ -70,7 +70,8 @@ pub fn up_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 
 /// The best ramp over two stages in whole bytes, with its exact latency.
 ///
-/// Nothing for a path of other than two stages. Where the constraints bind, other counts of fragments are
+/// Nothing for a path of other than two stages, or if more than [`FRAGMENTS_MAX`] fragments are needed to
+/// keep each below the largest allowed. Where the constraints bind, other counts of fragments are
 /// tried, and the best as rounded is taken.
 ///
 /// ```
@@ -87,6 +88,9 @@ pub fn up_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 #[must_use]
 pub fn up(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan> {
     let constraints = &constraints.fitting(0..path.len());
+    if too_many(bytes, constraints) {
+        return None;
+    }
     let stages = rounding::folded(path, constraints);
     let ramp = Up::new(&stages, bytes as f64)?;
     let most = ramp.most(fragments_most(bytes, constraints));
@@ -124,7 +128,7 @@ pub fn up_down_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 
 /// The best ramp up and down over three stages in whole bytes, with its exact latency.
 ///
-/// Nothing where [`up_down_real`] has nothing.
+/// Nothing where [`up_down_real`] has nothing, or if more than [`FRAGMENTS_MAX`] fragments are needed.
 ///
 /// ```
 /// use piped_model::fixed::{self, Constraints};
@@ -138,6 +142,9 @@ pub fn up_down_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 #[must_use]
 pub fn up_down(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan> {
     let constraints = &constraints.fitting(0..path.len());
+    if too_many(bytes, constraints) {
+        return None;
+    }
     let stages = rounding::folded(path, constraints);
     let ramp = UpDown::new(&stages, bytes as f64)?;
     let most = ramp.most(fragments_most(bytes, constraints));
@@ -173,6 +180,12 @@ fn rounded(
 /// How many fragments the constraints allow.
 fn fragments_most(bytes: u64, constraints: &Constraints) -> u64 {
     (bytes / constraints.fit(1)).min(u64::from(constraints.fragments_max)).max(1)
+}
+
+/// Whether the constraints demand more fragments than a list of sizes should have. So many are as good as
+/// equal, and equal ones need no list.
+pub(crate) fn too_many(bytes: u64, constraints: &Constraints) -> bool {
+    bytes.div_ceil(constraints.fit(u64::MAX)) > FRAGMENTS_MAX
 }
 
 /// A two-stage pipeline from the end at which the sizes are larger.

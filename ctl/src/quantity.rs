@@ -92,7 +92,6 @@ pub(crate) struct PerByte {
     per: SizeUnit,
 }
 
-#[allow(dead_code, reason = "for the subcommands to come")]
 impl PerByte {
     /// In seconds per byte.
     pub(crate) fn seconds(self, kb: Kb) -> f64 {
@@ -104,7 +103,6 @@ const TIME: &str = "write a number of us, or one with ns, us, ms or s, as in 36u
 const SIZE: &str =
     "write a number of bytes, or one with KiB, MiB, GiB, KB, MB or GB, as in 65536 or 64KiB";
 const RATE: &str = "write a number of bytes per us, or a bandwidth, as in 105 or 105MB/s";
-#[allow(dead_code, reason = "for the subcommands to come")]
 const PER_BYTE: &str = "write a number of us/KB, or one with a time per size, or a bandwidth, \
                         as in 7.2, 7.2us/KB, 7.03us/KiB, 7.2ns/B or 139MB/s";
 
@@ -145,7 +143,6 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-#[allow(dead_code, reason = "for the subcommands to come")]
 /// A time per size, or a bandwidth that is turned over; a bare number is in us per KB.
 ///
 /// # Errors

@@ -3,7 +3,9 @@
 use core::num::NonZeroU32;
 
 use piped_model::buffer::{self, Arrival, Consumer, Mode};
-use piped_model::strip::{Network, Policy, STRIPS_MAX, StripModel, Unrolling, whole_bytes};
+use piped_model::fixed::Constraints;
+use piped_model::rounding;
+use piped_model::strip::{Network, Policy, STRIPS_MAX, StripModel, Unrolling};
 use piped_model::tile::{Grid, PAPER_START_DMA, PAPER_SYNC, Schedule, Tiling};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -433,7 +435,7 @@ proptest! {
             prop_assert!((total / bytes as f64 - 1.0).abs() < 1e-9, "{name}: {total}");
             let cost = strips.cost_seconds;
             prop_assert!(cost >= optimal.cost_seconds * (1.0 - 1e-9), "{name}: {cost}");
-            let whole = whole_bytes(&strips.sizes, bytes);
+            let whole = rounding::sizes(&strips.sizes, bytes, &Constraints::default());
             prop_assert_eq!(whole.iter().sum::<u64>(), bytes, "{}", name);
             prop_assert!(whole.iter().all(|size| *size > 0));
         }

@@ -41,8 +41,8 @@
 //! rolling, it pays until about `U = 1 + L / max(G·S, o + K·S)` ([`StripModel::unroll_depth`]). It needs memory for
 //! `U + 1` strips ([`StripModel::memory_bytes`]).
 //!
-//! Units: bytes, seconds, seconds per byte. Sizes are real numbers; [`whole_bytes`] rounds them, and
-//! [`StripModel::cost_seconds`] says what that costs.
+//! Units: bytes, seconds, seconds per byte. Sizes are real numbers; [`crate::rounding::sizes`] makes whole bytes of them,
+//! and [`StripModel::cost_seconds`] says what those cost.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -50,7 +50,7 @@ use core::num::NonZeroU32;
 mod policy;
 mod simulate;
 
-pub use self::policy::{Policy, STRIPS_MAX, Strips, whole_bytes};
+pub use self::policy::{Policy, STRIPS_MAX, Strips};
 
 /// How strips share the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::{Network, StripModel};
 
-/// The most strips of a transfer: more are not planned.
+/// The most strips of a transfer: more are not planned, and "optimal" is among that many.
 pub const STRIPS_MAX: usize = 1 << 20;
 
 /// A strategy for the sizes of strips.
@@ -270,23 +270,4 @@ fn growing(bytes: f64, first: f64, next: impl Fn(f64) -> f64) -> Option<Vec<f64>
         strip = next(strip);
     }
     Some(sizes)
-}
-
-/// Sizes in whole bytes that add up to `bytes` exactly: the cuts between strips are rounded, and strips of no byte left
-/// out. What that costs, [`StripModel::cost_seconds`] says.
-///
-/// ```
-/// use piped_model::strip::whole_bytes;
-/// assert_eq!(whole_bytes(&[2.6, 2.6, 0.2, 1.6], 7), [3, 2, 2]);
-/// ```
-#[must_use]
-pub fn whole_bytes(sizes: &[f64], bytes: u64) -> Vec<u64> {
-    let (mut whole, mut end, mut cut) = (Vec::with_capacity(sizes.len()), 0.0, 0);
-    for (index, size) in sizes.iter().enumerate() {
-        end += size;
-        let next = if index + 1 == sizes.len() { bytes } else { (end.round() as u64).min(bytes) };
-        whole.extend((next > cut).then(|| next - cut));
-        cut = next.max(cut);
-    }
-    whole
 }

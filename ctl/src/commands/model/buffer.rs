@@ -102,7 +102,7 @@ pub(crate) fn run(args: &BufferArgs, output: &Output, json: bool) -> Result<(), 
             end_us: micros(need.end_seconds),
         });
     }
-    let exact = format!("{:.0} bytes ({})", need.bytes.ceil(), share(need.bytes, total_bytes));
+    let exact = format!("{:.0} bytes ({})", whole(need.bytes), share(need.bytes, total_bytes));
     output.field("required", &exact)?;
     output.field("peak", &format!("after {}", units::seconds(need.peak_seconds)))?;
     output.field("end", &format!("after {}", units::seconds(need.end_seconds)))?;
@@ -112,12 +112,17 @@ pub(crate) fn run(args: &BufferArgs, output: &Output, json: bool) -> Result<(), 
             &format!(
                 "In this mode bytes are copied before they have arrived; a real consumer needs {:.0} \
                  bytes (--mode causal).",
-                causal.ceil()
+                whole(causal)
             ),
             0,
         )?;
     }
     Ok(())
+}
+
+/// Bytes that are enough; not one more for the last place of a sum.
+fn whole(bytes: f64) -> f64 {
+    (bytes * (1.0 - 1e-12)).ceil()
 }
 
 fn share(part: f64, whole: u64) -> String {

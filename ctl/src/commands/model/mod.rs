@@ -10,6 +10,8 @@ use crate::output::Output;
 
 mod buffer;
 mod figures;
+mod strip;
+mod tile;
 
 const AFTER_HELP: &str = "\
 Quantities are numbers with a unit: 36us, 4ms; 65536, 64KiB, 64KB; 5MB/s, 10Gbit/s; 7.2us/KB. Without
@@ -31,12 +33,18 @@ pub(crate) enum Model {
     Buffer(buffer::BufferArgs),
     /// Draw the papers' figures from the models: SVG, the data as CSV, and a page with all of them
     Figures(figures::FiguresArgs),
+    /// Tell in which strips to fetch a remote array that is computed on meanwhile
+    Strip(strip::StripArgs),
+    /// Tell how high tiles of a nested loop should be that processors pass on to each other
+    Tile(tile::TileArgs),
 }
 
 pub(crate) fn run(model: &Model, output: &Output, json: bool) -> Result<(), Failure> {
     match model {
         Model::Buffer(args) => buffer::run(args, output, json),
         Model::Figures(args) => figures::run(args, output, json),
+        Model::Strip(args) => strip::run(args, output, json),
+        Model::Tile(args) => tile::run(args, output, json),
     }
 }
 

@@ -33,7 +33,7 @@
 //! | [`release`] | the release-curve planner: small sub-fragments, grouped optimally for the slow stage |
 //! | [`best`] | the best of all planners, improved by search; with a certificate if asked |
 //! | [`bound`] | a latency that no plan can beat |
-//! | [`estimate`] | `L`, `g`, `G` of a stage from live samples |
+//! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of a pipeline and a network from measurements |
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
 //! rounding to bytes and alignment is a last step that reports its own latency.

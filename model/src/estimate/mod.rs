@@ -1,6 +1,6 @@
-//! `L`, `g` and `G` of a stage from what happens in it.
+//! `L`, `g` and `G` of a stage from what happens in it, and of a network from what is measured at it.
 //!
-//! [`Meter`] watches arrivals and departures and lets only two kinds of execution through as
+//! *While it works:* [`Meter`] watches arrivals and departures and lets only two kinds of execution through as
 //! samples: `alone` (the stage was empty: `L + g + xG`) and `backlogged` (it never ran dry since the
 //! departure before: `g + xG`). [`Estimator`] turns samples into an [`Estimate`]. Everything else,
 //! the obvious "duration of each operation", mixes waiting into the cost and cannot tell a latency
@@ -14,16 +14,32 @@
 //! A constant fragment size makes `g` and `G` indistinguishable. The estimator says so
 //! ([`Estimate::identifiable`]) and then splits by its prior; vary the sizes within the plan's flat
 //! region ([`crate::fixed::flat`]) to keep it informed.
+//!
+//! *From measurements made for it,* with confidence intervals: [`clear_box`] (a stage timed from inside),
+//! [`black_box`] (a pipeline from outside) with [`Search`] (which asks for the measurements that it needs),
+//! [`loggp`] (a network by bursts of messages) and [`signature`] (what such bursts show of given parameters).
+
+pub mod black_box;
+pub mod clear_box;
+pub mod loggp;
+pub mod signature;
 
 mod cell;
 mod curve;
 mod estimator;
+mod figure;
 mod fit;
+mod line;
 mod meter;
+mod search;
+mod segments;
 
 pub use curve::CostCurve;
 pub use estimator::{Estimate, Estimator};
+pub use figure::Figure;
+pub use line::{Line, Noise, Options};
 pub use meter::{Meter, Sample, Ticket};
+pub use search::{Mode, Search, SearchOptions, Wanted};
 
 /// The most size regimes a stage's cost is kept for.
 pub const REGIMES: usize = 11;

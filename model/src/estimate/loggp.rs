@@ -1,0 +1,321 @@
+//! The LogGP parameters behind measured bursts: [`super::signature`] backward.
+//!
+//! | what | from |
+//! | --- | --- |
+//! | `o_s` | bursts of one message |
+//! | `o_s + o_r` | the slope of time over burst size, less `D`, where `D` is large enough to raise it |
+//! | `g` | that slope at the smallest `D`, if neither the overheads nor the window explain it |
+//! | `L` | half a round trip, less `o_s + o_r` |
+//! | `G` | the rise of that slope with the messages' size, where it rises |
+//!
+//! What the measurements cannot show is said, not guessed: see [`Gap`] and [`Missing`].
+
+use core::fmt;
+use core::num::NonZeroU32;
+
+use serde::Serialize;
+
+use super::figure::Figure;
+use super::line::Options;
+use super::segments;
+
+/// A measured burst.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Burst {
+    /// `M`: messages, at least 1.
+    pub messages: u64,
+    /// `D`: computation between messages, in seconds.
+    pub delay: f64,
+    /// Bytes of each message.
+    pub bytes: u64,
+    /// From the start to the issue of the last message, in seconds.
+    pub seconds: f64,
+}
+
+/// How measurements are read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReadOptions {
+    /// How lines are fitted.
+    pub fit: Options,
+    /// The window, if it is known.
+    pub window: Option<NonZeroU32>,
+    /// The confidence at which two slopes differ.
+    pub confidence: f64,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { fit: Options::default(), window: None, confidence: 0.99 }
+    }
+}
+
+/// What is known of `g`, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "seen", rename_all = "kebab-case")]
+pub enum Gap {
+    /// It limits bursts without delay. Without a known window this is the effective gap, which a window may
+    /// have raised.
+    Yes {
+        /// `g`.
+        gap: Figure,
+    },
+    /// The processor takes at least as long: only a bound is known.
+    BehindOverhead {
+        /// `g` is not above this.
+        at_most: Figure,
+    },
+    /// The window takes as long: only a bound is known.
+    BehindWindow {
+        /// `g` is not above this.
+        at_most: Figure,
+    },
+    /// Without the overheads (see [`Parameters::missing`]) nobody can tell whose this is.
+    Unknown {
+        /// The steady interval without delay, if there is one.
+        at_most: Option<Figure>,
+    },
+}
+
+/// The steady interval at one delay and size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Steady {
+    /// `D` in seconds.
+    pub delay: f64,
+    /// Bytes of each message.
+    pub bytes: u64,
+    /// The slope of the burst's time over its messages, in seconds.
+    pub interval: Figure,
+}
+
+/// What measurements do not show, and what would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Missing {
+    /// No burst of one message.
+    Send,
+    /// No delay raises the slope above the one without.
+    Overhead,
+    /// No slope without delay.
+    Interval,
+    /// No round trips, or no overhead.
+    Latency,
+    /// Fewer than two sizes of messages at which the slope rises.
+    PerByte,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "o_s is not shown: measure bursts of 1 message",
+            Self::Overhead => {
+                "o_s + o_r is not shown: measure bursts with a delay long enough to raise their slope, of two or more lengths"
+            }
+            Self::Interval => "no slope without delay: measure bursts of two or more lengths with delay 0",
+            Self::Latency => "L is not shown: it takes round trips, and o_s + o_r",
+            Self::PerByte => {
+                "G is not shown: measure bursts without delay, of two or more lengths, of at least two sizes of larger messages"
+            }
+        })
+    }
+}
+
+/// The parameters behind measurements; seconds, and seconds per byte.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Parameters {
+    /// `o_s`.
+    pub send: Option<Figure>,
+    /// `o_r`.
+    pub receive: Option<Figure>,
+    /// `o_s + o_r`.
+    pub overhead: Option<Figure>,
+    /// `g`.
+    pub gap: Gap,
+    /// `L`.
+    pub latency: Option<Figure>,
+    /// `G`.
+    pub per_byte: Option<Figure>,
+    /// All slopes, by size and delay.
+    pub steady: Vec<Steady>,
+    /// What is not known, and what would show it.
+    pub missing: Vec<Missing>,
+}
+
+/// A measurement that is none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ReadFault {
+    /// There is nothing.
+    Empty,
+    /// A burst without messages, or with a time or delay that no clock gives.
+    Burst(usize),
+    /// A round trip whose time no clock gives.
+    RoundTrip(usize),
+}
+
+impl fmt::Display for ReadFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "there are no measurements"),
+            Self::Burst(index) => write!(
+                f,
+                "burst {index}: give at least 1 message, a delay not below 0 and a time above 0"
+            ),
+            Self::RoundTrip(index) => write!(f, "round trip {index}: give a finite time above 0"),
+        }
+    }
+}
+
+impl std::error::Error for ReadFault {}
+
+/// Two slopes closer than this part of them are the same.
+const SAME: f64 = 1e-3;
+
+/// The parameters that measured bursts and round trips (in seconds) show.
+///
+/// # Errors
+/// If there is no measurement, or one that no clock gives. What good measurements do not show is no error: see
+/// [`Parameters::missing`].
+///
+/// ```
+/// use piped_model::estimate::loggp::{Burst, Gap, ReadOptions, read};
+/// use piped_model::estimate::signature::Network;
+/// let network = Network {
+///     latency: 4.7e-6, send: 1.8e-6, receive: 4e-6, gap: 12.8e-6, per_byte: 0.0, window: None,
+/// };
+/// let mut bursts = Vec::new();
+/// for delay in [0.0, 10e-6, 20e-6] {
+///     for (messages, seconds) in (1..=200).zip(network.bursts(0, delay)) {
+///         bursts.push(Burst { messages, delay, bytes: 0, seconds });
+///     }
+/// }
+/// let found = read(&bursts, &[21e-6], &ReadOptions::default())?;
+/// let near = |figure: f64, truth: f64| (figure / truth - 1.0).abs() < 1e-3;
+/// assert!(near(found.send.unwrap().value, 1.8e-6) && near(found.receive.unwrap().value, 4e-6));
+/// assert!(near(found.latency.unwrap().value, 4.7e-6));
+/// assert!(matches!(found.gap, Gap::Yes { gap } if near(gap.value, 12.8e-6)));
+/// # Ok::<(), piped_model::estimate::loggp::ReadFault>(())
+/// ```
+pub fn read(
+    bursts: &[Burst],
+    round_trips: &[f64],
+    options: &ReadOptions,
+) -> Result<Parameters, ReadFault> {
+    check(bursts, round_trips)?;
+    let short = bursts.iter().map(|it| it.bytes).min().unwrap_or(0);
+    let steady = slopes(bursts, options.fit);
+    let of_short: Vec<&Steady> = steady.iter().filter(|it| it.bytes == short).collect();
+    let ones = bursts.iter().filter(|it| it.messages == 1 && it.bytes == short);
+    let send = Figure::mean(&ones.map(|it| it.seconds).collect::<Vec<_>>());
+    let plain = of_short.first().filter(|it| it.delay == 0.0).map(|it| it.interval);
+    let overhead = overhead(&of_short, options);
+    let half = Figure::mean(round_trips).map(|it| it.times(0.5));
+    let latency = half.zip(overhead).map(|(half, overhead)| half.minus(overhead));
+    let per_byte = per_byte(&steady, options);
+    let receive = overhead.zip(send).map(|(both, send)| both.minus(send));
+    let missing = [
+        (send.is_none(), Missing::Send),
+        (overhead.is_none(), Missing::Overhead),
+        (plain.is_none(), Missing::Interval),
+        (latency.is_none(), Missing::Latency),
+        (per_byte.is_none(), Missing::PerByte),
+    ];
+    Ok(Parameters {
+        send,
+        receive,
+        overhead,
+        gap: gap(plain, overhead, half, options),
+        latency,
+        per_byte,
+        missing: missing.into_iter().filter(|it| it.0).map(|it| it.1).collect(),
+        steady,
+    })
+}
+
+fn check(bursts: &[Burst], round_trips: &[f64]) -> Result<(), ReadFault> {
+    if bursts.is_empty() && round_trips.is_empty() {
+        return Err(ReadFault::Empty);
+    }
+    let time = |seconds: f64| seconds.is_finite() && seconds > 0.0;
+    let bad = |it: &Burst| {
+        it.messages == 0 || !time(it.seconds) || !(it.delay.is_finite() && it.delay >= 0.0)
+    };
+    if let Some(index) = bursts.iter().position(bad) {
+        return Err(ReadFault::Burst(index));
+    }
+    round_trips.iter().position(|it| !time(*it)).map_or(Ok(()), |at| Err(ReadFault::RoundTrip(at)))
+}
+
+/// The steady interval of every size and delay: the slope of the last straight piece of time over messages. The
+/// first piece is the burst before acknowledgements come.
+fn slopes(bursts: &[Burst], fit: Options) -> Vec<Steady> {
+    let mut sorted = bursts.to_vec();
+    sorted.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.delay.total_cmp(&b.delay)));
+    let series = sorted.chunk_by(|a, b| a.bytes == b.bytes && a.delay == b.delay);
+    series
+        .filter_map(|series| {
+            // A burst of one is never steady.
+            let long = series.iter().filter(|it| it.messages > 1);
+            let points: Vec<(f64, f64)> = long.map(|it| (it.messages as f64, it.seconds)).collect();
+            let interval = segments::convex(&points, fit).last().map(|it| it.slope);
+            Some(Steady { delay: series[0].delay, bytes: series[0].bytes, interval: interval? })
+        })
+        .collect()
+}
+
+/// `o_s + o_r` from the delays at which the processor is certainly the slowest: the slope is above the one at
+/// the smallest delay, and so it is `o_s + o_r + D`.
+fn overhead(short: &[&Steady], options: &ReadOptions) -> Option<Figure> {
+    let (first, others) = short.split_first()?;
+    let raised = others.iter().filter(|it| above(it.interval, first.interval, options));
+    let mut sum: Option<(Figure, f64)> = None;
+    for it in raised {
+        let own = it.interval.plus(Figure::exact(-it.delay));
+        sum = Some(sum.map_or((own, 1.0), |(sum, count)| (sum.plus(own), count + 1.0)));
+    }
+    sum.map(|(sum, count)| sum.times(1.0 / count))
+}
+
+/// Whether a figure is above another beyond doubt.
+fn above(high: Figure, low: Figure, options: &ReadOptions) -> bool {
+    let apart = high.minus(low);
+    apart.value - apart.half_width(options.confidence) > SAME * high.value.abs()
+}
+
+fn gap(
+    plain: Option<Figure>,
+    overhead: Option<Figure>,
+    half_trip: Option<Figure>,
+    options: &ReadOptions,
+) -> Gap {
+    let (Some(plain), Some(overhead)) = (plain, overhead) else {
+        return Gap::Unknown { at_most: plain };
+    };
+    if !above(plain, overhead, options) {
+        return Gap::BehindOverhead { at_most: plain };
+    }
+    // (o_s + L + o_r) / w: half a round trip shared by the window.
+    let held = options.window.zip(half_trip);
+    let held = held.map(|(window, half)| half.times(1.0 / f64::from(window.get())));
+    match held {
+        Some(held) if !above(plain, held, options) => Gap::BehindWindow { at_most: plain },
+        _ => Gap::Yes { gap: plain },
+    }
+}
+
+/// `G`: how the interval without delay rises over the largest messages.
+fn per_byte(steady: &[Steady], options: &ReadOptions) -> Option<Figure> {
+    let plain: Vec<&Steady> = steady.iter().filter(|it| it.delay == 0.0).collect();
+    let points: Vec<(f64, f64)> =
+        plain.iter().map(|it| (it.bytes as f64, it.interval.value)).collect();
+    let lines = segments::convex(&points, Options { robust: false, ..options.fit });
+    let last = lines.last()?;
+    let rises = |figure: Figure| (figure.value > 0.0).then_some(figure);
+    if last.samples > 2 {
+        return rises(last.slope);
+    }
+    // Two sizes: the line's own error is unknown, but those of its ends are not.
+    let [.., a, b] = plain.as_slice() else { return None };
+    if !above(b.interval, a.interval, options) {
+        return None;
+    }
+    rises(b.interval.minus(a.interval).times(1.0 / (b.bytes - a.bytes) as f64))
+}

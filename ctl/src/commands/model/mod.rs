@@ -8,8 +8,12 @@ use clap::{Args as ClapArgs, Subcommand};
 use crate::failure::Failure;
 use crate::output::Output;
 
+mod blackbox;
 mod buffer;
+mod estimates;
 mod figures;
+mod measurements;
+mod signature;
 mod strip;
 mod tile;
 
@@ -37,6 +41,10 @@ pub(crate) enum Model {
     Strip(strip::StripArgs),
     /// Tell how high tiles of a nested loop should be that processors pass on to each other
     Tile(tile::TileArgs),
+    /// Find a pipeline's bottlenecks from measurements at its ends
+    Blackbox(blackbox::BlackboxArgs),
+    /// Compute the LogGP signature of a network, or its parameters from measured bursts
+    Signature(signature::SignatureArgs),
 }
 
 pub(crate) fn run(model: &Model, output: &Output, json: bool) -> Result<(), Failure> {
@@ -45,6 +53,8 @@ pub(crate) fn run(model: &Model, output: &Output, json: bool) -> Result<(), Fail
         Model::Figures(args) => figures::run(args, output, json),
         Model::Strip(args) => strip::run(args, output, json),
         Model::Tile(args) => tile::run(args, output, json),
+        Model::Blackbox(args) => blackbox::run(args, output, json),
+        Model::Signature(args) => signature::run(args, output, json),
     }
 }
 

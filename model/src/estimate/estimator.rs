@@ -293,14 +293,17 @@ impl Estimator {
     /// Fit all regimes around `size`, each step away from `place` counting `neighbour` times as much.
     fn pool(&self, size: f64, place: usize, neighbour: f64) -> Pooled {
         let split = self.split(place);
-        let mut fit = Fit::new(size, split.alone(size));
+        // The unit of every unknown, and so of the pull: that of the largest, which is the whole way through the
+        // stage. In units of a short occupancy the pull would hold a long latency at nothing.
+        let seen = self.alone_seconds(size as u64).unwrap_or(0.0);
+        let unit = split.alone(size).max(seen).max(1e-12);
+        let mut fit = Fit::new(size, unit);
         for (other, alone, moments, deviation) in self.cells() {
             let kernel = neighbour.powi(other.abs_diff(place) as i32);
             let noise = deviation * moments.mean_seconds.max(CLOCK_SECONDS);
             fit.add(alone, &moments, noise / kernel.sqrt());
         }
-        let identifiable = fit.slope_error()
-            < IDENTIFIABLE_ERROR * split.occupancy(size) / split.alone(size).max(1e-12);
+        let identifiable = fit.slope_error() < IDENTIFIABLE_ERROR * split.occupancy(size) / unit;
         if let Some(prior) = self.prior
             && self.prior_weight > 0.0
         {

@@ -209,6 +209,7 @@ impl Grid {
             [only] => plain + (count / only.window) as f64 * only.gain,
             _ => {
                 items.sort_unstable_by(|a, b| b.rate().total_cmp(&a.rate()));
+                let items = useful(items);
                 let mut search = Search { best: 0.0, budget: SEARCH_STEPS_MAX };
                 search.fill(items, count, 0.0);
                 plain + search.best
@@ -228,6 +229,21 @@ impl Item {
     fn rate(&self) -> f64 {
         self.gain / self.window as f64
     }
+}
+
+/// Items, sorted by rate, without those that smaller jumps of a better rate replace: stages of one estimate, with one
+/// window, are alike, and the search would try all ways to divide the jumps between them.
+fn useful(items: &mut [Item]) -> &[Item] {
+    let mut count = 0;
+    for place in 0..items.len() {
+        let item = items[place];
+        let replaces = |it: &Item| (item.window / it.window) as f64 * it.gain >= item.gain;
+        if !items[..count].iter().any(replaces) {
+            items[count] = item;
+            count += 1;
+        }
+    }
+    &items[..count]
 }
 
 /// Bounds the time of an evaluation. Two or three binding windows need a handful of steps; a path
@@ -251,7 +267,11 @@ impl Search {
             return;
         }
         self.budget -= 1;
-        for jumps in (0..=room / item.window).rev() {
+        // As many jumps of another item as this one's window take the place of its window of jumps of this one, and
+        // gain no more. So others need not jump as often, and leave it all but so many jumps.
+        let most = room / item.window;
+        let given_up = others.iter().map(|other| other.window).sum::<u64>() + 1;
+        for jumps in (most.saturating_sub(given_up)..=most).rev() {
             let left = room - jumps * item.window;
             let with = gained + jumps as f64 * item.gain;
             let rest = others.first().map_or(0.0, |other| left as f64 * other.rate());

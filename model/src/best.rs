@@ -22,10 +22,13 @@ const STATIC_SIZES: [u64; 2] = [128, 4096];
 const QUICK: u64 = 30_000;
 
 /// And where a certificate is asked for.
-const THOROUGH: u64 = 500_000;
+const THOROUGH: u64 = 300_000;
 
 /// Positions above which a candidate is taken as it is.
 const POSITIONS_MAX: usize = 320;
+
+/// Numbers of equal fragments that the search starts from, besides the best candidates.
+const EQUAL: [u32; 8] = [2, 3, 4, 5, 6, 8, 10, 13];
 
 /// The most fragments of a stage in a plan whose sizes differ.
 const LIST_MAX: u32 = 1024;
@@ -52,7 +55,7 @@ impl Best {
 }
 
 /// The best plan for `bytes` on `path` under the constraints; never worse than any candidate. None for a path without
-/// stages, or more than [`STAGES_MAX`].
+/// stages or with more than [`STAGES_MAX`], or if the buffers hold no plan.
 ///
 /// ```
 /// use piped_model::{best, fixed::Constraints, reference};
@@ -84,7 +87,9 @@ fn search(path: &[Stage], bytes: u64, constraints: &Constraints, budget: u64) ->
     if path.is_empty() || path.len() > STAGES_MAX {
         return None;
     }
-    let candidates = candidates(path, bytes, constraints);
+    let mut candidates = candidates(path, bytes, constraints);
+    // What limited buffers cannot hold.
+    candidates.retain(|plan| plan.predicted_seconds.is_finite());
     let mut plan = candidates
         .iter()
         .min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))?
@@ -129,18 +134,23 @@ fn improved(
     if path.len() < 2 || !(2..=BYTES_MAX).contains(&bytes) {
         return None;
     }
-    let mut search = Search::new(path, constraints, budget);
+    let constraints = &constraints.fitting(0..path.len());
     let mut ordered: Vec<&Plan> = candidates.iter().collect();
     ordered.sort_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds));
-    for plan in ordered.iter().take(2) {
-        if let Some(layout) = Layout::of(plan, POSITIONS_MAX) {
-            search.descend(layout);
+    let mut layouts = ordered.iter().filter_map(|plan| Layout::of(plan, POSITIONS_MAX));
+    let mut first = Search::new(path, constraints, budget);
+    layouts.by_ref().take(2).for_each(|layout| first.descend(layout));
+    EQUAL.into_iter().for_each(|count| first.equal(bytes, count));
+    first.vary();
+    let mut best = first.best?;
+    if budget >= THOROUGH {
+        // Each start has its own hills.
+        for layout in layouts.take(2) {
+            let mut other = Search::new(path, constraints, budget / 2);
+            other.descend(layout);
+            other.vary();
+            best = other.best.into_iter().fold(best, |a, b| if b.0 < a.0 { b } else { a });
         }
     }
-    for count in [2, 3, 4, 5, 6, 8, 10, 13] {
-        search.equal(bytes, count);
-    }
-    search.vary();
-    let (_, layout) = search.best?;
-    rounding::plan(path, &layout.parts(), Algorithm::Searched, constraints)
+    rounding::plan(path, &best.1.parts(), Algorithm::Searched, constraints)
 }

@@ -46,7 +46,7 @@ const CELLS_MAX: usize = 1024;
 const CELLS_MIN: usize = 192;
 
 /// Steps that the table may take for each decision about all its sizes; bounds the time.
-const STEPS: usize = 550_000;
+const STEPS: usize = 400_000;
 
 /// Bisection ends where the bound is known to this part.
 const TOLERANCE: f64 = 1e-4;

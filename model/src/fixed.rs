@@ -231,12 +231,24 @@ fn bisect<C: StageCost>(
         }
         crossing + (count - 1) as f64 * slowest
     };
-    let (mut low, mut high) = (fewest, most);
+    // A gain below the arithmetic's own noise is none; more fragments must earn their keep.
+    let one_more_pays = |count: u64| {
+        let here = latency(count);
+        latency(count + 1) < here - here * 1e-14
+    };
+    // The best count is mostly small against what is allowed: double first, then bisect.
+    let (mut low, mut high, mut reach) = (fewest, most, fewest);
+    while reach < high {
+        if one_more_pays(reach) {
+            low = reach + 1;
+            reach = reach.saturating_mul(2).min(most);
+        } else {
+            high = reach;
+        }
+    }
     while low < high {
         let middle = low + (high - low) / 2;
-        let here = latency(middle);
-        // A gain below the arithmetic's own noise is none; more fragments must earn their keep.
-        if latency(middle + 1) < here - here * 1e-14 { low = middle + 1 } else { high = middle }
+        if one_more_pays(middle) { low = middle + 1 } else { high = middle }
     }
     low
 }
@@ -467,6 +479,11 @@ fn finish<C: StageCost>(
     // A larger depth never makes the recurrence slower, so bisection finds the smallest.
     let bound = latency(limit) * (1.0 + DEPTH_SLACK);
     let (mut low, mut high) = (1, limit.max(1));
+    let first = path.first().and_then(StageCost::straight);
+    if first.is_some_and(|stage| stage.latency == 0.0) && !constraints.buffers.limited() {
+        // A second fragment at the first stage would only wait for the first one.
+        high = 1;
+    }
     while low < high {
         let middle = low + (high - low) / 2;
         if latency(middle) <= bound { high = middle } else { low = middle + 1 }

@@ -9,7 +9,8 @@
 //! number of sub-fragments (THEORY section 4). What remains is a scan over the sub-fragments' size on each side,
 //! and over the stage to be taken as the slow one.
 //!
-//! The derivation has no latencies and windows; the plan is evaluated with both.
+//! The derivation has no windows and no limited buffers, but for a fragment having to fit; the plan is evaluated
+//! with both.
 
 use crate::fixed::Constraints;
 use crate::plan::{Algorithm, Plan};
@@ -42,7 +43,7 @@ const NEARER: [f64; 6] = [0.71, 1.41, 0.84, 1.19, 0.92, 1.09];
 /// ```
 #[must_use]
 pub fn release_curve(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan> {
-    let (_, layout) = layout(path, bytes, constraints)?;
+    let (_, layout) = layout(path, bytes, &constraints.fitting(0..path.len()))?;
     rounding::plan(path, &layout.parts(), Algorithm::ReleaseCurve, constraints)
 }
 

@@ -301,6 +301,36 @@ fn the_bound_is_the_same_backwards_and_grows_with_the_transfer_and_latencies() {
 }
 
 #[test]
+fn limited_buffers_are_kept_and_never_help() {
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let (path, bytes) = comparable(&mut random);
+        let free = Constraints::default();
+        let room: Vec<u64> = path.iter().map(|_| 1000 + random.below(20_000)).collect();
+        let before = room.iter().enumerate();
+        let buffers = before.fold(free.buffers, |all, (stage, &bytes)| all.with(stage, bytes));
+        let limits = Constraints { buffers, ..free };
+        let found = best::best(&path, bytes, &limits).expect("a plan");
+        let what = format!("seed {seed}, {bytes} bytes, {room:?} on {path:?}");
+        for plan in found.candidates.iter().chain([&found.plan]) {
+            let exact = evaluate::plan_within(&path, plan, &limits.buffers).expect("it fits");
+            assert!(
+                (plan.predicted_seconds - exact).abs() <= 1e-9 * exact,
+                "{what}: {}",
+                plan.algorithm
+            );
+            assert!(
+                plan.predicted_seconds >= found.plan.predicted_seconds,
+                "{what}: {}",
+                plan.algorithm
+            );
+        }
+        let bound = bound::on_grid(&path, bytes, 32);
+        assert!(found.plan.predicted_seconds >= bound * (1.0 - 1e-9), "{what}");
+    }
+}
+
+#[test]
 fn the_contrived_is_planned_in_bounded_time() {
     let stage = |overhead, per_byte| Stage { latency: 0.0, overhead, per_byte, window: None };
     let limits = Constraints::default();

@@ -2,7 +2,8 @@
 //!
 //! `bench floors` compares each promise of the project (a bar) with a floor: the same work done by raw
 //! io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both. `bench
-//! service` compares piped undisturbed with piped disturbed, and with other programs. See [`stats`] for
+//! service` compares piped undisturbed with piped disturbed, and with other programs. `bench pipelines` holds the
+//! planner's plans against bounds that no plan can beat. See [`stats`] for
 //! what makes a bar hold, [`raw`] for the floors, [`rows`] for the bars.
 
 mod admin;
@@ -52,6 +53,9 @@ enum Group {
     /// What an operator relies on: limits that change, neighbours that die, copies. Exit codes as of
     /// floors.
     Service(Run),
+    /// The planner: how far from the best possible its plans are, and how long it takes. Exit codes as of
+    /// floors.
+    Pipelines(Run),
     /// Very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did not, 2 none
     /// failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
         Group::UnderParent { program } => Err(nodes::become_child(&program).into()),
         Group::Floors(run) => measure(&rows::FLOORS, run),
         Group::Service(run) => measure(&rows::SERVICE, run),
+        Group::Pipelines(run) => measure(&rows::PIPELINES, run),
         Group::Simulate(arguments) => simulate::run(&arguments),
     };
     match result {

@@ -24,6 +24,8 @@ pub(crate) enum Unit {
     Cpu,
     /// Of things.
     Count,
+    /// Of a whole.
+    Part,
 }
 
 impl Unit {
@@ -242,6 +244,7 @@ fn figure(unit: Unit, value: f64) -> String {
         Unit::Seconds => format!("{value:.2} s"),
         Unit::PerSecond => format!("{:.2} M/s", value / 1e6),
         Unit::Count => format!("{value:.0}"),
+        Unit::Part => format!("{:.2} %", value * 100.0),
         Unit::PerRequest if value == 0.0 => "0".to_owned(),
         Unit::PerRequest => format!("{value:.2e}"),
         Unit::Cpu => format!("{:.3} %", value * 100.0),

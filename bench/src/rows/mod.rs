@@ -8,6 +8,7 @@ mod floor;
 mod hostile;
 mod idle;
 mod limits;
+mod pipelines;
 mod region;
 mod remote_file;
 mod ring;
@@ -118,6 +119,22 @@ pub(crate) static SERVICE: Group = Group {
         ("limits-throughput", limits::throughput),
         ("limits-failed", limits::failed),
         ("limits-memory", limits::memory),
+    ],
+};
+
+/// The planner's promises.
+pub(crate) static PIPELINES: Group = Group {
+    name: "pipelines",
+    entries: &[
+        ("gap-mean", pipelines::gap_mean),
+        ("gap-worst", pipelines::gap_worst),
+        ("disk-5-plan", pipelines::plan),
+        ("disk-5-bound", pipelines::bound),
+        ("disk-9-plan", pipelines::plan),
+        ("disk-9-bound", pipelines::bound),
+        ("fixed-time", pipelines::fixed_time),
+        ("best-time", pipelines::best_time),
+        ("certified-time", pipelines::certified_time),
     ],
 };
 

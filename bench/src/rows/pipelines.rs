@@ -1,0 +1,230 @@
+//! The planner against a bound that no plan can beat, and its own time.
+//!
+//! Latencies here are computed, not measured: they are the same on every machine. The random pipelines have
+//! stages of comparable cost, the hardest for a planner: no stage is the bottleneck whatever the size.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::sync::OnceLock;
+
+use piped_model::best::{self, Best};
+use piped_model::fixed::{self, Constraints};
+use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
+use piped_model::stage::{Path, Stage};
+
+use crate::clock;
+use crate::contest::{self, Arm};
+use crate::failure::Failure;
+use crate::report::{Row, Unit};
+use crate::rows::{Bench, MOMENT};
+use crate::stats::{Bar, Interval, Random};
+
+/// Pipelines of the distribution, and the seed of the first.
+const PIPELINES: u64 = 1000;
+const SEED: u64 = 0x7069_7065_6c69_6e65;
+
+const MEAN_MOST: f64 = 0.04;
+const WORST_MOST: f64 = 0.12;
+
+/// By path: the latency at most, and the bound at least, in seconds.
+const DISK_5: (f64, f64) = (23_860e-6, 23_300e-6);
+const DISK_9: (f64, f64) = (29_500e-6, 28_400e-6);
+
+const FIXED_SECONDS: f64 = 1e-6;
+const BEST_SECONDS: f64 = 1e-3;
+const CERTIFIED_SECONDS: f64 = 20e-3;
+
+/// Calls between two looks at the clock where a call takes less than a microsecond.
+const BATCH: u32 = 256;
+
+/// A random pipeline and how far its plan is from its bound.
+struct Pipeline {
+    stages: Vec<Stage>,
+    bytes: u64,
+    gap: f64,
+    /// Of the plan without a certificate, which is searched for a shorter time.
+    quick: f64,
+}
+
+/// All of them, sorted by their gaps; computed once.
+fn pipelines() -> Result<&'static [Pipeline], Failure> {
+    static ALL: OnceLock<Vec<Pipeline>> = OnceLock::new();
+    if let Some(all) = ALL.get() {
+        return Ok(all);
+    }
+    let mut random = Random::new(SEED);
+    let mut all = Vec::with_capacity(PIPELINES as usize);
+    for _ in 0..PIPELINES {
+        if contest::interrupted() {
+            return Err(Failure::new("interrupted"));
+        }
+        let (stages, bytes) = draw(&mut random);
+        let found = planned(best::certified(&stages, bytes, &Constraints::default()))?;
+        let gap = found.gap().ok_or_else(|| Failure::new("a certificate without a bound"))?;
+        let quick = planned(best::best(&stages, bytes, &Constraints::default()))?;
+        let quick = (1.0 + gap) * quick.plan.predicted_seconds / found.plan.predicted_seconds - 1.0;
+        all.push(Pipeline { stages, bytes, gap, quick });
+    }
+    all.sort_by(|a, b| a.gap.total_cmp(&b.gap));
+    Ok(ALL.get_or_init(|| all))
+}
+
+fn planned(best: Option<Best>) -> Result<Best, Failure> {
+    best.ok_or_else(|| Failure::new("the planner has no plan for a path with stages"))
+}
+
+/// 3 to 6 stages, `g = 10^U(0.3, 2.5)` us, `G = 10^U(0.5, 2)` us per 1000 bytes, 4 to 40 KB log-uniform.
+fn draw(random: &mut Random) -> (Vec<Stage>, u64) {
+    let mut unit = || random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
+    let count = 3 + (unit() * 4.0) as usize;
+    let stages = (0..count).map(|_| Stage {
+        latency: 0.0,
+        overhead: 10_f64.powf(0.3 + 2.2 * unit()) * 1e-6,
+        per_byte: 10_f64.powf(0.5 + 1.5 * unit()) * 1e-9,
+        window: None,
+    });
+    let stages = stages.collect();
+    (stages, (4000.0 * 10_f64.powf(unit())).round() as u64)
+}
+
+pub(super) fn gap_mean(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let all = pipelines()?;
+    let mean = |of: fn(&Pipeline) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    let at = |part: f64| all[((all.len() - 1) as f64 * part).round() as usize].gap * 100.0;
+    let note = format!(
+        "T / bound - 1 over {} random pipelines: {:.2} % at the 10th percentile, {:.2} % median, {:.2} % at the \
+         90th, {:.2} % at the 99th, {:.2} % worst; without a certificate {:.2} % on average",
+        all.len(),
+        at(0.1),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(1.0),
+        mean(|pipeline| pipeline.quick) * 100.0,
+    );
+    let found = Interval::exact(mean(|pipeline| pipeline.gap));
+    Ok(Row::judged(name, "-", Unit::Part, found, Bar::AtMost(MEAN_MOST), note))
+}
+
+pub(super) fn gap_worst(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let worst = pipelines()?.last().ok_or_else(|| Failure::new("no pipelines"))?;
+    let stage = |stage: &Stage| format!("{:.4},{:.4}", stage.overhead * 1e6, stage.per_byte * 1e9);
+    let stages: Vec<String> = worst.stages.iter().map(stage).collect();
+    let note = format!(
+        "pipectl model plan --certificate --bytes {} --stages '{}'",
+        worst.bytes,
+        stages.join(";")
+    );
+    let found = Interval::exact(worst.gap);
+    Ok(Row::judged(name, "-", Unit::Part, found, Bar::AtMost(WORST_MOST), note))
+}
+
+fn path_of(name: &str) -> (Path, (f64, f64)) {
+    if name.contains('5') { (network_disk(), DISK_5) } else { (network_disk_network(), DISK_9) }
+}
+
+pub(super) fn plan(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let (path, (most, _)) = path_of(name);
+    let quick = planned(best::best(&path, PACKET_BYTES, &Constraints::default()))?;
+    let long = planned(best::certified(&path, PACKET_BYTES, &Constraints::default()))?;
+    let mut note = format!(
+        "us: best {:.1}, best with a certificate {:.1}",
+        quick.plan.predicted_seconds * 1e6,
+        long.plan.predicted_seconds * 1e6
+    );
+    for candidate in &quick.candidates {
+        let micros = candidate.predicted_seconds * 1e6;
+        note += &format!(", {} {micros:.1}", candidate.algorithm);
+    }
+    let found = Interval::exact(quick.plan.predicted_seconds);
+    Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtMost(most), note))
+}
+
+pub(super) fn bound(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let (path, (_, least)) = path_of(name);
+    let bound = piped_model::bound::lower_bound(&path, PACKET_BYTES);
+    let note = format!("{:.1} us that no plan can beat", bound * 1e6);
+    let found = Interval::exact(bound);
+    Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtLeast(least), note))
+}
+
+pub(super) fn fixed_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let (path, limits) = (network_disk(), Constraints::default());
+    timed(bench, name, FIXED_SECONDS, BATCH, || {
+        black_box(fixed::best(black_box(&path), PACKET_BYTES, &limits));
+    })
+}
+
+pub(super) fn best_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let (path, limits) = (network_disk(), Constraints::default());
+    timed(bench, name, BEST_SECONDS, 1, || {
+        black_box(best::best(black_box(&path), PACKET_BYTES, &limits));
+    })
+}
+
+pub(super) fn certified_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let (path, limits) = (network_disk(), Constraints::default());
+    timed(bench, name, CERTIFIED_SECONDS, 1, || {
+        black_box(best::certified(black_box(&path), PACKET_BYTES, &limits));
+    })
+}
+
+/// The median over rounds of the time of a call; the calls' own distribution in the note.
+fn timed(
+    bench: &mut Bench,
+    name: &'static str,
+    most: f64,
+    batch: u32,
+    call: impl Fn(),
+) -> Result<Row, Failure> {
+    let calls = RefCell::new(Vec::new());
+    let measure = || {
+        let (begun, mut count) = (clock::now(), 0);
+        while begun.elapsed() < MOMENT {
+            let before = clock::now();
+            (0..batch).for_each(|_| call());
+            calls.borrow_mut().push(before.elapsed().as_secs_f64() / f64::from(batch));
+            count += batch;
+        }
+        Ok(begun.elapsed().as_secs_f64() / f64::from(count))
+    };
+    let rounds = bench.rounds(&mut [Arm::variant("planner".to_owned(), measure)])?;
+    let found = rounds.all_of(0).ok_or_else(|| Failure::new("all rounds had stolen time"))?;
+    let mut calls = calls.into_inner();
+    calls.sort_unstable_by(f64::total_cmp);
+    let at = |part: f64| calls[((calls.len() - 1) as f64 * part).round() as usize] * 1e6;
+    let note = format!(
+        "on network → disk, 64 KiB; us a call{}: {:.2} fastest, {:.2} median, {:.2} at the 90th percentile, {:.2} at \
+         the 99th",
+        if batch > 1 { format!(" (of {batch})") } else { String::new() },
+        at(0.0),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+    );
+    Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtMost(most), note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipelines_are_drawn_from_the_ranges_they_are_said_to_be() {
+        let mut random = Random::new(SEED);
+        let mut counts = [0; 7];
+        for _ in 0..2000 {
+            let (stages, bytes) = draw(&mut random);
+            counts[stages.len()] += 1;
+            assert!((4000..=40_000).contains(&bytes));
+            for stage in stages {
+                assert!((1.9e-6..=317e-6).contains(&stage.overhead));
+                assert!((3.1e-9..=100.1e-9).contains(&stage.per_byte));
+            }
+        }
+        assert!(
+            counts[..3] == [0; 3] && counts[3..].iter().all(|&count| count > 400),
+            "{counts:?}"
+        );
+    }
+}

@@ -191,14 +191,8 @@ impl Kernel {
 
     fn execute(&mut self, op: Op, most: u32) -> Option<i32> {
         Some(match op {
-            Op::Read { file, offset, into } => {
-                let most = self.stops_at(file, most);
-                self.read(file, offset, into.part(0, most))
-            }
-            Op::Write { file, offset, from } => {
-                let most = self.stops_at(file, most);
-                self.write(file, offset, from.part(0, most))
-            }
+            Op::Read { file, offset, into } => self.read(file, offset, into.part(0, most)),
+            Op::Write { file, offset, from } => self.write(file, offset, from.part(0, most)),
             Op::Sync { .. } | Op::Nop => 0,
             Op::Allocate { file, offset, length } => match offset.checked_add(length) {
                 Some(end) if end <= FILE_BYTES_MAX => {
@@ -212,14 +206,6 @@ impl Kernel {
                 return self.receive(socket, &spans, whole, most);
             }
         })
-    }
-
-    /// A device stops between blocks.
-    fn stops_at(&self, file: FileId, most: u32) -> u32 {
-        match self.files.get(&file).and_then(|file| file.direct) {
-            Some(Alignment { offset: block, .. }) => most.next_multiple_of(block).max(block),
-            None => most,
-        }
     }
 
     fn extend(&mut self, file: FileId, length: usize) {

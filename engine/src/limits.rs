@@ -81,9 +81,14 @@ pub const CREDIT_BATCH_DIVISOR: u64 = 4;
 #[must_use]
 pub const fn write_piece_max(credit_window: u64) -> u64 {
     let certain = credit_window - credit_window.div_ceil(CREDIT_BATCH_DIVISOR);
-    // In whole pages, so that what follows stays aligned; a window of less is not worth a thought.
+    // In whole pages, so that what follows stays aligned; a window of less is not worth a thought, but no piece
+    // is empty, whatever a peer says its window is.
     let aligned = certain / 4096 * 4096;
-    let piece = if aligned > 0 { aligned } else { certain };
+    let piece = match certain {
+        0 => 1,
+        _ if aligned > 0 => aligned,
+        _ => certain,
+    };
     if piece < FRAGMENT_BYTES_MAX as u64 { piece } else { FRAGMENT_BYTES_MAX as u64 }
 }
 

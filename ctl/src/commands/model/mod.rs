@@ -10,9 +10,11 @@ use crate::output::Output;
 
 mod blackbox;
 mod buffer;
+mod check;
 mod estimates;
 mod figures;
 mod measurements;
+mod plan;
 mod signature;
 mod strip;
 mod tile;
@@ -35,6 +37,10 @@ pub(crate) struct ModelArgs {
 pub(crate) enum Model {
     /// Tell how much buffer early messages need until they are copied out
     Buffer(buffer::BufferArgs),
+    /// Compare what the planners make of a path, and give the best plan, with a certificate if asked for
+    Plan(plan::PlanArgs),
+    /// Evaluate a file of computed cases, and tell how far off the models are
+    Check(check::CheckArgs),
     /// Draw the papers' figures from the models: SVG, the data as CSV, and a page with all of them
     Figures(figures::FiguresArgs),
     /// Tell in which strips to fetch a remote array that is computed on meanwhile
@@ -50,6 +56,8 @@ pub(crate) enum Model {
 pub(crate) fn run(model: &Model, output: &Output, json: bool) -> Result<(), Failure> {
     match model {
         Model::Buffer(args) => buffer::run(args, output, json),
+        Model::Plan(args) => plan::run(args, output, json),
+        Model::Check(args) => check::run(args, output, json),
         Model::Figures(args) => figures::run(args, output, json),
         Model::Strip(args) => strip::run(args, output, json),
         Model::Tile(args) => tile::run(args, output, json),

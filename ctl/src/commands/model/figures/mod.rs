@@ -202,4 +202,25 @@ mod tests {
         let failure = files::write(place.path(), &[]).expect_err("its name is taken");
         assert!(failure.to_string().contains("index.html"), "{failure}");
     }
+
+    /// After a change: `pipectl model figures --out DIR`, look at them, copy those that docs/figures has.
+    #[test]
+    fn the_figures_of_the_documentation_are_what_is_drawn_now() {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let text = std::fs::read_to_string(docs.join("theory.md")).expect("docs/theory.md");
+        let links = text.split("](figures/").skip(1).filter_map(|rest| rest.split(')').next());
+        let shown: BTreeSet<String> = links.map(str::to_owned).collect();
+        let found = std::fs::read_dir(docs.join("figures")).expect("docs/figures").map(|entry| {
+            let name = entry.expect("an entry").file_name();
+            name.into_string().expect("UTF-8")
+        });
+        assert_eq!(found.collect::<BTreeSet<_>>(), shown, "docs/figures has what theory.md shows");
+        let figures = all();
+        for name in &shown {
+            let figure = figures.iter().find(|figure| files::svg_name(figure) == *name);
+            let drawn = draw::svg(figure.expect(name)).expect(name);
+            let kept = std::fs::read_to_string(docs.join("figures").join(name)).expect(name);
+            assert!(kept == drawn, "docs/figures/{name} is not what is drawn now");
+        }
+    }
 }

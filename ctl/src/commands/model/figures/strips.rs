@@ -103,7 +103,7 @@ fn costs(name: &'static str, title: &str, system: System) -> Figure {
         ),
         content: Content::Curves {
             x: Axis::bytes("transfer (bytes)", 4),
-            y: Axis::from_zero("cost (% of one get's)"),
+            y: Axis::around("cost (% of one get's)"),
             series: vec![
                 curve("growing, f = 0.45", growth, Mark::Line),
                 curve("growing until S*", Policy::VariableUntilRule, Mark::Line),

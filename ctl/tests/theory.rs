@@ -1,0 +1,257 @@
+//! `pipectl model plan`, `check` and `figures` as a shell sees them. No daemon runs.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use assert_cmd::cargo::cargo_bin;
+use serde_json::{Value, json};
+
+/// Section 5.5's network to disk, as a person may write it.
+const TO_DISK: &str = "36,36;26,124.5;37.5us,124.5us/KB;37,39.5;4ms,5MB/s";
+
+fn pipectl(arguments: &[&str]) -> Output {
+    let mut command = Command::new(cargo_bin!("pipectl"));
+    command.args(["model"]).args(arguments).env_remove("COLUMNS").stdin(Stdio::null());
+    command.output().expect("runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+fn json_of(arguments: &[&str]) -> Value {
+    let output = pipectl(&[arguments, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    let body: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(body["schema_version"], 1);
+    body
+}
+
+fn plan(stages: &str, bytes: &str, more: &[&str]) -> Value {
+    json_of(&[&["plan", "--stages", stages, "--bytes", bytes], more].concat())
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn names(plan: &Value) -> Vec<&str> {
+    let list = plan["candidates"].as_array().expect("a list");
+    list.iter().map(|one| one["algorithm"].as_str().expect("a word")).collect()
+}
+
+fn candidate<'a>(plan: &'a Value, name: &str) -> &'a Value {
+    let list = plan["candidates"].as_array().expect("a list");
+    list.iter().find(|one| one["algorithm"] == name).unwrap_or_else(|| panic!("{name}"))
+}
+
+/// Positive whole sizes for each stage, with the sum of the transfer.
+fn assert_whole(one: &Value, stages: usize, bytes: u64) {
+    let levels = one["levels"].as_array().expect("levels");
+    assert_eq!(levels.len(), stages, "{}", one["algorithm"]);
+    for level in levels {
+        let sizes: Vec<u64> = serde_json::from_value(level.clone()).expect("whole bytes");
+        assert!(sizes.iter().all(|&size| size > 0));
+        assert_eq!(sizes.iter().sum::<u64>(), bytes, "{}", one["algorithm"]);
+    }
+}
+
+#[test]
+fn all_planners_are_compared_and_the_best_has_a_certificate() {
+    let plan = plan(TO_DISK, "64KiB", &["--certificate"]);
+    assert_eq!(
+        names(&plan),
+        [
+            "whole",
+            "static-128",
+            "static-4096",
+            "fixed",
+            "hierarchical-fixed",
+            "hierarchical-ramp",
+            "release-curve"
+        ]
+    );
+    for one in plan["candidates"].as_array().unwrap().iter().chain([&plan["best"]]) {
+        assert_whole(one, 5, 65536);
+        assert!(number(&plan["best"]["latency_us"]) <= number(&one["latency_us"]));
+        assert!(number(&plan["lower_bound_us"]) <= number(&one["latency_us"]));
+    }
+    // THEORY section 4; rounding to bytes moves them a little.
+    for (name, us) in [("fixed", 31876.9), ("hierarchical-fixed", 26277.4)] {
+        let found = number(&candidate(&plan, name)["latency_us"]);
+        assert!((found - us).abs() < 1.0, "{name}: {found}");
+    }
+    let (best, bound) = (number(&plan["best"]["latency_us"]), number(&plan["lower_bound_us"]));
+    assert!(best <= 23860.0, "{best}");
+    assert!(bound >= 23300.0, "{bound}");
+    assert!((number(&plan["gap"]) - (best / bound - 1.0)).abs() < 1e-12);
+}
+
+#[test]
+fn without_being_asked_there_is_no_certificate() {
+    let plan = plan(TO_DISK, "64KiB", &[]);
+    assert!(plan.get("gap").is_none() && plan.get("lower_bound_us").is_none());
+}
+
+#[test]
+fn ramps_are_for_two_and_three_stages() {
+    let two = plan("40,100;400,200", "64KB", &[]);
+    assert!(names(&two).contains(&"ramp-up") && !names(&two).contains(&"ramp-up-down"));
+    assert_whole(&two["best"], 2, 64000);
+    let three = plan("40,100;400,200;40,100", "64000", &[]);
+    assert!(names(&three).contains(&"ramp-up-down") && !names(&three).contains(&"ramp-up"));
+}
+
+#[test]
+fn the_papers_kb_is_an_argument() {
+    let gam = "7.2,7.2;5.2,24.9;7.5,24.9;7.4,7.9";
+    let plan = plan(gam, "4KB", &["--kb", "1024"]);
+    let fixed = candidate(&plan, "fixed");
+    assert!((number(&fixed["latency_us"]) - 188.90).abs() < 0.1, "{fixed}");
+    assert_eq!(fixed["levels"][0].as_array().unwrap().len(), 5);
+    let whole = candidate(&plan, "whole");
+    assert!((number(&whole["latency_us"]) - 286.9).abs() < 0.05, "{whole}");
+    assert_eq!(whole["levels"], json!([[4096], [4096], [4096], [4096]]));
+}
+
+#[test]
+fn latencies_and_windows_are_of_each_stage_or_of_all() {
+    let at = |more: &[&str]| {
+        let plan = plan("17,0;17,0", "4096", more);
+        number(&candidate(&plan, "static-128")["latency_us"])
+    };
+    let close = |found: f64, us: f64| assert!((found - us).abs() < 1e-6, "{found} for {us}");
+    // 32 fragments: once through both stages, and 31 more times through one.
+    close(at(&[]), 33.0 * 17.0);
+    close(at(&["--latency", "70us"]), 33.0 * 17.0 + 140.0);
+    close(at(&["--latency", "70;0"]), 33.0 * 17.0 + 70.0);
+    close(at(&["--latency", "70;0", "--window", "1;-"]), 32.0 * 87.0 + 17.0);
+    close(at(&["--latency", "70,0", "--window", "8"]), 33.0 * 17.0 + 70.0);
+}
+
+#[test]
+fn the_smallest_transfers_have_plans() {
+    for (stages, count) in [("5,1", 1), ("0,0;0,0;0,0", 3), ("0,1;0,1;0,1;0,1", 4)] {
+        for bytes in ["1", "2", "4097"] {
+            let plan = plan(stages, bytes, &["--certificate"]);
+            assert_whole(&plan["best"], count, bytes.parse().unwrap());
+            assert!(number(&plan["gap"]) >= 0.0);
+        }
+    }
+}
+
+#[test]
+fn bad_stages_are_wrong_usage_with_the_place_and_the_reason() {
+    let long = vec!["1,1"; 40].join(";");
+    for (arguments, reason) in [
+        (&["--stages", "36;4,5", "--bytes", "1"][..], "item 1: `36` is not a stage"),
+        (&["--stages", "1,2;3,x", "--bytes", "1"], "item 2: `x`"),
+        (&["--stages", "1,2;3,-4", "--bytes", "1"], "item 2: `-4` is negative"),
+        (&["--stages", "", "--bytes", "1"], "item 1"),
+        (&["--stages", "1,2;;3,4", "--bytes", "1"], "item 2"),
+        (&["--stages", &long, "--bytes", "1"], "a path of 40 stages"),
+        (&["--stages", "1,2", "--bytes", "0"], "--bytes"),
+        (&["--stages", "1,2", "--bytes", "1.5"], "whole number of bytes"),
+        (&["--stages", "1,2", "--bytes", "many"], "--bytes"),
+        (&["--stages", "1,2", "--bytes", "1", "--window", "0"], "`0` is not a window"),
+        (&["--stages", "1,2", "--bytes", "1", "--latency", "1;2"], "2 items for 1 stages"),
+        (&["--stages", "1,2", "--bytes", "1", "--kb", "1023"], "1023"),
+        (&["--bytes", "1"], "--stages"),
+    ] {
+        let output = pipectl(&[&["plan"], arguments].concat());
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+/// The command that the README shows, and what it says it prints.
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
+    let (_, rest) = readme.split_once("```sh\npipectl model plan").expect("the command");
+    let (arguments, rest) = rest.split_once("\n```\n").expect("its end");
+    let (_, rest) = rest.split_once("```text\n").expect("its output");
+    let (printed, _) = rest.split_once("```\n").expect("the output's end");
+    let program = cargo_bin!("pipectl");
+    let line = format!("{} model plan{arguments}", program.display());
+    let output = Command::new("sh").args(["-c", &line]).env_remove("COLUMNS").output();
+    let output = output.expect("runs");
+    assert_eq!(text(&output.stdout), printed, "{}", text(&output.stderr));
+}
+
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors.json");
+
+#[test]
+fn the_projects_cases_hold() {
+    let report = json_of(&["check", VECTORS]);
+    assert_eq!(report["holds"], true);
+    for kind in report["kinds"].as_array().expect("a list") {
+        assert!(number(&kind["cases"]) >= 13.0, "{kind}");
+        assert!(number(&kind["largest_relative_error"]) <= 1e-6, "{kind}");
+    }
+    let output = pipectl(&["check", VECTORS]);
+    assert_eq!(output.status.code(), Some(0));
+    for kind in ["latency_parts", "hier_B", "strip_literal", "121 cases"] {
+        assert!(text(&output.stdout).contains(kind), "{kind}");
+    }
+}
+
+#[test]
+fn a_case_that_is_off_fails_and_a_file_that_is_none_is_refused() {
+    let place = tempfile::tempdir().expect("a directory");
+    let run = |content: &str| {
+        let file = place.path().join("cases.json");
+        std::fs::write(&file, content).expect("written");
+        pipectl(&["check", &file.to_string_lossy()])
+    };
+    let case = |us: f64| {
+        let case = json!({"stages": [[10.0, 1.0]], "B": 1.0, "k": 1, "T": us});
+        json!({ "fixed_best": [case] }).to_string()
+    };
+    assert_eq!(run(&case(11.0)).status.code(), Some(0));
+    let off = run(&case(11.0001));
+    assert_eq!(off.status.code(), Some(1));
+    assert!(text(&off.stdout).contains("fixed_best"), "the table is printed all the same");
+    assert!(text(&off.stderr).contains("off by"), "{}", text(&off.stderr));
+    let none = run("{\"fixed_best\": [\n{\"B\": true}]}");
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("line 2 column"), "{}", text(&none.stderr));
+    assert_eq!(pipectl(&["check", "/nonexistent"]).status.code(), Some(6));
+}
+
+#[test]
+fn figures_are_written_and_listed() {
+    let place = tempfile::tempdir().expect("a directory");
+    let out = place.path().join("figures");
+    let list = json_of(&["figures", "--out", &out.to_string_lossy()]);
+    let figures = list["figures"].as_array().expect("a list");
+    for figure in figures {
+        for file in [&figure["svg"], &figure["csv"]] {
+            let file = out.join(file.as_str().expect("a name"));
+            assert!(std::fs::metadata(&file).expect("written").len() > 100, "{}", file.display());
+        }
+    }
+    // Wang 2a, 2b, 8-14; Li 3-9; the others as they are named.
+    for name in ["02a", "02b", "08", "09", "10", "11", "12", "13", "14"] {
+        let name = format!("pipelines-{name}");
+        assert!(figures.iter().any(|figure| figure["name"] == *name), "{name}");
+    }
+    for number in 3..=9 {
+        let name = format!("buffers-0{number}");
+        assert!(figures.iter().any(|figure| figure["name"] == *name), "{name}");
+    }
+    for paper in ["strips-", "tiles-"] {
+        let of = |figure: &&Value| figure["name"].as_str().is_some_and(|it| it.starts_with(paper));
+        assert!(figures.iter().any(|figure| of(&figure)), "{paper}");
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused() {
+    let output = pipectl(&["figures", "--out", "/proc/figures"]);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(text(&output.stderr).contains("/proc/figures"), "{}", text(&output.stderr));
+}

@@ -132,12 +132,22 @@ fn latencies_and_windows_are_of_each_stage_or_of_all() {
 #[test]
 fn the_smallest_transfers_have_plans() {
     for (stages, count) in [("5,1", 1), ("0,0;0,0;0,0", 3), ("0,1;0,1;0,1;0,1", 4)] {
+        let output = pipectl(&["plan", "--stages", stages, "--bytes", "1"]);
+        assert!(output.status.success() && !text(&output.stdout).contains("NaN"), "{stages}");
         for bytes in ["1", "2", "4097"] {
             let plan = plan(stages, bytes, &["--certificate"]);
             assert_whole(&plan["best"], count, bytes.parse().unwrap());
             assert!(number(&plan["gap"]) >= 0.0);
         }
     }
+}
+
+#[test]
+fn plans_too_long_to_print_are_left_out() {
+    // Without overheads the smallest fragments are best, and static-128 has billions of them.
+    let plan = plan("0,1;0,1", "1TB", &["--certificate"]);
+    assert!(!names(&plan).contains(&"static-128"));
+    assert_whole(&plan["best"], 2, 1_000_000_000_000);
 }
 
 #[test]
@@ -180,6 +190,29 @@ fn the_readme_shows_what_is_printed() {
     let output = Command::new("sh").args(["-c", &line]).env_remove("COLUMNS").output();
     let output = output.expect("runs");
     assert_eq!(text(&output.stdout), printed, "{}", text(&output.stderr));
+}
+
+/// What docs/theory.md tells people to run works, and the files that it names exist.
+#[test]
+fn the_theory_names_commands_and_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let theory = std::fs::read_to_string(root.join("docs/theory.md")).expect("docs/theory.md");
+    let program = cargo_bin!("pipectl");
+    let commands = theory.lines().filter_map(|line| line.strip_prefix("    pipectl "));
+    let commands: Vec<&str> = commands.collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for line in commands {
+        let whole = format!("{} {line}", program.display());
+        let output = Command::new("sh").args(["-c", &whole]).current_dir(&root).output();
+        let output = output.expect("runs");
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+    }
+    let quoted = theory.split('`').skip(1).step_by(2);
+    let files: Vec<&str> = quoted.filter(|it| it.starts_with("model/")).collect();
+    assert!(files.len() >= 10, "{files:?}");
+    for file in files {
+        assert!(root.join(file).exists(), "{file}");
+    }
 }
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors.json");
@@ -243,7 +276,7 @@ fn figures_are_written_and_listed() {
         let name = format!("buffers-0{number}");
         assert!(figures.iter().any(|figure| figure["name"] == *name), "{name}");
     }
-    for paper in ["strips-", "tiles-"] {
+    for paper in ["strips-", "signature-", "tiles-"] {
         let of = |figure: &&Value| figure["name"].as_str().is_some_and(|it| it.starts_with(paper));
         assert!(figures.iter().any(|figure| of(&figure)), "{paper}");
     }

@@ -183,11 +183,11 @@ fn report(path: &Path, bytes: u64, certificate: bool) -> Option<Report> {
     };
     let plans: Vec<Plan> =
         found.candidates.iter().filter_map(|plan| unbounded(path, plan)).collect();
-    let best = unbounded(path, &found.plan)?;
+    let searched = unbounded(path, &found.plan);
     // In the order of their sophistication: of equals the simplest is the best.
     let best = plans
         .iter()
-        .chain([&best])
+        .chain(&searched)
         .min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))?;
     let certificate = found.lower_bound_seconds.map(|bound| {
         let above = best.predicted_seconds - bound;
@@ -227,7 +227,8 @@ fn candidate(stages: usize, plan: &Plan) -> Candidate {
 
 fn print(output: &Output, report: &Report) -> Result<(), Failure> {
     let rows = report.candidates.iter().map(|one| {
-        let behind = (one.latency_us / report.best.latency_us - 1.0) * 100.0;
+        let best = report.best.latency_us;
+        let behind = if best > 0.0 { (one.latency_us / best - 1.0) * 100.0 } else { 0.0 };
         vec![
             one.algorithm.clone(),
             format!("{:.1}", one.latency_us),

@@ -20,6 +20,7 @@ mod draw;
 mod files;
 mod hierarchies;
 mod pipelines;
+mod signature;
 mod strips;
 mod tiles;
 
@@ -79,6 +80,7 @@ fn all() -> Vec<Figure> {
         pipelines::figures(),
         hierarchies::figures(),
         strips::figures(),
+        signature::figures(),
         buffers::figures(),
         tiles::figures(),
     ]

@@ -1,0 +1,177 @@
+//! Martin, "A systematic characterization of application sensitivity to network performance": figure 2.3 and
+//! table 2.2, the LogGP signature and the dials.
+
+use std::num::NonZeroU32;
+
+use piped_model::estimate::signature::Network;
+
+use super::chart::{Axis, Content, Figure, Mark, Series, linear};
+
+const MICRO: f64 = 1e-6;
+
+/// Berkeley NOW with the gap raised to (as calibrated) 12.8 us: figure 2.3's labels, and `L = RTT/2 - (o_s + o_r)`.
+const RAISED_GAP: Network = Network {
+    latency: (21.0 / 2.0 - (1.8 + 4.0)) * MICRO,
+    send: 1.8 * MICRO,
+    receive: 4.0 * MICRO,
+    gap: 12.8 * MICRO,
+    per_byte: 0.0,
+    window: NonZeroU32::new(4),
+};
+
+/// The same machine with nothing raised: the first row of table 2.2.
+const NOW: Network = Network {
+    latency: 5.0 * MICRO,
+    send: 2.9 * MICRO,
+    receive: 2.9 * MICRO,
+    gap: 5.8 * MICRO,
+    per_byte: 0.0,
+    window: NonZeroU32::new(4),
+};
+
+/// All figures of this thesis.
+pub(crate) fn figures() -> Vec<Figure> {
+    vec![bursts(), raised_overhead(), raised_latency()]
+}
+
+fn bursts() -> Figure {
+    let curve = |delay: f64| {
+        let totals = RAISED_GAP.bursts(0, delay * MICRO);
+        let points = (1..=70).zip(totals).map(|(messages, seconds)| {
+            let messages = f64::from(messages);
+            (messages, seconds / messages / MICRO)
+        });
+        let name = format!("D = {delay} us");
+        Series { name, mark: Mark::Line, points: points.collect() }
+    };
+    let (gap, _) = RAISED_GAP.steady(0, 0.0);
+    let level = Series::of("g", Mark::Dashed, linear(1.0, 70.0, 1), |_| Some(gap / MICRO));
+    Figure {
+        name: "signature-2.3",
+        title: "The signature of a network: cost of bursts".to_owned(),
+        source: "Martin, figure 2.3; o_s 1.8, o_r 4, g 12.8, RTT 21 us",
+        caption: "The mean time to issue a message in bursts with a computation of D between messages. A burst of one shows \
+                  o_s; long bursts tend to the steady interval max(g, o_s + o_r + D): g at D = 0, o_s + o_r + D = 15.8 us \
+                  at D = 10. They tend slowly, since the first messages go out into an empty network; the slope of the total \
+                  time shows the steady interval at once. At D = 0, g shows only where it is at least o_s + o_r."
+            .to_owned(),
+        content: Content::Curves {
+            x: Axis::from_zero("number of messages in the burst"),
+            y: Axis::from_zero("time per message (us)"),
+            series: vec![curve(0.0), curve(5.0), curve(10.0), level],
+        },
+    }
+}
+
+/// Table 2.2: the overhead as calibrated, and the gap that was observed, us.
+const OVERHEADS: [(f64, f64); 8] = [
+    (2.9, 5.8),
+    (5.1, 10.1),
+    (8.1, 16.0),
+    (13.0, 26.0),
+    (23.1, 46.0),
+    (52.9, 106.0),
+    (76.5, 151.0),
+    (103.0, 205.9),
+];
+
+fn raised_overhead() -> Figure {
+    let gap = |o: f64| {
+        let network = Network { send: o * MICRO, receive: o * MICRO, ..NOW };
+        Some(network.steady(0, 0.0).0 / MICRO)
+    };
+    Figure {
+        name: "signature-2.2-overhead",
+        title: "The effective gap when the overhead is raised".to_owned(),
+        source: "Martin, table 2.2; w = 4 outstanding messages",
+        caption: "o_s = o_r = o. From 2 o = g on the processor is the bottleneck, and what is read as g is 2 o: one dial moves \
+                  two readings. Crosses are the values that the thesis prints."
+            .to_owned(),
+        content: Content::Curves {
+            x: Axis::from_zero("overhead o (us)"),
+            y: Axis::from_zero("effective gap (us)"),
+            series: vec![
+                Series::of("model", Mark::Line, linear(0.0, 110.0, 110), gap),
+                Series::at("measured", Mark::Crosses, &OVERHEADS),
+            ],
+        },
+    }
+}
+
+/// Table 2.2: the latency as calibrated, and the gap that was observed, us.
+const LATENCIES: [(f64, f64); 8] = [
+    (5.0, 5.8),
+    (8.1, 6.3),
+    (10.3, 6.4),
+    (15.5, 7.0),
+    (30.4, 9.6),
+    (55.9, 15.5),
+    (80.4, 21.6),
+    (105.5, 27.7),
+];
+
+fn raised_latency() -> Figure {
+    let gap = |latency: f64| {
+        let network = Network { latency: latency * MICRO, ..NOW };
+        Some(network.steady(0, 0.0).0 / MICRO)
+    };
+    Figure {
+        name: "signature-2.2-latency",
+        title: "The effective gap when the latency is raised".to_owned(),
+        source: "Martin, table 2.2; w = 4 outstanding messages",
+        caption: "With a fixed window of w = 4 the effective gap is max(g, 2 o, (L + 2 o)/w): from L = 17.4 us on the window is \
+                  the bottleneck. Unlimited outstanding messages would keep g at 5.8 us. Crosses are the values that the \
+                  thesis prints; below the bend they are up to 17 % above the model."
+            .to_owned(),
+        content: Content::Curves {
+            x: Axis::from_zero("latency L (us)"),
+            y: Axis::from_zero("effective gap (us)"),
+            series: vec![
+                Series::of("model", Mark::Line, linear(0.0, 110.0, 110), gap),
+                Series::at("measured", Mark::Crosses, &LATENCIES),
+            ],
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_of_one_shows_the_send_overhead() {
+        for delay in ["D = 0 us", "D = 5 us", "D = 10 us"] {
+            assert!((bursts().value(delay, 1.0) - 1.8).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn long_bursts_have_the_steady_slope() {
+        let figure = bursts();
+        // Slopes of the total time over the last messages: max(g, o_s + o_r + D).
+        for (delay, us) in [("D = 0 us", 12.8), ("D = 5 us", 12.8), ("D = 10 us", 15.8)] {
+            let total = |messages: f64| figure.value(delay, messages) * messages;
+            let slope = (total(70.0) - total(40.0)) / 30.0;
+            assert!((slope / us - 1.0).abs() < 1e-3, "{delay}: {slope}");
+        }
+    }
+
+    #[test]
+    fn the_model_meets_the_measured_gaps() {
+        for (figure, measured, within) in
+            [(raised_overhead(), OVERHEADS, 0.03), (raised_latency(), LATENCIES, 0.11)]
+        {
+            for (x, us) in measured {
+                let model = figure.points("model");
+                let next = model.iter().position(|point| point.0 >= x).unwrap();
+                let (low, high) = (model[next - 1], model[next]);
+                let read = low.1 + (high.1 - low.1) * (x - low.0) / (high.0 - low.0);
+                assert!(
+                    (read / us - 1.0).abs() < within,
+                    "{} at {x}: {read} for {us}",
+                    figure.name
+                );
+            }
+        }
+    }
+}

@@ -116,7 +116,10 @@ fn write_until_lost(
     let mut told = Told::new();
     let mut loose = Told::new();
     let deadline = Duration::from_secs(2);
+    // Who is to kill the daemon may have given up.
+    let most = *number + 100_000;
     loop {
+        assert!(*number < most, "the daemon lives on");
         *number += 1;
         let block = *number as usize * 29 % BLOCKS;
         let offset = (block * BLOCK) as u64;

@@ -75,11 +75,13 @@ const OVERHEADS: [(f64, f64); 8] = [
     (103.0, 205.9),
 ];
 
+/// What is read as the gap if both overheads are `o`, all in us.
+fn gap_of_overhead(o: f64) -> f64 {
+    let network = Network { send: o * MICRO, receive: o * MICRO, ..NOW };
+    network.steady(0, 0.0).0 / MICRO
+}
+
 fn raised_overhead() -> Figure {
-    let gap = |o: f64| {
-        let network = Network { send: o * MICRO, receive: o * MICRO, ..NOW };
-        Some(network.steady(0, 0.0).0 / MICRO)
-    };
     Figure {
         name: "signature-2.2-overhead",
         title: "The effective gap when the overhead is raised".to_owned(),
@@ -91,7 +93,9 @@ fn raised_overhead() -> Figure {
             x: Axis::from_zero("overhead o (us)"),
             y: Axis::from_zero("effective gap (us)"),
             series: vec![
-                Series::of("model", Mark::Line, linear(0.0, 110.0, 110), gap),
+                Series::of("model", Mark::Line, linear(0.0, 110.0, 110), |o| {
+                    Some(gap_of_overhead(o))
+                }),
                 Series::at("measured", Mark::Crosses, &OVERHEADS),
             ],
         },
@@ -110,11 +114,12 @@ const LATENCIES: [(f64, f64); 8] = [
     (105.5, 27.7),
 ];
 
+/// What is read as the gap if the latency is `latency`, all in us.
+fn gap_of_latency(latency: f64) -> f64 {
+    Network { latency: latency * MICRO, ..NOW }.steady(0, 0.0).0 / MICRO
+}
+
 fn raised_latency() -> Figure {
-    let gap = |latency: f64| {
-        let network = Network { latency: latency * MICRO, ..NOW };
-        Some(network.steady(0, 0.0).0 / MICRO)
-    };
     Figure {
         name: "signature-2.2-latency",
         title: "The effective gap when the latency is raised".to_owned(),
@@ -127,7 +132,9 @@ fn raised_latency() -> Figure {
             x: Axis::from_zero("latency L (us)"),
             y: Axis::from_zero("effective gap (us)"),
             series: vec![
-                Series::of("model", Mark::Line, linear(0.0, 110.0, 110), gap),
+                Series::of("model", Mark::Line, linear(0.0, 110.0, 110), |latency| {
+                    Some(gap_of_latency(latency))
+                }),
                 Series::at("measured", Mark::Crosses, &LATENCIES),
             ],
         },
@@ -158,20 +165,25 @@ mod tests {
 
     #[test]
     fn the_model_meets_the_measured_gaps() {
-        for (figure, measured, within) in
-            [(raised_overhead(), OVERHEADS, 0.03), (raised_latency(), LATENCIES, 0.11)]
-        {
-            for (x, us) in measured {
-                let model = figure.points("model");
-                let next = model.iter().position(|point| point.0 >= x).unwrap();
-                let (low, high) = (model[next - 1], model[next]);
-                let read = low.1 + (high.1 - low.1) * (x - low.0) / (high.0 - low.0);
-                assert!(
-                    (read / us - 1.0).abs() < within,
-                    "{} at {x}: {read} for {us}",
-                    figure.name
-                );
-            }
+        for (o, us) in OVERHEADS {
+            let model = gap_of_overhead(o);
+            assert!((model / us - 1.0).abs() < 0.02, "o = {o}: {model} for {us}");
         }
+        for (latency, us) in LATENCIES {
+            // Before the window binds the thesis measures up to 17 % more than g.
+            let within = if latency < 17.4 { 0.18 } else { 0.06 };
+            let model = gap_of_latency(latency);
+            assert!((model / us - 1.0).abs() < within, "L = {latency}: {model} for {us}");
+        }
+    }
+
+    #[test]
+    fn the_drawn_gaps_bend_where_the_captions_say() {
+        let overhead = raised_overhead();
+        assert!((overhead.value("model", 2.0) - 5.8).abs() < 1e-9);
+        assert!((overhead.value("model", 100.0) - 200.0).abs() < 1e-9);
+        let latency = raised_latency();
+        assert!((latency.value("model", 17.0) - 5.8).abs() < 1e-9);
+        assert!((latency.value("model", 18.0) - 23.8 / 4.0).abs() < 1e-9);
     }
 }

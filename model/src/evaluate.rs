@@ -543,6 +543,42 @@ mod tests {
 
     const SLOW: Stage = Stage { latency: 0.0, overhead: 10.0, per_byte: 1.0, window: None };
 
+    /// A search that spends its budget answers with a bound; in each of the evaluations of a plan it would take
+    /// most of the time.
+    #[test]
+    fn windows_that_are_nearly_alike_take_few_steps() {
+        for (windows, gains) in
+            [([32, 32], [7.0, 6.999]), ([32, 97], [7.0, 21.218]), ([127, 5], [127.1, 5.0])]
+        {
+            let mut items: Vec<Item> = windows
+                .into_iter()
+                .zip(gains)
+                .map(|(window, gain)| Item { window, gain })
+                .collect();
+            items.sort_unstable_by(|a, b| b.rate().total_cmp(&a.rate()));
+            let mut best = vec![0.0_f64; 4097];
+            for room in 1..best.len() {
+                let jumps = items.iter().filter(|it| it.window as usize <= room);
+                best[room] = jumps.fold(best[room - 1], |most, it| {
+                    most.max(best[room - it.window as usize] + it.gain)
+                });
+            }
+            for room in [4096_u64, 4000, 1000, 130] {
+                let mut search = Search { best: 0.0, budget: SEARCH_STEPS_MAX };
+                search.fill(useful(&mut items.clone()), room, 0.0);
+                let spent = SEARCH_STEPS_MAX - search.budget;
+                assert!(spent <= 130, "{windows:?} {gains:?} {room}: {spent} steps");
+                let off = (search.best / best[room as usize] - 1.0).abs();
+                assert!(
+                    off < 1e-12,
+                    "{windows:?} {gains:?} {room}: {} {}",
+                    search.best,
+                    best[room as usize]
+                );
+            }
+        }
+    }
+
     #[test]
     fn lists_that_do_not_fit_are_refused() {
         assert_eq!(lists(&[SLOW], &[], None), Err(EvaluateFault::Stages(0, 1)));

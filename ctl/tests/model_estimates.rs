@@ -168,6 +168,35 @@ fn the_bursts_of_a_signature_give_its_parameters_back() {
 }
 
 #[test]
+fn the_examples_of_the_help_give_what_they_say() {
+    let help = |command| {
+        let output = pipectl(&["model", command, "--help"], "");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let example = |command, first: &str| {
+        let help = help(command);
+        let (_, lines) = help.split_once(&format!("\n  {first}")).expect("an example");
+        let lines: Vec<&str> = lines.lines().map(str::trim).collect();
+        format!("{first}{}\n", lines.join("\n"))
+    };
+    let file = example("signature", "measure,");
+    let found = json(&["model", "signature", "--csv", "-"], &file);
+    let bounds =
+        |name: &str| ["low", "high"].map(|end| found[name][end].as_f64().expect("an interval"));
+    for (name, truth) in [("o_s_us", 1.8), ("o_r_us", 4.0), ("g_us", 12.8), ("L_us", 4.7)] {
+        let [low, high] = bounds(name);
+        assert!(
+            low <= truth && truth <= high && high - low < 0.5 * truth + 1.5,
+            "{name}: {low} .. {high}"
+        );
+    }
+    let arguments = [&BLACKBOX[..], &["--bytes", "4KiB"]].concat();
+    let body = json(&arguments, &example("blackbox", "mode,"));
+    near(&body["bottlenecks"][0]["g_us"]["value"], 7.5);
+    assert_eq!(body["plan"]["fragments"], 5);
+}
+
+#[test]
 fn a_signature_of_nothing_or_of_half_the_parameters_is_refused() {
     for (arguments, reason) in [
         (&["model", "signature"][..], "--L is missing"),

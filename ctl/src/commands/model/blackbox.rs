@@ -24,9 +24,16 @@ The file has a line for each measurement, and names its columns in the first one
   bytes  the size of the packet [bytes, or as in 4KiB]
   time   what it took [us, or as in 4ms]
 Empty lines and lines that begin with # are passed over. At least two sizes of each mode are needed; several
-measurements of a size give the intervals something to go by. Example (- is stdin), the GAM of the paper:
-  printf 'mode,bytes,time\\nalone,1KiB,92.2\\nalone,4KiB,286.9\\nbacklogged,1KiB,32.4\\nbacklogged,4KiB,107.1\\n' |
-    pipectl model blackbox --csv - --kb 1024 --bytes 4KiB";
+measurements of a size, or more sizes, give the intervals something to go by. Example, the GAM of the paper,
+which 4 KiB pass best in five fragments:
+  pipectl model blackbox --csv FILE --kb 1024 --bytes 4KiB
+  mode,bytes,time
+  alone,1KiB,92.2
+  alone,2KiB,157.1
+  alone,4KiB,286.9
+  backlogged,1KiB,32.4
+  backlogged,2KiB,57.3
+  backlogged,4KiB,107.1";
 
 const COLUMNS: Columns = Columns { required: &["mode", "bytes", "time"], optional: &[] };
 

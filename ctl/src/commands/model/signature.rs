@@ -31,13 +31,18 @@ first one:
   time      from the start to the issue of the last message, or of the round trip [us, or as in 4ms]
 Empty lines and lines that begin with # are passed over. o_s takes bursts of 1 message; g bursts of several lengths
 without delay; o_s + o_r the same with delays long enough to slow them; L round trips; G bursts of larger messages.
+Three lengths of each delay, or several measurements of each length, give the intervals something to go by.
   measure,messages,delay,bytes,time
   burst,1,0,,1.8
-  burst,64,0,,801
-  burst,128,0,,1620
-  burst,64,40us,,2880
-  burst,128,40us,,5811
-  rtt,,,,21";
+  burst,1,0,,1.9
+  burst,32,0,,388
+  burst,64,0,,797
+  burst,128,0,,1617
+  burst,32,40us,,1422
+  burst,64,40us,,2887
+  burst,128,40us,,5819
+  rtt,,,,21.1
+  rtt,,,,20.9";
 
 const COLUMNS: Columns =
     Columns { required: &["messages", "time"], optional: &["measure", "delay", "bytes"] };

@@ -221,11 +221,11 @@ fn regimes_are_local() {
             source.feed(&large, (600_000, 900_000), 60);
         }
         for (cost, bytes) in [(small, 15_000), (large, 750_000)] {
-            let busy = source.estimator.estimate_for(bytes).stage.occupancy(bytes as f64);
+            let busy = source.estimator.estimate_for(bytes).curve.backlogged(bytes as f64);
             within(0.12, "backlogged", busy, cost.occupancy(bytes as f64))?;
         }
         source.feed(&large, (600_000, 900_000), 300);
-        let busy = source.estimator.estimate_for(15_000).stage.occupancy(15_000.0);
+        let busy = source.estimator.estimate_for(15_000).curve.backlogged(15_000.0);
         within(0.12, "backlogged, later", busy, small.occupancy(15_000.0))
     });
 }

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU32;
 
-use super::REGIMES;
+use super::{REGIMES, border, regime};
 use crate::stage::{Stage, StageCost};
 
 /// The cost at one measured size.
@@ -113,15 +113,40 @@ impl StageCost for CostCurve {
                 let below = &nodes[below];
                 let width = above.bytes - below.bytes;
                 let part = (bytes - below.bytes) / width;
-                let rise = above.occupancy - below.occupancy;
                 let latency = below.latency + part * (above.latency - below.latency);
-                (below.occupancy + part * rise, latency, (rise / width).max(0.0))
+                let (occupancy, slope) = between(below, above, bytes);
+                (occupancy, latency, slope)
             }
         };
         // A steep piece would have a negative overhead; the sum is what counts at this size.
         let per_byte = if bytes > 0.0 { slope.min(occupancy / bytes) } else { slope };
         let overhead = (occupancy - bytes * per_byte).max(0.0);
         Stage { latency, overhead, per_byte, window: self.window }
+    }
+}
+
+/// Occupancy and slope between two nodes. Within its own regime a node's own line holds, and what is not measured is
+/// the straight way from one regime to the other: a line from node to node would charge a fragment a little larger
+/// than the node for a bend that is far away.
+fn between(below: &Node, above: &Node, bytes: f64) -> (f64, f64) {
+    let chord = |from: (f64, f64), to: (f64, f64)| {
+        let slope = ((to.1 - from.1) / (to.0 - from.0)).max(0.0);
+        (from.1 + slope * (bytes - from.0), slope)
+    };
+    let nodes = ((below.bytes, below.occupancy), (above.bytes, above.occupancy));
+    let (left, right) =
+        (border(regime(below.bytes as u64) + 1), border(regime(above.bytes as u64)));
+    let (low, high) = (line(below, left), line(above, right));
+    // Neighbours share a border, where their lines may differ; and lines that cross are of too few sizes.
+    if left >= right || low > high || left < below.bytes || right > above.bytes {
+        return chord(nodes.0, nodes.1);
+    }
+    if bytes <= left {
+        (line(below, bytes), below.slope)
+    } else if bytes >= right {
+        (line(above, bytes), above.slope)
+    } else {
+        chord((left, low), (right, high))
     }
 }
 
@@ -150,6 +175,20 @@ mod tests {
         // The steep piece starts below zero: its overhead is held there.
         assert_eq!(curve.stage_at(300.0).overhead, 0.0);
         assert!(curve.stage_at(300.0).checked().is_ok());
+    }
+
+    #[test]
+    fn a_bend_far_away_is_not_charged_nearby() {
+        let near = Node { slope: 0.5e-3, ..node(16_384.0, 20.0) };
+        let far = Node { slope: 3e-3, ..node(1_048_576.0, 4000.0) };
+        let curve = CostCurve::through(&[near, far], None);
+        // 16 KiB and 20 KiB are of one regime; so are 600 KiB and 1 MiB.
+        assert!((curve.backlogged(20_480.0) - 22.048).abs() < 1e-9);
+        assert!((curve.backlogged(800_000.0) - (4000.0 - 3e-3 * 248_576.0)).abs() < 1e-9);
+        let costs: Vec<f64> = (0..2000).map(|i| curve.backlogged(f64::from(i) * 1000.0)).collect();
+        assert!(costs.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9));
+        // No jumps: no thousand bytes cost more than the steepest piece.
+        assert!(costs.windows(2).all(|pair| pair[1] - pair[0] <= 10.0), "{costs:?}");
     }
 
     #[test]

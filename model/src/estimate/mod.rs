@@ -59,3 +59,8 @@ pub fn regime(bytes: u64) -> usize {
     let octave = (u64::BITS - bytes.leading_zeros()) as usize;
     (octave.saturating_sub(8) / 2).min(REGIMES - 1)
 }
+
+/// The smallest size of a regime but the first, in bytes.
+fn border(regime: usize) -> f64 {
+    2.0_f64.powi(2 * regime as i32 + 7)
+}

@@ -80,6 +80,22 @@ proptest! {
     }
 }
 
+/// A window of one makes the latency part of the overhead, so the program has to come to the same sizes.
+#[test]
+fn a_window_is_part_of_the_program() {
+    let disk = Stage {
+        latency: 400e-6,
+        window: NonZeroU32::new(1),
+        ..reference::stage(50.0, 100.0, reference::KB)
+    };
+    let serial = Stage { latency: 0.0, overhead: 450e-6, window: None, ..disk };
+    let net = reference::stage(30.0, 120.0, reference::KB);
+    let windowed = same_fragments(&[disk, net], 50_000.0, MOST).unwrap();
+    let ramp = up_real(&[serial, net], 50_000.0, MOST).unwrap();
+    assert!(windowed.sizes.len() > 2);
+    assert!(close(windowed.predicted_seconds, ramp.predicted_seconds), "{windowed:?} {ramp:?}");
+}
+
 #[test]
 fn input_that_makes_no_program_is_refused() {
     let disk = reference::disk();

@@ -78,6 +78,13 @@ mod tests {
         assert_eq!(best_count(1 << 16, falling), 777);
         assert_eq!(best_count(100, falling), 100);
         assert_eq!(best_count(1, |_| 1.0), 1);
+        // A bend down before the border is not taken for the bottom.
+        let bent = |count: u64| match count {
+            ..=700 => (count as f64 - 300.0).abs() + 2.0,
+            701..=777 => (777 - count) as f64 + 1.0,
+            _ => f64::INFINITY,
+        };
+        assert_eq!(best_count(1 << 16, bent), 777);
         let valley = |count: u64| (count as f64 - 300.0).powi(2) + 1.0;
         assert_eq!(best_count(1 << 16, valley), 300);
     }

@@ -44,6 +44,15 @@ pub fn sizes(real: &[f64], bytes: u64, constraints: &Constraints) -> Vec<u64> {
             end += size;
         }
     }
+    // Less than the alignment is no fragment of its own where the last one can take it.
+    let rest = bytes - end;
+    if let Some(last) = rounded.last_mut()
+        && rest < unit
+        && *last + rest <= largest
+    {
+        *last += rest;
+        return rounded;
+    }
     while end < bytes {
         let size = largest.min(bytes - end);
         rounded.push(size);

@@ -32,7 +32,7 @@ use crate::stage::{Buffers, Stage, StageCost};
 /// assert_eq!(room_needed(&[4, 4, 4], &[4, 4, 4]), 4);
 /// assert_eq!(room_needed(&[4, 4, 4], &[12]), 12);
 /// assert_eq!(room_needed(&[12], &[4, 4, 4]), 12);
-/// assert_eq!(room_needed(&[3, 3, 3, 3], &[4, 4, 4]), 5);
+/// assert_eq!(room_needed(&[3, 3, 3, 3], &[4, 4, 4]), 6);
 /// ```
 #[must_use]
 pub fn room_needed(before: &[u64], behind: &[u64]) -> u64 {

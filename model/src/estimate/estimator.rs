@@ -109,6 +109,16 @@ struct Pooled {
 /// Longer than a fragment takes, in seconds: eleven days.
 const SECONDS_MAX: f64 = 1e6;
 
+/// No parameter longer than anything takes: sums of them, and their ratios, stay finite.
+fn bounded(stage: Stage) -> Stage {
+    Stage {
+        latency: stage.latency.min(SECONDS_MAX),
+        overhead: stage.overhead.min(SECONDS_MAX),
+        per_byte: stage.per_byte.min(SECONDS_MAX),
+        ..stage
+    }
+}
+
 impl Estimator {
     /// An estimator that knows nothing of a stage with this window.
     #[must_use]
@@ -133,7 +143,7 @@ impl Estimator {
     }
 
     /// Start from `prior` as if it came from `weight` samples of each kind. It also says how to
-    /// split what samples leave open.
+    /// split what samples leave open. One that is longer than anything takes is ignored.
     ///
     /// ```
     /// use piped_model::estimate::{Estimator, Sample};
@@ -151,7 +161,7 @@ impl Estimator {
     /// ```
     #[must_use]
     pub fn with_prior(mut self, prior: Stage, weight: f64) -> Self {
-        self.prior = prior.checked().ok();
+        self.prior = prior.checked().ok().filter(|prior| *prior == bounded(*prior));
         self.prior_weight = if weight.is_finite() { weight.clamp(0.0, MEMORY) } else { 0.0 };
         self
     }
@@ -342,12 +352,12 @@ impl Estimator {
         let at = moments.mean_bytes;
         let height = if alone { shape.alone(at) } else { shape.occupancy(at) };
         let scale = if height > 0.0 { moments.mean_seconds / height } else { 1.0 };
-        Stage {
+        bounded(Stage {
             latency: shape.latency * scale,
             overhead: shape.overhead * scale,
             per_byte: shape.per_byte * scale,
             window: None,
-        }
+        })
     }
 
     /// Whether every regime with samples lies on this line.

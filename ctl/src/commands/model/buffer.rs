@@ -34,11 +34,11 @@ pub(crate) struct BufferArgs {
     #[arg(long, value_name = "BANDWIDTH", value_parser = quantity::rate)]
     mu: f64,
 
-    /// What is spent before each copy [us]
+    /// What is spent before each copy (us)
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     alpha: f64,
 
-    /// From the first byte of a message to that of the next [us]
+    /// From the first byte of a message to that of the next (us)
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     delay: f64,
 

@@ -55,23 +55,23 @@ pub(crate) struct SignatureArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["latency", "send", "receive", "overhead", "gap", "per_byte", "bursts", "delays", "bytes"])]
     csv: Option<PathBuf>,
 
-    /// Latency of the network [us]
+    /// Latency of the network (us)
     #[arg(long = "L", id = "latency", value_name = "TIME", value_parser = quantity::time)]
     latency: Option<f64>,
 
-    /// Send overhead of the processor [us]
+    /// Send overhead of the processor (us)
     #[arg(long = "o-s", id = "send", value_name = "TIME", value_parser = quantity::time, requires = "receive")]
     send: Option<f64>,
 
-    /// Receive overhead of the processor [us]
+    /// Receive overhead of the processor (us)
     #[arg(long = "o-r", id = "receive", value_name = "TIME", value_parser = quantity::time, requires = "send")]
     receive: Option<f64>,
 
-    /// Both overheads, if they are the same [us]
+    /// Both overheads, if they are the same (us)
     #[arg(long = "o", id = "overhead", value_name = "TIME", value_parser = quantity::time, conflicts_with_all = ["send", "receive"])]
     overhead: Option<f64>,
 
-    /// Gap: the least time between messages [us]
+    /// Gap: the least time between messages (us)
     #[arg(long = "g", id = "gap", value_name = "TIME", value_parser = quantity::time)]
     gap: Option<f64>,
 
@@ -88,7 +88,7 @@ pub(crate) struct SignatureArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     bursts: Vec<u32>,
 
-    /// Computation between messages, with commas [us]
+    /// Computation between messages, with commas (us)
     #[arg(long, value_name = "TIME,TIME", value_delimiter = ',', default_value = "0", value_parser = quantity::time)]
     delays: Vec<f64>,
 

@@ -27,7 +27,7 @@ pub(crate) struct StripArgs {
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     bytes: Size,
 
-    /// o: what a get costs the processor [us]
+    /// o: what a get costs the processor (us)
     #[arg(long = "o", value_name = "TIME", value_parser = quantity::time)]
     issue: f64,
 
@@ -39,7 +39,7 @@ pub(crate) struct StripArgs {
     #[arg(long = "K", value_name = "TIME/SIZE", value_parser = quantity::per_byte)]
     compute: PerByte,
 
-    /// L: from a strip's last byte leaving the network until it is there [us]
+    /// L: from a strip's last byte leaving the network until it is there (us)
     #[arg(long, value_name = "TIME", value_parser = quantity::time, default_value = "0")]
     latency: f64,
 

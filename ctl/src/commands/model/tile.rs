@@ -29,23 +29,23 @@ pub(crate) struct TileArgs {
     #[arg(long, value_name = "PXxPY", value_parser = grid)]
     grid: Grid,
 
-    /// A·c: the computation of a unit of height on one processor [us]
+    /// A·c: the computation of a unit of height on one processor (us)
     #[arg(long, value_name = "TIME", value_parser = quantity::time)]
     compute: f64,
 
-    /// The communication of a unit of height with a neighbour [us]
+    /// The communication of a unit of height with a neighbour (us)
     #[arg(long, value_name = "TIME", value_parser = quantity::time, default_value = "0")]
     comm: f64,
 
-    /// What a communication costs besides [us]
+    /// What a communication costs besides (us)
     #[arg(long, value_name = "TIME", value_parser = quantity::time, default_value = "0")]
     comm_startup: f64,
 
-    /// What starting a transfer costs the processor when it overlaps [us]; the paper's, unless given
+    /// What starting a transfer costs the processor when it overlaps (us); the paper's, unless given
     #[arg(long, value_name = "TIME", value_parser = quantity::time, default_value = "49.2us")]
     start_dma: f64,
 
-    /// What agreeing with the neighbours costs in each plane when it overlaps [us]; the paper's, unless given
+    /// What agreeing with the neighbours costs in each plane when it overlaps (us); the paper's, unless given
     #[arg(long, value_name = "TIME", value_parser = quantity::time, default_value = "75.2us")]
     sync: f64,
 

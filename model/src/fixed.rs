@@ -342,7 +342,8 @@ pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> 
 /// The most fragments tried where buffers are limited: each try is a walk through all of them.
 const BLOCKED_MAX: u64 = 1024;
 
-/// The latency of fragments of one size, with what the buffers hold; infinite if they cannot.
+/// The latency of fragments of one size, with what the buffers hold; infinite if they cannot. Exact but for
+/// more than [`WALKED_MAX`] fragments between limited buffers.
 fn seconds<C: StageCost>(
     path: &[C],
     size: u64,
@@ -353,13 +354,26 @@ fn seconds<C: StageCost>(
     if !constraints.buffers.limited() {
         return evaluate::uniform(path, size, bytes, depth);
     }
-    let stages = path.len();
-    let plan = Plan {
-        depth: depth.unwrap_or(NonZeroU32::MAX),
-        ..Plan::uniform(stages, size, bytes, Algorithm::Fixed)
+    let walk = |bytes| {
+        let plan = Plan {
+            depth: depth.unwrap_or(NonZeroU32::MAX),
+            ..Plan::uniform(path.len(), size, bytes, Algorithm::Fixed)
+        };
+        evaluate::plan_within(path, &plan, &constraints.buffers).unwrap_or(f64::INFINITY)
     };
-    evaluate::plan_within(path, &plan, &constraints.buffers).unwrap_or(f64::INFINITY)
+    let count = bytes.div_ceil(size.max(1)).max(1);
+    let Some(more) = count.checked_sub(WALKED_MAX).filter(|&more| more > 0) else {
+        return walk(bytes);
+    };
+    // By then they leave at a steady interval.
+    let half = WALKED_MAX / 2;
+    let all = walk(bytes - more * size);
+    let interval = (all - walk(bytes - (more + half) * size)) / half as f64;
+    all + more as f64 * interval
 }
+
+/// The most fragments of one size that are looked at one by one where buffers are limited.
+const WALKED_MAX: u64 = 4096;
 
 /// Everything in one fragment, or in the largest ones allowed.
 #[must_use]
@@ -436,11 +450,12 @@ pub fn flat<C: StageCost>(
     slack: f64,
 ) -> (u64, u64) {
     let bound = plan.predicted_seconds * (1.0 + slack);
+    let constraints = &constraints.fitting(0..path.len());
     let (fewest, most) = constraints.counts(bytes);
     let within = |size: u64| {
         let count = bytes.div_ceil(size);
         (fewest..=most).contains(&count)
-            && evaluate::uniform(path, size, bytes, Some(plan.depth)) <= bound
+            && seconds(path, size, bytes, Some(plan.depth), constraints) <= bound
     };
     let mut low = plan.fragment_bytes;
     let mut high = plan.fragment_bytes;

@@ -75,6 +75,8 @@ pub(crate) fn layout(
             scan.attempt(pivot, count, count);
         }
     }
+    // Where nothing is allowed there is nothing near it.
+    scan.layout.as_ref()?;
     let (_, pivot, ..) = scan.best;
     for factor in NEARER {
         let near = |count: u64| ((count as f64 * factor).round() as u64).max(1);

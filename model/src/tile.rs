@@ -290,10 +290,12 @@ impl Tiling {
         let own = curves.map(|(fixed, unit)| self.minimum(schedule, fixed, unit));
         let heights = own.into_iter().chain([crossing]);
         let heights = heights.filter(|height| *height > 0.0).map(|height| height.min(self.depth));
+        let free = self.plane_seconds(schedule, 0.0) <= 0.0;
         heights
             .map(|height| self.at_height(schedule, height))
+            .chain(free.then(|| self.without_fixed_cost(schedule)))
             .min_by(|a, b| a.seconds.total_cmp(&b.seconds))
-            .unwrap_or_else(|| self.without_fixed_cost(schedule))
+            .unwrap_or_else(|| self.at_height(schedule, self.depth))
     }
 
     /// `sqrt(D·s/(f·r))`: infinite if nothing grows with the height.
@@ -328,11 +330,11 @@ impl Tiling {
         const NEAR: u64 = 64;
         let depth = self.whole_depth();
         let real = self.best_height(schedule).tiles.min(depth as f64) as u64;
-        let counts = real.saturating_sub(NEAR).max(1)..=(real + NEAR).min(depth);
+        let counts = real.saturating_sub(NEAR).max(1)..=real.saturating_add(NEAR).min(depth);
         let of_counts = counts.map(|tiles| depth.div_ceil(tiles));
         // Where D/z changes by more than one from height to height, counts skip heights.
         let height = depth.div_ceil(real.max(1));
-        let near = height.saturating_sub(NEAR).max(1)..=(height + NEAR).min(depth);
+        let near = height.saturating_sub(NEAR).max(1)..=height.saturating_add(NEAR).min(depth);
         of_counts
             .chain(near)
             .map(|height| self.at_whole_height(schedule, height))

@@ -540,8 +540,13 @@ proptest! {
         comm_startup in 0.0..400.0_f64,
         comm in 0.0..50.0_f64,
         tried in 0.0..1.0_f64,
+        // Whether starting a communication, a transfer and agreeing cost something.
+        costs in any::<[bool; 3]>(),
     ) {
-        let tiling = Tiling { grid: grid(x, y), ..tiling(depth as f64, compute, comm_startup, comm) };
+        let [comm_startup, start_dma, sync] = [(costs[0], comm_startup), (costs[1], PAPER_START_DMA),
+            (costs[2], PAPER_SYNC)].map(|(costs, seconds)| if costs { seconds } else { 0.0 });
+        let column = tiling(depth as f64, compute, comm_startup, comm);
+        let tiling = Tiling { grid: grid(x, y), start_dma, sync, ..column };
         for schedule in Schedule::ALL {
             let best = tiling.best_height(schedule).seconds * (1.0 - 1e-12);
             prop_assert!(tiling.at_height(schedule, 1.0 + tried * (depth as f64 - 1.0)).seconds >= best);

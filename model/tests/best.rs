@@ -8,7 +8,7 @@ use piped_model::evaluate;
 use piped_model::fixed::Constraints;
 use piped_model::plan::Plan;
 use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
-use piped_model::stage::{Path, Stage};
+use piped_model::stage::{Buffers, Path, Stage};
 
 /// SplitMix64.
 struct Random(u64);
@@ -346,6 +346,11 @@ fn the_contrived_is_planned_in_bounded_time() {
             check_best(&path, bytes, &limits, &found, &what);
             let bound = bound::on_grid(&path, bytes, 32);
             assert!(bound <= found.plan.predicted_seconds * (1.0 + 1e-9), "{what}: {bound}");
+            // With little room between the stages, and so ever more fragments.
+            let little = Constraints { buffers: Buffers::UNLIMITED.with(1, 4096), ..limits };
+            let found = best::best(&path, bytes, &little).expect("a plan");
+            assert!(found.plan.predicted_seconds >= bound * (1.0 - 1e-9), "{what}: {bound}");
+            assert!(found.plan.predicted_seconds.is_finite(), "{what}");
         }
     }
     assert!(best::best(&[], 1, &limits).is_none());

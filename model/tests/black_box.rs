@@ -141,6 +141,19 @@ fn the_bottleneck_of_gms_moves_where_it_does() {
     }
 }
 
+#[test]
+fn fragments_beyond_what_was_measured_are_priced_by_the_fit() {
+    // Below 2.6 KB only the wire is seen, and all else adds up to 111.3 us/KB.
+    let found = read(&mut Rig::new(stages(&GMS), 1, 0.0, 0.0), &[512, 768, 944], 1, PROPORTIONAL);
+    assert_eq!(found.bottlenecks.len(), 1, "{found:?}");
+    let plan = found.fixed(8192, &Constraints::default()).unwrap();
+    let known = best(&stages(&GMS), 8192, &Constraints::default());
+    assert_eq!(plan.count, known.count);
+    let size = plan.fragment_bytes as f64 / KB;
+    let fit = 2.0 * (92.8 + 26.2 * size) + 101.0 + 137.5 * size;
+    assert!(near(plan.predicted_seconds * 1e6, fit, 2e-3), "{plan:?} {fit}");
+}
+
 /// Over the reals nothing else than what is seen from outside decides. (A shorter last fragment depends on the order.)
 fn same_reals(found: &BlackBox, costs: &[(f64, f64)], bytes: u64) {
     let seen = optimum(&found.path().unwrap(), bytes as f64, (1, bytes), None);

@@ -136,6 +136,11 @@ impl BlackBox {
     /// `None` if that takes more than [`STAGES_MAX`] stages.
     #[must_use]
     pub fn path(&self) -> Option<Vec<Stage>> {
+        self.path_over(self.range)
+    }
+
+    /// The same where fragments of other sizes than those measured may be tried.
+    fn path_over(&self, range: [f64; 2]) -> Option<Vec<Stage>> {
         let middle = 0.5 * (self.range[0] + self.range[1]);
         let total = clear_box::stage(&self.total, middle);
         let mut path: Vec<Stage> =
@@ -148,7 +153,7 @@ impl BlackBox {
         };
         let slowest = |bytes: f64| path.iter().map(|it| it.occupancy(bytes)).fold(0.0, f64::max);
         let bends = self.bottlenecks.iter().filter_map(|it| it.from_bytes.map(|from| from.value));
-        let needed = self.range.into_iter().chain(bends).map(|x| rest.occupancy(x) / slowest(x));
+        let needed = range.into_iter().chain(bends).map(|x| rest.occupancy(x) / slowest(x));
         // A part more for rounding must not cost a stage.
         let parts = (needed.fold(0.0, f64::max) - 1e-9).ceil().max(0.0);
         // Nothing is slower than the slowest, but a latency that no stage is occupied by is in the sum, too.
@@ -168,7 +173,11 @@ impl BlackBox {
     /// the stages' order, which is not seen from outside.
     #[must_use]
     pub fn fixed(&self, bytes: u64, constraints: &Constraints) -> Option<FixedBest> {
-        let path = self.path()?;
+        // The artificial stages must be the slowest at no size that may be chosen, measured or not.
+        let [least, most] =
+            [self.range[0].min(constraints.fit(1) as f64), self.range[1].max(bytes as f64)];
+        let path =
+            self.path_over([least, most]).or_else(|| self.path_over([self.range[0], most]))?;
         let (smallest, largest) = (constraints.fit(1), constraints.fit(u64::MAX));
         let fewest = bytes.div_ceil(largest).max(1);
         let most = (bytes / smallest).min(constraints.fragments_max.into()).max(fewest);

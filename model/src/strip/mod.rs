@@ -209,7 +209,7 @@ impl StripModel {
     #[must_use]
     pub fn beats_the_wire(&self, bytes: f64, cost_seconds: f64) -> bool {
         let wire = self.wire_seconds(bytes);
-        cost_seconds + self.compute * bytes < wire * (1.0 - 1e-12)
+        cost_seconds + self.compute * bytes < wire * (1.0 - 1e-9)
     }
 
     /// The strip of the rule, in bytes: `S* = o/(G-K)` if `K < G`, otherwise `sqrt(N·o/G)` (THEORY section 6). As a

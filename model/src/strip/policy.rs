@@ -5,6 +5,11 @@ use super::{Network, StripModel};
 /// The most strips of a transfer: more are not planned, and "optimal" is among that many.
 pub const STRIPS_MAX: usize = 1 << 20;
 
+/// As many strips as there may be: none of less than a byte.
+fn strips_max(bytes: f64) -> usize {
+    (bytes as usize).clamp(1, STRIPS_MAX)
+}
+
 /// A strategy for the sizes of strips.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
@@ -111,7 +116,7 @@ impl StripModel {
         const SAME: f64 = 1e-12;
         let one = self.vectorised_seconds(bytes);
         let (mut best, mut strips) = (one, 1);
-        for (count, first) in Firsts::new(self, bytes).take(STRIPS_MAX - 1) {
+        for (count, first) in Firsts::new(self, bytes).take(strips_max(bytes) - 1) {
             if first < 0.0 {
                 break;
             }
@@ -166,14 +171,15 @@ impl StripModel {
     /// optimum, found on a grid.
     fn fixed(&self, bytes: f64) -> Option<Strips> {
         // Each strip costs its issue at least, and one strip is always possible.
-        let most = (self.vectorised_seconds(bytes) / self.issue).min(STRIPS_MAX as f64) as usize;
+        let most = (self.vectorised_seconds(bytes) / self.issue) as usize;
+        let most = most.min(strips_max(bytes));
         let grid =
             core::iter::successors(Some(1), |count: &usize| Some(count + (count / 16).max(1)));
         let by_cost = |a: &Strips, b: &Strips| a.cost_seconds.total_cmp(&b.cost_seconds);
         let coarse = grid.take_while(|count| *count <= most.max(1));
         let hints = [self.rule_strip(bytes), (bytes * self.issue / self.per_byte).sqrt()];
         let hints = hints.into_iter().flat_map(|strip| {
-            let count = (bytes / strip).min(STRIPS_MAX as f64) as usize;
+            let count = ((bytes / strip) as usize).min(strips_max(bytes));
             count.saturating_sub(1).max(1)..=count + 2
         });
         let best =

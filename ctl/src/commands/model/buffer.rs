@@ -85,6 +85,9 @@ struct Report {
 pub(crate) fn run(args: &BufferArgs, output: &Output, json: bool) -> Result<(), Failure> {
     let bytes = args.bytes.whole_bytes(args.kb.kb);
     let bytes = bytes.map_err(|error| Failure::usage(format!("--bytes: {error}")))?;
+    let total_bytes = u64::from(args.messages).checked_mul(bytes).ok_or_else(|| {
+        Failure::usage("--messages times --bytes are more bytes than can be counted: give fewer")
+    })?;
     let arrivals = buffer::burst(args.messages as usize, bytes as f64, args.lambda, args.delay);
     let consumer = Consumer { startup_seconds: args.alpha, bytes_per_second: args.mu };
     let required = |mode: ModeWord| {
@@ -92,7 +95,6 @@ pub(crate) fn run(args: &BufferArgs, output: &Output, json: bool) -> Result<(), 
             .map_err(|error| Failure::usage(error.to_string()))
     };
     let need = required(args.mode)?;
-    let total_bytes = u64::from(args.messages) * bytes;
     if json {
         return output::json(Report {
             required_bytes: need.bytes,

@@ -76,8 +76,8 @@ pub(super) fn read<T>(
     Ok(all)
 }
 
-/// All of a file, if it is no larger than measurements are.
-fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
+/// All of a file, or of standard input for `-`, if it is no larger than measurements are.
+pub(super) fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
     let name = path.display();
     let source: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin())
@@ -89,7 +89,9 @@ fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
     read.map_err(|error| Failure::io(name.to_string(), &error))?;
     if text.len() as u64 > BYTES_MAX {
         let most = BYTES_MAX >> 20;
-        return Err(Failure::usage(format!("{name} has more than {most} MiB: give fewer lines")));
+        return Err(Failure::usage(format!(
+            "{name} has more than {most} MiB: give a smaller file"
+        )));
     }
     Ok(text)
 }

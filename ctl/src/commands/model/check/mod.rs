@@ -8,6 +8,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use self::cases::{Case, Vectors};
+use super::measurements;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
@@ -51,9 +52,8 @@ struct Row {
 }
 
 pub(crate) fn run(args: &CheckArgs, output: &Output, json: bool) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(&args.file).map_err(|error| {
-        Failure::io(format_args!("cannot read {}", args.file.display()), &error)
-    })?;
+    let text = String::from_utf8(measurements::contents(&args.file)?)
+        .map_err(|_| Failure::usage(format!("{} is not UTF-8", args.file.display())))?;
     let report = check(&args.file, &text)?;
     let (worst, holds) = (report.largest_relative_error, report.holds);
     if json {

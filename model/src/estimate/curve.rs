@@ -62,21 +62,23 @@ impl CostCurve {
             nodes[count] = node;
             count += 1;
         }
-        // Pool adjacent violators.
+        // Pool adjacent violators: runs of nodes with one mean, each above the one before.
+        let mut runs = [(0.0_f64, 0.0_f64, 0_usize); REGIMES];
+        let mut last = 0;
+        for (place, node) in nodes[..count].iter().enumerate() {
+            runs[last] = (node.occupancy, node.weight, place + 1);
+            while last > 0 && runs[last - 1].0 > runs[last].0 {
+                let ((a, below, _), (b, above, end)) = (runs[last - 1], runs[last]);
+                let weight = below + above;
+                runs[last - 1] = ((a * below + b * above) / weight, weight, end);
+                last -= 1;
+            }
+            last += 1;
+        }
         let mut start = 0;
-        while start + 1 < count {
-            if nodes[start].occupancy <= nodes[start + 1].occupancy {
-                start += 1;
-                continue;
-            }
-            let (a, b) = (nodes[start], nodes[start + 1]);
-            let mean = (a.occupancy * a.weight + b.occupancy * b.weight) / (a.weight + b.weight);
-            nodes[start].occupancy = mean;
-            nodes[start + 1].occupancy = mean;
-            start = if mean < a.occupancy { start.saturating_sub(1) } else { start + 1 };
-            if (a.occupancy - b.occupancy).abs() <= 1e-12 * a.occupancy {
-                start += 1;
-            }
+        for &(mean, _, end) in &runs[..last] {
+            nodes[start..end].iter_mut().for_each(|node| node.occupancy = mean);
+            start = end;
         }
         for node in &mut nodes[..count] {
             if node.bytes > 0.0 {
@@ -197,5 +199,9 @@ mod tests {
         let curve = CostCurve::through(&nodes.map(|(x, y)| node(x, y)), None);
         let costs: Vec<f64> = (0..60).map(|i| curve.backlogged(f64::from(i) * 0.1)).collect();
         assert!(costs.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9), "{costs:?}");
+        // The nearest that rises: the first four are one run, with the mean of all of them.
+        for bytes in [1.0, 2.0, 3.0, 4.0] {
+            assert!((curve.backlogged(bytes) - 3.25).abs() < 1e-12, "{costs:?}");
+        }
     }
 }

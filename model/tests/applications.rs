@@ -233,7 +233,7 @@ fn the_rule_is_near_the_optimum_at_64_kb() {
 }
 
 #[test]
-fn the_rule_costs_up_to_about_a_tenth_where_there_are_four_of_its_strips() {
+fn the_rule_costs_a_quarter_of_k_by_g_at_most_where_there_are_four_of_its_strips() {
     for (name, g, k) in PAPER_NETWORKS {
         let model = strip_model(5.0, g, k);
         let rule = model.rule_strip(f64::NAN);

@@ -99,6 +99,21 @@ impl PerByte {
     }
 }
 
+/// The longest time that is taken for one, in seconds (32 years), and the largest inverse bandwidth, in seconds per
+/// byte. Sums and products of longer ones leave the range of numbers, and what comes out then is no answer.
+const SECONDS_MAX: f64 = 1e9;
+
+/// These seconds, or that they are too many.
+fn believable(seconds: f64, text: &str, unit: &str, help: &str) -> Result<f64, String> {
+    if seconds <= SECONDS_MAX {
+        return Ok(seconds);
+    }
+    Err(format!(
+        "`{}` is more than {SECONDS_MAX:e} {unit}, which nothing takes: {help}",
+        text.trim()
+    ))
+}
+
 const TIME: &str = "write a number of us, or one with ns, us, ms or s, as in 36us or 4ms";
 const SIZE: &str =
     "write a number of bytes, or one with KiB, MiB, GiB, KB, MB or GB, as in 65536 or 64KiB";
@@ -114,7 +129,7 @@ pub(crate) fn time(text: &str) -> Result<f64, String> {
     let (number, unit) = number_and_unit(text, "a time", TIME)?;
     let seconds = if unit.is_empty() { Some(MICRO) } else { time_unit(unit) };
     let seconds = seconds.ok_or_else(|| unknown(unit, "a time", TIME))?;
-    Ok(number * seconds)
+    believable(number * seconds, text, "s", TIME)
 }
 
 /// A size; a bare number is in bytes.
@@ -148,6 +163,13 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 /// # Errors
 /// What is wrong, and an example.
 pub(crate) fn per_byte(text: &str) -> Result<PerByte, String> {
+    let cost = time_per_size(text)?;
+    // A decimal KB is the smaller one.
+    believable(cost.seconds(Kb::Decimal), text, "s per byte", PER_BYTE)?;
+    Ok(cost)
+}
+
+fn time_per_size(text: &str) -> Result<PerByte, String> {
     let (number, unit) = number_and_unit(text, "an inverse bandwidth", PER_BYTE)?;
     if unit.is_empty() {
         return Ok(PerByte { seconds: number * MICRO, per: SizeUnit::Kb(1) });
@@ -363,6 +385,15 @@ mod tests {
                 assert!(error.contains(example), "{text}: {error}");
             }
         }
+        for text in ["1.1e9s", "1e308", "1e18"] {
+            let error = time(text).expect_err(text);
+            assert!(error.contains(text) && error.contains("more than 1e9 s"), "{error}");
+        }
+        for text in ["1e308", "1e19", "2e9s/B", "1e-300B/s"] {
+            let error = super::per_byte(text).expect_err(text);
+            assert!(error.contains(text) && error.contains("1e9 s per byte"), "{error}");
+        }
+        assert_eq!(time("1e9s"), Ok(1e9));
         assert!(time("1e999").expect_err("infinite").contains("too large"));
         for (error, advice) in [
             (rate("5Mb/s").expect_err("bits?"), "MB/s or Mbit/s"),

@@ -23,27 +23,27 @@
 
 /// A stage to be cut, its neighbours given. Times in seconds, positions in bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Grouping<'a> {
+pub(crate) struct Grouping<'a> {
     /// `g`, in seconds.
-    pub overhead: f64,
+    pub(crate) overhead: f64,
     /// `G`, in seconds per byte.
-    pub per_byte: f64,
+    pub(crate) per_byte: f64,
     /// Where cuts may be: rising from 0 to the size of the transfer, at least these two.
-    pub positions: &'a [f64],
+    pub(crate) positions: &'a [f64],
     /// When the bytes up to each position are there; not falling. As long as `positions`.
-    pub release: &'a [f64],
+    pub(crate) release: &'a [f64],
     /// What it takes after a fragment that begins at a position has been served; not rising. As long as
     /// `positions` (the last entry is not used).
-    pub tail: &'a [f64],
+    pub(crate) tail: &'a [f64],
     /// The smallest fragment but for the last one, in bytes.
-    pub smallest: f64,
+    pub(crate) smallest: f64,
     /// The largest fragment, in bytes.
-    pub largest: f64,
+    pub(crate) largest: f64,
 }
 
 /// Memory of a pass, to be used again.
 #[derive(Debug, Clone, Default)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     finish: Vec<f64>,
     from: Vec<u32>,
     queue: Vec<u32>,
@@ -54,7 +54,7 @@ pub struct Scratch {
 impl Scratch {
     /// When the bytes up to each position have been served at the earliest, after the last pass.
     #[must_use]
-    pub fn finish(&self) -> &[f64] {
+    pub(crate) fn finish(&self) -> &[f64] {
         &self.finish
     }
 }
@@ -64,19 +64,8 @@ const NOISE: f64 = 1e-12;
 
 impl Grouping<'_> {
     /// Whether some cuts keep `limit`. Takes a step for each position.
-    ///
-    /// ```
-    /// use piped_model::grouping::{Grouping, Scratch};
-    /// // Bytes come one a second; two fragments of 2 are served by 2+1 and 4+1 at best.
-    /// let stage = Grouping {
-    ///     overhead: 1.0, per_byte: 0.0, positions: &[0.0, 2.0, 4.0], release: &[0.0, 2.0, 4.0],
-    ///     tail: &[0.0; 3], smallest: 1.0, largest: 4.0,
-    /// };
-    /// let mut scratch = Scratch::default();
-    /// assert!(stage.feasible(5.0, &mut scratch) && !stage.feasible(4.9, &mut scratch));
-    /// ```
     #[must_use]
-    pub fn feasible(&self, limit: f64, scratch: &mut Scratch) -> bool {
+    pub(crate) fn feasible(&self, limit: f64, scratch: &mut Scratch) -> bool {
         let Self { overhead, per_byte, positions, release, tail, smallest, largest } = *self;
         let limit = limit + limit.abs() * NOISE;
         let end = positions.len() - 1;
@@ -135,7 +124,7 @@ impl Grouping<'_> {
 
     /// The least latency to a part of `tolerance`, and a lower bound of it: (kept, not kept). `below` must not
     /// be above the answer, `above` must be kept; without such a one, `None`. Ask for the [`Self::cuts`] next.
-    pub fn least(
+    pub(crate) fn least(
         &self,
         below: f64,
         above: f64,
@@ -145,6 +134,8 @@ impl Grouping<'_> {
         if self.feasible(below, scratch) {
             return Some((below, below));
         }
+        // Below the spacing of numbers the middle is one of the ends, and it would never be done.
+        let tolerance = tolerance.max(4.0 * f64::EPSILON);
         let (mut low, mut high) = (below, above);
         if !self.feasible(high, scratch) {
             return None;
@@ -157,7 +148,7 @@ impl Grouping<'_> {
     }
 
     /// Indices into `positions` where the fragments end, if `limit` can be kept.
-    pub fn cuts(&self, limit: f64, scratch: &mut Scratch, cuts: &mut Vec<u32>) -> bool {
+    pub(crate) fn cuts(&self, limit: f64, scratch: &mut Scratch, cuts: &mut Vec<u32>) -> bool {
         if !self.feasible(limit, scratch) {
             return false;
         }
@@ -233,6 +224,24 @@ mod tests {
             let cuts: Vec<usize> = cuts.iter().map(|&at| at as usize).collect();
             assert!(latency(&grouping, &cuts) <= kept * (1.0 + 1e-9), "case {case}: {cuts:?}");
         }
+    }
+
+    #[test]
+    fn the_least_latency_is_found_however_exactly_it_is_asked_for() {
+        // Bytes come one a second; two fragments of 2 are served by 2+1 and 4+1 at best.
+        let stage = Grouping {
+            overhead: 1.0,
+            per_byte: 0.0,
+            positions: &[0.0, 2.0, 4.0],
+            release: &[0.0, 2.0, 4.0],
+            tail: &[0.0; 3],
+            smallest: 1.0,
+            largest: 4.0,
+        };
+        let mut scratch = Scratch::default();
+        assert!(stage.feasible(5.0, &mut scratch) && !stage.feasible(4.9, &mut scratch));
+        let (kept, below) = stage.least(0.3, 1e3, 0.0, &mut scratch).expect("1e3 is long");
+        assert!((kept - 5.0).abs() < 1e-9 && below <= kept, "{below} {kept}");
     }
 
     #[test]

@@ -81,8 +81,10 @@ fn slowest_somewhere(path: &[Stage], index: usize, bytes: f64) -> bool {
 /// Algorithm B over the reals: equal fragments of the bottleneck, and equal sub-fragments beside it.
 ///
 /// `k` is the best under the model (`T = (k-1)·max(C_1, t_b, C_2) + C_1 + t_b + C_2` with the compound
-/// stages' best latencies `C(B/k)`), with at most `most` fragments at any stage. Nothing if the path has
-/// fewer than three stages (nothing to compound) or no stage `bottleneck`.
+/// stages' best latencies `C(B/k)`), with at most `most` fragments at any stage; `most` below 1 is taken for
+/// 1 and above [`ramp::FRAGMENTS_MAX`] for that (a bottleneck with `g = 0` wants as many as it may have).
+/// Nothing if the path has fewer than three stages (nothing to compound), no stage `bottleneck`, or if
+/// `bytes` is not positive and finite.
 ///
 /// ```
 /// use piped_model::hierarchical::fixed_real;
@@ -93,6 +95,7 @@ fn slowest_somewhere(path: &[Stage], index: usize, bytes: f64) -> bool {
 /// ```
 #[must_use]
 pub fn fixed_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> Option<Real> {
+    let most = asked(bytes, most)?;
     let split = Split::new(path, bottleneck, &at_most(most))?;
     let count = split.best_count(bytes, (1, most));
     let sizes = vec![bytes / count as f64; usize::try_from(count).ok()?];
@@ -103,7 +106,8 @@ pub fn fixed_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> O
 /// bottleneck's fragments, equal sub-fragments beside it.
 ///
 /// Of the ramps that the narrowing passes, the one of the least exact latency, with at most `most` fragments
-/// at any stage. Nothing if the path has fewer than three stages, no stage `bottleneck`, or no ramp (see [`ramp::up_down_real`]).
+/// at any stage; `most` and `bytes` as in [`fixed_real`]. Nothing if the path has fewer than three stages, no
+/// stage `bottleneck`, or no ramp (see [`ramp::up_down_real`]).
 ///
 /// ```
 /// use piped_model::hierarchical::{fixed_real, ramp_real};
@@ -114,6 +118,7 @@ pub fn fixed_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> O
 /// ```
 #[must_use]
 pub fn ramp_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> Option<Real> {
+    let most = asked(bytes, most)?;
     let split = Split::new(path, bottleneck, &at_most(most))?;
     let ramps = split.ramps(bytes, most);
     let reals = ramps
@@ -164,6 +169,11 @@ pub fn ramp(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Pla
         let ramps = split.ramps(bytes as f64, most);
         (Algorithm::HierarchicalRamp, ramps.into_iter().map(|ramp| ramp.sizes).collect())
     })
+}
+
+/// The most fragments that are looked at, if `bytes` is a transfer: what is asked for may not fit in memory.
+fn asked(bytes: f64, most: u64) -> Option<u64> {
+    (bytes.is_finite() && bytes > 0.0).then(|| most.clamp(1, ramp::FRAGMENTS_MAX))
 }
 
 /// No more fragments than `most`, on any level.
@@ -385,5 +395,27 @@ impl Split {
             parts.push((self.bottleneck..behind, large));
         }
         rounding::plan(path, &parts, algorithm, constraints)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::{KB, stage};
+
+    #[test]
+    fn a_bottleneck_without_overhead_has_no_more_fragments_than_fit() {
+        let path = [stage(0.0, 1.0, KB), stage(0.0, 1.0, KB), stage(0.0, 2.0, KB)];
+        for bytes in [1e9, 1e12] {
+            let best = fixed_real(&path, 2, bytes, u64::MAX).expect("three stages");
+            assert!(best.sizes.len() as u64 <= ramp::FRAGMENTS_MAX, "{}", best.sizes.len());
+            let best = ramp_real(&path, 2, bytes, u64::MAX).expect("three stages");
+            assert!(best.sizes.len() as u64 <= ramp::FRAGMENTS_MAX, "{}", best.sizes.len());
+        }
+        assert_eq!(fixed_real(&path, 2, 1e3, 0), fixed_real(&path, 2, 1e3, 1));
+        for bytes in [0.0, -1.0, f64::INFINITY, f64::NAN] {
+            assert_eq!(fixed_real(&path, 2, bytes, 8), None, "{bytes}");
+            assert_eq!(ramp_real(&path, 2, bytes, 8), None, "{bytes}");
+        }
     }
 }

@@ -29,7 +29,7 @@
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`simulate`] | a path at work, event by event: the second opinion |
 //! | [`tile`] | nested loops in tiles, passed on through a grid of processors |
-//! | [`grouping`] | one stage cut optimally between neighbours that are given |
+//! | `grouping` | one stage cut optimally between neighbours that are given |
 //! | [`release`] | the release-curve planner: small sub-fragments, grouped optimally for the slow stage |
 //! | [`best`] | the best of all planners, improved by search; with a certificate if asked |
 //! | [`bound`] | a latency that no plan can beat |
@@ -59,7 +59,7 @@ pub mod buffer;
 pub mod estimate;
 pub mod evaluate;
 pub mod fixed;
-pub mod grouping;
+mod grouping;
 pub mod hierarchical;
 #[cfg(feature = "lp")]
 pub mod lp;

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! so the best sizes are a program's solution (acknowledged in Wang et al., who print no figures of it). It
-//! is what the ramps are measured against, not a planner: it takes milliseconds to seconds, and a transfer
-//! waits for microseconds. Latencies and windows are part of it.
+//! is what the ramps are measured against, not a planner: it takes milliseconds to seconds for up to a
+//! hundred fragments and more than the square of their number beyond, and a transfer waits for microseconds. Latencies and windows are part of it.
 
 use core::fmt;
 
@@ -55,10 +55,19 @@ impl fmt::Display for LpFault {
 
 impl std::error::Error for LpFault {}
 
+/// What the solver's results are good for, as a part of the latency.
+const TOLERANCE: f64 = 1e-9;
+
+/// So many more fragments that gain nothing, and no more are tried.
+const PATIENCE: u64 = 16;
+
 /// The best sizes for any number of fragments up to `most`, the fewest such.
 ///
-/// Exact within the solver's tolerance (about 1e-9): every count whose bound
-/// `k·g_j + B·G_j + sum of the other g + sum of L` is below the best found is solved.
+/// Exact within the solver's tolerance (about 1e-9): counts whose bound
+/// `k·g_j + B·G_j + sum of the other g + sum of L` is below the best found are solved, until so many in a row
+/// gain nothing above that tolerance that more fragments have nothing to add (16, and the largest window,
+/// because a window can make gains come in steps). With `g = 0` the bound alone would never end it. Where
+/// fragments go on gaining, all counts up to `most` are solved: say no more than can be waited for.
 ///
 /// # Errors
 /// If there is no stage, `bytes` is not positive, or the solver fails.
@@ -82,15 +91,20 @@ pub fn same_fragments(path: &[Stage], bytes: f64, most: u64) -> Result<Optimum, 
         let of = |stage: &Stage| (count - 1) as f64 * stage.overhead + bytes * stage.per_byte;
         fixed + path.iter().map(of).fold(0.0, f64::max)
     };
+    let windows = path.iter().filter_map(|stage| stage.window);
+    let patience = PATIENCE + windows.map(|window| u64::from(window.get())).max().unwrap_or(0);
     let mut best = with_count(path, bytes, 1)?;
+    let mut idle = 0;
     for count in 2..=most {
         // Bounds only grow with the count.
-        if bound(count) >= best.predicted_seconds * (1.0 - 1e-12) {
+        if bound(count) >= best.predicted_seconds * (1.0 - 1e-12) || idle == patience {
             break;
         }
         let next = with_count(path, bytes, count)?;
-        if next.predicted_seconds < best.predicted_seconds * (1.0 - 1e-9) {
+        idle += 1;
+        if next.predicted_seconds < best.predicted_seconds * (1.0 - TOLERANCE) {
             best = next;
+            idle = 0;
         }
     }
     Ok(best)

@@ -25,7 +25,8 @@ use super::{EvaluateFault, check, plan as plan_open, views};
 use crate::plan::Plan;
 use crate::stage::{Buffers, Stage, StageCost};
 
-/// The least bytes of buffer between two stages that let these fragments pass.
+/// The least bytes of buffer between two stages that let these fragments pass; `u64::MAX` if it is more than
+/// that.
 ///
 /// ```
 /// use piped_model::evaluate::room_needed;
@@ -36,21 +37,21 @@ use crate::stage::{Buffers, Stage, StageCost};
 /// ```
 #[must_use]
 pub fn room_needed(before: &[u64], behind: &[u64]) -> u64 {
-    let mut needed = 0;
+    let mut needed = 0_u128;
     // The end of the fragments behind that lie wholly before the current fragment.
-    let (mut taken, mut next) = (0_u64, 0);
-    let mut end = 0_u64;
+    let (mut taken, mut next) = (0_u128, 0);
+    let mut end = 0_u128;
     for &size in before {
         while let Some(&size) = behind.get(next)
-            && taken + size <= end
+            && taken + u128::from(size) <= end
         {
-            taken += size;
+            taken += u128::from(size);
             next += 1;
         }
-        end += size;
+        end += u128::from(size);
         needed = needed.max(end - taken);
     }
-    needed
+    u64::try_from(needed).unwrap_or(u64::MAX)
 }
 
 /// [`super::lists`] with finite buffers between the stages.
@@ -123,7 +124,8 @@ pub fn plan_within<C: StageCost>(
 /// One stage's fragments: when each was started and when it left the server.
 struct Line<'a> {
     sizes: &'a [u64],
-    ends: Vec<u64>,
+    /// Where each ends: lists from outside may add up to more than 64 bits.
+    ends: Vec<u128>,
     starts: Vec<f64>,
     leaves: Vec<f64>,
     /// How many fragments of the stage before are in the ones up to the next.
@@ -136,8 +138,8 @@ impl<'a> Line<'a> {
     fn new(sizes: &'a [u64]) -> Self {
         let ends = sizes
             .iter()
-            .scan(0, |end, size| {
-                *end += size;
+            .scan(0, |end, &size| {
+                *end += u128::from(size);
                 Some(*end)
             })
             .collect();
@@ -206,7 +208,7 @@ fn room(lines: &mut [Line<'_>], stage: usize, buffers: &Buffers) -> Option<f64> 
     };
     let (here, behind) = lines.split_at_mut(stage + 1);
     let (here, behind) = (&mut here[stage], &behind[0]);
-    let end = here.ends[here.leaves.len()];
+    let (end, bytes) = (here.ends[here.leaves.len()], u128::from(bytes));
     if end <= bytes {
         return Some(0.0);
     }
@@ -214,4 +216,22 @@ fn room(lines: &mut [Line<'_>], stage: usize, buffers: &Buffers) -> Option<f64> 
         here.room += 1;
     }
     behind.starts.get(here.room).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_beyond_64_bits_are_no_panic() {
+        let huge = [u64::MAX, u64::MAX];
+        assert_eq!(room_needed(&huge, &huge), u64::MAX);
+        assert_eq!(room_needed(&[u64::MAX, 1], &[1, u64::MAX]), u64::MAX);
+        assert_eq!(room_needed(&[4, u64::MAX], &[4, u64::MAX]), u64::MAX);
+        let path = [Stage { latency: 0.0, overhead: 1.0, per_byte: 0.0, window: None }; 2];
+        let buffers = Buffers::UNLIMITED.with(1, u64::MAX - 1);
+        let sizes: &[u64] = &[1 << 63; 4];
+        let open = super::super::lists(&path, &[sizes; 2], None);
+        assert_eq!(within(&path, &[sizes; 2], None, &buffers), open);
+    }
 }

@@ -70,11 +70,7 @@ impl<'a> Search<'a> {
 
     /// The same equal fragments in all stages, and what becomes of them.
     pub(crate) fn equal(&mut self, bytes: u64, count: u32) {
-        let unit = self.constraints.alignment.max(1) as f64;
-        let at = |k: u32| (bytes as f64 * f64::from(k) / f64::from(count) / unit).round() * unit;
-        let mut positions: Vec<f64> = (0..count).map(at).collect();
-        positions.push(bytes as f64);
-        positions.dedup();
+        let positions = equal_positions(bytes, count, self.constraints.alignment);
         let layout = Layout::common(positions, self.path.len());
         // Other sizes save overlap, which is never more than a part.
         if self.times.forward(self.path, &layout, self.depth) < 1.3 * self.known() {
@@ -317,6 +313,17 @@ fn recut(layout: &mut Layout, stages: Range<usize>, (begin, end): (u32, u32), co
     layout.tidy(1);
 }
 
+/// Where equal fragments begin, as near as the alignment allows, and where the last one ends: rising.
+fn equal_positions(bytes: u64, count: u32, alignment: u64) -> Vec<f64> {
+    let (whole, unit) = (bytes as f64, alignment.max(1) as f64);
+    // The nearest multiple of the unit may lie behind the end.
+    let at = |k: u32| ((whole * f64::from(k) / f64::from(count) / unit).round() * unit).min(whole);
+    let mut positions: Vec<f64> = (0..count).map(at).collect();
+    positions.push(whole);
+    positions.dedup();
+    positions
+}
+
 /// A change of a layout of few positions.
 #[derive(Debug, Clone, Copy)]
 enum Change {
@@ -385,5 +392,25 @@ impl Apply for Change {
 fn insert(cuts: &mut Vec<u32>, at: u32) {
     if let Err(place) = cuts.binary_search(&at) {
         cuts.insert(place, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_fragments_end_within_the_transfer_however_coarse_the_alignment() {
+        let path = [Stage { overhead: 1e-6, per_byte: 1e-9, ..Stage::FREE }; 2];
+        for alignment in [600, 700, 1000, 4096] {
+            let constraints = Constraints { alignment, ..Constraints::default() };
+            for count in 1..8 {
+                let positions = equal_positions(1000, count, alignment);
+                assert!(positions.is_sorted_by(|a, b| a < b), "{alignment} {count}: {positions:?}");
+                assert_eq!(positions.last(), Some(&1000.0), "{alignment} {count}");
+                let mut search = Search::new(&path, &constraints, 1000);
+                search.equal(1000, count);
+            }
+        }
     }
 }

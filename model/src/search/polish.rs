@@ -42,7 +42,8 @@ impl Polish<'_> {
             self.blocks.iter().map(|&count| f64::from(count) * self.smallest).collect();
         let free = bytes - self.smallest * f64::from(count);
         let mut best = times.forward(self.path, layout, self.depth);
-        if self.blocks.len() < 2 || free <= 0.0 {
+        // Nothing is faster than free, and what is free is no measure for the program's rows.
+        if self.blocks.len() < 2 || free <= 0.0 || best <= 0.0 {
             return best;
         }
         let parts = self.parts(layout);
@@ -129,5 +130,29 @@ impl Polish<'_> {
             begin += size;
         }
         layout.positions[at] = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_path_is_left_as_it_is() {
+        let path = [Stage::FREE; 3];
+        let mut layout = Layout::common(vec![0.0, 100.0, 300.0, 1000.0], path.len());
+        let before = layout.positions.clone();
+        let mut times = Times::new(path.len());
+        let blocks = [1, 1, 1];
+        let polish = Polish {
+            path: &path,
+            depth: NonZeroU32::MAX,
+            blocks: &blocks,
+            smallest: 0.0,
+            hopeless: 0.0,
+        };
+        assert_eq!(polish.run(&mut layout, &mut times), 0.0);
+        // No row was built out of divisions by 0.
+        assert_eq!(layout.positions, before);
     }
 }

@@ -68,7 +68,7 @@ pub struct Strips {
 
 impl StripModel {
     /// The strips of a policy. Nothing for no bytes, where the policy does not apply (the optimum with latency or
-    /// unrolling; all but the fixed one if issuing costs nothing), or where it takes more than [`STRIPS_MAX`].
+    /// unrolling), or where it takes more than [`STRIPS_MAX`].
     ///
     /// ```
     /// use piped_model::strip::{Policy, StripModel};

@@ -288,3 +288,15 @@ fn a_place_that_cannot_be_written_is_refused() {
     assert!(!output.status.success() && output.stdout.is_empty());
     assert!(text(&output.stderr).contains("/proc/figures"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn costs_beyond_belief_are_refused() {
+    for (stages, reason) in
+        [("1e308,0;1e308,0", "more than 1e9 s,"), ("36,1e308;1,1", "more than 1e9 s per byte")]
+    {
+        let output = pipectl(&["plan", "--stages", stages, "--bytes", "1000", "--json"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains(reason), "{message}");
+    }
+}

@@ -10,7 +10,8 @@
 //!
 //! so the best sizes are a program's solution (acknowledged in Wang et al., who print no figures of it). It
 //! is what the ramps are measured against, not a planner: it takes milliseconds to seconds for up to a
-//! hundred fragments of a few stages, more than the square of their number beyond, and a transfer waits for microseconds. Latencies and windows are part of it.
+//! hundred fragments of a few stages, with more than the square of their number beyond, and a transfer waits
+//! for microseconds. Latencies and windows are part of it.
 
 use core::fmt;
 

@@ -106,3 +106,14 @@ fn input_that_makes_no_program_is_refused() {
     }
     assert_eq!(same_fragments(&[disk], 1000.0, 50).unwrap().sizes, [1000.0]);
 }
+
+/// Without overhead no bound ends the search; that nothing is gained does.
+#[test]
+fn more_fragments_are_not_tried_for_ever() {
+    let stage = |per_kb| reference::stage(0.0, per_kb, reference::KB);
+    let path = [stage(1.0), stage(3.0), stage(1.0)];
+    let best = same_fragments(&path, 1000.0, u64::MAX).expect("solved");
+    assert!(best.sizes.len() < 60, "{}", best.sizes.len());
+    let more = with_count(&path, 1000.0, 60).expect("solved");
+    assert!(close(best.predicted_seconds, more.predicted_seconds), "{best:?} {more:?}");
+}

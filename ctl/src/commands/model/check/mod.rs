@@ -154,6 +154,26 @@ mod tests {
     }
 
     #[test]
+    fn stages_without_overhead_are_answered_or_refused() {
+        let report = checked(
+            r#"{"hier_B":[{"net":[[0,1],[0,1]],"disk":[0,2],"B":1e9,"k":1,"model":1,"sim":1}]}"#,
+        );
+        assert!(!report.expect("an answer").holds);
+        let programs = |stages: &str| {
+            checked(&format!(
+                r#"{{"lp_same_fragments":[{{"stages":{stages},"B":1,"T":1,"k":1}}]}}"#
+            ))
+        };
+        // Doubled and halved sizes soon gain nothing; equal ones gain for ever.
+        assert!(!programs("[[0,1],[0,2],[0,1]]").expect("an answer").holds);
+        let failure = programs("[[0,1],[0,1]]").map(|report| report.kinds).unwrap_err();
+        assert!(
+            failure.contains("lp_same_fragments[0]") && failure.contains("64 fragments"),
+            "{failure}"
+        );
+    }
+
+    #[test]
     fn malformed_files_are_refused_with_the_place() {
         for (text, place) in [
             ("", "line 1 column 0"),

@@ -96,8 +96,8 @@ impl Figure {
         };
         let parts = part(a, self.freedom) + part(b, other.freedom);
         let freedom = if parts > 0.0 && error.is_finite() {
-            // Rounded down: the wider interval. It is at least the smaller of the two, but rounding may end
-            // below that, and below 1 nothing would be known.
+            // Rounded down: the wider interval. It is never below the smaller of the two, but in floats
+            // it can be, and is no number where the squares overflow.
             (((a + b).powi(2) / parts) as u32).max(self.freedom.min(other.freedom))
         } else {
             self.freedom.min(other.freedom)
@@ -191,14 +191,16 @@ mod tests {
         assert_eq!(sum.freedom, 3);
         assert_eq!(Figure::exact(4.0).plus(vague).freedom, 3);
         assert_eq!(Figure::exact(4.0).minus(Figure::exact(1.0)), Figure::exact(3.0));
-        // In floats (a + b)^2 / (a^2 / 1) can be just below 1.
-        for error in (1..2000).map(|step| f64::from(step) * 1e-3) {
-            let vague = Figure { value: 2.0, error, freedom: 1 };
-            assert_eq!(vague.plus(Figure::exact(1.0)).freedom, 1, "{error}");
+        // Where the fourth powers leave the range of numbers something is known all the same.
+        for error in [1e-100, 1e-81, 1e77, 1e100] {
+            let far = Figure { value: 1.0, error, freedom: 7 };
+            assert!(far.plus(far).freedom >= 7, "{:?}", far.plus(far));
         }
-        // Squares that vanish in floats.
-        let tiny = Figure { value: 1.0, error: 1e-81, freedom: 7 };
-        assert!(tiny.plus(tiny).freedom >= 7, "{:?}", tiny.plus(tiny));
+        // Nor does the rounding of a quotient take one away.
+        for freedom in 1..=1000 {
+            let alone = Figure { value: 1.0, error: 1.0, freedom };
+            assert_eq!(alone.plus(Figure::exact(1.0)).freedom, freedom);
+        }
         let unknown = Figure { value: 0.0, error: f64::INFINITY, freedom: 0 };
         assert_eq!(sure.plus(unknown).interval(0.9), [f64::NEG_INFINITY, f64::INFINITY]);
     }

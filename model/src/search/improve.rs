@@ -402,9 +402,9 @@ mod tests {
     #[test]
     fn equal_fragments_end_within_the_transfer_however_coarse_the_alignment() {
         let path = [Stage { overhead: 1e-6, per_byte: 1e-9, ..Stage::FREE }; 2];
-        for alignment in [600, 700, 1000, 4096] {
+        for alignment in [600, 1000, 1100, 1900, 4096] {
             let constraints = Constraints { alignment, ..Constraints::default() };
-            for count in 1..8 {
+            for count in 1..32 {
                 let positions = equal_positions(1000, count, alignment);
                 assert!(positions.is_sorted_by(|a, b| a < b), "{alignment} {count}: {positions:?}");
                 assert_eq!(positions.last(), Some(&1000.0), "{alignment} {count}");

@@ -47,6 +47,7 @@ impl MinMax {
     /// One more linear function; its coefficients must be positive. The least maximum with it, or `None` if
     /// the arithmetic has broken down.
     pub(crate) fn add(&mut self, function: &[f64]) -> Option<f64> {
+        debug_assert!(!function.iter().any(|value| value.is_nan()), "{function:?}");
         let first = self.rows.is_empty();
         let row = self.expressed(function);
         self.rows.push(row);

@@ -11,6 +11,8 @@ use piped_model::reference;
 use piped_model::stage::Stage;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
 /// The largest number of fragments that is solved for here.
 const MOST: u64 = 40;
@@ -78,6 +80,34 @@ proptest! {
         let same_count = with_count(&path, bytes, cuts.len() as u64).unwrap();
         prop_assert!(same_count.predicted_seconds <= random * (1.0 + 1e-9));
     }
+}
+
+/// How far a ramp up and down is from the optimum where the middle stage is not the slowest in `g` and `G`: 11.8 % on
+/// average over these paths, 97 % at worst. Both depend on what is drawn.
+#[test]
+fn a_ramp_up_and_down_on_other_paths_is_a_candidate_and_no_more() {
+    let mut runner = TestRunner::deterministic();
+    let mut above = Vec::new();
+    while above.len() < 1000 {
+        let drawn = (vec(stage(), 3), 500.0..30_000.0_f64).new_tree(&mut runner).unwrap();
+        let (path, bytes) = drawn.current();
+        let slowest = |of: fn(&Stage) -> f64| path.iter().all(|it| of(it) <= of(&path[1]));
+        if slowest(|it| it.overhead) && slowest(|it| it.per_byte) {
+            continue;
+        }
+        let ramp = up_down_real(&path, bytes, MOST).unwrap();
+        // Sizes that grow by a factor must not lose the sum to rounding.
+        let sum: f64 = ramp.sizes.iter().sum();
+        assert!((sum / bytes - 1.0).abs() <= 1e-9, "{path:?} {bytes}: {ramp:?}");
+        let best = same_fragments(&path, bytes, MOST).unwrap();
+        let excess = ramp.predicted_seconds / best.predicted_seconds - 1.0;
+        assert!(excess >= -1e-6, "{path:?} {bytes}: {ramp:?} {best:?}");
+        above.push(excess);
+    }
+    let mean = above.iter().sum::<f64>() / above.len() as f64;
+    let worst = above.iter().copied().fold(0.0, f64::max);
+    println!("a ramp averages {mean} above the optimum, at most {worst}");
+    assert!((0.10..0.13).contains(&mean), "{mean}");
 }
 
 /// A window of one makes the latency part of the overhead, so the program has to come to the same sizes.

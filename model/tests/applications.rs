@@ -233,7 +233,7 @@ fn the_rule_is_near_the_optimum_at_64_kb() {
 }
 
 #[test]
-fn the_rule_costs_a_quarter_of_k_by_g_at_most_where_there_are_four_of_its_strips() {
+fn from_four_strips_on_the_rule_costs_a_quarter_of_k_over_g_at_most() {
     for (name, g, k) in PAPER_NETWORKS {
         let model = strip_model(5.0, g, k);
         let rule = model.rule_strip(f64::NAN);
@@ -241,12 +241,16 @@ fn the_rule_costs_a_quarter_of_k_by_g_at_most_where_there_are_four_of_its_strips
             let sizes = (0..100).map(|step| rule * (from + 0.01 * f64::from(step)));
             sizes.map(|bytes| rule_excess(&model, bytes)).fold(0.0, f64::max)
         };
-        // About (K/G)/(N/S*): 10.3 % on the SP, 13.4 % on Myrinet, 2.2 % on Quadrics.
+        // At most (K/G)/(N/S*): 10.3 % on the SP, 13.4 % on Myrinet, 2.2 % on Quadrics.
         let bound = k / g / 4.0;
         assert!(worst(4.0) <= bound, "{name}: {}", worst(4.0));
         assert!(worst(4.0) > 0.5 * bound, "{name}: {}", worst(4.0));
-        // With fewer it is worse, and a size that is searched for is better.
-        assert!(worst(1.0) > worst(4.0), "{name}");
+        // With fewer it is worse, up to 43 % on Myrinet, and a size that is searched for is better.
+        let few = [0.01, 1.0, 2.0, 3.0].map(worst);
+        assert!(few.iter().all(|&it| it > worst(4.0) && it <= 0.43), "{name}: {few:?}");
+        if name == "Myrinet" {
+            assert!(few[1] > 0.42 && few[3] > 0.17, "{few:?}");
+        }
         let few = 1.2 * rule;
         let cost = |policy| model.strips(policy, few).expect("applies").cost_seconds;
         assert!(cost(Policy::Fixed) <= cost(Policy::Rule), "{name}");
@@ -285,6 +289,12 @@ fn two_strips_beat_one_from_o_over_g_on() {
         assert_eq!(found.sizes.len(), strips, "{bytes}");
     }
     assert!(model.strips(Policy::Optimal, 0.0).is_none());
+    // With nothing to compute there is nothing to hide: no strips are better than one.
+    let idle = strip_model(5.0, 6.0, 0.0);
+    for bytes in [0.5 * cut, 2.0 * cut, 20.0 * cut] {
+        let found = idle.strips(Policy::Optimal, bytes).expect("an optimum");
+        assert_close(found.cost_seconds, idle.vectorised_seconds(bytes), "K = 0");
+    }
 }
 
 #[test]
@@ -540,13 +550,8 @@ proptest! {
         comm_startup in 0.0..400.0_f64,
         comm in 0.0..50.0_f64,
         tried in 0.0..1.0_f64,
-        // Whether starting a communication, a transfer and agreeing cost something.
-        costs in any::<[bool; 3]>(),
     ) {
-        let [comm_startup, start_dma, sync] = [(costs[0], comm_startup), (costs[1], PAPER_START_DMA),
-            (costs[2], PAPER_SYNC)].map(|(costs, seconds)| if costs { seconds } else { 0.0 });
-        let column = tiling(depth as f64, compute, comm_startup, comm);
-        let tiling = Tiling { grid: grid(x, y), start_dma, sync, ..column };
+        let tiling = Tiling { grid: grid(x, y), ..tiling(depth as f64, compute, comm_startup, comm) };
         for schedule in Schedule::ALL {
             let best = tiling.best_height(schedule).seconds * (1.0 - 1e-12);
             prop_assert!(tiling.at_height(schedule, 1.0 + tried * (depth as f64 - 1.0)).seconds >= best);

@@ -201,8 +201,8 @@ fn parts() -> Figure {
         caption: "T_f until the first fragment reaches the disk, T_b in the disk, T_l from the disk to the end; left \
                   network to disk, right network to disk to network. A 31876.9 and 39557.8 us, B 26277.4 and 31447.7 us \
                   (21.31 % and 25.79 % better). The paper concludes that better algorithms are unlikely to gain \
-                  much over B. They do: no plan can be faster than 23354 and 28470 us, B is 12.5 % and 10.5 % above that, \
-                  and release-curve plans come within about 2 %. G in us per 1000 bytes, 64 KB = 65536 bytes."
+                  much over B. They do: no plan can be faster than 23374.6 and 28507.2 us, B is 12.4 % and 10.3 % above that, \
+                  and release-curve plans come within 2.3 % and 3.2 %. G in us per 1000 bytes, 64 KB = 65536 bytes."
             .to_owned(),
         content: Content::Bars {
             y: Axis::from_zero("latency (ms)"),

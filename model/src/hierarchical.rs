@@ -7,8 +7,8 @@
 //!
 //! | | fragments at the bottleneck | paper |
 //! | --- | --- | --- |
-//! | [`fixed`] | of equal size | algorithm B |
-//! | [`ramp`] | a ramp (Theorem 4) if it is first or last, up and down (Theorem 5) elsewhere | C, C' |
+//! | [`fixed()`] | of equal size | algorithm B |
+//! | [`ramp()`] | a ramp (Theorem 4) if it is first or last, up and down (Theorem 5) elsewhere | C, C' |
 //!
 //! A ramp needs a compound stage's `g` and `G`: those of the straight line through its own best latency
 //! over the range of fragment sizes in use, which starts wide and is narrowed to the sizes that come out
@@ -152,7 +152,7 @@ pub fn fixed(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Pl
 
 /// Algorithm C or C' in whole bytes, with its exact latency: the best over all [`bottlenecks`].
 ///
-/// Nothing where [`fixed`] has nothing, or if there is no ramp for any bottleneck.
+/// Nothing where [`fixed()`] has nothing, or if there is no ramp for any bottleneck.
 ///
 /// ```
 /// use piped_model::fixed::Constraints;

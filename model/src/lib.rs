@@ -24,7 +24,7 @@
 //! | [`hierarchical`] | sub-fragments for the stages beside the bottleneck (B, C, C') |
 //! | `lp` | the optimum with the same fragments in every stage (feature `lp`) |
 //! | [`rounding`] | real sizes as whole bytes, and the plan made of them |
-//! | [`reference`] | the papers' pipelines |
+//! | [`mod@reference`] | the papers' pipelines |
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`simulate`] | a path at work, event by event: the second opinion |

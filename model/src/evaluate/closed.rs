@@ -38,7 +38,7 @@ pub fn equal<C: StageCost>(path: &[C], bytes: f64, count: u64, depth: Option<Non
 /// Latency in seconds of `bytes` in fragments of `fragment_bytes`, the last one shorter if they do
 /// not divide. `fragment_bytes` of 0 is taken as 1; 0 bytes are one empty fragment.
 ///
-/// Exact: equal to [`lists`] with these sizes in every stage, at the cost of a few multiplications
+/// Exact: equal to [`super::lists`] with these sizes in every stage, at the cost of a few multiplications
 /// per stage. For a cost that bends, the last fragment is charged what a fragment of its size costs.
 ///
 /// ```

@@ -14,7 +14,7 @@
 //! own equations 19 and 22).
 //!
 //! By Theorem 2 a ramp may be solved from either end. It is solved from the larger end, where `a <= 1` and
-//! errors shrink along the sizes; `a` near 1 is a matter of [`chain`], and where both `G` are 0 there is
+//! errors shrink along the sizes; `a` near 1 is a matter of `chain`, and where both `G` are 0 there is
 //! nothing to overlap and one fragment is best. A `k` for which a size would be negative is infeasible;
 //! so are all larger ones (take away a fragment and all others grow), and none is needed.
 //!

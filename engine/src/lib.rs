@@ -21,5 +21,6 @@ pub mod report;
 pub mod request;
 pub mod shard;
 pub mod sim;
+pub mod sizes;
 pub mod tally;
 pub mod wire;

@@ -71,7 +71,11 @@ fn plan(it: &Explanation) -> String {
         0 => format!("{} x {sizes}", it.fragments),
         _ => format!("{} fragments, the first {sizes}", it.fragments),
     };
-    format!("{}: {sizes}, {} at once", it.chosen, it.depth)
+    match it.depth {
+        // Of a peer's plan.
+        0 => format!("{}: {sizes}", it.chosen),
+        depth => format!("{}: {sizes}, {depth} at once", it.chosen),
+    }
 }
 
 /// Sizes in words: of the first one, and by how much the others are shorter.

@@ -91,8 +91,9 @@ impl Record {
     fn explain(&self, planner: &Planner) -> Explanation {
         let plan = self.plan.as_deref();
         let told = self.told.filter(|_| plan.is_none());
-        let cut =
-            plan.map_or_else(|| told.and_then(|told| Cut::of(told.plan)), |plan| Some(plan.cut));
+        let cut = plan.map(|plan| plan.cut);
+        // Of a peer's plan only what came of it is known.
+        let (first, pieces) = told.map_or((0, 0), |told| (told.first, told.pieces));
         let predicted = match (plan, told) {
             (Some(plan), _) => plan.predicted_for(self.bytes),
             (None, Some(told)) => told.predicted,
@@ -121,9 +122,9 @@ impl Record {
             stages: plan.map(|plan| planner.describe(plan)).unwrap_or_default(),
             candidates: plan.map(|plan| plan.candidates.report()).unwrap_or_default(),
             chosen,
-            fragment_bytes: cut.map_or(0, |cut| cut.fragment.into()),
-            shrink_bytes: cut.map_or(0, |cut| cut.shrink.into()),
-            fragments: cut.map_or(0, |cut| cut.count(self.bytes)),
+            fragment_bytes: cut.map_or(first.into(), |cut| cut.source.first()),
+            shrink_bytes: cut.map_or(0, |cut| shrink(&cut, self.bytes)),
+            fragments: cut.map_or(pieces, |cut| cut.source.count(self.bytes) as u32),
             depth: cut.map_or(0, |cut| cut.depth),
             predicted_seconds: predicted.seconds(),
             margin_seconds: plan.map_or(0.0, |plan| plan.margin.seconds()),
@@ -131,6 +132,15 @@ impl Record {
             bounces,
             retries: self.retries,
         }
+    }
+}
+
+/// By how much each fragment is shorter than the one before, at the source.
+fn shrink(cut: &Cut, bytes: u64) -> u64 {
+    let mut sizes = cut.source.of(bytes);
+    match (sizes.next(), sizes.next(), sizes.next()) {
+        (Some(first), Some(second), Some(_)) => first.saturating_sub(second),
+        _ => 0,
     }
 }
 

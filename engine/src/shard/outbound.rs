@@ -443,7 +443,8 @@ impl Shard {
         if body.lane != Some(arrival.lane) || body.op != RemoteOp::Read {
             return;
         }
-        transfer.told_plan = Some(Told { fragment: arrival.fragment, ..Told::default() });
+        let told = Told::piece(transfer.told_plan, arrival.fragment, arrival.payload);
+        transfer.told_plan = Some(told);
         transfer.mispredicted += u32::from(arrival.copied > 0);
         let mut moved = false;
         if arrival.intact {
@@ -619,11 +620,13 @@ impl Shard {
             return;
         }
         let (length, stage) = (transfer.length, lane.stage_out);
-        let (fragment, plan) =
-            transfer.plan.as_ref().map_or((0, 0), |plan| (plan.cut.fragment, plan.cut.number()));
+        let (fragment, plan) = transfer
+            .plan
+            .as_ref()
+            .map_or((0, 0), |plan| (plan.cut.lane.first(), plan.cut.number()));
         let time = now.since(body.sent_at);
         self.note_written(stage, Outcome { length, plan, time });
-        if length <= u64::from(fragment) {
+        if length <= fragment {
             let checks = self.planner.check_time(length as u32);
             let service = Nanos::from_micros(service_us.into());
             let wire = time.since(service).since(checks).since(checks);

@@ -32,7 +32,7 @@ impl Shard {
         }
         let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
         let planned = self.planner.plan(only(stage), length);
-        self.tally.add_plan(planned.chosen, planned.cut.fragment);
+        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -56,7 +56,7 @@ impl Shard {
             .map_or(StageIndex::NONE, |lane| lane.stage_out);
         let path = self.planner.path_out(None, net);
         let planned = self.planner.plan(path, length);
-        self.tally.add_plan(planned.chosen, planned.cut.fragment);
+        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -81,7 +81,7 @@ impl Shard {
             true => self.planner.plan_busy(path, length),
             false => self.planner.plan(path, length),
         };
-        self.tally.add_plan(planned.chosen, planned.cut.fragment);
+        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));
         Some(planned)
     }

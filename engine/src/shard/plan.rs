@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(planner.stages.len(), STAGES_KEPT_MAX);
         let (_, none) = planner.net_stages("one more", LaneClass::Bulk, false);
         let path = planner.path_out(None, none);
-        assert!(planner.plan(path, 1 << 20).cut.fragment > 0, "planned without");
+        assert!(planner.plan(path, 1 << 20).cut.source.first() > 0, "planned without");
     }
 
     #[test]
@@ -537,7 +537,7 @@ mod tests {
         let path = planner.path_out(None, out);
         for _ in 0..400 {
             let planned = planner.plan(path, 1 << 20);
-            let micros = if planned.cut.fragment == 128 << 10 { 100 } else { 300 };
+            let micros = if planned.cut.source.first() == 128 << 10 { 100 } else { 300 };
             let time = Nanos::from_micros(micros);
             planner.observe_outcome(
                 path,
@@ -545,14 +545,15 @@ mod tests {
             );
         }
         let auto = |planner: &mut Planner| {
-            let uses = (0..64).filter(|_| planner.plan(path, 1 << 20).cut.fragment == 128 << 10);
+            let uses =
+                (0..64).filter(|_| planner.plan(path, 1 << 20).cut.source.first() == 128 << 10);
             uses.count()
         };
         assert!(auto(&mut planner) > 48);
         planner.set_mode(PlannerMode::Whole);
-        assert_eq!(planner.plan(path, 1 << 20).cut.fragment, 1 << 20);
+        assert_eq!(planner.plan(path, 1 << 20).cut.source.first(), 1 << 20);
         planner.set_mode(PlannerMode::Fixed(64 << 10));
-        assert_eq!(planner.plan(path, 1 << 20).cut.fragment, 64 << 10);
+        assert_eq!(planner.plan(path, 1 << 20).cut.source.first(), 64 << 10);
         planner.set_mode(PlannerMode::Auto);
         assert!(auto(&mut planner) > 48, "it starts over");
     }

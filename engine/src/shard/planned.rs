@@ -7,7 +7,7 @@ use piped_model::estimate::Estimate;
 use piped_model::evaluate;
 use piped_model::fixed::FixedBest;
 use piped_model::plan::Algorithm;
-use piped_model::serial::{self, Ramp};
+use piped_model::serial::{self, RAMP_MAX, Ramp};
 use piped_model::stage::StageCost;
 use piped_model::units::Nanos;
 
@@ -15,6 +15,7 @@ use super::guard::{ARMS_MAX, Seen};
 use super::plan::StageIndex;
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::report::Candidate;
+use crate::sizes::Sizes;
 
 /// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
 pub(super) const CUT_BYTES: u64 = 4096;
@@ -29,60 +30,61 @@ pub(super) const SERIAL_BYTES: u32 = FRAGMENT_BYTES_MIN;
 const AHEAD: u32 = 4;
 
 /// Where the fragment ends that holds byte `next` of a request at `offset`, counted from the request's start.
-/// Sizes count from the aligned offset, so that all inner fragments are aligned.
-pub(super) fn boundary(sizes: Ramp, offset: u64, next: u64) -> u64 {
+/// Sizes count from the aligned offset, so that all inner fragments of a file are aligned.
+pub(super) fn boundary(sizes: &Sizes, offset: u64, next: u64) -> u64 {
     let skip = offset % CUT_BYTES;
     sizes.end(next + skip) - skip
 }
 
-/// How a plan cuts requests, and how many fragments it has under way at the first stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a plan cuts a request at each level, and how many fragments it has under way at the first stage.
+///
+/// Between two levels bytes are cut anew: what is read from a file need not be what a frame carries, nor
+/// what is written to the other file. A level that a request does not pass has the sizes of its neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Cut {
-    /// Bytes of the first fragment.
-    pub(super) fragment: u32,
-    /// By how much each is shorter than the one before.
-    pub(super) shrink: u32,
+    /// Fragments at the device that is read.
+    pub(super) source: Sizes,
+    /// Sub-fragments: a frame carries one.
+    pub(super) lane: Sizes,
+    /// Fragments at the device that is written.
+    pub(super) sink: Sizes,
     pub(super) depth: u32,
 }
 
 impl Cut {
-    /// As one number that is not 0: sizes are multiples of 4096 of at most 1 MiB. It names the plan to the
-    /// peer, which says what a transfer with it took.
-    pub(super) fn number(self) -> u32 {
-        let pages = |bytes: u32| (bytes / CUT_BYTES as u32) & 0xfff;
-        self.depth << 24 | pages(self.shrink) << 12 | pages(self.fragment)
+    /// The same sizes at every level.
+    pub(super) fn same(sizes: Sizes, depth: u32) -> Self {
+        Self { source: sizes, lane: sizes, sink: sizes, depth }
     }
 
-    /// What a [`Self::number`] stands for; `None` if no plan has it. A peer may send any.
-    pub(super) fn of(number: u32) -> Option<Self> {
-        let bytes = |pages: u32| (pages & 0xfff) * CUT_BYTES as u32;
-        let cut =
-            Self { fragment: bytes(number), shrink: bytes(number >> 12), depth: number >> 24 };
-        let is_plan = (1..=FRAGMENT_BYTES_MAX).contains(&cut.fragment)
-            && cut.shrink < cut.fragment
-            && (1..=DEPTH_MAX).contains(&cut.depth);
-        is_plan.then_some(cut)
-    }
-
-    /// Fragments of a request of `bytes` from an aligned offset.
-    pub(super) fn count(self, bytes: u64) -> u32 {
-        u32::try_from(self.ramp().count(bytes)).unwrap_or(u32::MAX)
-    }
-
-    fn ramp(self) -> Ramp {
-        let Self { fragment, shrink, .. } = self;
-        Ramp { first: fragment.into(), shrink: shrink.into(), least: SERIAL_BYTES.into() }
+    /// A number that is not 0 and differs where plans do (but for one chance in 2^32). It names the plan to
+    /// the peer, which says what a transfer with it took.
+    pub(super) fn number(&self) -> u32 {
+        // FNV-1a.
+        let mut hash = 0x811c_9dc5_u32;
+        let mut add = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        for sizes in [&self.source, &self.lane, &self.sink] {
+            let (bytes, length) = sizes.encode();
+            bytes[..length].iter().copied().for_each(&mut add);
+            add(0);
+        }
+        self.depth.to_le_bytes().into_iter().for_each(add);
+        hash.max(1)
     }
 }
 
 impl From<&FixedBest> for Cut {
     fn from(plan: &FixedBest) -> Self {
-        let bytes = |bytes: u64| bytes.min(FRAGMENT_BYTES_MAX.into()) as u32;
-        Self {
-            fragment: bytes(plan.fragment_bytes),
-            shrink: bytes(plan.shrink_bytes),
-            depth: plan.depth.get().min(DEPTH_MAX),
-        }
+        let bytes = |bytes: u64| bytes.min(FRAGMENT_BYTES_MAX.into());
+        let (first, shrink) = (bytes(plan.fragment_bytes), bytes(plan.shrink_bytes));
+        let least = u64::from(SERIAL_BYTES);
+        let falling = (0..RAMP_MAX as u64)
+            .map(|index| first.saturating_sub(index * shrink).max(least.min(first)));
+        let sizes = match shrink {
+            0 => Sizes::equal(first),
+            _ => Sizes::list(falling.chain([least])).unwrap_or(Sizes::equal(first)),
+        };
+        Self::same(sizes, plan.depth.get().min(DEPTH_MAX))
     }
 }
 
@@ -154,6 +156,8 @@ impl Candidates {
 pub(super) struct Planned {
     /// A fragment is the payload of one frame.
     pub(super) cut: Cut,
+    /// The sizes as the model knows them.
+    ramp: Ramp,
     /// Store all, then forward (`planner = whole`).
     pub(super) store_first: bool,
     /// For a request of the length it was made for.
@@ -182,8 +186,10 @@ impl Planned {
             ),
             false => (cut, chosen.predicted_seconds),
         };
+        let (first, shrink) = (chosen.fragment_bytes, chosen.shrink_bytes);
         Self {
             cut,
+            ramp: Ramp { first, shrink, least: SERIAL_BYTES.into() },
             store_first,
             predicted: Nanos::from_seconds(predicted),
             margin: Nanos::from_seconds(chosen.margin_seconds),
@@ -191,16 +197,6 @@ impl Planned {
             candidates,
             path: *path,
         }
-    }
-
-    /// The end of the fragment that starts `next` bytes into a request at `offset`.
-    pub(super) fn boundary(&self, offset: u64, next: u64) -> u64 {
-        boundary(self.cut.ramp(), offset, next)
-    }
-
-    /// What all inner fragments end at multiples of.
-    pub(super) fn grid(&self) -> u32 {
-        if self.cut.shrink == 0 { self.cut.fragment } else { SERIAL_BYTES }
     }
 
     /// One fragment at a time at the first stage.
@@ -220,10 +216,9 @@ impl Planned {
             return self.predicted;
         }
         let depth = NonZeroU32::new(self.cut.depth);
-        let ramp = self.cut.ramp();
         Nanos::from_seconds(self.path.with(|costs| match self.is_serial() {
-            true => serial::seconds(costs, length, &ramp),
-            false => evaluate::uniform(costs, ramp.first, length, depth),
+            true => serial::seconds(costs, length, &self.ramp),
+            false => evaluate::uniform(costs, self.ramp.first, length, depth),
         }))
     }
 }
@@ -232,25 +227,41 @@ impl Planned {
 mod tests {
     use super::*;
 
+    fn serial(first: u64, shrink: u64) -> Cut {
+        Cut::from(&FixedBest {
+            algorithm: Algorithm::Serial,
+            fragment_bytes: first,
+            shrink_bytes: shrink,
+            count: 0,
+            depth: NonZeroU32::MIN,
+            predicted_seconds: 0.0,
+            margin_seconds: 0.0,
+        })
+    }
+
     #[test]
-    fn a_number_stands_for_its_plan() {
-        for (fragment, shrink, depth) in
-            [(400 << 10, 96 << 10, 1), (4096, 0, 8), (1 << 20, 0, DEPTH_MAX), (1 << 20, 4096, 1)]
-        {
-            let cut = Cut { fragment, shrink, depth };
-            assert_eq!(Cut::of(cut.number()), Some(cut));
+    fn plans_that_differ_have_other_numbers() {
+        let sizes = [4096, 8192, 1 << 20].map(Sizes::equal);
+        let mut numbers: Vec<u32> = Vec::new();
+        for (source, lane) in sizes.into_iter().flat_map(|a| sizes.map(|b| (a, b))) {
+            for depth in [1, 8, DEPTH_MAX] {
+                numbers.push(Cut { source, lane, sink: lane, depth }.number());
+                numbers.push(Cut { source, lane, sink: source, depth }.number());
+            }
         }
-        let none = [0, 1, 1 << 24, 33 << 24 | 1, 1 << 24 | 257, 1 << 24 | 1 << 12 | 1, u32::MAX];
-        assert!(none.iter().all(|&number| Cut::of(number).is_none()));
+        numbers.sort_unstable();
+        numbers.dedup();
+        // Where lane and source are alike both are the same plan.
+        assert_eq!(numbers.len(), 9 * 6 - 3 * 3);
+        assert!(numbers.iter().all(|&number| number != 0));
     }
 
     #[test]
     fn fragments_of_a_ramp_are_counted_however_many_there_are() {
-        let cut = Cut { fragment: 400 << 10, shrink: 96 << 10, depth: 1 };
-        let counts = [1, 400 << 10, 1 << 20, 3 << 20].map(|bytes| cut.count(bytes));
+        let cut = serial(400 << 10, 96 << 10);
+        let counts = [1, 400 << 10, 1 << 20, 3 << 20].map(|bytes| cut.source.count(bytes));
         // 400, 304, 208 and 112 KiB are 1 MiB; the fifth of what is left has 16 KiB, and so have all others.
         assert_eq!(counts, [1, 1, 4, 4 + 128]);
-        assert_eq!(Cut { fragment: 4096, shrink: 0, depth: 1 }.count(u64::MAX), u32::MAX);
     }
 
     #[test]
@@ -259,7 +270,7 @@ mod tests {
         {
             let mut next = 0;
             while next < length {
-                let end = boundary(Ramp::equal(fragment), offset, next).min(length);
+                let end = boundary(&Sizes::equal(fragment), offset, next).min(length);
                 assert!(end > next && end - next <= fragment);
                 assert!(end == length || (offset + end) % CUT_BYTES == 0);
                 next = end;

@@ -1,6 +1,5 @@
 //! The requester's side of a transfer with a peer: ask, send or land, retry on a new lane.
 
-use piped_model::serial::Ramp;
 use piped_model::units::Nanos;
 
 use super::Shard;
@@ -14,6 +13,7 @@ use crate::command::LaneClass;
 use crate::io::{Io, Span};
 use crate::limits;
 use crate::request::{Class, Status};
+use crate::sizes::Sizes;
 use crate::tally::RetryReason;
 use crate::wire::{Frame, Message, Owner, SPILL_BYTES};
 
@@ -124,7 +124,7 @@ impl Shard {
                 length,
                 class: transfer.class,
                 durable,
-                fragment: planned.map_or(0, |planned| planned.cut.fragment),
+                fragment: planned.map_or(0, |planned| planned.cut.lane.largest() as u32),
                 time_left_us,
             },
             RemoteOp::Sync => Message::Sync { transfer: wire, handle, time_left_us },
@@ -143,7 +143,8 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let most = limits::write_piece_max(lane.credit_window);
         while body.next < length && body.frames < limits::FRAMES_PER_OWNER {
-            let boundary = planned.as_ref().map_or(length, |p| p.boundary(body.offset, body.next));
+            let boundary =
+                planned.as_ref().map_or(length, |p| boundary(&p.cut.lane, body.offset, body.next));
             let bytes = (boundary.min(length) - body.next).min(most);
             if lane.credit < bytes || !lane.has_room_for_data() {
                 break;
@@ -222,7 +223,7 @@ impl Shard {
         // end before the next cut. That is enough for a short read; of a long one it would cost a receive
         // more than to copy what comes with the header.
         let fragment = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
-        let end = boundary(Ramp::equal(fragment), body.offset, start).min(transfer.length);
+        let end = boundary(&Sizes::equal(fragment), body.offset, start).min(transfer.length);
         if transfer.told_plan.is_none() && end < transfer.length {
             return None;
         }
@@ -252,7 +253,7 @@ impl Shard {
         }
         // `next_arrival` relied on it, and does for the next piece.
         let told = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
-        let is_cut = |every| boundary(Ramp::equal(every), body.offset, end - 1) == end;
+        let is_cut = |every| boundary(&Sizes::equal(every), body.offset, end - 1) == end;
         if last.is_none() && !(is_cut(CUT_BYTES) && is_cut(told)) {
             return Destination::Fault("the peer cut a read where no piece may end");
         }

@@ -15,7 +15,7 @@ use super::inbound::Ask;
 use super::landed::Landed;
 use super::lane::{Destination, Target as Landing};
 use super::ops::status_of;
-use super::planned::Planned;
+use super::planned::{Planned, boundary};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
 use super::transfer::{Ahead, file_of};
@@ -301,7 +301,7 @@ impl Shard {
                 return Ok(());
             }
             let (offset, fragment) = (serve.offset, serve.read);
-            let boundary = planned.boundary(offset, next).min(end);
+            let boundary = boundary(&planned.cut.source, offset, next).min(end);
             let (link, bytes) = (serve.link, (boundary - next) as u32);
             let (on, left) = (On::from(&file), self.staging.free_bytes());
             if !self.devices.may_hold(on, bytes.into(), left) {
@@ -381,7 +381,7 @@ impl Shard {
             if serve.frames >= limits::FRAMES_PER_OWNER {
                 return;
             }
-            let boundary = planned.boundary(serve.offset, serve.done).min(serve.length);
+            let boundary = boundary(&planned.cut.lane, serve.offset, serve.done).min(serve.length);
             let length = (boundary - serve.done) as u32;
             let offset = region.offset + serve.offset + serve.done;
             let span = Span { segment: region.segment, offset, length };
@@ -420,7 +420,7 @@ impl Shard {
         let message = Message::Data {
             transfer: serve.wire,
             offset: serve.done,
-            fragment: planned.grid(),
+            fragment: planned.cut.lane.grid() as u32,
             backlogged: !lane.sender.is_empty(),
             service_us: u32::try_from(service).unwrap_or(u32::MAX),
             last,
@@ -781,7 +781,7 @@ impl Shard {
                 status,
                 bytes: if status == Status::Ok { serve.done } else { serve.landed.watermark() },
                 service_us: u32::try_from(service).unwrap_or(u32::MAX),
-                fragment: serve.plan.as_ref().map_or(0, |planned| planned.grid()),
+                fragment: serve.plan.as_ref().map_or(0, |planned| planned.cut.lane.grid() as u32),
                 predicted_us: serve.plan.as_ref().map_or(0, |planned| micros(planned.predicted)),
             };
             let Some(lane) = self.lanes.get_mut(lane_key) else {

@@ -14,7 +14,7 @@ use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::landed::Landed;
 use super::ops::{OpOwner, status_of};
-use super::planned::Planned;
+use super::planned::{Planned, boundary};
 use super::slab::Key;
 use super::{Shard, Wanted, Work};
 use crate::command::{FileTarget, Output, RegionTarget, Target};
@@ -56,13 +56,22 @@ impl Memory {
 pub(super) struct Told {
     /// What pieces end at multiples of, in bytes; 0 if nothing was said.
     pub(super) fragment: u32,
+    /// Bytes of the first piece that came, and how many came so far.
+    pub(super) first: u32,
+    pub(super) pieces: u32,
     /// Of the whole transfer; known at its end.
     pub(super) predicted: Nanos,
-    /// Its number, which says all of the plan; 0 until the end. Not checked.
+    /// Its number, by which the peer knows it; 0 until the end.
     pub(super) plan: u32,
 }
 
 impl Told {
+    /// With another piece.
+    pub(super) fn piece(before: Option<Self>, fragment: u32, bytes: u32) -> Self {
+        let told = before.unwrap_or(Self { first: bytes, ..Self::default() });
+        Self { fragment, pieces: told.pieces + 1, ..told }
+    }
+
     /// With what the last piece added.
     pub(super) fn last(before: Option<Self>, last: LastPart) -> Self {
         let predicted = Nanos::from_micros(last.predicted_us.into());
@@ -331,7 +340,7 @@ impl Shard {
         if body.phase == Phase::Moving {
             let planned = self.plan_local(key, body.target, body.direction, length);
             while body.next < length && !body.ended && body.in_flight < planned.cut.depth {
-                let end = planned.boundary(body.offset, body.next).min(length);
+                let end = boundary(&planned.cut.source, body.offset, body.next).min(length);
                 let span = body.memory.span(body.next, (end - body.next) as u32);
                 let owner = JobOwner::Transfer { transfer: key, start: body.next };
                 let offset = body.offset + body.next;
@@ -415,7 +424,7 @@ impl Shard {
         let wanted = transfer
             .plan
             .as_ref()
-            .map_or(length, |plan| plan.boundary(body.offset, start).min(length))
+            .map_or(length, |plan| boundary(&plan.cut.source, body.offset, start).min(length))
             - start;
         body.ended |= u64::from(result.bytes) < wanted;
         let moved = transfer.landed.insert(start, start + u64::from(result.bytes));

@@ -1,4 +1,5 @@
-//! What planning costs: `cargo bench -p piped-model`. Bars on network → disk: fixed 1 us, best 1 ms, certified 20 ms.
+//! What planning costs: `cargo bench -p piped-model`. Bars on network → disk: fixed 1 us, best 1 ms, certified 20 ms; plans
+//! of two or three levels 1 ms.
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 use std::hint::black_box;
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use piped_model::fixed::{self, Constraints};
-use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
+use piped_model::leveled::{self, Level, Task};
+use piped_model::reference::{KB, PACKET_BYTES, network_disk, network_disk_network, stage};
 use piped_model::{best, bound, hierarchical, release};
 
 fn plans(criterion: &mut Criterion) {
@@ -42,5 +44,23 @@ fn plans(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, plans);
+/// Paths as the daemon has them: a read of 1 MiB with all dials on, and a copy from disk to disk.
+fn leveled(criterion: &mut Criterion) {
+    let net = [(60.0, 5.0), (5.0, 8.0), (40.0, 5.0), (60.0, 5.0), (0.2, 0.06)];
+    let net = net.map(|(overhead, per_kb)| stage(overhead, per_kb, KB));
+    let source = [stage(60.0, 0.5, KB), stage(500.0, 8.0, KB)];
+    let sink = [stage(100.0, 1.0, KB), stage(700.0, 6.0, KB)];
+    let level = |stages, alignment| Level { alignment, smallest: alignment, ..Level::free(stages) };
+    let read = [&source[..], &net].concat();
+    let copy = [&source[..], &net, &sink].concat();
+    let levels = [level(0..2, 4096), level(2..7, 512), level(7..9, 4096)];
+    let mut group = criterion.benchmark_group("leveled");
+    for (name, path, levels) in [("read", &read, &levels[..2]), ("copy", &copy, &levels[..])] {
+        let task = Task { path, bytes: 1 << 20, levels, depth_max: 32 };
+        group.bench_function(name, |b| b.iter(|| leveled::candidates(black_box(&task))));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, plans, leveled);
 criterion_main!(benches);

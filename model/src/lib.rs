@@ -32,6 +32,7 @@
 //! | `grouping` | one stage cut optimally between neighbours that are given |
 //! | [`release`] | the release-curve planner: small sub-fragments, grouped optimally for the slow stage |
 //! | [`best`] | the best of all planners, improved by search; with a certificate if asked |
+//! | [`leveled`] | the best plan where only some boundaries may cut anew: what a program can execute |
 //! | [`bound`] | a latency that no plan can beat |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of a pipeline and a network from measurements |
 //!
@@ -61,6 +62,7 @@ pub mod evaluate;
 pub mod fixed;
 mod grouping;
 pub mod hierarchical;
+pub mod leveled;
 #[cfg(feature = "lp")]
 pub mod lp;
 pub mod plan;

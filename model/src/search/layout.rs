@@ -146,7 +146,7 @@ impl Layout {
         parts
     }
 
-    fn sizes(&self, cuts: &[u32]) -> Vec<u64> {
+    pub(crate) fn sizes(&self, cuts: &[u32]) -> Vec<u64> {
         let mut begin = 0.0;
         let size = |&at: &u32| {
             let end = self.positions[at as usize];
@@ -294,6 +294,34 @@ impl Times {
         stage: usize,
         known: f64,
     ) -> Option<f64> {
+        self.offer(layout, stage);
+        self.group(path, layout, constraints, stage, known)
+    }
+
+    /// The same, but cut only at some of these positions, rising and without 0.
+    pub(crate) fn regroup_at(
+        &mut self,
+        path: &[Stage],
+        layout: &mut Layout,
+        constraints: &Constraints,
+        stage: usize,
+        positions: &[u32],
+    ) -> Option<f64> {
+        self.candidates.clear();
+        self.candidates.push(0);
+        self.candidates.extend(positions);
+        self.group(path, layout, constraints, stage, f64::MAX)
+    }
+
+    /// Cuts a stage anew at some of the candidates.
+    fn group(
+        &mut self,
+        path: &[Stage],
+        layout: &mut Layout,
+        constraints: &Constraints,
+        stage: usize,
+        known: f64,
+    ) -> Option<f64> {
         self.gather(layout, path[stage].latency, stage);
         let (smallest, largest) = range(constraints);
         let grouping = Grouping {
@@ -327,19 +355,23 @@ impl Times {
         Some(seconds)
     }
 
-    /// The positions where a stage may cut, with what is before and behind it.
+    /// Where a stage may cut: where it does, and where its neighbours do.
+    fn offer(&mut self, layout: &Layout, stage: usize) {
+        let candidates = &mut self.candidates;
+        candidates.clear();
+        candidates.push(0);
+        let near = stage.saturating_sub(1)..(stage + 2).min(layout.cuts.len());
+        candidates.extend(layout.cuts[near].iter().flatten());
+        candidates.sort_unstable();
+        candidates.dedup();
+    }
+
+    /// What is before and behind the positions where a stage may cut.
     fn gather(&mut self, layout: &Layout, latency: f64, stage: usize) {
         let before =
             stage.checked_sub(1).map(|before| (&layout.cuts[before], &self.depart[before]));
         let behind = layout.cuts.get(stage + 1).map(|behind| (behind, &self.tail[stage + 1]));
         let Self { candidates, places, release, after, .. } = self;
-        candidates.clear();
-        candidates.push(0);
-        candidates.extend(&layout.cuts[stage]);
-        candidates.extend(before.iter().flat_map(|(cuts, _)| cuts.iter()));
-        candidates.extend(behind.iter().flat_map(|(cuts, _)| cuts.iter()));
-        candidates.sort_unstable();
-        candidates.dedup();
         places.clear();
         release.clear();
         after.clear();

@@ -3,6 +3,7 @@
 use piped_model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::dial::{DialCost, DialPlace};
 use crate::ids::{DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId};
 use crate::request::{Class, Completion, Progress, Status};
 
@@ -310,6 +311,18 @@ pub enum Command {
     SetCalibration(CalibrationMode),
     /// Change the deadline of requests that name none.
     SetDeadline(Nanos),
+    /// Set a dial, anew if there is one: what that one holds goes on at once.
+    SetDial {
+        /// Where.
+        place: DialPlace,
+        /// What it adds; within bounds ([`DialCost::check`]).
+        cost: DialCost,
+    },
+    /// Clear dials: what they hold goes on at once.
+    ClearDials {
+        /// The one there, or all.
+        place: Option<DialPlace>,
+    },
 }
 
 /// To the control thread.

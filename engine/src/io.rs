@@ -209,6 +209,9 @@ pub trait Io {
     /// Copy into shared memory. `from.len()` equals `to.length`.
     fn store(&mut self, from: &[u8], to: Span);
 
+    /// Spend so much of the thread's time on nothing: the host overhead of a dial.
+    fn spend(&mut self, time: Nanos);
+
     /// CRC32C of a span, computed over private copies of its bytes.
     fn crc32c(&mut self, span: Span) -> u32;
 }

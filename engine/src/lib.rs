@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod dial;
 pub mod histogram;
 pub mod ids;
 pub mod io;

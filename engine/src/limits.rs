@@ -158,6 +158,24 @@ pub const HISTORY: usize = 256;
 /// shard copies them on its own thread.
 pub const STAGES_OBSERVED_MAX: usize = 512;
 
+/// Dials set at once: two for a disk and three for a peer are what studies use.
+pub const DIALS_MAX: u32 = 64;
+
+/// Fragments that all dials together may hold. Beyond it disks begin nothing more and lanes are not read, so what
+/// comes is held up where it comes from.
+pub const DIALS_HELD_MAX: usize = 4096;
+
+/// The longest `L` and `g` of a dial: short beside the time after which a lane is taken for dead.
+pub const DIAL_TIME_MAX: Nanos = Nanos::from_millis(1_000);
+
+/// The largest `G` of a dial, in picoseconds a byte: the longest fragment then takes about as long as the
+/// largest `g`.
+pub const DIAL_PER_BYTE_PS_MAX: u64 = 1_000_000;
+
+/// The longest `o` of a dial: everybody on the shard waits for it.
+pub const DIAL_HOST_MAX: Nanos = Nanos::from_millis(10);
+
+const _: () = assert!(DIAL_TIME_MAX.0 < UNREAD_TIME.0);
 const _: () = assert!(FRAGMENT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 // A misaligned fragment needs a granule more on each side.
 const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CalibrationMode, LaneClass, PlannerMode};
+use crate::dial::DialPlace;
 use crate::ids::{DeviceId, SessionId};
 use crate::request::{Class, Status};
 use crate::tally::{LaneLoss, Operation, Tally};
@@ -231,6 +232,27 @@ pub enum StageResource {
     Copy,
     /// Checksums.
     Check,
+    /// A dial of ours.
+    Dial {
+        /// Where.
+        place: DialPlace,
+        /// What it takes of the shard's thread.
+        host: bool,
+    },
+}
+
+/// A device as operators know it; its number is as the kernel packs it into 32 bits (`new_encode_dev`).
+#[must_use]
+pub fn device_name(device: DeviceId) -> String {
+    let (major, minor) = (device.0 >> 8 & 0xfff, device.0 & 0xff | device.0 >> 12 & 0xf_ff00);
+    format!("{major}:{minor}")
+}
+
+/// The device of that name.
+#[must_use]
+pub fn device_of(major: u32, minor: u32) -> Option<DeviceId> {
+    let packed = || DeviceId(minor & 0xff | major << 8 | (minor & 0xf_ff00) << 12);
+    (major <= 0xfff && minor <= 0xf_ffff).then(packed)
 }
 
 /// All a shard has to say for metrics.

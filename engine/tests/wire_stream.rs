@@ -97,6 +97,7 @@ impl Io for Memory {
     fn store(&mut self, from: &[u8], to: Span) {
         self.bytes_mut(to).copy_from_slice(from);
     }
+    fn spend(&mut self, _: Nanos) {}
     fn crc32c(&mut self, span: Span) -> u32 {
         crc32c(self.bytes(span))
     }

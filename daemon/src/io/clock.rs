@@ -27,6 +27,14 @@ pub(crate) fn pause(time: Nanos) {
     std::thread::sleep(std::time::Duration::from_nanos(time.0));
 }
 
+/// Spends time on the caller's CPU: what a dial's host overhead is.
+pub(super) fn spin(time: Nanos) {
+    let end = now() + time;
+    while now() < end {
+        std::hint::spin_loop();
+    }
+}
+
 /// Seconds since 1970: for people and their programs, never for what the daemon decides.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the clock's home")]

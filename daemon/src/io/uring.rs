@@ -439,6 +439,10 @@ impl Io for UringIo {
         self.counters.misuses += u64::from(!stored);
     }
 
+    fn spend(&mut self, time: Nanos) {
+        clock::spin(time);
+    }
+
     fn crc32c(&mut self, span: Span) -> u32 {
         let segment = self.memory.segment(span);
         let sum = segment.and_then(|it| it.crc32c(span.offset, u64::from(span.length)).ok());

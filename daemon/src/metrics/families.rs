@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use piped_engine::command::LaneClass;
 use piped_engine::histogram::{Histogram, RATIO_ONE};
-use piped_engine::report::{Observation, PeerReport, StageReport, StageResource};
+use piped_engine::report::{Observation, PeerReport, StageReport, StageResource, device_name};
 use piped_engine::request::Status;
 use piped_engine::tally::{
     ALGORITHMS, BounceReason, CLASSES, Ended, LaneLoss, Operation, PlanPath, RetryReason, Route,
@@ -134,8 +134,12 @@ impl Snapshot {
             StageResource::Copy => ("copy", "", "", ""),
             StageResource::Check => ("check", "", "", ""),
             StageResource::Disk { device: it, write } => {
-                device = format!("{}:{}", it.0 >> 8, it.0 & 0xff);
+                device = device_name(*it);
                 ("disk", device.as_str(), "", if *write { "write" } else { "read" })
+            }
+            StageResource::Dial { place, host } => {
+                device = place.to_string();
+                ("dial", device.as_str(), "", if *host { "host" } else { "" })
             }
             StageResource::Net { peer, outbound, .. } if !outbound && !self.knows(peer) => return,
             StageResource::Net { peer, class, outbound, incoming } => {

@@ -23,6 +23,12 @@ pub(super) struct On {
     foreign: bool,
 }
 
+impl On {
+    pub(super) const fn device(self) -> DeviceId {
+        self.device
+    }
+}
+
 impl From<&FileTarget> for On {
     fn from(target: &FileTarget) -> Self {
         Self { device: target.device, foreign: target.foreign }

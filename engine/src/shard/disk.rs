@@ -11,6 +11,7 @@
 use piped_model::estimate::Ticket;
 
 use super::devices::On;
+use super::dial::{Effect, Hop};
 use super::ops::OpOwner;
 use super::plan::StageIndex;
 use super::slab::Key;
@@ -135,6 +136,15 @@ pub(super) enum JobOwner {
     ServeWrite { serve: Key, start: u64, run: Run, paid: bool },
 }
 
+impl JobOwner {
+    pub(super) fn work(self) -> Work {
+        match self {
+            Self::Transfer { transfer, .. } => Work::Transfer(transfer),
+            Self::ServeRead { serve, .. } | Self::ServeWrite { serve, .. } => Work::Serve(serve),
+        }
+    }
+}
+
 /// A fragment at a disk.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -200,7 +210,7 @@ impl Shard {
         if !self.devices.has_room(on, self.ops.len()) {
             return Err(Wanted::Device(on));
         }
-        if self.jobs.room() == 0 || self.ops.room() < OPS_PER_JOB {
+        if self.jobs.room() == 0 || self.ops.room() < OPS_PER_JOB || self.dials.is_full() {
             return Err(Wanted::Anything);
         }
         let now = io.now();
@@ -345,10 +355,16 @@ impl Shard {
         let now = self.batch_time(io);
         let counts = job.status == Status::Ok && bytes == job.span.length;
         self.planner.depart(job.stage, job.ticket, job.span.length, counts, now);
-        self.handle_job(job.owner, JobResult { bytes, status: job.status }, io);
+        let result = JobResult { bytes, status: job.status };
+        if self.dials.any() && bytes > 0 {
+            let Job { on, direction, owner, .. } = job;
+            let effect = Effect::Job { device: on.device(), direction, owner, result };
+            return self.pass(Hop::Disk, effect, bytes, io);
+        }
+        self.handle_job(job.owner, result, io);
     }
 
-    fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, io: &mut I) {
+    pub(super) fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, io: &mut I) {
         match owner {
             JobOwner::Transfer { transfer, start } => {
                 self.handle_fragment(transfer, start, result, io);

@@ -337,6 +337,10 @@ impl Shard {
         if lane.sending || lane.state == LaneState::Closing {
             return;
         }
+        if self.dials.any() {
+            self.dial_frames(key, io);
+        }
+        let Some(lane) = self.lanes.get_mut(key) else { return };
         let spans = lane.sender.poll_send(io);
         if let Some((bytes, time)) = lane.sender.take_checked().mean() {
             self.planner.sample_check(bytes, time);
@@ -464,6 +468,10 @@ impl Shard {
     /// Handles the frames that are here. Whether all are, and a receive may be posted.
     fn receive_frames<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
         for _ in 0..FRAMES_PER_TURN {
+            if self.dials.is_full() {
+                self.starve(Work::Lane(key));
+                return false;
+            }
             let Some(lane) = self.lanes.get_mut(key) else { return false };
             if lane.receiving || lane.state == LaneState::Closing {
                 return false;

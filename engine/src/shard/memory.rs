@@ -1,6 +1,7 @@
 //! Local regions: the daemon itself copies between two clients' memories, a bounded piece a turn, so
 //! that a long put does not hold up the others on the shard.
 
+use super::dial::{Effect, Hop};
 use super::disk::Direction;
 use super::slab::Key;
 use super::transfer::{Body, MemoryBody};
@@ -12,6 +13,13 @@ use crate::request::Status;
 impl Shard {
     pub(super) fn drive_memory<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if body.next == transfer.length || self.dials.is_full() {
+            // Its last pieces are in a dial, or it waits until they are not.
+            if body.next < transfer.length {
+                self.starve(Work::Transfer(key));
+            }
+            return;
+        }
         let length = (transfer.length - body.next).min(u64::from(MEMORY_BYTES_PER_TURN)) as u32;
         let ours = body.memory.span(body.next, length);
         let region = body.region;
@@ -38,15 +46,30 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let start = body.next;
         body.next += u64::from(length);
-        let inserted = transfer.landed.insert(start, body.next);
-        debug_assert!(inserted.is_ok(), "a copy goes forward");
-        let over = body.next == transfer.length;
+        let (end, over) = (body.next, body.next == transfer.length);
         transfer.body = Body::Memory(body);
-        if over {
+        if !over {
+            self.make_ready(Work::Transfer(key));
+        }
+        if self.dials.any() {
+            let effect = Effect::Copied { transfer: key, start, end };
+            return self.pass(Hop::Copy, effect, length, io);
+        }
+        self.handle_copied(key, start, end, io);
+    }
+
+    /// A piece was copied, and has left the dial if there is one.
+    pub(super) fn handle_copied<I: Io>(&mut self, key: Key, start: u64, end: u64, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if transfer.status.is_some() {
+            return;
+        }
+        let inserted = transfer.landed.insert(start, end);
+        debug_assert!(inserted.is_ok(), "a copy goes forward");
+        if end == transfer.length {
             self.decide(key, Status::Ok, io);
         } else {
             self.tell_progress(key);
-            self.make_ready(Work::Transfer(key));
         }
     }
 }

@@ -18,6 +18,7 @@ mod admission;
 mod candidates;
 mod copy;
 mod devices;
+mod dial;
 mod disk;
 mod guard;
 mod history;
@@ -47,6 +48,7 @@ use piped_model::units::Nanos;
 
 use self::admission::Account;
 use self::devices::{Devices, On};
+use self::dial::Dials;
 use self::disk::Job;
 use self::history::History;
 use self::inbound::Inbound;
@@ -180,6 +182,7 @@ pub struct Shard {
     starved: VecDeque<Work>,
     outputs: VecDeque<Output>,
     planner: Planner,
+    dials: Dials,
     history: History,
     counters: Counters,
     tally: Box<Tally>,
@@ -237,6 +240,7 @@ impl Shard {
             starved: VecDeque::with_capacity(work),
             outputs: VecDeque::with_capacity(transfers as usize),
             planner: Planner::new(config.planner, config.calibration, config.serial_first),
+            dials: Dials::new(),
             history: History::new(),
             counters: Counters::default(),
             tally: Box::default(),
@@ -281,6 +285,8 @@ impl Shard {
             Command::SetPlanner(mode) => self.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),
             Command::SetDeadline(deadline) => self.config.deadline_default = deadline,
+            Command::SetDial { place, cost } => self.set_dial(place, cost, io),
+            Command::ClearDials { place } => self.clear_dials(place.as_ref(), io),
         }
     }
 
@@ -311,6 +317,7 @@ impl Shard {
         while let Some(slot) = self.frame_times.take_due(now) {
             self.expire_frame(slot, io);
         }
+        self.release_due(now, io);
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
             self.work(work, io);
@@ -350,6 +357,7 @@ impl Shard {
             .into_iter()
             .filter_map(Timers::next)
             .chain(self.ask_driver)
+            .chain(self.dials.next())
             .min()
     }
 

@@ -60,6 +60,10 @@ impl Outbound {
         Self { name, lanes, incarnation: 0, swept_epoch: 0, unasked: false, removed: false }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether the lane is neither there nor on its way.
     pub(super) fn is_idle(&self, class: LaneClass) -> bool {
         let state = &self.lanes[class as usize];
@@ -453,6 +457,11 @@ impl Shard {
         } else {
             transfer.damaged = true;
         }
+        if self.dials.any() {
+            let watermark = moved.then(|| transfer.landed.watermark());
+            let (lane, bytes) = (arrival.lane, arrival.payload);
+            return self.dial_data(key, lane, bytes, (watermark, last), io);
+        }
         match last {
             Some(last) => self.end_read(key, last, io),
             None if moved => self.tell_progress(key),
@@ -461,7 +470,7 @@ impl Shard {
     }
 
     /// The last piece is here: a read ends with what is contiguous.
-    fn end_read<I: Io>(&mut self, key: Key, last: LastPart, io: &mut I) {
+    pub(super) fn end_read<I: Io>(&mut self, key: Key, last: LastPart, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.damaged {
             return self.retry_corrupt(key, io);
@@ -512,6 +521,9 @@ impl Shard {
             return Ok(());
         }
         match body.op {
+            RemoteOp::Read if self.dials.any() => {
+                self.dial_data(key, lane, 0, (None, Some(last)), io);
+            }
             RemoteOp::Read => self.end_read(key, last, io),
             _ if last.status == Status::Corrupt => self.retry_corrupt(key, io),
             RemoteOp::Sync => {
@@ -620,12 +632,13 @@ impl Shard {
             return;
         }
         let (length, stage) = (transfer.length, lane.stage_out);
+        let lane = body.lane.unwrap_or(key);
         let (fragment, plan) = transfer
             .plan
             .as_ref()
             .map_or((0, 0), |plan| (plan.cut.lane.first(), plan.cut.number()));
         let time = now.since(body.sent_at);
-        self.note_written(stage, Outcome { length, plan, time });
+        self.note_written(lane, Outcome { length, plan, time });
         if length <= fragment {
             let checks = self.planner.check_time(length as u32);
             let service = Nanos::from_micros(service_us.into());

@@ -10,11 +10,16 @@ use super::planned::{Planned, STAGES_MAX};
 use super::slab::Key;
 use super::stage::StageIndex;
 use crate::command::{FileTarget, LaneClass, Target};
+use crate::dial::DialPlace;
 use crate::ids::{DeviceId, PeerId};
 
-fn only(stage: StageIndex) -> Path {
+/// A path of these stages, without those that are none.
+fn path_of(stages: impl IntoIterator<Item = StageIndex>) -> Path {
     let mut path = [StageIndex::NONE; STAGES_MAX];
-    path[0] = stage;
+    let there = stages.into_iter().filter(|&stage| stage != StageIndex::NONE);
+    for (place, stage) in path.iter_mut().zip(there) {
+        *place = stage;
+    }
     path
 }
 
@@ -30,8 +35,8 @@ impl Shard {
         if let Some(planned) = self.transfers.get(key).and_then(|t| t.plan.clone()) {
             return planned;
         }
-        let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
-        let planned = self.planner.plan(only(stage), length);
+        let path = path_of(self.disk_stages(target.device, direction == Direction::Write));
+        let planned = self.planner.plan(path, length);
         self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
@@ -48,13 +53,11 @@ impl Shard {
         let length = transfer.map_or(0, |t| t.length);
         let class =
             transfer.map_or(LaneClass::Bulk, |t| super::remote::lane_class(t.class, t.length));
-        let net = self
-            .outbound
-            .get(&peer)
-            .and_then(|link| link.lane(class))
-            .and_then(|lane| self.lanes.get(lane))
-            .map_or(StageIndex::NONE, |lane| lane.stage_out);
-        let path = self.planner.path_out(None, net);
+        let lane = self.outbound.get(&peer).and_then(|link| link.lane(class));
+        let path = match lane {
+            Some(lane) => self.path_out(None, lane),
+            None => self.planner.path_out(None, StageIndex::NONE),
+        };
         let planned = self.planner.plan(path, length);
         self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
@@ -87,9 +90,31 @@ impl Shard {
     }
 
     fn path_served(&mut self, lane: Key, device: Option<DeviceId>) -> Option<Path> {
-        let net = self.lanes.get(lane)?.stage_out;
-        let disk = device.map(|device| self.planner.disk_stage(device, false));
-        Some(self.planner.path_out(disk, net))
+        self.lanes.get(lane)?;
+        Some(self.path_out(device, lane))
+    }
+
+    /// The path of what leaves by a lane, from a device of ours or from memory.
+    fn path_out(&mut self, device: Option<DeviceId>, lane: Key) -> Path {
+        let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_out);
+        if !self.dials.any() {
+            let disk = device.map(|device| self.planner.disk_stage(device, false));
+            return self.planner.path_out(disk, net);
+        }
+        let disk = match device {
+            Some(device) => self.disk_stages(device, false),
+            None => [StageIndex::NONE; 3],
+        };
+        let check = self.planner.check_stage();
+        let dials = self.dials_out(lane).into_iter().flatten();
+        path_of(disk.into_iter().chain([check]).chain(dials).chain([net, check]))
+    }
+
+    /// A device's stage, and that of its dial.
+    fn disk_stages(&mut self, device: DeviceId, write: bool) -> [StageIndex; 3] {
+        let dial = DialPlace::Disk { device, write };
+        let [host, dial] = self.dials.stages(|place| *place == dial);
+        [self.planner.disk_stage(device, write), host, dial]
     }
 
     /// A peer says what one of its reads took. A claim: it moves nothing but the choice between plans for
@@ -105,8 +130,8 @@ impl Shard {
     }
 
     /// A write that was alone on its lane ended.
-    pub(super) fn note_written(&mut self, net: StageIndex, outcome: Outcome) {
-        let path = self.planner.path_out(None, net);
+    pub(super) fn note_written(&mut self, lane: Key, outcome: Outcome) {
+        let path = self.path_out(None, lane);
         self.planner.observe_outcome(path, outcome);
     }
 }

@@ -19,10 +19,14 @@ use super::candidates::{Serial, propose};
 use super::guard::Guard;
 use super::planned::{PathCosts, Planned, STAGES_MAX};
 pub(super) use super::stage::StageIndex;
-use super::stage::{CHECK_PRIOR, COPY_PRIOR, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT, StageState};
+use super::stage::{
+    CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
+    StageState,
+};
 use crate::command::{CalibrationMode, LaneClass, PlannerMode};
+use crate::dial::DialPlace;
 use crate::ids::DeviceId;
-use crate::report::{StageReport, StageResource};
+use crate::report::{StageReport, StageResource, device_name};
 use crate::wire::{Message, ReportedStage};
 
 /// Samples between two looks at a stage's estimate.
@@ -140,7 +144,11 @@ impl Planner {
         if let Some(&index) = self.index.get(&resource) {
             return index;
         }
-        let estimator = Estimator::new(prior.window).with_prior(prior, PRIOR_WEIGHT);
+        let weight = match resource {
+            StageResource::Dial { .. } => DIAL_PRIOR_WEIGHT,
+            _ => PRIOR_WEIGHT,
+        };
+        let estimator = Estimator::new(prior.window).with_prior(prior, weight);
         let state = StageState {
             name: name(),
             is_device: matches!(resource, StageResource::Disk { .. }),
@@ -172,16 +180,35 @@ impl Planner {
     /// A peer that was served is forgotten: its stages' places are for others, and so nobody can fill the
     /// table by coming under ever new names.
     pub(super) fn forget_served(&mut self, peer: &str) {
+        self.forget(
+            |resource| matches!(resource, StageResource::Net { peer: of, outbound: false, .. } if of == peer),
+        );
+    }
+
+    fn forget(&mut self, is_gone: impl Fn(&StageResource) -> bool) {
         let Self { index, free, plans, .. } = self;
         index.retain(|resource, stage| {
-            let gone =
-                matches!(resource, StageResource::Net { peer: of, outbound: false, .. } if of == peer);
+            let gone = is_gone(resource);
             if gone {
                 free.push(*stage);
                 plans.retain(|key, _| !key.path.contains(stage));
             }
             !gone
         });
+    }
+
+    /// The stage of a dial that is set.
+    pub(super) fn dial_stage(&mut self, place: &DialPlace, host: bool) -> StageIndex {
+        let resource = StageResource::Dial { place: place.clone(), host };
+        let name = || format!("dial {place}{}", if host { " host" } else { "" });
+        self.stage(resource, name, DIAL_PRIOR)
+    }
+
+    /// The dial is cleared: its place is for others.
+    pub(super) fn forget_dial(&mut self, place: &DialPlace) {
+        self.forget(
+            |resource| matches!(resource, StageResource::Dial { place: other, .. } if other == place),
+        );
     }
 
     fn is_device(&self, index: StageIndex) -> bool {
@@ -196,7 +223,7 @@ impl Planner {
     pub(super) fn disk_stage(&mut self, device: DeviceId, write: bool) -> StageIndex {
         let name = || {
             let verb = if write { "write" } else { "read" };
-            format!("disk {}:{} {verb}", device.0 >> 8, device.0 & 0xff)
+            format!("disk {} {verb}", device_name(device))
         };
         self.stage(StageResource::Disk { device, write }, name, DISK_PRIOR)
     }
@@ -246,6 +273,10 @@ impl Planner {
         if let Some(sample) = state.meter.depart(ticket, bytes, now, alone) {
             self.observe(stage, sample);
         }
+    }
+
+    pub(super) fn check_stage(&self) -> StageIndex {
+        self.check
     }
 
     pub(super) fn sample_copy(&mut self, bytes: u32, time: Nanos) {
@@ -349,9 +380,10 @@ impl Planner {
     /// The path of what a peer reads here: our disk (or nothing, for memory), the checksum, the lane, and
     /// the checksum there, which is taken to cost what it costs here.
     pub(super) fn path_out(&self, disk: Option<StageIndex>, net: StageIndex) -> Path {
+        const N: StageIndex = StageIndex::NONE;
         match disk {
-            Some(disk) => [disk, self.check, net, self.check],
-            None => [self.check, net, self.check, StageIndex::NONE],
+            Some(disk) => [disk, self.check, net, self.check, N, N, N, N, N, N, N, N],
+            None => [self.check, net, self.check, N, N, N, N, N, N, N, N, N],
         }
     }
 
@@ -470,7 +502,13 @@ impl Planner {
     pub(super) fn report(&self) -> Vec<StageReport> {
         let used = self.stages.iter().enumerate();
         let used = used.filter(|&(at, _)| !self.free.contains(&StageIndex(at as u16)));
-        used.map(|(_, state)| state.report_now()).collect()
+        let live = self.calibration == CalibrationMode::Live;
+        let report = |(_, state): (usize, &StageState)| match live {
+            // Nearer than what plans see, which moves only when it is worth new plans.
+            true => state.report(&state.estimator.estimate()),
+            false => state.report_now(),
+        };
+        used.map(report).collect()
     }
 
     /// At most `most` stages, with what they stand for.

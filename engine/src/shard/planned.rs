@@ -20,8 +20,9 @@ use crate::sizes::Sizes;
 /// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
 pub(super) const CUT_BYTES: u64 = 4096;
 
-/// Stages a plan of this engine spans: a disk, the checksum here, a lane, the checksum there.
-pub(super) const STAGES_MAX: usize = 4;
+/// Stages a plan of this engine spans: a disk, the checksum here, a lane, the checksum there, a disk there, and
+/// what is dialled of them. As many as a path of the model has.
+pub(super) const STAGES_MAX: usize = 12;
 
 /// Fragments of a serial plan are multiples of this, and no shorter.
 pub(super) const SERIAL_BYTES: u32 = FRAGMENT_BYTES_MIN;

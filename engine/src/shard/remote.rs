@@ -185,9 +185,11 @@ impl Shard {
         };
         let Some(lane_key) = body.lane.take() else { return };
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        let asked = lane.outstanding.len();
         lane.outstanding.retain(|&other| other != key);
         lane.forget_mixture();
-        if cancel {
+        // What has been answered (and is in a dial still) is nothing to cancel.
+        if cancel && lane.outstanding.len() < asked {
             lane.abandoned += 1;
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));

@@ -770,6 +770,7 @@ impl Shard {
             if writes && !self.old_writes.contains(&key) {
                 self.old_writes.push(key);
             }
+            self.hurry(Work::Serve(key), io);
             return self.cancel_landing(lane, key, io);
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);

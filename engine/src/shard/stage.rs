@@ -32,8 +32,16 @@ pub(super) const CHECK_PRIOR: Stage =
 pub(super) const COPY_PRIOR: Stage =
     Stage { latency: 0.0, overhead: 1e-6, per_byte: 0.1e-9, window: None };
 
+/// What is not seen to occupy a dial is latency: a dial of latency alone never has two that wait. Longer
+/// than most are, for errors count as parts of what is expected.
+pub(super) const DIAL_PRIOR: Stage =
+    Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
+
 /// How many samples the prior is worth.
 pub(super) const PRIOR_WEIGHT: f64 = 2.0;
+
+/// The same of a dial, which can be set to anything.
+pub(super) const DIAL_PRIOR_WEIGHT: f64 = 0.02;
 
 #[derive(Debug)]
 pub(super) struct StageState {

@@ -438,7 +438,11 @@ impl Shard {
 
     pub(super) fn tell_progress(&mut self, key: Key) {
         let Some(transfer) = self.transfers.get(key) else { return };
-        let bytes = transfer.landed.watermark();
+        self.tell_progress_to(key, transfer.landed.watermark());
+    }
+
+    pub(super) fn tell_progress_to(&mut self, key: Key, bytes: u64) {
+        let Some(transfer) = self.transfers.get(key) else { return };
         if let Waiter::Client(origin) = transfer.waiter
             && bytes < transfer.length
             && !transfer.told
@@ -483,6 +487,7 @@ impl Shard {
         let ended = transfer.status.is_some();
         let status = *transfer.status.get_or_insert(status);
         self.cancel_ops_of(key, io);
+        self.hurry(Work::Transfer(key), io);
         self.leave_lane(key, !ended);
         self.give_up_children(key, status, io);
         let Some(transfer) = self.transfers.get_mut(key) else { return };

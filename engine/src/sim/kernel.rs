@@ -36,6 +36,8 @@ pub struct SimKernel {
 
 #[derive(Debug)]
 pub(super) enum KernelEvent {
+    /// A thread that was ahead of the world's time comes to an operation it has begun.
+    Begin { op: OpKey },
     /// An operation ends with the result it carries.
     Finish { op: OpKey },
     /// A cancel reaches a stream operation.
@@ -52,6 +54,8 @@ pub(super) enum KernelEvent {
 pub(super) struct Node {
     /// Nodes do not agree on the time.
     clock_offset: Nanos,
+    /// Its thread has spent time up to there.
+    busy_until: Nanos,
     alive: bool,
     pub(super) memory: Memory,
     pub(super) files: OpenFiles,
@@ -184,6 +188,7 @@ impl SimKernel {
         let clock_offset = self.random.up_to(Nanos::from_millis(10_000));
         self.nodes.push(Node {
             clock_offset,
+            busy_until: Nanos::ZERO,
             alive: true,
             memory: Memory::default(),
             files: OpenFiles::new(),
@@ -212,7 +217,14 @@ impl SimKernel {
     /// The node's own clock.
     #[must_use]
     pub fn node_time(&self, node: NodeId) -> Nanos {
-        self.now + self.nodes[node.0 as usize].clock_offset
+        let node_state = &self.nodes[node.0 as usize];
+        self.now.max(node_state.busy_until) + node_state.clock_offset
+    }
+
+    /// The node's thread is at something until then, in the world's time: its owner lets it rest.
+    #[must_use]
+    pub fn busy_until(&self, node: NodeId) -> Nanos {
+        self.nodes[node.0 as usize].busy_until
     }
 
     /// New memory of a node.
@@ -384,6 +396,7 @@ impl SimKernel {
 
     fn happen(&mut self, event: KernelEvent) {
         match event {
+            KernelEvent::Begin { op } => self.begin_late(op),
             KernelEvent::Finish { op } => self.finish(op),
             KernelEvent::CancelStream { op } => self.cancel_stream(op),
             KernelEvent::Deliver { connection, to, bytes } => {
@@ -454,6 +467,12 @@ impl Io for SimIo<'_> {
         assert_eq!(to.length as usize, from.len(), "sim: store to {to:?}: lengths differ");
         self.check(to, Touch::Writes, "store");
         self.kernel.bytes_mut(self.node, to).copy_from_slice(from);
+    }
+
+    fn spend(&mut self, time: Nanos) {
+        let now = self.kernel.now;
+        let node = self.kernel.node_mut(self.node);
+        node.busy_until = node.busy_until.max(now) + time;
     }
 
     fn crc32c(&mut self, span: Span) -> u32 {

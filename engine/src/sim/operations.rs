@@ -7,7 +7,7 @@ use super::disk::{
 };
 use super::kernel::{Carry, InFlight, KernelEvent, SimKernel};
 use super::memory::{OpKey, Touch};
-use super::net::{ECANCELED, NodeId};
+use super::net::{ECANCELED, EPIPE, NodeId};
 use crate::ids::FileId;
 use crate::io::{Done, Op, Span, Token};
 
@@ -31,14 +31,32 @@ impl SimKernel {
             node,
             token,
             op,
-            start: self.now,
+            start: self.now.max(self.busy_until(node)),
             result: None,
             done_bytes: 0,
             carry: Carry::Nothing,
         };
         self.ops.insert(key, in_flight);
-        self.begin(node, key, op);
+        match self.busy_until(node) {
+            at if at > self.now => self.events.push(at, KernelEvent::Begin { op: key }),
+            _ => self.begin(node, key, op),
+        }
         true
+    }
+
+    /// A thread comes to an operation, unless it was cancelled or its node has crashed meanwhile.
+    pub(super) fn begin_late(&mut self, key: OpKey) {
+        let Some(in_flight) = self.ops.get(&key) else { return };
+        if in_flight.result.is_some() {
+            return;
+        }
+        let (node, op) = (in_flight.node, in_flight.op);
+        if let Op::Send { socket, .. } | Op::Receive { socket, .. } = op
+            && self.nodes[node.0 as usize].sockets[&socket].released
+        {
+            return self.settle(key, EPIPE, self.now);
+        }
+        self.begin(node, key, op);
     }
 
     /// `Io::cancel` of a node. An operation that is not there any more has ended: nothing to do.

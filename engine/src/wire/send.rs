@@ -11,6 +11,8 @@
 
 use std::collections::VecDeque;
 
+use piped_model::units::Nanos;
+
 use crate::io::{Io, Span, Spans};
 use crate::wire::frame::{Frame, Message, OPEN_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::wire::seal::{Body, Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
@@ -62,6 +64,10 @@ pub struct Sender<S: Seal = Plain> {
     in_flight: bool,
     queued_bytes: u64,
     frames_sent: u64,
+    /// Frames ever pushed: a frame's number is how many came before it.
+    pushed: u64,
+    /// Frames before this number were looked at by [`Sender::hold_next`].
+    looked_at: u64,
     checked: Checked,
 }
 
@@ -72,6 +78,8 @@ struct Entry {
     epoch: u32,
     message: Message,
     payload: Payload,
+    /// It may not leave yet, nor what is behind it.
+    held: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -139,6 +147,8 @@ impl<S: Seal> Sender<S> {
             in_flight: false,
             queued_bytes: 0,
             frames_sent: 0,
+            pushed: 0,
+            looked_at: 0,
             checked: Checked::default(),
         }
     }
@@ -202,7 +212,7 @@ impl<S: Seal> Sender<S> {
         let payload = payload
             .filter(|span| span.length > 0)
             .map_or(Payload::Inline { length: 0 }, Payload::Memory);
-        self.enqueue(Entry { owner, epoch, message, payload })
+        self.enqueue(Entry { owner, epoch, message, payload, held: false })
     }
 
     /// Queue a frame with a copy of a small payload (at most [`INLINE_BYTES_MAX`]).
@@ -222,7 +232,8 @@ impl<S: Seal> Sender<S> {
         if payload.len() > INLINE_BYTES_MAX.min(queued_max) {
             return Err(Full);
         }
-        self.enqueue(Entry { owner, epoch, message, payload: Payload::Inline { length } })?;
+        let payload_at = Payload::Inline { length };
+        self.enqueue(Entry { owner, epoch, message, payload: payload_at, held: false })?;
         self.inline.extend(payload);
         Ok(())
     }
@@ -232,6 +243,7 @@ impl<S: Seal> Sender<S> {
             return Err(Full);
         }
         self.queue.push_back(entry);
+        self.pushed += 1;
         self.queued_bytes += Self::wire_bytes(&entry);
         Ok(())
     }
@@ -259,6 +271,9 @@ impl<S: Seal> Sender<S> {
         let mut used: u32 = 0;
         self.batch = Batch::default();
         while let Some(entry) = self.queue.get(self.batch.frames).copied() {
+            if entry.held {
+                break;
+            }
             let wire_bytes = Self::wire_bytes(&entry);
             let in_scratch = match entry.payload {
                 Payload::Inline { length } => S::WIRE_HEADER_BYTES as u32 + length,
@@ -307,6 +322,51 @@ impl<S: Seal> Sender<S> {
         let memory = self.checked.timed(io, length, seal);
         io.store(bytes, place);
         memory
+    }
+
+    /// Holds the next frame with a payload in memory that is in no batch and was not looked at: it stays until
+    /// [`Sender::release`]. Its number, the length of its payload and its owner.
+    pub fn hold_next(&mut self) -> Option<(u64, u32, Owner)> {
+        let first = self.pushed - self.queue.len() as u64;
+        self.looked_at = self.looked_at.max(first + self.batch.frames as u64);
+        while self.looked_at < self.pushed {
+            let number = self.looked_at;
+            self.looked_at += 1;
+            let entry = &mut self.queue[(number - first) as usize];
+            if let Payload::Memory(span) = entry.payload {
+                entry.held = true;
+                return Some((number, span.length, entry.owner));
+            }
+        }
+        None
+    }
+
+    /// A held frame may leave. One that was forgotten with its lane is none any more.
+    pub fn release(&mut self, number: u64) {
+        let Some(place) = self.place(number) else { return };
+        let entry = &mut self.queue[place];
+        entry.held = false;
+        // Whether it waits for the wire is known only now.
+        if let Message::Data { backlogged, .. } | Message::WriteData { backlogged, .. } =
+            &mut entry.message
+        {
+            *backlogged = place > 0;
+        }
+    }
+
+    /// A held frame has waited so long, which is no time of the wire.
+    pub fn wait_told(&mut self, number: u64, waited: Nanos) {
+        let Some(place) = self.place(number) else { return };
+        if let Message::Data { service_us, .. } = &mut self.queue[place].message {
+            let micros = u32::try_from(waited.0 / 1_000).unwrap_or(u32::MAX);
+            *service_us = service_us.saturating_add(micros);
+        }
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        let first = self.pushed - self.queue.len() as u64;
+        let place = usize::try_from(number.checked_sub(first)?).ok()?;
+        (place >= self.batch.frames && place < self.queue.len()).then_some(place)
     }
 
     /// What the checksums of long payloads took since the last call.

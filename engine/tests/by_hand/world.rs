@@ -101,10 +101,21 @@ impl World {
         world
     }
 
+    /// Disk and wire take next to nothing, so that what a test adds is what decides.
+    pub(crate) fn fast() -> Self {
+        let (latency, overhead) = (Nanos::from_micros(1), Nanos(100));
+        let cost = Cost { latency, overhead, nanos_per_byte: 0.001 };
+        Self::over(cost, cost, false, false)
+    }
+
     fn with(disk: Cost, tells_at_the_end: bool, serial_first: bool) -> Self {
+        Self::over(COST, disk, tells_at_the_end, serial_first)
+    }
+
+    fn over(link: Cost, disk: Cost, tells_at_the_end: bool, serial_first: bool) -> Self {
         let mut kernel = SimKernel::new(1, Faults::none());
         let [node, far] = [(); 2].map(|()| kernel.add_node(4096));
-        let links = [(); 2].map(|()| kernel.add_link(COST, None));
+        let links = [(); 2].map(|()| kernel.add_link(link, None));
         let device = kernel.add_device(DeviceCosts {
             read: disk,
             write: disk,
@@ -188,6 +199,10 @@ impl World {
             access: ALL,
             foreign: false,
         })
+    }
+
+    pub(crate) fn device(&self) -> DeviceId {
+        self.device
     }
 
     pub(crate) fn block_device(&mut self, time: Nanos) {
@@ -430,7 +445,10 @@ impl World {
             return true;
         }
         let timer = self.shard.poll_timeout().map(|at| self.kernel.world_time(self.node, at));
-        match [self.kernel.next_event(), timer].into_iter().flatten().min() {
+        // A thread that is at something looks at no timer.
+        let busy = Some(self.kernel.busy_until(self.node)).filter(|&at| at > self.kernel.now());
+        let timer = timer.map(|at| busy.map_or(at, |busy| at.max(busy)));
+        match [self.kernel.next_event(), timer, busy].into_iter().flatten().min() {
             Some(at) if at <= until => {
                 self.kernel.advance(at);
                 true
@@ -444,6 +462,9 @@ impl World {
 
     /// The shard takes what has ended and does what there is to do.
     pub(crate) fn turn_near(&mut self) -> bool {
+        if self.kernel.busy_until(self.node) > self.kernel.now() {
+            return false;
+        }
         let mut worked = false;
         if let Some(span) = self.rewritten {
             let bytes = self.kernel.bytes_mut(self.node, span);
@@ -573,6 +594,10 @@ impl Io for Recorder<'_> {
 
     fn store(&mut self, from: &[u8], to: Span) {
         self.io.store(from, to);
+    }
+
+    fn spend(&mut self, time: Nanos) {
+        self.io.spend(time);
     }
 
     fn crc32c(&mut self, span: Span) -> u32 {

@@ -265,8 +265,10 @@ impl World {
         let first = self.random.below(self.nodes.len() as u64) as usize;
         for i in 0..self.nodes.len() {
             let node = (first + i) % self.nodes.len();
-            if self.nodes[node].busy_until > now {
-                earlier(self.nodes[node].busy_until);
+            let busy_until =
+                self.nodes[node].busy_until.max(self.kernel.busy_until(self.nodes[node].id));
+            if busy_until > now {
+                earlier(busy_until);
             } else if let Some(at) = self.turn(node) {
                 if at <= now { again = true } else { earlier(at) }
             }

@@ -1,0 +1,479 @@
+//! Dials: what they hold, and when they let it go. What a dial is says [`crate::dial`].
+//!
+//! What would follow an event (a fragment has left the disk, a data frame has arrived) is kept as an
+//! [`Effect`] until its delivery. Releases are computed from ideal times: a late timer delays one
+//! delivery and not those behind it, and the next dial of a chain takes the ideal delivery for the
+//! arrival. A dial is a stage of its own, and is measured as every stage is: by when the shard really
+//! saw a fragment come and go.
+//!
+//! Memory that an effect stands for stays pinned. When a request is over, what is held of it goes on at
+//! once ([`Shard::hurry`]): nobody waits for a dial who does not wait for bytes.
+
+use std::collections::VecDeque;
+
+use piped_model::estimate::Ticket;
+use piped_model::units::Nanos;
+
+use super::Shard;
+use super::Work;
+use super::disk::{Direction, JobOwner, JobResult};
+use super::lane::Link;
+use super::plan::StageIndex;
+use super::slab::{Key, Slab};
+use super::timers::Timers;
+use super::transfer::Body;
+use crate::dial::{DialCost, DialPlace, DialReport};
+use crate::histogram::Latencies;
+use crate::ids::DeviceId;
+use crate::io::Io;
+use crate::limits::{DIALS_HELD_MAX, DIALS_MAX};
+use crate::wire::LastPart;
+
+/// What goes on when the last dial lets go of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Effect {
+    /// It went on already.
+    Nothing,
+    /// A fragment has left a device.
+    Job { device: DeviceId, direction: Direction, owner: JobOwner, result: JobResult },
+    /// A queued frame may leave.
+    Frame { lane: Key, number: u64, of: Work },
+    /// A piece of a read is in place, which moved the watermark there, or ended the read.
+    Data { transfer: Key, lane: Key, watermark: Option<u64>, last: Option<LastPart> },
+    /// A piece was copied from memory to memory.
+    Copied { transfer: Key, start: u64, end: u64 },
+}
+
+/// The dials on an effect's way, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hop {
+    Disk,
+    Copy,
+    Check,
+    Send,
+    Net,
+    Receive,
+}
+
+impl Hop {
+    const fn next(self) -> Option<Self> {
+        match self {
+            Self::Check => Some(Self::Send),
+            Self::Net => Some(Self::Receive),
+            Self::Disk | Self::Copy | Self::Send | Self::Receive => None,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Dials {
+    dials: Slab<Dial>,
+    /// When the first delivery of each is due.
+    due: Timers,
+    /// Effects that they hold.
+    held: usize,
+}
+
+#[derive(Debug)]
+struct Dial {
+    place: DialPlace,
+    cost: DialCost,
+    stage: StageIndex,
+    /// Of its `o`, which is the thread's time and not the dial's; none without.
+    host: StageIndex,
+    /// Ideal time of the last release.
+    released: Nanos,
+    /// Ideal time of the last delivery.
+    delivered: Nanos,
+    queue: VecDeque<Held>,
+    /// How late deliveries were.
+    late: Latencies,
+}
+
+#[derive(Debug)]
+struct Held {
+    hop: Hop,
+    effect: Effect,
+    bytes: u32,
+    /// When it really came.
+    came: Nanos,
+    /// When it goes, ideally.
+    deliver: Nanos,
+    /// Nothing to measure of what has no bytes and only keeps its place.
+    ticket: Option<Ticket>,
+}
+
+/// Effects that a dial has memory for when it is set; what all hold together has a bound.
+const QUEUE_FIRST: usize = 512;
+
+impl Dials {
+    pub(super) fn new() -> Self {
+        Self {
+            dials: Slab::with_capacity(DIALS_MAX),
+            due: Timers::with_capacity(DIALS_MAX),
+            held: 0,
+        }
+    }
+
+    /// The one branch on the path of those who have none.
+    pub(super) fn any(&self) -> bool {
+        self.dials.len() > 0
+    }
+
+    /// Whether they can hold no more.
+    pub(super) fn is_full(&self) -> bool {
+        self.held >= DIALS_HELD_MAX
+    }
+
+    /// When the next delivery is due.
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.due.next()
+    }
+
+    fn find(&self, is_it: impl Fn(&DialPlace) -> bool) -> Option<Key> {
+        self.dials.iter().find(|(_, dial)| is_it(&dial.place)).map(|(key, _)| key)
+    }
+
+    /// The stages of a dial: the thread's part, and its own.
+    pub(super) fn stages(&self, is_it: impl Fn(&DialPlace) -> bool) -> [StageIndex; 2] {
+        let dial = self.find(is_it).and_then(|key| self.dials.get(key));
+        dial.map_or([StageIndex::NONE; 2], |dial| [dial.host, dial.stage])
+    }
+
+    /// Takes the first effect of a dial if its time has come.
+    fn take_due(&mut self, key: Key, now: Nanos) -> Option<(StageIndex, Held)> {
+        let dial = self.dials.get_mut(key)?;
+        if dial.queue.front().is_none_or(|held| held.deliver > now) {
+            return None;
+        }
+        let held = dial.queue.pop_front()?;
+        self.held -= 1;
+        dial.late.add(now.since(held.deliver).0);
+        Some((dial.stage, held))
+    }
+
+    fn set_due(&mut self, key: Key) {
+        match self.dials.get(key).and_then(|dial| dial.queue.front()) {
+            Some(held) => self.due.set(key.index(), held.deliver),
+            None => self.due.clear(key.index()),
+        }
+    }
+
+    /// Takes what is held of somebody out of its place, which stays taken.
+    fn take_of(&mut self, is_of: impl Fn(&Effect) -> bool) -> Option<(Hop, Effect)> {
+        let mut from = 0;
+        while let Some(key) = self.dials.next_from(from, |_| true) {
+            from = key.index() + 1;
+            let held = self.dials.get_mut(key)?.queue.iter_mut().find(|held| is_of(&held.effect));
+            if let Some(held) = held {
+                return Some((held.hop, std::mem::replace(&mut held.effect, Effect::Nothing)));
+            }
+        }
+        None
+    }
+}
+
+impl Dial {
+    /// A fragment has come, ideally `at`. When it goes.
+    fn admit(&mut self, bytes: u32, at: Nanos) -> Nanos {
+        // What has no bytes keeps its place, and costs nothing.
+        let occupied = if bytes > 0 { self.cost.occupancy(bytes) } else { Nanos::ZERO };
+        self.released = self.released.max(at) + occupied;
+        let latency = if bytes > 0 { self.cost.latency() } else { Nanos::ZERO };
+        self.delivered = self.delivered.max(self.released + latency);
+        self.delivered
+    }
+
+    fn report(&self) -> DialReport {
+        let (total, mut below) = (self.late.count(), 0);
+        let mut quantiles = [0.0; 2];
+        for (bound, count) in self.late.buckets() {
+            below += count;
+            for (quantile, percent) in quantiles.iter_mut().zip([50, 99]) {
+                if *quantile == 0.0 && total > 0 && below * 100 >= total * percent {
+                    *quantile = bound.unwrap_or(u64::MAX) as f64 * 1e-9;
+                }
+            }
+        }
+        DialReport {
+            stage: self.place.to_string(),
+            cost: self.cost,
+            held: self.queue.len() as u32,
+            released: total,
+            late_seconds: quantiles,
+        }
+    }
+}
+
+impl Shard {
+    /// Sets a dial, anew if there is one: what that one holds goes on.
+    pub(super) fn set_dial<I: Io>(&mut self, place: DialPlace, cost: DialCost, io: &mut I) {
+        self.clear_dials(Some(&place), io);
+        let stage = self.planner.dial_stage(&place, false);
+        let host = match cost.host() {
+            Nanos::ZERO => StageIndex::NONE,
+            _ => self.planner.dial_stage(&place, true),
+        };
+        let dial = Dial {
+            place,
+            cost,
+            stage,
+            host,
+            released: Nanos::ZERO,
+            delivered: Nanos::ZERO,
+            queue: VecDeque::with_capacity(QUEUE_FIRST),
+            late: Latencies::default(),
+        };
+        let refused = self.dials.dials.insert(dial).is_err();
+        debug_assert!(!refused, "the daemon counts them");
+    }
+
+    /// Whether one more can be set there.
+    #[must_use]
+    pub fn has_room_for_dial(&self, place: &DialPlace) -> bool {
+        self.dials.dials.room() > 0 || self.dials.find(|other| other == place).is_some()
+    }
+
+    /// Clears the dial at a place, or all of them. What they hold goes on at once.
+    pub(super) fn clear_dials<I: Io>(&mut self, place: Option<&DialPlace>, io: &mut I) {
+        let mut from = 0;
+        let wanted = |dial: &Dial| place.is_none_or(|place| dial.place == *place);
+        while let Some(key) = self.dials.dials.next_from(from, wanted) {
+            from = key.index() + 1;
+            self.dials.due.clear(key.index());
+            let Some(dial) = self.dials.dials.remove(key) else { continue };
+            self.planner.forget_dial(&dial.place);
+            self.dials.held -= dial.queue.len();
+            for held in dial.queue {
+                self.pass_on(held.hop, held.effect, held.bytes, io);
+            }
+        }
+        self.wake_starved();
+    }
+
+    /// The dials and what they do.
+    #[must_use]
+    pub fn dials(&self) -> Vec<DialReport> {
+        self.dials.dials.iter().map(|(_, dial)| dial.report()).collect()
+    }
+
+    /// When the next dial lets go of something.
+    #[must_use]
+    pub fn next_release(&self) -> Option<Nanos> {
+        self.dials.next()
+    }
+
+    /// An effect is at a dial, if there is one, or goes on. Its first arrival is now.
+    pub(super) fn pass<I: Io>(&mut self, hop: Hop, effect: Effect, bytes: u32, io: &mut I) {
+        self.pass_at(hop, effect, bytes, None, io);
+    }
+
+    /// The same at the next dial of its way.
+    fn pass_on<I: Io>(&mut self, hop: Hop, effect: Effect, bytes: u32, io: &mut I) {
+        match hop.next() {
+            Some(next) => self.pass(next, effect, bytes, io),
+            None => self.apply(effect, io),
+        }
+    }
+
+    /// `ideal`: when it came, had there been no delay but that of dials.
+    fn pass_at<I: Io>(
+        &mut self,
+        first: Hop,
+        effect: Effect,
+        bytes: u32,
+        ideal: Option<Nanos>,
+        io: &mut I,
+    ) {
+        let mut hop = first;
+        loop {
+            if let Some(key) = self.dial_at(hop, &effect) {
+                return self.hold(key, hop, effect, bytes, ideal, io);
+            }
+            match hop.next() {
+                Some(next) => hop = next,
+                None => return self.apply(effect, io),
+            }
+        }
+    }
+
+    fn dial_at(&self, hop: Hop, effect: &Effect) -> Option<Key> {
+        match (hop, effect) {
+            (Hop::Disk, Effect::Job { device: of, direction, .. }) => {
+                let wanted = *direction == Direction::Write;
+                self.dials.find(|place| {
+                    matches!(place, DialPlace::Disk { device, write } if device == of && *write == wanted)
+                })
+            }
+            (Hop::Copy, _) => self.dials.find(|place| *place == DialPlace::Copy),
+            (Hop::Check, _) => self.dials.find(|place| *place == DialPlace::Check),
+            (_, Effect::Frame { lane, .. } | Effect::Data { lane, .. }) => {
+                let peer = self.peer_of(*lane)?;
+                self.dials.find(|place| is_at(place, hop, peer))
+            }
+            _ => None,
+        }
+    }
+
+    /// The name of the node at the other end.
+    pub(super) fn peer_of(&self, lane: Key) -> Option<&str> {
+        match self.lanes.get(lane)?.link {
+            Link::Outbound(peer) => self.outbound.get(&peer).map(|link| link.name()),
+            Link::Inbound(link) => self.inbound.get(link).map(|link| link.name.as_str()),
+            Link::Stranger => None,
+        }
+    }
+
+    /// The stages of the dials that a frame passes before it leaves by a lane.
+    pub(super) fn dials_out(&self, lane: Key) -> [[StageIndex; 2]; 2] {
+        let peer = self.peer_of(lane).unwrap_or_default();
+        let check = self.dials.stages(|place| *place == DialPlace::Check);
+        [check, self.dials.stages(|place| is_at(place, Hop::Send, peer))]
+    }
+
+    fn hold<I: Io>(
+        &mut self,
+        key: Key,
+        hop: Hop,
+        effect: Effect,
+        bytes: u32,
+        ideal: Option<Nanos>,
+        io: &mut I,
+    ) {
+        // What came together came then, if nothing is done in between.
+        let mut came = self.batch_time(io);
+        let Some(dial) = self.dials.dials.get_mut(key) else { return };
+        let host = if bytes > 0 { dial.cost.host() } else { Nanos::ZERO };
+        if host > Nanos::ZERO {
+            let began = io.now();
+            io.spend(host);
+            came = io.now();
+            self.planner.sample_backlogged(dial.host, bytes, came.since(began));
+        }
+        let at = ideal.map_or_else(|| io.now(), |ideal| ideal + host);
+        let deliver = dial.admit(bytes, at);
+        let ticket = (bytes > 0).then(|| self.planner.arrive(dial.stage, came));
+        dial.queue.push_back(Held { hop, effect, bytes, came, deliver, ticket });
+        self.dials.held += 1;
+        self.dials.set_due(key);
+    }
+
+    /// Lets go of what is due.
+    pub(super) fn release_due<I: Io>(&mut self, now: Nanos, io: &mut I) {
+        if self.dials.next().is_none_or(|at| at > now) {
+            return;
+        }
+        while let Some(slot) = self.dials.due.take_due(now) {
+            let key = self.dials.dials.next_from(slot, |_| true);
+            let Some(key) = key.filter(|key| key.index() == slot) else { continue };
+            while let Some((stage, held)) = self.dials.take_due(key, now) {
+                if let Some(ticket) = held.ticket {
+                    self.planner.depart(stage, ticket, held.bytes, true, now);
+                }
+                if let Effect::Frame { lane, number, .. } = held.effect
+                    && let Some(lane) = self.lanes.get_mut(lane)
+                {
+                    lane.sender.wait_told(number, now.since(held.came));
+                }
+                match held.hop.next() {
+                    Some(next) => {
+                        self.pass_at(next, held.effect, held.bytes, Some(held.deliver), io);
+                    }
+                    None => self.apply(held.effect, io),
+                }
+            }
+            self.dials.set_due(key);
+        }
+        self.wake_starved();
+    }
+
+    /// What is held of a request that is over goes on now.
+    pub(super) fn hurry<I: Io>(&mut self, work: Work, io: &mut I) {
+        if !self.dials.any() {
+            return;
+        }
+        let is_of = |effect: &Effect| match *effect {
+            Effect::Job { owner, .. } => owner.work() == work,
+            Effect::Frame { of, .. } => of == work,
+            _ => false,
+        };
+        while let Some((_, effect)) = self.dials.take_of(is_of) {
+            self.apply(effect, io);
+        }
+    }
+
+    /// Frames that were queued since the last look come to the dials.
+    pub(super) fn dial_frames<I: Io>(&mut self, key: Key, io: &mut I) {
+        let dialled = self.peer_of(key).is_some_and(|peer| {
+            let is_dialled =
+                |place: &DialPlace| *place == DialPlace::Check || is_at(place, Hop::Send, peer);
+            self.dials.find(is_dialled).is_some()
+        });
+        while let Some(lane) = self.lanes.get_mut(key).filter(|_| dialled)
+            && let Some((number, bytes, owner)) = lane.sender.hold_next()
+        {
+            let owner = Key::from_bits(owner.0);
+            let of = match lane.link {
+                Link::Outbound(_) => Work::Transfer(owner),
+                Link::Inbound(_) | Link::Stranger => Work::Serve(owner),
+            };
+            self.pass(Hop::Check, Effect::Frame { lane: key, number, of }, bytes, io);
+        }
+    }
+
+    /// A data frame (or the end of a read) has arrived. Without bytes it only must not overtake any.
+    pub(super) fn dial_data<I: Io>(
+        &mut self,
+        transfer: Key,
+        lane: Key,
+        bytes: u32,
+        (watermark, last): (Option<u64>, Option<LastPart>),
+        io: &mut I,
+    ) {
+        if last.is_some()
+            && let Some(lane) = self.lanes.get_mut(lane)
+        {
+            // The peer has answered, and owes nothing any more.
+            lane.outstanding.retain(|&other| other != transfer);
+        }
+        self.pass(Hop::Net, Effect::Data { transfer, lane, watermark, last }, bytes, io);
+    }
+
+    fn apply<I: Io>(&mut self, effect: Effect, io: &mut I) {
+        match effect {
+            Effect::Nothing => {}
+            Effect::Job { owner, result, .. } => self.handle_job(owner, result, io),
+            Effect::Frame { lane: key, number, .. } => {
+                if let Some(lane) = self.lanes.get_mut(key) {
+                    lane.sender.release(number);
+                    self.make_ready(Work::Lane(key));
+                }
+            }
+            Effect::Data { transfer: key, lane, watermark, last } => {
+                let Some(transfer) = self.transfers.get(key) else { return };
+                let asked = matches!(&transfer.body, Body::Remote(body) if body.lane == Some(lane));
+                if transfer.status.is_some() || !asked {
+                    return;
+                }
+                match (last, watermark) {
+                    (Some(last), _) => self.end_read(key, last, io),
+                    (None, Some(watermark)) => self.tell_progress_to(key, watermark),
+                    (None, None) => {}
+                }
+            }
+            Effect::Copied { transfer, start, end } => self.handle_copied(transfer, start, end, io),
+        }
+    }
+}
+
+/// `name`: as the node at the other end gives it, one for each of its shards.
+fn is_at(place: &DialPlace, hop: Hop, name: &str) -> bool {
+    let name = name.split_once('#').map_or(name, |(node, _)| node);
+    match (place, hop) {
+        (DialPlace::Send { peer }, Hop::Send)
+        | (DialPlace::Net { peer }, Hop::Net)
+        | (DialPlace::Receive { peer }, Hop::Receive) => peer == name,
+        _ => false,
+    }
+}

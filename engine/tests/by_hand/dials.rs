@@ -1,0 +1,356 @@
+//! Dials: when they let go of what, and what calibration makes of them.
+
+use piped_engine::command::{CalibrationMode, Command, LaneClass, Target};
+use piped_engine::dial::{DialCost, DialPlace};
+use piped_engine::ids::{HandleId, SessionId};
+use piped_engine::io::Io;
+use piped_engine::report::StageReport;
+use piped_engine::request::{ArenaBuffer, Status, Verb};
+use piped_engine::wire::Message;
+use piped_model::units::Nanos;
+
+use crate::asking::{HANDLE, answer, connected};
+use crate::world::{LineId, SESSION, World, read, region};
+
+const LOCAL: HandleId = HandleId(9);
+const SPAN: u64 = 64 << 10;
+
+fn set(world: &mut World, place: &str, cost: DialCost) {
+    for place in DialPlace::parse(place).expect("a stage") {
+        world.command(Command::SetDial { place, cost });
+    }
+}
+
+fn micros(latency: u64, overhead: u64, per_byte_ps: u64, host: u64) -> DialCost {
+    let ns = |micros: u64| micros * 1_000;
+    DialCost { latency_ns: ns(latency), overhead_ns: ns(overhead), per_byte_ps, host_ns: ns(host) }
+}
+
+/// A client with a local file or region open.
+fn with_local(world: &mut World, target: impl FnOnce(&mut World) -> Target) {
+    world.session(SESSION, 1 << 20);
+    let target = target(world);
+    world.command(Command::InstallHandle { session: SESSION, handle: LOCAL, target });
+}
+
+/// The `number`th of reads that run together: each has a buffer of its own.
+fn a_read(handle: HandleId, number: u64, length: u64) -> Verb {
+    let buffer = ArenaBuffer { segment: 0, offset: number * SPAN, length };
+    Verb::Read { handle, offset: 0, buffer }
+}
+
+/// The device of the only file.
+fn disk_of(world: &World, way: &str) -> String {
+    format!("disk:{}:{way}", piped_engine::report::device_name(world.device()))
+}
+
+/// When each of `count` reads that begin together ends.
+fn ends_of(world: &mut World, count: u64, length: u64) -> Vec<Nanos> {
+    let first = world.completions.len();
+    for number in 0..count {
+        world.submit(SESSION, number, a_read(LOCAL, number, length));
+    }
+    let end = |place| {
+        move |world: &mut World| {
+            world.wait_until("an end", |world| world.completions.len() > first + place);
+            world.kernel.now()
+        }
+    };
+    (0..count as usize).map(|place| end(place)(world)).collect()
+}
+
+#[test]
+fn a_dial_is_a_server_behind_the_disk_with_a_latency_behind_it() {
+    let ends = |cost: Option<DialCost>| {
+        let mut world = World::new();
+        with_local(&mut world, |world| world.file(1 << 20));
+        if let Some(cost) = cost {
+            let disk = disk_of(&world, "read");
+            set(&mut world, &disk, cost);
+        }
+        ends_of(&mut world, 6, SPAN)
+    };
+    let arrivals = ends(None);
+    assert!(arrivals[0] < arrivals[5]);
+    let dialled = ends(Some(micros(300, 40, 1_000, 0)));
+    let occupied = Nanos(40_000 + SPAN);
+    let mut released = Nanos::ZERO;
+    for (arrival, end) in arrivals.iter().zip(&dialled) {
+        released = released.max(*arrival) + occupied;
+        assert_eq!(*end, released + Nanos::from_micros(300), "{arrivals:?} {dialled:?}");
+    }
+}
+
+#[test]
+fn a_late_shard_does_not_delay_the_fragments_behind() {
+    let ends = |late: bool| {
+        let mut world = World::new();
+        with_local(&mut world, |world| world.file(1 << 20));
+        let disk = disk_of(&world, "read");
+        set(&mut world, &disk, micros(0, 1_000, 0, 0));
+        if late {
+            for number in 0..6 {
+                world.submit(SESSION, number, a_read(LOCAL, number, SPAN));
+            }
+            world.run_for(Nanos::from_micros(900));
+            // Its thread does something else while the first two are due.
+            let node = world.node;
+            world.kernel.io(node).spend(Nanos::from_micros(2_300));
+            let mut ends = Vec::new();
+            for place in 0..6 {
+                world.wait_until("an end", |world| world.completions.len() > place);
+                ends.push(world.kernel.now());
+            }
+            return ends;
+        }
+        ends_of(&mut world, 6, SPAN)
+    };
+    let (ideal, late) = (ends(false), ends(true));
+    assert!(late[0] > ideal[0] && late[1] > ideal[1], "{late:?}");
+    assert_eq!(ideal[3..], late[3..], "errors add up");
+}
+
+#[test]
+fn what_a_cleared_dial_holds_goes_on_at_once() {
+    let mut world = World::new();
+    with_local(&mut world, |world| world.file(1 << 20));
+    let disk = disk_of(&world, "read");
+    set(&mut world, &disk, micros(0, 500_000, 0, 0));
+    for number in 0..8 {
+        world.submit(SESSION, number, a_read(LOCAL, number, SPAN));
+    }
+    world.run_for(Nanos::from_millis(600));
+    assert_eq!(world.completions.len(), 1);
+    assert_eq!(world.shard.dials()[0].held, 7);
+    assert!(world.shard.stages().iter().any(|stage| stage.name.starts_with("dial disk")));
+    let before = world.kernel.now();
+    world.command(Command::ClearDials { place: None });
+    world.wait_until("the ends", |world| world.completions.len() == 8);
+    assert!(world.kernel.now().since(before) < Nanos::from_millis(1));
+    assert!((0..8).all(|number| world.end_of(number) == Some((Status::Ok, SPAN))));
+    assert!(world.shard.dials().is_empty() && world.shard.next_release().is_none());
+    assert!(world.shard.stages().iter().all(|stage| !stage.name.starts_with("dial")));
+}
+
+#[test]
+fn who_cancels_waits_for_no_dial() {
+    let mut world = World::new();
+    with_local(&mut world, |world| world.file(1 << 20));
+    let disk = disk_of(&world, "read");
+    set(&mut world, &disk, micros(0, 900_000, 0, 0));
+    for number in 0..3 {
+        world.submit(SESSION, number, a_read(LOCAL, number, SPAN));
+    }
+    world.run_for(Nanos::from_millis(5));
+    world.command(Command::CloseSession { session: SESSION });
+    world.run_for(Nanos::from_millis(5));
+    let drained = piped_engine::command::Event::SessionDrained { session: SESSION };
+    assert!(world.events.contains(&drained), "{:?}", world.events);
+    // Their places in the dial stay taken; what comes out of them is nothing.
+    assert_eq!(world.shard.dials()[0].held, 3);
+    world.run_for(Nanos::from_millis(3_000));
+    assert_eq!(world.shard.dials()[0].held, 0);
+}
+
+/// A peer that reads a region of ours, and one whose region we read.
+struct Peer {
+    line: LineId,
+    handle: u32,
+    transfers: u64,
+}
+
+fn asks_us(world: &mut World) -> Peer {
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let segment = world.session(SESSION, 1 << 20);
+    let handle = world.open(line, 1, region(1, segment, 1 << 20));
+    Peer { line, handle, transfers: 0 }
+}
+
+impl Peer {
+    /// Reads of that many bytes each, asked for in one burst; when the end of each was here.
+    fn reads(&mut self, world: &mut World, count: u64, length: u64) -> Vec<Nanos> {
+        let mut burst = Vec::new();
+        for number in 0..count {
+            let asked = read(self.transfers + number, self.handle, length);
+            burst.extend(world.frame(self.line, asked, &[]));
+        }
+        world.send_bytes(self.line, &burst);
+        self.transfers += count;
+        let mut ends = Vec::new();
+        while ends.len() < count as usize {
+            match world.next(self.line) {
+                Message::Data { last, .. } => ends.extend(last.map(|_| world.kernel.now())),
+                Message::Report { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        ends
+    }
+}
+
+#[test]
+fn frames_leave_when_their_dials_let_them() {
+    let ends = |dials: &[(&str, DialCost)]| {
+        let mut world = World::new();
+        let mut peer = asks_us(&mut world);
+        for (place, cost) in dials {
+            set(&mut world, place, *cost);
+        }
+        let start = world.kernel.now();
+        let ends = peer.reads(&mut world, 4, 32 << 10);
+        assert_eq!(world.shard.report().counters.failed, 0);
+        ends.into_iter().map(|end| end.since(start).0).collect::<Vec<u64>>()
+    };
+    let plain = ends(&[]);
+    let sent = ends(&[("send:beta", micros(0, 1_000, 0, 0))]);
+    let other = ends(&[("send:gamma", micros(0, 1_000, 0, 0))]);
+    assert_eq!(plain, other, "another peer's");
+    // The wire is faster than the dial: each comes a millisecond after the one before.
+    assert!(sent.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000), "{sent:?}");
+    // A chain is pipelined, and the slower one decides.
+    let chain = ends(&[("check", micros(100, 200, 0, 0)), ("send:beta", micros(50, 1_000, 0, 0))]);
+    assert_eq!(chain[0] - sent[0], 350_000);
+    assert!(chain.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000), "{chain:?}");
+}
+
+/// We read from the peer: reads that begin together, answered in one burst of one frame each.
+fn reads_there(world: &mut World, line: LineId, first: u64, count: u64, length: u64) -> Vec<Nanos> {
+    let done = world.completions.len();
+    for number in 0..count {
+        world.submit(SESSION, first + number, a_read(HANDLE, number, length));
+    }
+    for _ in 0..count {
+        let asked = loop {
+            match world.next(line) {
+                asked @ Message::Read { .. } => break asked,
+                Message::Report { .. } | Message::Outcome { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        answer(world, line, asked, length, &[], 5);
+    }
+    let mut ends = Vec::new();
+    while ends.len() < count as usize {
+        world.wait_until("an end", |world| world.completions.len() > done + ends.len());
+        ends.push(world.kernel.now());
+    }
+    assert!(
+        (first..first + count).all(|number| world.end_of(number) == Some((Status::Ok, length)))
+    );
+    ends
+}
+
+#[test]
+fn data_takes_effect_when_the_dials_of_wire_and_host_have_let_go_of_it() {
+    let ends = |dials: &[(&str, DialCost)]| {
+        let mut world = World::new();
+        let (line, _) = connected(&mut world, &[SESSION]);
+        for (place, cost) in dials {
+            set(&mut world, place, *cost);
+        }
+        let start = world.kernel.now();
+        let ends = reads_there(&mut world, line, 0, 3, 16 << 10);
+        assert_eq!(world.reasons(), [""; 0]);
+        ends.into_iter().map(|end| end.since(start).0).collect::<Vec<u64>>()
+    };
+    let plain = ends(&[]);
+    let net = ends(&[("net:beta", micros(400, 2_000, 0, 0))]);
+    assert_eq!(net[0], plain[0] + 2_400_000);
+    assert!(net.windows(2).all(|pair| pair[1] - pair[0] == 2_000_000), "{net:?}");
+    let both =
+        ends(&[("net:beta", micros(0, 2_000, 0, 0)), ("receive:beta", micros(100, 500, 0, 0))]);
+    assert_eq!(both[0], plain[0] + 2_600_000);
+    assert!(both.windows(2).all(|pair| pair[1] - pair[0] == 2_000_000), "{both:?}");
+}
+
+/// What calibration says of the only dial.
+fn dialled(world: &World) -> StageReport {
+    let stages = world.shard.stages();
+    let mut dialled = stages.into_iter().filter(|stage| stage.name.starts_with("dial "));
+    let stage = dialled.next().expect("a dial is a stage");
+    // What it takes of the thread is the thread's.
+    dialled.next().unwrap_or(stage)
+}
+
+/// Sizes that vary as a planner's do.
+fn sizes() -> impl Iterator<Item = u64> {
+    (0..200_u64).map(|round| (4 + round * 7 % 13) << 12)
+}
+
+fn measured(place: &str, cost: DialCost) -> StageReport {
+    let mut world = World::fast();
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    match place {
+        "disk" | "copy" => {
+            let is_disk = place == "disk";
+            with_local(&mut world, |world| match is_disk {
+                true => world.file(1 << 20),
+                false => {
+                    let segment = world.session(SessionId(2), 1 << 20);
+                    region(1, segment, 1 << 20)
+                }
+            });
+            let place = if is_disk { disk_of(&world, "read") } else { place.to_owned() };
+            set(&mut world, &place, cost);
+            for length in sizes() {
+                ends_of(&mut world, 12, length);
+                ends_of(&mut world, 1, length);
+                world.completions.clear();
+            }
+        }
+        "check" | "send:beta" => {
+            let mut peer = asks_us(&mut world);
+            set(&mut world, place, cost);
+            for length in sizes() {
+                peer.reads(&mut world, 12, length);
+                peer.reads(&mut world, 1, length);
+            }
+        }
+        _ => {
+            let (line, _) = connected(&mut world, &[SESSION]);
+            set(&mut world, place, cost);
+            for length in sizes() {
+                for count in [12, 1] {
+                    reads_there(&mut world, line, 0, count, length);
+                    world.completions.clear();
+                }
+            }
+        }
+    }
+    dialled(&world)
+}
+
+/// The paper's ranges: `o` to 100 us, `g` and `L` to hundreds, `G` down to some MB/s.
+#[test]
+fn calibration_reads_back_what_is_dialled() {
+    const SIZE: f64 = 65_536.0;
+    for place in ["disk", "copy", "check", "send:beta", "net:beta", "receive:beta"] {
+        for value in [20, 50, 100, 250, 500] {
+            let tolerance = (value as f64 * 0.02).max(2.0);
+            let near = |found: f64, set: f64, what: &str| {
+                let (found, all) = (found * 1e6, (found * 1e6 - set).abs());
+                assert!(all <= tolerance, "{place}: {what} of {set} us reads as {found} us");
+            };
+            let stage = measured(place, micros(value, 0, 0, 0));
+            near(stage.latency_seconds, value as f64, "L");
+            near(stage.overhead_seconds + stage.per_byte_seconds * SIZE, 0.0, "g + xG beside L");
+            let stage = measured(place, micros(0, value, 0, 0));
+            near(stage.overhead_seconds, value as f64, "g");
+            near(stage.per_byte_seconds * SIZE, 0.0, "xG beside g");
+            let per_byte_ps = value * 1_000_000 / SIZE as u64;
+            let stage = measured(place, micros(0, 0, per_byte_ps, 0));
+            near(stage.per_byte_seconds * SIZE, per_byte_ps as f64 * SIZE * 1e-6, "xG");
+            near(stage.overhead_seconds, 0.0, "g beside G");
+            let stage = measured(place, micros(0, 0, 0, value));
+            near(stage.overhead_seconds, value as f64, "o");
+        }
+        let stage = measured(place, micros(300, 60, 4_000, 0));
+        let [found_l, found_g] = [stage.latency_seconds, stage.overhead_seconds].map(|s| s * 1e6);
+        let found_xg = stage.per_byte_seconds * SIZE * 1e6;
+        let near = |found: f64, set: f64| (found - set).abs() <= (0.02 * set).max(2.0);
+        assert!(
+            near(found_l, 300.0) && near(found_g, 60.0) && near(found_xg, 4e-3 * SIZE),
+            "{stage:?}"
+        );
+    }
+}

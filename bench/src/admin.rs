@@ -9,9 +9,9 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use piped_config::PlannerMode;
 use piped_config::admin::limits::{LIMITS, LimitValue, LimitsChange, LimitsReport};
-use piped_config::admin::{self, Envelope, Explained, PlannerBody, Status};
+use piped_config::admin::{self, CalibrationBody, Envelope, Explained, PlannerBody, Status};
+use piped_config::{CalibrationMode, PlannerMode};
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
@@ -35,6 +35,10 @@ impl Admin {
         Ok(Self { socket: socket.to_owned(), runtime: runtime.doing("a runtime for HTTP")? })
     }
 
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     pub(crate) fn status(&self) -> Result<Status, Failure> {
         let body = self.request(Method::GET, admin::STATUS, String::new())?;
         Envelope::parse(&body).doing(admin::STATUS)
@@ -51,6 +55,25 @@ impl Admin {
     pub(crate) fn set_planner(&self, mode: PlannerMode) -> Result<(), Failure> {
         let body = Envelope::new(PlannerBody { mode }).json();
         self.request(Method::PUT, admin::PLANNER, body).map(drop)
+    }
+
+    pub(crate) fn set_calibration(&self, mode: CalibrationMode) -> Result<(), Failure> {
+        let body = Envelope::new(CalibrationBody { mode }).json();
+        self.request(Method::PUT, admin::CALIBRATION, body).map(drop)
+    }
+
+    pub(crate) fn set_dial(
+        &self,
+        place: &str,
+        overhead: f64,
+        per_byte: f64,
+    ) -> Result<(), Failure> {
+        let _ = (place, overhead, per_byte);
+        Err(Failure::new("this daemon has no dials"))
+    }
+
+    pub(crate) fn clear_dials(&self) -> Result<(), Failure> {
+        Ok(())
     }
 
     /// Changes limits, each as in `global.staging=64MiB`.

@@ -111,13 +111,18 @@ fn too_few() -> Failure {
 /// # Errors
 /// The first arm that cannot be measured; an interruption.
 pub(crate) fn run(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
+    run_by(order, rounds.min(ROUNDS_MAX), arms)
+}
+
+/// The same where a bar says itself that it wants more rounds.
+pub(crate) fn run_long(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
     run_by(order, rounds, arms)
 }
 
 /// The same with the arms in their own order in every round: where the first begins with seconds of
 /// doing nothing, only what follows it is measured beside it.
 pub(crate) fn run_in_order(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
-    run_by(|_, arms| Box::new(0..arms), rounds, arms)
+    run_by(|_, arms| Box::new(0..arms), rounds.min(ROUNDS_MAX), arms)
 }
 
 fn run_by(
@@ -127,7 +132,7 @@ fn run_by(
 ) -> Result<Rounds, Failure> {
     let mut found =
         Rounds { names: arms.iter().map(|arm| arm.name.clone()).collect(), ..Rounds::default() };
-    for number in 1..=rounds.min(ROUNDS_MAX) {
+    for number in 1..=rounds {
         let before = Ticks::now();
         let mut round = Round { number, values: vec![None; arms.len()] };
         for arm in order(number, arms.len()) {

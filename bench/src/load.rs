@@ -25,6 +25,13 @@ pub(crate) enum Place {
     BesideShard,
 }
 
+/// Which way data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Read,
+    Write,
+}
+
 /// A session and its one queue.
 #[derive(Debug)]
 pub(crate) struct Asker {
@@ -189,6 +196,35 @@ impl Asker {
             }
         }
         Ok(())
+    }
+
+    /// One transfer at a random place: how long it took. What is written is as random as the buffer was left.
+    pub(crate) fn one(
+        &mut self,
+        way: Way,
+        handle: &Handle,
+        block: usize,
+    ) -> Result<Duration, Failure> {
+        machine::pin(self.cpu)?;
+        self.buffers.retain(|buffer| buffer.len() == block);
+        let buffer = match self.buffers.pop() {
+            Some(buffer) => buffer,
+            None => self.client.allocate(block).doing("allocate")?,
+        };
+        let blocks = (handle.len() / block as u64).max(1);
+        let offset = self.random.below(blocks) * block as u64;
+        let request = match way {
+            Way::Read => Request::read(handle, offset, buffer),
+            Way::Write => Request::write(handle, offset, buffer),
+        };
+        let begun = clock::now();
+        self.queue.submit_detached(request).map_err(|error| error.fault).doing("submit")?;
+        self.queue.flush();
+        let completed = self.queue.wait(Some(LOST_AFTER)).ok_or_else(|| lost("transfer"))?;
+        let took = begun.elapsed();
+        let (_, buffer) = whole(completed, block)?;
+        self.buffers.push(buffer);
+        Ok(took)
     }
 
     fn read(&mut self, ask: Ask<'_>, buffer: Buffer, slot: usize) -> Result<Instant, Failure> {

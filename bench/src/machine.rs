@@ -67,6 +67,14 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Lets the calling thread run on every CPU again.
+pub(crate) fn unpin() -> io::Result<()> {
+    let mut set = CpuSet::new();
+    // The kernel takes away what this process may not use.
+    (0..CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
 /// Time of all CPUs since boot, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ticks {
@@ -119,9 +127,13 @@ mod tests {
         let cpus = Cpus::here();
         let there = std::thread::spawn(move || {
             pin(cpus.second).expect("an allowed CPU");
-            allowed_cpus()
+            let pinned = allowed_cpus();
+            unpin().expect("all CPUs");
+            (pinned, allowed_cpus().len())
         });
-        assert_eq!(there.join().expect("it only pins itself"), vec![cpus.second]);
+        let (pinned, unpinned) = there.join().expect("it only pins itself");
+        assert_eq!(pinned, vec![cpus.second]);
+        assert!(unpinned >= allowed_cpus().len());
         assert!(pin(usize::MAX).is_err());
     }
 }

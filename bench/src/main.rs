@@ -19,6 +19,7 @@ mod outside;
 mod raw;
 mod readme;
 mod report;
+mod rig;
 mod rows;
 mod simulate;
 mod stats;
@@ -56,6 +57,9 @@ enum Group {
     /// The planner: how far from the best possible its plans are, and how long it takes. Exit codes as of
     /// floors.
     Pipelines(Run),
+    /// Two nodes in network namespaces of their own, with a link and a disk as slow as the row wants them.
+    /// Needs root. Exit codes as of floors.
+    Rig(rig::Arguments),
     /// Very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did not, 2 none
     /// failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
@@ -71,6 +75,9 @@ enum Group {
     /// Becomes a program that ends with its parent.
     #[command(hide = true)]
     UnderParent {
+        /// A network namespace, by the file that stands for it.
+        #[arg(long, value_name = "FILE")]
+        namespace: Option<PathBuf>,
         #[arg(last = true)]
         program: Vec<OsString>,
     },
@@ -88,7 +95,8 @@ struct Run {
     /// Rounds of a row, fixed beforehand; rows of seconds a round take fewer, and say so.
     #[arg(long, default_value_t = contest::ROUNDS_MAX, value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
-    /// Write the rows into README.md of the current directory, between the markers of these rows.
+    /// Write the rows into README.md of the current directory, between the markers of these rows. Of `rig` also
+    /// some of them; of the others all.
     #[arg(long)]
     readme: bool,
     /// Where to put the file that is read: a directory on a real disk. Default: beside this program.
@@ -100,10 +108,13 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().group {
         Group::RawServer => raw::net::serve().map(|()| 0).map_err(Failure::from),
         Group::Newcomer { socket } => newcomer::live(&socket).map(|()| 0),
-        Group::UnderParent { program } => Err(nodes::become_child(&program).into()),
-        Group::Floors(run) => measure(&rows::FLOORS, run),
-        Group::Service(run) => measure(&rows::SERVICE, run),
-        Group::Pipelines(run) => measure(&rows::PIPELINES, run),
+        Group::UnderParent { namespace, program } => {
+            Err(nodes::become_child(namespace.as_deref(), &program).into())
+        }
+        Group::Floors(run) => measure(&rows::FLOORS, run, None),
+        Group::Service(run) => measure(&rows::SERVICE, run, None),
+        Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
+        Group::Rig(arguments) => rig::run(arguments),
         Group::Simulate(arguments) => simulate::run(&arguments),
     };
     match result {
@@ -123,20 +134,23 @@ fn beside_this(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
     Ok(program.parent().unwrap_or_else(|| Path::new(".")).to_owned())
 }
 
-fn measure(group: &'static rows::Group, run: Run) -> Result<u8, Failure> {
+fn measure(group: &'static rows::Group, run: Run, plots: Option<PathBuf>) -> Result<u8, Failure> {
     let Run { json, only, rounds, readme, dir } = run;
-    if readme && !only.is_empty() {
+    if readme && !only.is_empty() && !group.rows_stand_alone {
         return Err(Failure::new("--readme needs all rows of one run: leave --only out"));
     }
     hear_interrupts()?;
     let begun = clock::now();
     let directory = beside_this(dir)?;
-    let mut bench = Bench::new(group, Options { only, rounds, directory, progress: true });
+    let mut bench = Bench::new(group, Options { only, rounds, directory, plots, progress: true });
     bench.run()?;
     bench.report.seconds = begun.elapsed().as_secs_f64();
     print!("{}", if json { bench.report.json() } else { bench.report.text() });
-    if readme {
-        readme::write(Path::new("README.md"), group.name, &bench.report.markdown())?;
+    let (path, table) = (Path::new("README.md"), bench.report.markdown());
+    if readme && group.rows_stand_alone {
+        readme::merge(path, group.name, &group.names(), &table)?;
+    } else if readme {
+        readme::write(path, group.name, &table)?;
     }
     Ok(bench.report.exit_code())
 }

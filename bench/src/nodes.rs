@@ -19,7 +19,10 @@ use crate::admin::Admin;
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::machine::Cpus;
+use crate::rig;
 
+/// The name under which B knows A.
+pub(crate) const CALLER: &str = "bench-a";
 /// The name under which A knows B, and B's export.
 pub(crate) const PEER: &str = "bench-b";
 pub(crate) const EXPORT: &str = "data";
@@ -38,29 +41,75 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts both and waits until A's lanes to B are up. B exports `data`.
+    /// Starts both on loopback and waits until A's lanes to B are up. B exports `data`.
     pub(crate) fn start(profile: Profile, cpus: Cpus, data: &Path) -> Result<Self, Failure> {
+        let sites = Sites { listen: free_address()?, ..Sites::default() };
+        Self::start_at(&sites, profile, cpus, data)
+    }
+
+    /// The same at other places than loopback.
+    pub(crate) fn start_at(
+        sites: &Sites,
+        profile: Profile,
+        cpus: Cpus,
+        data: &Path,
+    ) -> Result<Self, Failure> {
         let piped = program("piped")?;
         // Short, because a socket's path has at most 107 bytes.
-        let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir()?;
-        let listen = free_address()?;
-        let start = |name: &str, cpu: usize, rest: &str| {
-            Node::start(&piped, &directory.path().join(name), profile, cpu, rest)
+        let directory = tempfile::Builder::new().prefix(&sites.prefix).tempdir()?;
+        let start = |site: usize, name: &str, cpu: usize, rest: &str| {
+            let rest = format!("{rest}{}", sites.settings);
+            let place = (directory.path().join(name), sites.namespaces[site].as_deref());
+            Node::start(&piped, place, profile, cpu, &rest)
                 .map_err(|failure| failure.within(format!("daemon {name}")))
         };
+        let (listen, allowed) = (sites.listen, &sites.allow_plain);
         let export = format!(
-            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\n\
-             [exports.{EXPORT}]\npath = {:?}\n",
-            data
+            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\nallow_plain = {allowed:?}\n\
+             [exports.{EXPORT}]\npath = {:?}\nwrite = {}\n",
+            data, sites.writable
         );
-        let b = start("b", cpus.second, &export)?;
-        let peer = format!("[node]\nname = \"bench-a\"\n[peers.{PEER}]\naddress = \"{listen}\"\n");
-        let mut a = start("a", cpus.first, &peer)?;
+        let b = start(1, "b", cpus.second, &export)?;
+        let peer = format!(
+            "[node]\nname = \"{CALLER}\"\n[listen]\nallow_plain = {allowed:?}\n\
+             [peers.{PEER}]\naddress = \"{listen}\"\n"
+        );
+        let mut a = start(0, "a", cpus.first, &peer)?;
         let up = clock::poll(START_LIMIT, || lanes_up(&a.admin).then_some(()));
         if up.is_none() {
             return Err(a.lost("its lanes to the other daemon did not come up"));
         }
         Ok(Self { profile, a, b, _directory: directory })
+    }
+}
+
+/// Where the daemons are, and what else their configurations say.
+#[derive(Debug)]
+pub(crate) struct Sites {
+    /// Where B listens.
+    pub(crate) listen: SocketAddr,
+    /// Networks besides loopback in which lanes may be plain.
+    pub(crate) allow_plain: Vec<String>,
+    /// Of A and B; none is this program's.
+    pub(crate) namespaces: [Option<PathBuf>; 2],
+    /// Whether B's files may be written.
+    pub(crate) writable: bool,
+    /// Sections of both configurations.
+    pub(crate) settings: String,
+    /// What the name of the daemons' directory begins with.
+    pub(crate) prefix: String,
+}
+
+impl Default for Sites {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            allow_plain: Vec::new(),
+            namespaces: [None, None],
+            writable: false,
+            settings: String::new(),
+            prefix: String::from("piped-bench-"),
+        }
     }
 }
 
@@ -86,12 +135,12 @@ pub(crate) struct Node {
 impl Node {
     fn start(
         piped: &Path,
-        directory: &Path,
+        (directory, namespace): (PathBuf, Option<&Path>),
         profile: Profile,
         cpu: usize,
         rest: &str,
     ) -> Result<Self, Failure> {
-        fs::create_dir(directory)?;
+        fs::create_dir(&directory)?;
         let path = |name| directory.join(name);
         let (client_socket, admin_socket) = (path("client.sock"), path("admin.sock"));
         let text = format!(
@@ -101,8 +150,12 @@ impl Node {
         fs::write(path("piped.toml"), text)?;
         let log = File::create(path("log"))?;
         let mut command = Command::new(std::env::current_exe()?);
+        command.arg("under-parent");
+        if let Some(namespace) = namespace {
+            command.arg("--namespace").arg(namespace);
+        }
         command
-            .args(["under-parent", "--"])
+            .arg("--")
             .arg(piped)
             .arg("--config")
             .arg(path("piped.toml"))
@@ -166,8 +219,17 @@ impl Drop for Node {
     }
 }
 
-/// Becomes `program`, which the kernel ends if its parent dies first. Comes back only with an error.
-pub(crate) fn become_child(program: &[std::ffi::OsString]) -> std::io::Error {
+/// Becomes `program`, in a network namespace if one is named, which the kernel ends if its parent dies
+/// first. Comes back only with an error.
+pub(crate) fn become_child(
+    namespace: Option<&Path>,
+    program: &[std::ffi::OsString],
+) -> std::io::Error {
+    if let Some(namespace) = namespace
+        && let Err(error) = rig::enter(namespace)
+    {
+        return error;
+    }
     let parent = rustix::process::getppid();
     if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
         return error.into();

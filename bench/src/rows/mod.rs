@@ -26,6 +26,7 @@ use crate::nodes::Pair;
 use crate::raw::disk::{Disk, make_file};
 use crate::raw::net::Server;
 use crate::report::{Report, Row, Unit};
+use crate::rig::Rig;
 use crate::stats::{Bar, Better, Verdict};
 
 pub(crate) const KIB: usize = 1 << 10;
@@ -36,7 +37,7 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 /// Large against the caches of the device, small against the time it takes to write.
 const FILE_BYTES: u64 = 512 << 20;
-const FILE_NAME: &str = "blocks";
+pub(crate) const FILE_NAME: &str = "blocks";
 
 /// For the profile of a row that has two ways to run piped, of which the better one counts.
 const BEST_OF_TWO: &str = "best of two";
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) only: Vec<String>,
     pub(crate) rounds: u32,
     pub(crate) directory: PathBuf,
+    /// Where pictures go, if they are wanted.
+    pub(crate) plots: Option<PathBuf>,
     /// Tell on standard error what is being measured.
     pub(crate) progress: bool,
 }
@@ -61,25 +64,36 @@ pub(crate) struct Bench {
     server: Option<Server>,
     directory: Option<tempfile::TempDir>,
     pair: Option<Pair>,
+    rig: Option<Rig>,
     /// By the name of a check: whether the outside tool agrees.
     checks: BTreeMap<&'static str, bool>,
 }
 
 /// A row's name and whatever measures it.
-type Entry = (&'static str, fn(&mut Bench, &'static str) -> Result<Row, Failure>);
+pub(crate) type Entry = (&'static str, fn(&mut Bench, &'static str) -> Result<Row, Failure>);
 
 /// Rows that one command measures and one table of the README shows.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// The command's name, and that of the README's markers.
     pub(crate) name: &'static str,
-    entries: &'static [Entry],
+    pub(crate) entries: &'static [Entry],
+    /// No row needs another of the same run.
+    pub(crate) rows_stand_alone: bool,
+}
+
+impl Group {
+    /// Of all rows, in order.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.entries.iter().map(|(name, _)| *name).collect()
+    }
 }
 
 /// What piped costs, against floors. In this order: checks before what relies on them, one profile after
 /// the other.
 pub(crate) static FLOORS: Group = Group {
     name: "floors",
+    rows_stand_alone: false,
     entries: &[
         ("check-disk-4k-1", checks::disk),
         ("check-disk-4k-16", checks::disk),
@@ -112,6 +126,7 @@ pub(crate) static FLOORS: Group = Group {
 /// What an operator relies on: limits, neighbours that die, copies.
 pub(crate) static SERVICE: Group = Group {
     name: "service",
+    rows_stand_alone: false,
     entries: &[
         ("hostile-ring", hostile::ring),
         ("disturbed-get", disturbed::get),
@@ -125,6 +140,7 @@ pub(crate) static SERVICE: Group = Group {
 /// The planner's promises.
 pub(crate) static PIPELINES: Group = Group {
     name: "pipelines",
+    rows_stand_alone: false,
     entries: &[
         ("gap-mean", pipelines::gap_mean),
         ("gap-worst", pipelines::gap_worst),
@@ -149,6 +165,7 @@ impl Bench {
             server: None,
             directory: None,
             pair: None,
+            rig: None,
             checks: BTreeMap::new(),
         }
     }
@@ -163,8 +180,8 @@ impl Bench {
         let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
         let entries = self.group.entries;
         if !entries.iter().any(|(name, _)| wanted(name)) {
-            let names: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
-            return Err(Failure::new(format!("no such row; there are {}", names.join(", "))));
+            let names = self.group.names().join(", ");
+            return Err(Failure::new(format!("no such row; there are {names}")));
         }
         for (name, measure) in entries.iter().filter(|(name, _)| wanted(name)) {
             if self.options.progress {
@@ -184,6 +201,15 @@ impl Bench {
             self.report.rows.push(row);
         }
         Ok(())
+    }
+
+    /// As many as asked for, or fewer where each takes seconds.
+    pub(crate) fn rounds_at_most(&self, most: u32) -> u32 {
+        self.options.rounds.min(most)
+    }
+
+    pub(crate) fn plots(&self) -> Option<PathBuf> {
+        self.options.plots.clone()
     }
 
     /// Measures arms in rounds, and keeps the books of what was discarded.
@@ -280,6 +306,20 @@ impl Bench {
         result
     }
 
+    /// Takes the rig out, made if it is not there, so that arms can borrow it beside the books.
+    pub(crate) fn with_rig<T>(
+        &mut self,
+        body: impl FnOnce(&mut Self, &Rig) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let rig = match self.rig.take() {
+            Some(rig) => rig,
+            None => Rig::set_up(self.cpus, &self.options.directory)?,
+        };
+        let result = body(self, &rig);
+        self.rig = Some(rig);
+        result
+    }
+
     /// The row, or an invalid one where the floor's check failed.
     pub(crate) fn judged(&self, mut row: Row, checks: &[&str]) -> Row {
         let failed = checks.iter().find(|check| self.checks.get(**check) == Some(&false));
@@ -292,7 +332,7 @@ impl Bench {
 }
 
 /// A file system in memory is no floor for a disk.
-fn require_disk(directory: &Path) -> Result<(), Failure> {
+pub(crate) fn require_disk(directory: &Path) -> Result<(), Failure> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
     let kind = rustix::fs::statfs(directory).doing(directory.display())?.f_type;

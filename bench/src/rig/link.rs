@@ -1,0 +1,166 @@
+//! Two namespaces and the link between them, as fast as one says.
+//!
+//! A veth pair hands packets over at the speed of memory. Each side has an HTB class in front of it that
+//! lets them pass at a rate. Its bucket holds one packet, and the segmentation offloads are off: with the
+//! usual bucket of some hundred KiB, or with packets of 64 KiB, a lone transfer would pass before the
+//! rate is felt. Packets are 9000 bytes long: at 1500 the softirq, and not the rate, is the limit where there
+//! are two CPUs for two nodes.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::namespace::Namespace;
+use super::owner::Owner;
+use crate::failure::Failure;
+
+/// The end of the link in each namespace.
+const DEVICE: &str = "rig0";
+const MTU: &str = "9000";
+/// A packet with its Ethernet header: the bucket.
+const PACKET: &str = "9014";
+
+/// Addresses for benchmarks of network devices (RFC 2544): nobody's.
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
+/// They in one network.
+pub(super) const NETWORK: &str = "198.18.0.0/30";
+
+/// Whatever this system's choice is: nothing happens every few seconds in it, and it is the one that every
+/// kernel lets a namespace have.
+const CONGESTION: &str = "reno";
+
+/// Faster than the machine.
+pub(super) const UNSHAPED: u64 = 12_500_000_000;
+
+/// One of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    pub(super) const BOTH: [Self; 2] = [Self::A, Self::B];
+
+    pub(super) fn address(self, port: u16) -> SocketAddr {
+        (ADDRESSES[self as usize], port).into()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Link {
+    namespaces: [Namespace; 2],
+}
+
+impl Link {
+    /// Both ends up, at `rate` bytes per second each way.
+    pub(super) fn set_up(owner: Owner, rate: u64) -> Result<Self, Failure> {
+        static LINKS: AtomicU32 = AtomicU32::new(0);
+        let number = LINKS.fetch_add(1, Ordering::Relaxed);
+        let add = |name| Namespace::add(owner, &format!("{number}-{name}"));
+        let namespaces = [add("a")?, add("b")?];
+        let [a, b] = &namespaces;
+        // Made where they belong: there is no time at which they lie around in the machine's own namespace.
+        let (mtu, peer) = (["mtu", MTU], ["type", "veth", "peer", "name", DEVICE]);
+        let ends = [&["link", "add", DEVICE][..], &mtu, &peer, &mtu, &["netns", b.name()]];
+        a.ip(&ends.concat())?;
+        for (namespace, address) in namespaces.iter().zip(ADDRESSES) {
+            namespace.ip(&["address", "add", &format!("{address}/30"), "dev", DEVICE])?;
+            namespace.set("net/ipv4/tcp_congestion_control", CONGESTION)?;
+            let offloads = ["gso_max_segs", "1", "gso_max_size", PACKET, "gro_max_size", PACKET];
+            namespace.ip(&[&["link", "set", DEVICE][..], &offloads].concat())?;
+            namespace.ip(&["link", "set", DEVICE, "up"])?;
+            let root =
+                ["qdisc", "add", "dev", DEVICE, "root", "handle", "1:", "htb", "default", "1"];
+            namespace.tc(&root)?;
+        }
+        let link = Self { namespaces };
+        Side::BOTH.into_iter().try_for_each(|side| link.class(side, "add", rate))?;
+        Ok(link)
+    }
+
+    /// Changes the rate of what leaves both sides, in bytes per second, for what is under way too.
+    pub(super) fn set_rate(&self, rate: u64) -> Result<(), Failure> {
+        Side::BOTH.into_iter().try_for_each(|side| self.class(side, "change", rate))
+    }
+
+    fn class(&self, side: Side, verb: &str, rate: u64) -> Result<(), Failure> {
+        let bits = format!("{}bit", rate.saturating_mul(8));
+        let class = ["class", verb, "dev", DEVICE, "parent", "1:", "classid", "1:1", "htb"];
+        let rates = ["rate", &bits, "ceil", &bits];
+        let bucket = ["burst", PACKET, "cburst", PACKET, "quantum", PACKET];
+        self.namespace(side).tc(&[&class[..], &rates, &bucket].concat())
+    }
+
+    pub(super) fn namespace(&self, side: Side) -> &Namespace {
+        &self.namespaces[side as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::clock;
+    use crate::outside;
+
+    /// A connection from B to A.
+    fn connected(link: &Link) -> (TcpStream, TcpStream) {
+        let [a, b] = Side::BOTH.map(|side| link.namespace(side));
+        let listener = a.inside(|| Ok(TcpListener::bind(Side::A.address(0))?)).expect("a listener");
+        let address = listener.local_addr().expect("bound");
+        let sender = b.inside(|| Ok(TcpStream::connect(address)?)).expect("a link");
+        (sender, listener.accept().expect("it connected").0)
+    }
+
+    /// None, with the reason printed, where a link cannot be made.
+    fn link(rate: u64) -> Option<Link> {
+        if !rustix::process::geteuid().is_root() || !outside::is_installed("tc") {
+            eprintln!("skipped: it needs root and iproute2");
+            return None;
+        }
+        let owner = Owner::this().expect("there is a /proc");
+        Some(Link::set_up(owner, rate).expect("root may"))
+    }
+
+    /// How long so many bytes take from the first to the last; what is checked of it are lower bounds,
+    /// which no load of the machine breaks.
+    fn seconds(pair: &mut (TcpStream, TcpStream), bytes: usize) -> f64 {
+        let (sender, receiver) = pair;
+        std::thread::scope(|scope| {
+            let start = clock::now();
+            scope.spawn(|| sender.write_all(&vec![1; bytes]).expect("it is read"));
+            receiver.read_exact(&mut vec![0; bytes]).expect("it is sent");
+            start.elapsed().as_secs_f64()
+        })
+    }
+
+    #[test]
+    fn a_lone_short_transfer_is_shaped_too_and_the_rate_changes_while_it_is_up() {
+        const BYTES: usize = 100_000;
+        // Two packets may pass at once: the bucket, and the one that goes into debt.
+        let shaped = (BYTES - 2 * 9014) as f64;
+        let Some(link) = link(1_000_000) else { return };
+        let mut pair = connected(&link);
+        let slow = seconds(&mut pair, BYTES);
+        assert!(slow > shaped / 1e6, "{slow} s at 1 MB/s");
+        link.set_rate(4_000_000).expect("it is up");
+        let faster = seconds(&mut pair, BYTES);
+        assert!(faster > shaped / 4e6, "{faster} s at 4 MB/s");
+        link.set_rate(UNSHAPED).expect("it is up");
+        // Not a bar: a machine that needs a quarter of a second for this is not one to measure on.
+        let fastest = seconds(&mut pair, BYTES);
+        assert!(fastest < slow, "{fastest} s unshaped, {slow} s at 1 MB/s");
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_link() {
+        let Some(link) = link(UNSHAPED) else { return };
+        let paths = Side::BOTH.map(|side| link.namespace(side).path());
+        assert!(paths.iter().all(|path| path.exists()));
+        drop(link);
+        assert!(paths.iter().all(|path| !path.exists()));
+    }
+}

@@ -1,0 +1,193 @@
+//! The rig: two daemons in network namespaces of their own, with a link and a disk as slow as a row wants
+//! them, and somebody who competes for either.
+//!
+//! [`link`] shapes the wire, the daemons' dials slow their stages, [`traffic`] competes. It needs root and
+//! iproute2, uses no network but its own, and takes down what it set up: on drop, so also on errors,
+//! panics and Ctrl-C; and what a rig that was killed has left, the next one removes ([`owner`]).
+
+mod dials;
+mod link;
+mod live;
+mod namespace;
+mod owner;
+mod plot;
+mod scene;
+mod step;
+mod sweep;
+mod traffic;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use piped_client::{Handle, OpenOptions};
+use piped_config::Profile;
+
+pub(crate) use self::namespace::enter;
+
+use self::link::{Link, NETWORK, Side, UNSHAPED};
+use self::owner::Owner;
+use self::scene::DiskRate;
+use crate::clock;
+use crate::contest;
+use crate::failure::{Doing as _, Failure};
+use crate::load::{Asker, Place};
+use crate::machine::Cpus;
+use crate::nodes::{EXPORT, PEER, Pair, Sites};
+use crate::raw::disk::make_file;
+use crate::rows::{FILE_NAME, Group, MIB, require_disk};
+
+/// Of the daemons with a CPU each.
+pub(crate) const PROFILE: Profile = Profile::Balanced;
+
+/// Where B listens: nobody else is in its namespace.
+const PORT: u16 = 7440;
+
+/// Of each of the two files: no cache of a device holds both, and they are made within seconds.
+const BYTES: u64 = 256 * MIB as u64;
+
+/// What an asker may hold: the largest transfers, a few of them.
+const ARENA_BYTES: u64 = 64 << 20;
+
+/// The daemon's planner and calibration where sizes matter.
+pub(crate) static RIG: Group = Group {
+    name: "rig",
+    rows_stand_alone: true,
+    entries: &[
+        ("reads-equal-100-64k", sweep::compare),
+        ("reads-equal-100-256k", sweep::compare),
+        ("reads-equal-100-1m", sweep::compare),
+        ("reads-equal-100-4m", sweep::compare),
+        ("reads-equal-100-whole", sweep::compare),
+        ("reads-equal-own-64k", sweep::compare),
+        ("reads-equal-own-256k", sweep::compare),
+        ("reads-equal-own-1m", sweep::compare),
+        ("reads-equal-own-4m", sweep::compare),
+        ("reads-equal-own-whole", sweep::compare),
+        ("slow-disk-fixed", sweep::compare),
+        ("slow-disk-whole", sweep::compare),
+        ("section-5.5-write-fixed", sweep::compare),
+        ("section-5.5-write-whole", sweep::compare),
+        ("section-5.5-read-fixed", sweep::compare),
+        ("section-5.5-read-whole", sweep::compare),
+        ("step-disk-slower", step::step),
+        ("step-disk-faster", step::step),
+        ("step-both-slower", step::step),
+        ("step-both-faster", step::step),
+        ("step-stream-comes", step::step),
+        ("step-stream-goes", step::step),
+        ("step-reader-comes", step::step),
+        ("step-reader-goes", step::step),
+        ("live-latency", live::cost),
+        ("live-throughput", live::cost),
+    ],
+};
+
+/// `bench rig`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    run: crate::Run,
+    /// Only set the rig up, say where it is, and take it down on Ctrl-C.
+    #[arg(long, conflicts_with_all = ["only", "readme", "json"])]
+    hold: bool,
+    /// Write how the steps went, transfer by transfer: NAME.svg and NAME.csv in that directory.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
+    require_root()?;
+    if arguments.hold {
+        hold(arguments.run)
+    } else {
+        crate::measure(&RIG, arguments.run, arguments.plots)
+    }
+}
+
+fn require_root() -> Result<(), Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Failure::new("the rig makes network namespaces, which only root may: run it with sudo"))
+}
+
+/// See the module. Its fields go in this order: daemons, link, file.
+#[derive(Debug)]
+pub(crate) struct Rig {
+    pub(crate) pair: Pair,
+    link: Link,
+    data: tempfile::TempDir,
+    disk_rate: DiskRate,
+}
+
+impl Rig {
+    /// With a link as fast as the machine; its files are in `directory`.
+    pub(crate) fn set_up(cpus: Cpus, directory: &Path) -> Result<Self, Failure> {
+        require_root()?;
+        require_disk(directory)?;
+        remove_left_over(directory)?;
+        let owner = Owner::this()?;
+        let data = tempfile::Builder::new().prefix(&owner.prefix()).tempdir_in(directory)?;
+        for name in [FILE_NAME, traffic::FILE_NAME] {
+            make_file(&data.path().join(name), BYTES)
+                .doing(format!("a test file in {}", directory.display()))?;
+        }
+        let link = Link::set_up(owner, UNSHAPED)?;
+        let sites = Sites {
+            listen: Side::B.address(PORT),
+            allow_plain: vec![NETWORK.to_owned()],
+            namespaces: Side::BOTH.map(|side| Some(link.namespace(side).path())),
+            writable: true,
+            settings: String::new(),
+            prefix: owner.prefix(),
+        };
+        let pair = Pair::start_at(&sites, PROFILE, cpus, data.path())?;
+        Ok(Self { pair, link, data, disk_rate: DiskRate::default() })
+    }
+
+    /// What leaves either node does so at this many bytes per second.
+    pub(crate) fn set_rate(&self, rate: u64) -> Result<(), Failure> {
+        self.link.set_rate(rate)
+    }
+
+    /// A client of A with B's file.
+    pub(crate) fn asker(&self) -> Result<(Asker, Handle), Failure> {
+        let asker = Asker::connect(&self.pair.a, Place::BesideShard, ARENA_BYTES)?;
+        let options = OpenOptions::read_write();
+        let handle = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, options);
+        Ok((asker, handle.doing("open")?))
+    }
+}
+
+/// What rigs left whose process is gone.
+fn remove_left_over(directory: &Path) -> Result<(), Failure> {
+    // First: it ends the daemons that have the files open.
+    namespace::remove_left_over()?;
+    for directory in [directory, &std::env::temp_dir()] {
+        for name in owner::left_over(directory).doing(directory.display())? {
+            let path = directory.join(name);
+            std::fs::remove_dir_all(&path).doing(path.display())?;
+        }
+    }
+    Ok(())
+}
+
+fn hold(run: crate::Run) -> Result<u8, Failure> {
+    crate::hear_interrupts()?;
+    let rig = Rig::set_up(Cpus::here(), &crate::beside_this(run.dir)?)?;
+    for (name, side, node) in [("A", Side::A, &rig.pair.a), ("B", Side::B, &rig.pair.b)] {
+        println!("{name}: namespace {}", rig.link.namespace(side).name());
+        println!("   client {}", node.client_socket.display());
+        println!("   admin  {}", node.admin.socket().display());
+    }
+    println!(
+        "B's export {EXPORT} is {}; A calls B {PEER}. Ctrl-C takes all of it down.",
+        rig.data.path().display()
+    );
+    std::io::stdout().flush()?;
+    while !contest::interrupted() {
+        clock::pause(Duration::from_millis(50));
+    }
+    Ok(0)
+}

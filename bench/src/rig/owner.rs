@@ -1,0 +1,112 @@
+//! Whose a namespace or a directory is, by its name: a process, told from later ones of the same number
+//! by when it started. What belongs to a process that is gone is left over, and may be removed; anything
+//! else is somebody's.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// Before the owner in every name.
+const PREFIX: &str = "piped-rig-";
+
+/// A process, this one or one that may be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Owner {
+    process: u32,
+    /// In the kernel's ticks since boot.
+    started: u64,
+}
+
+impl Owner {
+    /// This process.
+    pub(super) fn this() -> Result<Self, Failure> {
+        let process = std::process::id();
+        let started = started(process).ok_or_else(|| {
+            Failure::new("/proc does not say when this process started: is it mounted?")
+        })?;
+        Ok(Self { process, started })
+    }
+
+    /// What its names begin with.
+    pub(super) fn prefix(self) -> String {
+        format!("{PREFIX}{}-{}-", self.process, self.started)
+    }
+
+    /// From a name of its own; none from anybody else's.
+    fn of(name: &OsStr) -> Option<Self> {
+        let rest = name.to_str()?.strip_prefix(PREFIX)?;
+        let (process, rest) = rest.split_once('-')?;
+        let (started, _) = rest.split_once('-')?;
+        Some(Self { process: process.parse().ok()?, started: started.parse().ok()? })
+    }
+
+    /// Whether it still runs.
+    fn lives(self) -> bool {
+        started(self.process) == Some(self.started)
+    }
+}
+
+/// When a process started; none if there is none of that number.
+fn started(process: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in parentheses, may have blanks and parentheses itself; the 20th field after it is it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Names in a directory that belong to rigs whose process is gone. A directory that is not there has
+/// none.
+pub(super) fn left_over(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        if Owner::of(&name).is_some_and(|owner| !owner.lives()) {
+            names.extend(name.into_string());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_owner_and_no_other_name_does() {
+        let this = Owner::this().expect("there is a /proc");
+        assert!(this.lives());
+        assert_eq!(Owner::of(OsStr::new(&format!("{}a", this.prefix()))), Some(this));
+        for name in ["piped-rig-", "piped-rig-1-", "piped-rig-x-1-a", "piped-bench-1-1-a", "a"] {
+            assert_eq!(Owner::of(OsStr::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_process_of_the_same_number_that_started_later_is_another_one() {
+        let this = Owner::this().expect("there is a /proc");
+        let earlier = Owner { started: this.started - 1, ..this };
+        assert!(!earlier.lives());
+        let never = Owner { process: u32::MAX, started: 1 };
+        assert!(!never.lives());
+    }
+
+    #[test]
+    fn only_what_nobody_owns_any_more_is_left_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let this = Owner::this().expect("there is a /proc");
+        let gone = Owner { started: this.started - 1, ..this };
+        for name in [format!("{}a", this.prefix()), "else".to_owned()] {
+            fs::create_dir(directory.path().join(name)).expect("made");
+        }
+        let name = format!("{}a", gone.prefix());
+        fs::write(directory.path().join(&name), "").expect("written");
+        assert_eq!(left_over(directory.path()).expect("read"), vec![name]);
+        assert_eq!(left_over(&directory.path().join("none")).expect("read"), Vec::<String>::new());
+    }
+}

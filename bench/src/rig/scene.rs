@@ -1,0 +1,205 @@
+//! What a row moves over which path, and how slow the path is made for it.
+
+use std::cell::{OnceCell, RefCell};
+use std::time::Duration;
+
+use piped_client::Handle;
+use piped_config::{CalibrationMode, PlannerMode};
+
+use super::Rig;
+use super::dials::{Dial, DialStage};
+use super::link::UNSHAPED;
+use crate::clock;
+use crate::contest;
+use crate::failure::{Doing as _, Failure};
+use crate::load::{Ask, Asker, Way};
+use crate::nodes::Node;
+use crate::raw::disk::Disk;
+use crate::raw::{Timing, Wait};
+use crate::rows::{FILE_NAME, MIB, MOMENT};
+use crate::stats::{self, Random};
+
+pub(super) const MEGABYTES: u64 = 1_000_000;
+
+/// How slow the path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// As the machine is.
+    Own,
+    /// Disk and link of 100 MB/s each: much slower than the CPUs.
+    Equal100,
+    /// The disk as it is, and a link that is as fast.
+    EqualOwn,
+    /// A disk with 0.5 ms for each fragment, and as fast as the link is: a gigabit.
+    SlowDisk,
+    /// Section 5.5 of the paper about pipelines, its stages each a dial of its own.
+    Paper,
+}
+
+/// The disk of [`Pace::Equal100`]: its own overhead is there besides.
+pub(super) const DISK_100: Dial = Dial::of(DialStage::Disk, 0.0, 10e-9);
+const SLOW_DISK: Dial = Dial::of(DialStage::Disk, 500e-6, 8e-9);
+/// Times in us and us per 1000 bytes, as in the paper.
+const PAPER: [Dial; 4] = [
+    Dial::of(DialStage::Send, 60e-6, 100e-9),
+    Dial::of(DialStage::Net, 40e-6, 100e-9),
+    Dial::of(DialStage::Receive, 60e-6, 100e-9),
+    Dial::of(DialStage::Disk, 4e-3, 200e-9),
+];
+
+impl Pace {
+    /// Bytes per second of the link.
+    pub(super) fn rate(self, rig: &Rig) -> Result<u64, Failure> {
+        Ok(match self {
+            Self::Own | Self::Paper => UNSHAPED,
+            Self::Equal100 => 100 * MEGABYTES,
+            Self::EqualOwn => rig.disk_rate()?,
+            Self::SlowDisk => 125 * MEGABYTES,
+        })
+    }
+
+    fn dials(self) -> &'static [Dial] {
+        match self {
+            Self::Own | Self::EqualOwn => &[],
+            Self::Equal100 => &[DISK_100],
+            Self::SlowDisk => &[SLOW_DISK],
+            Self::Paper => &PAPER,
+        }
+    }
+}
+
+/// A transfer and the path it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Scene {
+    pub(super) way: Way,
+    pub(super) block: usize,
+    pub(super) pace: Pace,
+}
+
+/// The disk's bandwidth, once measured.
+#[derive(Debug, Default)]
+pub(super) struct DiskRate(OnceCell<u64>);
+
+/// How long the disk is asked for it, and how.
+const DISK_MOMENT: Duration = Duration::from_millis(500);
+const DISK_DEPTH: usize = 4;
+
+impl Rig {
+    /// The disk's own bandwidth, in bytes per second.
+    pub(super) fn disk_rate(&self) -> Result<u64, Failure> {
+        if let Some(rate) = self.disk_rate.0.get() {
+            return Ok(*rate);
+        }
+        let file = self.data.path().join(FILE_NAME);
+        let disk = Disk::open(&file).doing(file.display())?;
+        let read = disk.read(MIB, DISK_DEPTH, Wait::Block, DISK_MOMENT, &mut Random::new(5))?;
+        let rate = (read.rate() * MIB as f64) as u64;
+        Ok(*self.disk_rate.0.get_or_init(|| rate))
+    }
+
+    /// Makes the path as slow as the scene wants it.
+    fn pose(&self, scene: Scene) -> Result<(), Failure> {
+        self.set_rate(scene.pace.rate(self)?)?;
+        self.set_dials(scene.way, scene.pace.dials())
+    }
+
+    pub(super) fn both(&self) -> [&Node; 2] {
+        [&self.pair.a, &self.pair.b]
+    }
+
+    /// Sizes are chosen that way from now on. Only `auto` learns: what it knows is from its own transfers.
+    pub(super) fn plan_by(&self, mode: PlannerMode) -> Result<(), Failure> {
+        let calibration = match mode {
+            PlannerMode::Auto => CalibrationMode::Live,
+            PlannerMode::Fixed(_) | PlannerMode::Whole => CalibrationMode::Off,
+        };
+        self.both().into_iter().try_for_each(|node| {
+            node.admin.set_planner(mode)?;
+            node.admin.set_calibration(calibration)
+        })
+    }
+}
+
+/// Transfers of a moment, at least; of one that only lets the daemons settle.
+const TRANSFERS_MIN: usize = 8;
+const SETTLE: usize = 2;
+
+/// Until the daemons know the path: so many transfers and so long, and no longer than that.
+const WARM_TRANSFERS: usize = 400;
+const WARM: Duration = Duration::from_secs(3);
+const WARM_MAX: Duration = Duration::from_secs(12);
+
+/// A client of A that does what a scene says.
+pub(super) struct Caller<'a> {
+    pub(super) rig: &'a Rig,
+    pub(super) scene: Scene,
+    asker: RefCell<Asker>,
+    handle: Handle,
+}
+
+impl<'a> Caller<'a> {
+    /// Poses the scene and lets `auto` learn it.
+    pub(super) fn start(rig: &'a Rig, scene: Scene) -> Result<Self, Failure> {
+        rig.pose(scene)?;
+        let (asker, handle) = rig.asker()?;
+        let caller = Self { rig, scene, asker: RefCell::new(asker), handle };
+        caller.warm()?;
+        Ok(caller)
+    }
+
+    /// Lets `auto` learn what the path is like now.
+    pub(super) fn warm(&self) -> Result<(), Failure> {
+        self.rig.plan_by(PlannerMode::Auto)?;
+        let start = clock::now();
+        let mut count = 0;
+        while (count < WARM_TRANSFERS || start.elapsed() < WARM) && start.elapsed() < WARM_MAX {
+            self.one()?;
+            count += 1;
+        }
+        Ok(())
+    }
+
+    /// One transfer, in seconds.
+    pub(super) fn one(&self) -> Result<f64, Failure> {
+        if contest::interrupted() {
+            return Err(Failure::new("interrupted"));
+        }
+        let Scene { way, block, .. } = self.scene;
+        Ok(self.asker.borrow_mut().one(way, &self.handle, block)?.as_secs_f64())
+    }
+
+    /// Reads, several at once, for a while.
+    pub(super) fn reads(&self, depth: usize, duration: Duration) -> Result<Timing, Failure> {
+        let ask = Ask { handle: &self.handle, block: self.scene.block, depth };
+        self.asker.borrow_mut().reads(ask, duration)
+    }
+
+    /// So many transfers.
+    pub(super) fn some(&self, count: usize) -> Result<Vec<f64>, Failure> {
+        (0..count).map(|_| self.one()).collect()
+    }
+
+    /// The median of a moment's transfers, after a few with the plans of `mode`.
+    pub(super) fn median_by(&self, mode: PlannerMode) -> Result<f64, Failure> {
+        self.rig.plan_by(mode)?;
+        self.some(SETTLE)?;
+        self.median()
+    }
+
+    fn median(&self) -> Result<f64, Failure> {
+        let start = clock::now();
+        let mut times = Vec::new();
+        while times.len() < TRANSFERS_MIN || start.elapsed() < MOMENT {
+            times.push(self.one()?);
+        }
+        Ok(stats::median(&times).expect("there are some"))
+    }
+
+    /// The node that plans: the one that has the data.
+    pub(super) fn planner(&self) -> &'a Node {
+        match self.scene.way {
+            Way::Read => &self.rig.pair.b,
+            Way::Write => &self.rig.pair.a,
+        }
+    }
+}

@@ -309,6 +309,13 @@ pub enum Command {
     SetPlanner(PlannerMode),
     /// Change whether costs follow the samples.
     SetCalibration(CalibrationMode),
+    /// Record the fragments of the next transfers, instead of what is being recorded or was; none: stop.
+    Trace {
+        /// A number for it.
+        recording: u64,
+        /// How many; more than [`crate::limits::TRACE_TRANSFERS_MAX`] are as many.
+        transfers: u32,
+    },
     /// Change the deadline of requests that name none.
     SetDeadline(Nanos),
     /// Set a dial, anew if there is one: what that one holds goes on at once.

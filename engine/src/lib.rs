@@ -24,4 +24,5 @@ pub mod shard;
 pub mod sim;
 pub mod sizes;
 pub mod tally;
+pub mod trace;
 pub mod wire;

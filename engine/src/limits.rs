@@ -154,6 +154,16 @@ pub const FOREIGN_OPS_MAX: u32 = 256;
 /// Finished transfers remembered for `explain`.
 pub const HISTORY: usize = 256;
 
+/// The most transfers of one recording.
+pub const TRACE_TRANSFERS_MAX: u32 = 64;
+
+/// Visits of fragments to stages that a recording has room for, shared alike by its transfers: 2 MiB, and
+/// some 6 MB of JSON.
+pub const TRACE_VISITS_MAX: u32 = 65_536;
+
+/// Visits of a plan that are evaluated on the shard's thread for `explain`.
+pub const EXPLAIN_VISITS_MAX: usize = 2048;
+
 /// Stages in one answer for metrics: four for each lane of every peer there may be would be as many, and a
 /// shard copies them on its own thread.
 pub const STAGES_OBSERVED_MAX: usize = 512;

@@ -11,6 +11,7 @@ use crate::dial::DialPlace;
 use crate::ids::{DeviceId, SessionId};
 use crate::request::{Class, Status};
 use crate::tally::{LaneLoss, Operation, Tally};
+use crate::trace::LevelSizes;
 
 /// One shard at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -376,10 +377,46 @@ pub struct Explanation {
     pub margin_seconds: f64,
     /// Measured latency in seconds.
     pub measured_seconds: f64,
+    /// The sizes of its fragments, level by level; empty without a plan of this side's.
+    #[serde(default)]
+    pub levels: Vec<LevelSizes>,
+    /// The stages it passed: predicted against measured.
+    #[serde(default)]
+    pub passed: Vec<StagePassed>,
     /// Copies it had to take, by reason.
     pub bounces: Vec<String>,
     /// Times it was sent again.
     pub retries: u32,
+}
+
+/// A stage that a transfer passed. A stage is busy while it has a fragment of the transfer, or one waits for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StagePassed {
+    /// Its name.
+    pub name: String,
+    /// What was measured; absent for stages of the other side.
+    pub measured: Option<Passing>,
+    /// What was predicted; absent for stages that the plan does not know, and without a plan.
+    pub predicted: Option<Passing>,
+    /// Confidence in its costs when it was planned, 0 (the prior) to 1; absent without a prediction.
+    pub confidence: Option<f64>,
+}
+
+impl StagePassed {
+    pub(crate) fn new(name: String) -> Self {
+        Self { name, measured: None, predicted: None, confidence: None }
+    }
+}
+
+/// What a transfer did in a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Passing {
+    /// Fragments that passed it.
+    pub fragments: u32,
+    /// How long it was busy, in seconds.
+    pub busy_seconds: f64,
+    /// When the last fragment had left, in seconds from the start.
+    pub last_seconds: f64,
 }
 
 /// A plan that was considered.

@@ -59,6 +59,10 @@ impl CopyBody {
         })
     }
 
+    pub(super) fn offset(&self) -> u64 {
+        self.from.1
+    }
+
     pub(super) fn place(&self) -> Route {
         match (self.from.0, self.to.0) {
             (Place::Local(_), Place::Local(_)) => Route::Local,
@@ -180,6 +184,13 @@ impl Shard {
         }
         self.make_ready(Work::Transfer(child));
         true
+    }
+
+    /// Where the piece of a child starts, counted from the copy's first byte.
+    pub(super) fn chunk_start(&self, parent: Key, chunk: u8) -> u64 {
+        let copy = self.transfers.get(parent).map(|transfer| &transfer.body);
+        let Some(Body::Copy(copy)) = copy else { return 0 };
+        copy.chunks.get(usize::from(chunk)).and_then(Option::as_ref).map_or(0, |it| it.start)
     }
 
     /// A child is over and nothing touches the chunk's staging.

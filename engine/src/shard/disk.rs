@@ -237,6 +237,8 @@ impl Shard {
             status: Status::Ok,
         };
         self.devices.hold(on, job.staging_bytes());
+        let start = self.start_of(owner, offset);
+        self.enter_stage(owner.into(), stage, (start, span.length), now);
         let Ok(key) = self.jobs.insert(job) else { unreachable!("room was checked above") };
         for index in 0..PIECES_MAX {
             self.push_piece(key, index, io);
@@ -355,6 +357,8 @@ impl Shard {
         let now = self.batch_time(io);
         let counts = job.status == Status::Ok && bytes == job.span.length;
         self.planner.depart(job.stage, job.ticket, job.span.length, counts, now);
+        let start = self.start_of(job.owner, job.offset);
+        self.leave_stage(job.owner.into(), job.stage, Some(start), now);
         let result = JobResult { bytes, status: job.status };
         if self.dials.any() && bytes > 0 {
             let Job { on, direction, owner, .. } = job;
@@ -362,6 +366,16 @@ impl Shard {
             return self.pass(Hop::Disk, effect, bytes, io);
         }
         self.handle_job(job.owner, result, io);
+    }
+
+    /// Where a job at `offset` of its file lies in its request.
+    fn start_of(&self, owner: JobOwner, offset: u64) -> u64 {
+        match owner {
+            JobOwner::Transfer { start, .. } | JobOwner::ServeWrite { start, .. } => start,
+            JobOwner::ServeRead { serve, .. } => {
+                offset.saturating_sub(self.serves.get(serve).map_or(0, |serve| serve.offset))
+            }
+        }
     }
 
     pub(super) fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, io: &mut I) {

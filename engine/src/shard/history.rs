@@ -6,13 +6,15 @@ use std::sync::Arc;
 use piped_model::units::Nanos;
 
 use super::Shard;
+use super::passed::Passed;
 use super::plan::Planner;
 use super::planned::{Cut, Planned};
+use super::schedule::{self, Rows};
 use super::serve::Serve;
 use super::transfer::{Body, RemoteOp, Told, Transfer, Waiter};
 use crate::ids::SessionId;
-use crate::limits::HISTORY;
-use crate::report::{Explanation, TransferReport};
+use crate::limits::{EXPLAIN_VISITS_MAX, HISTORY};
+use crate::report::{Explanation, Passing, StagePassed, TransferReport};
 use crate::request::{Class, Status};
 use crate::tally::{Operation, PlanPath};
 
@@ -31,6 +33,9 @@ struct Record {
     plan: Option<Arc<Planned>>,
     /// As the planning peer told it.
     told: Option<Told>,
+    /// Where its first byte lies in the file or region.
+    offset: u64,
+    passed: Passed,
     measured: Nanos,
     ended: Nanos,
     mispredicted: u32,
@@ -108,6 +113,8 @@ impl Record {
             (None, Some(_)) => String::from("by the peer"),
             (None, None) => String::from("none needed"),
         };
+        let seen = self.passed.iter().map(|pass| pass.stage);
+        let rows = Rows::new(plan, seen, |stage| planner.stage_name(stage));
         Explanation {
             id: self.id,
             operation: match self.served {
@@ -122,6 +129,10 @@ impl Record {
             stages: plan.map(|plan| planner.describe(plan)).unwrap_or_default(),
             candidates: plan.map(|plan| plan.candidates.report()).unwrap_or_default(),
             chosen,
+            levels: plan.map_or_else(Vec::new, |plan| {
+                schedule::levels(plan, &rows.levels, (self.offset, self.bytes))
+            }),
+            passed: self.passings(planner, &rows),
             fragment_bytes: cut.map_or(first.into(), |cut| cut.source.first()),
             shrink_bytes: cut.map_or(0, |cut| shrink(&cut, self.bytes)),
             fragments: cut.map_or(pieces, |cut| cut.source.count(self.bytes) as u32),
@@ -132,6 +143,32 @@ impl Record {
             bounces,
             retries: self.retries,
         }
+    }
+}
+
+impl Record {
+    /// Stage by stage, what was predicted and what was measured.
+    fn passings(&self, planner: &Planner, rows: &Rows) -> Vec<StagePassed> {
+        let plan = self.plan.as_deref();
+        let range = (self.offset, self.bytes);
+        let promised = plan
+            .and_then(|plan| schedule::schedule(plan, &rows.levels, range, EXPLAIN_VISITS_MAX))
+            .unwrap_or_default();
+        let described = plan.map(|plan| planner.describe(plan)).unwrap_or_default();
+        let began = Nanos(self.ended.0.saturating_sub(self.measured.0));
+        let mut all: Vec<StagePassed> = rows.names.iter().cloned().map(StagePassed::new).collect();
+        for (stage, one) in all.iter_mut().enumerate() {
+            one.predicted = schedule::passing(&promised, stage);
+            one.confidence = described.get(stage).map(|stage| stage.confidence);
+        }
+        for pass in self.passed.iter().filter(|pass| pass.fragments > 0) {
+            all[rows.of(pass.stage)].measured = Some(Passing {
+                fragments: pass.fragments,
+                busy_seconds: pass.busy.seconds(),
+                last_seconds: pass.last.since(began).seconds(),
+            });
+        }
+        all
     }
 }
 
@@ -177,6 +214,8 @@ impl Shard {
             status,
             plan: transfer.plan.clone(),
             told: transfer.told_plan,
+            offset: transfer.body.offset(),
+            passed: transfer.passed,
             measured,
             ended: now,
             mispredicted: transfer.mispredicted,
@@ -203,6 +242,8 @@ impl Shard {
             status,
             plan: serve.plan.clone(),
             told: None,
+            offset: serve.offset,
+            passed: serve.passed,
             measured,
             ended: now,
             mispredicted: 0,

@@ -9,6 +9,7 @@ use super::serve::{Serve, ServeOp};
 use super::served::{HandlePlace, Number, Served};
 use super::session::access_of;
 use super::slab::Key;
+use super::trace::Subject;
 use super::{Shard, Work};
 use crate::command::{self, Event, LaneClass, OpenRequest};
 use crate::ids::SocketId;
@@ -307,6 +308,7 @@ impl Shard {
             }
             Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, frame.payload, backlogged, io.now());
+                self.note_write_data(key, transfer, frame.payload, io.now());
                 self.handle_write_data(key, transfer, frame.payload, target, intact);
                 Ok(())
             }
@@ -406,6 +408,7 @@ impl Shard {
                     lane.serves.push((ask.transfer, serve));
                 }
                 self.serve_deadlines.set(serve.index(), deadline);
+                self.trace_begin(Subject::Serve(serve), now);
                 self.enter_serve(serve);
                 Ok(())
             }

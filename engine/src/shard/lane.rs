@@ -345,6 +345,7 @@ impl Shard {
         if let Some((bytes, time)) = lane.sender.take_checked().mean() {
             self.planner.sample_check(bytes, time);
         }
+        let gathered = lane.sender.take_gathered();
         let Some(spans) = spans else { return };
         lane.sending = true;
         let op = Op::Send { socket: lane.socket, spans };
@@ -357,6 +358,7 @@ impl Shard {
             }
             self.starve(Work::Lane(key));
         }
+        self.note_sealed(key, gathered);
     }
 
     /// The kernel took bytes of the lane's frames.
@@ -368,17 +370,19 @@ impl Shard {
             let reason = format!("send failed ({})", std::io::Error::from_raw_os_error(-result));
             self.close_lane(key, LaneLoss::Send, reason, io);
         }
+        let now = self.batch_time(io);
         while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
-            self.handle_frame_sent(key, owner);
+            self.handle_frame_sent(key, owner, now);
         }
         self.make_ready(Work::Lane(key));
     }
 
     /// A frame's memory is not needed any more (sent, or never to be sent).
-    fn handle_frame_sent(&mut self, lane: Key, owner: Owner) {
+    fn handle_frame_sent(&mut self, lane: Key, owner: Owner, now: Nanos) {
         if owner == Owner::NONE {
             return;
         }
+        self.note_sent(lane, owner, now);
         let key = Key::from_bits(owner.0);
         match self.lanes.get(lane).map(|lane| lane.link) {
             Some(Link::Outbound(_)) => self.handle_write_frame_sent(key),
@@ -717,7 +721,7 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let unsent: Vec<Owner> = lane.sender.drain().collect();
         for owner in unsent {
-            self.handle_frame_sent(key, owner);
+            self.handle_frame_sent(key, owner, io.now());
         }
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };

@@ -4,6 +4,7 @@
 use super::dial::{Effect, Hop};
 use super::disk::Direction;
 use super::slab::Key;
+use super::trace::Subject;
 use super::transfer::{Body, MemoryBody};
 use super::{Shard, Work};
 use crate::io::{Io, Span};
@@ -42,6 +43,8 @@ impl Shard {
             }
             let now = io.now();
             self.planner.sample_copy(length, now.since(arrived));
+            let (of, times) = (Subject::Transfer(key), (Some(arrived), now));
+            self.pass_stage(of, self.planner.copy_stage(), (body.next, length), times);
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let start = body.next;

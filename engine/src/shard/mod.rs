@@ -28,11 +28,13 @@ mod memory;
 mod observe;
 mod ops;
 mod outbound;
+mod passed;
 mod paths;
 mod peering;
 mod plan;
 mod planned;
 mod remote;
+mod schedule;
 mod scratch;
 mod serve;
 mod served;
@@ -40,6 +42,7 @@ mod session;
 mod slab;
 mod stage;
 mod timers;
+mod trace;
 mod transfer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -62,6 +65,8 @@ use self::session::{Handle, Session};
 use self::slab::{Key, Slab};
 use self::staging::{Run, Staging};
 use self::timers::Timers;
+pub use self::trace::Recording;
+use self::trace::Tracer;
 use self::transfer::Transfer;
 use crate::command::{CalibrationMode, Command, Event, Limits, Output, PlannerMode};
 use crate::ids::{FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
@@ -184,6 +189,7 @@ pub struct Shard {
     planner: Planner,
     dials: Dials,
     history: History,
+    tracer: Tracer,
     counters: Counters,
     tally: Box<Tally>,
     /// When the driver is asked again that had no room, should nothing end before.
@@ -242,6 +248,7 @@ impl Shard {
             planner: Planner::new(config.planner, config.calibration, config.serial_first),
             dials: Dials::new(),
             history: History::new(),
+            tracer: Tracer::default(),
             counters: Counters::default(),
             tally: Box::default(),
             ask_driver: None,
@@ -284,6 +291,7 @@ impl Shard {
             Command::LaneAccepted { socket } => self.lane_accepted(socket, io),
             Command::SetPlanner(mode) => self.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),
+            Command::Trace { recording, transfers } => self.tracer.arm(recording, transfers),
             Command::SetDeadline(deadline) => self.config.deadline_default = deadline,
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),
             Command::ClearDials { place } => self.clear_dials(place.as_ref(), io),

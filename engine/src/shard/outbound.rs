@@ -435,6 +435,8 @@ impl Shard {
     ) {
         let now = io.now();
         self.time_arrival(key, arrival, now);
+        let service = Nanos::from_micros(arrival.service_us.into());
+        self.note_arrival((key, arrival.lane), (arrival.offset, arrival.payload), service, now);
         let landed = target == Target::Transfer(key);
         if landed {
             self.unpin(key);
@@ -551,6 +553,7 @@ impl Shard {
                 if last.status == Status::Ok && !durable {
                     self.note_unsynced(key, body, now);
                 }
+                self.note_served(key, Nanos::from_micros(service_us.into()), now);
                 self.decide(key, last.status, io);
             }
         }

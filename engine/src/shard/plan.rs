@@ -499,6 +499,23 @@ impl Planner {
             .collect()
     }
 
+    /// The stage of copies within memory.
+    pub(super) fn copy_stage(&self) -> StageIndex {
+        self.copy
+    }
+
+    /// The stage of checksums.
+    pub(super) fn check_stage(&self) -> StageIndex {
+        self.check
+    }
+
+    /// A stage's name, and whether it is a device.
+    pub(super) fn stage_name(&self, stage: StageIndex) -> (&str, bool) {
+        let state = self.stages.get(usize::from(stage.0));
+        let other = if stage == StageIndex::PEER { "peer" } else { "?" };
+        state.map_or((other, false), |state| (&state.name, state.is_device))
+    }
+
     pub(super) fn report(&self) -> Vec<StageReport> {
         let used = self.stages.iter().enumerate();
         let used = used.filter(|&(at, _)| !self.free.contains(&StageIndex(at as u16)));

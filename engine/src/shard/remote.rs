@@ -205,6 +205,7 @@ impl Shard {
         body.lane = None;
         body.next = 0;
         if transfer.status.is_none() {
+            transfer.passed = Default::default();
             transfer.landed.forget_extents();
             transfer.retries += 1;
             self.counters.retries += 1;

@@ -15,9 +15,11 @@ use super::inbound::Ask;
 use super::landed::Landed;
 use super::lane::{Destination, Target as Landing};
 use super::ops::status_of;
+use super::passed::Passed;
 use super::planned::{Planned, boundary};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
+use super::trace::Subject;
 use super::transfer::{Ahead, file_of};
 use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, LaneClass, RegionTarget, Target};
@@ -73,6 +75,7 @@ pub(super) struct Serve {
     pub(super) started: Nanos,
     pub(super) deadline: Nanos,
     pub(super) plan: Option<Arc<Planned>>,
+    pub(super) passed: Passed,
     fragments: [Fragment; DEPTH_MAX as usize],
     /// Fragment numbers: all before `sent` are off the lane, before `queued_to` queued, before `read`
     /// started.
@@ -157,6 +160,7 @@ impl Serve {
             started,
             deadline,
             plan: None,
+            passed: Passed::default(),
             fragments: [Fragment::Free; DEPTH_MAX as usize],
             read: 0,
             reading: 0,
@@ -185,6 +189,11 @@ impl Serve {
     fn land(&mut self, start: u64, bytes: u32) {
         self.done += u64::from(bytes);
         let _ = self.landed.insert(start, start + u64::from(bytes));
+    }
+
+    /// Bytes of it that have landed, or were passed over.
+    pub(super) fn landed_to(&self) -> u64 {
+        self.next
     }
 
     /// Whether it changes something here.
@@ -863,6 +872,8 @@ impl Shard {
         self.forget_old(key);
         self.serve_deadlines.clear(key.index());
         self.remember_serve(&serve, io.now());
+        let (id, status) = (self.transfers_started, serve.status.unwrap_or(Status::Ok));
+        self.trace_end(Subject::Serve(key), id, status, (serve.plan.as_ref(), None), io.now());
         self.leave_served(serve.served, io);
         if let Some(region) = serve.region() {
             self.drain_sessions(io);

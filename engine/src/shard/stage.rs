@@ -13,6 +13,9 @@ pub(super) struct StageIndex(pub(super) u16);
 
 impl StageIndex {
     pub(super) const NONE: Self = Self(u16::MAX);
+
+    /// No stage of ours: what a peer says that it took. It is seen, not planned with.
+    pub(super) const PEER: Self = Self(u16::MAX - 1);
 }
 
 /// A cost that moved by less than this fraction is the same cost.

@@ -14,8 +14,10 @@ use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::landed::Landed;
 use super::ops::{OpOwner, status_of};
+use super::passed::Passed;
 use super::planned::{Planned, boundary};
 use super::slab::Key;
+use super::trace::Subject;
 use super::{Shard, Wanted, Work};
 use crate::command::{FileTarget, Output, RegionTarget, Target};
 use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
@@ -123,6 +125,7 @@ pub(super) struct Transfer {
     pub(super) plan: Option<Arc<Planned>>,
     /// What the side that planned said, when it was not this one.
     pub(super) told_plan: Option<Told>,
+    pub(super) passed: Passed,
     pub(super) body: Body,
 }
 
@@ -287,11 +290,13 @@ impl Shard {
             mispredicted: 0,
             plan: None,
             told_plan: None,
+            passed: Passed::default(),
             body,
         };
         let key = self.transfers.insert(transfer).ok()?;
         self.deadlines.set(key.index(), deadline);
         self.enter(session, handles);
+        self.trace_begin(Subject::Transfer(key), now);
         Some(key)
     }
 
@@ -534,6 +539,8 @@ impl Shard {
         self.free_chunks(transfer.session, &transfer.body);
         self.tally.released += u64::from(transfer.told);
         self.remember(&transfer, status, io.now());
+        let plans = (transfer.plan.as_ref(), transfer.told_plan);
+        self.trace_end(Subject::Transfer(key), transfer.id, status, plans, io.now());
         match transfer.waiter {
             Waiter::Client(origin) if transfer.told => {
                 self.outputs.push_back(Output::Completion(Completion::Released { origin }));
@@ -650,6 +657,17 @@ impl Body {
             _ => (None, None),
         };
         memory.into_iter().chain(copy.into_iter().flatten())
+    }
+
+    /// Where its bytes lie in the file or region that is not the client's; of a copy, in the source.
+    pub(super) fn offset(&self) -> u64 {
+        match self {
+            Self::File(body) => body.offset,
+            Self::Memory(body) => body.offset,
+            Self::Remote(body) => body.offset,
+            Self::Copy(copy) => copy.offset(),
+            Self::Sync { .. } | Self::Settled => 0,
+        }
     }
 
     /// Where the other end is.

@@ -24,4 +24,4 @@ pub use frame::{
 pub(crate) use frame::{OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN};
 pub use receive::{INLINE_LANDING_BYTES, Receiver, SPILL_BYTES, Step};
 pub use seal::{Body, Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
-pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, Owner, Sender};
+pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, Owner, Sealed, Sender};

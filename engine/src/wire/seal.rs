@@ -66,6 +66,8 @@ pub struct Checked {
     frames: u32,
     bytes: u64,
     time: Nanos,
+    /// The last one's beginning and end.
+    last: Option<(Nanos, Nanos)>,
 }
 
 impl Checked {
@@ -76,15 +78,23 @@ impl Checked {
         bytes: u32,
         check: impl FnOnce(&mut I) -> T,
     ) -> T {
+        self.last = None;
         if bytes < TIMED_BYTES_MIN {
             return check(io);
         }
         let start = io.now();
         let checked = check(io);
+        let end = io.now();
         self.frames += 1;
         self.bytes += u64::from(bytes);
-        self.time = self.time + io.now().since(start);
+        self.time = self.time + end.since(start);
+        self.last = Some((start, end));
         checked
+    }
+
+    /// When the last payload's check began and ended, if it was timed.
+    pub(super) fn last(&self) -> Option<(Nanos, Nanos)> {
+        self.last
     }
 
     /// Mean size in bytes and mean time of a payload; `None` if there was none.

@@ -69,6 +69,9 @@ pub struct Sender<S: Seal = Plain> {
     /// Frames before this number were looked at by [`Sender::hold_next`].
     looked_at: u64,
     checked: Checked,
+    /// Frames at the front of the queue that entered the batch and were not taken from
+    /// [`Sender::take_gathered`].
+    gathered: usize,
 }
 
 /// A frame waiting.
@@ -80,6 +83,20 @@ struct Entry {
     payload: Payload,
     /// It may not leave yet, nor what is behind it.
     held: bool,
+    checked: Option<(Nanos, Nanos)>,
+}
+
+/// A frame that has entered the batch at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it says.
+    pub message: Message,
+    /// Its payload, in bytes.
+    pub payload: u32,
+    /// When its checksum was begun and done, if that was timed.
+    pub checked: Option<(Nanos, Nanos)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +167,7 @@ impl<S: Seal> Sender<S> {
             pushed: 0,
             looked_at: 0,
             checked: Checked::default(),
+            gathered: 0,
         }
     }
 
@@ -212,7 +230,7 @@ impl<S: Seal> Sender<S> {
         let payload = payload
             .filter(|span| span.length > 0)
             .map_or(Payload::Inline { length: 0 }, Payload::Memory);
-        self.enqueue(Entry { owner, epoch, message, payload, held: false })
+        self.enqueue(Entry { owner, epoch, message, payload, held: false, checked: None })
     }
 
     /// Queue a frame with a copy of a small payload (at most [`INLINE_BYTES_MAX`]).
@@ -232,8 +250,8 @@ impl<S: Seal> Sender<S> {
         if payload.len() > INLINE_BYTES_MAX.min(queued_max) {
             return Err(Full);
         }
-        let payload_at = Payload::Inline { length };
-        self.enqueue(Entry { owner, epoch, message, payload: payload_at, held: false })?;
+        let payload = Payload::Inline { length };
+        self.enqueue(Entry { owner, epoch, message, payload, held: false, checked: None })?;
         self.inline.extend(payload);
         Ok(())
     }
@@ -294,8 +312,12 @@ impl<S: Seal> Sender<S> {
                 runs.push(memory);
             }
             used += in_scratch;
+            if let Some(entry) = self.queue.get_mut(self.batch.frames) {
+                entry.checked = self.checked.last();
+            }
             self.batch.frames += 1;
         }
+        self.gathered = self.batch.frames;
         self.batch.spans = runs.finish();
     }
 
@@ -372,6 +394,20 @@ impl<S: Seal> Sender<S> {
     /// What the checksums of long payloads took since the last call.
     pub fn take_checked(&mut self) -> Checked {
         std::mem::take(&mut self.checked)
+    }
+
+    /// How many frames entered a batch since this was last asked; [`Sender::gathered`] has them until the
+    /// kernel does.
+    pub fn take_gathered(&mut self) -> usize {
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// A frame of the batch at hand, by its place there.
+    #[must_use]
+    pub fn gathered(&self, place: usize) -> Option<Sealed> {
+        let entry = self.queue.get(place).filter(|_| place < self.batch.frames)?;
+        let Entry { owner, message, checked, .. } = *entry;
+        Some(Sealed { owner, message, payload: entry.payload.length(), checked })
     }
 
     /// The send in flight ended with `bytes` taken by the kernel: possibly fewer than asked, 0 if it

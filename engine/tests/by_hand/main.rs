@@ -7,4 +7,5 @@ mod faults;
 mod limits;
 mod peering;
 mod serving;
+mod tracing;
 mod world;

@@ -1,0 +1,132 @@
+//! What a transfer did in each stage, in sums: how many fragments, how long the stage had one of them, and
+//! when the last one left. A few additions for each fragment, so that `explain` can compare every
+//! transfer with its prediction stage by stage, whether somebody traced it or not.
+
+use piped_model::units::Nanos;
+
+use super::plan::StageIndex;
+
+/// Stages of one transfer whose sums are kept: a path with all its dials has fewer.
+const STAGES_PASSED_MAX: usize = 8;
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Passed {
+    stages: [Pass; STAGES_PASSED_MAX],
+}
+
+/// One stage's sums.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pass {
+    pub(super) stage: StageIndex,
+    /// Fragments in it now.
+    inside: u16,
+    pub(super) fragments: u32,
+    /// Since when there is one.
+    since: Nanos,
+    /// Time in which there was one.
+    pub(super) busy: Nanos,
+    /// When the last one left.
+    pub(super) last: Nanos,
+}
+
+impl Default for Passed {
+    fn default() -> Self {
+        let none = Pass {
+            stage: StageIndex::NONE,
+            inside: 0,
+            fragments: 0,
+            since: Nanos::ZERO,
+            busy: Nanos::ZERO,
+            last: Nanos::ZERO,
+        };
+        Self { stages: [none; STAGES_PASSED_MAX] }
+    }
+}
+
+impl Passed {
+    fn at(&mut self, stage: StageIndex) -> Option<&mut Pass> {
+        let mut places = self.stages.iter_mut();
+        let place = places.find(|pass| pass.stage == stage || pass.stage == StageIndex::NONE)?;
+        place.stage = stage;
+        Some(place)
+    }
+
+    /// A fragment comes to a stage.
+    pub(super) fn enter(&mut self, stage: StageIndex, now: Nanos) {
+        let Some(pass) = self.at(stage) else { return };
+        if pass.inside == 0 {
+            pass.since = now.max(pass.last);
+        }
+        pass.inside = pass.inside.saturating_add(1);
+    }
+
+    /// It leaves.
+    pub(super) fn leave(&mut self, stage: StageIndex, now: Nanos) {
+        let mut places = self.stages.iter_mut();
+        let Some(pass) = places.find(|pass| pass.stage == stage && pass.inside > 0) else { return };
+        pass.fragments = pass.fragments.saturating_add(1);
+        pass.inside -= 1;
+        pass.last = pass.last.max(now);
+        if pass.inside == 0 {
+            pass.busy = pass.busy + now.since(pass.since);
+        }
+    }
+
+    /// A fragment of which only at its end is known that it was there.
+    pub(super) fn pass(&mut self, stage: StageIndex, arrived: Nanos, departed: Nanos) {
+        let Some(pass) = self.at(stage) else { return };
+        pass.fragments = pass.fragments.saturating_add(1);
+        if pass.inside == 0 {
+            pass.busy = pass.busy + departed.since(arrived.max(pass.last));
+        }
+        pass.last = pass.last.max(departed);
+    }
+
+    /// When the last fragment left a stage; [`Nanos::ZERO`] if none did.
+    pub(super) fn last(&self, stage: StageIndex) -> Nanos {
+        self.iter().find(|pass| pass.stage == stage).map_or(Nanos::ZERO, |pass| pass.last)
+    }
+
+    /// The stages, in the order in which they were first passed.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Pass> {
+        self.stages.iter().take_while(|pass| pass.stage != StageIndex::NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: fn(u64) -> Nanos = Nanos;
+
+    #[test]
+    fn time_with_several_fragments_counts_once() {
+        let mut passed = Passed::default();
+        let (disk, net) = (StageIndex(3), StageIndex(1));
+        passed.enter(disk, AT(10));
+        passed.enter(disk, AT(12));
+        passed.leave(disk, AT(20));
+        passed.enter(disk, AT(21));
+        passed.leave(disk, AT(30));
+        passed.leave(disk, AT(40));
+        passed.enter(disk, AT(100));
+        passed.leave(disk, AT(105));
+        passed.pass(net, AT(15), AT(25));
+        passed.pass(net, AT(15), AT(45));
+        let all: Vec<_> =
+            passed.iter().map(|it| (it.stage, it.fragments, it.busy.0, it.last.0)).collect();
+        assert_eq!(all, [(disk, 4, 35, 105), (net, 2, 30, 45)]);
+    }
+
+    #[test]
+    fn what_never_came_does_not_leave_and_what_finds_no_place_is_left_out() {
+        let mut passed = Passed::default();
+        passed.leave(StageIndex(0), AT(9));
+        assert_eq!(passed.last(StageIndex(0)), Nanos::ZERO);
+        for stage in 0..20 {
+            passed.pass(StageIndex(stage), AT(1), AT(2));
+        }
+        assert_eq!(passed.iter().count(), STAGES_PASSED_MAX);
+    }
+}

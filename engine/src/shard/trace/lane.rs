@@ -1,0 +1,111 @@
+//! What a lane shows of its transfers' fragments: when they are sealed, taken by the kernel, and when they
+//! arrive.
+
+use piped_model::units::Nanos;
+
+use super::super::Shard;
+use super::super::lane::Link;
+use super::super::plan::StageIndex;
+use super::super::slab::Key;
+use super::super::transfer::Body;
+use super::Subject;
+use crate::wire::{Message, Owner};
+
+impl Shard {
+    /// Frames entered a batch: their checksums are done, and they are about to be the kernel's.
+    pub(in crate::shard) fn note_sealed(&mut self, key: Key, gathered: usize) {
+        let check = self.planner.check_stage();
+        for place in 0..gathered {
+            let Some(lane) = self.lanes.get(key) else { return };
+            let Some(sealed) = lane.sender.gathered(place) else { return };
+            let offset = match sealed.message {
+                Message::Data { offset, .. } | Message::WriteData { offset, .. } => offset,
+                _ => continue,
+            };
+            // Short payloads are not timed: a look at the clock costs as much.
+            let Some((begun, done)) = sealed.checked else { continue };
+            let stage = lane.stage_out;
+            let Some(subject) = subject_of(lane.link, sealed.owner) else { continue };
+            let piece = (offset, sealed.payload);
+            self.pass_stage(subject, check, piece, (Some(begun), done));
+            self.enter_stage(subject, stage, piece, done);
+        }
+    }
+
+    /// The kernel has a frame.
+    pub(in crate::shard) fn note_sent(&mut self, lane: Key, owner: Owner, now: Nanos) {
+        let Some(lane) = self.lanes.get(lane) else { return };
+        let stage = lane.stage_out;
+        if let Some(subject) = subject_of(lane.link, owner) {
+            self.leave_stage(subject, stage, None, now);
+        }
+    }
+
+    /// A piece of a read is here. The peer took `service` for it, and the request's way there counts as the
+    /// network's, for no clock says when it arrived.
+    pub(in crate::shard) fn note_arrival(
+        &mut self,
+        (key, lane): (Key, Key),
+        piece: (u64, u32),
+        service: Nanos,
+        now: Nanos,
+    ) {
+        let Some(lane) = self.lanes.get(lane) else { return };
+        let (stage, check) = (lane.stage_in, lane.receiver.checked().time());
+        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
+        if piece.1 == 0 {
+            return;
+        }
+        let (asked, subject) = (body.sent_at, Subject::Transfer(key));
+        let landed = now - check;
+        let given = (asked + service).min(landed);
+        self.pass_stage(subject, StageIndex::PEER, piece, (Some(asked), given));
+        self.pass_stage(subject, stage, piece, (Some(given), landed));
+        if check > Nanos::ZERO {
+            let stage = self.planner.check_stage();
+            self.pass_stage(subject, stage, piece, (Some(landed), now));
+        }
+    }
+
+    /// A write is over. The peer took `service` for all of it.
+    pub(in crate::shard) fn note_served(&mut self, key: Key, service: Nanos, now: Nanos) {
+        let length = self.transfers.get(key).map_or(0, |it| it.length);
+        let piece = (0, u32::try_from(length).unwrap_or(u32::MAX));
+        let times = (Some(now - service), now);
+        self.pass_stage(Subject::Transfer(key), StageIndex::PEER, piece, times);
+    }
+
+    /// A piece of a peer's write is here. When it was sent only the peer knows: it counts from the one before
+    /// it.
+    pub(in crate::shard) fn note_write_data(
+        &mut self,
+        key: Key,
+        wire: u64,
+        payload: u32,
+        now: Nanos,
+    ) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        let (stage, check) = (lane.stage_in, lane.receiver.checked().time());
+        let Some(&(_, serve)) = lane.serves.iter().find(|(other, _)| *other == wire) else {
+            return;
+        };
+        let offset = self.serves.get(serve).map_or(0, |serve| serve.landed_to());
+        let (subject, piece, landed) = (Subject::Serve(serve), (offset, payload), now - check);
+        self.pass_stage(subject, stage, piece, (None, landed));
+        if check > Nanos::ZERO {
+            let stage = self.planner.check_stage();
+            self.pass_stage(subject, stage, piece, (Some(landed), now));
+        }
+    }
+}
+
+/// Whose frame it is.
+fn subject_of(link: Link, owner: Owner) -> Option<Subject> {
+    let key = Key::from_bits(owner.0);
+    match link {
+        _ if owner == Owner::NONE => None,
+        Link::Outbound(_) => Some(Subject::Transfer(key)),
+        Link::Inbound(_) => Some(Subject::Serve(key)),
+        Link::Stranger => None,
+    }
+}

@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::modes::{CalibrationMode, PlannerMode, Profile};
 
 pub mod limits;
+pub mod trace;
 pub mod watch;
 
 pub use self::watch::METRICS;

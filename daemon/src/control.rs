@@ -106,6 +106,8 @@ pub(crate) struct Control {
     /// For memory that takes long to be made, and to be given back.
     pub(crate) patience: Patience,
     last_ticket: Cell<u64>,
+    /// The number of the last recording of transfers.
+    pub(crate) last_recording: Cell<u64>,
     evictions: Cell<Evictions>,
     refusals: Cell<Refusals>,
     names: Names,
@@ -161,6 +163,7 @@ impl Control {
             opens: RefCell::default(),
             patience: Patience::default(),
             last_ticket: Cell::new(0),
+            last_recording: Cell::new(0),
             evictions: Cell::default(),
             refusals: Cell::default(),
             names,

@@ -7,6 +7,7 @@ mod configuration;
 pub mod parse;
 mod routes;
 mod stream;
+mod trace;
 mod watch;
 
 use std::convert::Infallible;

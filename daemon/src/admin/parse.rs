@@ -5,7 +5,9 @@
 
 use hyper::{Method, StatusCode};
 use piped_config::admin::limits::{LIMITS, LimitsChange};
+use piped_config::admin::trace::{TRACE, TraceBody};
 use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody, watch};
+use piped_engine::limits::TRACE_TRANSFERS_MAX;
 use serde::de::DeserializeOwned;
 
 /// What can be asked of the daemon.
@@ -40,6 +42,10 @@ pub enum AdminRequest {
     SetPlanner(PlannerBody),
     /// Whether costs follow what is measured from now on.
     SetCalibration(CalibrationBody),
+    /// What was recorded of transfers.
+    Trace,
+    /// Record some.
+    SetTrace(TraceBody),
     /// What is limited, and what is used of it.
     Limits,
     /// Other limits from now on.
@@ -133,6 +139,8 @@ static ENDPOINTS: &[Endpoint] = &[
     put(admin::PLANNER, planner),
     get(LIMITS, |_| Ok(AdminRequest::Limits)),
     put(LIMITS, |asked| Ok(AdminRequest::SetLimits(asked.read()?))),
+    get(TRACE, |_| Ok(AdminRequest::Trace)),
+    put(TRACE, trace),
     put(admin::CALIBRATION, |asked| Ok(AdminRequest::SetCalibration(asked.read()?))),
 ];
 
@@ -208,6 +216,17 @@ fn explain(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
     Ok(AdminRequest::Explain(Some(number)))
 }
 
+fn trace(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
+    let body: TraceBody = asked.read()?;
+    if body.transfers > TRACE_TRANSFERS_MAX {
+        return Err(Refused::bad(format!(
+            "a recording has room for {TRACE_TRANSFERS_MAX} transfers, not for {}",
+            body.transfers
+        )));
+    }
+    Ok(AdminRequest::SetTrace(body))
+}
+
 fn planner(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
     let body: PlannerBody = asked.read()?;
     body.mode.validate().map_err(|why| Refused::bad(format!("the planner mode {why}")))?;
@@ -259,6 +278,21 @@ mod tests {
     fn who_asks_at_length_is_not_told_all_of_it() {
         let refused = parse(&Method::GET, &format!("/{}", "ü".repeat(8000)), b"").expect_err("no");
         assert!(refused.error.len() < 4200 && refused.error.ends_with('…'), "{}", refused.error);
+    }
+
+    #[test]
+    fn a_recording_has_room_for_so_many_transfers() {
+        let trace = |body: &str| parse(&Method::PUT, TRACE, body.as_bytes());
+        for transfers in [0, 1, TRACE_TRANSFERS_MAX] {
+            let body = TraceBody { transfers };
+            let read = trace(&format!(r#"{{"transfers":{transfers}}}"#));
+            assert_eq!(read, Ok(AdminRequest::SetTrace(body)));
+        }
+        for body in [r#"{"transfers":65}"#, r#"{"transfers":-1}"#, r#"{"transfer":1}"#, "{}"] {
+            let refused = trace(body).expect_err(body);
+            assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
+        }
+        assert_eq!(parse(&Method::GET, TRACE, b""), Ok(AdminRequest::Trace));
     }
 
     #[test]

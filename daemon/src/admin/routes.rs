@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::configuration;
 use super::parse::{AdminRequest, Endpoint, Refused};
+use super::trace;
 use super::watch;
 use crate::client::reasons::{Eviction, HandshakeRefusal};
 use crate::control::Control;
@@ -81,6 +82,8 @@ async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Ref
         AdminRequest::Explain(number) => {
             Ok(json(Explained { explanation: explain(control, number).await? }))
         }
+        AdminRequest::Trace => trace::report(control).await,
+        AdminRequest::SetTrace(body) => trace::arm(control, body).await.map(json),
         AdminRequest::Limits => limiting::report(control).await.map(json),
         AdminRequest::SetLimits(body) => limiting::change(control, body).await.map(json),
         AdminRequest::Configuration => Ok(json(configuration::show(control))),
@@ -177,7 +180,7 @@ async fn explain(control: &Control, number: Option<u64>) -> Result<Box<Explanati
     Err(Refused::new(StatusCode::NOT_FOUND, text))
 }
 
-async fn tell(control: &Control, command: Command) -> Result<(), Refused> {
+pub(super) async fn tell(control: &Control, command: Command) -> Result<(), Refused> {
     for shard in &control.shards {
         shard.mailbox.send(Message::Engine(command.clone())).await?;
     }
@@ -211,7 +214,12 @@ fn refuse(refused: &Refused) -> Reply {
 
 /// A body in its envelope.
 pub(super) fn json<T: Serialize>(body: T) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::from(Envelope::new(body).json())));
+    written(Envelope::new(body).json())
+}
+
+/// JSON in its envelope.
+pub(super) fn written(json: String) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::from(json)));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply
 }

@@ -20,6 +20,8 @@ use piped_engine::report::{
     Explanation, LimitParties, LimitUse, SessionUse, ShardReport, StageReport, TransferReport,
 };
 use piped_engine::request::{Class, Status};
+use piped_engine::shard::Recording;
+use piped_engine::trace::TraceState;
 use piped_model::units::Nanos;
 use piped_ring::{Segment, ServerQueue};
 use rustix::event::EventfdFlags;
@@ -188,6 +190,8 @@ pub enum Question {
     Limits(oneshot::Sender<LimitView>),
     /// What it would lack of so many bytes of staging.
     StagingMissing(u64, oneshot::Sender<u64>),
+    /// How far a recording is, and what it has once it is over.
+    Trace(oneshot::Sender<(TraceState, Option<Arc<Recording>>)>),
     /// A transfer, or the last one.
     Explain(Option<u64>, oneshot::Sender<Option<Box<Explanation>>>),
 }

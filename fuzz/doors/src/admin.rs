@@ -41,6 +41,7 @@ fn written(request: &AdminRequest) -> Option<String> {
     match request {
         AdminRequest::SetPlanner(body) => Some(Envelope::new(*body).json()),
         AdminRequest::SetCalibration(body) => Some(Envelope::new(*body).json()),
+        AdminRequest::SetTrace(body) => Some(Envelope::new(*body).json()),
         _ => None,
     }
 }
@@ -66,6 +67,7 @@ pub fn seeds() -> Vec<Seed> {
         ("planner", "PUT /v1/planner\n{\"schema_version\":1,\"mode\":\"whole\"}"),
         ("planner-fixed", "PUT /v1/planner\n{\"mode\":{\"fixed\":65536}}"),
         ("calibration", "PUT /v1/calibration\n{\"schema_version\":1,\"mode\":\"frozen\"}"),
+        ("trace", "PUT /v1/trace\n{\"transfers\":8}"),
         ("other-version", "PUT /v1/planner\n{\"schema_version\":2,\"mode\":\"auto\"}"),
         ("wrong-method", "POST /v1/status\n{}"),
         ("nothing", "GET /v2/status?x=1\n"),

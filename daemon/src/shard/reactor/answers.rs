@@ -34,6 +34,9 @@ impl Reactor {
             Question::Transfers { ended: false, now, answer } => {
                 drop(answer.send(self.shard.running(now, TRANSFERS_LISTED_MAX)));
             }
+            Question::Trace(asker) => {
+                drop(asker.send((self.shard.trace_state(), self.shard.recording())));
+            }
             Question::Explain(id, asker) => {
                 drop(asker.send(self.shard.explain(id).map(Box::new)));
             }

@@ -168,6 +168,8 @@ mod tests {
             predicted_seconds: 9e-4,
             margin_seconds: 0.0,
             measured_seconds: 1e-3,
+            levels: Vec::new(),
+            passed: Vec::new(),
             bounces: Vec::new(),
             retries: 0,
         };

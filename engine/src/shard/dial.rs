@@ -370,6 +370,7 @@ impl Shard {
             while let Some((stage, held)) = self.dials.take_due(key, now) {
                 if let Some(ticket) = held.ticket {
                     self.planner.depart(stage, ticket, held.bytes, true, now);
+                    self.note_dial(&held.effect, stage, held.bytes, (held.came, now));
                 }
                 if let Effect::Frame { lane, number, .. } = held.effect
                     && let Some(lane) = self.lanes.get_mut(lane)

@@ -137,6 +137,14 @@ pub(super) enum JobOwner {
 }
 
 impl JobOwner {
+    /// Where the fragment starts in its request, as far as its owner says.
+    pub(super) fn start(self) -> Option<u64> {
+        match self {
+            Self::Transfer { start, .. } | Self::ServeWrite { start, .. } => Some(start),
+            Self::ServeRead { .. } => None,
+        }
+    }
+
     pub(super) fn work(self) -> Work {
         match self {
             Self::Transfer { transfer, .. } => Work::Transfer(transfer),
@@ -371,10 +379,10 @@ impl Shard {
     /// Where a job at `offset` of its file lies in its request.
     fn start_of(&self, owner: JobOwner, offset: u64) -> u64 {
         match owner {
-            JobOwner::Transfer { start, .. } | JobOwner::ServeWrite { start, .. } => start,
             JobOwner::ServeRead { serve, .. } => {
                 offset.saturating_sub(self.serves.get(serve).map_or(0, |serve| serve.offset))
             }
+            _ => owner.start().unwrap_or(0),
         }
     }
 

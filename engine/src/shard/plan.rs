@@ -152,6 +152,11 @@ impl Planner {
         let state = StageState {
             name: name(),
             is_device: matches!(resource, StageResource::Disk { .. }),
+            at_device: matches!(
+                resource,
+                StageResource::Disk { .. }
+                    | StageResource::Dial { place: DialPlace::Disk { .. }, .. }
+            ),
             meter: Meter::new(),
             published: estimator.estimate(),
             estimator,
@@ -504,16 +509,11 @@ impl Planner {
         self.copy
     }
 
-    /// The stage of checksums.
-    pub(super) fn check_stage(&self) -> StageIndex {
-        self.check
-    }
-
-    /// A stage's name, and whether it is a device.
+    /// A stage's name, and whether it is a device or its dial.
     pub(super) fn stage_name(&self, stage: StageIndex) -> (&str, bool) {
         let state = self.stages.get(usize::from(stage.0));
         let other = if stage == StageIndex::PEER { "peer" } else { "?" };
-        state.map_or((other, false), |state| (&state.name, state.is_device))
+        state.map_or((other, false), |state| (&state.name, state.at_device))
     }
 
     pub(super) fn report(&self) -> Vec<StageReport> {

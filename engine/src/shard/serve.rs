@@ -776,10 +776,14 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.pins > 0 {
             let (lane, writes) = (serve.lane, serve.writes());
+            // One that went well waits for its last frames as long as a dial has them.
+            let given_up = serve.status != Some(Status::Ok);
             if writes && !self.old_writes.contains(&key) {
                 self.old_writes.push(key);
             }
-            self.hurry(Work::Serve(key), io);
+            if given_up {
+                self.hurry(Work::Serve(key), io);
+            }
             return self.cancel_landing(lane, key, io);
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);

@@ -50,6 +50,8 @@ pub(super) const DIAL_PRIOR_WEIGHT: f64 = 0.02;
 pub(super) struct StageState {
     pub(super) name: String,
     pub(super) is_device: bool,
+    /// It is a device, or a dial of one.
+    pub(super) at_device: bool,
     pub(super) meter: Meter,
     pub(super) estimator: Estimator,
     pub(super) published: Estimate,

@@ -159,6 +159,13 @@ impl Tracer {
         });
     }
 
+    /// Bytes that are recorded of a transfer in a stage.
+    fn passed_bytes(&mut self, subject: Subject, stage: StageIndex) -> u64 {
+        let Some((traced, _)) = self.of(subject) else { return 0 };
+        let its = traced.visits.iter().filter(|visit| visit.stage == stage);
+        its.map(|visit| u64::from(visit.bytes)).sum()
+    }
+
     fn visit(&mut self, subject: Subject, visit: Visit) {
         let Some((traced, most)) = self.of(subject) else { return };
         if traced.visits.len() < most {

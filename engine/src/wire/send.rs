@@ -250,8 +250,9 @@ impl<S: Seal> Sender<S> {
         if payload.len() > INLINE_BYTES_MAX.min(queued_max) {
             return Err(Full);
         }
-        let payload = Payload::Inline { length };
-        self.enqueue(Entry { owner, epoch, message, payload, held: false, checked: None })?;
+        let inline = Payload::Inline { length };
+        let (held, checked) = (false, None);
+        self.enqueue(Entry { owner, epoch, message, payload: inline, held, checked })?;
         self.inline.extend(payload);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What is recorded of transfers' fragments, and what `explain` says of their stages.
 
 use piped_engine::command::{Command, LaneClass, PlannerMode};
+use piped_engine::dial::{DialCost, DialPlace};
 use piped_engine::limits::{TRACE_TRANSFERS_MAX, TRACE_VISITS_MAX};
 use piped_engine::request::Status;
 use piped_engine::trace::{TransferTrace, Visit};
@@ -201,4 +202,36 @@ fn a_recording_is_bounded_whatever_is_asked_of_it() {
     assert_eq!(all[0].measured.len(), room);
     assert!(all[0].lost as usize >= 3 * 4096 - room - 8, "{}", all[0].lost);
     assert!(all[0].predicted.is_empty(), "and no more are promised");
+}
+
+#[test]
+fn dials_are_stages_of_their_own_and_have_the_sizes_of_what_they_slow() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(200 << 10);
+    let handle = world.open(line, 1, file);
+    let cost = DialCost { overhead_ns: 1_000_000, ..DialCost::default() };
+    let disk = format!("disk:{}:read", piped_engine::report::device_name(world.device()));
+    for place in [&disk, "send:beta"] {
+        let place = DialPlace::parse(place).expect("a stage").remove(0);
+        world.command(Command::SetDial { place, cost });
+    }
+    arm(&mut world, 1);
+    world.send(line, read(1, handle, 200 << 10), &[]);
+    assert_eq!(world.read_end(line, 1), Status::Ok);
+    world.settle();
+    let all = recorded(&world);
+    let trace = &all[0];
+    let sizes = [64, 64, 64, 8];
+    for dial in ["dial disk", "dial send"] {
+        let visits = visits(trace, dial, &trace.measured);
+        assert_eq!(pieces(&visits), sizes, "{dial}");
+        let took = |pair: &[&Visit]| pair[1].departed_ns.unwrap() - pair[0].departed_ns.unwrap();
+        assert!(visits.windows(2).all(|pair| took(pair) == 1_000_000), "{dial}: {visits:?}");
+    }
+    assert_eq!(
+        trace.levels.iter().map(|it| it.level.as_str()).collect::<Vec<_>>(),
+        ["source", "lane"]
+    );
+    assert_eq!(pieces(&visits(trace, "dial disk", &trace.predicted)), sizes);
 }

@@ -3,11 +3,12 @@
 
 use piped_model::units::Nanos;
 
-use super::super::Shard;
+use super::super::dial::Effect;
 use super::super::lane::Link;
 use super::super::plan::StageIndex;
 use super::super::slab::Key;
 use super::super::transfer::Body;
+use super::super::{Shard, Work};
 use super::Subject;
 use crate::wire::{Message, Owner};
 
@@ -73,6 +74,28 @@ impl Shard {
         let piece = (0, u32::try_from(length).unwrap_or(u32::MAX));
         let times = (Some(now - service), now);
         self.pass_stage(Subject::Transfer(key), StageIndex::PEER, piece, times);
+    }
+
+    /// A dial has let go of something.
+    pub(in crate::shard) fn note_dial(
+        &mut self,
+        effect: &Effect,
+        stage: StageIndex,
+        bytes: u32,
+        (came, now): (Nanos, Nanos),
+    ) {
+        let (subject, start) = match *effect {
+            Effect::Nothing => return,
+            Effect::Job { owner, .. } => (Subject::from(owner), owner.start()),
+            Effect::Frame { of: Work::Serve(key), .. } => (Subject::Serve(key), None),
+            Effect::Frame { of: Work::Transfer(key), .. }
+            | Effect::Data { transfer: key, .. }
+            | Effect::Copied { transfer: key, .. } => (Subject::Transfer(key), None),
+            Effect::Frame { .. } => return,
+        };
+        // What does not say where it is comes in order.
+        let offset = start.unwrap_or_else(|| self.tracer.passed_bytes(subject, stage));
+        self.pass_stage(subject, stage, (offset, bytes), (Some(came), now));
     }
 
     /// A piece of a peer's write is here. When it was sent only the peer knows: it counts from the one before

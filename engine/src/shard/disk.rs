@@ -129,19 +129,19 @@ fn bounce(from: u64, block: u64, start: u64, end: u64) -> Way {
 pub(super) enum JobOwner {
     /// A fragment of a local transfer, `start` bytes into it.
     Transfer { transfer: Key, start: u64 },
-    /// A fragment of a peer's read.
-    ServeRead { serve: Key, fragment: u32 },
-    /// A landed frame of a peer's write, `start` bytes into it, in this run of staging. `paid`: its credit
-    /// went back already.
-    ServeWrite { serve: Key, start: u64, run: Run, paid: bool },
+    /// A fragment of a peer's read, `start` bytes into it.
+    ServeRead { serve: Key, start: u64 },
+    /// A fragment of a peer's write, `start` bytes into it. `paid`: its credit went back already.
+    ServeWrite { serve: Key, start: u64, paid: bool },
 }
 
 impl JobOwner {
-    /// Where the fragment starts in its request, as far as its owner says.
-    pub(super) fn start(self) -> Option<u64> {
+    /// Where the fragment starts in its request.
+    pub(super) fn start(self) -> u64 {
         match self {
-            Self::Transfer { start, .. } | Self::ServeWrite { start, .. } => Some(start),
-            Self::ServeRead { .. } => None,
+            Self::Transfer { start, .. }
+            | Self::ServeRead { start, .. }
+            | Self::ServeWrite { start, .. } => start,
         }
     }
 
@@ -186,6 +186,8 @@ struct Progress {
 /// What became of a job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct JobResult {
+    /// Bytes that were asked for.
+    pub(super) asked: u32,
     /// Contiguous bytes from its start.
     pub(super) bytes: u32,
     pub(super) status: Status,
@@ -245,8 +247,7 @@ impl Shard {
             status: Status::Ok,
         };
         self.devices.hold(on, job.staging_bytes());
-        let start = self.start_of(owner, offset);
-        self.enter_stage(owner.into(), stage, (start, span.length), now);
+        self.enter_stage(owner.into(), stage, (owner.start(), span.length), now);
         let Ok(key) = self.jobs.insert(job) else { unreachable!("room was checked above") };
         for index in 0..PIECES_MAX {
             self.push_piece(key, index, io);
@@ -365,9 +366,8 @@ impl Shard {
         let now = self.batch_time(io);
         let counts = job.status == Status::Ok && bytes == job.span.length;
         self.planner.depart(job.stage, job.ticket, job.span.length, counts, now);
-        let start = self.start_of(job.owner, job.offset);
-        self.leave_stage(job.owner.into(), job.stage, Some(start), now);
-        let result = JobResult { bytes, status: job.status };
+        self.leave_stage(job.owner.into(), job.stage, Some(job.owner.start()), now);
+        let result = JobResult { asked: job.span.length, bytes, status: job.status };
         if self.dials.any() && bytes > 0 {
             let Job { on, direction, owner, .. } = job;
             let effect = Effect::Job { device: on.device(), direction, owner, result };
@@ -376,34 +376,18 @@ impl Shard {
         self.handle_job(job.owner, result, io);
     }
 
-    /// Where a job at `offset` of its file lies in its request.
-    fn start_of(&self, owner: JobOwner, offset: u64) -> u64 {
-        match owner {
-            JobOwner::ServeRead { serve, .. } => {
-                offset.saturating_sub(self.serves.get(serve).map_or(0, |serve| serve.offset))
-            }
-            _ => owner.start().unwrap_or(0),
-        }
-    }
-
     pub(super) fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, io: &mut I) {
         match owner {
             JobOwner::Transfer { transfer, start } => {
                 self.handle_fragment(transfer, start, result, io);
                 self.make_ready(Work::Transfer(transfer));
             }
-            JobOwner::ServeRead { serve, fragment } => {
-                self.handle_fragment_read(serve, fragment, result);
+            JobOwner::ServeRead { serve, start } => {
+                self.handle_fragment_read(serve, start, result);
                 self.make_ready(Work::Serve(serve));
             }
-            JobOwner::ServeWrite { serve, start, run, paid } => {
-                if paid {
-                    self.free_paid(serve, run);
-                } else {
-                    self.free_landed(serve, run);
-                }
-                let owed = if paid { 0 } else { run.span.length };
-                self.handle_fragment_written(serve, start, owed, result);
+            JobOwner::ServeWrite { serve, start, paid } => {
+                self.handle_fragment_written(serve, start, paid, result);
                 self.make_ready(Work::Serve(serve));
             }
         }

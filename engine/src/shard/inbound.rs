@@ -6,6 +6,7 @@ use super::admission::Account;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::plan::Outcome;
 use super::serve::{Serve, ServeOp};
+use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};
 use super::session::access_of;
 use super::slab::Key;
@@ -17,6 +18,7 @@ use crate::io::{Io, Span};
 use crate::limits::{self, CREDIT_BATCH_DIVISOR};
 use crate::report::{Gauge, PeerReport};
 use crate::request::{Class, Status};
+use crate::sizes::{SIZES_MAX, Sizes};
 use crate::tally::LaneLoss;
 use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX};
 use crate::wire::{Frame, Message};
@@ -295,11 +297,18 @@ impl Shard {
                 length,
                 class,
                 durable,
+                fragment,
                 time_left_us,
-                ..
             } => {
+                let text = landed.filter(|_| intact).map(|span| load_sizes(span, io));
+                let sizes = match (text, frame.payload) {
+                    (Some(sizes), _) => sizes.ok_or("the sizes of a write's fragments are none")?,
+                    (None, 0) => Sizes::equal(fragment.into()),
+                    (None, _) => return Err("the sizes of a write's fragments are damaged"),
+                };
+                let sink = Sink { sizes, frame: fragment };
                 let ask = Ask { transfer, handle, offset, length, class, time_left_us };
-                self.serve(key, link, ask, ServeOp::Write { durable }, io)
+                self.serve(key, link, ask, ServeOp::Write { durable, sink }, io)
             }
             Message::Sync { transfer, handle, time_left_us } => {
                 let class = Class::Latency;
@@ -429,7 +438,7 @@ impl Shard {
     pub(super) fn destination_of_write(&mut self, key: Key, frame: Frame) -> Destination {
         let Message::WriteData { transfer, offset, .. } = frame.message else {
             return match frame.message {
-                Message::Open { .. } => Destination::Inline,
+                Message::Open { .. } | Message::Write { .. } => Destination::Inline,
                 _ => Destination::Fault("a payload with a frame that has none"),
             };
         };
@@ -559,6 +568,14 @@ impl Lane {
 
 fn load_name<I: Io>(landed: Option<Span>, io: &mut I) -> Option<String> {
     load_text(landed, NODE_NAME_BYTES_MAX, io)
+}
+
+/// The sizes of a write's fragments, as they came.
+fn load_sizes<I: Io>(span: Span, io: &mut I) -> Option<Sizes> {
+    let mut bytes = [0; 2 * SIZES_MAX];
+    let bytes = bytes.get_mut(..span.length as usize)?;
+    io.load(span, bytes);
+    Sizes::decode(bytes)
 }
 
 fn load_text<I: Io>(landed: Option<Span>, longest: u32, io: &mut I) -> Option<String> {

@@ -51,7 +51,7 @@ pub(super) enum Target {
     /// A region that a peer writes to.
     ServeRegion(Key),
     /// Staging for a write to a file.
-    ServeStaging(Key, Run),
+    ServeStaging(Key),
 }
 
 /// See the module.
@@ -434,7 +434,7 @@ impl Shard {
             Target::ServeRegion(serve) => {
                 self.serves.get(serve).is_none_or(|serve| serve.status.is_some())
             }
-            Target::Nothing | Target::ServeStaging(..) => false,
+            Target::Nothing | Target::ServeStaging(_) => false,
         };
         if dead {
             if let Some(lane) = self.lanes.get_mut(key) {
@@ -462,10 +462,7 @@ impl Shard {
             Target::Nothing => {}
             Target::Transfer(transfer) => self.unpin(transfer),
             Target::ServeRegion(serve) => self.unpin_serve(serve),
-            Target::ServeStaging(serve, run) => {
-                self.free_landed(serve, run);
-                self.unpin_serve(serve);
-            }
+            Target::ServeStaging(serve) => self.drop_landing(serve),
         }
     }
 
@@ -600,7 +597,7 @@ impl Shard {
                 lane.receiver.land(Some(span));
                 match target {
                     Target::Transfer(transfer) => self.pin(transfer),
-                    Target::ServeRegion(serve) | Target::ServeStaging(serve, _) => {
+                    Target::ServeRegion(serve) | Target::ServeStaging(serve) => {
                         self.pin_serve(serve);
                     }
                     Target::Nothing => {}

@@ -15,6 +15,7 @@ pub(crate) mod landed;
 pub(crate) mod staging;
 
 mod admission;
+mod blocks;
 mod candidates;
 mod copy;
 mod devices;
@@ -37,6 +38,8 @@ mod remote;
 mod schedule;
 mod scratch;
 mod serve;
+mod serve_read;
+mod serve_write;
 mod served;
 mod session;
 mod slab;

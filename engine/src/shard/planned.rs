@@ -37,6 +37,11 @@ pub(super) fn boundary(sizes: &Sizes, offset: u64, next: u64) -> u64 {
     sizes.end(next + skip) - skip
 }
 
+/// The same within the request. One of a page or less is not cut: its receiver relies on that.
+pub(super) fn level_end(sizes: &Sizes, offset: u64, at: u64, length: u64) -> u64 {
+    if length <= CUT_BYTES { length } else { boundary(sizes, offset, at).min(length) }
+}
+
 /// How a plan cuts a request at each level, and how many fragments it has under way at the first stage.
 ///
 /// Between two levels bytes are cut anew: what is read from a file need not be what a frame carries, nor
@@ -198,6 +203,43 @@ impl Planned {
             candidates,
             path: *path,
         }
+    }
+
+    /// Where the fragment ends that is read `at` bytes into a request of so many at `offset`.
+    pub(super) fn source_end(&self, offset: u64, at: u64, length: u64) -> u64 {
+        level_end(&self.cut.source, offset, at, length)
+    }
+
+    /// Where the frame ends.
+    pub(super) fn lane_end(&self, offset: u64, at: u64, length: u64) -> u64 {
+        level_end(&self.cut.lane, offset, at, length)
+    }
+
+    /// Where both a fragment and a frame end that hold what follows `at`; where a fragment ends if that would
+    /// be more than the longest fragment.
+    pub(super) fn shared_end(&self, offset: u64, at: u64, length: u64) -> u64 {
+        let most = at.saturating_add(FRAGMENT_BYTES_MAX.into());
+        let mut end = self.source_end(offset, at, length);
+        loop {
+            let frame = self.lane_end(offset, end - 1, length);
+            if frame <= end || frame > most {
+                return end;
+            }
+            let further = self.source_end(offset, frame - 1, length);
+            if further > most {
+                return end;
+            }
+            end = further;
+        }
+    }
+
+    /// What every frame but the last ends at a multiple of: a frame ends where the plan says, or a fragment does.
+    pub(super) fn grid(&self) -> u32 {
+        let (mut a, mut b) = (self.cut.lane.grid(), self.cut.source.grid());
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a as u32
     }
 
     /// One fragment at a time at the first stage.

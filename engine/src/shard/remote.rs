@@ -5,7 +5,7 @@ use piped_model::units::Nanos;
 use super::Shard;
 use super::Work;
 use super::lane::{Destination, LaneState, Target};
-use super::planned::{CUT_BYTES, boundary};
+use super::planned::{CUT_BYTES, boundary, level_end};
 use super::session::HandleKind;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -13,7 +13,7 @@ use crate::command::LaneClass;
 use crate::io::{Io, Span};
 use crate::limits;
 use crate::request::{Class, Status};
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, UNIT_BYTES};
 use crate::tally::RetryReason;
 use crate::wire::{Frame, Message, Owner, SPILL_BYTES};
 
@@ -59,9 +59,18 @@ impl Shard {
             return self.starve(Work::Transfer(key));
         }
         let message = self.request_message(key, body, number, io.now());
+        let sizes = self.sink_sizes(key, message);
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let under_way = lane.outstanding.len() + lane.abandoned as usize;
-        if under_way >= lane.requests_max as usize || !lane.push(message) {
+        let pushed = under_way < lane.requests_max as usize
+            && match sizes.map(|sizes| sizes.encode()) {
+                Some((bytes, length)) => {
+                    let sizes = &bytes[..length];
+                    lane.sender.push_inline(lane.epoch, message, sizes, Owner::NONE).is_ok()
+                }
+                None => lane.push(message),
+            };
+        if !pushed {
             return self.starve(Work::Transfer(key));
         }
         if let Some(outcome) = lane.outcome.take() {
@@ -72,6 +81,7 @@ impl Shard {
         body.lane = Some(lane_key);
         body.sent_at = io.now();
         body.next = 0;
+        body.fragment_end = 0;
         self.store_body(key, Body::Remote(body));
         if let Some(transfer) = self.transfers.get_mut(key) {
             // The peer plans anew for each attempt.
@@ -131,6 +141,13 @@ impl Shard {
         }
     }
 
+    /// How the peer shall cut a write, if not as its frames are.
+    fn sink_sizes(&self, key: Key, message: Message) -> Option<Sizes> {
+        let Message::Write { fragment, .. } = message else { return None };
+        let sink = self.transfers.get(key)?.plan.as_ref()?.cut.sink;
+        (sink != Sizes::equal(fragment.into())).then_some(sink)
+    }
+
     /// Queues as much of a write as credit and the lane's queue allow.
     fn send_data(&mut self, key: Key, lane_key: Key) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
@@ -143,9 +160,14 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let most = limits::write_piece_max(lane.credit_window);
         while body.next < length && body.frames < limits::FRAMES_PER_OWNER {
-            let boundary =
-                planned.as_ref().map_or(length, |p| boundary(&p.cut.lane, body.offset, body.next));
-            let bytes = (boundary.min(length) - body.next).min(most);
+            let (offset, at) = (body.offset, body.next);
+            let end = |sizes| level_end(sizes, offset, at, length);
+            let frame_end = planned.as_ref().map_or(length, |plan| end(&plan.cut.lane));
+            let mut bytes = (frame_end - at).min(most);
+            // What belongs to one fragment at the peer's device lands in one piece of memory there.
+            if at < body.fragment_end {
+                bytes = bytes.min(body.fragment_end - at);
+            }
             if lane.credit < bytes || !lane.has_room_for_data() {
                 break;
             }
@@ -155,6 +177,10 @@ impl Shard {
             let span = body.memory.span(body.next, bytes as u32);
             if lane.sender.push(lane.epoch, message, Some(span), Owner(key.to_bits())).is_err() {
                 break;
+            }
+            if at >= body.fragment_end {
+                let fragment_end = planned.as_ref().map_or(length, |plan| end(&plan.cut.sink));
+                body.fragment_end = fragment_end.max(at + bytes);
             }
             lane.credit -= bytes;
             body.next += bytes;
@@ -204,6 +230,7 @@ impl Shard {
         let Body::Remote(body) = &mut transfer.body else { return };
         body.lane = None;
         body.next = 0;
+        body.fragment_end = 0;
         if transfer.status.is_none() {
             transfer.passed = Default::default();
             transfer.landed.forget_extents();
@@ -222,14 +249,17 @@ impl Shard {
         }
         let start = transfer.landed.watermark();
         // A fragment that lies beyond a hole is not predicted; its guess is below it, and no longer.
-        // Before the first piece says how long the others are, all that is known is that it does not
-        // end before the next cut. That is enough for a short read; of a long one it would cost a receive
-        // more than to copy what comes with the header.
-        let fragment = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
-        let end = boundary(&Sizes::equal(fragment), body.offset, start).min(transfer.length);
-        if transfer.told_plan.is_none() && end < transfer.length {
-            return None;
-        }
+        // Before the first piece says how long the others are, all that is known is that a page is not
+        // cut. That is enough for a short read; of a long one it would cost a receive more than to copy
+        // what comes with the header.
+        let end = match transfer.told_plan {
+            Some(told) => {
+                let pieces = Sizes::equal(told.fragment.into());
+                level_end(&pieces, body.offset, start, transfer.length)
+            }
+            None if transfer.length <= CUT_BYTES => transfer.length,
+            None => return None,
+        };
         let length = (end - start).min(u64::from(SPILL_BYTES)) as u32;
         (length > 0).then(|| body.memory.span(start, length))
     }
@@ -255,9 +285,10 @@ impl Shard {
             return Destination::Fault("the peer sent data outside what was asked, or twice");
         }
         // `next_arrival` relied on it, and does for the next piece.
-        let told = transfer.told_plan.map_or(CUT_BYTES, |told| told.fragment.into());
+        let told = transfer.told_plan.map_or(UNIT_BYTES, |told| told.fragment.into());
         let is_cut = |every| boundary(&Sizes::equal(every), body.offset, end - 1) == end;
-        if last.is_none() && !(is_cut(CUT_BYTES) && is_cut(told)) {
+        let is_page = transfer.length <= CUT_BYTES;
+        if last.is_none() && (is_page || !(is_cut(UNIT_BYTES) && is_cut(told))) {
             return Destination::Fault("the peer cut a read where no piece may end");
         }
         Destination::Land(Target::Transfer(key), body.memory.span(offset, frame.payload))

@@ -230,6 +230,8 @@ pub(super) struct RemoteBody {
     pub(super) sent_at: Nanos,
     /// Bytes of a write queued on the lane.
     pub(super) next: u64,
+    /// Where the fragment at the peer's device ends that these belong to.
+    pub(super) fragment_end: u64,
     /// Frames of a write queued and not taken by the kernel.
     pub(super) frames: u32,
     /// Nothing else was outstanding on the lane when it was sent: its first arrival times the wire.
@@ -255,6 +257,7 @@ impl RemoteBody {
             lane: None,
             sent_at: Nanos::ZERO,
             next: 0,
+            fragment_end: 0,
             frames: 0,
             alone: false,
             unsynced: None,

@@ -15,6 +15,7 @@ use zerocopy::little_endian::U32;
 
 use crate::command::{Access, LaneClass, OpenKind};
 use crate::request::{Class, Status};
+use crate::sizes::SIZES_MAX;
 use crate::wire::header::{Header, MAGIC, VERSION};
 
 /// Length of a header in bytes.
@@ -118,9 +119,10 @@ pub enum Message {
         /// Time until the deadline in microseconds; no clock is shared between nodes.
         time_left_us: u32,
     },
-    /// A piece of a read. Payload: the bytes; may be empty only if it is the last. Every piece but the
-    /// last ends at a multiple of 4096 bytes of the file or region, and behind the first at a multiple
-    /// of `fragment` from the one before the request's offset: the receiver relies on it.
+    /// A piece of a read. Payload: the bytes; may be empty only if it is the last. A read of at most 4096 bytes
+    /// is one piece. Every other piece but the last ends at a multiple of 512 bytes, and behind the first at
+    /// a multiple of `fragment`, counted from the last multiple of 4096 bytes of the file or region before
+    /// the request's offset: the receiver relies on it.
     Data {
         /// From the read.
         transfer: u64,
@@ -151,7 +153,8 @@ pub enum Message {
         /// The latency the serving side's plan predicted, in microseconds.
         predicted_us: u32,
     },
-    /// I shall send this range as [`Message::WriteData`].
+    /// I shall send this range as [`Message::WriteData`]. Payload: the sizes of the fragments in which it shall
+    /// be written ([`crate::sizes::Sizes::encode`]); none if they are those of the frames.
     Write {
         /// The requester's number for it.
         transfer: u64,
@@ -165,7 +168,7 @@ pub enum Message {
         class: Class,
         /// Ended means on stable storage.
         durable: bool,
-        /// The plan's fragment size in bytes.
+        /// The longest piece in bytes.
         fragment: u32,
         /// Time until the deadline in microseconds.
         time_left_us: u32,
@@ -438,6 +441,7 @@ impl Message {
             Self::Open { name_length, .. } => (u32::from(*name_length), OPEN_BYTES_MAX),
             Self::Data { last, .. } => (u32::from(last.is_none()), PAYLOAD_BYTES_MAX),
             Self::WriteData { .. } => (1, PAYLOAD_BYTES_MAX),
+            Self::Write { .. } => (0, 2 * SIZES_MAX as u32),
             _ => (0, 0),
         }
     }

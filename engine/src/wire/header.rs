@@ -16,7 +16,7 @@ pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 /// The version of this header, of its kinds, and of what they mean. A kind more is a version more: who
 /// does not know it would lose its lanes in the middle of work instead of being told at Hello. Version 1,
 /// which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 4;
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;

@@ -6,7 +6,7 @@ use piped_engine::request::{ArenaBuffer, Status, Verb};
 use piped_engine::wire::Message;
 use piped_model::units::Nanos;
 
-use crate::world::{LineId, SESSION, World, read, write, write_data};
+use crate::world::{LineId, SESSION, World, read, write, write_data, write_in};
 
 const OTHER: SessionId = SessionId(2);
 const HANDLE: HandleId = HandleId(1);
@@ -224,7 +224,7 @@ fn a_peer_may_have_no_more_open_than_its_limit() {
 
 /// A write whose data are as many as that; the credit that came back, and the last window told.
 fn written(world: &mut World, line: LineId, handle: u32, transfer: u64, mib: u64) -> (u64, u64) {
-    world.send(line, write(transfer, handle, mib * MIB), &[]);
+    world.send(line, write_in(transfer, handle, mib * MIB, MIB as u32), &[]);
     for piece in 0..mib {
         world.send(line, write_data(transfer, piece * MIB), &vec![1; MIB as usize]);
     }

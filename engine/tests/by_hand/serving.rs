@@ -11,7 +11,9 @@ use piped_engine::sim::{Cost, SILENCE};
 use piped_engine::wire::Message;
 use piped_model::units::Nanos;
 
-use crate::world::{COST, INCARNATION, SESSION, Step, World, read, region, write, write_data};
+use crate::world::{
+    COST, INCARNATION, SESSION, Step, World, read, region, write, write_data, write_in,
+};
 
 #[test]
 fn a_connection_that_does_not_say_who_it_is_has_its_time() {
@@ -43,16 +45,16 @@ fn short_pieces_of_writes_hold_no_more_staging_than_long_ones() {
     let other_handle = world.open(other, 1, file);
     let before = world.shard.report().staging_used_bytes;
     world.block_device(Nanos::from_millis(2_000));
-    // As many as a serve may hold of each of many writes, a byte each, and the rest of the write.
+    // As many as a serve may hold of each of many writes, as short as they can be.
     for transfer in 0..60 {
-        world.send(line, write(transfer, handle, 31), &[]);
+        world.send(line, write_in(transfer, handle, 31 * 512, 512), &[]);
         for offset in 0..31 {
-            world.send(line, write_data(transfer, offset), &[transfer as u8]);
+            world.send(line, write_data(transfer, offset * 512), &[transfer as u8; 512]);
         }
     }
     world.run_for(Nanos::from_millis(1_000));
     let held = world.shard.report().staging_used_bytes - before;
-    assert!(held <= limits::CREDIT_BYTES, "{held} bytes of staging for {} bytes", 60 * 31);
+    assert!(held <= limits::CREDIT_BYTES, "{held} bytes of staging for {} bytes", 60 * 31 * 512);
     assert!(held > limits::CREDIT_BYTES / 2, "the device is slow, what came is held: {held}");
     // Another peer's write finds staging meanwhile.
     world.send(other, write(1, other_handle, 1 << 20), &[]);

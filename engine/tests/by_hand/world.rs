@@ -613,6 +613,11 @@ pub(crate) fn region(number: u32, segment: SegmentId, length: u64) -> Target {
 }
 
 pub(crate) fn write(transfer: u64, handle: u32, length: u64) -> Message {
+    write_in(transfer, handle, length, 64 << 10)
+}
+
+/// In frames and fragments of so many bytes.
+pub(crate) fn write_in(transfer: u64, handle: u32, length: u64, fragment: u32) -> Message {
     Message::Write {
         transfer,
         handle,
@@ -620,7 +625,7 @@ pub(crate) fn write(transfer: u64, handle: u32, length: u64) -> Message {
         length,
         class: Class::Latency,
         durable: false,
-        fragment: 64 << 10,
+        fragment,
         time_left_us: 10_000_000,
     }
 }

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{PATIENCE, config, driver, expect_silence};
 use crate::io::wake::drain;
-use crate::io::{Feature, FeatureMask, UringConfig, UringIo, WatchId, clock};
+use crate::io::{Feature, FeatureMask, UringConfig, UringIo, WatchId};
 
 fn doorbell() -> (OwnedFd, OwnedFd) {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
@@ -159,5 +159,4 @@ fn a_signal_ends_a_wait() {
     io.wait(None).unwrap();
     over.store(true, Ordering::Relaxed);
     signaller.join().unwrap();
-    assert!(clock::now() > Nanos::ZERO);
 }

@@ -86,7 +86,7 @@ impl Shard {
     ) {
         let (subject, start) = match *effect {
             Effect::Nothing => return,
-            Effect::Job { owner, .. } => (Subject::from(owner), owner.start()),
+            Effect::Job { owner, .. } => (Subject::from(owner), Some(owner.start())),
             Effect::Frame { of: Work::Serve(key), .. } => (Subject::Serve(key), None),
             Effect::Frame { of: Work::Transfer(key), .. }
             | Effect::Data { transfer: key, .. }

@@ -1,0 +1,356 @@
+//! A peer's read: fragments from the device into blocks of staging, frames from there to the lane.
+//!
+//! Fragments come in any order, frames leave in the order of the file, so that the other side knows where
+//! the next one goes. A frame leaves as soon as its bytes are there, whether its fragment is the plan's next
+//! one or not. A region needs no staging: frames name the exporter's memory.
+
+use std::sync::Arc;
+
+use piped_model::units::Nanos;
+
+use super::blocks::{Block, run_bytes};
+use super::disk::{Direction, JobOwner, JobResult};
+use super::landed::Landed;
+use super::planned::Planned;
+use super::serve::{Serve, micros};
+use super::slab::Key;
+use super::staging::{Run, footprint_of};
+use super::{On, Shard, Wanted, Work};
+use crate::command::{FileTarget, RegionTarget};
+use crate::io::{Io, Span};
+use crate::limits::{self, DEPTH_MAX};
+use crate::request::Status;
+use crate::wire::{LastPart, Message, Owner};
+
+/// How far a read is, in bytes from the request's start.
+#[derive(Debug)]
+pub(super) struct ReadState {
+    /// Read from the device.
+    read: Landed,
+    /// Taken by the kernel, in whole frames.
+    sent: u64,
+    /// Where the oldest fragment begins that is not sent.
+    oldest: u64,
+    /// Fragments from there on that were started.
+    held: u32,
+    /// Fragments at the device.
+    reading: u32,
+    /// The source ends here.
+    end: u64,
+    /// A turn ended early for its reads, and nothing was sent since.
+    handed_over: bool,
+}
+
+impl ReadState {
+    pub(super) fn new(from: u64) -> Self {
+        Self {
+            read: Landed::new(from),
+            sent: from,
+            oldest: from,
+            held: 0,
+            reading: 0,
+            end: u64::MAX,
+            handed_over: false,
+        }
+    }
+}
+
+impl Serve {
+    fn source_end(&self, planned: &Planned, at: u64) -> u64 {
+        planned.source_end(self.offset, at, self.length)
+    }
+
+    /// Where the frame ends that begins at `at`: where the plan says, or its block or the source ends.
+    fn frame_end(&mut self, planned: &Planned, at: u64) -> u64 {
+        let end = planned.lane_end(self.offset, at, self.length).min(self.read.end);
+        self.blocks.at(at).map_or(end, |block| end.min(block.end))
+    }
+}
+
+impl Shard {
+    pub(super) fn serve_file<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) {
+        let Some(planned) = self.plan_serve(key, Some(file.device)) else { return };
+        let Some(serve) = self.serves.get(key) else { return };
+        if serve.next >= serve.length && serve.read.held == 0 && serve.done == serve.next {
+            // Resumed with everything in place: only the end was lost.
+            self.end_serve(key, Status::Ok);
+            return self.wind_up(key, io);
+        }
+        let next_before = serve.next;
+        let wanted = self.start_reads(key, file, &planned, io).err();
+        let starved = wanted.is_some();
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        // The device has nothing else to do: it gets its work before the checksum of what is to be sent.
+        // Only once for each that is sent: a device that is faster than a turn must not have the whole
+        // request read before any of it leaves.
+        let may_wait = planned.is_serial() && serve.next > next_before && next_before > serve.done;
+        if may_wait && !std::mem::replace(&mut serve.read.handed_over, true) {
+            self.hand_over_first = true;
+            return self.make_ready(Work::Serve(key));
+        }
+        let all_read = serve.next >= serve.length.min(serve.read.end);
+        let idle = serve.read.reading == 0;
+        // `whole`: store, then forward. Short of staging it forwards what it stored, or two of them
+        // would wait for each other for ever.
+        if !planned.store_first || (idle && (all_read || starved)) {
+            self.send_frames_of(key, &planned, io);
+        }
+        if let Some(wanted) = wanted {
+            self.want(Work::Serve(key), wanted);
+        }
+    }
+
+    /// Starts reads up to the plan's depth, or says what they must wait for.
+    fn start_reads<I: Io>(
+        &mut self,
+        key: Key,
+        file: FileTarget,
+        planned: &Planned,
+        io: &mut I,
+    ) -> Result<(), Wanted> {
+        loop {
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let (next, end) = (serve.next, serve.length.min(serve.read.end));
+            if next >= end
+                || serve.read.reading >= planned.cut.depth
+                || serve.read.held >= planned.held_max().min(DEPTH_MAX)
+            {
+                return Ok(());
+            }
+            if serve.blocks.at(next).is_none() {
+                self.open_read_block(key, file, planned)?;
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let boundary = serve.source_end(planned, next).min(end);
+            let Some(block) = serve.blocks.at(next) else { return Ok(()) };
+            let boundary = boundary.min(block.end);
+            let (offset, span) = (serve.offset + next, block.span(next, boundary));
+            let owner = JobOwner::ServeRead { serve: key, start: next };
+            let started = self.start_job(owner, file, Direction::Read, offset, span, io);
+            if let Err(wanted) = started {
+                self.close_unused_block(key, next);
+                return Err(wanted);
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            // The job may be over already only in a driver that ends operations inside push; none does.
+            if let Some(block) = serve.blocks.at(next) {
+                block.jobs += 1;
+            }
+            serve.read.held += 1;
+            serve.read.reading += 1;
+            serve.next = boundary;
+            serve.pins += 1;
+        }
+    }
+
+    /// Takes staging for what comes next: whole fragments and whole frames.
+    fn open_read_block(
+        &mut self,
+        key: Key,
+        file: FileTarget,
+        planned: &Planned,
+    ) -> Result<(), Wanted> {
+        let Some(serve) = self.serves.get(key) else { return Ok(()) };
+        let (next, link) = (serve.next, serve.link);
+        let end = planned.shared_end(serve.offset, next, serve.length);
+        let (at, full) = (serve.offset + next, serve.blocks.is_full());
+        let bytes = run_bytes(at, end - next);
+        let (on, left) = (On::from(&file), self.staging.free_bytes());
+        if full {
+            return Err(Wanted::Anything);
+        }
+        if !self.devices.may_hold(on, bytes.into(), left) {
+            return Err(Wanted::Device(on));
+        }
+        if !self.may_stage_read(link, footprint_of(bytes)) {
+            return Err(Wanted::Anything);
+        }
+        let run = self.staging.allocate(bytes).ok_or(Wanted::Anything)?;
+        if let Some(link) = self.inbound.get_mut(link) {
+            link.read_staging.add(run.footprint());
+        }
+        if let Some(serve) = self.serves.get_mut(key) {
+            serve.blocks.push(Block::new(run, at, next, end));
+        }
+        Ok(())
+    }
+
+    /// Gives back the block that was opened for a fragment that could not be started.
+    fn close_unused_block(&mut self, key: Key, start: u64) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        if serve.blocks.last_mut().is_some_and(|block| block.start == start)
+            && let Some(block) = serve.blocks.pop_last()
+        {
+            let link = serve.link;
+            if let Some(link) = self.inbound.get_mut(link) {
+                link.read_staging.sub(block.run.footprint());
+            }
+            self.give_back(block.run);
+        }
+    }
+
+    /// A fragment is in staging (or failed, or the file ended in it).
+    pub(super) fn handle_fragment_read(&mut self, key: Key, start: u64, result: JobResult) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.pins -= 1;
+        serve.read.reading -= 1;
+        if let Some(block) = serve.blocks.at(start) {
+            block.jobs -= 1;
+        }
+        let end = start + u64::from(result.bytes);
+        if result.bytes < result.asked {
+            serve.read.end = serve.read.end.min(end);
+        }
+        let inserted = serve.read.read.insert(start, end);
+        debug_assert!(inserted.is_ok(), "each fragment is read once");
+        if result.status != Status::Ok {
+            serve.status.get_or_insert(result.status);
+        }
+    }
+
+    /// Queues the frames on the lane whose bytes are there, in order.
+    fn send_frames_of<I: Io>(&mut self, key: Key, planned: &Planned, io: &mut I) {
+        loop {
+            let Some(serve) = self.serves.get_mut(key) else { return };
+            let (at, limit) = (serve.done, serve.length.min(serve.read.end));
+            if serve.answered || serve.status.is_some() {
+                return;
+            }
+            let end = serve.frame_end(planned, at);
+            // The source may end where a fragment does: that is known when the next one has no bytes.
+            let over = at >= limit && serve.read.end <= at;
+            if !over && serve.read.read.watermark() < end {
+                return;
+            }
+            let last = end >= limit;
+            let Some(block) = serve.blocks.at(at) else { return };
+            let span = block.span(at, end);
+            if !self.push_data(key, span, planned, last, io.now()) {
+                return self.starve(Work::Serve(key));
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return };
+            if let Some(block) = serve.blocks.at(at) {
+                block.frames += 1;
+            }
+            serve.read.handed_over = false;
+            if last {
+                return self.end_serve(key, Status::Ok);
+            }
+        }
+    }
+
+    pub(super) fn serve_region<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) {
+        let Some(planned) = self.plan_serve(key, None) else { return };
+        loop {
+            let Some(serve) = self.serves.get(key) else { return };
+            if serve.frames >= limits::FRAMES_PER_OWNER {
+                return;
+            }
+            let boundary = planned.lane_end(serve.offset, serve.done, serve.length);
+            let length = (boundary - serve.done) as u32;
+            let offset = region.offset + serve.offset + serve.done;
+            let span = Span { segment: region.segment, offset, length };
+            let last = boundary == serve.length;
+            if !self.push_data(key, span, &planned, last, io.now()) {
+                return self.starve(Work::Serve(key));
+            }
+            if last {
+                self.end_serve(key, Status::Ok);
+                return self.make_ready(Work::Serve(key));
+            }
+        }
+    }
+
+    /// Queues one frame of data; `false` if the lane is full.
+    fn push_data(
+        &mut self,
+        key: Key,
+        span: Span,
+        planned: &Planned,
+        last: bool,
+        now: Nanos,
+    ) -> bool {
+        let Some(serve) = self.serves.get_mut(key) else { return true };
+        let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
+        if !lane.has_room_for_data() {
+            return false;
+        }
+        // The checksum comes when the frame leaves, but is no part of the wire either.
+        let check = self.planner.check_time(span.length);
+        let service = (now.since(serve.started) + check).0 / 1_000;
+        let bytes = serve.done + u64::from(span.length);
+        let predicted_us = micros(planned.predicted);
+        let plan = planned.cut.number();
+        let last = last.then_some(LastPart { status: Status::Ok, bytes, predicted_us, plan });
+        let message = Message::Data {
+            transfer: serve.wire,
+            offset: serve.done,
+            fragment: planned.grid(),
+            backlogged: !lane.sender.is_empty(),
+            service_us: u32::try_from(service).unwrap_or(u32::MAX),
+            last,
+        };
+        let payload = (span.length > 0).then_some(span);
+        if lane.sender.push(lane.epoch, message, payload, Owner(key.to_bits())).is_err() {
+            return false;
+        }
+        if last.is_some() {
+            // The peer may ask again as soon as this arrives.
+            serve.answered = true;
+            let wire = serve.wire;
+            lane.serves.retain(|&(other, _)| other != wire);
+        }
+        serve.done = bytes;
+        serve.frames += 1;
+        serve.pins += 1;
+        let lane = serve.lane;
+        self.make_ready(Work::Lane(lane));
+        true
+    }
+
+    /// A frame of a read is with the kernel (or never will be): its memory is free of it.
+    pub(super) fn handle_read_frame_sent(&mut self, key: Key) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.frames -= 1;
+        serve.pins -= 1;
+        if serve.region().is_none()
+            && let Some(planned) = serve.plan.clone()
+        {
+            self.advance_sent(key, &planned);
+        }
+        self.make_ready(Work::Serve(key));
+    }
+
+    /// Books the oldest frame as sent, and frees what was the last of its block.
+    fn advance_sent(&mut self, key: Key, planned: &Arc<Planned>) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let at = serve.read.sent;
+        if let Some(block) = serve.blocks.at(at) {
+            block.frames -= 1;
+        }
+        let sent = serve.frame_end(planned, at).max(at);
+        serve.read.sent = sent;
+        while serve.read.held > 0 {
+            let oldest = serve.read.oldest;
+            let end = serve.source_end(planned, oldest);
+            let end = serve.blocks.at(oldest).map_or(end, |block| end.min(block.end));
+            if end > sent {
+                break;
+            }
+            serve.read.oldest = end;
+            serve.read.held -= 1;
+        }
+        let link = serve.link;
+        if let Some(block) = serve.blocks.pop_if(|block| block.is_idle() && block.end <= sent) {
+            self.free_read(link, block.run);
+        }
+    }
+
+    /// A read needs so much staging no longer.
+    pub(super) fn free_read(&mut self, link: Key, run: Run) {
+        if let Some(link) = self.inbound.get_mut(link) {
+            link.read_staging.sub(run.footprint());
+        }
+        self.free_staging(run);
+    }
+}

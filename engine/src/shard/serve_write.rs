@@ -1,0 +1,402 @@
+//! A peer's write: frames land in blocks of staging, and go to the device by the fragments the peer planned.
+//!
+//! The peer knows what our device costs by our reports; what it planned came with its request. Frames that
+//! belong to one fragment land side by side, and the fragment is written when it is complete. Only if the
+//! lane could stand still for it (its credit or its staging is used up by fragments that are not complete)
+//! what has landed is written as it is. A write to a region lands in place.
+
+use piped_model::units::Nanos;
+
+use super::blocks::{Block, run_bytes};
+use super::disk::{Direction, JobOwner, JobResult};
+use super::lane::{Destination, Target as Landing};
+use super::ops::status_of;
+use super::planned::level_end;
+use super::serve::{Allocation, Serve, ServeOp};
+use super::slab::Key;
+use super::staging::footprint_of;
+use super::transfer::{Ahead, file_of};
+use super::{On, Shard, Wanted, Work};
+use crate::command::{FileTarget, Target};
+use crate::io::{Io, Span};
+use crate::limits::{self, FRAGMENT_BYTES_MAX};
+use crate::request::Status;
+use crate::sizes::Sizes;
+
+/// The fragments of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sink {
+    /// At the device.
+    pub(super) sizes: Sizes,
+    /// The longest frame that carries them, in bytes.
+    pub(super) frame: u32,
+}
+
+impl Serve {
+    /// Where the fragment ends that byte `at` of a write belongs to.
+    fn sink_end(&self, at: u64) -> u64 {
+        match self.op {
+            ServeOp::Write { sink, .. } => level_end(&sink.sizes, self.offset, at, self.length)
+                .min(at.saturating_add(FRAGMENT_BYTES_MAX.into())),
+            _ => self.length,
+        }
+    }
+
+    /// What has landed of a fragment is one from now on. Whether there was any.
+    fn close_fragment(&mut self) -> bool {
+        let next = self.next;
+        match self.blocks.last_mut() {
+            Some(block) if block.start < next && next < block.end => {
+                block.end = next;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Shard {
+    pub(super) fn serve_write<I: Io>(&mut self, key: Key, durable: bool, io: &mut I) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let file = file_of(serve.target);
+        if let Some(file) = file
+            && serve.allocation == Allocation::Wanted
+        {
+            let (offset, length) = (serve.offset, serve.length);
+            let ahead = self.allocate_ahead(file, offset, length, Work::Serve(key), io);
+            let Some(serve) = self.serves.get_mut(key) else { return };
+            match ahead {
+                Ahead::NotNeeded => serve.allocation = Allocation::Done,
+                Ahead::Started => {
+                    serve.allocation = Allocation::Running;
+                    serve.pins += 1;
+                }
+                Ahead::NoRoom(wanted) => return self.want(Work::Serve(key), wanted),
+            }
+        }
+        if let Some(file) = file
+            && let Err(wanted) = self.start_writes(key, file, io)
+        {
+            if matches!(wanted, Wanted::Device(_)) {
+                self.watch_choked(key, io.now());
+            }
+            return self.want(Work::Serve(key), wanted);
+        }
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        if serve.done < serve.length || serve.pins > 0 {
+            return;
+        }
+        match file {
+            Some(file) if durable && serve.allocation == Allocation::Done => {
+                if let Err(wanted) = self.start_sync(Work::Serve(key), file.buffered, io) {
+                    return self.want(Work::Serve(key), wanted);
+                }
+                if let Some(serve) = self.serves.get_mut(key) {
+                    serve.allocation = Allocation::Syncing;
+                    serve.pins += 1;
+                }
+            }
+            _ => {
+                self.end_serve(key, Status::Ok);
+                self.wind_up(key, io);
+            }
+        }
+    }
+
+    /// The end of an allocation or a sync.
+    pub(super) fn handle_serve_step(&mut self, key: Key, result: i32) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.pins -= 1;
+        let end = serve.offset + serve.length;
+        let status = match (serve.allocation, file_of(serve.target)) {
+            (Allocation::Running, Some(file)) => {
+                serve.allocation = Allocation::Done;
+                self.allocated(file.buffered, end, result).err()
+            }
+            _ if result < 0 => Some(status_of(result)),
+            _ => Some(Status::Ok),
+        };
+        if let Some(status) = status {
+            self.end_serve(key, status);
+        }
+        self.make_ready(Work::Serve(key));
+    }
+
+    /// Where the payload of a write goes.
+    pub(super) fn place_write(&mut self, key: Key, offset: u64, payload: u32) -> Destination {
+        let Some(serve) = self.serves.get(key) else { return Destination::Discard };
+        let end = offset.saturating_add(u64::from(payload));
+        let is_write = matches!(serve.op, ServeOp::Write { .. });
+        // In order and without gaps: what the requester sends is what it planned.
+        if !is_write || offset != serve.next || end > serve.length {
+            return Destination::Fault("write data out of order or outside what was announced");
+        }
+        if serve.status.is_some() {
+            return Destination::Discard;
+        }
+        let lane = serve.lane;
+        match serve.target {
+            Target::Region(region) => {
+                let at = region.offset + serve.offset + offset;
+                let span = Span { segment: region.segment, offset: at, length: payload };
+                Destination::Land(Landing::ServeRegion(key), span)
+            }
+            Target::File(_) => match self.stage_landing(key, offset, end) {
+                Some(span) => Destination::Land(Landing::ServeStaging(key), span),
+                None => {
+                    // Behind this frame come those that complete the fragments which have the room it wants.
+                    self.close_fragments_of(lane);
+                    Destination::Wait
+                }
+            },
+        }
+    }
+
+    /// What has landed of a write waits for room at its device, and has its lane's credit, which others need:
+    /// not for long if the device does nothing at all.
+    fn watch_choked(&mut self, key: Key, now: Nanos) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        if !std::mem::replace(&mut serve.hurried, true) {
+            let until = serve.deadline.min(now + limits::CHOKED_TIME);
+            self.serve_deadlines.set(key.index(), until);
+        }
+    }
+
+    /// A while later. Whether it goes on.
+    pub(super) fn is_unchoked(&mut self, key: Key, now: Nanos) -> bool {
+        let Some(serve) = self.serves.get_mut(key) else { return true };
+        if !std::mem::take(&mut serve.hurried) || now >= serve.deadline {
+            return false;
+        }
+        let stalled = serve.parked
+            && file_of(serve.target)
+                .is_some_and(|file| self.devices.is_stalled(On::from(&file), now));
+        if stalled {
+            self.end_serve(key, Status::WouldBlock);
+        } else if serve.parked {
+            self.watch_choked(key, now);
+        } else {
+            self.serve_deadlines.set(key.index(), serve.deadline);
+        }
+        !stalled
+    }
+
+    /// Memory for a piece of a write: behind the one before it, if they belong to one fragment.
+    fn stage_landing(&mut self, key: Key, start: u64, end: u64) -> Option<Span> {
+        let serve = self.serves.get_mut(key)?;
+        let fits = serve.blocks.at(start).is_some_and(|block| end <= block.end);
+        if !fits {
+            serve.close_fragment();
+            let fragment = serve.sink_end(start).max(end);
+            // A fragment that does not fit now is written in pieces.
+            let opened = self.open_write_block(key, start, fragment)
+                || fragment > end && self.open_write_block(key, start, end);
+            if !opened {
+                return None;
+            }
+        }
+        let block = self.serves.get_mut(key)?.blocks.at(start)?;
+        block.frames += 1;
+        Some(block.span(start, end))
+    }
+
+    /// Staging for a fragment of a write, out of its lane's share. A short one takes a whole granule: credit
+    /// alone, which counts bytes, would let a peer hold all staging with few of them.
+    fn open_write_block(&mut self, key: Key, start: u64, end: u64) -> bool {
+        let Some(serve) = self.serves.get(key) else { return false };
+        let (at, link) = (serve.offset + start, serve.link);
+        let bytes = run_bytes(at, end - start);
+        let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
+        let share = lane.staged == 0 || lane.staged + footprint_of(bytes) <= lane.credit_window;
+        if serve.blocks.is_full() || !share {
+            return false;
+        }
+        let Some(run) = self.staging.allocate(bytes) else { return false };
+        lane.staged += run.footprint();
+        if let Some(link) = self.inbound.get_mut(link) {
+            link.write_staging.add(run.footprint());
+        }
+        if let Some(serve) = self.serves.get_mut(key) {
+            serve.blocks.push(Block::new(run, at, start, end));
+        }
+        true
+    }
+
+    /// A block of a write is not needed any more.
+    pub(super) fn free_landed(&mut self, key: Key, block: Block) {
+        let footprint = block.run.footprint();
+        let serve = self.serves.get(key).map(|serve| (serve.lane, serve.link));
+        if let Some(lane) = serve.and_then(|(lane, _)| self.lanes.get_mut(lane))
+            && !block.paid
+        {
+            lane.staged -= footprint;
+        }
+        if let Some(link) = serve.and_then(|(_, link)| self.inbound.get_mut(link)) {
+            link.write_staging.sub(footprint);
+        }
+        self.free_staging(block.run);
+    }
+
+    /// A piece of a write has arrived.
+    pub(super) fn handle_write_data(
+        &mut self,
+        lane: Key,
+        wire: u64,
+        payload: u32,
+        landing: Landing,
+        intact: bool,
+    ) {
+        let key = match landing {
+            Landing::ServeRegion(key) | Landing::ServeStaging(key) => Some(key),
+            _ => self
+                .lanes
+                .get(lane)
+                .and_then(|lane| lane.serves.iter().find(|(w, _)| *w == wire).map(|&(_, key)| key)),
+        };
+        let serve = key.and_then(|key| self.serves.get_mut(key));
+        match (serve, landing) {
+            (Some(serve), Landing::ServeStaging(key)) => {
+                if let Some(block) = serve.blocks.at(serve.next) {
+                    block.frames -= 1;
+                }
+                serve.next += u64::from(payload);
+                self.unpin_serve(key);
+                self.hurry_fragments(lane);
+            }
+            (Some(serve), Landing::ServeRegion(key)) => {
+                serve.next += u64::from(payload);
+                serve.land(serve.done, payload);
+                self.unpin_serve(key);
+                self.return_credit(lane, payload, false);
+            }
+            (serve, _) => {
+                if let Some(serve) = serve {
+                    serve.next += u64::from(payload);
+                }
+                self.return_credit(lane, payload, true);
+            }
+        }
+        if let Some(key) = key {
+            if !intact && !matches!(landing, Landing::Nothing) {
+                self.end_serve(key, Status::Corrupt);
+            }
+            self.make_ready(Work::Serve(key));
+        }
+    }
+
+    /// A payload that was to land will not: its lane is gone.
+    pub(super) fn drop_landing(&mut self, key: Key) {
+        if let Some(serve) = self.serves.get_mut(key)
+            && let Some(block) = serve.blocks.at(serve.next)
+        {
+            block.frames -= 1;
+        }
+        self.unpin_serve(key);
+    }
+
+    /// The peer may soon have no credit for the next frame of any write: then no fragment waits to be
+    /// complete, or all would wait for ever.
+    fn hurry_fragments(&mut self, lane: Key) {
+        let Some(state) = self.lanes.get(lane) else { return };
+        if state.granted >= limits::write_piece_max(state.credit_window) {
+            return;
+        }
+        let frame = |&(_, serve): &(u64, Key)| match self.serves.get(serve)?.op {
+            ServeOp::Write { sink, .. } => Some(u64::from(sink.frame)),
+            _ => None,
+        };
+        if state.granted < state.serves.iter().filter_map(frame).max().unwrap_or(0) {
+            self.close_fragments_of(lane);
+        }
+    }
+
+    fn close_fragments_of(&mut self, lane: Key) {
+        let count = self.lanes.get(lane).map_or(0, |lane| lane.serves.len());
+        for index in 0..count {
+            let Some(&(_, key)) = self.lanes.get(lane).and_then(|lane| lane.serves.get(index))
+            else {
+                return;
+            };
+            if self
+                .serves
+                .get_mut(key)
+                .is_some_and(|serve| serve.writes() && serve.close_fragment())
+            {
+                self.make_ready(Work::Serve(key));
+            }
+        }
+    }
+
+    /// Begins the writes of the fragments that are complete, or says what they must wait for. A fragment's
+    /// credit goes back when the device has it.
+    fn start_writes<I: Io>(
+        &mut self,
+        key: Key,
+        file: FileTarget,
+        io: &mut I,
+    ) -> Result<(), Wanted> {
+        loop {
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let (start, landed) = (serve.begun, serve.next);
+            let fragment = serve.sink_end(start);
+            let Some(block) = serve.blocks.at(start) else { return Ok(()) };
+            let end = fragment.min(block.end);
+            if landed < end {
+                return Ok(());
+            }
+            let (span, at, lane) = (block.span(start, end), serve.offset + start, serve.lane);
+            // A device of somebody else's may keep it for as long as it likes. Then it is the device's share
+            // of staging that it takes, and not its lane's, which others need.
+            let (on, left) = (On::from(&file), self.staging.free_bytes());
+            let paid = file.foreign;
+            if paid && !self.devices.may_hold(on, span.length.into(), left) {
+                return Err(Wanted::Device(on));
+            }
+            let owner = JobOwner::ServeWrite { serve: key, start, paid };
+            self.start_job(owner, file, Direction::Write, at, span, io)?;
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            serve.begun = end;
+            serve.pins += 1;
+            let Some(block) = serve.blocks.at(start) else { return Ok(()) };
+            block.jobs += 1;
+            if paid {
+                let moved = !std::mem::replace(&mut block.paid, true);
+                let footprint = block.run.footprint();
+                if let Some(lane) = self.lanes.get_mut(lane).filter(|_| moved) {
+                    lane.staged -= footprint;
+                }
+                self.return_credit(lane, span.length, false);
+            }
+        }
+    }
+
+    /// A fragment of a write is with the device, or failed. `paid`: its credit went back already.
+    pub(super) fn handle_fragment_written(
+        &mut self,
+        key: Key,
+        start: u64,
+        paid: bool,
+        result: JobResult,
+    ) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        if let Some(block) = serve.blocks.at(start) {
+            block.jobs -= 1;
+        }
+        let begun = serve.begun;
+        while let Some(serve) = self.serves.get_mut(key)
+            && let Some(block) = serve.blocks.pop_if(|it| it.is_idle() && it.end <= begun)
+        {
+            self.free_landed(key, block);
+        }
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        serve.land(start, result.bytes);
+        let lane = serve.lane;
+        if result.status != Status::Ok {
+            self.end_serve(key, result.status);
+        }
+        self.unpin_serve(key);
+        if !paid {
+            self.return_credit(lane, result.asked, false);
+        }
+    }
+}

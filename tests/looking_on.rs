@@ -262,3 +262,69 @@ fn numbers_of_transfers_are_one_for_all_shards() {
     let last = json(&daemon, &["explain", "last"]);
     assert_eq!(last["explanation"]["id"], list[0]["id"]);
 }
+
+#[test]
+fn fragments_are_recorded_at_both_ends_and_drawn() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let pair = Pair::start(&programs, directory.path());
+    let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
+    let mut queue = client.queue().expect("a queue");
+    let options = OpenOptions::read();
+    let file = client.open_export(Some("beta"), "data", "blocks", options).expect("opened");
+    let mut buffer = client.allocate(BLOCKS_BYTES).expect("memory");
+    let path = |name: &str| directory.path().join(name);
+    let mut traced = |daemon: &Daemon, name: &str| {
+        let (svg, chrome) = (path(&format!("{name}.svg")), path(&format!("{name}.json")));
+        let arguments = ["trace", "--transfers", "2", "--seconds", "60", "--json"];
+        let mut command = daemon.pipectl(arguments);
+        command.arg("--svg").arg(&svg).arg("--chrome").arg(&chrome);
+        let mut running = Running(command.spawn().expect("pipectl starts"));
+        let mut stdout = running.0.stdout.take().expect("a pipe");
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).map(|_| text)
+        });
+        while running.0.try_wait().expect("our child").is_none() {
+            let taken = std::mem::replace(&mut buffer, client.allocate(4096).expect("memory"));
+            (buffer, _) = queue.read(&file, 0, taken).expect("read");
+        }
+        assert!(running.exit().success());
+        let text = reader.join().expect("no panic").expect("readable");
+        let drawn = std::fs::read_to_string(svg).expect("a picture");
+        assert!(drawn.starts_with("<svg") && drawn.contains("measured"), "{drawn}");
+        let events = std::fs::read_to_string(chrome).expect("a trace");
+        let events: Value = serde_json::from_str(&events).expect("JSON");
+        assert!(events["traceEvents"].as_array().is_some_and(|all| all.len() > 8), "{events}");
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((&json["schema_version"], &json["ended"]), (&1.into(), &2.into()), "{json}");
+        json["transfers"][1].clone()
+    };
+    let stages = |transfer: &Value| -> Vec<String> {
+        let names = transfer["stages"].as_array().expect("names").iter();
+        names.map(|name| name.as_str().expect("text").to_owned()).collect()
+    };
+    let asked = traced(&pair.alpha, "alpha");
+    assert_eq!(asked["served"], false, "{asked}");
+    let names = stages(&asked);
+    assert!(names[0] == "peer" && names[1].starts_with("net beta"), "{names:?}");
+    let served = traced(&pair.beta, "beta");
+    assert_eq!(served["served"], true, "{served}");
+    let names = stages(&served);
+    assert!(
+        names[0].starts_with("disk") && names.contains(&"check (peer)".to_owned()),
+        "{names:?}"
+    );
+    for (transfer, stage) in [(&asked, 1), (&served, 0)] {
+        let visits = transfer["measured"].as_array().expect("visits").iter();
+        let bytes = visits.filter(|visit| visit["stage"] == stage);
+        let bytes: u64 = bytes.filter_map(|visit| visit["bytes"].as_u64()).sum();
+        assert_eq!(bytes, BLOCKS_BYTES as u64, "{transfer}");
+    }
+    assert!(!served["predicted"].as_array().expect("visits").is_empty(), "{served}");
+    // What explain has of it in sums.
+    let id = served["id"].as_u64().expect("a number").to_string();
+    let told = json(&pair.beta, &["explain", &id]);
+    let passed = told["explanation"]["passed"].as_array().expect("stages").clone();
+    assert!(passed.iter().any(|it| it["measured"]["busy_seconds"].as_f64() > Some(0.0)), "{told}");
+}

@@ -11,6 +11,7 @@ use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::model::ModelArgs;
 use crate::commands::stat::StatArgs;
+use crate::commands::trace::TraceArgs;
 use crate::commands::transfers::TransfersArgs;
 
 const AFTER_HELP: &str = "\
@@ -64,6 +65,8 @@ pub(crate) enum Command {
         /// `last`, or a transfer's number
         which: Which,
     },
+    /// Record the fragments of the next transfers, stage by stage, and draw them beside the prediction
+    Trace(TraceArgs),
     /// Copy a file, here or to and from peers, without its bytes passing through this program
     Cp(CpArgs),
     /// Measure requests through the daemon: operations, bytes, latency, CPU
@@ -424,6 +427,8 @@ mod tests {
             "pipectl exports",
             "pipectl explain last",
             "pipectl explain 17",
+            "pipectl trace",
+            "pipectl trace --transfers 64 --seconds 0.5 --svg a.svg --chrome b.json --json",
             "pipectl demo",
             "pipectl demo some.bin --out /tmp",
             "pipectl demo --size 64MiB",
@@ -453,6 +458,9 @@ mod tests {
             "pipectl peers beta",
             "pipectl stat -y",
             "pipectl explain first",
+            "pipectl trace --transfers 0",
+            "pipectl trace --transfers 65",
+            "pipectl trace --seconds 0",
             "pipectl demo f --size 1MiB",
             "pipectl demo --size 1KiB",
             "pipectl planner best",

@@ -1,7 +1,7 @@
 //! `pipectl`: what an operator sees of piped, and what it takes to measure it.
 //!
 //! ```text
-//! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, planner, calibration
+//! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, trace, planner
 //!                     ► client-lib (shared memory)          bench
 //!                     ► two daemons of its own              demo
 //!                     ► the theory alone                    model
@@ -21,6 +21,7 @@ mod failure;
 mod output;
 mod quantity;
 mod random;
+mod svg;
 mod table;
 mod units;
 

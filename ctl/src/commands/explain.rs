@@ -1,10 +1,12 @@
 //! `pipectl explain`: one transfer, what was known, what was chosen, what came out.
 
 use piped_config::admin::{EXPLAIN, Explained};
-use piped_engine::report::Explanation;
+use piped_engine::report::{Candidate, Explanation, Passing, StagePassed};
+use piped_engine::trace::LevelSizes;
 
 use crate::admin::Admin;
 use crate::args::Which;
+use crate::commands::trace::runs;
 use crate::commands::{stages, words};
 use crate::failure::Failure;
 use crate::output::{self, Output};
@@ -53,6 +55,7 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     if it.retries > 0 {
         output.field("retries", &it.retries.to_string())?;
     }
+    passed(output, it)?;
     if !it.stages.is_empty() {
         output.heading("Stages as known when it was planned")?;
         stages::table(output, &it.stages)?;
@@ -65,6 +68,13 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
 fn plan(it: &Explanation) -> String {
     if it.fragment_bytes == 0 {
         return it.chosen.clone();
+    }
+    if let [_, rest @ ..] = &it.levels[..]
+        && rest.iter().any(|level| level.sizes != it.levels[0].sizes)
+    {
+        let level = |one: &LevelSizes| format!("{} {}", one.level, runs(&one.sizes, one.count));
+        let levels: Vec<String> = it.levels.iter().map(level).collect();
+        return format!("{}: {}; {} at once", it.chosen, levels.join("; "), it.depth);
     }
     let sizes = fragments(it.fragment_bytes, it.shrink_bytes);
     let sizes = match it.shrink_bytes {
@@ -95,6 +105,73 @@ fn deviation(it: &Explanation) -> String {
     format!(" ({percent:+.0} %)")
 }
 
+/// Stage by stage: what was predicted, what was measured.
+fn passed(output: &Output, it: &Explanation) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = it.passed.iter().map(passing).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    output.heading("Stages, measured and predicted")?;
+    let columns = [
+        Text("STAGE"),
+        Number("FRAGMENTS"),
+        Number("BUSY"),
+        Number("PREDICTED"),
+        Number("LAST LEFT"),
+        Number("PREDICTED"),
+        Number("CONF"),
+    ];
+    output.table(&columns, rows)?;
+    output.prose(PASSED_LEGEND, 2)
+}
+
+const PASSED_LEGEND: &str = "BUSY: how long the stage had a fragment of it, or one waited for it. LAST LEFT: from the \
+                             start. -: not to be seen from here, or not planned with.";
+
+fn passing(stage: &StagePassed) -> Vec<String> {
+    let any = stage.measured.or(stage.predicted);
+    let time = |of: Option<Passing>, time: fn(Passing) -> f64| {
+        of.map_or_else(|| "-".to_owned(), |of| units::seconds(time(of)))
+    };
+    vec![
+        stage.name.clone(),
+        any.map_or_else(|| "-".to_owned(), |any| any.fragments.to_string()),
+        time(stage.measured, |of| of.busy_seconds),
+        time(stage.predicted, |of| of.busy_seconds),
+        time(stage.measured, |of| of.last_seconds),
+        time(stage.predicted, |of| of.last_seconds),
+        stage.confidence.map_or_else(|| "-".to_owned(), |known| format!("{known:.2}")),
+    ]
+}
+
+/// Why a candidate was chosen, or was not.
+fn reason(it: &Explanation, candidate: &Candidate, chosen: bool) -> String {
+    let least = |time: fn(&Candidate) -> Option<f64>| {
+        it.candidates.iter().filter_map(time).min_by(f64::total_cmp)
+    };
+    let slower = |own: f64, least: f64| format!("{:.0} %", (own / least - 1.0) * 100.0);
+    let predicted = candidate.predicted_seconds;
+    let fastest = least(|one| one.measured_seconds);
+    let promised = least(|one| Some(one.predicted_seconds)).unwrap_or(predicted);
+    match (chosen, candidate.vetoed, candidate.measured_seconds, fastest) {
+        (true, true, ..) => "chosen to see whether it is still slower".to_owned(),
+        (true, false, Some(own), Some(fastest)) if own <= fastest => {
+            "chosen: the fastest in practice".to_owned()
+        }
+        (true, false, ..) if predicted <= promised => "chosen: the fastest by the model".to_owned(),
+        (true, false, None, Some(_)) => "chosen to see what it takes".to_owned(),
+        (true, false, ..) => "chosen: nearly the fastest, in few fragments".to_owned(),
+        (false, true, Some(own), Some(fastest)) => {
+            format!("vetoed: {} slower in practice", slower(own, fastest))
+        }
+        (false, true, ..) => "vetoed: slower in practice".to_owned(),
+        (false, false, ..) if predicted > promised * 1.005 => {
+            format!("{} slower by the model", slower(predicted, promised))
+        }
+        (false, false, ..) => "as good by the model".to_owned(),
+    }
+}
+
 fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
     if it.candidates.is_empty() {
         return Ok(());
@@ -112,13 +189,7 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
                 candidate.depth.to_string(),
                 units::seconds(candidate.predicted_seconds),
                 candidate.measured_seconds.map_or_else(|| "-".to_owned(), units::seconds),
-                match (chosen, candidate.vetoed) {
-                    (true, true) => "chosen to see whether it is still slower",
-                    (true, false) => "chosen",
-                    (false, true) => "vetoed: slower in practice",
-                    (false, false) => "",
-                }
-                .to_owned(),
+                reason(it, candidate, chosen),
             ]
         })
         .collect();
@@ -148,9 +219,8 @@ mod tests {
         assert_eq!(fragments(409_600, 98_304), "400 KiB, each 96 KiB less");
     }
 
-    #[test]
-    fn a_plan_of_the_peers_says_as_much_as_is_known() {
-        let it = Explanation {
+    fn explanation() -> Explanation {
+        Explanation {
             id: 1,
             operation: "read".to_owned(),
             route: "peer -> lane -> client memory".to_owned(),
@@ -172,7 +242,12 @@ mod tests {
             passed: Vec::new(),
             bounces: Vec::new(),
             retries: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn a_plan_of_the_peers_says_as_much_as_is_known() {
+        let it = explanation();
         assert_eq!(
             plan(&it),
             "by the peer: 4 fragments, the first 400 KiB, each 96 KiB less, 1 at once"
@@ -182,6 +257,63 @@ mod tests {
         let unknown =
             Explanation { fragment_bytes: 0, shrink_bytes: 0, fragments: 0, depth: 0, ..it };
         assert_eq!(plan(&unknown), "by the peer");
+    }
+
+    fn candidate(predicted: f64, measured: Option<f64>, vetoed: bool) -> Candidate {
+        serde_json::from_value(serde_json::json!({
+            "algorithm": "fixed",
+            "fragment_bytes": 65536,
+            "shrink_bytes": 0,
+            "depth": 8,
+            "predicted_seconds": predicted,
+            "measured_seconds": measured,
+            "vetoed": vetoed,
+        }))
+        .expect("a candidate")
+    }
+
+    #[test]
+    fn why_a_plan_was_chosen_or_not_is_said() {
+        let all = [
+            candidate(1.0e-3, Some(1.5e-3), true),
+            candidate(1.2e-3, Some(1.2e-3), false),
+            candidate(1.002e-3, None, false),
+            candidate(1.1e-3, Some(1.25e-3), false),
+        ];
+        let it = Explanation { candidates: all.to_vec(), ..explanation() };
+        let says = |index: usize, chosen| reason(&it, &it.candidates[index], chosen);
+        assert_eq!(says(0, false), "vetoed: 25 % slower in practice");
+        assert_eq!(says(0, true), "chosen to see whether it is still slower");
+        assert_eq!(says(1, true), "chosen: the fastest in practice");
+        assert_eq!(says(1, false), "20 % slower by the model");
+        assert_eq!(says(2, true), "chosen to see what it takes");
+        assert_eq!(says(2, false), "as good by the model");
+        let fresh = Explanation { candidates: vec![candidate(1e-3, None, false)], ..explanation() };
+        assert_eq!(reason(&fresh, &fresh.candidates[0], true), "chosen: the fastest by the model");
+    }
+
+    #[test]
+    fn levels_that_differ_are_told_one_by_one() {
+        let level = |name: &str, sizes: &[u64]| LevelSizes {
+            level: name.to_owned(),
+            sizes: sizes.to_vec(),
+            count: sizes.len() as u64,
+        };
+        let levels = vec![level("source", &[65536; 2]), level("lane", &[4096; 32])];
+        let it = Explanation { levels, chosen: "release-curve".to_owned(), ..explanation() };
+        assert_eq!(plan(&it), "release-curve: source 2 x 64 KiB; lane 32 x 4 KiB; 1 at once");
+    }
+
+    #[test]
+    fn a_stage_that_is_not_to_be_seen_says_so() {
+        let seen = Passing { fragments: 4, busy_seconds: 1e-3, last_seconds: 2e-3 };
+        let stage = StagePassed {
+            name: "disk".to_owned(),
+            measured: Some(seen),
+            predicted: None,
+            confidence: None,
+        };
+        assert_eq!(passing(&stage), ["disk", "4", "1.00 ms", "-", "2.00 ms", "-", "-"]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod planner;
 mod stages;
 pub(crate) mod stat;
 mod status;
+pub(crate) mod trace;
 pub(crate) mod transfers;
 mod words;
 
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Man(args) => manual::man(args, &output),
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
+        Command::Trace(asked) => trace::run(&admin()?, &output, asked, args.json),
         Command::Planner { mode } => planner::run(&admin()?, &output, *mode, args.json),
         Command::Calibration { mode } => {
             calibration::run(&admin()?, &output, (*mode).into(), args.json)

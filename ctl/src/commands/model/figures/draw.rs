@@ -11,13 +11,12 @@ use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea as _}
 use plotters::element::{Circle, Cross, DashedPathElement, PathElement, Rectangle, Text};
 use plotters::prelude::SVGBackend;
 use plotters::series::{DashedLineSeries, LineSeries};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{
-    BLACK, Color as _, FontFamily, IntoFont as _, RGBColor, ShapeStyle, TextStyle, WHITE,
-};
+use plotters::style::text_anchor::HPos;
+use plotters::style::{BLACK, Color as _, RGBColor, ShapeStyle, WHITE};
 
 use super::axis::Ruler;
 use super::chart::{Axis, Bar, Content, Figure, Mark, Series};
+use crate::svg::{CHARACTER, GREY, MESH, colour, style};
 
 /// plotters puts everything on whole pixels: on a large canvas curves are smooth.
 const WIDTH: u32 = 1800;
@@ -31,13 +30,9 @@ const SIDE: u32 = 190;
 /// From one line of the legend to the next.
 const ROW: i32 = 60;
 
-/// plotters writes a font size divided by this.
-const FONT_UNIT: f64 = 1.24;
 const TITLE: f64 = 52.0;
 const TEXT: f64 = 40.0;
 const SMALL: f64 = 37.0;
-/// The width of a character for its size, generously.
-const CHARACTER: f64 = 0.56;
 
 /// Sizes of marks.
 const DOT: u32 = 9;
@@ -45,20 +40,6 @@ const RING: u32 = 17;
 const CROSS: u32 = 14;
 const DASH: u32 = 18;
 const GAP: u32 = 12;
-
-const GREY: RGBColor = RGBColor(96, 96, 96);
-const MESH: RGBColor = RGBColor(222, 222, 222);
-
-/// Okabe and Ito's colours, which people with any colour vision can tell apart; yellow is left out for its contrast.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    BLACK,
-];
 
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ruler, Ruler>>;
@@ -231,19 +212,6 @@ fn named(area: &Canvas<'_>, place: i32, name: &str) -> Drawn {
     area.draw(&Text::new(name, (86, place), style(SMALL, BLACK, HPos::Left)))
 }
 
-fn colour(index: usize) -> RGBColor {
-    COLOURS[index % COLOURS.len()]
-}
-
 fn line(colour: RGBColor) -> ShapeStyle {
     colour.stroke_width(5)
-}
-
-fn style(pixels: f64, colour: RGBColor, across: HPos) -> TextStyle<'static> {
-    let font = (FontFamily::SansSerif, pixels * FONT_UNIT).into_font();
-    TextStyle {
-        color: colour.to_backend_color(),
-        pos: Pos::new(across, VPos::Center),
-        ..TextStyle::from(font)
-    }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::dial::{DialCost, DialPlace};
 use crate::ids::{DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId};
 use crate::request::{Class, Completion, Progress, Status};
+use crate::solve::{PlanAnswer, PlanRequest};
 
 /// Which of a peer's two connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -305,6 +306,8 @@ pub enum Command {
         /// The connected socket.
         socket: SocketId,
     },
+    /// The answer to [`Output::Plan`].
+    Planned(Box<PlanAnswer>),
     /// Change how sizes are chosen.
     SetPlanner(PlannerMode),
     /// Change whether costs follow the samples.
@@ -408,4 +411,6 @@ pub enum Output {
     Progress(Progress),
     /// For the control thread.
     Event(Event),
+    /// For [`crate::solve::solve`], where nobody waits for it. Answered by [`Command::Planned`].
+    Plan(Box<PlanRequest>),
 }

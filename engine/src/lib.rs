@@ -23,6 +23,7 @@ pub mod request;
 pub mod shard;
 pub mod sim;
 pub mod sizes;
+pub mod solve;
 pub mod tally;
 pub mod trace;
 pub mod wire;

@@ -15,6 +15,10 @@ pub const FRAGMENT_BYTES_MIN: u32 = 16 * 1024;
 /// The most fragments of one transfer under way: a receiver keeps as many extents.
 pub const DEPTH_MAX: u32 = 32;
 
+/// Questions for plans that a shard has out at once: a path and size class has one, and each is answered within a
+/// millisecond or so. What is not asked now is asked when costs move again.
+pub const QUESTIONS_MAX: usize = 64;
+
 /// The longest read, write or one part of a copy. Longer transfers are `copy`, which has no limit.
 pub const REQUEST_BYTES_MAX: u64 = 1 << 30;
 

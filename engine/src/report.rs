@@ -426,6 +426,12 @@ pub struct Candidate {
     pub algorithm: String,
     /// Its first fragment's size in bytes.
     pub fragment_bytes: u64,
+    /// Its first frame's payload in bytes, where bytes are cut anew for the lane.
+    #[serde(default)]
+    pub lane_bytes: u64,
+    /// The first fragment that is written, in bytes.
+    #[serde(default)]
+    pub sink_bytes: u64,
     /// By how much each fragment is shorter than the one before, in bytes; 0 if they are equal.
     pub shrink_bytes: u64,
     /// Fragments outstanding at the first stage.

@@ -301,6 +301,26 @@ pub struct Mailbox {
     bell: Arc<OwnedFd>,
 }
 
+/// The same for a thread that does not keep the mailbox open.
+#[derive(Debug, Clone)]
+pub(super) struct FaintMailbox {
+    sender: mpsc::WeakSender<Message>,
+    bell: Arc<OwnedFd>,
+}
+
+impl FaintMailbox {
+    /// Sends a message; blocks while the mailbox is full.
+    ///
+    /// # Errors
+    /// [`ShardGone`], also if nobody else has the mailbox any more.
+    pub(super) fn send(&self, message: Message) -> Result<(), ShardGone> {
+        let sender = self.sender.upgrade().ok_or(ShardGone)?;
+        sender.blocking_send(message).map_err(|_| ShardGone)?;
+        let _ = rustix::io::write(self.bell.as_fd(), &1_u64.to_ne_bytes());
+        Ok(())
+    }
+}
+
 /// The shard's thread is over, or does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the shard does not answer; the daemon is stopping or broken")]
@@ -316,6 +336,11 @@ impl Mailbox {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watched = bell.try_clone()?;
         Ok((Self { sender, bell: Arc::new(bell) }, Inbox { receiver, bell: watched }))
+    }
+
+    /// The same mailbox, not kept open.
+    pub(super) fn faint(&self) -> FaintMailbox {
+        FaintMailbox { sender: self.sender.downgrade(), bell: Arc::clone(&self.bell) }
     }
 
     /// Sends a message; waits while the mailbox is full.

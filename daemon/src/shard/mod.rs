@@ -4,6 +4,7 @@ mod cpu;
 pub mod message;
 mod reactor;
 mod sessions;
+mod solver;
 
 use std::io;
 use std::thread::JoinHandle;
@@ -15,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use self::cpu::allowed as allowed_cpus;
 use self::message::{Inbox, Mailbox, Notice};
 use self::reactor::{Parts, Reactor};
+use self::solver::Solver;
 use crate::io::{UringConfig, UringError, UringIo};
 use crate::limiting::{StagingPiece, make_staging};
 
@@ -83,10 +85,11 @@ pub enum StartError {
 /// See [`StartError`].
 pub async fn start(plan: Plan) -> Result<ShardHandle, StartError> {
     let (mailbox, inbox) = Mailbox::new()?;
+    let solver = Solver::start(plan.index, mailbox.faint())?;
     let (ready, started) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name(format!("piped-shard-{}", plan.index))
-        .spawn(move || run(plan, inbox, ready))?;
+        .spawn(move || run(plan, inbox, solver, ready))?;
     let (cpu, staging) = started.await.map_err(|_| StartError::Died)??;
     Ok(ShardHandle { mailbox, cpu, staging, thread })
 }
@@ -103,7 +106,12 @@ impl ShardHandle {
 type Started = (Option<u32>, Vec<StagingPiece>);
 
 /// The thread from its first line to its last.
-fn run(plan: Plan, inbox: Inbox, ready: oneshot::Sender<Result<Started, StartError>>) {
+fn run(
+    plan: Plan,
+    inbox: Inbox,
+    solver: Solver,
+    ready: oneshot::Sender<Result<Started, StartError>>,
+) {
     let mut ended = Ended {
         index: plan.index,
         outbox: plan.outbox.clone(),
@@ -120,7 +128,7 @@ fn run(plan: Plan, inbox: Inbox, ready: oneshot::Sender<Result<Started, StartErr
     if plan.pin.is_some() && cpu.is_none() {
         tracing::info!(shard = plan.index, "not pinned: no CPU is left that no shard stays on");
     }
-    let (reactor, staging) = match build(plan, inbox, cpu) {
+    let (reactor, staging) = match build(plan, inbox, solver, cpu) {
         Ok(built) => built,
         Err(error) => {
             ended.result = Some(Ok(()));
@@ -137,6 +145,7 @@ fn run(plan: Plan, inbox: Inbox, ready: oneshot::Sender<Result<Started, StartErr
 fn build(
     plan: Plan,
     inbox: Inbox,
+    solver: Solver,
     cpu: Option<u32>,
 ) -> Result<(Reactor, Vec<StagingPiece>), StartError> {
     let mut io = UringIo::new(&plan.driver)?;
@@ -161,6 +170,7 @@ fn build(
         io,
         shard,
         inbox,
+        solver,
         outbox: plan.outbox,
         spin_ns: plan.spin_ns,
         limits: plan.limits,

@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 
 use super::message::{Inbox, Message, Notice, Refusal};
 use super::sessions::Sessions;
+use super::solver::Solver;
 use crate::client::reasons::{Eviction, Evictions};
 use crate::client::{completion, request};
 use crate::io::{UringError, UringIo, WatchId};
@@ -45,6 +46,7 @@ pub(super) struct Reactor {
     /// The bell rang, or messages were left for the next turn.
     mail: bool,
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    solver: Solver,
     spinner: Spinner,
     dones: Vec<Done>,
     faults: Vec<(SessionId, ClientFault)>,
@@ -64,6 +66,7 @@ pub(super) struct Parts {
     pub(super) io: UringIo,
     pub(super) shard: Shard,
     pub(super) inbox: Inbox,
+    pub(super) solver: Solver,
     pub(super) outbox: mpsc::UnboundedSender<(usize, Notice)>,
     pub(super) spin_ns: u64,
     pub(super) limits: Limits,
@@ -71,7 +74,7 @@ pub(super) struct Parts {
 
 impl Reactor {
     pub(super) fn new(parts: Parts) -> Result<Self, UringError> {
-        let Parts { index, cpu, mut io, shard, inbox, outbox, spin_ns, limits } = parts;
+        let Parts { index, cpu, mut io, shard, inbox, solver, outbox, spin_ns, limits } = parts;
         let bell = io.watch(inbox.bell)?;
         let retired = outbox.clone();
         io.retire_segments_to(move |segment| {
@@ -88,6 +91,7 @@ impl Reactor {
             bell,
             mail: true,
             outbox,
+            solver,
             spinner: Spinner::new(spin_ns),
             dones: Vec::with_capacity(OPS_MAX as usize),
             faults: Vec::new(),
@@ -210,6 +214,11 @@ impl Reactor {
                         _ => {}
                     }
                     self.tell(Notice::Event(event));
+                }
+                Output::Plan(question) => {
+                    if let Err(declined) = self.solver.ask(question) {
+                        self.engine(Command::Planned(Box::new(declined)));
+                    }
                 }
             }
         }

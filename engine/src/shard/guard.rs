@@ -8,15 +8,12 @@
 //! tell `g` from `G`), and, as long as outcomes come in, fixed sizes from 64 KiB up and, where a device
 //! has something behind it, plans that ask it for one fragment at a time (serial ones).
 
-use core::num::NonZeroU32;
 use std::sync::Arc;
 
-use piped_model::fixed::FixedBest;
+use super::planned::{Choice, Planned};
 
-use super::planned::{Cut, Planned};
-
-/// The most candidates: the proposal, two variations of it, whole, powers of two, three serial ones.
-pub(super) const ARMS_MAX: usize = 16;
+/// The most candidates: the proposal, variations of it, whole, powers of two, three serial ones, nested ones.
+pub(super) const ARMS_MAX: usize = 20;
 
 /// One transfer in this many tries a candidate that is not the favourite.
 const TRY_EVERY: u32 = 16;
@@ -55,8 +52,8 @@ const WORTH_TRYING: f64 = 1.15;
 /// A candidate is tried for the first time if it is predicted at most this many times slower.
 const WORTH_A_FIRST_TRY: f64 = 2.0;
 
-/// First sizes within this ratio are the same candidate, a proposal that moved a little, if both are
-/// serial, with as many fragments, or neither is.
+/// First sizes within this ratio at every level are the same candidate, a proposal that moved a little, if both
+/// are serial, with as many fragments, or neither is.
 const SAME_SIZE: f64 = 1.25;
 
 /// Weight of an outcome in the pace: so few transfers see the same machine.
@@ -94,7 +91,7 @@ impl Measured {
 /// A candidate.
 #[derive(Debug)]
 struct Arm {
-    plan: FixedBest,
+    plan: Choice,
     /// Differs where the fragments or the depth do.
     number: u32,
     /// In the form the engine executes; made when it is first used.
@@ -105,7 +102,7 @@ struct Arm {
 /// A candidate as the planner sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    pub(super) plan: FixedBest,
+    pub(super) plan: Choice,
     /// Mean latency in practice, in seconds, once there are enough outcomes.
     pub(super) measured: Option<f64>,
     pub(super) vetoed: bool,
@@ -140,20 +137,17 @@ impl Guard {
     /// measured stays with its size. Returns the plans that are not needed any more.
     pub(super) fn renew(
         &mut self,
-        proposal: FixedBest,
-        variations: &[FixedBest],
-        others: &[FixedBest],
+        proposal: Choice,
+        variations: &[Choice],
+        others: &[Choice],
     ) -> impl Iterator<Item = Arc<Planned>> + use<> {
         let mut known = [const { None }; ARMS_MAX];
         for (place, arm) in known.iter_mut().zip(&self.arms) {
             *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes > 0);
         }
-        let measured = |plan: &FixedBest| {
+        let measured = |plan: &Choice| {
             let near = known.iter().flatten().filter(|(old, _)| is_near(old, plan));
-            let distance = |(old, _): &&(FixedBest, Measured)| {
-                let first = old.fragment_bytes.abs_diff(plan.fragment_bytes);
-                (first, old.shrink_bytes.abs_diff(plan.shrink_bytes))
-            };
+            let distance = |(old, _): &&(Choice, Measured)| old.distance(plan);
             near.min_by_key(distance).map(|&(_, measured)| measured)
         };
         let mut retired: [Option<Arc<Planned>>; ARMS_MAX] = Default::default();
@@ -162,7 +156,7 @@ impl Guard {
         }
         let all = std::iter::once(&proposal).chain(variations).chain(others);
         for (place, &plan) in all.enumerate() {
-            let number = Cut::from(&plan).number();
+            let number = plan.cut.number();
             let is_new =
                 self.arms.len() < ARMS_MAX && self.arms.iter().all(|arm| arm.number != number);
             if is_new {
@@ -189,44 +183,51 @@ impl Guard {
         }
     }
 
+    /// What a transfer of so many bytes was predicted to take with the candidate of this number.
+    pub(super) fn predicted(&self, number: u32, bytes: u64) -> Option<f64> {
+        let arm = self.arms.iter().find(|arm| arm.number == number)?;
+        Some(arm.plan.predicted_for(bytes))
+    }
+
     /// The candidate for the next transfer.
     pub(super) fn choose(&mut self) -> usize {
         self.uses = self.uses.wrapping_add(1);
-        let every = if self.is_learning() { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
+        let fastest = self.fastest();
+        let every = if self.is_learning(fastest) { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
         if !self.uses.is_multiple_of(every) {
-            return self.favourite();
+            return self.favourite_beside(fastest);
         }
         self.trials = self.trials.wrapping_add(1);
         // Without outcomes there is nothing to learn but the estimators' variety.
         let reach = if self.heard { self.arms.len() } else { 1 + self.variations };
         if self.heard && self.trials.is_multiple_of(LONG_SHOT_EVERY) {
-            let shots = (0..reach).filter(|&index| self.is_worth_trying(index, LONG_SHOT));
+            let shots = (0..reach).filter(|&index| self.is_worth_trying(index, LONG_SHOT, fastest));
             let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.at);
             self.heard = false;
-            return longest_ago.unwrap_or_else(|| self.favourite());
+            return longest_ago.unwrap_or_else(|| self.favourite_beside(fastest));
         }
         for _ in 0..reach {
             self.next_trial = (self.next_trial + 1) % reach;
-            if self.is_worth_trying(self.next_trial, 1.0) {
+            if self.is_worth_trying(self.next_trial, 1.0, fastest) {
                 self.heard &= self.next_trial <= self.variations;
                 return self.next_trial;
             }
         }
-        self.favourite()
+        self.favourite_beside(fastest)
     }
 
-    fn is_learning(&self) -> bool {
+    fn is_learning(&self, fastest: Option<(usize, f64)>) -> bool {
         let unknown = |index: usize| {
-            self.arms[index].measured.known().is_none() && self.is_worth_trying(index, 1.0)
+            self.arms[index].measured.known().is_none() && self.is_worth_trying(index, 1.0, fastest)
         };
         self.heard && (0..self.arms.len()).any(unknown)
     }
 
     /// `patience`: how much worse than usual it may look.
-    fn is_worth_trying(&self, index: usize, patience: f64) -> bool {
+    fn is_worth_trying(&self, index: usize, patience: f64, fastest: Option<(usize, f64)>) -> bool {
         let arm = &self.arms[index];
         let best = self.arms[0].plan.predicted_seconds;
-        match (arm.measured.known(), self.fastest()) {
+        match (arm.measured.known(), fastest) {
             (Some(measured), Some((_, fastest))) => measured <= fastest * WORTH_TRYING * patience,
             _ => arm.plan.predicted_seconds <= best * WORTH_A_FIRST_TRY * patience,
         }
@@ -235,10 +236,14 @@ impl Guard {
     /// The candidate that most transfers get: the proposal, unless measurement objects. A proposal nobody
     /// has measured has to prove itself in trials where there is something that has.
     pub(super) fn favourite(&self) -> usize {
-        match self.fastest() {
-            Some((fastest, _)) if self.is_vetoed(0) || self.arms[0].measured.known().is_none() => {
-                fastest
-            }
+        self.favourite_beside(self.fastest())
+    }
+
+    fn favourite_beside(&self, fastest: Option<(usize, f64)>) -> usize {
+        let proposal = self.arms[0].measured.known();
+        match (fastest, proposal) {
+            (Some((index, _)), None) => index,
+            (Some((index, seconds)), Some(measured)) if measured > seconds * VETO => index,
             _ => 0,
         }
     }
@@ -262,7 +267,7 @@ impl Guard {
         self.uses.is_multiple_of(REFRESH_EVERY) || index != self.favourite()
     }
 
-    pub(super) fn plan(&self, index: usize) -> FixedBest {
+    pub(super) fn plan(&self, index: usize) -> Choice {
         self.arms[index].plan
     }
 
@@ -282,12 +287,14 @@ impl Guard {
 }
 
 /// Whether what was measured of one says what the other takes.
-fn is_near(a: &FixedBest, b: &FixedBest) -> bool {
-    let serial = |plan: &FixedBest| plan.depth == NonZeroU32::MIN;
-    serial(a) == serial(b)
-        // Where the latency of each fragment counts, so does their number.
-        && (!serial(a) || a.count == b.count)
-        && ratio(a.fragment_bytes as f64, b.fragment_bytes as f64) <= SAME_SIZE
+fn is_near(a: &Choice, b: &Choice) -> bool {
+    let is_serial = a.cut.depth == 1;
+    // Where the latency of each fragment counts, so does their number.
+    let few = if is_serial { 1.0 } else { f64::INFINITY };
+    let counts = a.counts.iter().zip(b.counts);
+    is_serial == (b.cut.depth == 1)
+        && a.firsts().into_iter().zip(b.firsts()).all(|(a, b)| ratio(a, b) <= SAME_SIZE)
+        && counts.into_iter().all(|(&a, b)| ratio(f64::from(a), f64::from(b)) <= few)
 }
 
 /// How many times the larger is the smaller.
@@ -298,34 +305,35 @@ fn ratio(a: f64, b: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use core::num::NonZeroU32;
-
     use piped_model::plan::Algorithm;
 
     use super::super::Noise;
+    use super::super::planned::Cut;
     use super::*;
+    use crate::sizes::Sizes;
 
-    fn plan(fragment_bytes: u64, predicted_us: f64) -> FixedBest {
-        FixedBest {
+    fn plan(fragment_bytes: u64, predicted_us: f64) -> Choice {
+        Choice {
+            cut: Cut::same(Sizes::equal(fragment_bytes), 8),
             algorithm: Algorithm::Fixed,
-            fragment_bytes,
-            shrink_bytes: 0,
-            count: 1,
-            depth: const { NonZeroU32::new(8).expect("is not zero") },
+            counts: [1; 3],
+            ramp: None,
+            length: 1 << 20,
+            per_byte: 0.0,
             predicted_seconds: predicted_us * 1e-6,
             margin_seconds: 0.0,
         }
     }
 
-    fn number_of(plan: FixedBest) -> u32 {
-        Cut::from(&plan).number()
+    fn number_of(plan: Choice) -> u32 {
+        plan.cut.number()
     }
 
     /// The model believes in 100 KB; what fragments really take says `truth`.
     fn guard() -> Guard {
         let mut guard = Guard::new();
-        let others = [plan(1_000_000, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
-        drop(guard.renew(plan(100_000, 200.0), &[plan(80_000, 203.0)], &others));
+        let others = [plan(1_000_448, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
+        drop(guard.renew(plan(102_400, 200.0), &[plan(81_920, 203.0)], &others));
         guard
     }
 
@@ -334,7 +342,7 @@ mod tests {
         let mut used = std::collections::BTreeMap::new();
         for _ in 0..count {
             let index = guard.choose();
-            let bytes = guard.plan(index).fragment_bytes;
+            let bytes = guard.plan(index).cut.source.first();
             *used.entry(bytes).or_insert(0) += 1;
             guard.observe(number_of(guard.plan(index)), truth(bytes) * 1e-6);
         }
@@ -342,7 +350,7 @@ mod tests {
     }
 
     fn favourite(guard: &Guard) -> u64 {
-        guard.plan(guard.favourite()).fragment_bytes
+        guard.plan(guard.favourite()).cut.source.first()
     }
 
     #[test]
@@ -351,9 +359,9 @@ mod tests {
         let mut others = 0;
         for _ in 0..800 {
             let index = guard.choose();
-            let bytes = guard.plan(index).fragment_bytes;
-            assert!(bytes == 100_000 || bytes == 80_000, "nobody tells what {bytes} takes");
-            others += u32::from(bytes == 80_000);
+            let bytes = guard.plan(index).cut.source.first();
+            assert!(bytes == 102_400 || bytes == 81_920, "nobody tells what {bytes} takes");
+            others += u32::from(bytes == 81_920);
         }
         assert!((25..=100).contains(&others), "sizes vary, but rarely: {others} of 800");
     }
@@ -376,11 +384,11 @@ mod tests {
     fn a_model_that_is_right_stays_in_charge() {
         let mut guard = guard();
         serve(&mut guard, 1000, |bytes| match bytes {
-            100_000 => 200.0,
-            80_000 => 198.0,
+            102_400 => 200.0,
+            81_920 => 198.0,
             _ => 260.0,
         });
-        assert_eq!(favourite(&guard), 100_000, "2 % is no reason to overrule it");
+        assert_eq!(favourite(&guard), 102_400, "2 % is no reason to overrule it");
     }
 
     #[test]
@@ -408,8 +416,8 @@ mod tests {
                 let truth = |bytes| if bytes == 262_144 { 185.0 } else { 220.0 };
                 let index = guard.choose();
                 let plan = guard.plan(index);
-                right += u32::from(plan.fragment_bytes == 262_144 && number >= 400);
-                guard.observe(number_of(plan), truth(plan.fragment_bytes) * speed * 1e-6);
+                right += u32::from(plan.cut.source.first() == 262_144 && number >= 400);
+                guard.observe(number_of(plan), truth(plan.cut.source.first()) * speed * 1e-6);
             }
             // One in sixteen tries another.
             assert!(right > 3200, "seed {seed}: {right} of 3600");
@@ -420,13 +428,13 @@ mod tests {
     fn a_new_proposal_keeps_what_is_known_of_its_size_and_proves_itself_otherwise() {
         let mut guard = guard();
         serve(&mut guard, 200, |_| 220.0);
-        let others = [plan(1_000_000, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
-        drop(guard.renew(plan(105_000, 190.0), &[plan(90_000, 191.0)], &others));
-        assert_eq!(favourite(&guard), 105_000, "a little larger is the same candidate");
-        drop(guard.renew(plan(20_000, 100.0), &[plan(16_000, 101.0)], &others));
-        assert_ne!(favourite(&guard), 20_000, "a promise only");
-        serve(&mut guard, 200, |bytes| if bytes <= 20_000 { 120.0 } else { 220.0 });
-        assert!(favourite(&guard) <= 20_000, "kept");
+        let others = [plan(1_000_448, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
+        drop(guard.renew(plan(107_520, 190.0), &[plan(92_160, 191.0)], &others));
+        assert_eq!(favourite(&guard), 107_520, "a little larger is the same candidate");
+        drop(guard.renew(plan(20_480, 100.0), &[plan(16_384, 101.0)], &others));
+        assert_ne!(favourite(&guard), 20_480, "a promise only");
+        serve(&mut guard, 200, |bytes| if bytes <= 20_480 { 120.0 } else { 220.0 });
+        assert!(favourite(&guard) <= 20_480, "kept");
     }
 
     #[test]
@@ -441,7 +449,7 @@ mod tests {
     #[test]
     fn outcomes_of_sizes_nobody_planned_are_ignored() {
         let mut guard = guard();
-        (0..100).for_each(|_| guard.observe(number_of(plan(12_345, 1.0)), 1e-6));
+        (0..100).for_each(|_| guard.observe(number_of(plan(12_288, 1.0)), 1e-6));
         assert!(guard.seen().all(|seen| seen.measured.is_none()));
     }
 }

@@ -29,6 +29,7 @@ mod memory;
 mod observe;
 mod ops;
 mod outbound;
+mod outlook;
 mod passed;
 mod paths;
 mod peering;
@@ -292,6 +293,7 @@ impl Shard {
             }
             Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io),
             Command::LaneAccepted { socket } => self.lane_accepted(socket, io),
+            Command::Planned(answer) => self.planner.handle_answer(&answer),
             Command::SetPlanner(mode) => self.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),
             Command::Trace { recording, transfers } => self.tracer.arm(recording, transfers),
@@ -354,7 +356,8 @@ impl Shard {
 
     /// The next thing for a client or the control thread.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let output = self.outputs.pop_front();
+        output.or_else(|| self.planner.poll_question().map(Output::Plan))
     }
 
     /// When [`Shard::drive`] must be called at the latest, if nothing happens before.

@@ -5,23 +5,13 @@ use std::sync::Arc;
 use super::Shard;
 use super::disk::Direction;
 use super::lane::Lane;
-use super::plan::{Outcome, Path};
-use super::planned::{Planned, STAGES_MAX};
+use super::plan::{Outcome, Path, path_of};
+use super::planned::Planned;
 use super::slab::Key;
 use super::stage::StageIndex;
 use crate::command::{FileTarget, LaneClass, Target};
 use crate::dial::DialPlace;
 use crate::ids::{DeviceId, PeerId};
-
-/// A path of these stages, without those that are none.
-fn path_of(stages: impl IntoIterator<Item = StageIndex>) -> Path {
-    let mut path = [StageIndex::NONE; STAGES_MAX];
-    let there = stages.into_iter().filter(|&stage| stage != StageIndex::NONE);
-    for (place, stage) in path.iter_mut().zip(there) {
-        *place = stage;
-    }
-    path
-}
 
 impl Shard {
     /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.

@@ -15,9 +15,10 @@ use piped_model::estimate::{Estimator, Meter, Sample, Ticket};
 use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
 
-use super::candidates::{Serial, propose};
+use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
-use super::planned::{PathCosts, Planned, STAGES_MAX};
+use super::outlook::Track;
+use super::planned::{Choice, PathCosts, Planned, STAGES_MAX};
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
@@ -26,7 +27,9 @@ use super::stage::{
 use crate::command::{CalibrationMode, LaneClass, PlannerMode};
 use crate::dial::DialPlace;
 use crate::ids::DeviceId;
+use crate::limits::QUESTIONS_MAX;
 use crate::report::{StageReport, StageResource, device_name};
+use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
 use crate::wire::{Message, ReportedStage};
 
 /// Samples between two looks at a stage's estimate.
@@ -65,6 +68,20 @@ pub(super) struct Planner {
     /// Plans that were replaced, in that order: the memory of the next ones, once no transfer and no
     /// record of one uses them.
     retired: VecDeque<Arc<Planned>>,
+    /// Questions that were put out and not answered.
+    asked: VecDeque<Asked>,
+    /// Questions to be put out.
+    questions: VecDeque<Box<PlanRequest>>,
+    tickets: u64,
+}
+
+/// A question about a path and size class.
+#[derive(Debug)]
+struct Asked {
+    ticket: u64,
+    key: PlanKey,
+    /// Of the costs it was put with.
+    versions: [u32; STAGES_MAX],
 }
 
 /// The stages of a path, in order; the rest is [`StageIndex::NONE`].
@@ -88,7 +105,15 @@ struct Cached {
     /// A request of this length was planned.
     length: u64,
     guard: Guard,
+    costs: Arc<PathCosts>,
+    /// Plans with sizes of their own for each level: the last answer, of costs that may be a little older.
+    nested: Vec<Choice>,
+    /// What transfers took against their predictions.
+    track: Track,
 }
+
+/// Transfers below this are not cut so finely that it would take long to think about.
+const QUESTION_BYTES_MIN: u64 = 8192;
 
 /// Replaced plans kept for their memory.
 const RETIRED_MAX: usize = 1024;
@@ -112,6 +137,9 @@ impl Planner {
             check: StageIndex::NONE,
             plans: HashMap::with_capacity(PLANS_MAX),
             retired: VecDeque::with_capacity(RETIRED_MAX),
+            asked: VecDeque::with_capacity(QUESTIONS_MAX),
+            questions: VecDeque::with_capacity(QUESTIONS_MAX),
+            tickets: 0,
         };
         planner.copy = planner.stage(StageResource::Copy, || String::from("copy"), COPY_PRIOR);
         planner.check = planner.stage(StageResource::Check, || String::from("check"), CHECK_PRIOR);
@@ -385,10 +413,9 @@ impl Planner {
     /// The path of what a peer reads here: our disk (or nothing, for memory), the checksum, the lane, and
     /// the checksum there, which is taken to cost what it costs here.
     pub(super) fn path_out(&self, disk: Option<StageIndex>, net: StageIndex) -> Path {
-        const N: StageIndex = StageIndex::NONE;
         match disk {
-            Some(disk) => [disk, self.check, net, self.check, N, N, N, N, N, N, N, N],
-            None => [self.check, net, self.check, N, N, N, N, N, N, N, N, N],
+            Some(disk) => path_of([disk, self.check, net, self.check]),
+            None => path_of([self.check, net, self.check]),
         }
     }
 
@@ -413,13 +440,11 @@ impl Planner {
     }
 
     fn plan_by(&mut self, key: PlanKey, length: u64) -> Arc<Planned> {
-        let path = key.path;
-        let versions = path
-            .map(|index| self.stages.get(usize::from(index.0)).map_or(0, |state| state.version));
+        let versions = self.versions(&key.path);
         if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
             self.renew(key, versions, length);
         }
-        let guard = &mut self.plans.get_mut(&key).expect("made above").guard;
+        let Cached { guard, track, .. } = self.plans.get_mut(&key).expect("made above");
         let index = match self.calibration {
             CalibrationMode::Live => guard.choose(),
             // Nobody learns from variety.
@@ -427,20 +452,34 @@ impl Planner {
         };
         if !guard.is_stale(index)
             && let Some(planned) = guard.planned(index)
+            && !planned.is_outdated(track.outcomes())
         {
             return Arc::clone(planned);
         }
         self.make(key, index)
     }
 
+    /// Of the costs that plans over a path see now.
+    fn versions(&self, path: &Path) -> [u32; STAGES_MAX] {
+        let mut versions = [0; STAGES_MAX];
+        for (version, index) in versions.iter_mut().zip(path) {
+            if *index == StageIndex::NONE {
+                break;
+            }
+            *version = self.stages.get(usize::from(index.0)).map_or(0, |state| state.version);
+        }
+        versions
+    }
+
     /// A candidate in the form the engine executes, with what is known of all of them now.
     fn make(&mut self, key: PlanKey, index: usize) -> Arc<Planned> {
-        let costs = self.costs(key.path);
         let store_first = self.mode == PlannerMode::Whole;
-        let Cached { length, guard, .. } = self.plans.get_mut(&key).expect("chosen from");
+        let cached = self.plans.get_mut(&key).expect("chosen from");
+        let Cached { guard, costs, track, .. } = cached;
         retire(&mut self.retired, guard.planned(index).take());
         let candidates = guard.seen().collect();
-        let planned = Planned::new(guard.plan(index), store_first, *length, &costs, candidates);
+        let (choice, outlook) = (guard.plan(index), track.outlook());
+        let planned = Planned::new(choice, store_first, costs, candidates, outlook);
         let planned = keep(&mut self.retired, planned);
         *guard.planned(index) = Some(Arc::clone(&planned));
         planned
@@ -451,26 +490,104 @@ impl Planner {
         if self.plans.len() >= PLANS_MAX && !self.plans.contains_key(&key) {
             self.plans.clear();
         }
-        let costs = self.costs(key.path);
+        let costs = Arc::new(self.costs(key.path));
+        let cached = self.plans.entry(key).or_insert_with(|| Cached {
+            versions,
+            length,
+            guard: Guard::new(),
+            costs: Arc::clone(&costs),
+            nested: Vec::with_capacity(SOLVED_MAX),
+            track: Track::default(),
+        });
+        cached.versions = versions;
+        cached.length = length;
+        cached.costs = costs;
+        self.propose(key);
+        self.ask(key);
+    }
+
+    /// Fills a guard with candidates.
+    fn propose(&mut self, key: PlanKey) {
         let mode = match self.mode {
             PlannerMode::Auto if key.busy => PlannerMode::Whole,
             mode => mode,
         };
-        // Without a stage behind the device there is nothing to overlap.
-        let serial = match self.is_device(key.path[0]) && key.path[1] != StageIndex::NONE {
-            false => Serial::Never,
-            true if self.serial_first => Serial::First,
-            true => Serial::Offered,
-        };
-        let new = || Cached { versions, length, guard: Guard::new() };
-        let cached = self.plans.entry(key).or_insert_with(new);
-        cached.versions = versions;
-        cached.length = length;
-        let guard = &mut cached.guard;
-        let old = costs.with(|costs| propose(guard, mode, costs, length, serial));
+        let serial = self.serial(&key.path);
+        let Some(cached) = self.plans.get_mut(&key) else { return };
+        let Cached { guard, costs, length, nested, .. } = cached;
+        let old = costs.with(|costs| propose(guard, mode, costs, *length, serial, nested));
         for planned in old {
             retire(&mut self.retired, Some(planned));
         }
+    }
+
+    /// Whether plans that ask for one fragment at a time are candidates. Without a stage behind the device there
+    /// is nothing to overlap.
+    fn serial(&self, path: &Path) -> Serial {
+        match self.is_device(path[0]) && path[1] != StageIndex::NONE {
+            false => Serial::Never,
+            true if self.serial_first => Serial::First,
+            true => Serial::Offered,
+        }
+    }
+
+    /// Puts the question for sizes of their own for each level, unless it is put already.
+    fn ask(&mut self, key: PlanKey) {
+        let runs = self.runs(&key.path);
+        let wanted = self.mode == PlannerMode::Auto && !key.busy && !key.forced && runs.lane > 0;
+        let Some(cached) = self.plans.get(&key).filter(|_| wanted) else { return };
+        if cached.length < QUESTION_BYTES_MIN
+            || runs.source + runs.lane + runs.sink < 2
+            || self.asked.len() >= QUESTIONS_MAX
+            || self.asked.iter().any(|asked| asked.key == key)
+        {
+            return;
+        }
+        self.tickets += 1;
+        let ticket = self.tickets;
+        self.asked.push_back(Asked { ticket, key, versions: cached.versions });
+        self.questions.push_back(Box::new(PlanRequest {
+            ticket,
+            costs: cached.costs.iter().map(|(_, cost)| cost).collect(),
+            runs,
+            bytes: cached.length,
+            serial: self.serial(&key.path) != Serial::Never,
+        }));
+    }
+
+    /// The next question to be put out.
+    pub(super) fn poll_question(&mut self) -> Option<Box<PlanRequest>> {
+        self.questions.pop_front()
+    }
+
+    /// An answer. Costs may have moved meanwhile: its plans are candidates until the next one comes. One that
+    /// nobody asked for, or for a path that is gone, is ignored.
+    pub(super) fn handle_answer(&mut self, answer: &PlanAnswer) {
+        let Some(place) = self.asked.iter().position(|asked| asked.ticket == answer.ticket) else {
+            return;
+        };
+        let Some(Asked { key, versions, .. }) = self.asked.remove(place) else { return };
+        let Some(cached) = self.plans.get_mut(&key) else { return };
+        let pace = cached.costs.with(|costs| per_byte(costs, cached.length));
+        let solved = answer.solved.iter().take(SOLVED_MAX);
+        cached.nested.clear();
+        cached.nested.extend(solved.map(|plan| Choice::nested(plan, cached.length, pace)));
+        let is_old = cached.versions != versions;
+        self.propose(key);
+        if is_old {
+            self.ask(key);
+        }
+    }
+
+    /// The levels of a path: where bytes are read from a device, where they are written to one, and what is between.
+    fn runs(&self, path: &Path) -> Runs {
+        let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
+        let at_device = |index: &StageIndex| state(index).is_some_and(|state| state.at_device);
+        let used = path.iter().position(|&index| index == StageIndex::NONE).unwrap_or(STAGES_MAX);
+        let path = &path[..used];
+        let source = path.iter().take_while(|index| at_device(index)).count();
+        let sink = path[source..].iter().rev().take_while(|index| at_device(index)).count();
+        Runs { source, lane: used - source - sink, sink }
     }
 
     fn costs(&self, path: Path) -> PathCosts {
@@ -490,6 +607,9 @@ impl Planner {
         if self.calibration == CalibrationMode::Live
             && let Some(cached) = self.plans.get_mut(&key)
         {
+            if let Some(predicted) = cached.guard.predicted(plan, length) {
+                cached.track.observe(time.seconds(), predicted);
+            }
             cached.guard.observe(plan, time.seconds());
         }
     }
@@ -536,6 +656,16 @@ impl Planner {
     }
 }
 
+/// A path of these stages, without those that are none.
+pub(super) fn path_of(stages: impl IntoIterator<Item = StageIndex>) -> Path {
+    let mut path = [StageIndex::NONE; STAGES_MAX];
+    let there = stages.into_iter().filter(|&stage| stage != StageIndex::NONE);
+    for (place, stage) in path.iter_mut().zip(there) {
+        *place = stage;
+    }
+    path
+}
+
 /// Shares a plan, in the memory of one that nobody uses any more if there is one.
 fn keep(retired: &mut VecDeque<Arc<Planned>>, planned: Planned) -> Arc<Planned> {
     // Records of finished transfers hold plans for a while: look at a few, the oldest first.
@@ -559,6 +689,7 @@ fn retire(retired: &mut VecDeque<Arc<Planned>>, planned: Option<Arc<Planned>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::solve::solve;
 
     #[test]
     fn peers_that_come_under_ever_new_names_share_places() {
@@ -611,6 +742,120 @@ mod tests {
         assert_eq!(planner.plan(path, 1 << 20).cut.source.first(), 64 << 10);
         planner.set_mode(PlannerMode::Auto);
         assert!(auto(&mut planner) > 48, "it starts over");
+    }
+
+    /// A stage that is measured to cost so much, in microseconds and microseconds per 1000 bytes.
+    fn teach(planner: &mut Planner, stage: StageIndex, overhead: u64, per_kb: u64) {
+        for round in 0..400_u64 {
+            for bytes in [2048, 8192, 32 << 10, 64 << 10] {
+                let time = Nanos((overhead + round % 2) * 1000 + bytes * per_kb);
+                planner.sample_alone(stage, bytes as u32, time);
+                planner.sample_backlogged(stage, bytes as u32, time);
+            }
+        }
+    }
+
+    /// A slow disk before a network of three stages whose fragments are cheap.
+    fn slow_disk() -> (Planner, Path) {
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+        let disk = planner.disk_stage(DeviceId(1), false);
+        teach(&mut planner, disk, 4000, 200);
+        let mut stages = vec![disk];
+        for (name, overhead) in [("send", 60), ("net", 40), ("receive", 60)] {
+            let (_, stage) = planner.net_stages(name, LaneClass::Bulk, true);
+            teach(&mut planner, stage, overhead, 100);
+            stages.push(stage);
+        }
+        let path = path_of(stages);
+        (planner, path)
+    }
+
+    #[test]
+    fn sizes_of_their_own_for_each_level_are_asked_for_and_proposed() {
+        let (mut planner, path) = slow_disk();
+        let first = planner.plan(path, 64 << 10);
+        assert_eq!(first.cut.source, first.cut.lane, "nothing is waited for");
+        let question = planner.poll_question().expect("two levels");
+        assert_eq!(question.runs, Runs { source: 1, lane: 3, sink: 0 });
+        assert!(planner.poll_question().is_none());
+        planner.handle_answer(&solve(&question));
+        let nested = planner.plan(path, 64 << 10);
+        let (source, lane) = (nested.cut.source.largest(), nested.cut.lane.largest());
+        assert!(lane < source, "{lane} {source}");
+        let gain = nested.predicted.seconds() / first.predicted.seconds();
+        assert!(gain < 0.85, "{gain}");
+        // It is what transfers get, and it is known by its number.
+        let outcome = Outcome {
+            length: 64 << 10,
+            plan: nested.cut.number(),
+            time: Nanos::from_seconds(nested.predicted.seconds() * 1.2),
+        };
+        (0..40).for_each(|_| planner.observe_outcome(path, outcome));
+        let told = planner.plan(path, 64 << 10);
+        assert_eq!(told.cut, nested.cut);
+        let ratio = told.predicted.seconds() / nested.predicted.seconds();
+        assert!((1.15..1.25).contains(&ratio), "what it takes is what is promised: {ratio}");
+    }
+
+    #[test]
+    fn a_question_is_put_once_and_again_when_costs_have_moved() {
+        let (mut planner, path) = slow_disk();
+        let _ = planner.plan(path, 64 << 10);
+        let question = planner.poll_question().expect("two levels");
+        let disk = planner.disk_stage(DeviceId(1), false);
+        teach(&mut planner, disk, 40, 20);
+        let _ = planner.plan(path, 64 << 10);
+        assert!(planner.poll_question().is_none(), "one at a time");
+        // What comes is of other costs: a candidate, and asked for again.
+        planner.handle_answer(&solve(&question));
+        assert!(planner.plan(path, 64 << 10).cut.depth > 0);
+        let again = planner.poll_question().expect("costs have moved");
+        assert_ne!(again, question);
+        planner.handle_answer(&solve(&again));
+        assert!(planner.poll_question().is_none());
+    }
+
+    #[test]
+    fn answers_that_nobody_asked_for_change_nothing() {
+        let (mut planner, path) = slow_disk();
+        let before = planner.plan(path, 64 << 10);
+        let question = planner.poll_question().expect("two levels");
+        let mut other = question.clone();
+        other.ticket += 1;
+        planner.handle_answer(&solve(&other));
+        assert_eq!(planner.plan(path, 64 << 10).cut, before.cut);
+        // One that was declined leaves what there is; one for a path that is gone is nobody's.
+        planner.handle_answer(&question.declined());
+        assert_eq!(planner.plan(path, 64 << 10).cut, before.cut);
+        planner.handle_answer(&solve(&question));
+        assert_eq!(planner.plan(path, 64 << 10).cut, before.cut, "answered already");
+    }
+
+    #[test]
+    fn no_more_questions_are_out_than_there_may_be() {
+        let (mut planner, path) = slow_disk();
+        for log in 0..32_u64 {
+            for eighth in 8..16 {
+                let _ = planner.plan(path, (eighth << 12) << (log % 16));
+            }
+        }
+        let put = std::iter::from_fn(|| planner.poll_question()).count();
+        assert_eq!(put, QUESTIONS_MAX);
+    }
+
+    #[test]
+    fn modes_that_leave_no_choice_ask_nothing() {
+        let (mut planner, path) = slow_disk();
+        let disk = planner.disk_stage(DeviceId(1), false);
+        planner.set_mode(PlannerMode::Fixed(65536));
+        let _ = planner.plan(path, 1 << 20);
+        planner.set_mode(PlannerMode::Whole);
+        let _ = planner.plan(path, 1 << 20);
+        planner.set_mode(PlannerMode::Auto);
+        let _ = planner.plan_busy(path, 1 << 20);
+        let _ = planner.plan(path_of([disk]), 1 << 20);
+        let _ = planner.plan(path, 4096);
+        assert!(planner.poll_question().is_none());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! takes no memory but its own.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use piped_model::estimate::Estimate;
 use piped_model::evaluate;
@@ -12,17 +13,19 @@ use piped_model::stage::StageCost;
 use piped_model::units::Nanos;
 
 use super::guard::{ARMS_MAX, Seen};
+use super::outlook::Outlook;
 use super::plan::StageIndex;
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::report::Candidate;
 use crate::sizes::Sizes;
+use crate::solve::Solved;
 
 /// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
 pub(super) const CUT_BYTES: u64 = 4096;
 
-/// Stages a plan of this engine spans: a disk, the checksum here, a lane, the checksum there, a disk there, and
-/// what is dialled of them. As many as a path of the model has.
-pub(super) const STAGES_MAX: usize = 12;
+/// Stages a plan of this engine spans, at most: a disk, the checksum here, a lane, the checksum there, a disk there,
+/// and what is dialled of them.
+pub(super) const STAGES_MAX: usize = piped_model::stage::STAGES_MAX;
 
 /// Fragments of a serial plan are multiples of this, and no shorter.
 pub(super) const SERIAL_BYTES: u32 = FRAGMENT_BYTES_MIN;
@@ -125,18 +128,107 @@ impl PathCosts {
     }
 }
 
-/// Plans that were compared, and what they took in practice.
+/// A plan that may be chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Choice {
+    pub(super) cut: Cut,
+    pub(super) algorithm: Algorithm,
+    /// Fragments at each level.
+    pub(super) counts: [u32; 3],
+    /// The sizes as the model knows them, where they are the same at all levels.
+    pub(super) ramp: Option<Ramp>,
+    /// It was made for a request of so many bytes.
+    pub(super) length: u64,
+    /// What a byte more or less takes, in seconds.
+    pub(super) per_byte: f64,
+    pub(super) predicted_seconds: f64,
+    pub(super) margin_seconds: f64,
+}
+
+impl Choice {
+    /// The same sizes at every level. `per_byte`: what a byte takes at the slowest stage, in seconds.
+    pub(super) fn fixed(plan: &FixedBest, length: u64, per_byte: f64) -> Self {
+        let (first, shrink) = (plan.fragment_bytes, plan.shrink_bytes);
+        Self {
+            cut: Cut::from(plan),
+            algorithm: plan.algorithm,
+            counts: [u32::try_from(plan.count).unwrap_or(u32::MAX); 3],
+            ramp: Some(Ramp { first, shrink, least: SERIAL_BYTES.into() }),
+            length,
+            per_byte,
+            predicted_seconds: plan.predicted_seconds,
+            margin_seconds: plan.margin_seconds,
+        }
+    }
+
+    /// Sizes of their own for each level.
+    pub(super) fn nested(plan: &Solved, length: u64, per_byte: f64) -> Self {
+        let Solved { source, lane, sink, depth, .. } = *plan;
+        let count = |sizes: Sizes| u32::try_from(sizes.count(length)).unwrap_or(u32::MAX);
+        Self {
+            cut: Cut { source, lane, sink, depth },
+            algorithm: plan.algorithm,
+            counts: [source, lane, sink].map(count),
+            ramp: None,
+            length,
+            per_byte,
+            predicted_seconds: plan.predicted_seconds,
+            margin_seconds: plan.margin_seconds,
+        }
+    }
+
+    /// The first size at each level, in bytes.
+    pub(super) fn firsts(&self) -> [f64; 3] {
+        [self.cut.source, self.cut.lane, self.cut.sink].map(|sizes| sizes.first() as f64)
+    }
+
+    /// How much the sizes differ, to find the nearest.
+    pub(super) fn distance(&self, other: &Self) -> u64 {
+        let firsts = self.firsts().into_iter().zip(other.firsts());
+        let first: f64 = firsts.map(|(a, b)| (a - b).abs()).sum();
+        let counts = self.counts.iter().zip(other.counts);
+        first as u64 + counts.map(|(a, b)| u64::from(a.abs_diff(b))).sum::<u64>()
+    }
+
+    /// The prediction for a request of another length in the same size class.
+    pub(super) fn predicted_for(&self, length: u64) -> f64 {
+        let more = (length as f64 - self.length as f64) * self.per_byte;
+        (self.predicted_seconds + more).max(self.predicted_seconds / 2.0)
+    }
+}
+
+/// A plan that was compared, and what it took in practice.
+#[derive(Debug, Clone, Copy)]
+struct Compared {
+    algorithm: Algorithm,
+    firsts: [u64; 3],
+    shrink: u64,
+    depth: u32,
+    predicted: f64,
+    measured: Option<f64>,
+    vetoed: bool,
+}
+
+/// Plans that were compared.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Candidates {
-    plans: [Option<Seen>; ARMS_MAX],
+    plans: [Option<Compared>; ARMS_MAX],
 }
 
 impl FromIterator<Seen> for Candidates {
     /// At most [`ARMS_MAX`].
     fn from_iter<T: IntoIterator<Item = Seen>>(seen: T) -> Self {
         let mut candidates = Self::default();
-        for (place, one) in candidates.plans.iter_mut().zip(seen) {
-            *place = Some(one);
+        for (place, Seen { plan, measured, vetoed }) in candidates.plans.iter_mut().zip(seen) {
+            *place = Some(Compared {
+                algorithm: plan.algorithm,
+                firsts: plan.firsts().map(|bytes| bytes as u64),
+                shrink: plan.ramp.map_or(0, |ramp| ramp.shrink),
+                depth: plan.cut.depth,
+                predicted: plan.predicted_seconds,
+                measured,
+                vetoed,
+            });
         }
         candidates
     }
@@ -144,12 +236,14 @@ impl FromIterator<Seen> for Candidates {
 
 impl Candidates {
     pub(super) fn report(&self) -> Vec<Candidate> {
-        let candidate = |seen: Seen| Candidate {
-            algorithm: seen.plan.algorithm.to_string(),
-            fragment_bytes: seen.plan.fragment_bytes,
-            shrink_bytes: seen.plan.shrink_bytes,
-            depth: seen.plan.depth.get(),
-            predicted_seconds: seen.plan.predicted_seconds,
+        let candidate = |seen: Compared| Candidate {
+            algorithm: seen.algorithm.to_string(),
+            fragment_bytes: seen.firsts[0],
+            lane_bytes: seen.firsts[1],
+            sink_bytes: seen.firsts[2],
+            shrink_bytes: seen.shrink,
+            depth: seen.depth,
+            predicted_seconds: seen.predicted,
             measured_seconds: seen.measured,
             vetoed: seen.vetoed,
         };
@@ -162,8 +256,8 @@ impl Candidates {
 pub(super) struct Planned {
     /// A fragment is the payload of one frame.
     pub(super) cut: Cut,
-    /// The sizes as the model knows them.
-    ramp: Ramp,
+    choice: Choice,
+    outlook: Outlook,
     /// Store all, then forward (`planner = whole`).
     pub(super) store_first: bool,
     /// For a request of the length it was made for.
@@ -171,37 +265,41 @@ pub(super) struct Planned {
     pub(super) margin: Nanos,
     pub(super) chosen: Algorithm,
     pub(super) candidates: Candidates,
-    pub(super) path: PathCosts,
+    pub(super) path: Arc<PathCosts>,
 }
 
 impl Planned {
     pub(super) fn new(
-        chosen: FixedBest,
+        choice: Choice,
         store_first: bool,
-        length: u64,
-        path: &PathCosts,
+        path: &Arc<PathCosts>,
         candidates: Candidates,
+        outlook: Outlook,
     ) -> Self {
+        let Choice { cut, length, algorithm, .. } = choice;
         let bytes = length as f64;
-        let cut = Cut::from(&chosen);
-        let (cut, predicted) = match store_first {
+        let (cut, predicted, margin) = match store_first {
             // One after the other: each stage has the whole request to itself.
             true => (
                 Cut { depth: DEPTH_MAX, ..cut },
                 path.iter().map(|(_, c)| c.stage_at(bytes).alone(bytes)).sum(),
+                choice.margin_seconds,
             ),
-            false => (cut, chosen.predicted_seconds),
+            false => {
+                let predicted = choice.predicted_seconds * outlook.bias;
+                (cut, predicted, outlook.margin(choice.margin_seconds, predicted))
+            }
         };
-        let (first, shrink) = (chosen.fragment_bytes, chosen.shrink_bytes);
         Self {
             cut,
-            ramp: Ramp { first, shrink, least: SERIAL_BYTES.into() },
+            choice,
+            outlook,
             store_first,
             predicted: Nanos::from_seconds(predicted),
-            margin: Nanos::from_seconds(chosen.margin_seconds),
-            chosen: chosen.algorithm,
+            margin: Nanos::from_seconds(margin),
+            chosen: algorithm,
             candidates,
-            path: *path,
+            path: Arc::clone(path),
         }
     }
 
@@ -242,6 +340,11 @@ impl Planned {
         a as u32
     }
 
+    /// Whether so much was measured since that another prediction would be told.
+    pub(super) fn is_outdated(&self, outcomes: u32) -> bool {
+        self.outlook.is_outdated(outcomes)
+    }
+
     /// One fragment at a time at the first stage.
     pub(super) fn is_serial(&self) -> bool {
         self.cut.depth == 1
@@ -259,10 +362,14 @@ impl Planned {
             return self.predicted;
         }
         let depth = NonZeroU32::new(self.cut.depth);
-        Nanos::from_seconds(self.path.with(|costs| match self.is_serial() {
-            true => serial::seconds(costs, length, &self.ramp),
-            false => evaluate::uniform(costs, self.ramp.first, length, depth),
-        }))
+        let model = match self.choice.ramp {
+            Some(ramp) => self.path.with(|costs| match self.is_serial() {
+                true => serial::seconds(costs, length, &ramp),
+                false => evaluate::uniform(costs, ramp.first, length, depth),
+            }),
+            None => self.choice.predicted_for(length),
+        };
+        Nanos::from_seconds(model * self.outlook.bias)
     }
 }
 

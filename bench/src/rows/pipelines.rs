@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::OnceLock;
 
+use piped_engine::shard::probe::Probe;
+use piped_engine::solve::solve;
 use piped_model::best::{self, Best};
 use piped_model::fixed::{self, Constraints};
 use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
@@ -30,6 +32,8 @@ const WORST_MOST: f64 = 0.12;
 const DISK_5: (f64, f64) = (23_860e-6, 23_300e-6);
 const DISK_9: (f64, f64) = (29_500e-6, 28_400e-6);
 
+const LOOK_UP_SECONDS: f64 = 200e-9;
+const SOLVE_SECONDS: f64 = 1e-3;
 const FIXED_SECONDS: f64 = 1e-6;
 const BEST_SECONDS: f64 = 1e-3;
 const CERTIFIED_SECONDS: f64 = 20e-3;
@@ -169,6 +173,33 @@ pub(super) fn certified_time(bench: &mut Bench, name: &'static str) -> Result<Ro
     })
 }
 
+/// The plan of one more request, known; after a thousand that took what was predicted.
+pub(super) fn look_up_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let probe = RefCell::new(probe()?);
+    timed(bench, name, LOOK_UP_SECONDS, BATCH, || {
+        black_box(probe.borrow_mut().look_up());
+    })
+}
+
+/// Sizes of their own for each level, beside the shard.
+pub(super) fn solve_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let mut probe = Probe::new(1 << 20);
+    probe.look_up();
+    let question = probe.question().ok_or_else(|| Failure::new("nothing to be solved"))?;
+    timed(bench, name, SOLVE_SECONDS, 1, || {
+        black_box(solve(black_box(&question)));
+    })
+}
+
+fn probe() -> Result<Probe, Failure> {
+    let mut probe = Probe::new(1 << 20);
+    probe.look_up();
+    let question = probe.question().ok_or_else(|| Failure::new("nothing to be solved"))?;
+    probe.answer(&solve(&question));
+    (0..1000).for_each(|_| probe.observe());
+    Ok(probe)
+}
+
 /// The median over rounds of the time of a call; the calls' own distribution in the note.
 fn timed(
     bench: &mut Bench,
@@ -194,7 +225,7 @@ fn timed(
     calls.sort_unstable_by(f64::total_cmp);
     let at = |part: f64| calls[((calls.len() - 1) as f64 * part).round() as usize] * 1e6;
     let note = format!(
-        "on network → disk, 64 KiB; us a call{}: {:.2} fastest, {:.2} median, {:.2} at the 90th percentile, {:.2} at \
+        "us a call{}: {:.2} fastest, {:.2} median, {:.2} at the 90th percentile, {:.2} at \
          the 99th",
         if batch > 1 { format!(" (of {batch})") } else { String::new() },
         at(0.0),

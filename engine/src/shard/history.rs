@@ -99,6 +99,10 @@ impl Record {
         let cut = plan.map(|plan| plan.cut);
         // Of a peer's plan only what came of it is known.
         let (first, pieces) = told.map_or((0, 0), |told| (told.first, told.pieces));
+        let margin = match (plan, told) {
+            (Some(plan), _) => plan.margin,
+            (None, told) => told.map_or(Nanos::ZERO, |told| told.margin),
+        };
         let predicted = match (plan, told) {
             (Some(plan), _) => plan.predicted_for(self.bytes),
             (None, Some(told)) => told.predicted,
@@ -138,7 +142,7 @@ impl Record {
             fragments: cut.map_or(pieces, |cut| cut.source.count(self.bytes) as u32),
             depth: cut.map_or(0, |cut| cut.depth),
             predicted_seconds: predicted.seconds(),
-            margin_seconds: plan.map_or(0.0, |plan| plan.margin.seconds()),
+            margin_seconds: margin.seconds(),
             measured_seconds: self.measured.seconds(),
             bounces,
             retries: self.retries,

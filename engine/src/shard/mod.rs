@@ -35,6 +35,8 @@ mod paths;
 mod peering;
 mod plan;
 mod planned;
+#[doc(hidden)]
+pub mod probe;
 mod remote;
 mod schedule;
 mod scratch;

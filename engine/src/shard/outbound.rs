@@ -206,7 +206,7 @@ impl Shard {
                 Ok(())
             }
             Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
-                let last = LastPart { status, bytes, predicted_us, plan: 0 };
+                let last = LastPart { status, bytes, predicted_us, margin_percent: 0, plan: 0 };
                 lane.note_answer(Key::from_bits(transfer), true)?;
                 let transfer = Key::from_bits(transfer);
                 let reads =

@@ -340,6 +340,12 @@ impl Planned {
         a as u32
     }
 
+    /// The margin as percent of the prediction, rounded up; 255 if it is more.
+    pub(super) fn margin_percent(&self) -> u8 {
+        let percent = self.margin.0.saturating_mul(100).div_ceil(self.predicted.0.max(1));
+        u8::try_from(percent).unwrap_or(u8::MAX)
+    }
+
     /// Whether so much was measured since that another prediction would be told.
     pub(super) fn is_outdated(&self, outcomes: u32) -> bool {
         self.outlook.is_outdated(outcomes)

@@ -279,9 +279,13 @@ impl Shard {
         let check = self.planner.check_time(span.length);
         let service = (now.since(serve.started) + check).0 / 1_000;
         let bytes = serve.done + u64::from(span.length);
-        let predicted_us = micros(planned.predicted);
-        let plan = planned.cut.number();
-        let last = last.then_some(LastPart { status: Status::Ok, bytes, predicted_us, plan });
+        let last = last.then(|| LastPart {
+            status: Status::Ok,
+            bytes,
+            predicted_us: micros(planned.predicted),
+            margin_percent: planned.margin_percent(),
+            plan: planned.cut.number(),
+        });
         let message = Message::Data {
             transfer: serve.wire,
             offset: serve.done,

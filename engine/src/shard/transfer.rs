@@ -63,6 +63,8 @@ pub(super) struct Told {
     pub(super) pieces: u32,
     /// Of the whole transfer; known at its end.
     pub(super) predicted: Nanos,
+    /// Half the width of that prediction's interval; 0 if nothing was said.
+    pub(super) margin: Nanos,
     /// Its number, by which the peer knows it; 0 until the end.
     pub(super) plan: u32,
 }
@@ -77,7 +79,8 @@ impl Told {
     /// With what the last piece added.
     pub(super) fn last(before: Option<Self>, last: LastPart) -> Self {
         let predicted = Nanos::from_micros(last.predicted_us.into());
-        Self { predicted, plan: last.plan, ..before.unwrap_or_default() }
+        let margin = Nanos(predicted.0 / 100 * u64::from(last.margin_percent));
+        Self { predicted, margin, plan: last.plan, ..before.unwrap_or_default() }
     }
 }
 

@@ -255,6 +255,8 @@ pub struct LastPart {
     pub bytes: u64,
     /// The latency the serving side's plan predicted, in microseconds.
     pub predicted_us: u32,
+    /// Half the width of that prediction's interval, as percent of it; 255 is that or more.
+    pub margin_percent: u8,
     /// The plan's number, which comes back with [`Message::Outcome`]; 0 if it has none.
     pub plan: u32,
 }

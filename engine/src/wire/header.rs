@@ -210,6 +210,7 @@ impl Message {
             Self::Data { transfer, offset, fragment, backlogged, service_us, last } => Header {
                 kind: KIND_DATA,
                 flags: (flag(backlogged, FLAG_BACKLOGGED) | flag(last.is_some(), FLAG_LAST)).into(),
+                class: last.map_or(0, |last| last.margin_percent),
                 aux: last.map_or(0, |last| last.status as u8),
                 transfer: transfer.into(),
                 offset: offset.into(),
@@ -361,6 +362,7 @@ impl Header {
             status: self.status()?,
             bytes: self.arg0.get(),
             predicted_us: low_half(self.arg1),
+            margin_percent: self.class,
             plan: high_half(self.arg1),
         })
     }

@@ -79,7 +79,13 @@ pub(crate) fn answer(
     while done < length {
         let end = ((offset + done - base) / fragment + 1) * fragment + base - offset;
         let end = end.min(length);
-        let last = LastPart { status: Status::Ok, bytes: length, predicted_us: 0, plan: 0 };
+        let last = LastPart {
+            status: Status::Ok,
+            bytes: length,
+            predicted_us: 0,
+            margin_percent: 0,
+            plan: 0,
+        };
         let message = Message::Data {
             transfer,
             offset: done,
@@ -240,7 +246,13 @@ fn a_peer_that_cuts_a_read_where_no_piece_may_end_loses_the_lane() {
         let Message::Read { transfer, .. } = world.next(line) else { panic!("a read") };
         let mut offset = 0;
         for &(end, fragment) in pieces.iter().chain(&[(LENGTH, 4096)]) {
-            let last = LastPart { status: Status::Ok, bytes: LENGTH, predicted_us: 0, plan: 0 };
+            let last = LastPart {
+                status: Status::Ok,
+                bytes: LENGTH,
+                predicted_us: 0,
+                margin_percent: 0,
+                plan: 0,
+            };
             let message = Message::Data {
                 transfer,
                 offset,
@@ -274,7 +286,13 @@ fn a_peers_plan_is_explained_by_the_pieces_that_came() {
         let Message::Read { transfer, .. } = world.next(line) else { panic!("a read") };
         let mut done = 0;
         for end in [112, 192, 240, 256].map(|kib| kib * KIB) {
-            let last = LastPart { status: Status::Ok, bytes: LENGTH, predicted_us: 900, plan };
+            let last = LastPart {
+                status: Status::Ok,
+                bytes: LENGTH,
+                predicted_us: 900,
+                margin_percent: 12,
+                plan,
+            };
             let message = Message::Data {
                 transfer,
                 offset: done,
@@ -295,6 +313,7 @@ fn a_peers_plan_is_explained_by_the_pieces_that_came() {
             (112 * KIB, 0, 4, 0)
         );
         assert_eq!(it.predicted_seconds, Nanos::from_micros(900).seconds());
+        assert!((it.margin_seconds - 108e-6).abs() < 1e-9, "{it:?}");
     }
 }
 

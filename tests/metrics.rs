@@ -31,6 +31,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_handles", Step::Local),
     ("piped_served_handles", Step::Remote),
     ("piped_transfers_running", Step::Still),
+    ("piped_dials", Step::Dialled),
     ("piped_serves_running", Step::GivenUp),
     ("piped_requests_total", Step::Local),
     ("piped_requests_ended_at_once_total", Step::Local),
@@ -90,6 +91,8 @@ enum Step {
     Still,
     /// It stands still while a peer is to send much, which is given up, and goes on.
     GivenUp,
+    /// An operator makes a stage slower.
+    Dialled,
     /// A byte is changed on the way.
     Corrupt,
     /// Bytes at the clients' door that no library sends, and a client that does not reap.
@@ -179,7 +182,8 @@ impl World {
         );
         let beta = start_beta(&programs, directory.path(), &beta_settings, "32MiB");
         let wire = Proxy::start(address);
-        let alpha_settings = format!("[peers.beta]\naddress = \"{}\"\n", wire.address());
+        let peer = format!("[peers.beta]\naddress = \"{}\"\n", wire.address());
+        let alpha_settings = format!("{peer}[planner]\nallow_dials = true\n");
         let alpha = Daemon::start(&programs, directory.path(), "alpha", &alpha_settings);
         alpha.await_lanes();
         let (beta, shown) = (Some(beta), BTreeSet::new());
@@ -441,6 +445,15 @@ fn every_metric_is_moved_by_what_it_is_about() {
     let mut session = session.expect("made");
     world.step(Step::Remote, |world, _| remote(world, &mut session));
     world.step(Step::Still, |world, look| still(world, &mut session, look));
+    world.step(Step::Dialled, |world, look| {
+        let dial = |words: &[&str]| {
+            let words = ["dial"].iter().chain(words);
+            assert!(world.alpha.pipectl(words).output().expect("it starts").status.success());
+        };
+        dial(&["set", "copy", "--g", "1us"]);
+        look(world);
+        dial(&["clear"]);
+    });
     world.step(Step::GivenUp, |world, look| given_up(world, &mut session, look));
     world.step(Step::Corrupt, |world, _| corrupt(world, &mut session));
     world.step(Step::Hostile, |world, _| hostile(world));

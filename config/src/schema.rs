@@ -179,6 +179,8 @@ pub struct Planner {
     pub mode: PlannerMode,
     /// Whether costs follow what is measured.
     pub calibration: CalibrationMode,
+    /// Whether `pipectl dial` may make stages slower.
+    pub allow_dials: bool,
 }
 
 /// `[listen]`

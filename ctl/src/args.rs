@@ -7,6 +7,7 @@ use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
 use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
+use crate::commands::dial::DialArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::model::ModelArgs;
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     /// Write manual pages, of pipectl and of piped, into a directory
     #[command(hide = true)]
     Man(ManArgs),
+    /// Make stages slower on purpose, to see what slower ones would do (where planner.allow_dials is on)
+    Dial(DialArgs),
     /// Set how fragment sizes are chosen, until the daemon ends
     Planner {
         /// auto, whole, or fixed:SIZE

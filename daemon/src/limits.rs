@@ -6,6 +6,10 @@ use std::time::Duration;
 use piped_model::units::Nanos;
 use piped_ring::handshake;
 
+/// How long a shard spins for a release of a dial instead of sleeping: longer than waking up takes, even where
+/// another CPU has to be woken.
+pub const DIAL_SPIN: Nanos = Nanos::from_micros(150);
+
 /// Requests taken from one queue before the next has its turn: enough to amortize a turn, few enough
 /// that 16 busy queues still share each turn.
 pub const REQUESTS_PER_QUEUE: u32 = 32;

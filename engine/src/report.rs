@@ -28,6 +28,9 @@ pub struct ShardReport {
     pub serves: u32,
     /// Operations at the driver.
     pub ops: u32,
+    /// Stages that are made slower on purpose.
+    #[serde(default)]
+    pub dials: u32,
     /// Staging memory owned, in bytes.
     pub staging_bytes: u64,
     /// Staging memory in use, in bytes.

@@ -11,6 +11,7 @@ mod clients;
 pub(crate) mod config;
 pub(crate) mod cp;
 mod demo;
+pub(crate) mod dial;
 mod explain;
 mod exports;
 pub(crate) mod limits;
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Completions(args) => manual::completions(args, &output),
         Command::Man(args) => manual::man(args, &output),
         Command::Stages => stages::run(&admin()?, &output, args.json),
+        Command::Dial(dial) => dial::run(&admin()?, &output, dial, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
         Command::Trace(asked) => trace::run(&admin()?, &output, asked, args.json),
         Command::Planner { mode } => planner::run(&admin()?, &output, *mode, args.json),

@@ -33,6 +33,12 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     for sentence in &status.degraded {
         output.prose(&format!("degraded: {sentence}"), 2)?;
     }
+    let dials = status.shards.iter().map(|shard| shard.dials).max().unwrap_or(0);
+    if dials > 0 {
+        let line =
+            format!("DIALS: {dials} stages are slower on purpose; `pipectl dial` shows which");
+        output.prose(&line, 2)?;
+    }
     config::state(output, &status.config)?;
     shards(output, &status.shards)?;
     totals(output, &status)?;

@@ -4,6 +4,7 @@
 //! it. Who may do what is the kernel's word on who connected, not a token.
 
 mod configuration;
+mod dials;
 pub mod parse;
 mod routes;
 mod stream;

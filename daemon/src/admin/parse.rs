@@ -4,6 +4,7 @@
 //! A new endpoint is a row of `ENDPOINTS`, a variant of [`AdminRequest`], and an arm of `routes::answer`.
 
 use hyper::{Method, StatusCode};
+use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
 use piped_config::admin::limits::{LIMITS, LimitsChange};
 use piped_config::admin::trace::{TRACE, TraceBody};
 use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody, watch};
@@ -50,6 +51,12 @@ pub enum AdminRequest {
     Limits,
     /// Other limits from now on.
     SetLimits(LimitsChange),
+    /// The stages that are made slower.
+    Dials,
+    /// One more.
+    SetDial(DialChange),
+    /// One fewer, or none any more.
+    ClearDials(DialClear),
 }
 
 /// Why there is no answer.
@@ -141,6 +148,9 @@ static ENDPOINTS: &[Endpoint] = &[
     put(LIMITS, |asked| Ok(AdminRequest::SetLimits(asked.read()?))),
     get(TRACE, |_| Ok(AdminRequest::Trace)),
     put(TRACE, trace),
+    get(DIALS, |_| Ok(AdminRequest::Dials)),
+    put(DIALS, |asked| Ok(AdminRequest::SetDial(asked.read()?))),
+    put(DIALS_CLEAR, |asked| Ok(AdminRequest::ClearDials(asked.read()?))),
     put(admin::CALIBRATION, |asked| Ok(AdminRequest::SetCalibration(asked.read()?))),
 ];
 
@@ -306,6 +316,26 @@ mod tests {
             let refused = limits(body).expect_err(body);
             assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
             assert!(refused.error.contains(hint), "{}", refused.error);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_dial_is_no_other_dial() {
+        let set = |body: &str| parse(&Method::PUT, DIALS, body.as_bytes());
+        assert!(set(r#"{"stage":"copy","overhead_ns":1000}"#).is_ok());
+        for body in [
+            r#"{"overhead_ns":1000}"#,
+            r#"{"stage":"copy","overhead_us":1000}"#,
+            r#"{"stage":"copy","overhead_ns":-1}"#,
+            r#"{"stage":"copy","overhead_ns":1e300}"#,
+        ] {
+            assert_eq!(set(body).expect_err(body).status, StatusCode::BAD_REQUEST, "{body}");
+        }
+        let clear = |body: &str| parse(&Method::PUT, DIALS_CLEAR, body.as_bytes());
+        assert_eq!(clear("{}"), Ok(AdminRequest::ClearDials(DialClear { stage: None })));
+        assert!(clear(r#"{"stgae":"copy"}"#).is_err(), "not all of them");
+        for path in [DIALS, DIALS_CLEAR] {
+            assert!(Endpoint::find(&Method::PUT, path).expect(path).is_change());
         }
     }
 

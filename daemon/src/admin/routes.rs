@@ -13,6 +13,7 @@ use piped_engine::report::{Explanation, StageReport};
 use serde::Serialize;
 
 use super::configuration;
+use super::dials;
 use super::parse::{AdminRequest, Endpoint, Refused};
 use super::trace;
 use super::watch;
@@ -86,6 +87,9 @@ async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Ref
         AdminRequest::SetTrace(body) => trace::arm(control, body).await.map(json),
         AdminRequest::Limits => limiting::report(control).await.map(json),
         AdminRequest::SetLimits(body) => limiting::change(control, body).await.map(json),
+        AdminRequest::Dials => dials::show(control).await.map(json),
+        AdminRequest::SetDial(body) => dials::set(control, body).await.map(json),
+        AdminRequest::ClearDials(body) => dials::clear(control, body).await.map(json),
         AdminRequest::Configuration => Ok(json(configuration::show(control))),
         AdminRequest::Reload => configuration::reload(control).await.map(json),
         AdminRequest::SetPlanner(body) => {

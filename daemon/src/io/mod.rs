@@ -40,6 +40,7 @@ mod probe;
 mod reap;
 mod registration;
 mod ring;
+pub(crate) mod slack;
 mod slots;
 pub mod socket;
 mod tables;

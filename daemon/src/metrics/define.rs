@@ -40,6 +40,8 @@ metrics! {
         "Files and regions that peers have open here.";
     TRANSFERS_RUNNING GAUGE "piped_transfers_running" ["shard"]
         "Transfers in execution, the halves of copies' chunks among them.";
+    DIALS GAUGE "piped_dials" ["shard"]
+        "Stages that are made slower on purpose.";
     SERVES_RUNNING GAUGE "piped_serves_running" ["shard"]
         "Requests of peers in execution.";
 

@@ -75,6 +75,7 @@ impl Snapshot {
             (&define::SERVED_HANDLES, report.served_handles.into()),
             (&define::TRANSFERS_RUNNING, report.transfers.into()),
             (&define::SERVES_RUNNING, report.serves.into()),
+            (&define::DIALS, report.dials.into()),
             (&define::STAGING_USED, report.staging_used_bytes),
             (&define::STAGING_LIMIT, report.limits.staging_limit_bytes),
             (&define::STAGING_OWNED, report.staging_bytes),

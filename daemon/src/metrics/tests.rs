@@ -80,6 +80,7 @@ fn snapshot() -> Snapshot {
         transfers: 12,
         serves: 13,
         ops: 0,
+        dials: 18,
         staging_bytes: 14,
         staging_used_bytes: 15,
         limits: LimitUse {
@@ -161,6 +162,7 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_staging_used_bytes{shard="0"} 15"#,
         r#"piped_handles{shard="0"} 16"#,
         r#"piped_served_handles{shard="0"} 17"#,
+        r#"piped_dials{shard="0"} 18"#,
         r#"piped_shard_turns_total{shard="0"} 21"#,
         r#"piped_shard_sleeps_total{shard="0"} 22"#,
         r#"piped_client_stalls_total{shard="0"} 27"#,

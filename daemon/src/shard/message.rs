@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use piped_engine::command::{Command, Event, LaneClass};
+use piped_engine::dial::DialReport;
 use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
 use piped_engine::report::{
     Explanation, LimitParties, LimitUse, SessionUse, ShardReport, StageReport, TransferReport,
@@ -173,6 +174,8 @@ pub enum Question {
     Report(oneshot::Sender<ShardView>),
     /// Its stages.
     Stages(oneshot::Sender<Vec<StageReport>>),
+    /// Its dials.
+    Dials(oneshot::Sender<Vec<DialReport>>),
     /// All there is for metrics.
     Observe(oneshot::Sender<ShardObservation>),
     /// What its sessions have under way and have used.

@@ -27,8 +27,8 @@ use super::sessions::Sessions;
 use super::solver::Solver;
 use crate::client::reasons::{Eviction, Evictions};
 use crate::client::{completion, request};
-use crate::io::{UringError, UringIo, WatchId};
-use crate::limits::{MESSAGES_PER_TURN, OPS_MAX};
+use crate::io::{self, UringError, UringIo, WatchId};
+use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
 use crate::open::file::OpenedFile;
 
@@ -144,7 +144,7 @@ impl Reactor {
         self.turns += 1;
         if busy || self.shard.poll_timeout() == Some(Nanos::ZERO) {
             self.spinner.handle_work();
-        } else if self.spinner.poll_idle(now.0) == Spin::Again {
+        } else if self.is_release_near() || self.spinner.poll_idle(now.0) == Spin::Again {
             std::hint::spin_loop();
         } else {
             self.sleep()?;
@@ -229,15 +229,20 @@ impl Reactor {
         // Messages need no second look: a bell that rings from now on ends the wait.
         if self.sessions.prepare_sleep() {
             self.sleeps += 1;
-            let until = match (self.shard.poll_timeout(), self.stop) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
+            let release = self.shard.next_release();
+            let release = release.map(|at| Nanos(at.0.saturating_sub(DIAL_SPIN.0)));
+            let until = [self.shard.poll_timeout(), self.stop, release].into_iter().flatten().min();
             self.io.wait(until)?;
         }
         self.sessions.finish_sleep();
         self.spinner.handle_sleep();
         Ok(())
+    }
+
+    /// Whether a dial lets go of something so soon that a sleep would be late.
+    fn is_release_near(&mut self) -> bool {
+        let release = self.shard.next_release();
+        release.is_some_and(|at| at.since(self.io.now()) <= DIAL_SPIN)
     }
 
     fn take_mail(&mut self) -> bool {
@@ -330,7 +335,11 @@ impl Reactor {
         if let Command::SetLimits(limits) = &command {
             self.sessions.set_limits(limits);
         }
+        let dials = matches!(command, Command::SetDial { .. } | Command::ClearDials { .. });
         self.shard.handle_command(command, &mut self.io);
+        if dials {
+            io::slack::set(self.shard.has_dials());
+        }
     }
 
     /// What is too much is on its way out before the new is there: what it lacks follows from that.

@@ -121,6 +121,10 @@ impl Dials {
         self.dials.len() > 0
     }
 
+    pub(super) fn count(&self) -> u32 {
+        self.dials.len()
+    }
+
     /// Whether they can hold no more.
     pub(super) fn is_full(&self) -> bool {
         self.held >= DIALS_HELD_MAX
@@ -225,14 +229,10 @@ impl Shard {
             queue: VecDeque::with_capacity(QUEUE_FIRST),
             late: Latencies::default(),
         };
-        let refused = self.dials.dials.insert(dial).is_err();
-        debug_assert!(!refused, "the daemon counts them");
-    }
-
-    /// Whether one more can be set there.
-    #[must_use]
-    pub fn has_room_for_dial(&self, place: &DialPlace) -> bool {
-        self.dials.dials.room() > 0 || self.dials.find(|other| other == place).is_some()
+        if let Err(dial) = self.dials.dials.insert(dial) {
+            // Who asks looks first whether there is room.
+            self.planner.forget_dial(&dial.place);
+        }
     }
 
     /// Clears the dial at a place, or all of them. What they hold goes on at once.
@@ -250,6 +250,12 @@ impl Shard {
             }
         }
         self.wake_starved();
+    }
+
+    /// Whether any is set.
+    #[must_use]
+    pub fn has_dials(&self) -> bool {
+        self.dials.any()
     }
 
     /// The dials and what they do.

@@ -29,6 +29,7 @@ impl Shard {
             transfers: self.transfers.len(),
             serves: self.serves.len(),
             ops: self.ops.len(),
+            dials: self.dials.count(),
             staging_bytes: self.staging.bytes(),
             staging_used_bytes: self.staging.used().now,
             limits: self.limit_use(),

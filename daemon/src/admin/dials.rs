@@ -1,0 +1,74 @@
+//! Dials: who may set which, and what is set.
+
+use hyper::StatusCode;
+use piped_config::admin::dials::{DialChange, DialClear, Dials};
+use piped_engine::command::Command;
+use piped_engine::dial::{DialCost, DialPlace, DialReport};
+use piped_engine::limits::DIALS_MAX;
+
+use super::parse::Refused;
+use super::routes::tell;
+use crate::control::Control;
+use crate::shard::message::{Message, Question};
+
+pub(super) async fn show(control: &Control) -> Result<Dials<DialReport>, Refused> {
+    let mut dials = Vec::new();
+    for (index, shard) in control.shards.iter().enumerate() {
+        let mut some = shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?;
+        if control.shards.len() > 1 {
+            for dial in &mut some {
+                dial.stage = format!("shard {index}: {}", dial.stage);
+            }
+        }
+        dials.append(&mut some);
+    }
+    Ok(Dials { allowed: control.config().planner.allow_dials, dials })
+}
+
+pub(super) async fn set(
+    control: &Control,
+    change: DialChange,
+) -> Result<Dials<DialReport>, Refused> {
+    if !control.config().planner.allow_dials {
+        let text = "dials are off: they make transfers slower on purpose. Set planner.allow_dials = true in \
+                    the configuration and run `pipectl config reload`";
+        return Err(Refused::new(StatusCode::FORBIDDEN, text));
+    }
+    let places = places(&change.stage)?;
+    let DialChange { latency_ns, overhead_ns, per_byte_ps, host_ns, .. } = change;
+    let cost = DialCost { latency_ns, overhead_ns, per_byte_ps, host_ns };
+    let cost = cost.check().map_err(|fault| Refused::bad(fault.to_string()))?;
+    // All shards have the same ones.
+    if let Some(shard) = control.shards.first() {
+        let there = shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?;
+        let is_new = |place: &&DialPlace| there.iter().all(|dial| dial.stage != place.to_string());
+        if there.len() + places.iter().filter(is_new).count() > DIALS_MAX as usize {
+            let text = format!("{DIALS_MAX} dials are set, more cannot be: clear one");
+            return Err(Refused::new(StatusCode::CONFLICT, text));
+        }
+    }
+    for place in places {
+        tracing::warn!(stage = %place, ?cost, "DIALLED: this stage is slower on purpose until its dial is cleared");
+        tell(control, Command::SetDial { place, cost }).await?;
+    }
+    show(control).await
+}
+
+pub(super) async fn clear(
+    control: &Control,
+    clear: DialClear,
+) -> Result<Dials<DialReport>, Refused> {
+    let places = match &clear.stage {
+        Some(stage) => places(stage)?.into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    for place in places {
+        tell(control, Command::ClearDials { place }).await?;
+    }
+    tracing::warn!(stage = clear.stage.as_deref().unwrap_or("all"), "dials cleared");
+    show(control).await
+}
+
+fn places(stage: &str) -> Result<Vec<DialPlace>, Refused> {
+    DialPlace::parse(stage).map_err(|fault| Refused::bad(fault.to_string()))
+}

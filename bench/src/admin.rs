@@ -9,6 +9,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
 use piped_config::admin::limits::{LIMITS, LimitValue, LimitsChange, LimitsReport};
 use piped_config::admin::{self, CalibrationBody, Envelope, Explained, PlannerBody, Status};
 use piped_config::{CalibrationMode, PlannerMode};
@@ -62,18 +63,26 @@ impl Admin {
         self.request(Method::PUT, admin::CALIBRATION, body).map(drop)
     }
 
+    /// Makes a stage slower: seconds for a fragment, seconds for a byte.
     pub(crate) fn set_dial(
         &self,
-        place: &str,
+        stage: &str,
         overhead: f64,
         per_byte: f64,
     ) -> Result<(), Failure> {
-        let _ = (place, overhead, per_byte);
-        Err(Failure::new("this daemon has no dials"))
+        let body = Envelope::new(DialChange {
+            stage: stage.to_owned(),
+            latency_ns: 0,
+            overhead_ns: (overhead * 1e9).round() as u64,
+            per_byte_ps: (per_byte * 1e12).round() as u64,
+            host_ns: 0,
+        });
+        self.request(Method::PUT, DIALS, body.json()).map(drop)
     }
 
     pub(crate) fn clear_dials(&self) -> Result<(), Failure> {
-        Ok(())
+        let body = Envelope::new(DialClear { stage: None }).json();
+        self.request(Method::PUT, DIALS_CLEAR, body).map(drop)
     }
 
     /// Changes limits, each as in `global.staging=64MiB`.

@@ -81,6 +81,12 @@ impl Pair {
         }
         Ok(Self { profile, a, b, _directory: directory })
     }
+
+    /// Ends both. Whoever has this still may only start another pair.
+    pub(crate) fn end(&mut self) {
+        self.a.end();
+        self.b.end();
+    }
 }
 
 /// Where the daemons are, and what else their configurations say.

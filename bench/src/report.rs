@@ -105,6 +105,12 @@ impl Row {
         }
     }
 
+    /// For the log of a run.
+    pub(crate) fn in_short(&self) -> String {
+        let [found, interval, bar] = figures(self);
+        format!("{found} ({interval}), bar {bar}: {}; {}", verdict(self.verdict), self.note)
+    }
+
     /// Shows what was measured in `rounds`.
     pub(crate) fn with_arms(mut self, rounds: &Rounds, unit: Unit) -> Self {
         let arms = rounds.names.iter().enumerate();
@@ -317,6 +323,12 @@ mod tests {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
         assert!(text.contains("1.10 x") && text.contains("1.00 x .. 1.23 x"), "{text}");
+    }
+
+    #[test]
+    fn a_row_in_short_has_its_figures_and_its_verdict() {
+        let text = report(&[Verdict::Fails]).rows[0].in_short();
+        assert!(text.starts_with("1.10 x (1.00 x .. 1.23 x), bar ≤ 1.15 x: FAILS; word"), "{text}");
     }
 
     #[test]

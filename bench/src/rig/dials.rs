@@ -37,8 +37,8 @@ impl Dial {
 impl Rig {
     /// These dials are set for what goes that way, and no others.
     pub(super) fn set_dials(&self, way: Way, dials: &[Dial]) -> Result<(), Failure> {
-        for node in self.both() {
-            node.admin.clear_dials()?;
+        if self.dialled.replace(!dials.is_empty()) {
+            self.both().into_iter().try_for_each(|node| node.admin.clear_dials())?;
         }
         for dial in dials {
             let (node, place) = self.place(way, dial.stage)?;

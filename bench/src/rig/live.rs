@@ -34,10 +34,10 @@ pub(super) fn cost(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
     bench.with_rig(|bench, rig| {
         let caller = Caller::start(rig, Scene { way: Way::Read, block: BLOCK, pace: Pace::Own })?;
         rig.plan_by(PlannerMode::Auto)?;
+        let (rig, caller) = (&*rig, &caller);
         let arm = |mode: CalibrationMode| {
-            let caller = &caller;
             Arm::variant(mode.name().to_owned(), move || {
-                rig.both().into_iter().try_for_each(|node| node.admin.set_calibration(mode))?;
+                rig.calibrate(mode)?;
                 match better {
                     Better::Smaller => Ok(caller.reads(1, SECOND)?.p50()),
                     Better::Larger => Ok(caller.reads(DEPTH, SECOND)?.rate()),

@@ -11,11 +11,13 @@ mod live;
 mod namespace;
 mod owner;
 mod plot;
+mod prediction;
 mod scene;
 mod step;
 mod sweep;
 mod traffic;
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,6 +44,9 @@ pub(crate) const PROFILE: Profile = Profile::Balanced;
 
 /// Where B listens: nobody else is in its namespace.
 const PORT: u16 = 7440;
+
+/// Of both daemons.
+const SETTINGS: &str = "[planner]\nallow_dials = true\n";
 
 /// Of each of the two files: no cache of a device holds both, and they are made within seconds.
 const BYTES: u64 = 256 * MIB as u64;
@@ -70,6 +75,11 @@ pub(crate) static RIG: Group = Group {
         ("section-5.5-write-whole", sweep::compare),
         ("section-5.5-read-fixed", sweep::compare),
         ("section-5.5-read-whole", sweep::compare),
+        ("prediction-equal-100", prediction::unknown),
+        ("prediction-slow-disk", prediction::unknown),
+        ("prediction-section-5.5", prediction::unknown),
+        ("margin-covers", prediction::margin),
+        ("margin-width", prediction::margin),
         ("step-disk-slower", step::step),
         ("step-disk-faster", step::step),
         ("step-both-slower", step::step),
@@ -116,9 +126,13 @@ fn require_root() -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) struct Rig {
     pub(crate) pair: Pair,
+    sites: Sites,
+    cpus: Cpus,
     link: Link,
     data: tempfile::TempDir,
     disk_rate: DiskRate,
+    /// Dials are set.
+    dialled: Cell<bool>,
 }
 
 impl Rig {
@@ -139,11 +153,21 @@ impl Rig {
             allow_plain: vec![NETWORK.to_owned()],
             namespaces: Side::BOTH.map(|side| Some(link.namespace(side).path())),
             writable: true,
-            settings: String::new(),
+            settings: SETTINGS.to_owned(),
             prefix: owner.prefix(),
         };
         let pair = Pair::start_at(&sites, PROFILE, cpus, data.path())?;
-        Ok(Self { pair, link, data, disk_rate: DiskRate::default() })
+        let (disk_rate, dialled) = (DiskRate::default(), Cell::new(false));
+        Ok(Self { pair, sites, cpus, link, data, disk_rate, dialled })
+    }
+
+    /// New daemons, which know nothing.
+    pub(crate) fn renew(&mut self) -> Result<(), Failure> {
+        // The old ones first: B's port is theirs.
+        self.pair.end();
+        self.dialled.set(false);
+        self.pair = Pair::start_at(&self.sites, PROFILE, self.cpus, self.data.path())?;
+        Ok(())
     }
 
     /// What leaves either node does so at this many bytes per second.

@@ -99,16 +99,15 @@ fn panel(
     value: impl Fn(&Point) -> f64 + Copy,
 ) -> Drawn {
     let values = || runs.iter().flat_map(|run| run.points.iter().map(value));
-    // plotters goes on for ever about an axis without an end.
-    let finite = |value: f64| if value.is_finite() { value.max(1e-3) } else { 1.0 };
-    let low = finite(values().fold(f64::INFINITY, f64::min));
-    let high = values().fold(low * 1.5, f64::max);
+    let (low, high) = octaves(values());
+    // Powers of two at the ticks: plotters' own ticks of a logarithmic axis collide, or there are none.
+    let ticks = if high - low > 3.0 { 1.0 } else { 0.5 };
     let longest = runs.iter().map(|run| run.points.len()).max().unwrap_or(1);
     let mut chart = ChartBuilder::on(area)
         .margin(20)
         .x_label_area_size(70)
         .y_label_area_size(150)
-        .build_cartesian_2d(0..longest, (low / 1.2..high * 1.2).log_scale())?;
+        .build_cartesian_2d(0..longest, (low..high).step(ticks))?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -116,19 +115,35 @@ fn panel(
         .x_desc("transfers")
         .label_style(style(TEXT * 0.85, BLACK))
         .axis_desc_style(style(TEXT, BLACK))
-        .y_label_formatter(&|tick| {
-            format!("{tick:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
-        })
+        .y_label_formatter(&|tick| number(tick.exp2()))
         .draw()?;
     for &step in runs.first().map_or(&[][..], |run| &run.steps).iter().skip(1) {
-        let ends = [(step, low / 1.2), (step, high * 1.2)];
+        let ends = [(step, low), (step, high)];
         chart.draw_series(DashedLineSeries::new(ends, 10, 8, GREY.stroke_width(3)))?;
     }
     for (run, colour) in runs.iter().zip(COLOURS) {
-        let points = run.points.iter().enumerate().map(|(at, point)| (at, value(point).max(low)));
+        let points = run
+            .points
+            .iter()
+            .enumerate()
+            .map(|(at, point)| (at, value(point).log2().clamp(low, high)));
         chart.draw_series(LineSeries::new(points, colour.stroke_width(3)))?;
     }
     Ok(())
+}
+
+/// The whole octaves around the values, as powers of two.
+fn octaves(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let logs = values.filter(|value| *value > 0.0).map(f64::log2);
+    let low = logs.clone().fold(f64::INFINITY, f64::min).floor();
+    let high = logs.fold(f64::NEG_INFINITY, f64::max).ceil();
+    // plotters goes on for ever about an axis without an end.
+    if low.is_finite() { (low, high.max(low + 1.0)) } else { (0.0, 1.0) }
+}
+
+/// Short enough for a tick.
+fn number(value: f64) -> String {
+    if value >= 10.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
 fn style(size: f64, colour: RGBColor) -> TextStyle<'static> {
@@ -164,6 +179,13 @@ mod tests {
         assert_eq!(lines[2], "live,1,1,2000.0,65536");
         assert_eq!(lines[3], "live,2,2,3000.0,65536");
         assert_eq!(lines[5], "frozen,0,1,2000.0,65536");
+    }
+
+    #[test]
+    fn an_axis_has_whole_octaves_around_its_values() {
+        assert_eq!(octaves([3.0, 0.3, 9.0].into_iter()), (-2.0, 4.0));
+        assert_eq!(octaves([0.0, 4.0].into_iter()), (2.0, 3.0));
+        assert_eq!(octaves([0.0].into_iter()), (0.0, 1.0), "nothing to show");
     }
 
     #[test]

@@ -113,16 +113,31 @@ impl Rig {
             PlannerMode::Auto => CalibrationMode::Live,
             PlannerMode::Fixed(_) | PlannerMode::Whole => CalibrationMode::Off,
         };
-        self.both().into_iter().try_for_each(|node| {
-            node.admin.set_planner(mode)?;
-            node.admin.set_calibration(calibration)
-        })
+        self.plan(mode, calibration)
+    }
+
+    /// Sizes are chosen, and costs learnt, that way from now on.
+    pub(super) fn plan(
+        &self,
+        mode: PlannerMode,
+        calibration: CalibrationMode,
+    ) -> Result<(), Failure> {
+        self.both().into_iter().try_for_each(|node| node.admin.set_planner(mode))?;
+        self.calibrate(calibration)
+    }
+
+    /// Costs are learnt that way from now on.
+    pub(super) fn calibrate(&self, mode: CalibrationMode) -> Result<(), Failure> {
+        self.both().into_iter().try_for_each(|node| node.admin.set_calibration(mode))
     }
 }
 
 /// Transfers of a moment, at least; of one that only lets the daemons settle.
 const TRANSFERS_MIN: usize = 8;
 const SETTLE: usize = 2;
+
+/// A size so bad that a few transfers take this long needs no more of them.
+const HOPELESS: Duration = Duration::from_millis(400);
 
 /// Until the daemons know the path: so many transfers and so long, and no longer than that.
 const WARM_TRANSFERS: usize = 400;
@@ -140,15 +155,20 @@ pub(super) struct Caller<'a> {
 impl<'a> Caller<'a> {
     /// Poses the scene and lets `auto` learn it.
     pub(super) fn start(rig: &'a Rig, scene: Scene) -> Result<Self, Failure> {
-        rig.pose(scene)?;
-        let (asker, handle) = rig.asker()?;
-        let caller = Self { rig, scene, asker: RefCell::new(asker), handle };
+        let caller = Self::stranger(rig, scene)?;
         caller.warm()?;
         Ok(caller)
     }
 
+    /// Only poses the scene.
+    pub(super) fn stranger(rig: &'a Rig, scene: Scene) -> Result<Self, Failure> {
+        rig.pose(scene)?;
+        let (asker, handle) = rig.asker()?;
+        Ok(Self { rig, scene, asker: RefCell::new(asker), handle })
+    }
+
     /// Lets `auto` learn what the path is like now.
-    pub(super) fn warm(&self) -> Result<(), Failure> {
+    fn warm(&self) -> Result<(), Failure> {
         self.rig.plan_by(PlannerMode::Auto)?;
         let start = clock::now();
         let mut count = 0;
@@ -183,14 +203,13 @@ impl<'a> Caller<'a> {
     pub(super) fn median_by(&self, mode: PlannerMode) -> Result<f64, Failure> {
         self.rig.plan_by(mode)?;
         self.some(SETTLE)?;
-        self.median()
-    }
-
-    fn median(&self) -> Result<f64, Failure> {
         let start = clock::now();
         let mut times = Vec::new();
         while times.len() < TRANSFERS_MIN || start.elapsed() < MOMENT {
             times.push(self.one()?);
+            if start.elapsed() > HOPELESS && times.len() > 1 {
+                break;
+            }
         }
         Ok(stats::median(&times).expect("there are some"))
     }

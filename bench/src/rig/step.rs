@@ -29,7 +29,7 @@ const TRANSFERS: usize = 50;
 const BEFORE: usize = 200;
 
 /// Rounds that choose the best size by hand on the new path; rounds that compare, of seconds each.
-const CHOOSING: u32 = 5;
+const CHOOSING: u32 = 3;
 const COMPARING: u32 = 9;
 
 const BAR: f64 = 1.10;
@@ -121,19 +121,15 @@ impl<'a> Course<'a> {
         self.turn(from)?;
         self.rig.plan_by(PlannerMode::Auto)?;
         self.caller.some(BEFORE)?;
-        self.calibrate(then)?;
+        self.rig.calibrate(then)?;
         self.turn(to)
-    }
-
-    fn calibrate(&self, mode: CalibrationMode) -> Result<(), Failure> {
-        self.rig.both().into_iter().try_for_each(|node| node.admin.set_calibration(mode))
     }
 }
 
 /// Whatever happens, nobody competes with the next row.
 impl Drop for Course<'_> {
     fn drop(&mut self) {
-        let _ = self.calibrate(CalibrationMode::Live);
+        let _ = self.rig.calibrate(CalibrationMode::Live);
     }
 }
 
@@ -226,7 +222,7 @@ fn timeline(course: &Course<'_>, from: State, to: State) -> Result<Vec<plot::Run
     let run = |(name, mode)| {
         course.step(to, from, CalibrationMode::Live)?;
         course.caller.some(BEFORE)?;
-        course.calibrate(mode)?;
+        course.rig.calibrate(mode)?;
         let mut run = plot::Run::new(name);
         for (state, count) in [from, to, from].into_iter().zip(SHOWN) {
             course.turn(state)?;

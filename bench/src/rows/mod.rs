@@ -200,6 +200,10 @@ impl Bench {
                 row
             });
             row.command = format!("bench {} --only {name}", self.group.name);
+            if self.options.progress {
+                // A run of many minutes that is broken off has told what it knew.
+                eprintln!("bench: {name}: {}", row.in_short());
+            }
             self.report.rows.push(row);
         }
         Ok(())
@@ -311,13 +315,13 @@ impl Bench {
     /// Takes the rig out, made if it is not there, so that arms can borrow it beside the books.
     pub(crate) fn with_rig<T>(
         &mut self,
-        body: impl FnOnce(&mut Self, &Rig) -> Result<T, Failure>,
+        body: impl FnOnce(&mut Self, &mut Rig) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let rig = match self.rig.take() {
+        let mut rig = match self.rig.take() {
             Some(rig) => rig,
             None => Rig::set_up(self.cpus, &self.options.directory)?,
         };
-        let result = body(self, &rig);
+        let result = body(self, &mut rig);
         self.rig = Some(rig);
         result
     }

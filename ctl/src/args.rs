@@ -11,6 +11,7 @@ use crate::commands::dial::DialArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::model::ModelArgs;
+use crate::commands::simulate::SimulateArgs;
 use crate::commands::stat::StatArgs;
 use crate::commands::trace::TraceArgs;
 use crate::commands::transfers::TransfersArgs;
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     },
     /// Record the fragments of the next transfers, stage by stage, and draw them beside the prediction
     Trace(TraceArgs),
+    /// Run the daemon's own engine in virtual time: what would this disk or that link do?
+    Simulate(SimulateArgs),
     /// Copy a file, here or to and from peers, without its bytes passing through this program
     Cp(CpArgs),
     /// Measure requests through the daemon: operations, bytes, latency, CPU
@@ -431,6 +434,7 @@ mod tests {
             "pipectl explain last",
             "pipectl explain 17",
             "pipectl trace",
+            "pipectl simulate --scenario a.toml --svg a.svg --json",
             "pipectl trace --transfers 64 --seconds 0.5 --svg a.svg --chrome b.json --json",
             "pipectl demo",
             "pipectl demo some.bin --out /tmp",
@@ -461,6 +465,7 @@ mod tests {
             "pipectl peers beta",
             "pipectl stat -y",
             "pipectl explain first",
+            "pipectl simulate",
             "pipectl trace --transfers 0",
             "pipectl trace --transfers 65",
             "pipectl trace --seconds 0",

@@ -4,6 +4,7 @@
 //! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, trace, planner
 //!                     ► client-lib (shared memory)          bench
 //!                     ► two daemons of its own              demo
+//!                     ► the engine in virtual time          simulate
 //!                     ► the theory alone                    model
 //! ```
 //!

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::dial::{DialCost, DialPlace};
 use crate::ids::{DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId};
 use crate::request::{Class, Completion, Progress, Status};
+use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest};
 
 /// Which of a peer's two connections.
@@ -121,6 +122,19 @@ pub enum PlannerMode {
     Fixed(u32),
     /// One fragment: store the whole request, then forward it.
     Whole,
+}
+
+/// A plan as it is executed, to see what it would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForcedPlan {
+    /// Fragments where bytes are read.
+    pub source: Sizes,
+    /// Payloads of frames.
+    pub lane: Sizes,
+    /// Fragments where they are written.
+    pub sink: Sizes,
+    /// The most fragments at the source at once; at most [`crate::limits::DEPTH_MAX`].
+    pub depth: u32,
 }
 
 /// Whether costs follow what is measured.
@@ -310,6 +324,8 @@ pub enum Command {
     Planned(Box<PlanAnswer>),
     /// Change how sizes are chosen.
     SetPlanner(PlannerMode),
+    /// Use this plan for everything, whatever the costs; none: plan again. For simulations.
+    ForcePlan(Option<ForcedPlan>),
     /// Change whether costs follow the samples.
     SetCalibration(CalibrationMode),
     /// Record the fragments of the next transfers, instead of what is being recorded or was; none: stop.

@@ -19,6 +19,7 @@ pub(crate) mod manual;
 pub(crate) mod model;
 mod peers;
 mod planner;
+pub(crate) mod simulate;
 mod stages;
 pub(crate) mod stat;
 mod status;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Dial(dial) => dial::run(&admin()?, &output, dial, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
+        Command::Simulate(asked) => simulate::run(&output, asked, args.json),
         Command::Trace(asked) => trace::run(&admin()?, &output, asked, args.json),
         Command::Planner { mode } => planner::run(&admin()?, &output, *mode, args.json),
         Command::Calibration { mode } => {

@@ -296,6 +296,7 @@ impl Shard {
             Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io),
             Command::LaneAccepted { socket } => self.lane_accepted(socket, io),
             Command::Planned(answer) => self.planner.handle_answer(&answer),
+            Command::ForcePlan(plan) => self.planner.force(plan),
             Command::SetPlanner(mode) => self.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),
             Command::Trace { recording, transfers } => self.tracer.arm(recording, transfers),

@@ -12,23 +12,25 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use piped_model::estimate::{Estimator, Meter, Sample, Ticket};
+use piped_model::plan::Algorithm;
 use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
 
 use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
 use super::outlook::Track;
-use super::planned::{Choice, PathCosts, Planned, STAGES_MAX};
+use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
     StageState,
 };
-use crate::command::{CalibrationMode, LaneClass, PlannerMode};
+use crate::command::{CalibrationMode, ForcedPlan, LaneClass, PlannerMode};
 use crate::dial::DialPlace;
 use crate::ids::DeviceId;
-use crate::limits::QUESTIONS_MAX;
+use crate::limits::{DEPTH_MAX, QUESTIONS_MAX};
 use crate::report::{StageReport, StageResource, device_name};
+use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
 use crate::wire::{Message, ReportedStage};
 
@@ -57,6 +59,8 @@ pub(super) struct Outcome {
 pub(super) struct Planner {
     mode: PlannerMode,
     calibration: CalibrationMode,
+    /// What simulations want instead of plans.
+    forced: Option<Cut>,
     serial_first: bool,
     stages: Vec<StageState>,
     index: HashMap<StageResource, StageIndex>,
@@ -129,6 +133,7 @@ impl Planner {
         let mut planner = Self {
             mode,
             calibration,
+            forced: None,
             serial_first,
             stages: Vec::new(),
             index: HashMap::new(),
@@ -157,6 +162,15 @@ impl Planner {
 
     pub(super) fn calibration(&self) -> CalibrationMode {
         self.calibration
+    }
+
+    pub(super) fn force(&mut self, plan: Option<ForcedPlan>) {
+        self.forced = plan.map(|ForcedPlan { source, lane, sink, depth }| Cut {
+            source,
+            lane,
+            sink,
+            depth: depth.clamp(1, DEPTH_MAX),
+        });
     }
 
     pub(super) fn set_calibration(&mut self, calibration: CalibrationMode) {
@@ -440,6 +454,9 @@ impl Planner {
     }
 
     fn plan_by(&mut self, key: PlanKey, length: u64) -> Arc<Planned> {
+        if let Some(cut) = self.forced {
+            return self.make_forced(cut, key.path, length);
+        }
         let versions = self.versions(&key.path);
         if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
             self.renew(key, versions, length);
@@ -457,6 +474,23 @@ impl Planner {
             return Arc::clone(planned);
         }
         self.make(key, index)
+    }
+
+    /// A plan that was not chosen by its costs: nothing is promised of it.
+    fn make_forced(&self, cut: Cut, path: Path, length: u64) -> Arc<Planned> {
+        let count = |sizes: Sizes| u32::try_from(sizes.count(length)).unwrap_or(u32::MAX);
+        let choice = Choice {
+            cut,
+            algorithm: Algorithm::Static(cut.source.first()),
+            counts: [cut.source, cut.lane, cut.sink].map(count),
+            ramp: None,
+            length,
+            per_byte: 0.0,
+            predicted_seconds: 0.0,
+            margin_seconds: 0.0,
+        };
+        let (costs, candidates) = (Arc::new(self.costs(path)), Candidates::default());
+        Arc::new(Planned::new(choice, false, &costs, candidates, Track::default().outlook()))
     }
 
     /// Of the costs that plans over a path see now.

@@ -1,0 +1,258 @@
+//! What a scenario file says: nodes with their disks, links, dials, and the transfers to run.
+
+use std::collections::BTreeMap;
+
+use piped_config::{CalibrationMode, PlannerMode};
+use piped_engine::command::ForcedPlan;
+use piped_engine::dial::DialCost;
+use piped_engine::limits::DEPTH_MAX;
+use piped_engine::sim::Cost;
+use piped_engine::sizes::Sizes;
+use piped_model::stage::Stage;
+use piped_model::units::Nanos;
+use serde::Deserialize;
+
+use crate::quantity::{self, Kb};
+
+/// No transfer is longer: its bytes are really moved.
+const BYTES_MAX: u64 = 256 << 20;
+/// No transfer is repeated more often.
+const COUNT_MAX: u32 = 100_000;
+
+/// A scenario.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scenario {
+    /// What it shows.
+    #[serde(default)]
+    pub(super) title: String,
+    /// Of everything random.
+    #[serde(default = "one")]
+    pub(super) seed: u64,
+    /// Whether costs follow what is measured.
+    #[serde(default)]
+    pub(super) calibration: CalibrationMode,
+    /// By name.
+    pub(super) nodes: BTreeMap<String, Node>,
+    #[serde(default)]
+    pub(super) links: Vec<Link>,
+    #[serde(default)]
+    pub(super) dials: Vec<Dial>,
+    pub(super) transfers: Vec<Transfer>,
+}
+
+/// A node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Node {
+    /// By name.
+    #[serde(default)]
+    pub(super) disks: BTreeMap<String, Disk>,
+}
+
+/// A disk: reads and writes cost the same.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Disk {
+    #[serde(rename = "L", default)]
+    latency: Text,
+    #[serde(rename = "g", default)]
+    overhead: Text,
+    #[serde(rename = "G", default)]
+    per_byte: Text,
+    /// The most operations in it at once.
+    pub(super) window: Option<u32>,
+    /// It tells of what it has done when nothing is left to do, as some virtual disks do.
+    #[serde(default)]
+    pub(super) tells_at_the_end: bool,
+}
+
+/// What connects two nodes; costs nothing where none is given.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Link {
+    pub(super) nodes: [String; 2],
+    #[serde(rename = "L", default)]
+    latency: Text,
+    #[serde(rename = "g", default)]
+    overhead: Text,
+    #[serde(rename = "G", default)]
+    per_byte: Text,
+}
+
+/// A dial of a node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dial {
+    pub(super) node: String,
+    /// As `dial set` has it, but for disks: `disk:NAME:read` or `disk:NAME:write`.
+    pub(super) stage: String,
+    #[serde(rename = "L", default)]
+    latency: Text,
+    #[serde(rename = "g", default)]
+    overhead: Text,
+    #[serde(rename = "G", default)]
+    per_byte: Text,
+    #[serde(rename = "o", default)]
+    host: Text,
+}
+
+/// Transfers of a kind, one after the other.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Transfer {
+    pub(super) name: Option<String>,
+    /// Who asks.
+    pub(super) node: String,
+    /// `NODE:DISK` is a file there, `NODE` its memory.
+    pub(super) read: Option<String>,
+    pub(super) write: Option<String>,
+    /// From, to.
+    pub(super) copy: Option<[String; 2]>,
+    bytes: Text,
+    /// `auto`, `whole`, `fixed:SIZE`.
+    #[serde(default)]
+    pub(super) planner: PlannerMode,
+    /// Instead of what the planner chooses.
+    plan: Option<Given>,
+    #[serde(default = "one")]
+    count: u64,
+}
+
+/// Sizes in bytes, of which the last one repeats.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    source: Option<Vec<u64>>,
+    lane: Vec<u64>,
+    sink: Option<Vec<u64>>,
+    depth: Option<u32>,
+}
+
+/// A quantity: text with its unit, or a number.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Words(String),
+    Whole(u64),
+    Number(f64),
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self::Whole(0)
+    }
+}
+
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Words(text) => f.write_str(text),
+            Self::Whole(number) => number.fmt(f),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// `L`, `g` in seconds, `G` in seconds per byte.
+fn costs(latency: &Text, overhead: &Text, per_byte: &Text) -> Result<Stage, String> {
+    let (latency, overhead) = (latency.to_string(), overhead.to_string());
+    let (latency, overhead) = (quantity::time(&latency)?, quantity::time(&overhead)?);
+    let per_byte = quantity::per_byte(&per_byte.to_string())?.seconds(Kb::Decimal);
+    Ok(Stage { latency, overhead, per_byte, window: None })
+}
+
+/// As the simulator has it.
+pub(super) fn cost(stage: &Stage) -> Cost {
+    Cost {
+        latency: Nanos::from_seconds(stage.latency),
+        overhead: Nanos::from_seconds(stage.overhead),
+        nanos_per_byte: stage.per_byte * 1e9,
+    }
+}
+
+impl Disk {
+    pub(super) fn stage(&self) -> Result<Stage, String> {
+        let stage = costs(&self.latency, &self.overhead, &self.per_byte)?;
+        Ok(Stage { window: self.window.and_then(std::num::NonZeroU32::new), ..stage })
+    }
+}
+
+impl Link {
+    pub(super) fn stage(&self) -> Result<Stage, String> {
+        costs(&self.latency, &self.overhead, &self.per_byte)
+    }
+}
+
+impl Dial {
+    pub(super) fn stage(&self) -> Result<Stage, String> {
+        costs(&self.latency, &self.overhead, &self.per_byte)
+    }
+
+    pub(super) fn cost(&self) -> Result<DialCost, String> {
+        let stage = self.stage()?;
+        let host = quantity::time(&self.host.to_string())?;
+        let cost = DialCost {
+            latency_ns: Nanos::from_seconds(stage.latency).0,
+            overhead_ns: Nanos::from_seconds(stage.overhead).0,
+            per_byte_ps: (stage.per_byte * 1e12).round() as u64,
+            host_ns: Nanos::from_seconds(host).0,
+        };
+        cost.check().map_err(|fault| fault.to_string())
+    }
+}
+
+impl Transfer {
+    pub(super) fn bytes(&self) -> Result<u64, String> {
+        let bytes = quantity::size(&self.bytes.to_string())?.whole_bytes(Kb::Decimal)?;
+        match bytes {
+            1..=BYTES_MAX => Ok(bytes),
+            _ => {
+                Err(format!("{bytes} bytes: simulate at most {BYTES_MAX}, which are really moved"))
+            }
+        }
+    }
+
+    pub(super) fn count(&self) -> Result<u32, String> {
+        let count = u32::try_from(self.count).ok().filter(|count| (1..=COUNT_MAX).contains(count));
+        count.ok_or_else(|| {
+            format!("a transfer is repeated 1 to {COUNT_MAX} times, not {}", self.count)
+        })
+    }
+
+    pub(super) fn plan(&self) -> Result<Option<ForcedPlan>, String> {
+        let Some(given) = &self.plan else { return Ok(None) };
+        let sizes = |sizes: &Option<Vec<u64>>| {
+            let list = sizes.as_ref().unwrap_or(&given.lane);
+            let bad =
+                || format!("{list:?} are no sizes: 1 to 32 multiples of 512, the last one repeats");
+            let whole = list.iter().all(|&size| size > 0 && size % 512 == 0);
+            whole.then(|| Sizes::list(list.iter().copied())).flatten().ok_or_else(bad)
+        };
+        Ok(Some(ForcedPlan {
+            source: sizes(&given.source)?,
+            lane: sizes(&Some(given.lane.clone()))?,
+            sink: sizes(&given.sink)?,
+            depth: given.depth.unwrap_or(DEPTH_MAX),
+        }))
+    }
+}
+
+/// Reads a scenario.
+///
+/// # Errors
+/// What is wrong, and where.
+pub(super) fn parse(text: &str) -> Result<Scenario, String> {
+    let scenario: Scenario =
+        toml_edit::de::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+    if scenario.nodes.is_empty() || scenario.transfers.is_empty() {
+        return Err(
+            "a scenario has at least one node ([nodes.NAME]) and one [[transfers]]".to_owned()
+        );
+    }
+    Ok(scenario)
+}

@@ -1,13 +1,15 @@
-//! Copies between two handles: chunks through staging, each a child read and then a child write.
+//! Copies between two handles: chunks through staging, each a child read and a child write.
 //!
 //! The children are ordinary transfers, so alignment, planning, retries and lanes are theirs; the copy
-//! only keeps a few chunks under way so that both ends work at the same time. A chunk's staging is
-//! freed when both children are over, whatever ended them.
+//! only keeps a few chunks under way so that both ends work at the same time. The write goes on with
+//! what the read has in place: its plan's pieces leave as soon as their bytes are there. Only where the
+//! source may end within the chunk the write waits for the read's end, because a write says its length
+//! first. A chunk's staging is freed when both children are over, whatever ended them.
 
 use piped_model::units::Nanos;
 
 use super::disk::Direction;
-use super::session::{Place, body_for};
+use super::session::{HandleKind, Place, body_for};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
 use super::transfer::{Body, Memory, Start, Waiter};
@@ -36,15 +38,82 @@ struct Chunk {
     run: Run,
     start: u64,
     length: u32,
-    step: Step,
+    /// Bytes that are read.
+    read: u32,
+    reading: Option<Key>,
+    write: Write,
 }
 
+/// The second half of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Reading,
-    /// Read; its write waits for room.
-    Filled,
-    Writing,
+enum Write {
+    /// It begins when the chunk is read.
+    After,
+    /// It begins as soon as there is room for it, and follows the read.
+    Wanted,
+    Running(Key),
+    /// The source is shorter than it was told: it is given up, and begins anew.
+    Revoked(Key),
+    Over,
+}
+
+/// What the end of a child means for its chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Read,
+    /// The source ended within it.
+    Short,
+    Written,
+    /// The write of more than there was.
+    Revoked,
+    Failed,
+}
+
+impl Chunk {
+    fn wants_write(&self) -> bool {
+        match self.write {
+            Write::Wanted => true,
+            Write::After => self.reading.is_none(),
+            Write::Running(_) | Write::Revoked(_) | Write::Over => false,
+        }
+    }
+
+    /// Whether nothing uses its staging, or will.
+    fn is_over(&self, failed: bool) -> bool {
+        let writes = match self.write {
+            Write::Wanted | Write::After => !failed && self.length > 0,
+            Write::Running(_) | Write::Revoked(_) => true,
+            Write::Over => false,
+        };
+        self.reading.is_none() && !writes
+    }
+
+    fn end_read(&mut self, status: Status, bytes: u32) -> Ended {
+        self.reading = None;
+        if status != Status::Ok {
+            return Ended::Failed;
+        }
+        self.read = bytes;
+        if bytes >= self.length {
+            return Ended::Read;
+        }
+        self.length = bytes;
+        self.write = match self.write {
+            Write::Running(write) => Write::Revoked(write),
+            _ => Write::After,
+        };
+        Ended::Short
+    }
+
+    fn end_write(&mut self, status: Status) -> Ended {
+        let revoked = matches!(self.write, Write::Revoked(_));
+        self.write = if revoked { Write::After } else { Write::Over };
+        match status {
+            _ if revoked => Ended::Revoked,
+            Status::Ok => Ended::Written,
+            _ => Ended::Failed,
+        }
+    }
 }
 
 impl CopyBody {
@@ -101,7 +170,7 @@ impl Shard {
         let (session, length) = (transfer.session, transfer.length);
         let Body::Copy(copy) = &mut transfer.body else { return true };
         match copy.chunks[index] {
-            Some(chunk) if chunk.step == Step::Filled => {
+            Some(chunk) if chunk.wants_write() => {
                 self.start_half(key, index, chunk, Direction::Write, io.now())
             }
             Some(_) => true,
@@ -116,14 +185,16 @@ impl Shard {
                     return false;
                 }
                 let Some(run) = self.staging.allocate(want) else { return false };
-                let chunk = Chunk { run, start, length: want, step: Step::Reading };
+                let streams = self.source_has(key, start + u64::from(want));
+                let write = if streams { Write::Wanted } else { Write::After };
+                let chunk = Chunk { run, start, length: want, read: 0, reading: None, write };
                 if self.start_half(key, index, chunk, Direction::Read, io.now()) {
                     self.note_copy_staging(session, run, true);
                     if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
                     {
                         copy.next = start + u64::from(want);
                     }
-                    return true;
+                    return self.drive_chunk(key, index, io);
                 }
                 self.give_back(run);
                 false
@@ -160,9 +231,9 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return true };
         let (session, class, deadline) = (transfer.session, transfer.class, transfer.deadline);
         let Body::Copy(copy) = &transfer.body else { return true };
-        let (kind, (place, offset), step) = match direction {
-            Direction::Read => (Operation::Read, copy.from, Step::Reading),
-            Direction::Write => (Operation::Write, copy.to, Step::Writing),
+        let (kind, (place, offset)) = match direction {
+            Direction::Read => (Operation::Read, copy.from),
+            Direction::Write => (Operation::Write, copy.to),
         };
         let memory = Memory { segment: chunk.run.span.segment, offset: chunk.run.span.offset };
         let length = u64::from(chunk.length);
@@ -176,7 +247,15 @@ impl Shard {
         let handles = [None, None];
         let start = Start { waiter, session, handles, kind, class, deadline, length, body };
         let Some(child) = self.start_transfer(start, now) else { return false };
-        chunk.step = step;
+        match direction {
+            Direction::Read => chunk.reading = Some(child),
+            Direction::Write => {
+                chunk.write = Write::Running(child);
+                if let Some(child) = self.transfers.get_mut(child) {
+                    child.available = chunk.read.into();
+                }
+            }
+        }
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
         if let Body::Copy(copy) = &mut transfer.body {
             copy.chunks[index] = Some(chunk);
@@ -193,38 +272,93 @@ impl Shard {
         copy.chunks.get(usize::from(chunk)).and_then(Option::as_ref).map_or(0, |it| it.start)
     }
 
-    /// A child is over and nothing touches the chunk's staging.
-    pub(super) fn handle_child(&mut self, parent: Key, index: u8, status: Status, bytes: u64) {
+    /// Whether the source was so long when it was opened. If it is cut off meanwhile, what was written of the
+    /// chunk counts, and the destination may be as long as the chunk.
+    fn source_has(&self, key: Key, end: u64) -> bool {
+        let Some(transfer) = self.transfers.get(key) else { return false };
+        let Body::Copy(copy) = &transfer.body else { return false };
+        let (place, offset) = copy.from;
+        let length = match place {
+            Place::Local(Target::Region(region)) => region.length,
+            Place::Local(Target::File(file)) => {
+                let grown = self.files.get(&file.buffered).map_or(0, |file| file.length);
+                file.length.max(grown)
+            }
+            Place::Remote(_, handle) => {
+                match self.handles.get(&(transfer.session, handle)).map(|handle| &handle.kind) {
+                    Some(HandleKind::Remote(remote)) => remote.length,
+                    _ => 0,
+                }
+            }
+        };
+        offset.saturating_add(end) <= length
+    }
+
+    /// More of a chunk is read: its write goes on.
+    pub(super) fn note_chunk_read(&mut self, parent: Key, index: u8, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
         let Body::Copy(copy) = &mut transfer.body else { return };
         let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
-        let (run, start, wanted) = (chunk.run, chunk.start, u64::from(chunk.length));
-        let session = transfer.session;
-        let mut free = true;
-        if status != Status::Ok {
-            transfer.status.get_or_insert(status);
-        } else if chunk.step == Step::Reading {
-            if bytes < wanted {
-                copy.end = copy.end.min(start + bytes);
-            }
-            if bytes > 0 && transfer.status.is_none() {
-                chunk.length = bytes as u32;
-                chunk.step = Step::Filled;
-                free = false;
-            }
-        } else {
-            // Chunks are written in any order; the watermark tells how far the copy is.
-            let inserted = transfer.landed.insert(start, start + bytes);
-            debug_assert!(inserted.is_ok(), "each chunk is written once");
+        chunk.read = chunk.read.max(bytes as u32);
+        let Write::Running(write) = chunk.write else { return };
+        if let Some(write) = self.transfers.get_mut(write) {
+            write.available = bytes;
         }
-        if free {
-            copy.chunks[usize::from(index)] = None;
+        self.make_ready(Work::Transfer(write));
+    }
+
+    /// A child is over and does not touch the chunk's staging any more.
+    pub(super) fn handle_child<I: Io>(
+        &mut self,
+        child: Key,
+        (parent, index): (Key, u8),
+        (status, bytes): (Status, u64),
+        io: &mut I,
+    ) {
+        let Some(transfer) = self.transfers.get_mut(parent) else { return };
+        let Body::Copy(copy) = &mut transfer.body else { return };
+        let place = &mut copy.chunks[usize::from(index)];
+        let Some(chunk) = place.as_mut() else { return };
+        let ended = match chunk.reading == Some(child) {
+            true => chunk.end_read(status, bytes as u32),
+            false => chunk.end_write(status),
+        };
+        match ended {
+            Ended::Read => {}
+            Ended::Short => copy.end = copy.end.min(chunk.start + bytes),
+            Ended::Written => {
+                // Chunks are written in any order; the watermark tells how far the copy is.
+                let inserted = transfer.landed.insert(chunk.start, chunk.start + bytes);
+                debug_assert!(inserted.is_ok(), "each chunk is written once");
+            }
+            Ended::Revoked => {}
+            Ended::Failed => {
+                transfer.status.get_or_insert(status);
+            }
+        }
+        let sibling = match (ended, chunk.write) {
+            // It would wait for bytes that do not come.
+            (Ended::Failed, Write::Running(write)) | (Ended::Short, Write::Revoked(write)) => {
+                Some(write)
+            }
+            (Ended::Failed, _) => chunk.reading,
+            _ => None,
+        };
+        if chunk.is_over(transfer.status.is_some()) {
+            let (run, session) = (chunk.run, transfer.session);
+            *place = None;
             self.note_copy_staging(session, run, false);
             self.free_staging(run);
+        } else if ended == Ended::Read {
+            self.note_chunk_read(parent, index, bytes);
         }
         self.tell_progress(parent);
         self.unpin(parent);
         self.make_ready(Work::Transfer(parent));
+        if let Some(sibling) = sibling {
+            let why = if ended == Ended::Short { Status::Cancelled } else { status };
+            self.give_up(sibling, why, io);
+        }
     }
 
     /// Gives up on the children of a copy.

@@ -21,7 +21,12 @@ impl Shard {
             }
             return;
         }
-        let length = (transfer.length - body.next).min(u64::from(MEMORY_BYTES_PER_TURN)) as u32;
+        let end = transfer.length.min(transfer.available);
+        let length = end.saturating_sub(body.next).min(u64::from(MEMORY_BYTES_PER_TURN)) as u32;
+        if length == 0 {
+            // What it writes is not read yet.
+            return;
+        }
         let ours = body.memory.span(body.next, length);
         let region = body.region;
         let theirs = Span {

@@ -151,7 +151,7 @@ impl Shard {
     /// Queues as much of a write as credit and the lane's queue allow.
     fn send_data(&mut self, key: Key, lane_key: Key) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        let length = transfer.length;
+        let (length, available) = (transfer.length, transfer.available);
         let planned = transfer.plan.clone();
         let Body::Remote(body) = &mut transfer.body else { return };
         if !matches!(body.op, RemoteOp::Write { .. }) {
@@ -167,6 +167,10 @@ impl Shard {
             // What belongs to one fragment at the peer's device lands in one piece of memory there.
             if at < body.fragment_end {
                 bytes = bytes.min(body.fragment_end - at);
+            }
+            if at + bytes > available {
+                // It comes back when more is read.
+                return self.make_ready(Work::Lane(lane_key));
             }
             if lane.credit < bytes || !lane.has_room_for_data() {
                 break;

@@ -110,6 +110,8 @@ pub(super) struct Transfer {
     pub(super) deadline: Nanos,
     pub(super) length: u64,
     pub(super) landed: Landed,
+    /// Of what it writes, bytes that are there: the rest is still being read.
+    pub(super) available: u64,
     /// How it ends, once that is decided. Nothing new is started after that.
     pub(super) status: Option<Status>,
     /// Its client was told, with the buffer held.
@@ -268,6 +270,18 @@ impl RemoteBody {
     }
 }
 
+impl Transfer {
+    /// Whether it fills its memory.
+    fn reads(&self) -> bool {
+        match &self.body {
+            Body::File(body) => body.direction == Direction::Read,
+            Body::Memory(body) => body.direction == Direction::Read,
+            Body::Remote(body) => body.op == RemoteOp::Read,
+            Body::Copy(_) | Body::Sync { .. } | Body::Settled => false,
+        }
+    }
+}
+
 impl Shard {
     /// Makes a transfer; `None` when there are as many as there may be.
     pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<Key> {
@@ -284,6 +298,7 @@ impl Shard {
             deadline,
             length,
             landed: Landed::new(0),
+            available: u64::MAX,
             status: None,
             told: false,
             admission: Admission::Free,
@@ -337,7 +352,8 @@ impl Shard {
     }
 
     fn drive_file<I: Io>(&mut self, key: Key, mut body: FileBody, io: &mut I) {
-        let length = self.transfers.get(key).map_or(0, |t| t.length);
+        let (length, available) =
+            self.transfers.get(key).map_or((0, 0), |t| (t.length, t.available));
         if body.phase == Phase::Allocate {
             match self.allocate_ahead(body.target, body.offset, length, Work::Transfer(key), io) {
                 Ahead::NotNeeded => body.phase = Phase::Moving,
@@ -352,6 +368,9 @@ impl Shard {
             let planned = self.plan_local(key, body.target, body.direction, length);
             while body.next < length && !body.ended && body.in_flight < planned.cut.depth {
                 let end = boundary(&planned.cut.source, body.offset, body.next).min(length);
+                if end > available {
+                    break;
+                }
                 let span = body.memory.span(body.next, (end - body.next) as u32);
                 let owner = JobOwner::Transfer { transfer: key, start: body.next };
                 let offset = body.offset + body.next;
@@ -454,11 +473,14 @@ impl Shard {
 
     pub(super) fn tell_progress_to(&mut self, key: Key, bytes: u64) {
         let Some(transfer) = self.transfers.get(key) else { return };
-        if let Waiter::Client(origin) = transfer.waiter
-            && bytes < transfer.length
-            && !transfer.told
-        {
-            self.outputs.push_back(Output::Progress(Progress { origin, bytes }));
+        match transfer.waiter {
+            Waiter::Client(origin) if bytes < transfer.length && !transfer.told => {
+                self.outputs.push_back(Output::Progress(Progress { origin, bytes }));
+            }
+            Waiter::Copy { parent, chunk } if transfer.reads() => {
+                self.note_chunk_read(parent, chunk, bytes);
+            }
+            _ => {}
         }
     }
 
@@ -556,7 +578,9 @@ impl Shard {
                 let finished = Completion::Finished { origin, status, bytes, buffer };
                 self.outputs.push_back(Output::Completion(finished));
             }
-            Waiter::Copy { parent, chunk } => self.handle_child(parent, chunk, status, bytes),
+            Waiter::Copy { parent, chunk } => {
+                self.handle_child(key, (parent, chunk), (status, bytes), io);
+            }
             Waiter::Nobody => {}
         }
         self.leave(&transfer, io);

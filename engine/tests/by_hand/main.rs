@@ -5,6 +5,7 @@ mod asking;
 mod dials;
 mod faults;
 mod limits;
+mod nested;
 mod peering;
 mod serving;
 mod tracing;

@@ -11,7 +11,7 @@ use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
 use piped_engine::request::{Class, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{
-    ConnectionId, Cost, DeviceCosts, Faults, LinkId, NodeId, Notice, SimIo, SimKernel,
+    ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
 };
 use piped_engine::solve::solve;
 use piped_engine::wire::{Frame, HEADER_BYTES, Message};
@@ -191,15 +191,20 @@ impl World {
 
     /// A file of so many bytes, opened.
     pub(crate) fn file(&mut self, length: usize) -> Target {
+        self.file_and_inode(length).0
+    }
+
+    pub(crate) fn file_and_inode(&mut self, length: usize) -> (Target, InodeId) {
         let inode = self.kernel.create_file(self.node, self.device, vec![7; length]);
-        Target::File(FileTarget {
+        let target = Target::File(FileTarget {
             direct: None,
             buffered: self.kernel.open_file(self.node, inode, false),
             device: self.device,
             length: length as u64,
             access: ALL,
             foreign: false,
-        })
+        });
+        (target, inode)
     }
 
     pub(crate) fn device(&self) -> DeviceId {

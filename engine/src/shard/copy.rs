@@ -132,6 +132,11 @@ impl CopyBody {
         self.from.1
     }
 
+    /// Where the bytes come from, and where they go.
+    pub(super) fn ends(&self) -> (Place, Place) {
+        (self.from.0, self.to.0)
+    }
+
     pub(super) fn place(&self) -> Route {
         match (self.from.0, self.to.0) {
             (Place::Local(_), Place::Local(_)) => Route::Local,

@@ -7,8 +7,10 @@ use super::disk::Direction;
 use super::lane::Lane;
 use super::plan::{Outcome, Path, path_of};
 use super::planned::Planned;
+use super::session::Place;
 use super::slab::Key;
 use super::stage::StageIndex;
+use super::transfer::{Body, Waiter};
 use crate::command::{FileTarget, LaneClass, Target};
 use crate::dial::DialPlace;
 use crate::ids::{DeviceId, PeerId};
@@ -23,6 +25,9 @@ impl Shard {
         length: u64,
     ) -> Arc<Planned> {
         if let Some(planned) = self.transfers.get(key).and_then(|t| t.plan.clone()) {
+            return planned;
+        }
+        if let Some(planned) = self.plan_half(key) {
             return planned;
         }
         let path = path_of(self.disk_stages(target.device, direction == Direction::Write));
@@ -40,6 +45,10 @@ impl Shard {
         if let Some(planned) = transfer.and_then(|t| t.plan.clone()) {
             return planned;
         }
+        if let Some(planned) = self.plan_half(key) {
+            return planned;
+        }
+        let transfer = self.transfers.get(key);
         let length = transfer.map_or(0, |t| t.length);
         let class =
             transfer.map_or(LaneClass::Bulk, |t| super::remote::lane_class(t.class, t.length));
@@ -54,6 +63,38 @@ impl Shard {
             transfer.plan = Some(Arc::clone(&planned));
         }
         planned
+    }
+
+    /// The plan of a chunk's half, if there is one for both: its bytes pass the stages of both.
+    fn plan_half(&mut self, key: Key) -> Option<Arc<Planned>> {
+        let half = self.transfers.get(key)?;
+        let Waiter::Copy { parent, .. } = half.waiter else { return None };
+        let (length, class) = (half.length, super::remote::lane_class(half.class, half.length));
+        let copy = self.transfers.get(parent)?;
+        let Body::Copy(body) = &copy.body else { return None };
+        let planned = match (copy.plan.clone(), body.ends()) {
+            (Some(planned), _) => planned,
+            (None, (Place::Local(Target::File(file)), Place::Remote(peer, _))) => {
+                let lane = self.outbound.get(&peer)?.lane(class)?;
+                let path = self.path_out(Some(file.device), lane);
+                self.planner.plan(path, length)
+            }
+            // How the peer cuts what it sends is its own affair; how it is written here is not.
+            (None, (Place::Remote(peer, _), Place::Local(Target::File(file)))) => {
+                let lane = self.outbound.get(&peer)?.lane(class)?;
+                let net = self.lanes.get(lane)?.stage_in;
+                let check = self.planner.check_stage();
+                let path =
+                    path_of([net, check].into_iter().chain(self.disk_stages(file.device, true)));
+                self.planner.plan(path, length)
+            }
+            (None, _) => return None,
+        };
+        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        for key in [parent, key] {
+            self.transfers.get_mut(key)?.plan = Some(Arc::clone(&planned));
+        }
+        Some(planned)
     }
 
     /// The plan of a peer's read: our disk (or nothing, for memory), then its lane.

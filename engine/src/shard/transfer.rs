@@ -27,6 +27,9 @@ use crate::request::{BufferState, Class, Completion, Origin, Progress, Status};
 use crate::tally::{Operation, Route};
 use crate::wire::LastPart;
 
+/// The least that a write has at its device at once: what is not read yet bounds it anyway.
+const WRITES_AT_ONCE: u32 = 8;
+
 /// Who is told when a transfer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiter {
@@ -366,8 +369,14 @@ impl Shard {
         }
         if body.phase == Phase::Moving {
             let planned = self.plan_local(key, body.target, body.direction, length);
-            while body.next < length && !body.ended && body.in_flight < planned.cut.depth {
-                let end = boundary(&planned.cut.source, body.offset, body.next).min(length);
+            let cut = &planned.cut;
+            // What a write finds in memory is as much as was read: the device decides.
+            let (sizes, depth) = match body.direction {
+                Direction::Read => (&cut.source, cut.depth),
+                Direction::Write => (&cut.sink, cut.depth.max(WRITES_AT_ONCE)),
+            };
+            while body.next < length && !body.ended && body.in_flight < depth {
+                let end = boundary(sizes, body.offset, body.next).min(length);
                 if end > available {
                     break;
                 }
@@ -451,11 +460,11 @@ impl Shard {
         let Body::File(body) = &mut transfer.body else { return };
         body.in_flight -= 1;
         // The next boundary tells whether it was short; only the last fragment may be shorter.
-        let wanted = transfer
-            .plan
-            .as_ref()
-            .map_or(length, |plan| boundary(&plan.cut.source, body.offset, start).min(length))
-            - start;
+        let wanted = transfer.plan.as_ref().map_or(length, |plan| {
+            let cut = &plan.cut;
+            let sizes = if body.direction == Direction::Read { &cut.source } else { &cut.sink };
+            boundary(sizes, body.offset, start).min(length)
+        }) - start;
         body.ended |= u64::from(result.bytes) < wanted;
         let moved = transfer.landed.insert(start, start + u64::from(result.bytes));
         if result.status != Status::Ok {

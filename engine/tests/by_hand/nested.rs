@@ -186,7 +186,13 @@ fn copying(length: u64) -> (World, LineId, InodeId, u64) {
 }
 
 fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
-    let last = last.map(|bytes| LastPart { status: Status::Ok, bytes, predicted_us: 0, plan: 0 });
+    let last = last.map(|bytes| LastPart {
+        status: Status::Ok,
+        bytes,
+        predicted_us: 0,
+        margin_percent: 0,
+        plan: 0,
+    });
     let (fragment, backlogged, service_us) = (16 << 10, false, 1);
     Message::Data { transfer, offset, fragment, backlogged, service_us, last }
 }
@@ -236,4 +242,32 @@ fn a_copy_whose_source_fails_ends_and_leaves_nothing() {
     let report = world.shard.report();
     assert_eq!(report.transfers, 0);
     assert!(report.staging_used_bytes < before, "its staging is free");
+}
+
+#[test]
+fn the_halves_of_a_copy_have_one_plan() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    let target = world.file(256 << 10);
+    world.command(Command::InstallHandle { session: SESSION, handle: FILE, target });
+    let length = 128 * KIB;
+    let (from, to, from_offset, to_offset) = (FILE, HANDLE, 0, 0);
+    world.submit(SESSION, 1, Verb::Copy { from, from_offset, to, to_offset, length });
+    let Message::Write { transfer, .. } = world.next(line) else { panic!("a write") };
+    let mut came = 0;
+    while came < length {
+        let (frame, bytes) = world.next_frame(line);
+        assert!(matches!(frame.message, Message::WriteData { offset, .. } if offset == came));
+        assert!(bytes.iter().all(|&byte| byte == 7));
+        came += bytes.len() as u64;
+    }
+    let (status, bytes, service_us, fragment, predicted_us) = (Status::Ok, length, 1, 0, 0);
+    let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
+    world.send(line, end, &[]);
+    world.wait_until("the end", |world| world.end_of(1).is_some());
+    assert_eq!(world.end_of(1), Some((Status::Ok, length)));
+    let it = world.shard.explain(None).expect("it is the last");
+    let names: Vec<_> = it.stages.iter().map(|stage| stage.name.as_str()).collect();
+    let at = |what: &str| names.iter().position(|name| name.starts_with(what));
+    assert!(at("disk") < at("net") && at("disk").is_some(), "{names:?}");
 }

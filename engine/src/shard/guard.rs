@@ -27,7 +27,7 @@ const LONG_SHOT_EVERY: u32 = 8;
 /// And may look this many times worse than others that are tried.
 const LONG_SHOT: f64 = 2.0;
 
-/// Uses after which the favourite's plan is made anew, with what is known of the candidates then.
+/// Uses after which a candidate's plan is made anew, with what is known of the others then.
 const REFRESH_EVERY: u32 = 250;
 
 /// Outcomes that make a mean worth believing.
@@ -96,6 +96,8 @@ struct Arm {
     number: u32,
     /// In the form the engine executes; made when it is first used.
     planned: Option<Arc<Planned>>,
+    /// The guard's uses when that was last made anew.
+    made_at: u32,
     measured: Measured,
 }
 
@@ -161,7 +163,8 @@ impl Guard {
                 self.arms.len() < ARMS_MAX && self.arms.iter().all(|arm| arm.number != number);
             if is_new {
                 let measured = measured(&plan).unwrap_or_default();
-                self.arms.push(Arm { plan, number, planned: None, measured });
+                let made_at = self.uses;
+                self.arms.push(Arm { plan, number, planned: None, made_at, measured });
             }
             if place == variations.len() {
                 self.variations = self.arms.len() - 1;
@@ -262,9 +265,15 @@ impl Guard {
     }
 
     /// Whether a candidate's executable form tells old news of the others. Ask once after
-    /// [`Guard::choose`].
-    pub(super) fn is_stale(&self, index: usize) -> bool {
-        self.uses.is_multiple_of(REFRESH_EVERY) || index != self.favourite()
+    /// [`Guard::choose`]; it is taken for renewed then.
+    pub(super) fn is_stale(&mut self, index: usize) -> bool {
+        let uses = self.uses;
+        let arm = &mut self.arms[index];
+        let is_stale = uses.wrapping_sub(arm.made_at) >= REFRESH_EVERY;
+        if is_stale {
+            arm.made_at = uses;
+        }
+        is_stale
     }
 
     pub(super) fn plan(&self, index: usize) -> Choice {

@@ -128,6 +128,19 @@ fn size_class(length: u64) -> u16 {
     ((log << 3) | ((length.max(8) >> (log - 3)) & 7) as u32) as u16
 }
 
+impl Cached {
+    /// The plan of the next transfer, or which candidate's has to be made for it.
+    fn choose(&mut self, live: bool) -> Result<Arc<Planned>, usize> {
+        let Self { guard, track, .. } = self;
+        // Nobody learns from variety where nothing is learned.
+        let index = if live { guard.choose() } else { guard.favourite() };
+        let is_stale = guard.is_stale(index);
+        let planned = guard.planned(index).as_ref();
+        let fresh = planned.filter(|planned| !is_stale && !planned.is_outdated(track.outcomes()));
+        fresh.map(Arc::clone).ok_or(index)
+    }
+}
+
 impl Planner {
     pub(super) fn new(mode: PlannerMode, calibration: CalibrationMode, serial_first: bool) -> Self {
         let mut planner = Self {
@@ -458,22 +471,16 @@ impl Planner {
             return self.make_forced(cut, key.path, length);
         }
         let versions = self.versions(&key.path);
-        if self.plans.get(&key).is_none_or(|cached| cached.versions != versions) {
-            self.renew(key, versions, length);
-        }
-        let Cached { guard, track, .. } = self.plans.get_mut(&key).expect("made above");
-        let index = match self.calibration {
-            CalibrationMode::Live => guard.choose(),
-            // Nobody learns from variety.
-            CalibrationMode::Frozen | CalibrationMode::Off => guard.favourite(),
+        let live = self.calibration == CalibrationMode::Live;
+        let known = self.plans.get_mut(&key).filter(|cached| cached.versions == versions);
+        let chosen = match known {
+            Some(cached) => cached.choose(live),
+            None => {
+                self.renew(key, versions, length);
+                self.plans.get_mut(&key).expect("made above").choose(live)
+            }
         };
-        if !guard.is_stale(index)
-            && let Some(planned) = guard.planned(index)
-            && !planned.is_outdated(track.outcomes())
-        {
-            return Arc::clone(planned);
-        }
-        self.make(key, index)
+        chosen.unwrap_or_else(|index| self.make(key, index))
     }
 
     /// A plan that was not chosen by its costs: nothing is promised of it.

@@ -208,7 +208,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
         plan: c as u32,
     };
     let (transfer, handle, time_left_us) = (a, b as u32, c as u32);
-    let stages = [ReportedStage::Net, ReportedStage::DiskRead, ReportedStage::DiskWrite];
+    let stages = ReportedStage::ALL;
     vec![
         (Message::Hello { incarnation: a, lane: LaneClass::Bulk }, b"mallory".to_vec()),
         (Message::HelloAck { incarnation: a, credit_bytes: b, requests_max: c as u32 }, vec![]),
@@ -278,7 +278,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
         (Message::Credit { bytes: a, window: b.max(1) }, vec![]),
         (
             Message::Report {
-                stage: stages[(d % 3) as usize],
+                stage: stages[(d % 7) as usize],
                 handle,
                 latency_ns: a,
                 overhead_ns: b,

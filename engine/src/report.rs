@@ -2,6 +2,7 @@
 //!
 //! Times are in seconds, sizes in bytes, as Prometheus wants them; people's units are pipectl's work.
 
+use core::fmt;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use crate::ids::{DeviceId, SessionId};
 use crate::request::{Class, Status};
 use crate::tally::{LaneLoss, Operation, Tally};
 use crate::trace::LevelSizes;
+use crate::wire::ReportedStage;
 
 /// One shard at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -236,6 +238,19 @@ pub enum StageResource {
     Copy,
     /// Checksums.
     Check,
+    /// What a peer reports of the way of our data there.
+    Peer {
+        /// The other node.
+        peer: String,
+        /// By which lane.
+        class: LaneClass,
+        /// We ask over it.
+        outbound: bool,
+        /// Which stage.
+        stage: ReportedStage,
+        /// Of a file's disk: the handle there.
+        handle: u32,
+    },
     /// A dial of ours.
     Dial {
         /// Where.
@@ -243,6 +258,25 @@ pub enum StageResource {
         /// What it takes of the shard's thread.
         host: bool,
     },
+}
+
+impl fmt::Display for StageResource {
+    /// What a peer reports; the others have their names from the planner.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Peer { peer, class, outbound, stage, handle } = self else {
+            return write!(f, "{self:?}");
+        };
+        let lane = match class {
+            LaneClass::Latency => "latency",
+            LaneClass::Bulk => "bulk",
+        };
+        let side = if *outbound { "asked" } else { "served" };
+        write!(f, "{} {peer} {lane} {side} out", stage.name())?;
+        match stage {
+            ReportedStage::DiskWrite | ReportedStage::DialDiskWrite => write!(f, " {handle}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A device as operators know it; its number is as the kernel packs it into 32 bits (`new_encode_dev`).

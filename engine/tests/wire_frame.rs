@@ -24,6 +24,10 @@ fn stage() -> impl Strategy<Value = ReportedStage> {
         ReportedStage::DiskRead,
         ReportedStage::DiskWrite,
         ReportedStage::Net,
+        ReportedStage::Check,
+        ReportedStage::DialNet,
+        ReportedStage::DialReceive,
+        ReportedStage::DialDiskWrite,
     ])
 }
 

@@ -138,6 +138,19 @@ impl Snapshot {
                 device = device_name(*it);
                 ("disk", device.as_str(), "", if *write { "write" } else { "read" })
             }
+            StageResource::Peer { peer, outbound, .. } if !outbound && !self.knows(peer) => return,
+            StageResource::Peer { peer, class, outbound, stage, handle } => {
+                device = format!(
+                    "{}_{}",
+                    stage.name().replace(' ', "_"),
+                    if *outbound { "asked" } else { "served" }
+                );
+                // Of files' disks there is one for each handle: a label for each would never end.
+                if *handle > 0 {
+                    return;
+                }
+                (device.as_str(), peer.as_str(), lane_name(*class), "out")
+            }
             StageResource::Dial { place, host } => {
                 device = place.to_string();
                 ("dial", device.as_str(), "", if *host { "host" } else { "" })

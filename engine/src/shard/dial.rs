@@ -40,6 +40,8 @@ pub(super) enum Effect {
     Frame { lane: Key, number: u64, of: Work },
     /// A piece of a read is in place, which moved the watermark there, or ended the read.
     Data { transfer: Key, lane: Key, watermark: Option<u64>, last: Option<LastPart> },
+    /// A piece of a write is in staging, or in its region.
+    Written { lane: Key, serve: Key, payload: u32, region: bool },
     /// A piece was copied from memory to memory.
     Copied { transfer: Key, start: u64, end: u64 },
 }
@@ -314,7 +316,10 @@ impl Shard {
             }
             (Hop::Copy, _) => self.dials.find(|place| *place == DialPlace::Copy),
             (Hop::Check, _) => self.dials.find(|place| *place == DialPlace::Check),
-            (_, Effect::Frame { lane, .. } | Effect::Data { lane, .. }) => {
+            (
+                _,
+                Effect::Frame { lane, .. } | Effect::Data { lane, .. } | Effect::Written { lane, .. },
+            ) => {
                 let peer = self.peer_of(*lane)?;
                 self.dials.find(|place| is_at(place, hop, peer))
             }
@@ -329,6 +334,12 @@ impl Shard {
             Link::Inbound(link) => self.inbound.get(link).map(|link| link.name.as_str()),
             Link::Stranger => None,
         }
+    }
+
+    /// The stages of the dial that a frame passes there behind the wire of a lane.
+    pub(super) fn dials_in(&self, lane: Key, hop: Hop) -> [StageIndex; 2] {
+        let peer = self.peer_of(lane).unwrap_or_default();
+        self.dials.stages(|place| is_at(place, hop, peer))
     }
 
     /// The stages of the dials that a frame passes before it leaves by a lane.
@@ -468,6 +479,9 @@ impl Shard {
                     (None, Some(watermark)) => self.tell_progress_to(key, watermark),
                     (None, None) => {}
                 }
+            }
+            Effect::Written { lane, serve, payload, region } => {
+                self.handle_write_landed(lane, serve, payload, region);
             }
             Effect::Copied { transfer, start, end } => self.handle_copied(transfer, start, end, io),
         }

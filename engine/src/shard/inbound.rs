@@ -318,7 +318,7 @@ impl Shard {
             Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, frame.payload, backlogged, io.now());
                 self.note_write_data(key, transfer, frame.payload, io.now());
-                self.handle_write_data(key, transfer, frame.payload, target, intact);
+                self.handle_write_data(key, transfer, frame.payload, target, intact, io);
                 Ok(())
             }
             Message::Cancel { transfer } => {
@@ -481,17 +481,7 @@ impl Shard {
         let stage = lane.stage_in;
         if let Some((bytes, time)) = lane.burst.arrive(payload, backlogged, now) {
             self.planner.sample_backlogged(stage, bytes, time);
-            self.report_stage(key);
-        }
-    }
-
-    /// Tells the sending side what its data's stage costs here, from time to time.
-    pub(super) fn report_stage(&mut self, key: Key) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        if let Some(message) = self.planner.report_due(lane.stage_in, &mut lane.reported_samples)
-            && lane.push(message)
-        {
-            self.make_ready(Work::Lane(key));
+            self.report_stages(key);
         }
     }
 
@@ -508,7 +498,7 @@ impl Shard {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask {
     pub(super) transfer: u64,
-    handle: u32,
+    pub(super) handle: u32,
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) class: Class,

@@ -9,6 +9,7 @@ use piped_model::units::Nanos;
 
 use super::ops::OpOwner;
 use super::plan::StageIndex;
+use super::reports::Reports;
 use super::slab::Key;
 use super::staging::Run;
 use super::{Shard, Work};
@@ -102,7 +103,8 @@ pub(super) struct Lane {
     pub(super) stage_in: StageIndex,
     /// The stage this side's sends pass, as the other side reports it.
     pub(super) stage_out: StageIndex,
-    pub(super) reported_samples: u64,
+    /// What is told of stages, and what is heard.
+    pub(super) reports: Reports,
     pub(super) queued: bool,
     /// It waits for staging with a frame at hand; its sends go on.
     pub(super) starved: bool,
@@ -116,8 +118,6 @@ pub(super) struct Lane {
     partial: Option<Partial>,
     /// It is looked at when [`limits::FRAME_TIME`] is over.
     watched: bool,
-    /// When a report of the peer last counted.
-    pub(super) reported_at: Nanos,
     loss: LaneLoss,
     reason: String,
 }
@@ -292,7 +292,7 @@ impl Shard {
             burst: Burst::default(),
             stage_in: StageIndex::NONE,
             stage_out: StageIndex::NONE,
-            reported_samples: 0,
+            reports: Reports::new(),
             queued: false,
             starved: false,
             abandoned: 0,
@@ -300,7 +300,6 @@ impl Shard {
             write_failed: false,
             partial: None,
             watched: false,
-            reported_at: Nanos::ZERO,
             loss: LaneLoss::Closed,
             reason: String::new(),
         };
@@ -722,6 +721,7 @@ impl Shard {
         }
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };
+        self.forget_reports(&lane.reports);
         self.free_staging(lane.scratch);
         if let Some(next) = lane.next_scratch {
             self.free_staging(next);

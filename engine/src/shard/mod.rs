@@ -38,6 +38,7 @@ mod planned;
 #[doc(hidden)]
 pub mod probe;
 mod remote;
+mod reports;
 mod schedule;
 mod scratch;
 mod serve;
@@ -302,7 +303,10 @@ impl Shard {
             Command::Trace { recording, transfers } => self.tracer.arm(recording, transfers),
             Command::SetDeadline(deadline) => self.config.deadline_default = deadline,
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),
-            Command::ClearDials { place } => self.clear_dials(place.as_ref(), io),
+            Command::ClearDials { place } => {
+                self.clear_dials(place.as_ref(), io);
+                self.report_dials();
+            }
         }
     }
 

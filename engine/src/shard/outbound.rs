@@ -240,15 +240,6 @@ impl Shard {
         }
     }
 
-    /// The peer says what a stage of our sends costs there.
-    pub(super) fn take_report(&mut self, key: Key, report: Message, now: Nanos) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        if lane.reported_at == Nanos::ZERO || now >= lane.reported_at + limits::REPORT_PAUSE {
-            lane.reported_at = now;
-            self.planner.handle_report(lane.stage_out, report);
-        }
-    }
-
     fn lane_up<I: Io>(&mut self, key: Key, peer: PeerId, incarnation: u64, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         let (class, epoch) = (lane.class, lane.epoch);
@@ -610,7 +601,7 @@ impl Shard {
         }
         if let Some((bytes, time)) = burst {
             self.planner.sample_backlogged(stage, bytes, time);
-            self.report_stage(arrival.lane);
+            self.report_stages(arrival.lane);
         }
         if arrival.backlogged {
             return;
@@ -622,7 +613,7 @@ impl Shard {
             // The checksums are a stage of their own, here and there.
             let seconds = now.since(body.sent_at).since(service).since(checked.time());
             self.planner.sample_alone(stage, arrival.payload, seconds);
-            self.report_stage(arrival.lane);
+            self.report_stages(arrival.lane);
         }
     }
 
@@ -641,7 +632,7 @@ impl Shard {
             .as_ref()
             .map_or((0, 0), |plan| (plan.cut.lane.first(), plan.cut.number()));
         let time = now.since(body.sent_at);
-        self.note_written(lane, Outcome { length, plan, time });
+        self.note_written(key, lane, Outcome { length, plan, time });
         if length <= fragment {
             let checks = self.planner.check_time(length as u32);
             let service = Nanos::from_micros(service_us.into());

@@ -7,7 +7,7 @@ use super::disk::Direction;
 use super::lane::Lane;
 use super::plan::{Outcome, Path, path_of};
 use super::planned::Planned;
-use super::session::Place;
+use super::session::{HandleKind, Place};
 use super::slab::Key;
 use super::stage::StageIndex;
 use super::transfer::{Body, Waiter};
@@ -54,7 +54,7 @@ impl Shard {
             transfer.map_or(LaneClass::Bulk, |t| super::remote::lane_class(t.class, t.length));
         let lane = self.outbound.get(&peer).and_then(|link| link.lane(class));
         let path = match lane {
-            Some(lane) => self.path_out(None, lane),
+            Some(lane) => self.path_written(key, lane),
             None => self.planner.path_out(None, StageIndex::NONE),
         };
         let planned = self.planner.plan(path, length);
@@ -125,26 +125,53 @@ impl Shard {
         Some(self.path_out(device, lane))
     }
 
+    /// The path of a write: with the peer's disk at its end, as far as the peer reports it.
+    fn path_written(&mut self, key: Key, lane: Key) -> Path {
+        let path = self.path_out(None, lane);
+        let disk = self
+            .remote_number(key)
+            .and_then(|handle| self.lanes.get(lane).map(|lane| lane.reports.disk_of(handle)));
+        path_of(path.into_iter().chain(disk.into_iter().flatten()))
+    }
+
+    /// The peer's number of what a transfer is about.
+    fn remote_number(&self, key: Key) -> Option<u32> {
+        let transfer = self.transfers.get(key)?;
+        let Body::Remote(body) = &transfer.body else { return None };
+        match &self.handles.get(&(transfer.session, body.handle))?.kind {
+            HandleKind::Remote(remote) => remote.number.map(|(number, _)| number),
+            _ => None,
+        }
+    }
+
     /// The path of what leaves by a lane, from a device of ours or from memory.
     fn path_out(&mut self, device: Option<DeviceId>, lane: Key) -> Path {
-        let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_out);
-        if !self.dials.any() {
-            let disk = device.map(|device| self.planner.disk_stage(device, false));
-            return self.planner.path_out(disk, net);
-        }
+        let known = self.lanes.get(lane);
+        let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
+        let [net_dial, receive_dial, their_check] =
+            known.map_or([StageIndex::NONE; 3], |lane| lane.reports.behind_wire());
         let disk = match device {
             Some(device) => self.disk_stages(device, false),
             None => [StageIndex::NONE; 3],
         };
         let check = self.planner.check_stage();
-        let dials = self.dials_out(lane).into_iter().flatten();
-        path_of(disk.into_iter().chain([check]).chain(dials).chain([net, check]))
+        // Until it says what it costs there, it is taken to cost what it costs here.
+        let their_check = if their_check == StageIndex::NONE { check } else { their_check };
+        let dials = match self.dials.any() {
+            true => self.dials_out(lane),
+            false => [[StageIndex::NONE; 2]; 2],
+        };
+        let ours = disk.into_iter().chain([check]).chain(dials.into_iter().flatten());
+        path_of(ours.chain([net, net_dial, receive_dial, their_check]))
     }
 
     /// A device's stage, and that of its dial.
     fn disk_stages(&mut self, device: DeviceId, write: bool) -> [StageIndex; 3] {
         let dial = DialPlace::Disk { device, write };
-        let [host, dial] = self.dials.stages(|place| *place == dial);
+        let [host, dial] = match self.dials.any() {
+            true => self.dials.stages(|place| *place == dial),
+            false => [StageIndex::NONE; 2],
+        };
         [self.planner.disk_stage(device, write), host, dial]
     }
 
@@ -161,8 +188,8 @@ impl Shard {
     }
 
     /// A write that was alone on its lane ended.
-    pub(super) fn note_written(&mut self, lane: Key, outcome: Outcome) {
-        let path = self.path_out(None, lane);
+    pub(super) fn note_written(&mut self, key: Key, lane: Key, outcome: Outcome) {
+        let path = self.path_written(key, lane);
         self.planner.observe_outcome(path, outcome);
     }
 }

@@ -20,6 +20,7 @@ use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
 use super::outlook::Track;
 use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
+use super::reports::{Told, bounded, merged};
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
@@ -28,7 +29,7 @@ use super::stage::{
 use crate::command::{CalibrationMode, ForcedPlan, LaneClass, PlannerMode};
 use crate::dial::DialPlace;
 use crate::ids::DeviceId;
-use crate::limits::{DEPTH_MAX, QUESTIONS_MAX};
+use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, QUESTIONS_MAX};
 use crate::report::{StageReport, StageResource, device_name};
 use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
@@ -37,8 +38,12 @@ use crate::wire::{Message, ReportedStage};
 /// Samples between two looks at a stage's estimate.
 const SAMPLES_PER_LOOK: u64 = 16;
 
-/// Samples between two reports to the sending side.
+/// Samples between two reports of the wire to the sending side.
 const SAMPLES_PER_REPORT: u64 = 64;
+
+/// Of another stage, whose published cost has changed; and of one whose cost has not.
+const SAMPLES_PER_NEWS: u64 = 8;
+const SAMPLES_PER_REMINDER: u64 = 1024;
 
 /// Stages kept: four for each of more peers and devices than a node has.
 const STAGES_KEPT_MAX: usize = 4096;
@@ -200,7 +205,7 @@ impl Planner {
             return index;
         }
         let weight = match resource {
-            StageResource::Dial { .. } => DIAL_PRIOR_WEIGHT,
+            StageResource::Dial { .. } | StageResource::Peer { .. } => DIAL_PRIOR_WEIGHT,
             _ => PRIOR_WEIGHT,
         };
         let estimator = Estimator::new(prior.window).with_prior(prior, weight);
@@ -243,6 +248,20 @@ impl Planner {
         self.forget(
             |resource| matches!(resource, StageResource::Net { peer: of, outbound: false, .. } if of == peer),
         );
+    }
+
+    /// A stage that a peer reports.
+    pub(super) fn peer_stage(&mut self, what: StageResource) -> StageIndex {
+        let name = what.to_string();
+        self.stage(what, || name, DIAL_PRIOR)
+    }
+
+    /// A stage that is gone.
+    pub(super) fn forget_stage(&mut self, stage: StageIndex) {
+        let found = self.index.iter().find(|(_, index)| **index == stage);
+        if let Some(what) = found.map(|(what, _)| what.clone()) {
+            self.forget(|resource| *resource == what);
+        }
     }
 
     fn forget(&mut self, is_gone: impl Fn(&StageResource) -> bool) {
@@ -392,42 +411,75 @@ impl Planner {
         else {
             return;
         };
-        if stage != ReportedStage::Net || self.calibration != CalibrationMode::Live {
+        if self.calibration != CalibrationMode::Live {
             return;
         }
-        let claimed = Stage {
-            latency: (latency_ns as f64 * 1e-9).min(10.0),
-            overhead: (overhead_ns as f64 * 1e-9).clamp(1e-7, 1.0),
-            per_byte: (per_byte_ps as f64 * 1e-12).clamp(1e-12, 1e-3),
-            window: None,
-        };
+        let claimed = bounded(latency_ns, overhead_ns, per_byte_ps);
         let Some(state) = self.state(net_out) else { return };
-        let bytes = u64::from(size_bytes.max(1));
-        // Fed as what it says about its size, so that several reports make a curve.
-        state.reported = true;
-        let alone = claimed.alone(bytes as f64);
-        let backlogged = claimed.occupancy(bytes as f64);
-        for _ in 0..4 {
-            state.estimator.observe(Sample::Alone { bytes, seconds: alone });
-            state.estimator.observe(Sample::Backlogged { bytes, seconds: backlogged });
+        let bytes = u64::from(size_bytes.clamp(1, FRAGMENT_BYTES_MAX));
+        let mut observe = |bytes: u64, times: u32| {
+            for _ in 0..times {
+                let (alone, busy) = (claimed.alone(bytes as f64), claimed.occupancy(bytes as f64));
+                state.estimator.observe(Sample::Alone { bytes, seconds: alone });
+                state.estimator.observe(Sample::Backlogged { bytes, seconds: busy });
+            }
+        };
+        match stage {
+            // A straight line by what it is, and what was reported before does not count any more.
+            ReportedStage::Check
+            | ReportedStage::DialNet
+            | ReportedStage::DialReceive
+            | ReportedStage::DialDiskWrite => {
+                for bytes in [bytes / 4, bytes / 2, bytes, bytes * 2] {
+                    observe(bytes.max(1), 8);
+                }
+            }
+            // Fed as what it says about its size, so that several reports make a curve.
+            _ => observe(bytes, 4),
         }
+        state.reported = true;
         state.publish();
     }
 
-    /// A report about what this side receives, when enough was seen since the last.
-    pub(super) fn report_due(&mut self, stage: StageIndex, reported: &mut u64) -> Option<Message> {
+    /// A report about a stage of this side, when there is news since the last. `host`: what else it takes of the
+    /// thread, or none.
+    pub(super) fn report_due(
+        &mut self,
+        stage: StageIndex,
+        host: StageIndex,
+        told: &mut Told,
+        (kind, handle): (ReportedStage, u32),
+    ) -> Option<Message> {
+        let at_host =
+            |bytes: u64| Some(self.stages.get(usize::from(host.0))?.estimator.estimate_for(bytes));
+        let host =
+            self.stages.get(usize::from(stage.0)).and_then(|state| at_host(state.last_bytes));
         let state = self.state(stage)?;
-        if state.samples < *reported + SAMPLES_PER_REPORT && *reported > 0 || state.samples < 4 {
+        if state.samples < told.samples {
+            // Another stage than the one that was told of.
+            *told = Told::default();
+        }
+        let due = match kind {
+            ReportedStage::Net => state.samples >= told.samples + SAMPLES_PER_REPORT,
+            _ if state.version == told.version => {
+                state.samples >= told.samples + SAMPLES_PER_REMINDER
+            }
+            _ => state.samples >= told.samples + SAMPLES_PER_NEWS,
+        };
+        if state.samples < 4 || told.samples > 0 && !due {
             return None;
         }
-        *reported = state.samples;
+        *told = Told { samples: state.samples, version: state.version };
         // At the size seen last: traffic of many sizes makes a curve, and nothing is extrapolated.
         let bytes = state.last_bytes;
         let estimate = state.estimator.estimate_for(bytes);
-        let line = estimate.stage_at(bytes as f64);
+        let mut line = estimate.stage_at(bytes as f64);
+        if let Some(host) = host {
+            line = merged(host.stage_at(bytes as f64), line, bytes as f64);
+        }
         Some(Message::Report {
-            stage: ReportedStage::Net,
-            handle: 0,
+            stage: kind,
+            handle,
             latency_ns: (line.latency * 1e9) as u64,
             overhead_ns: (line.overhead * 1e9) as u64,
             per_byte_ps: (line.per_byte * 1e12) as u64,

@@ -50,6 +50,8 @@ pub(super) struct Serve {
     pub(super) class_of_lane: LaneClass,
     pub(super) admission: Admission,
     pub(super) wire: u64,
+    /// The peer's number of what it asked for.
+    pub(super) handle: u32,
     pub(super) op: ServeOp,
     pub(super) target: Target,
     served: Key,
@@ -66,6 +68,8 @@ pub(super) struct Serve {
     pub(super) read: ReadState,
     /// Bytes from the request's start for which a fragment was started (read) or that arrived (write).
     pub(super) next: u64,
+    /// Of those of a write, the bytes that may go on: all, but for what dials hold.
+    pub(super) ready: u64,
     /// Bytes queued on the lane (read) or on the device (write).
     pub(super) done: u64,
     /// Bytes of a write whose way to the device has begun.
@@ -127,6 +131,7 @@ impl Serve {
             class_of_lane,
             admission: Admission::Free,
             wire: ask.transfer,
+            handle: ask.handle,
             op,
             target,
             served,
@@ -140,6 +145,7 @@ impl Serve {
             blocks: Blocks::EMPTY,
             read: ReadState::new(from),
             next: from,
+            ready: 0,
             done: from,
             begun: 0,
             landed: Landed::new(0),

@@ -8,6 +8,7 @@
 use piped_model::units::Nanos;
 
 use super::blocks::{Block, run_bytes};
+use super::dial::{Effect, Hop};
 use super::disk::{Direction, JobOwner, JobResult};
 use super::lane::{Destination, Target as Landing};
 use super::ops::status_of;
@@ -97,6 +98,10 @@ impl Shard {
                 }
             }
             _ => {
+                if let (Some(file), Some(serve)) = (file, self.serves.get(key)) {
+                    let (lane, handle) = (serve.lane, serve.handle);
+                    self.report_disk(lane, handle, file.device);
+                }
                 self.end_serve(key, Status::Ok);
                 self.wind_up(key, io);
             }
@@ -238,13 +243,14 @@ impl Shard {
     }
 
     /// A piece of a write has arrived.
-    pub(super) fn handle_write_data(
+    pub(super) fn handle_write_data<I: Io>(
         &mut self,
         lane: Key,
         wire: u64,
         payload: u32,
         landing: Landing,
         intact: bool,
+        io: &mut I,
     ) {
         let key = match landing {
             Landing::ServeRegion(key) | Landing::ServeStaging(key) => Some(key),
@@ -262,12 +268,12 @@ impl Shard {
                 serve.next += u64::from(payload);
                 self.unpin_serve(key);
                 self.hurry_fragments(lane);
+                self.take_effect(lane, key, payload, false, io);
             }
             (Some(serve), Landing::ServeRegion(key)) => {
                 serve.next += u64::from(payload);
-                serve.land(serve.done, payload);
                 self.unpin_serve(key);
-                self.return_credit(lane, payload, false);
+                self.take_effect(lane, key, payload, true, io);
             }
             (serve, _) => {
                 if let Some(serve) = serve {
@@ -281,6 +287,43 @@ impl Shard {
                 self.end_serve(key, Status::Corrupt);
             }
             self.make_ready(Work::Serve(key));
+        }
+    }
+
+    /// A piece of a write is here: what follows is for now, or for when dials let go of it.
+    fn take_effect<I: Io>(
+        &mut self,
+        lane: Key,
+        serve: Key,
+        payload: u32,
+        region: bool,
+        io: &mut I,
+    ) {
+        if self.dials.any() {
+            let effect = Effect::Written { lane, serve, payload, region };
+            return self.pass(Hop::Net, effect, payload, io);
+        }
+        self.handle_write_landed(lane, serve, payload, region);
+    }
+
+    /// The next piece of a write may go to the device, or is where it belongs.
+    pub(super) fn handle_write_landed(
+        &mut self,
+        lane: Key,
+        key: Key,
+        payload: u32,
+        region: bool,
+    ) {
+        if let Some(serve) = self.serves.get_mut(key) {
+            serve.ready += u64::from(payload);
+            if region {
+                serve.land(serve.done, payload);
+            }
+            self.make_ready(Work::Serve(key));
+        }
+        if region {
+            // It is the lane's, also if nobody waits for the write any more.
+            self.return_credit(lane, payload, false);
         }
     }
 
@@ -337,7 +380,7 @@ impl Shard {
     ) -> Result<(), Wanted> {
         loop {
             let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
-            let (start, landed) = (serve.begun, serve.next);
+            let (start, landed) = (serve.begun, serve.ready);
             let fragment = serve.sink_end(start);
             let Some(block) = serve.blocks.at(start) else { return Ok(()) };
             let end = fragment.min(block.end);

@@ -270,6 +270,41 @@ pub enum ReportedStage {
     DiskWrite,
     /// The lane itself, as the reporter receives.
     Net,
+    /// The checksum at the reporter.
+    Check,
+    /// A dial on the lane, as the reporter receives.
+    DialNet,
+    /// A dial behind it, on the receiving host.
+    DialReceive,
+    /// A dial behind writes to the device below a handle.
+    DialDiskWrite,
+}
+
+impl ReportedStage {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::DiskRead,
+        Self::DiskWrite,
+        Self::Net,
+        Self::Check,
+        Self::DialNet,
+        Self::DialReceive,
+        Self::DialDiskWrite,
+    ];
+
+    /// For people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DiskRead => "disk read",
+            Self::DiskWrite => "disk write",
+            Self::Net => "net",
+            Self::Check => "check",
+            Self::DialNet => "dial net",
+            Self::DialReceive => "dial receive",
+            Self::DialDiskWrite => "dial disk write",
+        }
+    }
 }
 
 /// What a peer did wrong. The lane is closed; the peer may dial again.

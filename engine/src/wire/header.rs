@@ -387,7 +387,7 @@ impl Header {
     }
 
     fn stage(&self) -> Result<ReportedStage, PeerFault> {
-        [ReportedStage::DiskRead, ReportedStage::DiskWrite, ReportedStage::Net]
+        ReportedStage::ALL
             .into_iter()
             .find(|stage| stage_number(*stage) == self.aux)
             .ok_or_else(|| self.bad("stage"))
@@ -452,5 +452,9 @@ const fn stage_number(stage: ReportedStage) -> u8 {
         ReportedStage::DiskRead => 1,
         ReportedStage::DiskWrite => 2,
         ReportedStage::Net => 3,
+        ReportedStage::Check => 4,
+        ReportedStage::DialNet => 5,
+        ReportedStage::DialReceive => 6,
+        ReportedStage::DialDiskWrite => 7,
     }
 }

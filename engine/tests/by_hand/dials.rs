@@ -1,16 +1,17 @@
 //! Dials: when they let go of what, and what calibration makes of them.
 
-use piped_engine::command::{CalibrationMode, Command, LaneClass, Target};
+use piped_engine::command::{CalibrationMode, Command, LaneClass, PlannerMode, Target};
 use piped_engine::dial::{DialCost, DialPlace};
 use piped_engine::ids::{HandleId, SessionId};
 use piped_engine::io::Io;
+use piped_engine::limits;
 use piped_engine::report::StageReport;
 use piped_engine::request::{ArenaBuffer, Status, Verb};
-use piped_engine::wire::Message;
+use piped_engine::wire::{Message, ReportedStage};
 use piped_model::units::Nanos;
 
 use crate::asking::{HANDLE, answer, connected};
-use crate::world::{LineId, SESSION, World, read, region};
+use crate::world::{LineId, SESSION, World, read, region, write, write_data};
 
 const LOCAL: HandleId = HandleId(9);
 const SPAN: u64 = 64 << 10;
@@ -353,4 +354,237 @@ fn calibration_reads_back_what_is_dialled() {
             "{stage:?}"
         );
     }
+}
+
+fn report(stage: ReportedStage, [latency, overhead, per_byte]: [u64; 3], size: u32) -> Message {
+    Message::Report {
+        stage,
+        handle: 0,
+        latency_ns: latency,
+        overhead_ns: overhead,
+        per_byte_ps: per_byte,
+        window: 0,
+        confidence: if size > 0 { 90 } else { 0 },
+        size_bytes: size,
+    }
+}
+
+/// A peer that reads a region of ours by `auto`, with costs that follow what it reports.
+fn planning() -> (World, Peer) {
+    let mut world = World::new();
+    let peer = asks_us(&mut world);
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    world.command(Command::SetPlanner(PlannerMode::Auto));
+    (world, peer)
+}
+
+/// The fragments that the peer gets of a read of 1 MiB.
+fn fragments(world: &mut World, peer: &mut Peer) -> Vec<u32> {
+    let asked = read(peer.transfers, peer.handle, 1 << 20);
+    world.send(peer.line, asked, &[]);
+    peer.transfers += 1;
+    let mut fragments = Vec::new();
+    loop {
+        let (frame, _) = world.next_frame(peer.line);
+        match frame.message {
+            Message::Data { last, .. } => {
+                fragments.push(frame.payload);
+                if last.is_some() {
+                    return fragments;
+                }
+            }
+            Message::Report { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn has_stage(world: &World, start: &str) -> bool {
+    world.shard.stages().iter().any(|stage| stage.name.starts_with(start))
+}
+
+#[test]
+fn what_a_peer_reports_behind_the_wire_is_in_the_path_until_it_is_gone() {
+    for stage in [ReportedStage::DialNet, ReportedStage::DialReceive, ReportedStage::Check] {
+        let (mut world, mut peer) = planning();
+        // A wire and a stage behind it that take the same for a byte, and little for a fragment.
+        world.send(peer.line, report(ReportedStage::Net, [20_000, 5_000, 10_000], 64 << 10), &[]);
+        world.run_for(Nanos::from_millis(1));
+        world.send(peer.line, report(stage, [0, 5_000, 10_000], 64 << 10), &[]);
+        world.run_for(Nanos::from_millis(1));
+        let fine = fragments(&mut world, &mut peer).len();
+        assert!(has_stage(&world, &format!("{} beta", stage.name())), "{stage:?}");
+        // The same with much for a fragment.
+        for _ in 0..32 {
+            world.send(peer.line, report(stage, [0, 8_000_000, 10_000], 64 << 10), &[]);
+            world.run_for(Nanos::from_millis(1));
+        }
+        let coarse = fragments(&mut world, &mut peer).len();
+        assert!(fine >= 4 && coarse < fine / 2, "{stage:?}: {fine}, {coarse}");
+        world.send(peer.line, report(stage, [0; 3], 0), &[]);
+        world.run_for(Nanos::from_millis(1));
+        assert!(!has_stage(&world, &format!("{} beta", stage.name())), "{stage:?}");
+        let free = fragments(&mut world, &mut peer).len();
+        assert!(free > coarse, "{stage:?}: {free}, {coarse}");
+        // With the lane all of them go.
+        world.send(peer.line, report(stage, [0, 5_000, 10_000], 64 << 10), &[]);
+        world.run_for(Nanos::from_millis(1));
+        world.hang_up(peer.line);
+        world.run_for(Nanos::from_millis(1));
+        assert!(!has_stage(&world, &format!("{} beta", stage.name())), "{stage:?}");
+    }
+}
+
+#[test]
+fn a_stage_of_which_nothing_is_heard_any_more_leaves_the_path() {
+    let (mut world, peer) = planning();
+    world.send(peer.line, report(ReportedStage::DialNet, [0, 5_000, 1_000], 64 << 10), &[]);
+    for heard in 0..64 {
+        assert!(heard == 0 || has_stage(&world, "dial net"), "after {heard}");
+        world.send(peer.line, report(ReportedStage::Net, [20_000, 5_000, 500], 64 << 10), &[]);
+        world.run_for(Nanos::from_millis(1));
+    }
+    assert!(!has_stage(&world, "dial net"));
+}
+
+#[test]
+fn a_peer_that_lies_gets_no_absurd_plan_and_moves_nobody_elses() {
+    let lies: [&[[u64; 3]]; 5] = [
+        &[[0; 3]],
+        &[[u64::MAX; 3]],
+        &[[0; 3], [u64::MAX; 3]],
+        &[[u64::MAX, 0, 0], [0, u64::MAX, 0], [0, 0, u64::MAX]],
+        &[[1 << 62, 1, 1], [1, 1 << 62, 1 << 30], [7, 7, 7]],
+    ];
+    for (lie, size) in lies.iter().flat_map(|lie| [1, 4096, u32::MAX].map(|size| (lie, size))) {
+        let (mut world, mut peer) = planning();
+        let other = world.lane("gamma", LaneClass::Latency, 1);
+        let segment = world.session(SessionId(7), 1 << 20);
+        let handle = world.open(other, 1, region(7, segment, 1 << 20));
+        let mut other = Peer { line: other, handle, transfers: 0 };
+        let before = fragments(&mut world, &mut other);
+        for round in 0..40 {
+            for stage in ReportedStage::ALL {
+                let lie = report(stage, lie[round % lie.len()], size);
+                world.send(peer.line, lie, &[]);
+            }
+            world.run_for(Nanos::from_millis(1));
+            let got = fragments(&mut world, &mut peer);
+            assert_eq!(got.iter().map(|&bytes| u64::from(bytes)).sum::<u64>(), 1 << 20);
+            let (last, inner) = got.split_last().expect("some");
+            let fits = |bytes: &u32| (limits::FRAGMENT_BYTES_MIN..=1 << 20).contains(bytes);
+            assert!(inner.iter().all(fits) && *last <= 1 << 20, "{lie:?} of {size}: {got:?}");
+        }
+        let sane = |stage: &StageReport| {
+            [stage.latency_seconds, stage.overhead_seconds, stage.per_byte_seconds]
+                .iter()
+                .all(|cost| (0.0..=11.0).contains(cost))
+        };
+        assert!(world.shard.stages().iter().all(sane), "{:?}", world.shard.stages());
+        assert_eq!(fragments(&mut world, &mut other), before, "{lie:?}");
+        // It says the truth from now on, and is believed.
+        for round in 0..400 {
+            let size = [4096, 64 << 10, 1 << 20][round % 3];
+            for stage in ReportedStage::ALL {
+                world.send(peer.line, report(stage, [20_000, 5_000, 500], size), &[]);
+            }
+            world.run_for(Nanos::from_millis(1));
+        }
+        let net =
+            world.shard.stages().into_iter().find(|it| it.name == "net beta latency served out");
+        let net = net.expect("it is there");
+        let occupied = net.overhead_seconds + net.per_byte_seconds * 65_536.0;
+        assert!((30e-6..50e-6).contains(&occupied), "{lie:?} of {size}: {net:?}");
+    }
+}
+
+#[test]
+fn who_receives_reports_its_dials_and_that_they_are_gone() {
+    let mut world = World::fast();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    set(&mut world, "net:beta", micros(100, 50, 0, 0));
+    set(&mut world, "receive:beta", micros(0, 20, 2_000, 0));
+    let mut told = Vec::new();
+    for round in 0..60 {
+        for number in 0..4 {
+            world.submit(SESSION, number, a_read(HANDLE, number, 32 << 10));
+        }
+        let mut asked = 0;
+        while asked < 4 {
+            match world.next(line) {
+                message @ Message::Read { .. } => {
+                    answer(&mut world, line, message, 32 << 10, &[], 5);
+                    asked += 1;
+                }
+                Message::Report { stage, overhead_ns, per_byte_ps, confidence, .. } => {
+                    told.push((stage, overhead_ns, per_byte_ps, confidence));
+                }
+                Message::Outcome { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        world.wait_until("the ends", |world| world.completions.len() == 4);
+        world.completions.clear();
+        if round == 50 {
+            let last = |wanted| told.iter().rfind(|(stage, ..)| *stage == wanted).copied();
+            let (_, overhead, per_byte, _) = last(ReportedStage::DialNet).expect("reported");
+            let occupied = overhead + per_byte * 32_768 / 1_000;
+            assert!((45_000..=55_000).contains(&occupied), "{told:?}");
+            let (_, overhead, per_byte, _) = last(ReportedStage::DialReceive).expect("reported");
+            let occupied = overhead + per_byte * 32_768 / 1_000;
+            assert!((80_000..=92_000).contains(&occupied), "{told:?}");
+            told.clear();
+            world.command(Command::ClearDials { place: None });
+        }
+    }
+    for stage in [ReportedStage::DialNet, ReportedStage::DialReceive] {
+        let of: Vec<_> = told.iter().filter(|(other, ..)| *other == stage).collect();
+        assert_eq!(of, [&(stage, 0, 0, 0)], "once, and no more");
+    }
+}
+
+#[test]
+fn a_peer_that_writes_hears_of_the_disk_below_its_handle() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    let file = world.file(1 << 20);
+    let handle = world.open(line, 1, file);
+    let disk = disk_of(&world, "write");
+    set(&mut world, &disk, micros(0, 700, 0, 0));
+    let mut told = std::collections::BTreeMap::new();
+    for transfer in 0..40 {
+        if transfer == 20 {
+            world.command(Command::ClearDials { place: None });
+        }
+        world.send(line, write(transfer, handle, 256 << 10), &[]);
+        for piece in 0..4 {
+            world.send(line, write_data(transfer, piece << 16), &[1; 64 << 10]);
+        }
+        loop {
+            match world.next(line) {
+                Message::Report {
+                    stage, handle: of, overhead_ns, per_byte_ps, size_bytes, ..
+                } => {
+                    assert!(
+                        of == handle
+                            || stage == ReportedStage::Net
+                            || stage == ReportedStage::Check
+                    );
+                    let occupied = overhead_ns + per_byte_ps * u64::from(size_bytes) / 1_000;
+                    told.insert(stage.name(), occupied);
+                }
+                Message::End { status: Status::Ok, .. } => break,
+                Message::Credit { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        if transfer == 19 {
+            let dial = told["dial disk write"];
+            assert!((600_000..=800_000).contains(&dial), "{told:?}");
+            assert!((20_000..=60_000).contains(&told["disk write"]), "{told:?}");
+        }
+    }
+    assert_eq!(told["dial disk write"], 0, "it is gone: {told:?}");
 }

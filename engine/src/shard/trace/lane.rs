@@ -91,6 +91,7 @@ impl Shard {
             Effect::Frame { of: Work::Transfer(key), .. }
             | Effect::Data { transfer: key, .. }
             | Effect::Copied { transfer: key, .. } => (Subject::Transfer(key), None),
+            Effect::Written { serve, .. } => (Subject::Serve(serve), None),
             Effect::Frame { .. } => return,
         };
         // What does not say where it is comes in order.

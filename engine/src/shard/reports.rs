@@ -1,0 +1,301 @@
+//! What the two sides of a lane tell each other of stages that the other one cannot see.
+//!
+//! Who holds the data plans; what it passes behind the wire is known only where it arrives: the wire
+//! itself, the checksum there, what is dialled there, and for writes the disk. A report is a claim: it
+//! is bounded, and it makes stages of this lane only, which no other path has. A stage that is not
+//! there any more is reported as gone, and one of which nothing is heard any more is taken for gone.
+
+use piped_model::stage::Stage;
+use piped_model::units::Nanos;
+
+use super::dial::Hop;
+use super::lane::{LaneState, Link};
+use super::plan::StageIndex;
+use super::slab::Key;
+use super::{Shard, Work};
+use crate::dial::DialPlace;
+use crate::ids::DeviceId;
+use crate::limits;
+use crate::report::StageResource;
+use crate::wire::{Message, ReportedStage};
+
+/// Reports of the wire after which a stage is gone that was not reported meanwhile.
+const SILENT_MAX: u8 = 64;
+
+/// Disks that a lane's peer may report, by the handles of files on them.
+const DISKS_MAX: usize = 8;
+
+/// Stages of a lane as a whole.
+const KINDS: [ReportedStage; 4] =
+    [ReportedStage::Net, ReportedStage::Check, ReportedStage::DialNet, ReportedStage::DialReceive];
+
+/// What a lane tells, and is told.
+#[derive(Debug)]
+pub(super) struct Reports {
+    told: [Told; KINDS.len()],
+    heard: [Heard; KINDS.len()],
+    told_disks: [(u32, [Told; 2]); DISKS_MAX],
+    heard_disks: [(u32, [Heard; 2]); DISKS_MAX],
+}
+
+/// What the other side knows of a stage of ours.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    /// The samples it rests on; 0: nothing was told.
+    pub(super) samples: u64,
+    /// The version of the published cost.
+    pub(super) version: u32,
+}
+
+/// What we know of a stage of the other side.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    stage: StageIndex,
+    at: Nanos,
+    /// Reports of the wire since.
+    silent: u8,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self { stage: StageIndex::NONE, at: Nanos::ZERO, silent: 0 }
+    }
+}
+
+impl Reports {
+    pub(super) fn new() -> Self {
+        Self {
+            told: Default::default(),
+            heard: Default::default(),
+            told_disks: [(u32::MAX, Default::default()); DISKS_MAX],
+            heard_disks: [(u32::MAX, Default::default()); DISKS_MAX],
+        }
+    }
+
+    fn stage(&self, kind: ReportedStage) -> StageIndex {
+        let place = KINDS.iter().position(|other| *other == kind);
+        place.map_or(StageIndex::NONE, |place| self.heard[place].stage)
+    }
+
+    /// What the peer reports of the way from the wire to its memory: two dials, and its checksum.
+    pub(super) fn behind_wire(&self) -> [StageIndex; 3] {
+        [ReportedStage::DialNet, ReportedStage::DialReceive, ReportedStage::Check]
+            .map(|kind| self.stage(kind))
+    }
+
+    /// What it reports of its disk below a handle: writes, and their dial.
+    pub(super) fn disk_of(&self, handle: u32) -> [StageIndex; 2] {
+        let known = self.heard_disks.iter().find(|(of, _)| *of == handle);
+        known.map_or([StageIndex::NONE; 2], |(_, heard)| heard.map(|heard| heard.stage))
+    }
+
+    /// All stages that the peer has reported.
+    fn stages(&self) -> impl Iterator<Item = StageIndex> + '_ {
+        // The wire's is the lane's own.
+        let lane = self.heard[1..].iter();
+        let all = lane.chain(self.heard_disks.iter().flat_map(|(_, heard)| heard));
+        all.map(|heard| heard.stage).filter(|&stage| stage != StageIndex::NONE)
+    }
+
+    /// The place of a stage's report; one of a handle that is new takes the place of the oldest.
+    fn heard_mut(&mut self, kind: ReportedStage, handle: u32) -> Option<&mut Heard> {
+        if let Some(place) = KINDS.iter().position(|other| *other == kind) {
+            return self.heard.get_mut(place);
+        }
+        let way = match kind {
+            ReportedStage::DiskWrite => 0,
+            ReportedStage::DialDiskWrite => 1,
+            _ => return None,
+        };
+        self.heard_disks.iter_mut().find(|(of, _)| *of == handle).map(|(_, heard)| &mut heard[way])
+    }
+}
+
+/// Handles take the places of others in turn: with more in use than there are places the last ones are known.
+fn place_for<T: Default>(disks: &mut [(u32, T); DISKS_MAX], handle: u32) -> Option<T> {
+    if disks.iter().any(|(of, _)| *of == handle) {
+        return None;
+    }
+    disks.rotate_right(1);
+    Some(std::mem::replace(&mut disks[0], (handle, T::default())).1)
+}
+
+impl Shard {
+    /// Tells the sending side what its data's stages cost here, as far as there is news.
+    pub(super) fn report_stages(&mut self, key: Key) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        let mut told = lane.reports.told;
+        let sources = [
+            [StageIndex::NONE, lane.stage_in],
+            [StageIndex::NONE, self.planner.check_stage()],
+            self.dial_stages(key, Hop::Net),
+            self.dial_stages(key, Hop::Receive),
+        ];
+        for ((kind, told), source) in KINDS.into_iter().zip(&mut told).zip(sources) {
+            self.tell_stage(key, kind, 0, source, told);
+        }
+        if let Some(lane) = self.lanes.get_mut(key) {
+            lane.reports.told = told;
+        }
+    }
+
+    fn dial_stages(&self, key: Key, hop: Hop) -> [StageIndex; 2] {
+        match self.dials.any() {
+            true => self.dials_in(key, hop),
+            false => [StageIndex::NONE; 2],
+        }
+    }
+
+    /// Tells the requester of writes what its file's disk costs here.
+    pub(super) fn report_disk(&mut self, key: Key, handle: u32, device: DeviceId) {
+        let disk = self.planner.disk_stage(device, true);
+        let dial = DialPlace::Disk { device, write: true };
+        let dial = match self.dials.any() {
+            true => self.dials.stages(|place| *place == dial),
+            false => [StageIndex::NONE; 2],
+        };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        place_for(&mut lane.reports.told_disks, handle);
+        let place = lane.reports.told_disks.iter().position(|(of, _)| *of == handle);
+        let Some(place) = place else { return };
+        let mut told = lane.reports.told_disks[place].1;
+        let [of_disk, of_dial] = &mut told;
+        let source = [StageIndex::NONE, disk];
+        self.tell_stage(key, ReportedStage::DiskWrite, handle, source, of_disk);
+        self.tell_stage(key, ReportedStage::DialDiskWrite, handle, dial, of_dial);
+        if let Some(lane) = self.lanes.get_mut(key) {
+            lane.reports.told_disks[place].1 = told;
+        }
+    }
+
+    /// `source`: the thread's part, and the stage.
+    fn tell_stage(
+        &mut self,
+        key: Key,
+        kind: ReportedStage,
+        handle: u32,
+        [host, stage]: [StageIndex; 2],
+        told: &mut Told,
+    ) {
+        let message = match stage {
+            StageIndex::NONE if told.samples > 0 => {
+                *told = Told::default();
+                Some(gone(kind, handle))
+            }
+            StageIndex::NONE => None,
+            _ => self.planner.report_due(stage, host, told, (kind, handle)),
+        };
+        if let Some(message) = message
+            && let Some(lane) = self.lanes.get_mut(key)
+            && lane.push(message)
+        {
+            self.make_ready(Work::Lane(key));
+        }
+    }
+
+    /// A dial is set or cleared. Where a frame may come unasked the other side is told at once: answers must
+    /// not be mixed with what nobody asked for, so peers that write here hear of it with their next write.
+    pub(super) fn report_dials(&mut self) {
+        let mut from = 0;
+        while let Some(key) = self.lanes.next_from(from, |lane| {
+            matches!(lane.link, Link::Outbound(_)) && lane.state == LaneState::Up
+        }) {
+            from = key.index() + 1;
+            self.report_stages(key);
+        }
+    }
+
+    /// The peer says what a stage of our sends costs there.
+    pub(super) fn take_report(&mut self, key: Key, report: Message, now: Nanos) {
+        let Message::Report { stage: kind, handle, confidence, size_bytes, .. } = report else {
+            return;
+        };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
+        let is_gone = confidence == 0 && size_bytes == 0;
+        if by_handle && !is_gone {
+            let replaced = place_for(&mut lane.reports.heard_disks, handle);
+            for old in replaced.into_iter().flatten() {
+                self.planner.forget_stage(old.stage);
+            }
+        }
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let (stage_out, link, class) = (lane.stage_out, lane.link, lane.class);
+        let Some(heard) = lane.reports.heard_mut(kind, handle) else { return };
+        if heard.at != Nanos::ZERO && now < heard.at + limits::REPORT_PAUSE {
+            return;
+        }
+        heard.at = now;
+        heard.silent = 0;
+        if kind == ReportedStage::Net {
+            self.planner.handle_report(stage_out, report);
+            return self.forget_silent(key);
+        }
+        if is_gone {
+            let gone = std::mem::take(heard);
+            return self.planner.forget_stage(gone.stage);
+        }
+        let mut stage = heard.stage;
+        if stage == StageIndex::NONE {
+            let Some(peer) = self.peer_of(key).map(str::to_owned) else { return };
+            let outbound = matches!(link, Link::Outbound(_));
+            let what = StageResource::Peer { peer, class, outbound, stage: kind, handle };
+            stage = self.planner.peer_stage(what);
+            if let Some(lane) = self.lanes.get_mut(key)
+                && let Some(heard) = lane.reports.heard_mut(kind, handle)
+            {
+                heard.stage = stage;
+            }
+        }
+        self.planner.handle_report(stage, report);
+    }
+
+    /// The wire was reported again and again, and another stage was not.
+    fn forget_silent(&mut self, key: Key) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let mut gone = [StageIndex::NONE; KINDS.len()];
+        for (heard, gone) in lane.reports.heard[1..].iter_mut().zip(&mut gone) {
+            heard.silent = heard.silent.saturating_add(1);
+            if heard.stage != StageIndex::NONE && heard.silent >= SILENT_MAX {
+                *gone = std::mem::take(heard).stage;
+            }
+        }
+        gone.into_iter().for_each(|stage| self.planner.forget_stage(stage));
+    }
+
+    /// The lane is over, and what was reported on it with it.
+    pub(super) fn forget_reports(&mut self, reports: &Reports) {
+        reports.stages().for_each(|stage| self.planner.forget_stage(stage));
+    }
+}
+
+fn gone(stage: ReportedStage, handle: u32) -> Message {
+    Message::Report {
+        stage,
+        handle,
+        latency_ns: 0,
+        overhead_ns: 0,
+        per_byte_ps: 0,
+        window: 0,
+        confidence: 0,
+        size_bytes: 0,
+    }
+}
+
+/// What a report claims, within what can be.
+pub(super) fn bounded(latency_ns: u64, overhead_ns: u64, per_byte_ps: u64) -> Stage {
+    Stage {
+        latency: (latency_ns as f64 * 1e-9).min(10.0),
+        overhead: (overhead_ns as f64 * 1e-9).clamp(1e-7, 1.0),
+        per_byte: (per_byte_ps as f64 * 1e-12).clamp(1e-12, 1e-3),
+        window: None,
+    }
+}
+
+/// The thread's part of a dial and the dial, one after the other, as one stage at a size: the slower occupies it,
+/// and the other is latency.
+pub(super) fn merged(host: Stage, dial: Stage, bytes: f64) -> Stage {
+    let occupied = |stage: &Stage| stage.overhead + stage.per_byte * bytes;
+    let (slow, fast) = if occupied(&host) > occupied(&dial) { (host, dial) } else { (dial, host) };
+    Stage { latency: slow.latency + fast.latency + occupied(&fast), ..slow }
+}

@@ -446,13 +446,13 @@ fn every_metric_is_moved_by_what_it_is_about() {
     world.step(Step::Remote, |world, _| remote(world, &mut session));
     world.step(Step::Still, |world, look| still(world, &mut session, look));
     world.step(Step::Dialled, |world, look| {
-        let dial = |words: &[&str]| {
+        let dial = |world: &World, words: &[&str]| {
             let words = ["dial"].iter().chain(words);
             assert!(world.alpha.pipectl(words).output().expect("it starts").status.success());
         };
-        dial(&["set", "copy", "--g", "1us"]);
+        dial(world, &["set", "copy", "--g", "1us"]);
         look(world);
-        dial(&["clear"]);
+        dial(world, &["clear"]);
     });
     world.step(Step::GivenUp, |world, look| given_up(world, &mut session, look));
     world.step(Step::Corrupt, |world, _| corrupt(world, &mut session));

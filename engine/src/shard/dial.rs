@@ -318,7 +318,9 @@ impl Shard {
             (Hop::Check, _) => self.dials.find(|place| *place == DialPlace::Check),
             (
                 _,
-                Effect::Frame { lane, .. } | Effect::Data { lane, .. } | Effect::Written { lane, .. },
+                Effect::Frame { lane, .. }
+                | Effect::Data { lane, .. }
+                | Effect::Written { lane, .. },
             ) => {
                 let peer = self.peer_of(*lane)?;
                 self.dials.find(|place| is_at(place, hop, peer))

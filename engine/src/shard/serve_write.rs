@@ -307,13 +307,7 @@ impl Shard {
     }
 
     /// The next piece of a write may go to the device, or is where it belongs.
-    pub(super) fn handle_write_landed(
-        &mut self,
-        lane: Key,
-        key: Key,
-        payload: u32,
-        region: bool,
-    ) {
+    pub(super) fn handle_write_landed(&mut self, lane: Key, key: Key, payload: u32, region: bool) {
         if let Some(serve) = self.serves.get_mut(key) {
             serve.ready += u64::from(payload);
             if region {

@@ -588,3 +588,61 @@ fn a_peer_that_writes_hears_of_the_disk_below_its_handle() {
     }
     assert_eq!(told["dial disk write"], 0, "it is gone: {told:?}");
 }
+
+/// A peer writes to a file or a region of ours; when the write ended.
+fn written(dials: &[(&str, DialCost)], to_file: bool) -> u64 {
+    let mut world = World::new();
+    let mut peer = asks_us(&mut world);
+    if to_file {
+        let file = world.file(1 << 20);
+        peer.handle = world.open(peer.line, 2, file);
+    }
+    for (place, cost) in dials {
+        set(&mut world, place, *cost);
+    }
+    let start = world.kernel.now();
+    world.send(peer.line, write(1, peer.handle, 128 << 10), &[]);
+    world.send(peer.line, write_data(1, 0), &[1; 64 << 10]);
+    world.send(peer.line, write_data(1, 64 << 10), &[2; 64 << 10]);
+    assert_eq!(world.read_end(peer.line, 1), Status::Ok);
+    world.kernel.now().since(start).0
+}
+
+#[test]
+fn what_a_peer_writes_goes_on_when_the_dials_let_it() {
+    for to_file in [true, false] {
+        let plain = written(&[], to_file);
+        let net = written(&[("net:beta", micros(0, 2_000, 0, 0))], to_file);
+        // The second piece leaves the dial 4 ms after the first came, and the rest is as before.
+        assert!((3_900_000..=4_000_000).contains(&(net - plain)), "{plain} {net}");
+        let both = [("net:beta", micros(300, 2_000, 0, 0)), ("receive:beta", micros(0, 500, 0, 0))];
+        assert_eq!(written(&both, to_file) - net, 800_000);
+    }
+}
+
+#[test]
+fn a_peer_that_vanishes_leaves_nothing_in_a_dial_behind() {
+    let mut world = World::new();
+    let mut peer = asks_us(&mut world);
+    let file = world.file(1 << 20);
+    let handle = world.open(peer.line, 2, file);
+    let before = world.shard.report().staging_used_bytes;
+    set(&mut world, "net:beta", micros(0, 1_000_000, 0, 0));
+    set(&mut world, "send:beta", micros(0, 1_000_000, 0, 0));
+    for (transfer, handle) in [(100, handle), (101, peer.handle)] {
+        world.send(peer.line, write(transfer, handle, 128 << 10), &[]);
+        world.send(peer.line, write_data(transfer, 0), &[1; 64 << 10]);
+        world.send(peer.line, write_data(transfer, 64 << 10), &[1; 64 << 10]);
+    }
+    world.send(peer.line, read(102, peer.handle, 256 << 10), &[]);
+    peer.transfers += 1;
+    world.run_for(Nanos::from_millis(10));
+    assert_eq!(world.shard.report().serves, 3);
+    world.hang_up(peer.line);
+    world.run_for(Nanos::from_millis(10));
+    let report = world.shard.report();
+    assert_eq!((report.serves, world.shard.dials().len()), (0, 2));
+    assert!(report.staging_used_bytes < before, "its scratch, too, is given back");
+    world.run_for(Nanos::from_millis(10_000));
+    assert!(world.shard.dials().iter().all(|dial| dial.held == 0), "{:?}", world.shard.dials());
+}

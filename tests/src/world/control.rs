@@ -3,13 +3,14 @@
 use piped_engine::command::{
     ClientLimits, Command, Event, LaneClass, Limits, OpenKind, OpenRequest, PeerLimits, Target,
 };
+use piped_engine::dial::{DialCost, DialPlace};
 use piped_engine::ids::SessionId;
 use piped_engine::request::Status;
 use piped_engine::sim::{ConnectionId, Faults, Notice};
 use piped_model::units::Nanos;
 
 use super::setup::NODES;
-use super::{ClientState, ObjectKind, OpeningState, Plan, World, peer_id};
+use super::{ClientState, ObjectKind, OpeningState, Plan, World, node_name, peer_id};
 
 /// Everything must be at rest within that time after its cause is gone.
 const REST: Nanos = Nanos::from_millis(120_000);
@@ -275,6 +276,48 @@ impl World {
             let at = self.random.up_to(span);
             self.plans.push(at, Plan::Limit { node });
         }
+        for _ in 0..self.options.dial_changes {
+            let node = self.random.below(NODES as u64) as usize;
+            let at = self.random.up_to(span);
+            self.plans.push(at, Plan::Slow { node });
+        }
+    }
+
+    /// A stage becomes slower by a little or by much, or as fast as it was.
+    fn change_dials(&mut self, node: usize) {
+        let Some(shard) = &self.nodes[node].shard else { return };
+        let holds = shard.dials().iter().any(|dial| dial.held > 0);
+        let busy = self.clients.iter().any(|client| !client.calls.is_empty());
+        let random = &mut self.random;
+        let (device, peer) = (self.nodes[node].device, node_name(1 - node));
+        let place = match random.below(7) {
+            0 => DialPlace::Copy,
+            1 => DialPlace::Check,
+            2 => DialPlace::Send { peer },
+            3 => DialPlace::Net { peer },
+            4 => DialPlace::Receive { peer },
+            way => DialPlace::Disk { device, write: way == 5 },
+        };
+        let command = match random.below(4) {
+            0 => Command::ClearDials { place: Some(place).filter(|_| random.chance(0.5)) },
+            _ => {
+                let cost = DialCost {
+                    latency_ns: random.length(20_000_000),
+                    overhead_ns: random.length(2_000_000),
+                    per_byte_ps: random.length(20_000),
+                    host_ns: if random.chance(0.3) { random.length(50_000) } else { 0 },
+                };
+                Command::SetDial { place, cost }
+            }
+        };
+        match command {
+            Command::ClearDials { place: None } if holds => {
+                self.tally("dial cleared that held something", 1);
+            }
+            Command::SetDial { .. } if busy => self.tally("dial set with calls in flight", 1),
+            _ => {}
+        }
+        self.command(node, command);
     }
 
     /// New limits, mostly far below what clients would use.
@@ -327,6 +370,7 @@ impl World {
             Plan::Command { .. } | Plan::Answer { .. } | Plan::Dial { .. } => {}
             Plan::Think { client } => self.think(client),
             Plan::Limit { node } => self.change_limits(node),
+            Plan::Slow { node } => self.change_dials(node),
             Plan::Die { .. } | Plan::Crash { .. } | Plan::Stall { .. } if self.ending => {}
             Plan::Die { client } => {
                 if !self.clients[client].calls.is_empty() {

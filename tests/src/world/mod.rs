@@ -96,6 +96,8 @@ enum Plan {
     Think { client: usize },
     /// An operator changes limits of a node.
     Limit { node: usize },
+    /// An operator sets a dial of a node, or clears some.
+    Slow { node: usize },
     /// A client dies with all it has under way.
     Die { client: usize },
     /// A node loses power.

@@ -31,6 +31,8 @@ pub struct Options {
     pub spare: Option<u64>,
     /// Times that limits change in the middle.
     pub limit_changes: usize,
+    /// Times that a dial is set or cleared in the middle.
+    pub dial_changes: usize,
     /// Probability that a client cancels its last request.
     pub cancels: f64,
     /// Probability of a deadline too short to be met.
@@ -76,6 +78,7 @@ impl Options {
             stalls: 0,
             spare: None,
             limit_changes: 0,
+            dial_changes: 0,
             cancels: 0.0,
             hasty: 0.0,
             busy: 0.0,
@@ -191,6 +194,17 @@ impl Options {
     pub fn limited(random: &mut Random) -> Self {
         let base = if random.chance(0.5) { Self::calm(random) } else { Self::stormy(random) };
         Self { limit_changes: random.between(1, 12) as usize, ..base }
+    }
+
+    /// The same while stages are dialled, and limits change at times.
+    #[must_use]
+    pub fn dialled(random: &mut Random) -> Self {
+        let base = match random.below(3) {
+            0 => Self::calm(random),
+            1 => Self::stormy(random),
+            _ => Self::limited(random),
+        };
+        Self { dial_changes: random.between(1, 24) as usize, ..base }
     }
 
     /// Whether a request may end with something else than `Ok` for reasons of the world.

@@ -24,19 +24,22 @@ pub struct Kind {
 }
 
 /// All kinds. Most worlds have all faults.
-pub const KINDS: [Kind; 5] = [
+pub const KINDS: [Kind; 6] = [
     Kind { name: "stormy", options: Options::stormy, share: 9 },
     Kind { name: "sick disks", options: Options::sick_disks, share: 3 },
     Kind { name: "scarce", options: Options::scarce, share: 3 },
     Kind { name: "changing limits", options: Options::limited, share: 2 },
+    Kind { name: "dialled", options: Options::dialled, share: 2 },
     Kind { name: "calm", options: Options::calm, share: 1 },
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 22] = [
+const MUST_SEE: [&str; 24] = [
     "client died with calls in flight",
     "corrupt frames",
     "device stalled with calls in flight",
+    "dial cleared that held something",
+    "dial set with calls in flight",
     "discarded bytes",
     "ended Cancelled",
     "ended DeadlineExceeded",

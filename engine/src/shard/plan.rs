@@ -216,6 +216,10 @@ impl Planner {
                 resource,
                 StageResource::Disk { .. }
                     | StageResource::Dial { place: DialPlace::Disk { .. }, .. }
+                    | StageResource::Peer {
+                        stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
+                        ..
+                    }
             ),
             meter: Meter::new(),
             published: estimator.estimate(),

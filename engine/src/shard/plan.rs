@@ -648,7 +648,12 @@ impl Planner {
             costs: cached.costs.iter().map(|(_, cost)| cost).collect(),
             runs,
             bytes: cached.length,
-            serial: self.serial(&key.path) != Serial::Never,
+            // Never better in the model: for devices where it was found to be in practice.
+            serial: match self.serial(&key.path) {
+                Serial::Never => false,
+                Serial::First => true,
+                Serial::Offered => cached.guard.plan(cached.guard.favourite()).cut.depth == 1,
+            },
         }));
     }
 

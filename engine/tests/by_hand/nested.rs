@@ -1,6 +1,6 @@
 //! Fragments and frames that are not cut alike, and copies whose write follows the read.
 
-use piped_engine::command::{Command, LaneClass, Limits, PlannerMode};
+use piped_engine::command::{Command, ForcedPlan, LaneClass, Limits, PlannerMode};
 use piped_engine::ids::HandleId;
 use piped_engine::request::{Status, Verb};
 use piped_engine::sim::InodeId;
@@ -8,7 +8,7 @@ use piped_engine::sizes::Sizes;
 use piped_engine::wire::{LastPart, Message};
 
 use crate::asking::{HANDLE, connected};
-use crate::world::{LineId, SESSION, World, write_data, write_in};
+use crate::world::{LineId, SESSION, World, read, write_data, write_in};
 
 const FILE: HandleId = HandleId(2);
 const KIB: u64 = 1 << 10;
@@ -270,4 +270,21 @@ fn the_halves_of_a_copy_have_one_plan() {
     let names: Vec<_> = it.stages.iter().map(|stage| stage.name.as_str()).collect();
     let at = |what: &str| names.iter().position(|name| name.starts_with(what));
     assert!(at("disk") < at("net") && at("disk").is_some(), "{names:?}");
+}
+
+#[test]
+fn a_read_goes_on_when_its_frames_have_filled_the_lane() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let file = world.file(1 << 20);
+    let handle = world.open(line, 1, file);
+    let [source, lane] = [256 * KIB, KIB].map(Sizes::equal);
+    // More frames in a block of staging than a lane takes.
+    assert!(source.first() / lane.first() > piped_engine::limits::LANE_QUEUE_DATA as u64);
+    world.command(Command::ForcePlan(Some(ForcedPlan { source, lane, sink: lane, depth: 8 })));
+    // Of one block: nothing else ends that somebody waits for.
+    world.send(line, read(1, handle, source.first()), &[]);
+    assert_eq!(world.read_end(line, 1), Status::Ok);
+    world.settle();
+    assert_eq!(world.shard.report().serves, 0);
 }

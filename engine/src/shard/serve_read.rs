@@ -111,10 +111,10 @@ impl Shard {
         loop {
             let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             let (next, end) = (serve.next, serve.length.min(serve.read.end));
-            if next >= end
-                || serve.read.reading >= planned.cut.depth
-                || serve.read.held >= planned.held_max().min(DEPTH_MAX)
-            {
+            let ahead = serve.read.held >= planned.held_max().min(DEPTH_MAX);
+            // What the next frame waits for is never too much, however many fragments that are.
+            let ahead = ahead && next >= serve.frame_end(planned, serve.done);
+            if next >= end || serve.read.reading >= planned.cut.depth || ahead {
                 return Ok(());
             }
             if serve.blocks.at(next).is_none() {

@@ -288,3 +288,17 @@ fn a_read_goes_on_when_its_frames_have_filled_the_lane() {
     world.settle();
     assert_eq!(world.shard.report().serves, 0);
 }
+
+#[test]
+fn a_frame_may_want_more_fragments_than_are_read_ahead() {
+    for depth in [1, 4, 32] {
+        let mut world = World::new();
+        let line = world.lane("beta", LaneClass::Latency, 1);
+        let file = world.file(1 << 20);
+        let handle = world.open(line, 1, file);
+        let [source, lane] = [4 * KIB, 512 * KIB].map(Sizes::equal);
+        world.command(Command::ForcePlan(Some(ForcedPlan { source, lane, sink: lane, depth })));
+        world.send(line, read(1, handle, MIB), &[]);
+        assert_eq!(world.read_end(line, 1), Status::Ok, "depth {depth}");
+    }
+}

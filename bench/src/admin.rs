@@ -9,10 +9,14 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
+use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear, Dials};
 use piped_config::admin::limits::{LIMITS, LimitValue, LimitsChange, LimitsReport};
-use piped_config::admin::{self, CalibrationBody, Envelope, Explained, PlannerBody, Status};
+use piped_config::admin::{
+    self, CalibrationBody, Envelope, Explained, PlannerBody, Stages, Status,
+};
 use piped_config::{CalibrationMode, PlannerMode};
+use piped_engine::dial::DialReport;
+use piped_engine::report::StageReport;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
@@ -78,6 +82,23 @@ impl Admin {
             host_ns: 0,
         });
         self.request(Method::PUT, DIALS, body.json()).map(drop)
+    }
+
+    pub(crate) fn dial(&self, change: &DialChange) -> Result<(), Failure> {
+        self.request(Method::PUT, DIALS, Envelope::new(change).json()).map(drop)
+    }
+
+    /// What is dialled, and what it does.
+    pub(crate) fn dials(&self) -> Result<Vec<DialReport>, Failure> {
+        let body = self.request(Method::GET, DIALS, String::new())?;
+        let dials: Dials<DialReport> = Envelope::parse(&body).doing(DIALS)?;
+        Ok(dials.dials)
+    }
+
+    pub(crate) fn stages(&self) -> Result<Vec<StageReport>, Failure> {
+        let body = self.request(Method::GET, admin::STAGES, String::new())?;
+        let stages: Stages<StageReport> = Envelope::parse(&body).doing(admin::STAGES)?;
+        Ok(stages.stages)
     }
 
     pub(crate) fn clear_dials(&self) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ mod admin;
 mod clock;
 mod contest;
 mod copiers;
+mod dials;
 mod failure;
 mod load;
 mod machine;
@@ -60,6 +61,9 @@ enum Group {
     /// Two nodes in network namespaces of their own, with a link and a disk as slow as the row wants them.
     /// Needs root. Exit codes as of floors.
     Rig(rig::Arguments),
+    /// What is dialled against what calibration reads back, on two daemons. Exit code: 0 all holds, 1 some does not,
+    /// 3 the run broke off.
+    Dials(dials::Arguments),
     /// Very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did not, 2 none
     /// failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
@@ -115,6 +119,7 @@ fn main() -> ExitCode {
         Group::Service(run) => measure(&rows::SERVICE, run, None),
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Rig(arguments) => rig::run(arguments),
+        Group::Dials(arguments) => dials::run(arguments),
         Group::Simulate(arguments) => simulate::run(&arguments),
     };
     match result {

@@ -263,7 +263,7 @@ pub(crate) fn program(name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// An address on loopback that was free a moment ago.
-fn free_address() -> Result<SocketAddr, Failure> {
+pub(crate) fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 

@@ -1,0 +1,195 @@
+//! `bench dials`: what is dialled against what calibration reads back, with two real daemons on loopback.
+//!
+//! A sets what the receiver of a read dials (the wire, itself), B what its sender does (its disk, its checksum, its
+//! socket). Each dial is set alone, reads of many sizes pass, and the stage that the dial is has to read as it was
+//! set, within 2 % or 2 us. A `g` (or `G`, or `o`) shows only where fragments wait for it; where they do not, the
+//! row says so and counts neither way.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use piped_client::{Handle, OpenOptions};
+use piped_config::admin::dials::DialChange;
+use piped_config::{Bytes, PlannerMode, Profile};
+use serde::Serialize;
+
+use crate::failure::{Doing as _, Failure};
+use crate::load::{Ask, Asker, Place};
+use crate::machine::Cpus;
+use crate::nodes::{CALLER, EXPORT, Node, PEER, Pair, Sites, free_address};
+use crate::raw::disk::make_file;
+
+const FILE_NAME: &str = "dialled";
+const FILE_BYTES: u64 = 64 << 20;
+/// Of a read whose fragments queue at a dial.
+const BLOCK: usize = 512 << 10;
+/// Sizes of fragments: a planner varies them, and without that nobody can tell `g` from `G`.
+const SIZES_KIB: [u64; 6] = [16, 64, 28, 52, 40, 60];
+/// Traffic of one size: fragments that queue, and fragments alone.
+const QUEUED: Duration = Duration::from_millis(50);
+const ALONE: Duration = Duration::from_millis(40);
+/// Costs are shown for this size.
+const SHOWN: f64 = 65_536.0;
+/// Samples of a busy stage that show that fragments waited.
+const BUSY_MIN: u64 = 24;
+
+/// What to dial.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// One JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Values in us; of `G` the time of 64 KiB.
+    #[arg(long, value_name = "US", value_delimiter = ',', default_values_t = [20, 50, 100, 250, 500])]
+    values: Vec<u64>,
+    /// Only stages whose name contains this.
+    #[arg(long, value_name = "STAGE", default_value = "")]
+    only: String,
+    /// A directory on the disk to use. Default: beside this program.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    stage: String,
+    parameter: &'static str,
+    set_us: f64,
+    read_us: f64,
+    samples: [u64; 2],
+    /// How late releases were: half of them, and 99 of 100.
+    late_us: [f64; 2],
+    /// None: no fragment waited for another one.
+    holds: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema_version: u32,
+    rows: Vec<Row>,
+}
+
+/// A parameter, and a dial of it alone.
+const PARAMETERS: [&str; 4] = ["L", "g", "G", "o"];
+
+fn change(stage: &str, parameter: &str, micros: u64) -> DialChange {
+    let of = |wanted: &str| if parameter == wanted { micros * 1_000 } else { 0 };
+    DialChange {
+        stage: stage.to_owned(),
+        latency_ns: of("L"),
+        overhead_ns: of("g"),
+        per_byte_ps: of("G") * 1_000 / SHOWN as u64,
+        host_ns: of("o"),
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
+    let directory = crate::beside_this(arguments.dir)?;
+    let data = tempfile::Builder::new().prefix("piped-dials-").tempdir_in(directory)?;
+    let file = data.path().join(FILE_NAME);
+    make_file(&file, FILE_BYTES)?;
+    let device = file.metadata()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let settings = String::from("[planner]\nallow_dials = true\n");
+    let sites = Sites { listen: free_address()?, settings, ..Sites::default() };
+    let pair = Pair::start_at(&sites, Profile::Balanced, Cpus::here(), data.path())?;
+    let mut asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
+    let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
+    let handle = open.doing("open")?;
+    let places = [
+        (&pair.b, format!("disk:{major}:{minor}:read")),
+        (&pair.b, String::from("check")),
+        (&pair.b, format!("send:{CALLER}")),
+        (&pair.a, format!("net:{PEER}")),
+        (&pair.a, format!("receive:{PEER}")),
+    ];
+    let mut rows = Vec::new();
+    for (node, stage) in places.iter().filter(|(_, stage)| stage.contains(&arguments.only)) {
+        for parameter in PARAMETERS {
+            for &micros in &arguments.values {
+                node.admin.dial(&change(stage, parameter, micros))?;
+                let passed = pass(&pair.b, &mut asker, &handle);
+                let row = passed.and_then(|()| read_back(node, stage, parameter, micros));
+                node.admin.clear_dials()?;
+                rows.push(row?);
+            }
+        }
+    }
+    let failed = rows.iter().any(|row| row.holds == Some(false));
+    match arguments.json {
+        true => println!(
+            "{}",
+            serde_json::to_string(&Report { schema_version: 1, rows }).doing("JSON")?
+        ),
+        false => show(&rows),
+    }
+    Ok(u8::from(failed))
+}
+
+/// Reads of all sizes; the sender plans.
+fn pass(sender: &Node, asker: &mut Asker, handle: &Handle) -> Result<(), Failure> {
+    for kib in SIZES_KIB {
+        sender.admin.set_planner(PlannerMode::Fixed(Bytes::kib(kib)))?;
+        asker.reads(Ask { handle, block: BLOCK, depth: 2 }, QUEUED)?;
+        asker.reads(Ask { handle, block: (kib << 10) as usize, depth: 1 }, ALONE)?;
+    }
+    Ok(())
+}
+
+fn read_back(
+    node: &Node,
+    stage: &str,
+    parameter: &'static str,
+    micros: u64,
+) -> Result<Row, Failure> {
+    let host = if parameter == "o" { " host" } else { "" };
+    let name = format!("dial {stage}{host}");
+    let stages = node.admin.stages()?;
+    let found = stages.iter().find(|stage| stage.name == name);
+    let found = found.ok_or_else(|| Failure::new(format!("there is no stage `{name}`")))?;
+    let late = node.admin.dials()?.first().map_or([f64::NAN; 2], |dial| dial.late_seconds);
+    let seconds = match parameter {
+        "L" => found.latency_seconds,
+        "G" => found.per_byte_seconds * SHOWN,
+        _ => found.overhead_seconds,
+    };
+    let set_us = match parameter {
+        // As it was set, in whole picoseconds a byte.
+        "G" => change(stage, "G", micros).per_byte_ps as f64 * SHOWN * 1e-6,
+        _ => micros as f64,
+    };
+    let read_us = seconds * 1e6;
+    let shows = parameter == "L" || found.samples_backlogged >= BUSY_MIN;
+    Ok(Row {
+        stage: stage.to_owned(),
+        parameter,
+        set_us,
+        read_us,
+        samples: [found.samples_alone, found.samples_backlogged],
+        late_us: late.map(|seconds| seconds * 1e6),
+        holds: shows.then_some((read_us - set_us).abs() <= (0.02 * set_us).max(2.0)),
+    })
+}
+
+fn show(rows: &[Row]) {
+    println!(
+        "{:24} {:1} {:>9} {:>9} {:>8} {:>13} {:>13} VERDICT",
+        "STAGE", "", "SET us", "READ us", "OFF us", "SAMPLES", "LATE us"
+    );
+    for row in rows {
+        let Row { stage, parameter, set_us, read_us, samples, late_us, holds } = row;
+        let verdict = match holds {
+            None => "does not dominate",
+            Some(true) => "holds",
+            Some(false) => "FAILS",
+        };
+        let samples = format!("{}/{}", samples[0], samples[1]);
+        let late = format!("{:.1}/{:.1}", late_us[0], late_us[1]);
+        let off = read_us - set_us;
+        println!(
+            "{stage:24} {parameter:1} {set_us:9.1} {read_us:9.1} {off:8.2} {samples:>13} {late:>13} {verdict}"
+        );
+    }
+}

@@ -71,14 +71,17 @@ pub fn sizes(real: &[f64], bytes: u64, constraints: &Constraints) -> Vec<u64> {
 /// assert_eq!(pieces(10, 3, &Constraints::default()), [4, 3, 3]);
 /// let limits = Constraints { alignment: 4, smallest: 8, ..Constraints::default() };
 /// assert_eq!(pieces(30, 4, &limits), [12, 8, 10]);
+/// let limits = Constraints { alignment: 512, largest: 512, ..Constraints::default() };
+/// assert_eq!(pieces(1025, 2, &limits), [512, 512, 1]);
 /// ```
 #[must_use]
 pub fn pieces(size: u64, count: u64, constraints: &Constraints) -> Vec<u64> {
     let unit = constraints.alignment.max(1);
     let (units, rest) = (size / unit, size % unit);
     let most = units / (constraints.fit(1) / unit);
-    let fewest = units.div_ceil(constraints.fit(u64::MAX) / unit);
-    let count = count.max(fewest).min(most).max(1);
+    // The rest goes with the last one, and that has to fit as well.
+    let fewest = size.div_ceil(unit).div_ceil(constraints.fit(u64::MAX) / unit);
+    let count = count.max(fewest).min(most.max(fewest)).max(1);
     let (base, longer) = (units / count, units % count);
     let mut list: Vec<u64> =
         (0..count).map(|index| (base + u64::from(index < longer)) * unit).collect();

@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use piped_client::{Client, OpenOptions};
 use serde_json::Value;
-use system_tests::process::{BLOCKS_BYTES, Daemon, Pair, Programs, pattern, words};
+use system_tests::process::{BLOCKS_BYTES, Daemon, Pair, Programs, now, pattern, words};
 
 const ALLOWED: &str = "[planner]\nallow_dials = true\n";
 
@@ -71,7 +71,7 @@ fn a_dial_slows_what_it_is_set_for_and_goes_without_a_trace() {
     assert!(words(&output).contains("7 stages are slower on purpose"), "{}", words(&output));
     assert!(alpha.log().contains("DIALLED"), "{}", alpha.log());
     let mut timed = |what: &str, file, least: u64, most: Option<u64>| {
-        let start = Instant::now();
+        let start = now();
         let buffer = client.allocate(256 << 10).expect("memory");
         let (buffer, bytes) = queue.read(file, 4096, buffer).expect(what);
         let time = start.elapsed();

@@ -34,8 +34,10 @@ pub fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     panic!("not in {PATIENCE:?}: {what}");
 }
 
+/// The clock of these tests.
 #[expect(clippy::disallowed_methods, reason = "the one clock of these tests")]
-fn now() -> Instant {
+#[must_use]
+pub fn now() -> Instant {
     Instant::now()
 }
 

@@ -311,10 +311,9 @@ fn fragments_are_recorded_at_both_ends_and_drawn() {
     let served = traced(&pair.beta, "beta");
     assert_eq!(served["served"], true, "{served}");
     let names = stages(&served);
-    assert!(
-        names[0].starts_with("disk") && names.contains(&"check (peer)".to_owned()),
-        "{names:?}"
-    );
+    // The peer's checksum is taken to cost what ours does until its first report has come.
+    let peers = |name: &String| name == "check (peer)" || name.starts_with("check alpha");
+    assert!(names[0].starts_with("disk") && names.iter().any(peers), "{names:?}");
     for (transfer, stage) in [(&asked, 1), (&served, 0)] {
         let visits = transfer["measured"].as_array().expect("visits").iter();
         let bytes = visits.filter(|visit| visit["stage"] == stage);

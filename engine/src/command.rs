@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::dial::{DialCost, DialPlace};
 use crate::ids::{DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId};
+use crate::kept::KeptStage;
+use crate::report::StageResource;
 use crate::request::{Class, Completion, Progress, Status};
 use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest};
@@ -322,6 +324,9 @@ pub enum Command {
     },
     /// The answer to [`Output::Plan`].
     Planned(Box<PlanAnswer>),
+    /// What was known of stages another time, to begin with where nothing is measured yet. What fails
+    /// [`crate::kept::KeptStage::check`] is left out.
+    TakeKept(Vec<(StageResource, KeptStage)>),
     /// Change how sizes are chosen.
     SetPlanner(PlannerMode),
     /// Use this plan for everything, whatever the costs; none: plan again. For simulations.

@@ -17,6 +17,7 @@ pub mod dial;
 pub mod histogram;
 pub mod ids;
 pub mod io;
+pub mod kept;
 pub mod limits;
 pub mod report;
 pub mod request;

@@ -172,6 +172,10 @@ pub const EXPLAIN_VISITS_MAX: usize = 2048;
 /// shard copies them on its own thread.
 pub const STAGES_OBSERVED_MAX: usize = 512;
 
+/// Stages that are not there and whose costs are remembered: eight for each of as many peers as can be configured;
+/// of those that come and go, the latest.
+pub const STAGES_REMEMBERED_MAX: usize = 1024;
+
 /// Dials set at once: two for a disk and three for a peer are what studies use.
 pub const DIALS_MAX: u32 = 64;
 

@@ -372,6 +372,9 @@ pub struct StageReport {
     pub confidence: f64,
     /// True if a peer reported it rather than this node measured it.
     pub reported: bool,
+    /// True as long as it rests on what was measured earlier: by another run, or before its peer went.
+    #[serde(default)]
+    pub kept: bool,
     /// A sentence where the numbers need one, e.g. that g and G cannot be told apart yet.
     pub note: String,
 }

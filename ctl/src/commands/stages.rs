@@ -87,6 +87,7 @@ mod tests {
             samples_backlogged: 123_456,
             confidence: 0.95,
             reported: true,
+            kept: false,
             note: String::new(),
         };
         let text = table::render(&COLUMNS, vec![row(&stage)], Some(80));

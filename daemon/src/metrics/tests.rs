@@ -40,6 +40,7 @@ fn stage() -> StageReport {
         samples_backlogged: 6,
         confidence: 0.5,
         reported: false,
+        kept: false,
         note: String::new(),
     }
 }

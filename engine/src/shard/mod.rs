@@ -24,6 +24,7 @@ mod disk;
 mod guard;
 mod history;
 mod inbound;
+mod kept;
 mod lane;
 mod memory;
 mod observe;
@@ -297,6 +298,7 @@ impl Shard {
             Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io),
             Command::LaneAccepted { socket } => self.lane_accepted(socket, io),
             Command::Planned(answer) => self.planner.handle_answer(&answer),
+            Command::TakeKept(stages) => self.planner.take_kept(stages),
             Command::ForcePlan(plan) => self.planner.force(plan),
             Command::SetPlanner(mode) => self.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),

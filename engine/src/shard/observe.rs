@@ -6,6 +6,7 @@ use piped_model::units::Nanos;
 
 use super::Shard;
 use super::transfer::{Transfer, Waiter};
+use crate::kept::KnownStage;
 use crate::limits::STAGES_OBSERVED_MAX;
 use crate::report::{
     Counters, Explanation, Observation, Reasons, SessionUse, ShardReport, StageReport,
@@ -79,6 +80,12 @@ impl Shard {
     #[must_use]
     pub fn stages(&self) -> Vec<StageReport> {
         self.planner.report()
+    }
+
+    /// What is to be kept of the stages; nothing unless calibration is live.
+    #[must_use]
+    pub fn kept(&self) -> Vec<KnownStage> {
+        self.planner.known_stages()
     }
 
     /// A recent transfer by number, or the last one.

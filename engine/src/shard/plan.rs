@@ -18,6 +18,7 @@ use piped_model::units::Nanos;
 
 use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
+use super::kept::{Memory, known};
 use super::outlook::Track;
 use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
 use super::reports::{Told, bounded, merged};
@@ -29,6 +30,7 @@ use super::stage::{
 use crate::command::{CalibrationMode, ForcedPlan, LaneClass, PlannerMode};
 use crate::dial::DialPlace;
 use crate::ids::DeviceId;
+use crate::kept::{KeptStage, KnownStage};
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, QUESTIONS_MAX};
 use crate::report::{StageReport, StageResource, device_name};
 use crate::sizes::Sizes;
@@ -69,6 +71,8 @@ pub(super) struct Planner {
     serial_first: bool,
     stages: Vec<StageState>,
     index: HashMap<StageResource, StageIndex>,
+    /// What stages that are not there begin with.
+    memory: Memory,
     /// Places of stages that are gone.
     free: Vec<StageIndex>,
     copy: StageIndex,
@@ -155,6 +159,7 @@ impl Planner {
             serial_first,
             stages: Vec::new(),
             index: HashMap::new(),
+            memory: Memory::default(),
             free: Vec::new(),
             copy: StageIndex::NONE,
             check: StageIndex::NONE,
@@ -209,7 +214,7 @@ impl Planner {
             _ => PRIOR_WEIGHT,
         };
         let estimator = Estimator::new(prior.window).with_prior(prior, weight);
-        let state = StageState {
+        let mut state = StageState {
             name: name(),
             is_device: matches!(resource, StageResource::Disk { .. }),
             at_device: matches!(
@@ -226,10 +231,12 @@ impl Planner {
             estimator,
             version: 0,
             samples: 0,
+            samples_before: 0,
             looked_at: 0,
             last_bytes: 0,
             reported: false,
         };
+        self.memory.recall(&resource, &mut state);
         let index = match self.free.pop() {
             Some(index) => {
                 self.stages[usize::from(index.0)] = state;
@@ -254,6 +261,31 @@ impl Planner {
         );
     }
 
+    /// What was known another time.
+    pub(super) fn take_kept(&mut self, kept: Vec<(StageResource, KeptStage)>) {
+        for (what, cost) in kept {
+            self.memory.take(what.clone(), cost);
+            let there =
+                self.index.get(&what).and_then(|index| self.stages.get_mut(usize::from(index.0)));
+            if let Some(state) = there.filter(|state| state.estimator.samples() == [0, 0]) {
+                self.memory.recall(&what, state);
+                state.version += 1;
+            }
+        }
+    }
+
+    /// What is to be known another time: of stages that are there, and of those that were.
+    pub(super) fn known_stages(&self) -> Vec<KnownStage> {
+        if self.calibration != CalibrationMode::Live {
+            return Vec::new();
+        }
+        let there = self
+            .index
+            .iter()
+            .filter_map(|(what, index)| known(what, self.stages.get(usize::from(index.0))?));
+        there.chain(self.memory.known()).collect()
+    }
+
     /// A stage that a peer reports.
     pub(super) fn peer_stage(&mut self, what: StageResource) -> StageIndex {
         let name = what.to_string();
@@ -269,10 +301,13 @@ impl Planner {
     }
 
     fn forget(&mut self, is_gone: impl Fn(&StageResource) -> bool) {
-        let Self { index, free, plans, .. } = self;
+        let Self { index, free, plans, stages, memory, .. } = self;
         index.retain(|resource, stage| {
             let gone = is_gone(resource);
             if gone {
+                if let Some(state) = stages.get(usize::from(stage.0)) {
+                    memory.keep(resource, state);
+                }
                 free.push(*stage);
                 plans.retain(|key, _| !key.path.contains(stage));
             }

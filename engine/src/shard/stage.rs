@@ -46,6 +46,9 @@ pub(super) const PRIOR_WEIGHT: f64 = 2.0;
 /// The same of a dial, which can be set to anything.
 pub(super) const DIAL_PRIOR_WEIGHT: f64 = 0.02;
 
+/// Of a stage that begins with what was known another time.
+const KEPT_NOTE: &str = "kept from earlier, little measured since";
+
 #[derive(Debug)]
 pub(super) struct StageState {
     pub(super) name: String,
@@ -58,6 +61,8 @@ pub(super) struct StageState {
     /// Counts publications.
     pub(super) version: u32,
     pub(super) samples: u64,
+    /// Before it went and came back.
+    pub(super) samples_before: u64,
     pub(super) looked_at: u64,
     /// Size of the last sample.
     pub(super) last_bytes: u64,
@@ -87,7 +92,9 @@ impl StageState {
 
     pub(super) fn report(&self, now: &Estimate) -> StageReport {
         let line = now.stage_at(PROBE_BYTES[1]);
-        let note = if now.samples_alone + now.samples_backlogged == 0 {
+        let note = if self.estimator.is_kept() {
+            String::from(KEPT_NOTE)
+        } else if now.samples_alone + now.samples_backlogged == 0 {
             String::from("no samples yet: the prior")
         } else if !now.identifiable {
             String::from("sizes vary too little to tell g from G")
@@ -104,6 +111,7 @@ impl StageState {
             samples_backlogged: now.samples_backlogged,
             confidence: now.confidence,
             reported: self.reported,
+            kept: self.estimator.is_kept(),
             note,
         }
     }

@@ -38,7 +38,7 @@ pub(super) struct Cell {
     /// `sum w (x - mean)(y - mean)`.
     pub(super) product: f64,
     /// Mean absolute residual, relative to the prediction.
-    scale: f64,
+    pub(super) scale: f64,
     rise: f64,
     fall: f64,
     warm: u8,

@@ -88,6 +88,54 @@ impl CostCurve {
         Self { nodes, count, window }
     }
 
+    /// Its straight pieces, in the order of their sizes: a size in bytes, and the line there. A curve without
+    /// bends has one.
+    ///
+    /// ```
+    /// use piped_model::estimate::CostCurve;
+    /// use piped_model::stage::Stage;
+    /// let stage = Stage { latency: 70e-6, overhead: 17e-6, per_byte: 0.4e-9, window: None };
+    /// let curve = CostCurve::straight(stage);
+    /// let lines: Vec<_> = curve.lines().collect();
+    /// assert_eq!(CostCurve::of_lines(&lines, None), curve);
+    /// ```
+    pub fn lines(&self) -> impl Iterator<Item = (f64, Stage)> + '_ {
+        self.nodes[..self.count].iter().map(|node| {
+            let overhead = (node.occupancy - node.bytes * node.slope).max(0.0);
+            let (latency, per_byte) = (node.latency, node.slope);
+            (node.bytes, Stage { latency, overhead, per_byte, window: self.window })
+        })
+    }
+
+    /// The curve of such pieces. What is no cost, or not beyond the size before it, is left out.
+    #[must_use]
+    pub fn of_lines(lines: &[(f64, Stage)], window: Option<NonZeroU32>) -> Self {
+        let mut nodes = [Node::default(); REGIMES];
+        let mut count = 0;
+        for (bytes, line) in lines {
+            let beyond = |last: &Node| *bytes > last.bytes;
+            let fits = bytes.is_finite() && *bytes >= 0.0 && line.checked().is_ok();
+            if count < REGIMES && fits && nodes[..count].last().is_none_or(beyond) {
+                nodes[count] = Node {
+                    bytes: *bytes,
+                    occupancy: line.occupancy(*bytes),
+                    latency: line.latency,
+                    slope: line.per_byte,
+                    weight: 1.0,
+                };
+                count += 1;
+            }
+        }
+        Self::through(&nodes[..count], window)
+    }
+
+    /// The line of the size's own regime, as far as it was measured: from there to the next one a curve bends.
+    pub(super) fn own_line(&self, bytes: f64) -> Stage {
+        let place = regime(bytes as u64);
+        let own = self.lines().find(|(at, _)| *at > 0.0 && regime(*at as u64) == place);
+        own.map_or_else(|| self.stage_at(bytes), |(_, line)| line)
+    }
+
     /// `g + xG` of a fragment of `bytes`, in seconds.
     #[must_use]
     pub fn backlogged(&self, bytes: f64) -> f64 {

@@ -8,6 +8,10 @@ use super::fit::{Fit, Moments, Solution};
 use super::{REGIMES, Sample, regime};
 use crate::stage::{Stage, StageCost};
 
+mod kept;
+
+pub use kept::KnownSize;
+
 /// No cost is known better than this, in seconds, however alike its samples are.
 const CLOCK_SECONDS: f64 = 1e-7;
 /// Samples that make a cell worth a place of its own on the curve.
@@ -56,6 +60,8 @@ pub struct Estimator {
     samples_alone: u64,
     samples_backlogged: u64,
     changes: u64,
+    /// What it began with, as long as few samples have confirmed it.
+    kept: Option<kept::Kept>,
 }
 
 /// What an [`Estimator`] knows, at one size and (as a [`StageCost`]) over all sizes.
@@ -133,6 +139,7 @@ impl Estimator {
             samples_alone: 0,
             samples_backlogged: 0,
             changes: 0,
+            kept: None,
         }
     }
 
@@ -170,6 +177,7 @@ impl Estimator {
     /// ignored: nothing costs nothing, a cost of zero would look infinitely precise, and sums of the
     /// longest would be infinite.
     pub fn observe(&mut self, sample: Sample) {
+        self.test_kept(sample);
         let (cells, others, count, bytes, seconds) = match sample {
             Sample::Alone { bytes, seconds } => {
                 (&mut self.alone, &mut self.backlogged, &mut self.samples_alone, bytes, seconds)

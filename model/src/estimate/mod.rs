@@ -35,7 +35,7 @@ mod search;
 mod segments;
 
 pub use curve::CostCurve;
-pub use estimator::{Estimate, Estimator};
+pub use estimator::{Estimate, Estimator, KnownSize};
 pub use figure::Figure;
 pub use line::{Line, Noise, Options};
 pub use meter::{Meter, Sample, Ticket};

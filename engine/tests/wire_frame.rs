@@ -56,18 +56,30 @@ fn bare(message: impl Strategy<Value = Message>) -> impl Strategy<Value = Frame>
 }
 
 fn report() -> impl Strategy<Value = Message> {
-    let figures = any::<(u32, u64, u64, u64, u32, u32)>();
-    (stage(), figures, 0..=100_u8).prop_map(|(stage, figures, confidence)| {
-        let (handle, latency_ns, overhead_ns, per_byte_ps, window, size_bytes) = figures;
+    let figures = any::<(u32, bool, bool, u8, u32, u32, u64, u64, u32)>();
+    (stage(), figures).prop_map(|(stage, figures)| {
+        let (
+            handle,
+            backlogged,
+            last,
+            weight,
+            size_bytes,
+            spread_bytes,
+            cost_ps,
+            slope_fs,
+            deviation_pm,
+        ) = figures;
         Message::Report {
             stage,
             handle,
-            latency_ns,
-            overhead_ns,
-            per_byte_ps,
-            window,
-            confidence,
+            backlogged,
+            last,
+            weight,
             size_bytes,
+            spread_bytes,
+            cost_ps,
+            slope_fs,
+            deviation_pm,
         }
     })
 }
@@ -278,7 +290,7 @@ fn faults_name_what_is_wrong() {
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
     assert_eq!(Frame::parse(&with(2, 9)), Err(PeerFault::Version(9)));
     let text = PeerFault::Version(9).to_string();
-    assert!(text.contains("frame version 9, this daemon version 4"), "{text}");
+    assert!(text.contains("frame version 9, this daemon version 5"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -331,7 +343,7 @@ fn payloads_keep_to_their_kinds_bounds() {
 fn the_layout_is_the_documented_one() {
     let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x0051_5253_5455_5657);
     let bytes = Frame { epoch: 0x0102_0304, ..plain(message) }.encode();
-    assert_eq!(bytes[..8], [b'p', b'D', 4, 7, 0, 0, 1, 0]);
+    assert_eq!(bytes[..8], [b'p', b'D', 5, 7, 0, 0, 1, 0]);
     assert_eq!(bytes[8..16], [4, 3, 2, 1, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], 0x1112_1314_1516_1718_u64.to_le_bytes());
     assert_eq!(bytes[24..32], 0x0031_3233_3435_3637_u64.to_le_bytes());
@@ -354,5 +366,5 @@ fn a_kind_more_is_a_version_more() {
         !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
-    assert_eq!((ping[2], known), (4, (1..=18).collect()), "raise VERSION, and then this");
+    assert_eq!((ping[2], known), (5, (1..=18).collect()), "raise VERSION, and then this");
 }

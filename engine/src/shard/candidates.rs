@@ -17,15 +17,18 @@ use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::solve::DEPTH_LEAST;
 
 /// The smallest fixed size that is compared with the model's proposal; the others are its doubles.
-const STATIC_BYTES_MIN: u64 = 64 << 10;
+const STATIC_BYTES_MIN: u64 = 8 << 10;
 
 /// The most of these: all up to the largest fragment.
-const STATICS_MAX: usize = 5;
+const STATICS_MAX: usize = 8;
 
 /// Fragments under way where they are not asked for one by one.
 const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(DEPTH_LEAST).expect("is not zero");
 
-/// Latency given up, at most, for larger fragments or for varied sizes.
+/// Latency given up, at most, for larger fragments.
+const LARGER: f64 = 0.01;
+
+/// And for varied sizes.
 const FLAT: f64 = 0.03;
 
 /// What becomes of plans that ask a device for one fragment at a time.
@@ -46,10 +49,11 @@ const NESTED_GAIN: f64 = 0.03;
 /// And to be compared at all.
 const NESTED_WORTH: f64 = 0.01;
 
-/// Fills a guard with candidates; returns the plans it held. `nested`: plans whose levels differ, solved elsewhere,
+/// Fills a guard with candidates; returns the plans it held. `changed`: the costs are not what they were; `nested`: plans whose levels differ, solved elsewhere,
 /// the best first.
 pub(super) fn propose(
     guard: &mut Guard,
+    changed: bool,
     mode: PlannerMode,
     costs: &[&Estimate],
     length: u64,
@@ -71,17 +75,18 @@ pub(super) fn propose(
     match mode {
         PlannerMode::Auto => {}
         PlannerMode::Fixed(bytes) => {
-            return guard.renew(choice(&of_size(u64::from(bytes))), &[], &[]);
+            return guard.renew(changed, choice(&of_size(u64::from(bytes))), &[], &[]);
         }
-        PlannerMode::Whole => return guard.renew(choice(&whole), &[], &[]),
+        PlannerMode::Whole => return guard.renew(changed, choice(&whole), &[], &[]),
     }
     let best = deep(fixed::best(costs, length, &constraints));
     // Of sizes that are equally good in the model the largest is the best in practice: what the
     // model does not know costs something per fragment.
     let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
+    let (_, large) = fixed::flat(costs, length, &constraints, &best, LARGER);
     let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
-    let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + FLAT);
-    let mut proposal = choice(&if whole_is_best { whole } else { fixed(high) });
+    let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + LARGER);
+    let mut proposal = choice(&if whole_is_best { whole } else { fixed(large) });
     let mut others = Others { choices: [proposal; ARMS_MAX], count: 0 };
     others.push(choice(&whole));
     let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
@@ -117,10 +122,11 @@ pub(super) fn propose(
         nested.iter().filter(near).for_each(|&plan| variations.push(plan));
         [proposal, choice(&best)].into_iter().for_each(|plan| others.push(plan));
         nested.iter().for_each(|&plan| others.push(plan));
-        return guard.renew(lead, variations.as_slice(), others.as_slice());
+        return guard.renew(changed, lead, variations.as_slice(), others.as_slice());
     }
     nested.iter().for_each(|&plan| others.push(plan));
-    guard.renew(proposal, &[choice(&fixed(low)), choice(&best)], others.as_slice())
+    let near = [choice(&fixed(low)), choice(&best), choice(&fixed(high))];
+    guard.renew(changed, proposal, &near, others.as_slice())
 }
 
 /// The candidates that are neither the proposal nor in its flat region; what is too many is left out.

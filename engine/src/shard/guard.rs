@@ -3,17 +3,22 @@
 //! The model proposes fragment sizes and a depth, the measurement disposes. Costs that no straight line knows
 //! (caches, socket buffers, a kernel's batching) make a candidate slower or faster than predicted; the
 //! latencies that its transfers really had are kept here, decayed, and a candidate that another one beats
-//! by more than [`VETO`] in practice is not chosen, whatever the model says. To know that, a few
-//! transfers try the others: sizes nearly as good as the proposal (which the estimators need anyway to
-//! tell `g` from `G`), and, as long as outcomes come in, fixed sizes from 64 KiB up and, where a device
-//! has something behind it, plans that ask it for one fragment at a time (serial ones).
+//! in practice, by more than both means may be wrong, is not chosen, whatever the model says.
+//!
+//! What is not measured yet is *expected* to take what the model says times what plans of its kind (whole, fixed,
+//! serial, nested) took against the model so far. So a proposal is used as soon as there is reason to, a model
+//! that flatters one kind of plan is believed less the next time, and a candidate is tried only if it may
+//! be the best. A few transfers try the others all the same, since things change.
+//!
+//! When a stage's cost has changed, what was measured before is taken for as much longer or shorter as the model
+//! says, and for little: the next few transfers decide.
 
 use std::sync::Arc;
 
 use super::planned::{Choice, Planned};
 
 /// The most candidates: the proposal, variations of it, whole, powers of two, three serial ones, nested ones.
-pub(super) const ARMS_MAX: usize = 20;
+pub(super) const ARMS_MAX: usize = 24;
 
 /// One transfer in this many tries a candidate that is not the favourite.
 const TRY_EVERY: u32 = 16;
@@ -21,7 +26,7 @@ const TRY_EVERY: u32 = 16;
 /// The same as long as there is a candidate worth trying that nobody has.
 const TRY_EVERY_AT_FIRST: u32 = 2;
 
-/// One trial in this many is of a candidate that seemed not worth it: things change.
+/// One trial in this many is of a candidate that seemed not worth it.
 const LONG_SHOT_EVERY: u32 = 8;
 
 /// And may look this many times worse than others that are tried.
@@ -33,6 +38,12 @@ const REFRESH_EVERY: u32 = 250;
 /// Outcomes that make a mean worth believing.
 const ENOUGH: u32 = 6;
 
+/// Outcomes that an expectation counts for.
+const EXPECTED: f64 = 2.0;
+
+/// Outcomes left of those from before a change.
+const KEPT: u32 = 2;
+
 /// Weight of a new outcome in a believed mean.
 const DECAY: f64 = 1.0 / 24.0;
 
@@ -43,14 +54,15 @@ const STALE_USES: u32 = 32;
 /// An outcome above this many times the mean counts as that: somebody else had the CPU.
 const CLIP: f64 = 3.0;
 
-/// A candidate slower than another by this factor is vetoed.
-const VETO: f64 = 1.05;
+/// A candidate slower than another by this factor is vetoed, if both are known so well; by the larger one in any
+/// case.
+const VETO: (f64, f64) = (1.015, 1.05);
 
 /// A candidate is tried again now and then if it seems at most this many times slower.
 const WORTH_TRYING: f64 = 1.15;
 
-/// A candidate is tried for the first time if it is predicted at most this many times slower.
-const WORTH_A_FIRST_TRY: f64 = 2.0;
+/// By how much an expectation may be wrong at least and at most, as a part of it.
+const DOUBT: (f64, f64) = (0.1, 0.5);
 
 /// First sizes within this ratio at every level are the same candidate, a proposal that moved a little, if both
 /// are serial, with as many fragments, or neither is.
@@ -58,6 +70,39 @@ const SAME_SIZE: f64 = 1.25;
 
 /// Weight of an outcome in the pace: so few transfers see the same machine.
 const PACE_DECAY: f64 = 1.0 / 8.0;
+
+/// Weight of an outcome in a kind's bias and in the noise.
+const SLOW_DECAY: f64 = 1.0 / 16.0;
+
+/// Beyond these ratios to the model it is not the model that is off.
+const BIAS: (f64, f64) = (0.25, 4.0);
+
+/// Plans that the model is off about alike.
+const KINDS: usize = 4;
+
+fn kind(plan: &Choice) -> usize {
+    let [source, lane, sink] = [plan.cut.source, plan.cut.lane, plan.cut.sink];
+    match plan {
+        _ if plan.cut.depth == 1 => 0,
+        _ if source != lane || lane != sink => 1,
+        _ if plan.counts == [1; 3] => 2,
+        _ => 3,
+    }
+}
+
+/// An exponentially decaying mean that begins as the plain one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    value: f64,
+    count: u32,
+}
+
+impl Mean {
+    fn observe(&mut self, value: f64, decay: f64) {
+        self.count = self.count.saturating_add(1);
+        self.value += (value - self.value) * decay.max(1.0 / f64::from(self.count));
+    }
+}
 
 /// What transfers with a candidate took.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,6 +131,19 @@ impl Measured {
     fn known(self) -> Option<f64> {
         (self.outcomes >= ENOUGH).then_some(self.seconds)
     }
+
+    /// Outcomes that its mean is worth.
+    fn weight(self) -> f64 {
+        f64::from(self.outcomes).min(2.0 / DECAY - 1.0)
+    }
+
+    /// With what is expected for as much as [`EXPECTED`] outcomes, until there are enough.
+    fn beside(self, expected: f64) -> f64 {
+        self.known().unwrap_or_else(|| {
+            let outcomes = f64::from(self.outcomes);
+            (self.seconds * outcomes + expected * EXPECTED) / (outcomes + EXPECTED)
+        })
+    }
 }
 
 /// A candidate.
@@ -99,6 +157,8 @@ struct Arm {
     /// The guard's uses when that was last made anew.
     made_at: u32,
     measured: Measured,
+    /// What the next transfer with it will take, as far as is known, in seconds at a pace of 1.
+    expected: f64,
 }
 
 /// A candidate as the planner sees it.
@@ -127,6 +187,10 @@ pub(super) struct Guard {
     /// are, the one that was tried in the better moments would win. So they are compared by what they took
     /// beside the others.
     pace: f64,
+    /// What plans of a kind took as multiples of their predictions.
+    bias: [Mean; KINDS],
+    /// How far a transfer is from its candidate's mean, as a part of it.
+    noise: Mean,
 }
 
 impl Guard {
@@ -135,10 +199,11 @@ impl Guard {
         Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, ..Self::default() }
     }
 
-    /// New predictions: the proposal, sizes nearly as good, and the fixed sizes to compare with. What was
-    /// measured stays with its size. Returns the plans that are not needed any more.
+    /// New predictions: the proposal, sizes nearly as good, and others to compare with. What was measured stays
+    /// with its size; `changed`: of costs that are not any more. Returns the plans that are not needed any more.
     pub(super) fn renew(
         &mut self,
+        changed: bool,
         proposal: Choice,
         variations: &[Choice],
         others: &[Choice],
@@ -150,7 +215,12 @@ impl Guard {
         let measured = |plan: &Choice| {
             let near = known.iter().flatten().filter(|(old, _)| is_near(old, plan));
             let distance = |(old, _): &&(Choice, Measured)| old.distance(plan);
-            near.min_by_key(distance).map(|&(_, measured)| measured)
+            let (old, mut measured) = near.min_by_key(distance).copied()?;
+            if changed && old.predicted_seconds > 0.0 {
+                measured.seconds *= plan.predicted_seconds / old.predicted_seconds;
+                measured.outcomes = measured.outcomes.min(KEPT);
+            }
+            Some(measured)
         };
         let mut retired: [Option<Arc<Planned>>; ARMS_MAX] = Default::default();
         for (place, arm) in retired.iter_mut().zip(self.arms.drain(..)) {
@@ -163,27 +233,56 @@ impl Guard {
                 self.arms.len() < ARMS_MAX && self.arms.iter().all(|arm| arm.number != number);
             if is_new {
                 let measured = measured(&plan).unwrap_or_default();
-                let made_at = self.uses;
-                self.arms.push(Arm { plan, number, planned: None, made_at, measured });
+                let (made_at, planned, expected) = (self.uses, None, 0.0);
+                self.arms.push(Arm { plan, number, planned, made_at, measured, expected });
             }
             if place == variations.len() {
                 self.variations = self.arms.len() - 1;
             }
         }
+        if changed {
+            self.pace = 1.0;
+        }
+        self.expect();
         retired.into_iter().flatten()
+    }
+
+    /// What transfers with each candidate are expected to take.
+    fn expect(&mut self) {
+        let common = self.common_bias();
+        let is_known = |mean: &Mean| mean.count >= ENOUGH / 2;
+        let bias = self.bias.map(|mean| if is_known(&mean) { mean.value } else { common });
+        for arm in &mut self.arms {
+            let promised = arm.plan.predicted_seconds * bias[kind(&arm.plan)];
+            arm.expected = arm.measured.beside(promised);
+        }
+    }
+
+    /// Of plans of all kinds, by how many outcomes tell it.
+    fn common_bias(&self) -> f64 {
+        let weight = |mean: &Mean| f64::from(mean.count.min(ENOUGH));
+        let all: f64 = self.bias.iter().map(weight).sum();
+        let sum: f64 = self.bias.iter().map(|mean| mean.value * weight(mean)).sum();
+        if all > 0.0 { sum / all } else { 1.0 }
     }
 
     /// A transfer with the candidate of this number took so long.
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
-        if let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) {
-            let before = arm.measured.known();
-            arm.measured.observe(seconds / self.pace, self.uses);
-            self.heard = true;
-            if let Some(usual) = before {
-                let slower = (seconds / usual).clamp(self.pace / CLIP, self.pace * CLIP);
-                self.pace += PACE_DECAY * (slower - self.pace);
-            }
+        let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
+        let before = arm.measured.known();
+        let usual = seconds / self.pace;
+        arm.measured.observe(usual, self.uses);
+        self.heard = true;
+        let ratio = usual / arm.plan.predicted_seconds;
+        if ratio.is_finite() {
+            self.bias[kind(&arm.plan)].observe(ratio.clamp(BIAS.0, BIAS.1), SLOW_DECAY);
         }
+        if let Some(mean) = before {
+            self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
+            let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
+            self.pace += PACE_DECAY * (slower - self.pace);
+        }
+        self.expect();
     }
 
     /// What a transfer of so many bytes was predicted to take with the candidate of this number.
@@ -195,73 +294,88 @@ impl Guard {
     /// The candidate for the next transfer.
     pub(super) fn choose(&mut self) -> usize {
         self.uses = self.uses.wrapping_add(1);
-        let fastest = self.fastest();
-        let every = if self.is_learning(fastest) { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
+        let favourite = self.favourite();
+        let untried = self.heard.then(|| self.untried(favourite)).flatten();
+        let every = if untried.is_some() { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
         if !self.uses.is_multiple_of(every) {
-            return self.favourite_beside(fastest);
+            return favourite;
         }
         self.trials = self.trials.wrapping_add(1);
         // Without outcomes there is nothing to learn but the estimators' variety.
         let reach = if self.heard { self.arms.len() } else { 1 + self.variations };
+        let fastest = self.arms[favourite].expected;
         if self.heard && self.trials.is_multiple_of(LONG_SHOT_EVERY) {
-            let shots = (0..reach).filter(|&index| self.is_worth_trying(index, LONG_SHOT, fastest));
+            let limit = fastest * WORTH_TRYING * LONG_SHOT;
+            let shots = (0..reach).filter(|&index| self.arms[index].expected <= limit);
             let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.at);
             self.heard = false;
-            return longest_ago.unwrap_or_else(|| self.favourite_beside(fastest));
+            return longest_ago.unwrap_or(favourite);
+        }
+        if let Some(index) = untried {
+            self.heard &= index <= self.variations;
+            return index;
         }
         for _ in 0..reach {
             self.next_trial = (self.next_trial + 1) % reach;
-            if self.is_worth_trying(self.next_trial, 1.0, fastest) {
+            if self.arms[self.next_trial].expected <= fastest * WORTH_TRYING {
                 self.heard &= self.next_trial <= self.variations;
                 return self.next_trial;
             }
         }
-        self.favourite_beside(fastest)
+        favourite
     }
 
-    fn is_learning(&self, fastest: Option<(usize, f64)>) -> bool {
-        let unknown = |index: usize| {
-            self.arms[index].measured.known().is_none() && self.is_worth_trying(index, 1.0, fastest)
+    /// The candidate that is expected to take the least of those that may beat the favourite and have too few
+    /// outcomes to tell.
+    fn untried(&self, favourite: usize) -> Option<usize> {
+        let fastest = self.arms[favourite].expected;
+        let may_win = |arm: &Arm| {
+            let model = arm.plan.margin_seconds / arm.plan.predicted_seconds;
+            // How far the model is off about plans of its kind is not known before some were used.
+            let is_known = self.bias[kind(&arm.plan)].count >= ENOUGH / 2;
+            let doubt = if is_known { model.max(DOUBT.0) } else { DOUBT.1 };
+            // Each outcome leaves less of it.
+            let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes + 1);
+            arm.expected * (1.0 - doubt) < fastest
         };
-        self.heard && (0..self.arms.len()).any(unknown)
+        let arms = self.arms.iter().enumerate();
+        let untried = arms.filter(|&(index, arm)| {
+            index != favourite && arm.measured.known().is_none() && may_win(arm)
+        });
+        untried.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
     }
 
-    /// `patience`: how much worse than usual it may look.
-    fn is_worth_trying(&self, index: usize, patience: f64, fastest: Option<(usize, f64)>) -> bool {
-        let arm = &self.arms[index];
-        let best = self.arms[0].plan.predicted_seconds;
-        match (arm.measured.known(), fastest) {
-            (Some(measured), Some((_, fastest))) => measured <= fastest * WORTH_TRYING * patience,
-            _ => arm.plan.predicted_seconds <= best * WORTH_A_FIRST_TRY * patience,
-        }
-    }
-
-    /// The candidate that most transfers get: the proposal, unless measurement objects. A proposal nobody
-    /// has measured has to prove itself in trials where there is something that has.
+    /// The candidate that most transfers get: the proposal, unless measurement objects.
     pub(super) fn favourite(&self) -> usize {
-        self.favourite_beside(self.fastest())
-    }
-
-    fn favourite_beside(&self, fastest: Option<(usize, f64)>) -> usize {
-        let proposal = self.arms[0].measured.known();
-        match (fastest, proposal) {
-            (Some((index, _)), None) => index,
-            (Some((index, seconds)), Some(measured)) if measured > seconds * VETO => index,
+        match self.fastest() {
+            Some(fastest) if self.is_beaten(0, fastest) => fastest,
             _ => 0,
         }
     }
 
-    fn is_vetoed(&self, index: usize) -> bool {
-        match (self.arms[index].measured.known(), self.fastest()) {
-            (Some(measured), Some((_, fastest))) => measured > fastest * VETO,
-            _ => false,
+    /// Whether the other one, which is known, is faster, by more than both may be wrong.
+    fn is_beaten(&self, index: usize, by: usize) -> bool {
+        let (arm, other) = (&self.arms[index], &self.arms[by]);
+        if arm.measured.known().is_none() {
+            // Of equal promise the one that keeps it.
+            return arm.expected >= other.expected;
         }
+        // Mean absolute to standard deviation, of the difference of two means, twice.
+        let errors = 1.0 / arm.measured.weight() + 1.0 / other.measured.weight();
+        let margin = 2.0 * 1.25 * self.noise.value * errors.sqrt();
+        arm.expected > other.expected * (1.0 + margin).clamp(VETO.0, VETO.1)
     }
 
-    fn fastest(&self) -> Option<(usize, f64)> {
+    fn is_vetoed(&self, index: usize) -> bool {
+        let is_known = self.arms[index].measured.known().is_some();
+        is_known && self.fastest().is_some_and(|fastest| self.is_beaten(index, fastest))
+    }
+
+    /// Of those with enough outcomes.
+    fn fastest(&self) -> Option<usize> {
         let known = self.arms.iter().enumerate();
-        let known = known.filter_map(|(index, arm)| Some((index, arm.measured.known()?)));
-        known.min_by(|a, b| a.1.total_cmp(&b.1))
+        let known = known.filter(|(_, arm)| arm.measured.known().is_some());
+        known.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
     }
 
     /// Whether a candidate's executable form tells old news of the others. Ask once after
@@ -342,7 +456,7 @@ mod tests {
     fn guard() -> Guard {
         let mut guard = Guard::new();
         let others = [plan(1_000_448, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
-        drop(guard.renew(plan(102_400, 200.0), &[plan(81_920, 203.0)], &others));
+        drop(guard.renew(false, plan(102_400, 200.0), &[plan(81_920, 203.0)], &others));
         guard
     }
 
@@ -434,16 +548,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_proposal_keeps_what_is_known_of_its_size_and_proves_itself_otherwise() {
+    fn a_new_proposal_keeps_what_is_known_of_its_size_and_has_to_keep_its_promise() {
         let mut guard = guard();
         serve(&mut guard, 200, |_| 220.0);
         let others = [plan(1_000_448, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
-        drop(guard.renew(plan(107_520, 190.0), &[plan(92_160, 191.0)], &others));
+        drop(guard.renew(false, plan(107_520, 190.0), &[plan(92_160, 191.0)], &others));
         assert_eq!(favourite(&guard), 107_520, "a little larger is the same candidate");
-        drop(guard.renew(plan(20_480, 100.0), &[plan(16_384, 101.0)], &others));
-        assert_ne!(favourite(&guard), 20_480, "a promise only");
-        serve(&mut guard, 200, |bytes| if bytes <= 20_480 { 120.0 } else { 220.0 });
-        assert!(favourite(&guard) <= 20_480, "kept");
+        drop(guard.renew(false, plan(20_480, 100.0), &[plan(16_384, 101.0)], &others));
+        assert_eq!(favourite(&guard), 20_480, "it promises so much more");
+        serve(&mut guard, 8, |bytes| if bytes <= 20_480 { 260.0 } else { 220.0 });
+        assert!(favourite(&guard) > 20_480, "a promise that is not kept");
+        drop(guard.renew(false, plan(20_480, 100.0), &[plan(40_960, 101.0)], &others));
+        serve(&mut guard, 200, |bytes| if bytes == 40_960 { 120.0 } else { 220.0 });
+        assert_eq!(favourite(&guard), 40_960, "kept");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use piped_model::estimate::{Estimator, Meter, Sample, Ticket};
+use piped_model::estimate::{Estimator, Meter, Sample, Summary, Ticket};
 use piped_model::plan::Algorithm;
 use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
@@ -21,7 +21,7 @@ use super::guard::Guard;
 use super::kept::{Memory, known};
 use super::outlook::Track;
 use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
-use super::reports::{Told, bounded, merged};
+use super::reports::{TOLD_WEIGHT_MIN, Told, behind};
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
@@ -35,7 +35,7 @@ use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, QUESTIONS_MAX};
 use crate::report::{StageReport, StageResource, device_name};
 use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
-use crate::wire::{Message, ReportedStage};
+use crate::wire::ReportedStage;
 
 /// Samples between two looks at a stage's estimate.
 const SAMPLES_PER_LOOK: u64 = 16;
@@ -44,7 +44,7 @@ const SAMPLES_PER_LOOK: u64 = 16;
 const SAMPLES_PER_REPORT: u64 = 64;
 
 /// Of another stage, whose published cost has changed; and of one whose cost has not.
-const SAMPLES_PER_NEWS: u64 = 8;
+const SAMPLES_PER_NEWS: u64 = 4;
 const SAMPLES_PER_REMINDER: u64 = 1024;
 
 /// Stages kept: four for each of more peers and devices than a node has.
@@ -233,6 +233,7 @@ impl Planner {
             samples: 0,
             samples_before: 0,
             looked_at: 0,
+            changes: 0,
             last_bytes: 0,
             reported: false,
         };
@@ -289,7 +290,12 @@ impl Planner {
     /// A stage that a peer reports.
     pub(super) fn peer_stage(&mut self, what: StageResource) -> StageIndex {
         let name = what.to_string();
-        self.stage(what, || name, DIAL_PRIOR)
+        let prior = match what {
+            StageResource::Peer { stage: ReportedStage::DiskWrite, .. } => DISK_PRIOR,
+            StageResource::Peer { stage: ReportedStage::Check, .. } => CHECK_PRIOR,
+            _ => DIAL_PRIOR,
+        };
+        self.stage(what, || name, prior)
     }
 
     /// A stage that is gone.
@@ -435,97 +441,68 @@ impl Planner {
         state.last_bytes = match sample {
             Sample::Alone { bytes, .. } | Sample::Backlogged { bytes, .. } => bytes,
         };
-        let due =
-            state.samples < SAMPLES_PER_LOOK || state.samples - state.looked_at >= SAMPLES_PER_LOOK;
+        let due = state.samples < SAMPLES_PER_LOOK
+            || state.samples - state.looked_at >= SAMPLES_PER_LOOK
+            || state.estimator.changes() != state.changes;
         if calibration == CalibrationMode::Live && due && !state.reported {
-            state.looked_at = state.samples;
+            (state.looked_at, state.changes) = (state.samples, state.estimator.changes());
             state.publish();
         }
     }
 
     /// A peer says what our data cost it. The figures are bounded, not believed.
-    pub(super) fn handle_report(&mut self, net_out: StageIndex, message: Message) {
-        let Message::Report { stage, latency_ns, overhead_ns, per_byte_ps, size_bytes, .. } =
-            message
-        else {
-            return;
-        };
+    pub(super) fn handle_report(&mut self, stage: StageIndex, claim: &Summary, last: bool) {
         if self.calibration != CalibrationMode::Live {
             return;
         }
-        let claimed = bounded(latency_ns, overhead_ns, per_byte_ps);
-        let Some(state) = self.state(net_out) else { return };
-        let bytes = u64::from(size_bytes.clamp(1, FRAGMENT_BYTES_MAX));
-        let mut observe = |bytes: u64, times: u32| {
-            for _ in 0..times {
-                let (alone, busy) = (claimed.alone(bytes as f64), claimed.occupancy(bytes as f64));
-                state.estimator.observe(Sample::Alone { bytes, seconds: alone });
-                state.estimator.observe(Sample::Backlogged { bytes, seconds: busy });
-            }
-        };
-        match stage {
-            // A straight line by what it is, and what was reported before does not count any more.
-            ReportedStage::Check
-            | ReportedStage::DialNet
-            | ReportedStage::DialReceive
-            | ReportedStage::DialDiskWrite => {
-                for bytes in [bytes / 4, bytes / 2, bytes, bytes * 2] {
-                    observe(bytes.max(1), 8);
-                }
-            }
-            // Fed as what it says about its size, so that several reports make a curve.
-            _ => observe(bytes, 4),
+        let Some(state) = self.state(stage) else { return };
+        if let Some(claim) = claim.bounded(FRAGMENT_BYTES_MAX.into()) {
+            state.estimator.adopt(&claim);
+            state.samples += 1;
         }
         state.reported = true;
-        state.publish();
+        if last {
+            state.publish();
+        }
     }
 
-    /// A report about a stage of this side, when there is news since the last. `host`: what else it takes of the
-    /// thread, or none.
-    pub(super) fn report_due(
+    /// Whether there is news of a stage of this side since it was told of; it is taken for told then.
+    pub(super) fn is_news(
         &mut self,
         stage: StageIndex,
-        host: StageIndex,
         told: &mut Told,
-        (kind, handle): (ReportedStage, u32),
-    ) -> Option<Message> {
-        let at_host =
-            |bytes: u64| Some(self.stages.get(usize::from(host.0))?.estimator.estimate_for(bytes));
-        let host =
-            self.stages.get(usize::from(stage.0)).and_then(|state| at_host(state.last_bytes));
-        let state = self.state(stage)?;
+        kind: ReportedStage,
+    ) -> bool {
+        let Some(state) = self.state(stage) else { return false };
         if state.samples < told.samples {
             // Another stage than the one that was told of.
             *told = Told::default();
         }
+        let since = state.samples - told.samples;
         let due = match kind {
-            ReportedStage::Net => state.samples >= told.samples + SAMPLES_PER_REPORT,
-            _ if state.version == told.version => {
-                state.samples >= told.samples + SAMPLES_PER_REMINDER
-            }
-            _ => state.samples >= told.samples + SAMPLES_PER_NEWS,
+            _ if state.version != told.version => since >= SAMPLES_PER_NEWS,
+            // It is nearly always the wire that a plan stands and falls with.
+            ReportedStage::Net => since >= SAMPLES_PER_REPORT,
+            _ => since >= SAMPLES_PER_REMINDER,
         };
         if state.samples < 4 || told.samples > 0 && !due {
-            return None;
+            return false;
         }
         *told = Told { samples: state.samples, version: state.version };
-        // At the size seen last: traffic of many sizes makes a curve, and nothing is extrapolated.
-        let bytes = state.last_bytes;
-        let estimate = state.estimator.estimate_for(bytes);
-        let mut line = estimate.stage_at(bytes as f64);
-        if let Some(host) = host {
-            line = merged(host.stage_at(bytes as f64), line, bytes as f64);
-        }
-        Some(Message::Report {
-            stage: kind,
-            handle,
-            latency_ns: (line.latency * 1e9) as u64,
-            overhead_ns: (line.overhead * 1e9) as u64,
-            per_byte_ps: (line.per_byte * 1e12) as u64,
-            window: 0,
-            confidence: (estimate.confidence * 100.0).clamp(0.0, 100.0) as u8,
-            size_bytes: bytes as u32,
-        })
+        true
+    }
+
+    /// What there is to tell of it. `host`: what else it takes of the thread, or none.
+    pub(super) fn news(
+        &self,
+        stage: StageIndex,
+        host: StageIndex,
+    ) -> impl Iterator<Item = Summary> + '_ {
+        let state = |index: StageIndex| self.stages.get(usize::from(index.0));
+        let host = state(host).map(|state| state.estimator.estimate());
+        let known = state(stage).into_iter().flat_map(|state| state.estimator.summaries());
+        let known = known.filter(|known| known.weight >= TOLD_WEIGHT_MIN);
+        known.map(move |known| host.map_or(known, |host| behind(&host, known)))
     }
 
     /// The path of what a peer reads here: our disk (or nothing, for memory), the checksum, the lane, and
@@ -631,15 +608,16 @@ impl Planner {
             nested: Vec::with_capacity(SOLVED_MAX),
             track: Track::default(),
         });
+        let changed = cached.costs.changes() != costs.changes();
         cached.versions = versions;
         cached.length = length;
         cached.costs = costs;
-        self.propose(key);
+        self.propose(key, changed);
         self.ask(key);
     }
 
-    /// Fills a guard with candidates.
-    fn propose(&mut self, key: PlanKey) {
+    /// Fills a guard with candidates. `changed`: some cost is not what it was.
+    fn propose(&mut self, key: PlanKey, changed: bool) {
         let mode = match self.mode {
             PlannerMode::Auto if key.busy => PlannerMode::Whole,
             mode => mode,
@@ -647,7 +625,7 @@ impl Planner {
         let serial = self.serial(&key.path);
         let Some(cached) = self.plans.get_mut(&key) else { return };
         let Cached { guard, costs, length, nested, .. } = cached;
-        let old = costs.with(|costs| propose(guard, mode, costs, *length, serial, nested));
+        let old = costs.with(|costs| propose(guard, changed, mode, costs, *length, serial, nested));
         for planned in old {
             retire(&mut self.retired, Some(planned));
         }
@@ -710,7 +688,7 @@ impl Planner {
         cached.nested.clear();
         cached.nested.extend(solved.map(|plan| Choice::nested(plan, cached.length, pace)));
         let is_old = cached.versions != versions;
-        self.propose(key);
+        self.propose(key, false);
         if is_old {
             self.ask(key);
         }

@@ -123,6 +123,11 @@ impl PathCosts {
         f(&costs[..used])
     }
 
+    /// How often some cost was found to have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.costs.iter().flatten().map(|(_, cost)| cost.changes).sum()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (StageIndex, Estimate)> {
         self.costs.into_iter().flatten()
     }

@@ -5,7 +5,8 @@
 //! is bounded, and it makes stages of this lane only, which no other path has. A stage that is not
 //! there any more is reported as gone, and one of which nothing is heard any more is taken for gone.
 
-use piped_model::stage::Stage;
+use piped_model::estimate::{Estimate, REGIMES, Summary};
+use piped_model::stage::StageCost;
 use piped_model::units::Nanos;
 
 use super::dial::Hop;
@@ -28,6 +29,12 @@ const DISKS_MAX: usize = 8;
 /// Stages of a lane as a whole.
 const KINDS: [ReportedStage; 4] =
     [ReportedStage::Net, ReportedStage::Check, ReportedStage::DialNet, ReportedStage::DialReceive];
+
+/// The most that is told of a stage at once.
+const NEWS_MAX: usize = 2 * REGIMES;
+
+/// Samples that are worth telling.
+pub(super) const TOLD_WEIGHT_MIN: f64 = 1.0;
 
 /// What a lane tells, and is told.
 #[derive(Debug)]
@@ -52,13 +59,15 @@ pub(super) struct Told {
 struct Heard {
     stage: StageIndex,
     at: Nanos,
+    /// Claims that still count as told together with the first one then.
+    left: u8,
     /// Reports of the wire since.
     silent: u8,
 }
 
 impl Default for Heard {
     fn default() -> Self {
-        Self { stage: StageIndex::NONE, at: Nanos::ZERO, silent: 0 }
+        Self { stage: StageIndex::NONE, at: Nanos::ZERO, left: 0, silent: 0 }
     }
 }
 
@@ -177,20 +186,26 @@ impl Shard {
         [host, stage]: [StageIndex; 2],
         told: &mut Told,
     ) {
-        let message = match stage {
-            StageIndex::NONE if told.samples > 0 => {
-                *told = Told::default();
-                Some(gone(kind, handle))
-            }
-            StageIndex::NONE => None,
-            _ => self.planner.report_due(stage, host, told, (kind, handle)),
+        // Answers come first.
+        let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.has_room_for_data()) else {
+            return;
         };
-        if let Some(message) = message
-            && let Some(lane) = self.lanes.get_mut(key)
-            && lane.push(message)
-        {
-            self.make_ready(Work::Lane(key));
+        if stage == StageIndex::NONE {
+            let known = std::mem::take(told).samples > 0;
+            if known && lane.push(gone(kind, handle)) {
+                self.make_ready(Work::Lane(key));
+            }
+            return;
         }
+        if !self.planner.is_news(stage, told, kind) {
+            return;
+        }
+        let mut news = self.planner.news(stage, host).peekable();
+        while let Some(known) = news.next() {
+            lane.push(message(kind, handle, &known, news.peek().is_none()));
+        }
+        drop(news);
+        self.make_ready(Work::Lane(key));
     }
 
     /// A dial is set or cleared. Where a frame may come unasked the other side is told at once: answers must
@@ -207,12 +222,10 @@ impl Shard {
 
     /// The peer says what a stage of our sends costs there.
     pub(super) fn take_report(&mut self, key: Key, report: Message, now: Nanos) {
-        let Message::Report { stage: kind, handle, confidence, size_bytes, .. } = report else {
-            return;
-        };
+        let Message::Report { stage: kind, handle, weight, last, .. } = report else { return };
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
-        let is_gone = confidence == 0 && size_bytes == 0;
+        let is_gone = weight == 0;
         if by_handle && !is_gone {
             let replaced = place_for(&mut lane.reports.heard_disks, handle);
             for old in replaced.into_iter().flatten() {
@@ -222,14 +235,18 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let (stage_out, link, class) = (lane.stage_out, lane.link, lane.class);
         let Some(heard) = lane.reports.heard_mut(kind, handle) else { return };
-        if heard.at != Nanos::ZERO && now < heard.at + limits::REPORT_PAUSE {
-            return;
+        if heard.at == Nanos::ZERO || now >= heard.at + limits::REPORT_PAUSE {
+            (heard.at, heard.left) = (now, NEWS_MAX as u8);
         }
-        heard.at = now;
+        let Some(left) = heard.left.checked_sub(1) else { return };
+        heard.left = if last { 0 } else { left };
         heard.silent = 0;
+        let Some(claim) = claimed(report) else { return };
         if kind == ReportedStage::Net {
-            self.planner.handle_report(stage_out, report);
-            return self.forget_silent(key);
+            self.planner.handle_report(stage_out, &claim, last);
+            return if last {
+                self.forget_silent(key)
+            };
         }
         if is_gone {
             let gone = std::mem::take(heard);
@@ -247,7 +264,7 @@ impl Shard {
                 heard.stage = stage;
             }
         }
-        self.planner.handle_report(stage, report);
+        self.planner.handle_report(stage, &claim, last);
     }
 
     /// The wire was reported again and again, and another stage was not.
@@ -273,29 +290,98 @@ fn gone(stage: ReportedStage, handle: u32) -> Message {
     Message::Report {
         stage,
         handle,
-        latency_ns: 0,
-        overhead_ns: 0,
-        per_byte_ps: 0,
-        window: 0,
-        confidence: 0,
+        backlogged: false,
+        last: true,
+        weight: 0,
         size_bytes: 0,
+        spread_bytes: 0,
+        cost_ps: 0,
+        slope_fs: 0,
+        deviation_pm: 0,
     }
 }
 
-/// What a report claims, within what can be.
-pub(super) fn bounded(latency_ns: u64, overhead_ns: u64, per_byte_ps: u64) -> Stage {
-    Stage {
-        latency: (latency_ns as f64 * 1e-9).min(10.0),
-        overhead: (overhead_ns as f64 * 1e-9).clamp(1e-7, 1.0),
-        per_byte: (per_byte_ps as f64 * 1e-12).clamp(1e-12, 1e-3),
-        window: None,
+/// A summary as it is sent. What has no place in its field is told as the most that has.
+fn message(stage: ReportedStage, handle: u32, known: &Summary, last: bool) -> Message {
+    Message::Report {
+        stage,
+        handle,
+        backlogged: known.backlogged,
+        last,
+        weight: known.weight.clamp(1.0, 255.0) as u8,
+        size_bytes: known.bytes as u32,
+        spread_bytes: known.spread as u32,
+        cost_ps: (known.seconds * 1e12) as u64,
+        slope_fs: (known.slope * 1e15) as u64,
+        deviation_pm: (known.deviation * 1e3) as u32,
     }
 }
 
-/// The thread's part of a dial and the dial, one after the other, as one stage at a size: the slower occupies it,
-/// and the other is latency.
-pub(super) fn merged(host: Stage, dial: Stage, bytes: f64) -> Stage {
-    let occupied = |stage: &Stage| stage.overhead + stage.per_byte * bytes;
-    let (slow, fast) = if occupied(&host) > occupied(&dial) { (host, dial) } else { (dial, host) };
-    Stage { latency: slow.latency + fast.latency + occupied(&fast), ..slow }
+/// What a report claims: not yet within what can be.
+fn claimed(report: Message) -> Option<Summary> {
+    let Message::Report {
+        backlogged,
+        weight,
+        size_bytes,
+        spread_bytes,
+        cost_ps,
+        slope_fs,
+        deviation_pm,
+        ..
+    } = report
+    else {
+        return None;
+    };
+    Some(Summary {
+        backlogged,
+        weight: weight.into(),
+        bytes: size_bytes.into(),
+        spread: spread_bytes.into(),
+        seconds: cost_ps as f64 * 1e-12,
+        slope: slope_fs as f64 * 1e-15,
+        deviation: f64::from(deviation_pm) * 1e-3,
+    })
+}
+
+/// The thread's part of a dial and the dial, one after the other, as one stage: the slower occupies it, and the other
+/// is latency.
+pub(super) fn behind(host: &Estimate, dial: Summary) -> Summary {
+    let line = host.stage_at(dial.bytes);
+    let (time, per_byte) = (line.occupancy(dial.bytes), line.per_byte);
+    if !dial.backlogged {
+        Summary { seconds: dial.seconds + time, slope: dial.slope + per_byte, ..dial }
+    } else if time > dial.seconds {
+        Summary { seconds: time, slope: per_byte, ..dial }
+    } else {
+        dial
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_model::estimate::Estimator;
+    use piped_model::stage::Stage;
+
+    use super::*;
+
+    #[test]
+    fn the_slower_of_thread_and_dial_occupies_the_stage() {
+        let host = Stage { latency: 0.0, overhead: 20e-6, per_byte: 0.0, window: None };
+        let host = Estimator::new(None).with_prior(host, 100.0).estimate();
+        let dial = |backlogged, seconds| Summary {
+            backlogged,
+            weight: 10.0,
+            bytes: 4096.0,
+            spread: 0.0,
+            seconds,
+            slope: 0.0,
+            deviation: 0.1,
+        };
+        let near = |found: Summary, micros: f64| {
+            assert!((found.seconds * 1e6 - micros).abs() < 0.1, "{found:?}");
+        };
+        near(behind(&host, dial(false, 100e-6)), 120.0);
+        near(behind(&host, dial(true, 5e-6)), 20.0);
+        near(behind(&host, dial(true, 50e-6)), 50.0);
+    }
 }

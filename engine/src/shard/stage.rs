@@ -22,7 +22,7 @@ impl StageIndex {
 const REPUBLISH: f64 = 0.05;
 
 /// Sizes at which two costs are compared.
-const PROBE_BYTES: [f64; 4] = [4096.0, 65_536.0, 262_144.0, 1_048_576.0];
+const PROBE_BYTES: [f64; 5] = [4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
 
 /// A modern SSD and a loopback connection, to begin with: wrong for most machines, and replaced by
 /// what this one measures within a few requests.
@@ -64,6 +64,8 @@ pub(super) struct StageState {
     /// Before it went and came back.
     pub(super) samples_before: u64,
     pub(super) looked_at: u64,
+    /// Changes of cost that the estimator had noticed by then.
+    pub(super) changes: u64,
     /// Size of the last sample.
     pub(super) last_bytes: u64,
     pub(super) reported: bool,
@@ -91,7 +93,7 @@ impl StageState {
     }
 
     pub(super) fn report(&self, now: &Estimate) -> StageReport {
-        let line = now.stage_at(PROBE_BYTES[1]);
+        let line = now.stage_at(PROBE_BYTES[2]);
         let note = if self.estimator.is_kept() {
             String::from(KEPT_NOTE)
         } else if now.samples_alone + now.samples_backlogged == 0 {

@@ -9,7 +9,7 @@ use super::disk::{DeviceCosts, Disk, Flush, InodeId, OpenFile, OpenFiles};
 use super::events::EventQueue;
 use super::faults::Faults;
 use super::memory::{Memory, OpKey, Touch, WindowId};
-use super::net::{Connection, ConnectionId, Link, LinkId, NodeId, Notice};
+use super::net::{Connection, ConnectionId, Link, LinkId, NodeId, Notice, PIECE_BYTES};
 use super::random::Random;
 use super::stage::{Cost, Server};
 use crate::ids::{DeviceId, FileId, SegmentId, SocketId};
@@ -324,8 +324,14 @@ impl SimKernel {
 
     /// A new one-way link.
     pub fn add_link(&mut self, cost: Cost, window: Option<u32>) -> LinkId {
-        self.links.push(Link { cost, server: Server::new(window) });
+        self.links.push(Link { cost, server: Server::new(window), piece: PIECE_BYTES });
         LinkId(self.links.len() as u32 - 1)
+    }
+
+    /// What enters the link arrives in pieces of so many bytes, not of 64 KiB: nearer to life, where a packet
+    /// carries less, and slower.
+    pub fn set_piece(&mut self, link: LinkId, bytes: usize) {
+        self.links[link.0 as usize].piece = bytes.max(1);
     }
 
     /// Connect two nodes over a link each way, with socket buffers of `buffer` bytes a direction.

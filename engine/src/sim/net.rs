@@ -49,6 +49,8 @@ pub(super) const ECANCELED: i32 = -125;
 pub(super) struct Link {
     pub(super) cost: Cost,
     pub(super) server: Server,
+    /// A run of bytes arrives in pieces of so many.
+    pub(super) piece: usize,
 }
 
 #[derive(Debug)]

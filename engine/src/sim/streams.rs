@@ -4,9 +4,7 @@ use piped_model::units::Nanos;
 
 use super::kernel::{KernelEvent, SimKernel};
 use super::memory::OpKey;
-use super::net::{
-    ConnectionId, ECANCELED, ECONNRESET, EPIPE, EndState, NodeId, Notice, PIECE_BYTES, SILENCE,
-};
+use super::net::{ConnectionId, ECANCELED, ECONNRESET, EPIPE, EndState, NodeId, Notice, SILENCE};
 use crate::ids::SocketId;
 use crate::io::{Op, Spans};
 
@@ -266,7 +264,7 @@ impl SimKernel {
         let link = &mut self.links[way.link.0 as usize];
         let visit = link.server.visit(self.now, bytes.len() as u64, &link.cost);
         let mut sent = 0;
-        for piece in bytes.chunks(PIECE_BYTES) {
+        for piece in bytes.chunks(link.piece) {
             sent += piece.len() as u64;
             let at = visit.start + link.cost.occupancy(sent) + link.cost.latency + spike;
             way.last_arrival = way.last_arrival.max(at);

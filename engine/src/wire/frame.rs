@@ -203,24 +203,29 @@ pub enum Message {
         /// How many there are in all from now on; at least 1.
         window: u64,
     },
-    /// What the serving side measured of a stage, so that the requester can plan with it.
+    /// What this side measured of a stage at sizes of about one length, so that the other side can plan with it
+    /// ([`piped_model::estimate::Summary`]). One of several that are told together.
     Report {
         /// Which stage.
         stage: ReportedStage,
         /// The handle whose device it is; 0 for the network.
         handle: u32,
-        /// `L` in nanoseconds.
-        latency_ns: u64,
-        /// `g` in nanoseconds.
-        overhead_ns: u64,
-        /// `G` in picoseconds per byte.
-        per_byte_ps: u64,
-        /// The most fragments in it at once; 0 is unbounded.
-        window: u32,
-        /// How sure, in percent; at most 100.
-        confidence: u8,
-        /// The fragment size in bytes the figures were measured around.
+        /// Times between departures of a busy stage, or ways through an empty one.
+        backlogged: bool,
+        /// The last of those that are told together.
+        last: bool,
+        /// How many samples it is worth, at most; 0: there is no such stage any more.
+        weight: u8,
+        /// The samples' mean size in bytes.
         size_bytes: u32,
+        /// The standard deviation of their sizes in bytes.
+        spread_bytes: u32,
+        /// Their mean cost in picoseconds.
+        cost_ps: u64,
+        /// How it grows with their size, in femtoseconds per byte.
+        slope_fs: u64,
+        /// The standard deviation of one sample, in thousandths of the cost.
+        deviation_pm: u32,
     },
     /// What a read took, from its request to its last byte in place, so that the side that plans learns
     /// which of its plans are good. Sent with the next request.
@@ -453,7 +458,6 @@ impl Frame {
                 bad("offset")
             }
             Message::Credit { window: 0, .. } => bad("window"),
-            Message::Report { confidence, .. } if confidence > 100 => bad("confidence"),
             Message::Outcome { length: 0, .. } => bad("length"),
             Message::Outcome { plan: 0, .. } => bad("plan"),
             Message::Outcome { latency_ns, .. }

@@ -16,7 +16,7 @@ pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 /// The version of this header, of its kinds, and of what they mean. A kind more is a version more: who
 /// does not know it would lose its lanes in the middle of work instead of being told at Hello. Version 1,
 /// which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 4;
+pub(super) const VERSION: u8 = 5;
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;
@@ -112,22 +112,24 @@ impl Message {
             Self::Report {
                 stage,
                 handle,
-                latency_ns,
-                overhead_ns,
-                per_byte_ps,
-                window,
-                confidence,
+                backlogged,
+                last,
+                weight,
                 size_bytes,
+                spread_bytes,
+                cost_ps,
+                slope_fs,
+                deviation_pm,
             } => Header {
                 kind: KIND_REPORT,
+                flags: (flag(backlogged, FLAG_BACKLOGGED) | flag(last, FLAG_LAST)).into(),
                 aux: stage_number(stage),
-                class: confidence,
-                transfer: latency_ns.into(),
-                offset: overhead_ns.into(),
-                arg0: per_byte_ps.into(),
-                arg1: u64::from(size_bytes).into(),
+                class: weight,
+                transfer: cost_ps.into(),
+                offset: slope_fs.into(),
+                arg0: halves(size_bytes, spread_bytes).into(),
                 arg2: handle.into(),
-                arg3: window.into(),
+                arg3: deviation_pm.into(),
                 ..empty
             },
             Self::Outcome { handle, length, plan, latency_ns } => Header {
@@ -268,12 +270,14 @@ impl Header {
             KIND_REPORT => Message::Report {
                 stage: self.stage()?,
                 handle: self.arg2.get(),
-                latency_ns: self.transfer.get(),
-                overhead_ns: self.offset.get(),
-                per_byte_ps: self.arg0.get(),
-                window: self.arg3.get(),
-                confidence: self.class,
-                size_bytes: low_half(self.arg1),
+                backlogged: self.has(FLAG_BACKLOGGED),
+                last: self.has(FLAG_LAST),
+                weight: self.class,
+                size_bytes: low_half(self.arg0),
+                spread_bytes: high_half(self.arg0),
+                cost_ps: self.transfer.get(),
+                slope_fs: self.offset.get(),
+                deviation_pm: self.arg3.get(),
             },
             KIND_OUTCOME => Message::Outcome {
                 handle: self.arg2.get(),

@@ -10,7 +10,7 @@ use piped_engine::wire::{Message, ReportedStage};
 use piped_model::units::Nanos;
 
 use crate::asking::{HANDLE, answer, connected};
-use crate::world::{LineId, SESSION, World, read, region, write, write_data};
+use crate::world::{LineId, SESSION, World, no_stage, read, region, reports, write, write_data};
 
 const LOCAL: HandleId = HandleId(9);
 const SPAN: u64 = 64 << 10;
@@ -355,16 +355,12 @@ fn calibration_reads_back_what_is_dialled() {
     }
 }
 
-fn report(stage: ReportedStage, [latency, overhead, per_byte]: [u64; 3], size: u32) -> Message {
-    Message::Report {
-        stage,
-        handle: 0,
-        latency_ns: latency,
-        overhead_ns: overhead,
-        per_byte_ps: per_byte,
-        window: 0,
-        confidence: if size > 0 { 90 } else { 0 },
-        size_bytes: size,
+/// Sizes around 64 KiB: more than one, so that what a fragment costs and what a byte does can be told apart.
+const SIZES: [u32; 4] = [16 << 10, 32 << 10, 64 << 10, 128 << 10];
+
+fn tell(world: &mut World, line: LineId, stage: ReportedStage, costs: [u64; 3], sizes: &[u32]) {
+    for claim in reports(stage, costs, sizes) {
+        world.send(line, claim, &[]);
     }
 }
 
@@ -414,26 +410,26 @@ fn what_a_peer_reports_behind_the_wire_is_in_the_path_until_it_is_gone() {
     for stage in [ReportedStage::DialNet, ReportedStage::DialReceive, ReportedStage::Check] {
         let (mut world, mut peer) = planning();
         // A wire and a stage behind it that take the same for a byte, and little for a fragment.
-        world.send(peer.line, report(ReportedStage::Net, [20_000, 5_000, 10_000], 64 << 10), &[]);
+        tell(&mut world, peer.line, ReportedStage::Net, [20_000, 5_000, 100], &SIZES);
         world.run_for(Nanos::from_millis(1));
-        world.send(peer.line, report(stage, [0, 5_000, 10_000], 64 << 10), &[]);
+        tell(&mut world, peer.line, stage, [0, 5_000, 100], &SIZES);
         world.run_for(Nanos::from_millis(1));
         let fine = usual(&mut world, &mut peer);
         assert!(has_stage(&world, &format!("{} beta", stage.name())), "{stage:?}");
         // The same with much for a fragment.
         for _ in 0..32 {
-            world.send(peer.line, report(stage, [0, 8_000_000, 10_000], 64 << 10), &[]);
+            tell(&mut world, peer.line, stage, [0, 8_000_000, 100], &SIZES);
             world.run_for(Nanos::from_millis(1));
         }
         let coarse = usual(&mut world, &mut peer);
         assert!(fine >= 4 && coarse < fine / 2, "{stage:?}: {fine}, {coarse}");
-        world.send(peer.line, report(stage, [0; 3], 0), &[]);
+        world.send(peer.line, no_stage(stage), &[]);
         world.run_for(Nanos::from_millis(1));
         assert!(!has_stage(&world, &format!("{} beta", stage.name())), "{stage:?}");
         let free = usual(&mut world, &mut peer);
         assert!(free > coarse, "{stage:?}: {free}, {coarse}");
         // With the lane all of them go.
-        world.send(peer.line, report(stage, [0, 5_000, 10_000], 64 << 10), &[]);
+        tell(&mut world, peer.line, stage, [0, 5_000, 100], &SIZES);
         world.run_for(Nanos::from_millis(1));
         world.hang_up(peer.line);
         world.run_for(Nanos::from_millis(1));
@@ -444,10 +440,10 @@ fn what_a_peer_reports_behind_the_wire_is_in_the_path_until_it_is_gone() {
 #[test]
 fn a_stage_of_which_nothing_is_heard_any_more_leaves_the_path() {
     let (mut world, peer) = planning();
-    world.send(peer.line, report(ReportedStage::DialNet, [0, 5_000, 1_000], 64 << 10), &[]);
+    tell(&mut world, peer.line, ReportedStage::DialNet, [0, 5_000, 1_000], &SIZES);
     for heard in 0..64 {
         assert!(heard == 0 || has_stage(&world, "dial net"), "after {heard}");
-        world.send(peer.line, report(ReportedStage::Net, [20_000, 5_000, 500], 64 << 10), &[]);
+        tell(&mut world, peer.line, ReportedStage::Net, [20_000, 5_000, 500], &SIZES);
         world.run_for(Nanos::from_millis(1));
     }
     assert!(!has_stage(&world, "dial net"));
@@ -477,8 +473,7 @@ fn a_peer_that_lies_gets_no_absurd_plan_and_moves_nobody_elses() {
         let before = of_other(&world);
         for round in 0..40 {
             for stage in ReportedStage::ALL {
-                let lie = report(stage, lie[round % lie.len()], size);
-                world.send(peer.line, lie, &[]);
+                tell(&mut world, peer.line, stage, lie[round % lie.len()], &[size]);
             }
             world.run_for(Nanos::from_millis(1));
             let got = fragments(&mut world, &mut peer);
@@ -498,7 +493,7 @@ fn a_peer_that_lies_gets_no_absurd_plan_and_moves_nobody_elses() {
         for round in 0..400 {
             let size = [4096, 64 << 10, 1 << 20][round % 3];
             for stage in ReportedStage::ALL {
-                world.send(peer.line, report(stage, [20_000, 5_000, 500], size), &[]);
+                tell(&mut world, peer.line, stage, [20_000, 5_000, 500], &[size]);
             }
             world.run_for(Nanos::from_millis(1));
         }
@@ -529,8 +524,8 @@ fn who_receives_reports_its_dials_and_that_they_are_gone() {
                     answer(&mut world, line, message, 32 << 10, &[], 5);
                     asked += 1;
                 }
-                Message::Report { stage, overhead_ns, per_byte_ps, confidence, .. } => {
-                    told.push((stage, overhead_ns, per_byte_ps, confidence));
+                Message::Report { stage, backlogged, cost_ps, weight, .. } => {
+                    told.push((stage, backlogged, cost_ps / 1_000, weight));
                 }
                 Message::Outcome { .. } => {}
                 other => panic!("{other:?}"),
@@ -539,12 +534,13 @@ fn who_receives_reports_its_dials_and_that_they_are_gone() {
         world.wait_until("the ends", |world| world.completions.len() == 4);
         world.completions.clear();
         if round == 50 {
-            let last = |wanted| told.iter().rfind(|(stage, ..)| *stage == wanted).copied();
-            let (_, overhead, per_byte, _) = last(ReportedStage::DialNet).expect("reported");
-            let occupied = overhead + per_byte * 32_768 / 1_000;
+            let last = |wanted| {
+                let busy = told.iter().rfind(|(stage, busy, ..)| *stage == wanted && *busy);
+                busy.expect("reported").2
+            };
+            let occupied = last(ReportedStage::DialNet);
             assert!((45_000..=55_000).contains(&occupied), "{told:?}");
-            let (_, overhead, per_byte, _) = last(ReportedStage::DialReceive).expect("reported");
-            let occupied = overhead + per_byte * 32_768 / 1_000;
+            let occupied = last(ReportedStage::DialReceive);
             assert!((80_000..=92_000).contains(&occupied), "{told:?}");
             told.clear();
             world.command(Command::ClearDials { place: None });
@@ -552,7 +548,7 @@ fn who_receives_reports_its_dials_and_that_they_are_gone() {
     }
     for stage in [ReportedStage::DialNet, ReportedStage::DialReceive] {
         let of: Vec<_> = told.iter().filter(|(other, ..)| *other == stage).collect();
-        assert_eq!(of, [&(stage, 0, 0, 0)], "once, and no more");
+        assert_eq!(of, [&(stage, false, 0, 0)], "once, and no more");
     }
 }
 
@@ -576,16 +572,15 @@ fn a_peer_that_writes_hears_of_the_disk_below_its_handle() {
         }
         loop {
             match world.next(line) {
-                Message::Report {
-                    stage, handle: of, overhead_ns, per_byte_ps, size_bytes, ..
-                } => {
+                Message::Report { stage, handle: of, backlogged, cost_ps, weight, .. } => {
                     assert!(
                         of == handle
                             || stage == ReportedStage::Net
                             || stage == ReportedStage::Check
                     );
-                    let occupied = overhead_ns + per_byte_ps * u64::from(size_bytes) / 1_000;
-                    told.insert(stage.name(), occupied);
+                    if backlogged || weight == 0 {
+                        told.insert(stage.name(), cost_ps / 1_000);
+                    }
                 }
                 Message::End { status: Status::Ok, .. } => break,
                 Message::Credit { .. } => {}

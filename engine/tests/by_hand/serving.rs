@@ -468,10 +468,10 @@ fn mean_of_reads(world: &mut World, mode: PlannerMode) -> (Nanos, u32, u64) {
 }
 
 #[test]
-fn a_disk_that_tells_of_all_at_the_end_is_asked_for_one_fragment_at_a_time() {
+fn a_disk_that_tells_of_all_at_the_end_is_not_asked_for_all_at_once() {
     let [auto, whole] = [PlannerMode::Auto, PlannerMode::Whole]
         .map(|mode| mean_of_reads(&mut World::with_disk(true), mode));
-    assert_eq!(auto.1, 1, "its depth: {auto:?}");
+    assert!(u64::from(auto.1) * auto.2 <= 512 << 10, "its depth and fragments: {auto:?}");
     assert!(auto.0.0 * 100 < whole.0.0 * 80, "{auto:?} against {whole:?}");
 }
 

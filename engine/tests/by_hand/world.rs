@@ -14,7 +14,7 @@ use piped_engine::sim::{
     ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
 };
 use piped_engine::solve::solve;
-use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_engine::wire::{Frame, HEADER_BYTES, Message, ReportedStage};
 use piped_model::units::Nanos;
 
 pub(crate) const ALL: Access = Access { read: true, write: true };
@@ -657,4 +657,53 @@ pub(crate) fn read(transfer: u64, handle: u32, length: u64) -> Message {
 
 fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// What a peer tells of a stage with these costs (nanoseconds, nanoseconds, picoseconds per byte) that it has seen empty
+/// and busy with fragments of these sizes; the last of all is marked.
+pub(crate) fn reports(
+    stage: ReportedStage,
+    [latency, overhead, per_byte]: [u64; 3],
+    sizes: &[u32],
+) -> Vec<Message> {
+    let pairs = sizes.iter().flat_map(|&size| [(size, false), (size, true)]);
+    let mut claims: Vec<_> = pairs
+        .map(|(size_bytes, backlogged)| {
+            let bytes = per_byte.saturating_mul(size_bytes.into());
+            let alone = if backlogged { 0 } else { latency };
+            let time = alone.saturating_add(overhead).saturating_mul(1_000);
+            Message::Report {
+                stage,
+                handle: 0,
+                backlogged,
+                last: false,
+                weight: 100,
+                size_bytes,
+                spread_bytes: size_bytes / 10,
+                cost_ps: time.saturating_add(bytes),
+                slope_fs: per_byte.saturating_mul(1_000),
+                deviation_pm: 20,
+            }
+        })
+        .collect();
+    if let Some(Message::Report { last, .. }) = claims.last_mut() {
+        *last = true;
+    }
+    claims
+}
+
+/// It has no such stage any more.
+pub(crate) fn no_stage(stage: ReportedStage) -> Message {
+    Message::Report {
+        stage,
+        handle: 0,
+        backlogged: false,
+        last: true,
+        weight: 0,
+        size_bytes: 0,
+        spread_bytes: 0,
+        cost_ps: 0,
+        slope_fs: 0,
+        deviation_pm: 0,
+    }
 }

@@ -5,6 +5,8 @@
 //! standardised residuals tells the two apart: outliers come singly and to both sides of many normal
 //! ones, a change stays on one side.
 
+use super::Summary;
+
 /// Samples a cell remembers, in the limit. Noise of 10 % leaves 0.7 % in the mean.
 pub(super) const MEMORY: f64 = 200.0;
 /// Residuals count up to this many standard deviations.
@@ -87,6 +89,36 @@ impl Cell {
         self.scale += (size - self.scale) * scale_weight;
         self.absorb(bytes, expected * (1.0 + residual.clamp(-clip, clip)));
         verdict
+    }
+
+    /// What another estimator has learned, instead of what is here.
+    pub(super) fn adopt(&mut self, summary: &Summary) {
+        let Summary { weight, bytes, spread, seconds, slope, deviation, .. } = *summary;
+        *self = Self {
+            weight,
+            mean_bytes: bytes,
+            mean_seconds: seconds,
+            spread: weight * spread * spread,
+            product: weight * spread * spread * slope,
+            scale: deviation / TO_DEVIATION,
+            rise: 0.0,
+            fall: 0.0,
+            warm: 0,
+            touched: self.touched,
+        };
+    }
+
+    pub(super) fn summary(&self, backlogged: bool, weight: f64) -> Summary {
+        let slope = if self.spread > 0.0 { self.product / self.spread } else { 0.0 };
+        Summary {
+            backlogged,
+            weight,
+            bytes: self.mean_bytes,
+            spread: (self.spread / self.weight).max(0.0).sqrt(),
+            seconds: self.mean_seconds,
+            slope,
+            deviation: self.deviation(),
+        }
     }
 
     /// The standard deviation of one sample, relative to its cost.

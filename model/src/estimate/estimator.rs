@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 use super::cell::{Cell, MEMORY, Verdict};
 use super::curve::{CostCurve, Node};
 use super::fit::{Fit, Moments, Solution};
-use super::{REGIMES, Sample, regime};
+use super::{REGIMES, Sample, Summary, regime};
 use crate::stage::{Stage, StageCost};
 
 mod kept;
@@ -27,6 +27,11 @@ const NEIGHBOUR_WEIGHT: f64 = 1.0 / 256.0;
 const PULL: f64 = 0.5;
 /// `g` and `G` are told apart if the error of `x·G` is below this part of the cost.
 const IDENTIFIABLE_ERROR: f64 = 0.15;
+/// How far a sample of the prior's may be off, as a part of the cost.
+const PRIOR_DEVIATION: f64 = 0.2;
+/// What is taken over tells of a change if it differs by so much, and by so many deviations of one sample.
+const ADOPTED_CHANGE: f64 = 0.15;
+const CHANGE_DEVIATIONS: f64 = 1.0;
 /// The relative error of a prior nobody has confirmed.
 const UNKNOWN_ERROR: f64 = 0.5;
 
@@ -149,6 +154,12 @@ impl Estimator {
         [self.samples_alone, self.samples_backlogged]
     }
 
+    /// Changes of cost noticed since the start.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Start from `prior` as if it came from `weight` samples of each kind. It also says how to
     /// split what samples leave open. One that is longer than anything takes is ignored.
     ///
@@ -214,6 +225,58 @@ impl Estimator {
             *share = *share * kept + f64::from(u8::from(other == place));
         }
         cells[place].touched = self.samples_alone + self.samples_backlogged;
+    }
+
+    /// What was learned, by kind of sample and size regime: at most `2 * REGIMES`.
+    pub fn summaries(&self) -> impl Iterator<Item = Summary> + '_ {
+        let count = self.samples_alone + self.samples_backlogged;
+        let both = [(false, &self.alone), (true, &self.backlogged)];
+        both.into_iter().flat_map(move |(backlogged, cells)| {
+            let known = cells.iter().filter(|cell| cell.weight > 0.0);
+            known.map(move |cell| cell.summary(backlogged, cell.weight_now(count)))
+        })
+    }
+
+    /// Take over what another estimator has learned of the same stage, instead of what is known here of that
+    /// kind of sample in that regime. One that can not be ([`Summary::bounded`]) is ignored.
+    ///
+    /// ```
+    /// use piped_model::estimate::{Estimator, Sample};
+    /// let (mut here, mut there) = (Estimator::new(None), Estimator::new(None));
+    /// for i in 0..100_u64 {
+    ///     let bytes = 4096 << (i % 5 * 2);
+    ///     let seconds = 90e-6 + bytes as f64 * 8e-9;
+    ///     there.observe(Sample::Alone { bytes, seconds });
+    /// }
+    /// there.summaries().for_each(|summary| here.adopt(&summary));
+    /// let (here, there) = (here.estimate(), there.estimate());
+    /// assert!((here.stage.per_byte / 8e-9 - 1.0).abs() < 0.01);
+    /// assert!((here.curve.alone(1e6) / there.curve.alone(1e6) - 1.0).abs() < 1e-6);
+    /// ```
+    pub fn adopt(&mut self, summary: &Summary) {
+        let largest = 1 << (2 * REGIMES + 8);
+        let Some(summary) = summary.bounded(largest) else { return };
+        self.test_kept(summary.sample());
+        let place = regime(summary.bytes as u64);
+        let (cells, count) = match summary.backlogged {
+            true => (&mut self.backlogged, &mut self.samples_backlogged),
+            false => (&mut self.alone, &mut self.samples_alone),
+        };
+        let known = &cells[place];
+        let expected = known.predict(summary.bytes);
+        let doubt =
+            ADOPTED_CHANGE.max(CHANGE_DEVIATIONS * known.deviation().max(summary.deviation));
+        if known.weight >= NODE_WEIGHT_MIN && (summary.seconds / expected - 1.0).abs() > doubt {
+            self.changes += 1;
+        }
+        cells[place].adopt(&summary);
+        *count += 1;
+        cells[place].touched = self.samples_alone + self.samples_backlogged;
+        self.prior_weight *= (1.0 - 1.0 / MEMORY).powf(summary.weight);
+        let kept = 1.0 - summary.weight / (2.0 * MEMORY);
+        for (other, share) in self.recent.iter_mut().enumerate() {
+            *share = *share * kept + if other == place { summary.weight } else { 0.0 };
+        }
     }
 
     /// What a fragment of this size takes alone, in seconds, once there is any alone sample: the
@@ -337,7 +400,8 @@ impl Estimator {
                     spread: 0.0,
                     product: 0.0,
                 };
-                fit.add(alone, &moments, 0.2 * prior.alone(size).max(1e-9));
+                // What it says may be wrong by as much as it costs, or as was measured.
+                fit.add(alone, &moments, PRIOR_DEVIATION * prior.alone(size).max(seen).max(1e-9));
             }
         }
         fit.pull(&split, PULL);

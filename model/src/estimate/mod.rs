@@ -33,6 +33,7 @@ mod line;
 mod meter;
 mod search;
 mod segments;
+mod summary;
 
 pub use curve::CostCurve;
 pub use estimator::{Estimate, Estimator, KnownSize};
@@ -40,6 +41,7 @@ pub use figure::Figure;
 pub use line::{Line, Noise, Options};
 pub use meter::{Meter, Sample, Ticket};
 pub use search::{Mode, Search, SearchOptions, Wanted};
+pub use summary::Summary;
 
 /// The most size regimes a stage's cost is kept for.
 pub const REGIMES: usize = 11;

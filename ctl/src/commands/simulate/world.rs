@@ -30,6 +30,9 @@ const FREE: Cost = Cost { latency: Nanos::ZERO, overhead: Nanos::ZERO, nanos_per
 /// A transfer that takes longer in virtual time does not end.
 const PATIENCE: Nanos = Nanos::from_millis(3_000_000);
 
+/// What arrives at once: a packet of a network with long ones.
+const PIECE_BYTES: usize = 8192;
+
 pub(super) struct World {
     kernel: SimKernel,
     nodes: Vec<Node>,
@@ -84,6 +87,7 @@ impl World {
             let [from, to] = [world.find(&link.nodes[0])?, world.find(&link.nodes[1])?];
             let cost = scenario::cost(&link.stage().map_err(|error| format!("link: {error}"))?);
             let ways = [(); 2].map(|()| world.kernel.add_link(cost, None));
+            ways.iter().for_each(|&way| world.kernel.set_piece(way, PIECE_BYTES));
             world.links.insert((from, to), ways);
             world.links.insert((to, from), [ways[1], ways[0]]);
         }

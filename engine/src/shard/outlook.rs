@@ -6,6 +6,12 @@
 //! divided by what the model said, tells them: the median is what the model leaves out, and how far they lie
 //! around it is the margin. Plans are compared without this: it moves all of them alike.
 
+use std::collections::HashMap;
+use std::ops::{Index, IndexMut};
+
+use super::plan::Path;
+use super::stage::StageIndex;
+
 /// Transfers remembered.
 const KEPT: usize = 64;
 
@@ -27,6 +33,63 @@ pub(super) struct Track {
     ratios: [f32; KEPT],
     /// All there were.
     outcomes: u32,
+}
+
+/// The tracks of paths and size classes, whatever mode their plans were made in.
+#[derive(Debug, Default)]
+pub(super) struct Tracks {
+    known: HashMap<(Path, u16), usize>,
+    tracks: Vec<Track>,
+    /// Places of paths that are gone.
+    free: Vec<usize>,
+}
+
+impl Tracks {
+    /// The place of a path and size class, from now on at least.
+    pub(super) fn place(&mut self, path: Path, class: u16) -> usize {
+        let Self { known, tracks, free } = self;
+        *known.entry((path, class)).or_insert_with(|| {
+            free.pop().inspect(|&place| tracks[place] = Track::default()).unwrap_or_else(|| {
+                tracks.push(Track::default());
+                tracks.len() - 1
+            })
+        })
+    }
+
+    /// The paths with this stage are gone.
+    pub(super) fn forget(&mut self, stage: StageIndex) {
+        let free = &mut self.free;
+        self.known.retain(|(path, _), place| {
+            let is_gone = path.contains(&stage);
+            if is_gone {
+                free.push(*place);
+            }
+            !is_gone
+        });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// All places are gone.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Index<usize> for Tracks {
+    type Output = Track;
+
+    fn index(&self, place: usize) -> &Track {
+        &self.tracks[place]
+    }
+}
+
+impl IndexMut<usize> for Tracks {
+    fn index_mut(&mut self, place: usize) -> &mut Track {
+        &mut self.tracks[place]
+    }
 }
 
 /// What is to be promised.

@@ -19,7 +19,7 @@ use piped_model::units::Nanos;
 use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
 use super::kept::{Memory, known};
-use super::outlook::Track;
+use super::outlook::{Track, Tracks};
 use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
 use super::reports::{TOLD_WEIGHT_MIN, Told, behind};
 pub(super) use super::stage::StageIndex;
@@ -78,6 +78,7 @@ pub(super) struct Planner {
     copy: StageIndex,
     check: StageIndex,
     plans: HashMap<PlanKey, Cached>,
+    tracks: Tracks,
     /// Plans that were replaced, in that order: the memory of the next ones, once no transfer and no
     /// record of one uses them.
     retired: VecDeque<Arc<Planned>>,
@@ -121,8 +122,8 @@ struct Cached {
     costs: Arc<PathCosts>,
     /// Plans with sizes of their own for each level: the last answer, of costs that may be a little older.
     nested: Vec<Choice>,
-    /// What transfers took against their predictions.
-    track: Track,
+    /// Where it is told what transfers took against their predictions.
+    track: usize,
 }
 
 /// Transfers below this are not cut so finely that it would take long to think about.
@@ -139,13 +140,14 @@ fn size_class(length: u64) -> u16 {
 
 impl Cached {
     /// The plan of the next transfer, or which candidate's has to be made for it.
-    fn choose(&mut self, live: bool) -> Result<Arc<Planned>, usize> {
-        let Self { guard, track, .. } = self;
+    fn choose(&mut self, tracks: &Tracks, live: bool) -> Result<Arc<Planned>, usize> {
+        let guard = &mut self.guard;
         // Nobody learns from variety where nothing is learned.
         let index = if live { guard.choose() } else { guard.favourite() };
         let is_stale = guard.is_stale(index);
         let planned = guard.planned(index).as_ref();
-        let fresh = planned.filter(|planned| !is_stale && !planned.is_outdated(track.outcomes()));
+        let fresh = planned
+            .filter(|planned| !is_stale && !planned.is_outdated(tracks[self.track].outcomes()));
         fresh.map(Arc::clone).ok_or(index)
     }
 }
@@ -164,6 +166,7 @@ impl Planner {
             copy: StageIndex::NONE,
             check: StageIndex::NONE,
             plans: HashMap::with_capacity(PLANS_MAX),
+            tracks: Tracks::default(),
             retired: VecDeque::with_capacity(RETIRED_MAX),
             asked: VecDeque::with_capacity(QUESTIONS_MAX),
             questions: VecDeque::with_capacity(QUESTIONS_MAX),
@@ -307,7 +310,7 @@ impl Planner {
     }
 
     fn forget(&mut self, is_gone: impl Fn(&StageResource) -> bool) {
-        let Self { index, free, plans, stages, memory, .. } = self;
+        let Self { index, free, plans, tracks, stages, memory, .. } = self;
         index.retain(|resource, stage| {
             let gone = is_gone(resource);
             if gone {
@@ -316,6 +319,7 @@ impl Planner {
                 }
                 free.push(*stage);
                 plans.retain(|key, _| !key.path.contains(stage));
+                tracks.forget(*stage);
             }
             !gone
         });
@@ -542,10 +546,10 @@ impl Planner {
         let live = self.calibration == CalibrationMode::Live;
         let known = self.plans.get_mut(&key).filter(|cached| cached.versions == versions);
         let chosen = match known {
-            Some(cached) => cached.choose(live),
+            Some(cached) => cached.choose(&self.tracks, live),
             None => {
                 self.renew(key, versions, length);
-                self.plans.get_mut(&key).expect("made above").choose(live)
+                self.plans.get_mut(&key).expect("made above").choose(&self.tracks, live)
             }
         };
         chosen.unwrap_or_else(|index| self.make(key, index))
@@ -587,7 +591,7 @@ impl Planner {
         let Cached { guard, costs, track, .. } = cached;
         retire(&mut self.retired, guard.planned(index).take());
         let candidates = guard.seen().collect();
-        let (choice, outlook) = (guard.plan(index), track.outlook());
+        let (choice, outlook) = (guard.plan(index), self.tracks[*track].outlook());
         let planned = Planned::new(choice, store_first, costs, candidates, outlook);
         let planned = keep(&mut self.retired, planned);
         *guard.planned(index) = Some(Arc::clone(&planned));
@@ -596,9 +600,13 @@ impl Planner {
 
     /// Predictions from the costs as published now.
     fn renew(&mut self, key: PlanKey, versions: [u32; STAGES_MAX], length: u64) {
-        if self.plans.len() >= PLANS_MAX && !self.plans.contains_key(&key) {
+        let is_full = self.plans.len() >= PLANS_MAX || self.tracks.len() >= 2 * PLANS_MAX;
+        if is_full && !self.plans.contains_key(&key) {
             self.plans.clear();
+            self.tracks.clear();
         }
+        // On a busy lane others are waited for.
+        let track = self.tracks.place(key.path, key.class | u16::from(key.busy) << 15);
         let costs = Arc::new(self.costs(key.path));
         let cached = self.plans.entry(key).or_insert_with(|| Cached {
             versions,
@@ -606,7 +614,7 @@ impl Planner {
             guard: Guard::new(),
             costs: Arc::clone(&costs),
             nested: Vec::with_capacity(SOLVED_MAX),
-            track: Track::default(),
+            track,
         });
         let changed = cached.costs.changes() != costs.changes();
         cached.versions = versions;
@@ -723,7 +731,7 @@ impl Planner {
             && let Some(cached) = self.plans.get_mut(&key)
         {
             if let Some(predicted) = cached.guard.predicted(plan, length) {
-                cached.track.observe(time.seconds(), predicted);
+                self.tracks[cached.track].observe(time.seconds(), predicted);
             }
             cached.guard.observe(plan, time.seconds());
         }
@@ -910,6 +918,25 @@ mod tests {
         assert_eq!(told.cut, nested.cut);
         let ratio = told.predicted.seconds() / nested.predicted.seconds();
         assert!((1.15..1.25).contains(&ratio), "what it takes is what is promised: {ratio}");
+    }
+
+    #[test]
+    fn what_the_model_leaves_out_is_known_to_plans_of_every_mode() {
+        let (mut planner, path) = slow_disk();
+        planner.set_mode(PlannerMode::Fixed(64 << 10));
+        let first = planner.plan(path, 1 << 20);
+        let time = Nanos::from_seconds(first.predicted.seconds() * 1.3);
+        let outcome = Outcome { length: 1 << 20, plan: first.cut.number(), time };
+        (0..64).for_each(|_| planner.observe_outcome(path, outcome));
+        for mode in [PlannerMode::Fixed(256 << 10), PlannerMode::Whole, PlannerMode::Auto] {
+            let predicted = |planner: &mut Planner| {
+                planner.set_mode(mode);
+                planner.plan(path, 1 << 20).predicted.seconds()
+            };
+            let without = predicted(&mut slow_disk().0);
+            let ratio = predicted(&mut planner) / without;
+            assert!((1.25..1.35).contains(&ratio), "{mode:?}: {ratio}");
+        }
     }
 
     #[test]

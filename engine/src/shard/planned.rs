@@ -283,18 +283,16 @@ impl Planned {
     ) -> Self {
         let Choice { cut, length, algorithm, .. } = choice;
         let bytes = length as f64;
-        let (cut, predicted, margin) = match store_first {
+        let (cut, model) = match store_first {
             // One after the other: each stage has the whole request to itself.
             true => (
                 Cut { depth: DEPTH_MAX, ..cut },
                 path.iter().map(|(_, c)| c.stage_at(bytes).alone(bytes)).sum(),
-                choice.margin_seconds,
             ),
-            false => {
-                let predicted = choice.predicted_seconds * outlook.bias;
-                (cut, predicted, outlook.margin(choice.margin_seconds, predicted))
-            }
+            false => (cut, choice.predicted_seconds),
         };
+        let predicted = model * outlook.bias;
+        let margin = outlook.margin(choice.margin_seconds, predicted);
         Self {
             cut,
             choice,

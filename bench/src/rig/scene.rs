@@ -138,6 +138,7 @@ const SETTLE: usize = 2;
 
 /// A size so bad that a few transfers take this long needs no more of them.
 const HOPELESS: Duration = Duration::from_millis(400);
+const FEW: usize = 5;
 
 /// Until the daemons know the path: so many transfers and so long, and no longer than that.
 const WARM_TRANSFERS: usize = 400;
@@ -197,6 +198,16 @@ impl<'a> Caller<'a> {
     /// So many transfers.
     pub(super) fn some(&self, count: usize) -> Result<Vec<f64>, Failure> {
         (0..count).map(|_| self.one()).collect()
+    }
+
+    /// At most so many transfers, in a moment: of very slow ones a few tell as much.
+    pub(super) fn few(&self, most: usize) -> Result<Vec<f64>, Failure> {
+        let start = clock::now();
+        let mut times = Vec::with_capacity(most);
+        while times.len() < most && (times.len() < FEW || start.elapsed() < HOPELESS) {
+            times.push(self.one()?);
+        }
+        Ok(times)
     }
 
     /// The median of a moment's transfers, after a few with the plans of `mode`.

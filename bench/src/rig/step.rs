@@ -156,7 +156,7 @@ pub(super) fn step(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
         };
         let frozen = || {
             course.step(from, to, CalibrationMode::Frozen)?;
-            Ok(middle(&caller.some(TRANSFERS)?))
+            Ok(middle(&caller.few(TRANSFERS)?))
         };
         // One after the other: each brings its own past.
         let mut arms = vec![

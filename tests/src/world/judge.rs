@@ -129,7 +129,9 @@ impl World {
         let due = flight.submitted + flight.deadline;
         let slack = SLACK + self.options.busy_max;
         assert!(now <= due + slack, "{name} ends {} after its deadline", now.since(due));
-        let allowed = self.allows(&flight, status, now >= due);
+        // A thread that a dial keeps busy is ahead of the world.
+        let there = now.max(self.kernel.busy_until(self.nodes[node].id));
+        let allowed = self.allows(&flight, status, there >= due);
         assert!(allowed, "{name} ends with {status:?} after {}", now.since(flight.submitted));
         assert!(bytes <= flight.length, "{name} has done {bytes} of {} bytes", flight.length);
         assert!(
@@ -250,8 +252,11 @@ impl World {
             Status::NoSpace => options.spare.is_some(),
             // Garbage in a payload is that, too.
             Status::Corrupt => faults.corrupt > 0.0 || faults.garbage > 0.0,
-            // A hasty request may be over before the lanes are first up.
-            Status::PeerLost => lossy || (due && flight.deadline < options.deadline),
+            // A hasty request may be over before the lanes are first up; and one whose lane is dialled again into
+            // silence is over before that is noticed.
+            Status::PeerLost => {
+                lossy || (due && (flight.deadline < options.deadline || faults.half_open > 0.0))
+            }
             Status::OutcomeUnknown => crashed,
             Status::Gone | Status::NotFound | Status::BadHandle => crashed || options.deaths > 0,
             _ => false,

@@ -298,6 +298,7 @@ const LEGEND: &str = "Virtual time. MEDIAN: of the latter half. PREDICTED: of th
 
 #[cfg(test)]
 mod tests {
+    use piped_config::{Bytes, PlannerMode};
     use piped_engine::sizes::Sizes;
     use piped_model::leveled::{self, Level, Task, told};
 
@@ -389,6 +390,45 @@ mod tests {
             report.transfers.iter().map(|row| row.measured_seconds).collect()
         };
         assert_eq!(times(&again), times(&report), "the same seed is the same world");
+    }
+
+    /// Reads of 1 MiB over a disk and a link of 100 MB/s; then one of the two is another one.
+    #[test]
+    fn a_path_that_changes_is_followed_within_tens_of_transfers() {
+        const QUICK: &str =
+            "node = 'server'\nstage = 'disk:data:read'\ng = '50us'\nG = '100MB/s'\n";
+        const SLOW: &str = "node = 'server'\nstage = 'disk:data:read'\ng = '4ms'\nG = '100MB/s'\n";
+        let start = format!(
+            "[nodes.home]\n[nodes.server.disks.data]\nL = '0.1ms'\ng = '5us'\nG = '1.5GB/s'\nwindow = 32\n\
+             [[links]]\nnodes = ['server', 'home']\nL = '30us'\ng = '3us'\nG = '100MB/s'\n\
+             [[dials]]\n{QUICK}[[transfers]]\nnode = 'home'\nread = 'server:data'\nbytes = '1MiB'\n"
+        );
+        let scenario = scenario::parse(&start).expect("a scenario");
+        let dial =
+            |text: &str| -> scenario::Dial { toml_edit::de::from_str(text).expect("a dial") };
+        let mut world = World::new(&scenario).expect("nodes");
+        let node = world.find("home").expect("it is there");
+        let verb = verb(&mut world, &scenario.transfers[0], node, 1 << 20).expect("a read");
+        let median = |world: &mut World, count: usize| {
+            let times = (0..count).map(|_| world.run(node, verb).expect("it ends").seconds());
+            let mut times: Vec<f64> = times.collect();
+            times.sort_by(f64::total_cmp);
+            times[count / 2]
+        };
+        median(&mut world, 200);
+        for step in [SLOW, QUICK] {
+            world.dial(&dial(step)).expect("it is set");
+            median(&mut world, 50);
+            let auto = median(&mut world, 25);
+            let sizes = [16, 32, 64, 128, 256, 512].map(|kib| PlannerMode::Fixed(Bytes(kib << 10)));
+            let by_hand = sizes.into_iter().chain([PlannerMode::Whole]).map(|mode| {
+                world.plan(mode, None);
+                median(&mut world, 5)
+            });
+            let best = by_hand.fold(f64::INFINITY, f64::min);
+            world.plan(PlannerMode::Auto, None);
+            assert!(auto <= 1.05 * best, "{step}: {auto} against {best}");
+        }
     }
 
     #[test]

@@ -92,14 +92,18 @@ impl World {
             world.links.insert((to, from), [ways[1], ways[0]]);
         }
         world.settle();
-        for dial in &scenario.dials {
-            let node = world.find(&dial.node)?;
-            let cost = dial.cost().map_err(|error| format!("dial {}: {error}", dial.stage))?;
-            for place in world.places(node, dial)? {
-                world.command(node, Command::SetDial { place, cost });
-            }
-        }
+        scenario.dials.iter().try_for_each(|dial| world.dial(dial))?;
         Ok(world)
+    }
+
+    /// Sets a dial.
+    pub(super) fn dial(&mut self, dial: &Dial) -> Result<(), String> {
+        let node = self.find(&dial.node)?;
+        let cost = dial.cost().map_err(|error| format!("dial {}: {error}", dial.stage))?;
+        for place in self.places(node, dial)? {
+            self.command(node, Command::SetDial { place, cost });
+        }
+        Ok(())
     }
 
     fn add_node(

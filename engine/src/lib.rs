@@ -14,6 +14,7 @@
 
 pub mod command;
 pub mod dial;
+pub mod draft;
 pub mod histogram;
 pub mod ids;
 pub mod io;

@@ -147,7 +147,7 @@ impl Measured {
 }
 
 /// A candidate.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Arm {
     plan: Choice,
     /// Differs where the fragments or the depth do.
@@ -171,7 +171,7 @@ pub(super) struct Seen {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Guard {
     /// The model's proposal first.
     arms: Vec<Arm>,

@@ -177,7 +177,7 @@ impl Record {
 }
 
 /// By how much each fragment is shorter than the one before, at the source.
-fn shrink(cut: &Cut, bytes: u64) -> u64 {
+pub(super) fn shrink(cut: &Cut, bytes: u64) -> u64 {
     let mut sizes = cut.source.of(bytes);
     match (sizes.next(), sizes.next(), sizes.next()) {
         (Some(first), Some(second), Some(_)) => first.saturating_sub(second),

@@ -44,10 +44,16 @@ impl Memory {
 
     /// A stage that is new begins with what is known of it.
     pub(super) fn recall(&mut self, what: &StageResource, state: &mut StageState) {
-        let Some(Remembered { cost, samples, .. }) = self.stages.remove(what) else { return };
+        self.apply(what, state);
+        self.stages.remove(what);
+    }
+
+    /// The same for a stage that is only looked at.
+    pub(super) fn apply(&self, what: &StageResource, state: &mut StageState) {
+        let Some(Remembered { cost, samples, .. }) = self.stages.get(what) else { return };
         let window = state.published.stage.window;
         (state.estimator, state.published) = cost.begin(state.estimator.clone(), window);
-        state.samples_before = samples;
+        state.samples_before = *samples;
     }
 
     /// Of stages that are not there.

@@ -56,6 +56,11 @@ impl Tracks {
         })
     }
 
+    /// What is known of a path and size class.
+    pub(super) fn find(&self, path: Path, class: u16) -> Option<&Track> {
+        self.known.get(&(path, class)).map(|&place| &self.tracks[place])
+    }
+
     /// The paths with this stage are gone.
     pub(super) fn forget(&mut self, stage: StageIndex) {
         let free = &mut self.free;

@@ -146,14 +146,19 @@ impl Shard {
 
     /// The path of what leaves by a lane, from a device of ours or from memory.
     fn path_out(&mut self, device: Option<DeviceId>, lane: Key) -> Path {
-        let known = self.lanes.get(lane);
-        let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
-        let [net_dial, receive_dial, their_check] =
-            known.map_or([StageIndex::NONE; 3], |lane| lane.reports.behind_wire());
         let disk = match device {
             Some(device) => self.disk_stages(device, false),
             None => [StageIndex::NONE; 3],
         };
+        path_of(disk.into_iter().chain(self.way_out(lane)))
+    }
+
+    /// Behind the device.
+    pub(super) fn way_out(&self, lane: Key) -> [StageIndex; 9] {
+        let known = self.lanes.get(lane);
+        let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
+        let [net_dial, receive_dial, their_check] =
+            known.map_or([StageIndex::NONE; 3], |lane| lane.reports.behind_wire());
         let check = self.planner.check_stage();
         // Until it says what it costs there, it is taken to cost what it costs here.
         let their_check = if their_check == StageIndex::NONE { check } else { their_check };
@@ -161,8 +166,18 @@ impl Shard {
             true => self.dials_out(lane),
             false => [[StageIndex::NONE; 2]; 2],
         };
-        let ours = disk.into_iter().chain([check]).chain(dials.into_iter().flatten());
-        path_of(ours.chain([net, net_dial, receive_dial, their_check]))
+        let [[check_host, check_dial], [send_host, send_dial]] = dials;
+        [
+            check,
+            check_host,
+            check_dial,
+            send_host,
+            send_dial,
+            net,
+            net_dial,
+            receive_dial,
+            their_check,
+        ]
     }
 
     /// A device's stage, and that of its dial.

@@ -8,6 +8,8 @@
 //! The side that holds the data plans. What it cannot time itself, the wire as its receiver sees it,
 //! comes as reports; a report is a claim and is bounded before it is used.
 
+mod draft;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ use piped_model::plan::Algorithm;
 use piped_model::stage::{Stage, StageCost};
 use piped_model::units::Nanos;
 
+pub use self::draft::Draft;
+pub(super) use self::draft::Part;
 use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
 use super::kept::{Memory, known};
@@ -212,34 +216,7 @@ impl Planner {
         if let Some(&index) = self.index.get(&resource) {
             return index;
         }
-        let weight = match resource {
-            StageResource::Dial { .. } | StageResource::Peer { .. } => DIAL_PRIOR_WEIGHT,
-            _ => PRIOR_WEIGHT,
-        };
-        let estimator = Estimator::new(prior.window).with_prior(prior, weight);
-        let mut state = StageState {
-            name: name(),
-            is_device: matches!(resource, StageResource::Disk { .. }),
-            at_device: matches!(
-                resource,
-                StageResource::Disk { .. }
-                    | StageResource::Dial { place: DialPlace::Disk { .. }, .. }
-                    | StageResource::Peer {
-                        stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
-                        ..
-                    }
-            ),
-            meter: Meter::new(),
-            published: estimator.estimate(),
-            estimator,
-            version: 0,
-            samples: 0,
-            samples_before: 0,
-            looked_at: 0,
-            changes: 0,
-            last_bytes: 0,
-            reported: false,
-        };
+        let mut state = fresh(&resource, name(), prior);
         self.memory.recall(&resource, &mut state);
         let index = match self.free.pop() {
             Some(index) => {
@@ -349,10 +326,7 @@ impl Planner {
 
     /// The stage of a device's reads or writes.
     pub(super) fn disk_stage(&mut self, device: DeviceId, write: bool) -> StageIndex {
-        let name = || {
-            let verb = if write { "write" } else { "read" };
-            format!("disk {} {verb}", device_name(device))
-        };
+        let name = || disk_name(device, write);
         self.stage(StageResource::Disk { device, write }, name, DISK_PRIOR)
     }
 
@@ -652,10 +626,8 @@ impl Planner {
     /// Puts the question for sizes of their own for each level, unless it is put already.
     fn ask(&mut self, key: PlanKey) {
         let runs = self.runs(&key.path);
-        let wanted = self.mode == PlannerMode::Auto && !key.busy && !key.forced && runs.lane > 0;
-        let Some(cached) = self.plans.get(&key).filter(|_| wanted) else { return };
-        if cached.length < QUESTION_BYTES_MIN
-            || runs.source + runs.lane + runs.sink < 2
+        let Some(cached) = self.plans.get(&key) else { return };
+        if !self.may_ask(&key, cached.length, runs)
             || self.asked.len() >= QUESTIONS_MAX
             || self.asked.iter().any(|asked| asked.key == key)
         {
@@ -669,13 +641,14 @@ impl Planner {
             costs: cached.costs.iter().map(|(_, cost)| cost).collect(),
             runs,
             bytes: cached.length,
-            // Never better in the model: for devices where it was found to be in practice.
-            serial: match self.serial(&key.path) {
-                Serial::Never => false,
-                Serial::First => true,
-                Serial::Offered => cached.guard.plan(cached.guard.favourite()).cut.depth == 1,
-            },
+            serial: asks_serial(self.serial(&key.path), &cached.guard),
         }));
+    }
+
+    /// Whether sizes of their own for each level may be better.
+    fn may_ask(&self, key: &PlanKey, length: u64, runs: Runs) -> bool {
+        let wanted = self.mode == PlannerMode::Auto && !key.busy && !key.forced && runs.lane > 0;
+        wanted && length >= QUESTION_BYTES_MIN && runs.source + runs.lane + runs.sink >= 2
     }
 
     /// The next question to be put out.
@@ -707,10 +680,9 @@ impl Planner {
         let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
         let at_device = |index: &StageIndex| state(index).is_some_and(|state| state.at_device);
         let used = path.iter().position(|&index| index == StageIndex::NONE).unwrap_or(STAGES_MAX);
-        let path = &path[..used];
-        let source = path.iter().take_while(|index| at_device(index)).count();
-        let sink = path[source..].iter().rev().take_while(|index| at_device(index)).count();
-        Runs { source, lane: used - source - sink, sink }
+        let mut at = [false; STAGES_MAX];
+        at.iter_mut().zip(path).for_each(|(at, index)| *at = at_device(index));
+        runs_of(&at[..used])
     }
 
     fn costs(&self, path: Path) -> PathCosts {
@@ -776,6 +748,58 @@ impl Planner {
         let named = self.index.iter().take(most);
         let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
         named.filter_map(|(what, index)| Some((what.clone(), state(index)?.report_now()))).collect()
+    }
+}
+
+/// A stage that nobody has used.
+fn fresh(resource: &StageResource, name: String, prior: Stage) -> StageState {
+    let weight = match resource {
+        StageResource::Dial { .. } | StageResource::Peer { .. } => DIAL_PRIOR_WEIGHT,
+        _ => PRIOR_WEIGHT,
+    };
+    let estimator = Estimator::new(prior.window).with_prior(prior, weight);
+    StageState {
+        name,
+        is_device: matches!(resource, StageResource::Disk { .. }),
+        at_device: matches!(
+            resource,
+            StageResource::Disk { .. }
+                | StageResource::Dial { place: DialPlace::Disk { .. }, .. }
+                | StageResource::Peer {
+                    stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
+                    ..
+                }
+        ),
+        meter: Meter::new(),
+        published: estimator.estimate(),
+        estimator,
+        version: 0,
+        samples: 0,
+        samples_before: 0,
+        looked_at: 0,
+        changes: 0,
+        last_bytes: 0,
+        reported: false,
+    }
+}
+
+fn disk_name(device: DeviceId, write: bool) -> String {
+    format!("disk {} {}", device_name(device), if write { "write" } else { "read" })
+}
+
+/// The levels of stages in order: at a device or not.
+fn runs_of(at_device: &[bool]) -> Runs {
+    let source = at_device.iter().take_while(|&&at| at).count();
+    let sink = at_device[source..].iter().rev().take_while(|&&at| at).count();
+    Runs { source, lane: at_device.len() - source - sink, sink }
+}
+
+/// Never better in the model: for devices where one fragment at a time was found to be in practice.
+fn asks_serial(serial: Serial, guard: &Guard) -> bool {
+    match serial {
+        Serial::Never => false,
+        Serial::First => true,
+        Serial::Offered => guard.plan(guard.favourite()).cut.depth == 1,
     }
 }
 

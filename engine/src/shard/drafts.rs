@@ -1,0 +1,61 @@
+//! Which stages a transfer would pass that nobody has asked for. See [`crate::draft`].
+
+use super::Shard;
+use super::plan::{Draft, Part};
+use super::remote::lane_class;
+use super::slab::Key;
+use super::stage::StageIndex;
+use crate::command::LaneClass;
+use crate::dial::DialPlace;
+use crate::draft::{DraftAsk, DraftFault, Way};
+use crate::ids::{DeviceId, PeerId};
+
+impl Shard {
+    /// A copy of what is known of a transfer's path, to be planned elsewhere.
+    ///
+    /// # Errors
+    /// The path leads to nobody.
+    pub fn draft(&self, ask: &DraftAsk) -> Result<Draft, DraftFault> {
+        let class = lane_class(ask.class, ask.bytes);
+        let (parts, is_planned) = match &ask.way {
+            Way::Disk { device, write } => (self.disk_parts(*device, *write), true),
+            Way::ToPeer { peer, device } => {
+                (self.parts_out(*device, self.lane_to(*peer, class)?), true)
+            }
+            Way::Landing { peer, device } => {
+                let lane = self.lane_to(*peer, class)?;
+                let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_in);
+                let mut parts = vec![Part::There(net), Part::There(self.planner.check_stage())];
+                parts.extend(device.iter().flat_map(|it| self.disk_parts(*it, true)));
+                (parts, device.is_some())
+            }
+            Way::Served { peer, device } => {
+                (self.parts_out(*device, self.lane_from(peer, class)?), true)
+            }
+        };
+        Ok(self.planner.draft(parts, ask.bytes, is_planned))
+    }
+
+    fn lane_to(&self, peer: PeerId, class: LaneClass) -> Result<Key, DraftFault> {
+        let link = self.outbound.get(&peer).ok_or(DraftFault::UnknownPeer)?;
+        link.lane(class).ok_or(DraftFault::NoLane)
+    }
+
+    fn lane_from(&self, peer: &str, class: LaneClass) -> Result<Key, DraftFault> {
+        let mut links = self.inbound.iter().map(|(_, link)| link).filter(|link| link.name == peer);
+        let link = links.next().ok_or(DraftFault::UnknownPeer)?;
+        link.lanes[class as usize].lane.ok_or(DraftFault::NoLane)
+    }
+
+    fn parts_out(&self, device: Option<DeviceId>, lane: Key) -> Vec<Part> {
+        let mut parts = device.map_or_else(Vec::new, |device| self.disk_parts(device, false));
+        parts.extend(self.way_out(lane).map(Part::There));
+        parts
+    }
+
+    fn disk_parts(&self, device: DeviceId, write: bool) -> Vec<Part> {
+        let at = DialPlace::Disk { device, write };
+        let [host, dial] = self.dials.stages(|place| *place == at);
+        vec![self.planner.disk_part(device, write), Part::There(host), Part::There(dial)]
+    }
+}

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use std::path::PathBuf;
 
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -173,6 +174,38 @@ impl<'de> Deserialize<'de> for Spin {
     }
 }
 
+/// Where what was measured is kept over restarts. Text: `auto`, nothing at all, or a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum StateDir {
+    /// Where the service manager says (`STATE_DIRECTORY`); nowhere if it says nothing.
+    #[default]
+    Auto,
+    /// Nowhere.
+    None,
+    /// In this directory; absolute after validation.
+    At(PathBuf),
+}
+
+impl Serialize for StateDir {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::None => serializer.serialize_str(""),
+            Self::At(path) => path.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StateDir {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match String::deserialize(deserializer)? {
+            word if word == "auto" => Self::Auto,
+            word if word.is_empty() => Self::None,
+            path => Self::At(path.into()),
+        })
+    }
+}
+
 /// A user or a group, by number or by name. The names are resolved by the daemon when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a name or a number")]
@@ -276,5 +309,13 @@ mod tests {
         let zero = serde_json::from_str::<Spin>("\"0s\"").ok();
         assert_eq!(zero, Some(Spin::For(Period::seconds(0))));
         assert!(serde_json::from_str::<Spin>("\"long\"").is_err());
+        for (json, state) in [
+            ("\"auto\"", StateDir::Auto),
+            ("\"\"", StateDir::None),
+            ("\"/var/lib/piped\"", StateDir::At("/var/lib/piped".into())),
+        ] {
+            assert_eq!(serde_json::from_str::<StateDir>(json).ok(), Some(state.clone()));
+            assert_eq!(serde_json::to_string(&state).ok().as_deref(), Some(json));
+        }
     }
 }

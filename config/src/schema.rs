@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limits::Limits;
-use crate::modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin};
+use crate::modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir};
 use crate::network::{HostPort, Network};
 use crate::quantity::{Bytes, Period};
 
@@ -52,6 +52,8 @@ pub struct Config {
 pub struct Node {
     /// The name peers know this node by; empty: the host name.
     pub name: String,
+    /// Where what was measured is kept over restarts.
+    pub state_dir: StateDir,
 }
 
 impl Node {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::modes::{PlannerMode, Spin};
+use crate::modes::{PlannerMode, Spin, StateDir};
 use crate::quantity::{Bytes, Period};
 use crate::schema::Config;
 
@@ -127,6 +127,11 @@ impl Config {
     fn check_doors(&self, faults: &mut Faults) {
         if !self.node.name.is_empty() {
             faults.name(&self.node.name, "node.name");
+        }
+        if let StateDir::At(path) = &self.node.state_dir {
+            faults.check(path.is_absolute(), "node.state_dir", || {
+                format!("is `{}`: write an absolute path, auto, or nothing", path.display())
+            });
         }
         faults.socket_path(&self.client.socket, "client.socket");
         faults.socket_path(&self.admin.socket, "admin.socket");

@@ -21,6 +21,7 @@ use crate::client::access::{Names, Rules};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer};
 use crate::io::socket::Credentials;
+use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
     DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, HANDSHAKES_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
@@ -95,6 +96,8 @@ pub(crate) struct Control {
     pub(crate) doorstep: Arc<Account>,
     /// The limits in force.
     pub(crate) limiter: Limiter,
+    /// What was measured, over restarts.
+    pub(crate) keeper: Keeper,
     closer: Closer,
     journal: RefCell<Journal>,
     withdrawals: RefCell<Withdrawals>,
@@ -126,6 +129,7 @@ pub(crate) struct Parts {
     pub(crate) names: Names,
     pub(crate) exports: Exports,
     pub(crate) limiter: Limiter,
+    pub(crate) keeper: Keeper,
     pub(crate) closer: Closer,
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -133,7 +137,7 @@ pub(crate) struct Parts {
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { config, reload, node, incarnation, spin, shards, .. } = parts;
-        let Parts { rules, exports, names, limiter, closer, stopping, .. } = parts;
+        let Parts { rules, exports, names, limiter, keeper, closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         let peer_files = peer_files_max(shards.len());
         Self {
@@ -154,6 +158,7 @@ impl Control {
             peer_files: Account::new(closer.clone(), peer_files, PEER_CLOSERS, None),
             doorstep: Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None),
             limiter,
+            keeper,
             closer,
             journal: RefCell::new(Journal::new(config.peers.keys().map(String::as_str))),
             withdrawals: RefCell::default(),

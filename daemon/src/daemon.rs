@@ -29,6 +29,7 @@ use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::io::clock;
 use crate::io::socket::asynchronous;
+use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
@@ -162,6 +163,7 @@ impl Daemon {
         };
         let files = open_doors(&control, doors);
         tokio::task::spawn_local(watchdog::answer(Rc::clone(&control)));
+        tokio::task::spawn_local(keep(Rc::clone(&control)));
         tokio::task::spawn_local(reload_when_told(Rc::clone(&control), hangup));
         systemd::ready(&format!("{} serves", control.node));
         tracing::info!(node = control.node, shards = shards.len(), "ready");
@@ -210,6 +212,7 @@ async fn start(
     let own = rustix::process::geteuid().as_raw();
     let rules = Rules::new(&config.access, &names, own)?;
     let exports = Exports::new(&config.exports, &names)?;
+    let keeper = Keeper::start(&config).await;
     let node = config.node.name_or(&hostname()).to_owned();
     let incarnation = random();
     let spin = spin_budgets(&config);
@@ -254,9 +257,11 @@ async fn start(
         names,
         exports,
         limiter,
+        keeper,
         closer,
         stopping,
     }));
+    control.keeper.recall(&control).await;
     name_peers(&control).await;
     Ok((control, doors))
 }
@@ -300,6 +305,11 @@ fn open_doors(control: &Rc<Control>, doors: Doors) -> [SocketFile; 2] {
     [client_file, admin_file]
 }
 
+/// What is measured is kept for the next start.
+async fn keep(control: Rc<Control>) {
+    control.keeper.run(&control).await;
+}
+
 /// SIGHUP loads the configuration again.
 async fn reload_when_told(control: Rc<Control>, mut hangup: Signal) {
     while let Some(()) = tokio::select! {
@@ -320,6 +330,7 @@ async fn end(
 ) -> Result<(), DaemonError> {
     tracing::info!("stopping");
     let ended = async {
+        control.keeper.keep(control).await;
         tell_to_stop(&shards).await;
         let threads = join(shards);
         tokio::pin!(threads);

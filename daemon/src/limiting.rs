@@ -7,9 +7,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
@@ -27,6 +27,7 @@ use crate::admin::Refused;
 use crate::control::Control;
 use crate::limits::STAGING_SEGMENT_BYTES;
 use crate::patience::Patience;
+use crate::replace::replace;
 use crate::settings;
 use crate::shard::message::{LimitView, Mailbox, Message, Question};
 
@@ -296,7 +297,7 @@ async fn write_drop_in(
             text => text?,
         };
         let text = limits_drop_in(&before, &changed).map_err(io::Error::other)?;
-        replace(&target, &text)
+        replace(&target, text.as_bytes(), 0o666)
     });
     written.await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| {
         conflict(format!(
@@ -306,23 +307,6 @@ async fn write_drop_in(
         ))
     })?;
     Ok(path)
-}
-
-/// Replaces a file so that there is the old or the new one at any time, also after a power cut.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    if !directory.exists() {
-        fs::create_dir(directory)?;
-    }
-    // Hidden: what is left of it after a crash is no configuration.
-    let temporary = directory.join(format!(".{LIMITS_DROP_IN}.new"));
-    let mut file = File::create(&temporary)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    if let Err(error) = written.and_then(|()| fs::rename(&temporary, path)) {
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
-    }
-    File::open(directory)?.sync_all()
 }
 
 async fn views(control: &Control) -> Result<Vec<LimitView>, Refused> {

@@ -46,6 +46,15 @@ pub const MAILBOX: usize = 256;
 /// Messages taken in one turn. Some of them cost system calls (registering a file).
 pub const MESSAGES_PER_TURN: u32 = 16;
 
+/// How often what was measured is kept, if there is news: a restart forgets a minute at most.
+pub const KEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// How long a file system may take to read or to write it: the daemon begins, and ends, without.
+pub const KEEP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Devices whose names are known. What lies on others is not kept.
+pub const DEVICES_NAMED_MAX: usize = 1024;
+
 /// Segments of one session: the Welcome's and those of GrowArena.
 pub const SEGMENTS_PER_SESSION: usize = 256;
 

@@ -88,7 +88,7 @@ impl Programs {
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.env_remove("NOTIFY_SOCKET").env_remove("COLUMNS");
+    command.env_remove("NOTIFY_SOCKET").env_remove("COLUMNS").env_remove("STATE_DIRECTORY");
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PIPED_") {
             command.env_remove(name);

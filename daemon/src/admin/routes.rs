@@ -125,6 +125,7 @@ async fn status(control: &Control) -> Result<Status<ShardStatus>, Refused> {
         }
         shards.push(view.status);
     }
+    degraded.extend(control.keeper.trouble());
     Ok(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: control.node.clone(),

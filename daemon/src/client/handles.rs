@@ -377,6 +377,7 @@ impl Client {
             }
             Source::Region(region) => (region.length, 0),
         };
+        self.control.keeper.meet(&self.control, &source).await;
         let session = self.id;
         let installed =
             self.ask(|answer| Message::Install { session, handle, source, answer }).await;

@@ -23,6 +23,8 @@ pub struct OpenedFile {
     pub buffered: HeldFile,
     /// The device it lies on.
     pub device: DeviceId,
+    /// The id of the file system it lies on; 0 if that has none but the device's number.
+    pub file_system: u64,
     /// Its length in bytes.
     pub length: u64,
     /// What may be done with it.
@@ -116,7 +118,8 @@ pub(super) fn describe(
     };
     let device = device_id(facts.stx_dev_major, facts.stx_dev_minor);
     let foreign = is_foreign(&buffered)?;
-    Ok(OpenedFile { direct, buffered, device, length: facts.stx_size, access, foreign })
+    let (file_system, length) = (file_system(&buffered, device), facts.stx_size);
+    Ok(OpenedFile { direct, buffered, device, file_system, length, access, foreign })
 }
 
 /// The file systems (magic numbers of `statfs`) that this kernel serves from its own devices or memory. All
@@ -139,6 +142,12 @@ fn is_foreign(file: &HeldFile) -> Result<bool, OpenFault> {
     let facts = rustix::fs::fstatfs(file).map_err(|error| io("statfs", error))?;
     // The type of the field differs between machines; the numbers have 32 bits.
     Ok(!OWN.contains(&(facts.f_type as u32)))
+}
+
+/// XFS makes its id of the device's number.
+fn file_system(file: &HeldFile, device: DeviceId) -> u64 {
+    let id = rustix::fs::fstatvfs(file).map_or(0, |facts| facts.f_fsid);
+    if id == u64::from(device.0) { 0 } else { id }
 }
 
 pub(super) fn check_regular(kind: FileType) -> Result<(), OpenFault> {
@@ -175,6 +184,11 @@ fn alignment(facts: &Statx) -> Option<Alignment> {
         None => offset,
     };
     (usable(&offset) && usable(&memory)).then_some(Alignment { offset, memory })
+}
+
+/// The device that a file lies on.
+pub(super) fn device_of(facts: &rustix::fs::Stat) -> DeviceId {
+    device_id(rustix::fs::major(facts.st_dev), rustix::fs::minor(facts.st_dev))
 }
 
 /// A device's number as the kernel packs it into 32 bits (`new_encode_dev`).

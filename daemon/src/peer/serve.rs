@@ -53,6 +53,9 @@ pub(crate) async fn answer(
         tracing::info!(peer, name, %fault, "an open for a peer failed");
         fault.status
     });
+    if let Ok(source) = &result {
+        control.keeper.meet(&control, source).await;
+    }
     let region = match &result {
         Ok(Source::Region(source)) => Some(source.region),
         _ => None,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use piped_engine::command::{Command, Event, LaneClass};
 use piped_engine::dial::DialReport;
 use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
+use piped_engine::kept::KnownStage;
 use piped_engine::report::{
     Explanation, LimitParties, LimitUse, SessionUse, ShardReport, StageReport, TransferReport,
 };
@@ -174,6 +175,8 @@ pub enum Question {
     Report(oneshot::Sender<ShardView>),
     /// Its stages.
     Stages(oneshot::Sender<Vec<StageReport>>),
+    /// What is to be kept of them.
+    Kept(oneshot::Sender<Vec<KnownStage>>),
     /// Its dials.
     Dials(oneshot::Sender<Vec<DialReport>>),
     /// All there is for metrics.

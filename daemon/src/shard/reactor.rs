@@ -399,7 +399,7 @@ impl Reactor {
     }
 
     fn add_file(&mut self, file: OpenedFile) -> Result<FileTarget, UringError> {
-        let OpenedFile { direct, buffered, device, length, access, foreign } = file;
+        let OpenedFile { direct, buffered, device, length, access, foreign, .. } = file;
         let mut add = |file| match foreign {
             true => self.io.add_foreign_file(file),
             false => self.io.add_file(file),

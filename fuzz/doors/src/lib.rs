@@ -18,6 +18,7 @@ pub mod estimate;
 pub mod frame;
 pub mod handshake;
 pub mod input;
+pub mod kept;
 pub mod kernel;
 pub mod lane;
 pub mod ring;
@@ -47,6 +48,7 @@ pub const DOORS: &[Door] = &[
     Door { name: "handshake", check: handshake::check, seeds: handshake::seeds },
     Door { name: "estimate", check: estimate::check, seeds: estimate::seeds },
     Door { name: "frame", check: frame::check, seeds: frame::seeds },
+    Door { name: "kept", check: kept::check, seeds: kept::seeds },
     Door { name: "lane", check: lane::check, seeds: lane::seeds },
     Door { name: "ring", check: ring::check, seeds: ring::seeds },
 ];

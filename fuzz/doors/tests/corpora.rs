@@ -79,6 +79,11 @@ fn figures_of_stages() {
 }
 
 #[test]
+fn what_stages_cost_before() {
+    replay("kept");
+}
+
+#[test]
 fn queues_of_clients() {
     replay("ring");
 }

@@ -25,6 +25,7 @@ impl Reactor {
                 let _ = asker.send(self.shard.staging_missing(bytes));
             }
             Question::Stages(asker) => drop(asker.send(self.shard.stages())),
+            Question::Kept(asker) => drop(asker.send(self.shard.kept())),
             Question::Dials(asker) => drop(asker.send(self.shard.dials())),
             Question::Observe(asker) => drop(asker.send(self.observe())),
             Question::Sessions(asker) => drop(asker.send(self.session_uses())),

@@ -1,0 +1,33 @@
+//! Files that are replaced as a whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Replaces a file so that there is the old or the new one at any time, also after kill -9 and a power cut. Its
+/// directory is made if only that is missing.
+///
+/// # Errors
+/// What the file system says; the old file is as it was.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    if !directory.exists() {
+        fs::create_dir(directory)?;
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    // Hidden: what is left of it after a crash is nobody's file.
+    let temporary = directory.join(format!(".{}.new", name.to_string_lossy()));
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // A new one: what lies there instead may be a link to something else.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if let Err(error) = written.and_then(|()| fs::rename(&temporary, path)) {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    File::open(directory)?.sync_all()
+}

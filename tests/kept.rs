@@ -1,0 +1,317 @@
+//! What was measured outlives the daemon, and nothing that lies in its place harms it.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use piped::kept::{FILE, format};
+use piped::replace::replace;
+use piped_client::{Client, OpenOptions};
+use rustix::process::Signal;
+use serde_json::Value;
+use system_tests::process::{
+    BLOCKS_BYTES, Daemon, Programs, Running, eventually, free_address, pattern, words,
+};
+
+/// What a daemon says that does not believe its file.
+const DOUBT: &str = "what was measured before is not used";
+
+/// A daemon with a state directory, as systemd tells it.
+fn start(programs: &Programs, directory: &Path, name: &str, more: &str) -> Daemon {
+    let mut command = programs.piped();
+    command.env("STATE_DIRECTORY", state(directory, name));
+    Daemon::start_by(command, programs, directory, name, more)
+}
+
+fn state(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!("{name}.state"))
+}
+
+fn file(directory: &Path, name: &str) -> PathBuf {
+    state(directory, name).join(FILE)
+}
+
+fn stop(daemon: &mut Daemon) {
+    daemon.process.signal(Signal::TERM);
+    let status = daemon.process.exit();
+    assert!(status.success(), "{status}\n{}", daemon.log());
+}
+
+fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
+    let output = daemon.pipectl(arguments.iter().chain(&["--json"])).output().expect("it starts");
+    assert!(output.status.success(), "{}\n{}", words(&output), daemon.log());
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Reads of many sizes of a peer's file.
+fn read(alpha: &Daemon, rounds: usize) {
+    let client = Client::connect(alpha.client_socket()).expect("it serves");
+    let mut queue = client.queue().expect("a queue");
+    let blocks = client.open_export(Some("beta"), "data", "blocks", OpenOptions::read());
+    let blocks = blocks.expect("it is there");
+    for round in 0..rounds {
+        let buffer = client.allocate((64 << 10) << (2 * (round % 3))).expect("memory");
+        queue.read(&blocks, 0, buffer).expect("read");
+    }
+}
+
+/// The last read that a daemon has served, as it planned it.
+fn plan(beta: &Daemon) -> Value {
+    json(beta, &["explain", "last"])["explanation"].clone()
+}
+
+/// What must be the same of two plans of one transfer: all but what was measured.
+fn promise(plan: &Value) -> Value {
+    let of = |candidate: &Value| {
+        ["algorithm", "fragment_bytes", "lane_bytes", "depth", "predicted_seconds"]
+            .map(|field| candidate[field].clone())
+    };
+    let candidates: Vec<_> =
+        plan["candidates"].as_array().expect("a list").iter().map(of).collect();
+    serde_json::json!([plan["chosen"], plan["fragment_bytes"], plan["levels"], candidates])
+}
+
+#[test]
+fn what_was_measured_is_known_after_a_restart() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let (directory, address) = (directory.path(), free_address());
+    let root = directory.join("root");
+    fs::create_dir(&root).expect("made");
+    fs::write(root.join("blocks"), pattern(BLOCKS_BYTES)).expect("written");
+    let asks = format!("[peers.beta]\naddress = \"{address}\"\n");
+    let serves = format!(
+        "[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\n",
+        root.display()
+    );
+    let run = |mode: &str, rounds: usize| {
+        let serves = format!("{serves}[planner]\ncalibration = \"{mode}\"\n");
+        let mut beta = start(&programs, directory, "beta", &serves);
+        let mut alpha = start(&programs, directory, "alpha", &asks);
+        alpha.await_lanes();
+        read(&alpha, rounds);
+        let stages = json(&beta, &["stages"])["stages"].clone();
+        let table = words(&beta.pipectl(["stages"]).output().expect("it starts"));
+        let plan = plan(&beta);
+        // The one that asks goes first: its lanes' stages go with it, and are kept all the same.
+        stop(&mut alpha);
+        stop(&mut beta);
+        (stages, table, plan)
+    };
+    let kept = |stages: &Value| -> Vec<String> {
+        let stages = stages.as_array().expect("a list").iter();
+        let kept = stages.filter(|stage| stage["kept"] == true);
+        kept.map(|stage| stage["name"].as_str().expect("text").to_owned()).collect()
+    };
+    let (stages, _, before) = run("live", 60);
+    assert!(kept(&stages).is_empty(), "{stages}");
+    let written = fs::read(file(directory, "beta")).expect("written at the end");
+    let entries = format::parse(&written).expect("its own words");
+    let served = |entry: &format::Entry| {
+        let net = &entry.stage;
+        matches!(net, format::StageName::Net { peer, outbound: false, .. } if peer == "alpha")
+    };
+    assert!(entries.iter().any(served), "{entries:?}");
+    let disk =
+        |entry: &format::Entry| matches!(entry.stage, format::StageName::Disk { write: false, .. });
+    assert!(entries.iter().any(disk), "{entries:?}");
+
+    // Plans that do not follow begin with it, twice the same, and leave the file as it is.
+    let (stages, table, first) = run("frozen", 3);
+    let names = kept(&stages);
+    for stage in ["disk ", "net alpha ", "check"] {
+        assert!(names.iter().any(|name| name.starts_with(stage)), "{stage}: {names:?}");
+    }
+    assert!(table.contains("kept from earlier"), "{table}");
+    let (_, _, second) = run("frozen", 3);
+    assert_eq!(promise(&first), promise(&second));
+    assert_eq!(fs::read(file(directory, "beta")).expect("there"), written);
+    // They are those of the first run: costs are what they were when the last transfer was planned, but for what
+    // that one's samples changed.
+    let costs = |plan: &Value| -> Vec<(String, f64)> {
+        let cost = |stage: &Value| {
+            let of = |field: &str| stage[field].as_f64().expect("a number");
+            let seconds = of("overhead_seconds") + 65_536.0 * of("per_byte_seconds");
+            (stage["name"].as_str().expect("text").to_owned(), seconds)
+        };
+        plan["stages"].as_array().expect("a list").iter().map(cost).collect()
+    };
+    for ((name, old), (other, new)) in costs(&before).into_iter().zip(costs(&first)) {
+        // The receiver's checksum has its own stage once it is reported.
+        let same = name == other || name.starts_with("check");
+        assert!(same && (name != other || (new / old - 1.0).abs() < 0.5), "{name} {old} {new}");
+    }
+
+    // Off: neither used nor written.
+    let (stages, _, _) = run("off", 3);
+    assert!(kept(&stages).is_empty(), "{stages}");
+    assert_eq!(fs::read(file(directory, "beta")).expect("there"), written);
+
+    // Live: used, overruled, written.
+    let (stages, _, _) = run("live", 200);
+    assert!(!kept(&stages).iter().any(|name| name == "check"), "{stages}");
+    assert_ne!(fs::read(file(directory, "beta")).expect("there"), written);
+}
+
+/// A daemon that reads once and ends; what it has logged.
+fn work_once(programs: &Programs, directory: &Path) -> String {
+    let mut daemon = start(programs, directory, "alpha", "");
+    let path = directory.join("own");
+    fs::write(&path, pattern(65_536)).expect("written");
+    let client = Client::connect(daemon.client_socket()).expect("it serves");
+    let own = client.open_file(&path, OpenOptions::read()).expect("opened");
+    let mut queue = client.queue().expect("a queue");
+    for _ in 0..8 {
+        let buffer = client.allocate(65_536).expect("memory");
+        queue.read(&own, 0, buffer).expect("read");
+    }
+    stop(&mut daemon);
+    daemon.log()
+}
+
+#[test]
+fn a_file_that_is_not_to_be_believed_is_said_and_replaced() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let log = work_once(&programs, directory);
+    assert!(!log.contains(DOUBT), "no file is no reason for doubt: {log}");
+    let path = file(directory, "alpha");
+    let good = fs::read_to_string(&path).expect("written");
+    assert!(format::parse(good.as_bytes()).is_ok_and(|entries| !entries.is_empty()), "{good}");
+    assert!(!work_once(&programs, directory).contains(DOUBT));
+
+    let put = |text: &str| fs::write(&path, text).expect("written");
+    let cut = good[..good.len() / 2].to_owned();
+    let absurd = good.replacen("\"L\": ", "\"L\": -1", 1);
+    let newer = good.replacen("\"version\": 1", "\"version\": 99", 1);
+    let long = " ".repeat(format::FILE_BYTES_MAX + 1);
+    let elsewhere = directory.join("elsewhere");
+    type Spoil<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let mut cases: Vec<Spoil<'_>> = vec![
+        ("not what this program writes", Box::new(|| put("\0garbage\u{ff}"))),
+        ("not what this program writes", Box::new(|| put(&cut))),
+        ("not what this program writes", Box::new(|| put(""))),
+        ("which cannot be", Box::new(|| put(&absurd))),
+        ("version 99", Box::new(|| put(&newer))),
+        ("at most are read", Box::new(|| put(&long))),
+        (
+            "others could have written it",
+            Box::new(|| {
+                put(&good);
+                let mode = fs::Permissions::from_mode(0o666);
+                fs::set_permissions(&path, mode).expect("changed");
+            }),
+        ),
+        (
+            "symbolic link",
+            Box::new(|| {
+                fs::write(&elsewhere, &good).expect("written");
+                fs::remove_file(&path).expect("removed");
+                symlink(&elsewhere, &path).expect("made");
+            }),
+        ),
+        (
+            "no regular file",
+            Box::new(|| {
+                fs::remove_file(&path).expect("removed");
+                let fifo = Command::new("mkfifo").arg(&path).status().expect("mkfifo");
+                assert!(fifo.success());
+            }),
+        ),
+    ];
+    if rustix::process::geteuid().is_root() {
+        cases.push((
+            "belongs to user 65534",
+            Box::new(|| {
+                put(&good);
+                std::os::unix::fs::chown(&path, Some(65_534), None).expect("changed");
+            }),
+        ));
+    }
+    for (hint, spoil) in cases {
+        spoil();
+        let log = work_once(&programs, directory);
+        let doubts: Vec<&str> = log.lines().filter(|line| line.contains(DOUBT)).collect();
+        assert!(doubts.len() == 1 && doubts[0].contains(hint), "{hint}: {log}");
+        let now = fs::read(&path).expect("there");
+        let entries = format::parse(&now).unwrap_or_else(|fault| panic!("{hint}: {fault}"));
+        assert!(!entries.is_empty() && !path.is_symlink(), "{hint}");
+    }
+    assert_eq!(
+        fs::read_to_string(&elsewhere).expect("there"),
+        good,
+        "what a link led to is as it was"
+    );
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_said_and_no_reason_to_end() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    // A file where a directory should be.
+    fs::write(state(directory.path(), "alpha"), "").expect("written");
+    let log = work_once(&programs, directory.path());
+    let said = log.lines().filter(|line| line.contains("cannot be kept for the next start"));
+    assert_eq!(said.count(), 1, "{log}");
+    assert!(log.contains("node.state_dir"), "{log}");
+}
+
+/// Both are long, so that one kill in some meets a write.
+fn contents() -> [Vec<u8>; 2] {
+    [0.001, 0.002].map(|latency| {
+        let text = serde_json::json!({
+            "stage": "check",
+            "measured_unix": 1.0,
+            "cost": {
+                "lines": [{"bytes": 0.0, "L": latency, "g": 1e-6, "G": 1e-9}],
+                "sizes": [{"bytes": 4096.0, "alone": 1.0, "backlogged": 1.0}],
+                "identifiable": true,
+                "confidence": 0.5,
+            },
+        });
+        let entry: format::Entry = serde_json::from_value(text).expect("an entry");
+        format::write(vec![entry; format::STAGES_MAX])
+    })
+}
+
+const WRITER: &str = "KEPT_TEST_WRITER";
+
+/// Not a test by itself: what the next one starts and kills.
+#[test]
+fn writer() {
+    let Some(path) = std::env::var_os(WRITER) else { return };
+    let [one, other] = contents();
+    loop {
+        for content in [&one, &other] {
+            replace(Path::new(&path), content, 0o640).expect("written");
+        }
+    }
+}
+
+#[test]
+fn a_kill_while_it_is_written_leaves_a_whole_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join(FILE);
+    let [one, other] = contents();
+    for round in 0..20 {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "writer"]).env(WRITER, &path);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("started");
+        let mut writing = Running(child);
+        let _ = fs::remove_file(&path);
+        let mut looks = 0;
+        eventually("it writes", || {
+            // At another point of its work each time.
+            looks += u32::from(path.exists());
+            (looks > round).then_some(())
+        });
+        writing.signal(Signal::KILL);
+        writing.exit();
+        let found = fs::read(&path).expect("a file");
+        assert!(found == one || found == other, "round {round}: {} bytes", found.len());
+        assert!(format::parse(&found).is_ok());
+    }
+}

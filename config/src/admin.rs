@@ -22,6 +22,7 @@ use crate::modes::{CalibrationMode, PlannerMode, Profile};
 
 pub mod dials;
 pub mod limits;
+pub mod plan;
 pub mod trace;
 pub mod watch;
 

@@ -62,6 +62,20 @@ impl Admin {
         self.post(path)
     }
 
+    /// `POST` of a question that has more to say than fits a path, typed.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: impl Serialize,
+    ) -> Result<T, Failure> {
+        self.read(&self.request(Method::POST, path, Envelope::new(body).json())?)
+    }
+
+    /// The same as the daemon wrote it, for `--json`.
+    pub(crate) fn ask_raw(&self, path: &str, body: impl Serialize) -> Result<Value, Failure> {
+        self.ask(path, body)
+    }
+
     /// `PUT`; what the daemon answers beside success does not matter.
     pub(crate) fn put(&self, path: &str, body: impl Serialize) -> Result<(), Failure> {
         self.request(Method::PUT, path, Envelope::new(body).json()).map(drop)

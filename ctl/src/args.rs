@@ -11,6 +11,7 @@ use crate::commands::dial::DialArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::model::ModelArgs;
+use crate::commands::plan::PlanArgs;
 use crate::commands::simulate::SimulateArgs;
 use crate::commands::stat::StatArgs;
 use crate::commands::trace::TraceArgs;
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     },
     /// Record the fragments of the next transfers, stage by stage, and draw them beside the prediction
     Trace(TraceArgs),
+    /// Say what would be done for a transfer, and what it would take, without doing it
+    Plan(PlanArgs),
     /// Run the daemon's own engine in virtual time: what would this disk or that link do?
     Simulate(SimulateArgs),
     /// Copy a file, here or to and from peers, without its bytes passing through this program
@@ -436,6 +439,10 @@ mod tests {
             "pipectl trace",
             "pipectl simulate --scenario a.toml --svg a.svg --json",
             "pipectl trace --transfers 64 --seconds 0.5 --svg a.svg --chrome b.json --json",
+            "pipectl plan --from b:data/f --bytes 1MiB",
+            "pipectl plan --from /tmp/x --to b:data/f --bytes 1g --class bulk --json",
+            "pipectl plan --from :data/f --for b --bytes 64KiB",
+            "pipectl plan --from - --to b:memory --bytes 4k",
             "pipectl demo",
             "pipectl demo some.bin --out /tmp",
             "pipectl demo --size 64MiB",
@@ -466,6 +473,10 @@ mod tests {
             "pipectl stat -y",
             "pipectl explain first",
             "pipectl simulate",
+            "pipectl plan --from a --to b",
+            "pipectl plan --to a --bytes 1MiB",
+            "pipectl plan --from a --bytes 1MB",
+            "pipectl plan --from a --to b --for c --bytes 1MiB",
             "pipectl trace --transfers 0",
             "pipectl trace --transfers 65",
             "pipectl trace --seconds 0",

@@ -250,11 +250,17 @@ impl Control {
         self.sessions.borrow().values().map(|entry| u64::from(entry.handles)).sum()
     }
 
+    /// The shard of the next session.
+    pub(crate) fn next_shard(&self) -> usize {
+        let sessions = self.sessions.borrow();
+        let on = |shard| sessions.values().filter(|entry| entry.shard == shard).count();
+        (0..self.shards.len()).min_by_key(|&shard| on(shard)).unwrap_or(0)
+    }
+
     /// A new session on the shard that has the fewest.
     pub(crate) fn enter_session(&self, who: Credentials) -> (SessionId, usize, SessionEars) {
+        let shard = self.next_shard();
         let mut sessions = self.sessions.borrow_mut();
-        let on = |shard| sessions.values().filter(|entry| entry.shard == shard).count();
-        let shard = (0..self.shards.len()).min_by_key(|&shard| on(shard)).unwrap_or(0);
         let mut number = self.last_session.get();
         // Fewer than 2^32 sessions live at once, so this ends.
         let id = loop {

@@ -33,7 +33,7 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     let what = format!("{} of {}, {}", it.operation, units::bytes(it.bytes), it.route);
     output.prose(&format!("transfer {}: {what}", it.id), 2)?;
     output.field("status", &words::status(it.status))?;
-    output.field("plan", &plan(it))?;
+    output.field("plan", &plan(&chosen(it)))?;
     if !it.planned_here {
         let why = "the peer: it holds the data (ask its daemon for the candidates)";
         output.field("planner", why)?;
@@ -61,20 +61,42 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
         stages::table(output, &it.stages)?;
         stages::notes(output, &it.stages)?;
     }
-    candidates(output, it)
+    candidates(output, &it.candidates, &chosen(it))
+}
+
+/// A plan as it is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) algorithm: &'a str,
+    pub(crate) levels: &'a [LevelSizes],
+    pub(crate) fragment_bytes: u64,
+    pub(crate) shrink_bytes: u64,
+    pub(crate) fragments: u32,
+    pub(crate) depth: u32,
+}
+
+fn chosen(it: &Explanation) -> Chosen<'_> {
+    Chosen {
+        algorithm: &it.chosen,
+        levels: &it.levels,
+        fragment_bytes: it.fragment_bytes,
+        shrink_bytes: it.shrink_bytes,
+        fragments: it.fragments,
+        depth: it.depth,
+    }
 }
 
 /// The plan in words.
-fn plan(it: &Explanation) -> String {
+pub(crate) fn plan(it: &Chosen<'_>) -> String {
     if it.fragment_bytes == 0 {
-        return it.chosen.clone();
+        return it.algorithm.to_owned();
     }
-    if let [_, rest @ ..] = &it.levels[..]
+    if let [_, rest @ ..] = it.levels
         && rest.iter().any(|level| level.sizes != it.levels[0].sizes)
     {
         let level = |one: &LevelSizes| format!("{} {}", one.level, runs(&one.sizes, one.count));
         let levels: Vec<String> = it.levels.iter().map(level).collect();
-        return format!("{}: {}; {} at once", it.chosen, levels.join("; "), it.depth);
+        return format!("{}: {}; {} at once", it.algorithm, levels.join("; "), it.depth);
     }
     let sizes = fragments(it.fragment_bytes, it.shrink_bytes);
     let sizes = match it.shrink_bytes {
@@ -83,8 +105,8 @@ fn plan(it: &Explanation) -> String {
     };
     match it.depth {
         // Of a peer's plan.
-        0 => format!("{}: {sizes}", it.chosen),
-        depth => format!("{}: {sizes}, {depth} at once", it.chosen),
+        0 => format!("{}: {sizes}", it.algorithm),
+        depth => format!("{}: {sizes}, {depth} at once", it.algorithm),
     }
 }
 
@@ -145,10 +167,9 @@ fn passing(stage: &StagePassed) -> Vec<String> {
 }
 
 /// Why a candidate was chosen, or was not.
-fn reason(it: &Explanation, candidate: &Candidate, chosen: bool) -> String {
-    let least = |time: fn(&Candidate) -> Option<f64>| {
-        it.candidates.iter().filter_map(time).min_by(f64::total_cmp)
-    };
+fn reason(all: &[Candidate], candidate: &Candidate, chosen: bool) -> String {
+    let least =
+        |time: fn(&Candidate) -> Option<f64>| all.iter().filter_map(time).min_by(f64::total_cmp);
     let slower = |own: f64, least: f64| format!("{:.0} %", (own / least - 1.0) * 100.0);
     let predicted = candidate.predicted_seconds;
     let fastest = least(|one| one.measured_seconds);
@@ -172,12 +193,16 @@ fn reason(it: &Explanation, candidate: &Candidate, chosen: bool) -> String {
     }
 }
 
-fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
-    if it.candidates.is_empty() {
+/// The table of candidates.
+pub(crate) fn candidates(
+    output: &Output,
+    all: &[Candidate],
+    it: &Chosen<'_>,
+) -> Result<(), Failure> {
+    if all.is_empty() {
         return Ok(());
     }
-    let rows = it
-        .candidates
+    let rows = all
         .iter()
         .map(|candidate| {
             let chosen = candidate.fragment_bytes == it.fragment_bytes
@@ -189,7 +214,7 @@ fn candidates(output: &Output, it: &Explanation) -> Result<(), Failure> {
                 candidate.depth.to_string(),
                 units::seconds(candidate.predicted_seconds),
                 candidate.measured_seconds.map_or_else(|| "-".to_owned(), units::seconds),
-                reason(it, candidate, chosen),
+                reason(all, candidate, chosen),
             ]
         })
         .collect();
@@ -249,14 +274,14 @@ mod tests {
     fn a_plan_of_the_peers_says_as_much_as_is_known() {
         let it = explanation();
         assert_eq!(
-            plan(&it),
+            plan(&chosen(&it)),
             "by the peer: 4 fragments, the first 400 KiB, each 96 KiB less, 1 at once"
         );
         let equal = Explanation { shrink_bytes: 0, fragments: 3, ..it.clone() };
-        assert_eq!(plan(&equal), "by the peer: 3 x 400 KiB, 1 at once");
+        assert_eq!(plan(&chosen(&equal)), "by the peer: 3 x 400 KiB, 1 at once");
         let unknown =
             Explanation { fragment_bytes: 0, shrink_bytes: 0, fragments: 0, depth: 0, ..it };
-        assert_eq!(plan(&unknown), "by the peer");
+        assert_eq!(plan(&chosen(&unknown)), "by the peer");
     }
 
     fn candidate(predicted: f64, measured: Option<f64>, vetoed: bool) -> Candidate {
@@ -281,7 +306,7 @@ mod tests {
             candidate(1.1e-3, Some(1.25e-3), false),
         ];
         let it = Explanation { candidates: all.to_vec(), ..explanation() };
-        let says = |index: usize, chosen| reason(&it, &it.candidates[index], chosen);
+        let says = |index: usize, chosen| reason(&it.candidates, &it.candidates[index], chosen);
         assert_eq!(says(0, false), "vetoed: 25 % slower in practice");
         assert_eq!(says(0, true), "chosen to see whether it is still slower");
         assert_eq!(says(1, true), "chosen: the fastest in practice");
@@ -289,7 +314,10 @@ mod tests {
         assert_eq!(says(2, true), "chosen to see what it takes");
         assert_eq!(says(2, false), "as good by the model");
         let fresh = Explanation { candidates: vec![candidate(1e-3, None, false)], ..explanation() };
-        assert_eq!(reason(&fresh, &fresh.candidates[0], true), "chosen: the fastest by the model");
+        assert_eq!(
+            reason(&fresh.candidates, &fresh.candidates[0], true),
+            "chosen: the fastest by the model"
+        );
     }
 
     #[test]
@@ -301,7 +329,10 @@ mod tests {
         };
         let levels = vec![level("source", &[65536; 2]), level("lane", &[4096; 32])];
         let it = Explanation { levels, chosen: "release-curve".to_owned(), ..explanation() };
-        assert_eq!(plan(&it), "release-curve: source 2 x 64 KiB; lane 32 x 4 KiB; 1 at once");
+        assert_eq!(
+            plan(&chosen(&it)),
+            "release-curve: source 2 x 64 KiB; lane 32 x 4 KiB; 1 at once"
+        );
     }
 
     #[test]

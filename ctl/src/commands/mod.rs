@@ -18,6 +18,7 @@ pub(crate) mod limits;
 pub(crate) mod manual;
 pub(crate) mod model;
 mod peers;
+pub(crate) mod plan;
 mod planner;
 pub(crate) mod simulate;
 mod stages;
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Dial(dial) => dial::run(&admin()?, &output, dial, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
+        Command::Plan(asked) => plan::run(&admin()?, &output, asked, args.json),
         Command::Simulate(asked) => simulate::run(&output, asked, args.json),
         Command::Trace(asked) => trace::run(&admin()?, &output, asked, args.json),
         Command::Planner { mode } => planner::run(&admin()?, &output, *mode, args.json),

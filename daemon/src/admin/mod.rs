@@ -6,6 +6,7 @@
 mod configuration;
 mod dials;
 pub mod parse;
+mod plan;
 mod routes;
 mod stream;
 mod trace;

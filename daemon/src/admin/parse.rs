@@ -6,6 +6,7 @@
 use hyper::{Method, StatusCode};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
 use piped_config::admin::limits::{LIMITS, LimitsChange};
+use piped_config::admin::plan::{PLAN, PlanBody};
 use piped_config::admin::trace::{TRACE, TraceBody};
 use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody, watch};
 use piped_engine::limits::TRACE_TRANSFERS_MAX;
@@ -57,6 +58,8 @@ pub enum AdminRequest {
     SetDial(DialChange),
     /// One fewer, or none any more.
     ClearDials(DialClear),
+    /// What would be done for a transfer.
+    Plan(PlanBody),
 }
 
 /// Why there is no answer.
@@ -100,6 +103,8 @@ pub struct Endpoint {
     path: &'static str,
     /// Whether the path goes on with one more word.
     takes_word: bool,
+    /// It is a question although it has a body.
+    asks: bool,
     read: Read,
 }
 
@@ -113,20 +118,25 @@ struct Asked<'a> {
 type Read = fn(Asked<'_>) -> Result<AdminRequest, Refused>;
 
 const fn get(path: &'static str, read: Read) -> Endpoint {
-    Endpoint { method: Method::GET, path, takes_word: false, read }
+    Endpoint { method: Method::GET, path, takes_word: false, asks: true, read }
 }
 
 /// With one more word behind the path.
 const fn get_one(path: &'static str, read: Read) -> Endpoint {
-    Endpoint { method: Method::GET, path, takes_word: true, read }
+    Endpoint { method: Method::GET, path, takes_word: true, asks: true, read }
 }
 
 const fn put(path: &'static str, read: Read) -> Endpoint {
-    Endpoint { method: Method::PUT, path, takes_word: false, read }
+    Endpoint { method: Method::PUT, path, takes_word: false, asks: false, read }
 }
 
 const fn post(path: &'static str, read: Read) -> Endpoint {
-    Endpoint { method: Method::POST, path, takes_word: false, read }
+    Endpoint { method: Method::POST, path, takes_word: false, asks: false, read }
+}
+
+/// A question with more to say than fits a path.
+const fn ask(path: &'static str, read: Read) -> Endpoint {
+    Endpoint { method: Method::POST, path, takes_word: false, asks: true, read }
 }
 
 /// Everything there is.
@@ -144,6 +154,7 @@ static ENDPOINTS: &[Endpoint] = &[
     get(admin::CONFIG, |_| Ok(AdminRequest::Configuration)),
     post(admin::RELOAD, |_| Ok(AdminRequest::Reload)),
     put(admin::PLANNER, planner),
+    ask(PLAN, |asked| Ok(AdminRequest::Plan(asked.read()?))),
     get(LIMITS, |_| Ok(AdminRequest::Limits)),
     put(LIMITS, |asked| Ok(AdminRequest::SetLimits(asked.read()?))),
     get(TRACE, |_| Ok(AdminRequest::Trace)),
@@ -183,7 +194,7 @@ impl Endpoint {
     /// Whether it changes the running daemon, which fewer may than look at it.
     #[must_use]
     pub fn is_change(&self) -> bool {
-        self.method != Method::GET
+        !self.asks
     }
 
     /// Reads what came with the request.
@@ -336,6 +347,21 @@ mod tests {
         assert!(clear(r#"{"stgae":"copy"}"#).is_err(), "not all of them");
         for path in [DIALS, DIALS_CLEAR] {
             assert!(Endpoint::find(&Method::PUT, path).expect(path).is_change());
+        }
+    }
+
+    #[test]
+    fn a_question_with_a_body_is_no_change() {
+        let plan = |body: &str| parse(&Method::POST, PLAN, body.as_bytes());
+        assert!(!Endpoint::find(&Method::POST, PLAN).expect("there").is_change());
+        assert!(Endpoint::find(&Method::POST, admin::RELOAD).expect("there").is_change());
+        let good = r#"{"from":{"export":{"peer":"b","export":"e","path":"f"}},"to":{"memory":{}},"bytes":1}"#;
+        assert!(plan(good).is_ok());
+        for (from, to) in
+            [("bytes", "byte"), ("memory", "moon"), ("\"path\"", "\"paths\""), (":1}", ":-1}")]
+        {
+            let body = good.replacen(from, to, 1);
+            assert_eq!(plan(&body).expect_err(&body).status, StatusCode::BAD_REQUEST, "{body}");
         }
     }
 

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::configuration;
 use super::dials;
 use super::parse::{AdminRequest, Endpoint, Refused};
+use super::plan;
 use super::trace;
 use super::watch;
 use crate::client::reasons::{Eviction, HandshakeRefusal};
@@ -41,7 +42,7 @@ pub(super) async fn route(
 ) -> Reply {
     let asked = understand(control, who, request).await;
     let reply = match asked {
-        Ok(asked) => answer(control, asked).await,
+        Ok(asked) => answer(control, who, asked).await,
         Err(refused) => Err(refused),
     };
     reply.unwrap_or_else(|refused| refuse(&refused))
@@ -70,7 +71,11 @@ async fn understand(
     endpoint.read(&path, &body(request).await?)
 }
 
-async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Refused> {
+async fn answer(
+    control: &Rc<Control>,
+    who: &Credentials,
+    asked: AdminRequest,
+) -> Result<Reply, Refused> {
     match asked {
         AdminRequest::Status => status(control).await.map(json),
         AdminRequest::Stages => Ok(json(Stages { stages: stages(control).await? })),
@@ -83,6 +88,7 @@ async fn answer(control: &Rc<Control>, asked: AdminRequest) -> Result<Reply, Ref
         AdminRequest::Explain(number) => {
             Ok(json(Explained { explanation: explain(control, number).await? }))
         }
+        AdminRequest::Plan(body) => plan::draft(control, who, body).await.map(json),
         AdminRequest::Trace => trace::report(control).await,
         AdminRequest::SetTrace(body) => trace::arm(control, body).await.map(json),
         AdminRequest::Limits => limiting::report(control).await.map(json),

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use piped_engine::command::Access;
+use piped_engine::ids::DeviceId;
 use piped_engine::request::Status;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::OpenFault;
-use super::file::{OpenedFile, check_regular, denied, describe, io};
+use super::file::{OpenedFile, check_regular, denied, describe, device_of, io};
 use crate::client::access::{AccessError, Names, resolve_users};
 use crate::closing::Room;
 use crate::limits::OPEN_ATTEMPTS;
@@ -118,13 +119,7 @@ impl Exports {
         create: bool,
         mut room: Room,
     ) -> Result<OpenedFile, OpenFault> {
-        let unknown =
-            || OpenFault::new(Status::NotFound, format!("no export `{name}` on this node for you"));
-        let export = self.by_name.get(name).ok_or_else(unknown)?;
-        if !export.admits(asker) {
-            // Not told apart: who may not use an export need not learn its name.
-            return Err(unknown());
-        }
+        let export = self.admitted(asker, name)?;
         check_access(export.offered, access, create, name)?;
         check_path(path)?;
         let place = find(export.directory.as_fd(), path, create)?;
@@ -137,6 +132,38 @@ impl Exports {
         // EINVAL: the file system has no direct I/O.
         let direct = reopen(&place, flags | OFlags::DIRECT).ok();
         describe(direct.map(|fd| room.hold(fd)), room.hold(buffered), access)
+    }
+
+    /// The device on which a file lies; of one that is to be made, that of the export. Nothing is opened for
+    /// reading. May block in the file system.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn device(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        path: &str,
+        write: bool,
+    ) -> Result<DeviceId, OpenFault> {
+        let export = self.admitted(asker, name)?;
+        check_access(export.offered, Access { read: !write, write }, false, name)?;
+        check_path(path)?;
+        let found = match find(export.directory.as_fd(), path, false) {
+            Err(fault) if fault.status == Status::NotFound && write => {
+                rustix::fs::fstat(&export.directory)
+            }
+            place => rustix::fs::fstat(place?),
+        };
+        Ok(device_of(&found.map_err(|error| io("fstat", error))?))
+    }
+
+    fn admitted(&self, asker: Asker<'_>, name: &str) -> Result<&Export, OpenFault> {
+        // Not told apart: who may not use an export need not learn its name.
+        let export = self.by_name.get(name).filter(|export| export.admits(asker));
+        export.ok_or_else(|| {
+            OpenFault::new(Status::NotFound, format!("no export `{name}` on this node for you"))
+        })
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use piped_engine::command::{Command, Event, LaneClass};
 use piped_engine::dial::DialReport;
+use piped_engine::draft::{Draft, DraftAsk, DraftFault};
 use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
 use piped_engine::kept::KnownStage;
 use piped_engine::report::{
@@ -177,6 +178,8 @@ pub enum Question {
     Stages(oneshot::Sender<Vec<StageReport>>),
     /// What is to be kept of them.
     Kept(oneshot::Sender<Vec<KnownStage>>),
+    /// What it would plan for a transfer.
+    Draft(DraftAsk, oneshot::Sender<Result<Box<Draft>, DraftFault>>),
     /// Its dials.
     Dials(oneshot::Sender<Vec<DialReport>>),
     /// All there is for metrics.

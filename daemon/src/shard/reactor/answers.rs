@@ -26,6 +26,9 @@ impl Reactor {
             }
             Question::Stages(asker) => drop(asker.send(self.shard.stages())),
             Question::Kept(asker) => drop(asker.send(self.shard.kept())),
+            Question::Draft(ask, asker) => {
+                drop(asker.send(self.shard.draft(&ask).map(Box::new)));
+            }
             Question::Dials(asker) => drop(asker.send(self.shard.dials())),
             Question::Observe(asker) => drop(asker.send(self.observe())),
             Question::Sessions(asker) => drop(asker.send(self.session_uses())),

@@ -1,0 +1,243 @@
+//! `pipectl plan`: what would be done for a transfer, and what would it take? A dry run: nothing is moved, opened for
+//! reading, or changed.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::str::FromStr;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use piped_config::Bytes;
+use piped_config::admin::plan::{PLAN, PlanBody, PlanClass, PlanEnd, PlanPart, Plans};
+use piped_engine::draft::Forecast;
+
+use super::explain::{Chosen, candidates, plan};
+use super::stages;
+use crate::admin::Admin;
+use crate::args::Place;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Output};
+use crate::units;
+
+const AFTER_HELP: &str = "\
+The one who holds the data plans. Of what a peer would send only the stages seen from here are shown, and the
+command that shows the rest there. Whether a peer has an export or a file is not asked.";
+
+/// `pipectl plan`
+#[derive(Debug, Clone, ClapArgs)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct PlanArgs {
+    /// From: PATH, PEER:EXPORT/PATH, :EXPORT/PATH for an export of this node, PEER:memory for a region, or memory (-)
+    #[arg(long, value_name = "SRC")]
+    from: End,
+
+    /// To: likewise
+    #[arg(long, value_name = "DST", default_value = "memory")]
+    to: End,
+
+    /// Bytes of the transfer
+    #[arg(long, value_name = "SIZE")]
+    bytes: Bytes,
+
+    /// How urgent it is (default: bulk for copies between files, latency for all else)
+    #[arg(long, value_enum)]
+    class: Option<Class>,
+
+    /// What this peer would get that asks this node for it
+    #[arg(long = "for", value_name = "PEER", conflicts_with = "to")]
+    peer_asks: Option<String>,
+}
+
+/// [`PlanClass`] as words of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Class {
+    /// Somebody is blocked on it
+    Latency,
+    /// Throughput matters
+    Bulk,
+}
+
+impl From<Class> for PlanClass {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Latency => Self::Latency,
+            Class::Bulk => Self::Bulk,
+        }
+    }
+}
+
+/// What `cp` takes, and memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    Memory,
+    /// A region at a peer.
+    Region(String),
+    File(Place),
+}
+
+impl FromStr for End {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "memory" | "-" => return Ok(Self::Memory),
+            _ => {}
+        }
+        match text.strip_suffix(":memory") {
+            Some("") => Ok(Self::Memory),
+            Some(peer) if !peer.contains('/') => Ok(Self::Region(peer.to_owned())),
+            _ => text.parse().map(Self::File).map_err(|error| {
+                format!("{error}; or memory, or PEER:memory (./memory for a file of that name)")
+            }),
+        }
+    }
+}
+
+pub(crate) fn run(
+    admin: &Admin,
+    output: &Output,
+    args: &PlanArgs,
+    json: bool,
+) -> Result<(), Failure> {
+    let body = PlanBody {
+        from: end(&args.from, false)?,
+        to: end(&args.to, true)?,
+        bytes: args.bytes.0,
+        class: args.class.map(Into::into),
+        peer_asks: args.peer_asks.clone(),
+    };
+    if json {
+        return output::json(admin.ask_raw(PLAN, body)?);
+    }
+    let plans: Plans<Forecast> = admin.ask(PLAN, body)?;
+    print(output, &plans)
+}
+
+fn end(end: &End, write: bool) -> Result<PlanEnd, Failure> {
+    Ok(match end {
+        End::Memory => PlanEnd::Memory { peer: None },
+        End::Region(peer) => PlanEnd::Memory { peer: Some(peer.clone()) },
+        End::File(Place::Remote { peer, export, path }) => PlanEnd::Export {
+            peer: Some(peer.clone()).filter(|peer| !peer.is_empty()),
+            export: export.clone(),
+            path: path.clone(),
+        },
+        End::File(Place::Local(path)) => device(path, write)?,
+    })
+}
+
+/// A file is named by its device, which the caller finds: with the caller's rights, and without opening it.
+fn device(path: &Path, write: bool) -> Result<PlanEnd, Failure> {
+    let fail = |error| Failure::io(path.display(), &error);
+    let facts = match fs::metadata(path) {
+        // One that is to be made lies where its directory does.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && write => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            fs::metadata(folder.unwrap_or(Path::new("."))).map_err(fail)?
+        }
+        facts => check(path, facts.map_err(fail)?, write)?,
+    };
+    let device = facts.dev();
+    Ok(PlanEnd::Device { major: rustix::fs::major(device), minor: rustix::fs::minor(device) })
+}
+
+fn check(path: &Path, facts: Metadata, write: bool) -> Result<Metadata, Failure> {
+    // `cp` makes a file in a directory.
+    if facts.is_file() || write && facts.is_dir() {
+        return Ok(facts);
+    }
+    let text = format!("{} is no regular file; nothing else is read or written", path.display());
+    Err(Failure::new(Exit::Refused, text))
+}
+
+fn print(output: &Output, plans: &Plans<Forecast>) -> Result<(), Failure> {
+    if let Some(piece) = plans.piece_bytes.filter(|&piece| piece < plans.bytes) {
+        let text = format!(
+            "{} go in pieces of {}, several at once; of each:",
+            units::bytes(plans.bytes),
+            units::bytes(piece)
+        );
+        output.prose(&text, 0)?;
+    }
+    plans.parts.iter().try_for_each(|part| print_part(output, part))
+}
+
+fn print_part(output: &Output, part: &PlanPart<Forecast>) -> Result<(), Failure> {
+    let it = &part.forecast;
+    output.prose(&format!("{}, {}", units::bytes(it.bytes), part.route), 2)?;
+    if let Some(peer) = &part.planned_by {
+        output.field(
+            "planner",
+            &format!("{peer}: it holds the data; what is seen from here is below"),
+        )?;
+    }
+    if let Some(words) = &part.ask_there {
+        output.field("ask there", words)?;
+    }
+    if !it.chosen.is_empty() {
+        output.field("plan", &plan(&chosen(it)))?;
+        let (predicted, margin) = (it.predicted_seconds, it.margin_seconds);
+        let text = format!("{} +- {}", units::seconds(predicted), units::seconds(margin));
+        output.field("predicted", &text)?;
+    }
+    if let Some(trial) = &it.trial {
+        let text = format!(
+            "the very next transfer tries {} of {}, to see what it takes",
+            trial.algorithm,
+            units::bytes(trial.fragment_bytes)
+        );
+        output.field("but", &text)?;
+    }
+    if !it.stages.is_empty() {
+        output.heading("Stages as known now")?;
+        stages::table(output, &it.stages)?;
+        stages::notes(output, &it.stages)?;
+    }
+    candidates(output, &it.candidates, &chosen(it))
+}
+
+fn chosen(it: &Forecast) -> Chosen<'_> {
+    Chosen {
+        algorithm: &it.chosen,
+        levels: &it.levels,
+        fragment_bytes: it.fragment_bytes,
+        shrink_bytes: it.shrink_bytes,
+        fragments: it.fragments,
+        depth: it.depth,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_what_cp_takes_and_memory() {
+        let parse = |text: &str| text.parse::<End>();
+        assert_eq!(parse("memory"), Ok(End::Memory));
+        assert_eq!(parse("-"), Ok(End::Memory));
+        assert_eq!(parse(":memory"), Ok(End::Memory));
+        assert_eq!(parse("beta:memory"), Ok(End::Region("beta".to_owned())));
+        assert_eq!(parse("./memory"), Ok(End::File(Place::Local("./memory".into()))));
+        assert_eq!(parse("a/b:memory"), Ok(End::File(Place::Local("a/b:memory".into()))));
+        assert!(matches!(parse("b:data/f"), Ok(End::File(Place::Remote { .. }))));
+        let error = parse("beta:data").expect_err("no file");
+        assert!(error.contains("PEER:memory"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_named_by_its_device_or_its_directory() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
+        let new = device(&file, true).expect("its directory is there");
+        let missing = device(&file, false).expect_err("nothing to read");
+        assert_eq!(missing.exit(), Exit::NotFound);
+        fs::write(&file, "x").expect("written");
+        assert_eq!(device(&file, false).expect("there"), new);
+        assert_eq!(device(directory.path(), false).expect_err("no file").exit(), Exit::Refused);
+        assert_eq!(
+            device(Path::new("/dev/null"), true).expect_err("no file").exit(),
+            Exit::Refused
+        );
+    }
+}

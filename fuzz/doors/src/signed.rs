@@ -16,7 +16,7 @@ const FREE: core::ops::Range<usize> = 3..60;
 #[must_use]
 pub fn header(free: [u8; FREE_BYTES]) -> Header {
     let mut header = [0; HEADER_BYTES];
-    header[..3].copy_from_slice(b"pD\x04");
+    header[..3].copy_from_slice(b"pD\x05");
     header[FREE].copy_from_slice(&free);
     sign(&mut header);
     header

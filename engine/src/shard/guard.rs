@@ -54,6 +54,10 @@ const STALE_USES: u32 = 32;
 /// An outcome above this many times the mean counts as that: somebody else had the CPU.
 const CLIP: f64 = 3.0;
 
+/// An outcome above this many times the mean is nothing its candidate did: it counts for the pace, by which the
+/// mean follows if all of them become so slow.
+const STALLED: f64 = 8.0;
+
 /// A candidate slower than another by this factor is vetoed, if both are known so well; by the larger one in any
 /// case.
 const VETO: (f64, f64) = (1.015, 1.05);
@@ -117,6 +121,11 @@ struct Measured {
 impl Measured {
     /// `seconds`: at a pace of 1.
     fn observe(&mut self, seconds: f64, uses: u32) {
+        // Nothing runs much faster than it can: what came before met a stall, and would be held against the
+        // candidate for ever, because what is known to be bad is not tried.
+        if self.outcomes < ENOUGH && seconds * CLIP < self.seconds {
+            self.outcomes = 0;
+        }
         self.outcomes = self.outcomes.saturating_add(1);
         let age = uses.wrapping_sub(std::mem::replace(&mut self.at, uses));
         let weight = match self.outcomes {
@@ -271,11 +280,13 @@ impl Guard {
         let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
         let before = arm.measured.known();
         let usual = seconds / self.pace;
-        arm.measured.observe(usual, self.uses);
         self.heard = true;
         let ratio = usual / arm.plan.predicted_seconds;
-        if ratio.is_finite() {
-            self.bias[kind(&arm.plan)].observe(ratio.clamp(BIAS.0, BIAS.1), SLOW_DECAY);
+        if before.is_none_or(|mean| usual <= STALLED * mean) {
+            arm.measured.observe(usual, self.uses);
+            if ratio.is_finite() {
+                self.bias[kind(&arm.plan)].observe(ratio.clamp(BIAS.0, BIAS.1), SLOW_DECAY);
+            }
         }
         if let Some(mean) = before {
             self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
@@ -570,6 +581,34 @@ mod tests {
         measured.observe(5.0, 32);
         let mean = measured.known().expect("enough");
         assert!(mean < 115e-6, "{mean}");
+    }
+
+    #[test]
+    fn a_stall_takes_no_candidate_its_place() {
+        let mut guard = guard();
+        serve(&mut guard, 200, |bytes| if bytes == 262_144 { 180.0 } else { 220.0 });
+        let seen = |guard: &Guard| guard.seen().map(|seen| seen.vetoed).collect::<Vec<_>>();
+        let before = seen(&guard);
+        let best = guard.favourite();
+        // However long ago the one before was.
+        guard.uses += 10 * STALE_USES;
+        guard.observe(guard.arms[best].number, 10.0);
+        assert_eq!((guard.favourite(), seen(&guard)), (best, before));
+        // All of them become so much slower: that is followed.
+        serve(&mut guard, 400, |bytes| if bytes == 65_536 { 3_000.0 } else { 3_600.0 });
+        assert_eq!(favourite(&guard), 65_536);
+    }
+
+    #[test]
+    fn a_stall_at_the_first_trial_is_not_held_against_a_candidate() {
+        for stalled in 0..ENOUGH {
+            let mut measured = Measured::default();
+            for use_ in 0..2 * ENOUGH {
+                measured.observe(if use_ == stalled { 10.0 } else { 100e-6 }, use_);
+            }
+            let mean = measured.known().expect("enough");
+            assert!(mean < 150e-6, "{stalled}: {mean}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crc_fast::{CrcAlgorithm, checksum};
 use piped_model::units::Nanos;
 
+use super::clock::Clock;
 use super::disk::{DeviceCosts, Disk, Flush, InodeId, OpenFile, OpenFiles};
 use super::events::EventQueue;
 use super::faults::Faults;
@@ -52,8 +53,7 @@ pub(super) enum KernelEvent {
 
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Nodes do not agree on the time.
-    clock_offset: Nanos,
+    pub(super) clock: Clock,
     /// Its thread has spent time up to there.
     busy_until: Nanos,
     alive: bool,
@@ -185,9 +185,9 @@ impl SimKernel {
     /// A new node whose driver takes at most `ops_max` operations at once.
     pub fn add_node(&mut self, ops_max: usize) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
-        let clock_offset = self.random.up_to(Nanos::from_millis(10_000));
+        let clock = Clock::new(self.random.up_to(Nanos::from_millis(10_000)));
         self.nodes.push(Node {
-            clock_offset,
+            clock,
             busy_until: Nanos::ZERO,
             alive: true,
             memory: Memory::default(),
@@ -208,17 +208,11 @@ impl SimKernel {
         SimIo { kernel: self, node }
     }
 
-    /// A time of a node's clock in the world's time.
-    #[must_use]
-    pub fn world_time(&self, node: NodeId, time: Nanos) -> Nanos {
-        time.since(self.nodes[node.0 as usize].clock_offset)
-    }
-
     /// The node's own clock.
     #[must_use]
     pub fn node_time(&self, node: NodeId) -> Nanos {
         let node_state = &self.nodes[node.0 as usize];
-        self.now.max(node_state.busy_until) + node_state.clock_offset
+        node_state.clock.shows(self.now.max(node_state.busy_until))
     }
 
     /// The node's thread is at something until then, in the world's time: its owner lets it rest.

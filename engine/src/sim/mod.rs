@@ -17,6 +17,7 @@
 //! sends or two receives at a time on one socket (their order would be the kernel's), and a touch of
 //! a client's byte that no request in flight owns. Each of these would be silent corruption.
 
+mod clock;
 mod disk;
 mod events;
 mod faults;

@@ -15,6 +15,17 @@ use super::{ClientState, ObjectKind, OpeningState, Plan, World, node_name, peer_
 /// Everything must be at rest within that time after its cause is gone.
 const REST: Nanos = Nanos::from_millis(120_000);
 
+/// What a clock may do wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockStep {
+    /// It jumps ahead.
+    Forward(Nanos),
+    /// It goes back.
+    Back(Nanos),
+    /// It shows multiples of this.
+    Tick(Nanos),
+}
+
 impl World {
     /// The whole life of a world: everybody does what they want, then all is closed and judged.
     ///
@@ -191,6 +202,17 @@ impl World {
             if let Some(connection) = self.lane(node, class) {
                 self.kernel.reset(connection, notice);
             }
+        }
+    }
+
+    /// A node's clock jumps ahead, or goes back.
+    pub fn put_clock(&mut self, node: usize, step: ClockStep) {
+        self.clocks_differ = true;
+        let id = self.nodes[node].id;
+        match step {
+            ClockStep::Forward(by) => self.kernel.put_clock_forward(id, by),
+            ClockStep::Back(by) => self.kernel.put_clock_back(id, by),
+            ClockStep::Tick(tick) => self.kernel.set_clock_tick(id, tick),
         }
     }
 
@@ -422,7 +444,7 @@ impl World {
             }
             Event::LaneUp { .. } => self.nodes[node].lane_ups += 1,
             Event::LaneDown { peer, class, reason } => {
-                let calm = self.options.is_calm() && !self.disturbed;
+                let calm = self.options.is_calm() && !self.disturbed && !self.clocks_differ;
                 assert!(!calm, "the {class:?} lane to {peer} goes down in a calm world: {reason}");
                 assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
             }

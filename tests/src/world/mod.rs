@@ -36,6 +36,7 @@ use piped_engine::solve::solve;
 use piped_model::units::Nanos;
 
 pub use self::client::Call;
+pub use self::control::ClockStep;
 use self::expect::Expected;
 pub use self::judge::Finish;
 pub use self::options::Options;
@@ -60,6 +61,8 @@ pub struct World {
     served_opens: u64,
     /// A test has broken something by hand.
     disturbed: bool,
+    /// A node's clock did not go as the world's: deadlines are its own affair.
+    clocks_differ: bool,
     /// No more disasters: the world is being closed.
     ending: bool,
     /// How often things happened that must happen in some world.

@@ -37,6 +37,7 @@ impl World {
             turns_at_once: 0,
             served_opens: 0,
             disturbed: false,
+            clocks_differ: false,
             ending: false,
             seen: BTreeMap::new(),
             random,

@@ -25,7 +25,7 @@ pub enum DialPlace {
         /// Writes.
         write: bool,
     },
-    /// Memory to memory.
+    /// Memory to memory; and between the halves of a copy from a peer to a peer, as if its bytes were stored here.
     Copy,
     /// The checksum of a data frame, before it leaves.
     Check,

@@ -6,9 +6,12 @@
 //! source may end within the chunk the write waits for the read's end, because a write says its length
 //! first. A chunk's staging is freed when both children are over, whatever ended them.
 
+mod middle;
+
 use piped_model::units::Nanos;
 
 use super::disk::Direction;
+use super::plan::StageIndex;
 use super::session::{HandleKind, Place, body_for};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
@@ -40,6 +43,9 @@ struct Chunk {
     length: u32,
     /// Bytes that are read.
     read: u32,
+    /// Of these, what has come to the dial between two peers, and what its write may send.
+    passed: u32,
+    stored: u32,
     reading: Option<Key>,
     write: Write,
 }
@@ -157,7 +163,7 @@ impl CopyBody {
 impl Shard {
     pub(super) fn drive_copy<I: Io>(&mut self, key: Key, io: &mut I) {
         for chunk in 0..COPY_CHUNKS {
-            if !self.drive_chunk(key, chunk, io) {
+            if !self.drive_chunk(key, chunk, io) || !self.store_chunk(key, chunk, io) {
                 return self.starve(Work::Transfer(key));
             }
         }
@@ -192,7 +198,16 @@ impl Shard {
                 let Some(run) = self.staging.allocate(want) else { return false };
                 let streams = self.source_has(key, start + u64::from(want));
                 let write = if streams { Write::Wanted } else { Write::After };
-                let chunk = Chunk { run, start, length: want, read: 0, reading: None, write };
+                let chunk = Chunk {
+                    run,
+                    start,
+                    length: want,
+                    read: 0,
+                    passed: 0,
+                    stored: 0,
+                    reading: None,
+                    write,
+                };
                 if self.start_half(key, index, chunk, Direction::Read, io.now()) {
                     self.note_copy_staging(session, run, true);
                     if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
@@ -252,12 +267,16 @@ impl Shard {
         let handles = [None, None];
         let start = Start { waiter, session, handles, kind, class, deadline, length, body };
         let Some(child) = self.start_transfer(start, now) else { return false };
+        if self.middle_of(key)[1] == StageIndex::NONE {
+            // Also what a source had that was shorter than it was told.
+            chunk.stored = chunk.read;
+        }
         match direction {
             Direction::Read => chunk.reading = Some(child),
             Direction::Write => {
                 chunk.write = Write::Running(child);
                 if let Some(child) = self.transfers.get_mut(child) {
-                    child.available = chunk.read.into();
+                    child.available = chunk.stored.into();
                 }
             }
         }
@@ -305,11 +324,11 @@ impl Shard {
         let Body::Copy(copy) = &mut transfer.body else { return };
         let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
         chunk.read = chunk.read.max(bytes as u32);
-        let Write::Running(write) = chunk.write else { return };
-        if let Some(write) = self.transfers.get_mut(write) {
-            write.available = bytes;
+        let start = chunk.start;
+        match self.middle_of(parent) {
+            [_, StageIndex::NONE] => self.note_stored(parent, index, start, bytes as u32),
+            _ => self.make_ready(Work::Transfer(parent)),
         }
-        self.make_ready(Work::Transfer(write));
     }
 
     /// A child is over and does not touch the chunk's staging any more.

@@ -44,6 +44,8 @@ pub(super) enum Effect {
     Written { lane: Key, serve: Key, payload: u32, region: bool },
     /// A piece was copied from memory to memory.
     Copied { transfer: Key, start: u64, end: u64 },
+    /// A piece of a chunk lies between the halves of a copy.
+    Stored { copy: Key, chunk: u8, start: u64, end: u32 },
 }
 
 /// The dials on an effect's way, in order.
@@ -104,6 +106,8 @@ struct Held {
     deliver: Nanos,
     /// Nothing to measure of what has no bytes and only keeps its place.
     ticket: Option<Ticket>,
+    /// The dial was busy with the one before: its occupancy is seen.
+    waited: bool,
 }
 
 /// Effects that a dial has memory for when it is set; what all hold together has a bound.
@@ -181,14 +185,15 @@ impl Dials {
 }
 
 impl Dial {
-    /// A fragment has come, ideally `at`. When it goes.
-    fn admit(&mut self, bytes: u32, at: Nanos) -> Nanos {
+    /// A fragment has come, ideally `at`. When it goes, and whether it has to wait for the one before.
+    fn admit(&mut self, bytes: u32, at: Nanos) -> (Nanos, bool) {
+        let waits = self.released > at;
         // What has no bytes keeps its place, and costs nothing.
         let occupied = if bytes > 0 { self.cost.occupancy(bytes) } else { Nanos::ZERO };
         self.released = self.released.max(at) + occupied;
         let latency = if bytes > 0 { self.cost.latency() } else { Nanos::ZERO };
         self.delivered = self.delivered.max(self.released + latency);
-        self.delivered
+        (self.delivered, waits)
     }
 
     fn report(&self) -> DialReport {
@@ -251,6 +256,7 @@ impl Shard {
                 self.pass_on(held.hop, held.effect, held.bytes, io);
             }
         }
+        self.wake_copies();
         self.wake_starved();
     }
 
@@ -371,9 +377,9 @@ impl Shard {
             self.planner.sample_backlogged(dial.host, bytes, came.since(began));
         }
         let at = ideal.map_or_else(|| io.now(), |ideal| ideal + host);
-        let deliver = dial.admit(bytes, at);
+        let (deliver, waited) = dial.admit(bytes, at);
         let ticket = (bytes > 0).then(|| self.planner.arrive(dial.stage, came));
-        dial.queue.push_back(Held { hop, effect, bytes, came, deliver, ticket });
+        dial.queue.push_back(Held { hop, effect, bytes, came, deliver, ticket, waited });
         self.dials.held += 1;
         self.dials.set_due(key);
     }
@@ -388,7 +394,7 @@ impl Shard {
             let Some(key) = key.filter(|key| key.index() == slot) else { continue };
             while let Some((stage, held)) = self.dials.take_due(key, now) {
                 if let Some(ticket) = held.ticket {
-                    self.planner.depart(stage, ticket, held.bytes, true, now);
+                    self.planner.depart_dial(stage, ticket, held.bytes, held.waited, now);
                     self.note_dial(&held.effect, stage, held.bytes, (held.came, now));
                 }
                 if let Effect::Frame { lane, number, .. } = held.effect
@@ -486,6 +492,7 @@ impl Shard {
                 self.handle_write_landed(lane, serve, payload, region);
             }
             Effect::Copied { transfer, start, end } => self.handle_copied(transfer, start, end, io),
+            Effect::Stored { copy, chunk, start, end } => self.note_stored(copy, chunk, start, end),
         }
     }
 }

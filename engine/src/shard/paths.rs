@@ -131,7 +131,12 @@ impl Shard {
         let disk = self
             .remote_number(key)
             .and_then(|handle| self.lanes.get(lane).map(|lane| lane.reports.disk_of(handle)));
-        path_of(path.into_iter().chain(disk.into_iter().flatten()))
+        // What lies here between two peers is a level of its own.
+        let middle = match self.transfers.get(key).map(|transfer| transfer.waiter) {
+            Some(Waiter::Copy { parent, .. }) => self.middle_of(parent),
+            _ => [StageIndex::NONE; 2],
+        };
+        path_of(middle.into_iter().chain(path).chain(disk.into_iter().flatten()))
     }
 
     /// The peer's number of what a transfer is about.

@@ -377,6 +377,23 @@ impl Planner {
         }
     }
 
+    /// The same of a dial, which knows whether a fragment waited for another one. To go by its sojourn would take a
+    /// thread that was busy elsewhere, and so let several go together and late, for a dial that was.
+    pub(super) fn depart_dial(
+        &mut self,
+        stage: StageIndex,
+        ticket: Ticket,
+        bytes: u32,
+        waited: bool,
+        now: Nanos,
+    ) {
+        let Some(state) = self.state(stage) else { return };
+        let alone = if waited { None } else { Some(f64::INFINITY) };
+        if let Some(sample) = state.meter.depart(ticket, bytes.into(), now, alone) {
+            self.observe(stage, sample);
+        }
+    }
+
     pub(super) fn check_stage(&self) -> StageIndex {
         self.check
     }
@@ -764,7 +781,7 @@ fn fresh(resource: &StageResource, name: String, prior: Stage) -> StageState {
         at_device: matches!(
             resource,
             StageResource::Disk { .. }
-                | StageResource::Dial { place: DialPlace::Disk { .. }, .. }
+                | StageResource::Dial { place: DialPlace::Disk { .. } | DialPlace::Copy, .. }
                 | StageResource::Peer {
                     stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
                     ..

@@ -111,6 +111,32 @@ fn a_late_shard_does_not_delay_the_fragments_behind() {
 }
 
 #[test]
+fn a_late_shard_does_not_make_a_latency_an_occupancy() {
+    let mut world = World::fast();
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    with_local(&mut world, |world| world.file(1 << 20));
+    let disk = disk_of(&world, "read");
+    set(&mut world, &disk, micros(200, 0, 0, 0));
+    for length in sizes() {
+        ends_of(&mut world, 1, length);
+        // Fragments that have nothing to do with each other, and a thread that is away for a while again and again:
+        // so they go together, and late.
+        for number in 0..16 {
+            world.submit(SESSION, number, a_read(LOCAL, number, length));
+            world.run_for(Nanos::from_micros(30));
+            let node = world.node;
+            world.kernel.io(node).spend(Nanos::from_micros(70));
+        }
+        world.run_for(Nanos::from_millis(2));
+        world.completions.clear();
+    }
+    let stage = dialled(&world);
+    assert_eq!(stage.samples_backlogged, 0, "none of them waited: {stage:?}");
+    let occupied = stage.overhead_seconds + stage.per_byte_seconds * 65_536.0;
+    assert!(stage.latency_seconds > 200e-6 && occupied < 2e-6, "{stage:?}");
+}
+
+#[test]
 fn what_a_cleared_dial_holds_goes_on_at_once() {
     let mut world = World::new();
     with_local(&mut world, |world| world.file(1 << 20));

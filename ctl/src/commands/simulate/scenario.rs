@@ -206,6 +206,22 @@ impl Dial {
     }
 }
 
+impl Scenario {
+    /// What a dial of a node costs, if it is set.
+    pub(super) fn dial(&self, node: &str, stage: &str) -> Result<Option<Stage>, String> {
+        let of = |dial: &&Dial| dial.node == node && dial.stage == stage;
+        self.dials.iter().find(of).map(Dial::stage).transpose()
+    }
+
+    /// What a link between two nodes costs, if there is one.
+    pub(super) fn link(&self, one: &str, other: &str) -> Result<Option<Stage>, String> {
+        let joins = |link: &&Link| {
+            link.nodes.iter().any(|node| node == one) && link.nodes.iter().any(|node| node == other)
+        };
+        self.links.iter().find(joins).map(Link::stage).transpose()
+    }
+}
+
 impl Transfer {
     pub(super) fn bytes(&self) -> Result<u64, String> {
         let bytes = quantity::size(&self.bytes.to_string())?.whole_bytes(Kb::Decimal)?;

@@ -90,7 +90,8 @@ impl Shard {
             Effect::Frame { of: Work::Serve(key), .. } => (Subject::Serve(key), None),
             Effect::Frame { of: Work::Transfer(key), .. }
             | Effect::Data { transfer: key, .. }
-            | Effect::Copied { transfer: key, .. } => (Subject::Transfer(key), None),
+            | Effect::Copied { transfer: key, .. }
+            | Effect::Stored { copy: key, .. } => (Subject::Transfer(key), None),
             Effect::Written { serve, .. } => (Subject::Serve(serve), None),
             Effect::Frame { .. } => return,
         };

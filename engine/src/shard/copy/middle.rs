@@ -1,0 +1,91 @@
+//! The dial between the halves of a copy from a peer to a peer: its bytes lie here as they would in a store.
+//!
+//! What is read comes to it in fragments as long as a device of this node's would be asked for (`source` of
+//! the write's plan), and the write may send what it has let go of.
+
+use super::{Body, CopyBody, Key, Place, Shard, StageIndex, Work, Write};
+use crate::dial::DialPlace;
+use crate::io::Io;
+use crate::shard::dial::{Effect, Hop};
+
+impl Shard {
+    /// The stages of the dial that stands between the halves of a copy from a peer to a peer: its bytes lie here
+    /// as they would in a store.
+    pub(in crate::shard) fn middle_of(&self, copy: Key) -> [StageIndex; 2] {
+        let body = self.transfers.get(copy).map(|transfer| &transfer.body);
+        match body {
+            Some(Body::Copy(CopyBody {
+                from: (Place::Remote(..), _),
+                to: (Place::Remote(..), _),
+                ..
+            })) if self.dials.any() => self.dials.stages(|place| *place == DialPlace::Copy),
+            _ => [StageIndex::NONE; 2],
+        }
+    }
+
+    /// What is read of a chunk comes to the dial between two peers, in fragments as long as a device of this node's
+    /// would be asked for. `false` if there is no room there.
+    pub(super) fn store_chunk<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> bool {
+        let [_, stage] = self.middle_of(key);
+        loop {
+            let Some(Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body) else {
+                return true;
+            };
+            let (Some(chunk), (Place::Remote(peer, _), _)) = (copy.chunks[index], copy.to) else {
+                return true;
+            };
+            let Write::Running(write) = chunk.write else { return true };
+            if stage == StageIndex::NONE {
+                // It was cleared: what waited for the rest of a fragment goes on.
+                if chunk.stored < chunk.read && chunk.passed > 0 {
+                    self.note_stored(key, index as u8, chunk.start, chunk.read);
+                }
+                return true;
+            }
+            let plan = self.plan_write(write, peer);
+            let at = chunk.passed.max(chunk.stored);
+            if at >= chunk.length {
+                return true;
+            }
+            let end = plan.source_end(0, at.into(), chunk.length.into()) as u32;
+            if end > chunk.read {
+                return true;
+            }
+            if self.dials.is_full() {
+                return false;
+            }
+            if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
+                && let Some(chunk) = copy.chunks[index].as_mut()
+            {
+                chunk.passed = end;
+            }
+            let effect = Effect::Stored { copy: key, chunk: index as u8, start: chunk.start, end };
+            self.pass(Hop::Copy, effect, end - at, io);
+        }
+    }
+
+    /// What was read of a chunk up to `end` may be written. The chunk may be another one meanwhile.
+    pub(in crate::shard) fn note_stored(&mut self, parent: Key, index: u8, start: u64, end: u32) {
+        let Some(transfer) = self.transfers.get_mut(parent) else { return };
+        let Body::Copy(copy) = &mut transfer.body else { return };
+        let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
+        if chunk.start != start {
+            return;
+        }
+        chunk.stored = chunk.stored.max(end);
+        let (stored, Write::Running(write)) = (chunk.stored, chunk.write) else { return };
+        if let Some(write) = self.transfers.get_mut(write) {
+            write.available = stored.into();
+        }
+        self.make_ready(Work::Transfer(write));
+    }
+
+    /// The dial between the halves of copies is gone.
+    pub(in crate::shard) fn wake_copies(&mut self) {
+        let mut from = 0;
+        while let Some(key) = self.transfers.next_from(from, |t| matches!(t.body, Body::Copy(_))) {
+            from = key.index() + 1;
+            self.make_ready(Work::Transfer(key));
+        }
+    }
+}

@@ -10,7 +10,7 @@ use crate::stats::{Better, Interval, Round, best_of, best_on_odd, on_even};
 pub(crate) const ROUNDS_MAX: u32 = 31;
 
 /// A round of which the hypervisor took more than this is no measurement of this machine.
-const STOLEN_MAX: f64 = 0.02;
+pub(crate) const STOLEN_MAX: f64 = 0.02;
 
 /// Set by Ctrl-C; the next arm is not measured.
 pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);

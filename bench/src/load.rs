@@ -227,6 +227,23 @@ impl Asker {
         Ok(took)
     }
 
+    /// A copy between two handles from their starts: how long it took.
+    pub(crate) fn copy(
+        &mut self,
+        from: &Handle,
+        to: &Handle,
+        bytes: u64,
+    ) -> Result<Duration, Failure> {
+        machine::pin(self.cpu)?;
+        let begun = clock::now();
+        let copied = self.queue.copy((from, 0), (to, 0), bytes).doing("copy")?;
+        let took = begun.elapsed();
+        if copied != bytes {
+            return Err(Failure::new(format!("copy: {copied} bytes of {bytes}")));
+        }
+        Ok(took)
+    }
+
     fn read(&mut self, ask: Ask<'_>, buffer: Buffer, slot: usize) -> Result<Instant, Failure> {
         let blocks = (ask.handle.len() / ask.block as u64).max(1);
         let offset = self.random.below(blocks) * ask.block as u64;

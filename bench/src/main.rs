@@ -22,6 +22,7 @@ mod readme;
 mod report;
 mod rig;
 mod rows;
+mod sensitivity;
 mod simulate;
 mod stats;
 mod strace;
@@ -64,6 +65,8 @@ enum Group {
     /// What is dialled against what calibration reads back, on two daemons. Exit code: 0 all holds, 1 some does not,
     /// 3 the run broke off.
     Dials(dials::Arguments),
+    /// How much slower reads, gets and copies become when one parameter of one stage does, on two daemons.
+    Sensitivity(sensitivity::Arguments),
     /// Very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did not, 2 none
     /// failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),
+        Group::Sensitivity(arguments) => sensitivity::run(arguments),
         Group::Simulate(arguments) => simulate::run(&arguments),
     };
     match result {

@@ -26,6 +26,7 @@ use piped_client::{Handle, OpenOptions};
 use piped_config::Profile;
 
 pub(crate) use self::namespace::enter;
+pub(crate) use self::plot::style;
 
 use self::link::{Link, NETWORK, Side, UNSHAPED};
 use self::owner::Owner;

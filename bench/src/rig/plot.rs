@@ -146,7 +146,7 @@ fn number(value: f64) -> String {
     if value >= 10.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-fn style(size: f64, colour: RGBColor) -> TextStyle<'static> {
+pub(crate) fn style(size: f64, colour: RGBColor) -> TextStyle<'static> {
     let font = (FontFamily::SansSerif, size).into_font();
     TextStyle {
         color: colour.to_backend_color(),

@@ -16,7 +16,7 @@ use core::num::NonZeroU32;
 use serde::Serialize;
 
 use super::figure::Figure;
-use super::line::Options;
+use super::line::{self, Options};
 use super::segments;
 
 /// A measured burst.
@@ -41,11 +41,14 @@ pub struct ReadOptions {
     pub window: Option<NonZeroU32>,
     /// The confidence at which two slopes differ.
     pub confidence: f64,
+    /// Every burst of more than one message is longer than what the window lets through at once, so all lie on one
+    /// line; otherwise the line begins where a bend is seen, or where noise looks like one.
+    pub all_steady: bool,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { fit: Options::default(), window: None, confidence: 0.99 }
+        Self { fit: Options::default(), window: None, confidence: 0.99, all_steady: false }
     }
 }
 
@@ -201,7 +204,7 @@ pub fn read(
 ) -> Result<Parameters, ReadFault> {
     check(bursts, round_trips)?;
     let short = bursts.iter().map(|it| it.bytes).min().unwrap_or(0);
-    let steady = slopes(bursts, options.fit);
+    let steady = slopes(bursts, options);
     let of_short: Vec<&Steady> = steady.iter().filter(|it| it.bytes == short).collect();
     let ones = bursts.iter().filter(|it| it.messages == 1 && it.bytes == short);
     let send = Figure::mean(&ones.map(|it| it.seconds).collect::<Vec<_>>());
@@ -246,7 +249,7 @@ fn check(bursts: &[Burst], round_trips: &[f64]) -> Result<(), ReadFault> {
 
 /// The steady interval of every size and delay: the slope of the last straight piece of time over messages. The
 /// first piece is the burst before acknowledgements come.
-fn slopes(bursts: &[Burst], fit: Options) -> Vec<Steady> {
+fn slopes(bursts: &[Burst], options: &ReadOptions) -> Vec<Steady> {
     let mut sorted = bursts.to_vec();
     sorted.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.delay.total_cmp(&b.delay)));
     let series = sorted.chunk_by(|a, b| a.bytes == b.bytes && a.delay == b.delay);
@@ -255,7 +258,11 @@ fn slopes(bursts: &[Burst], fit: Options) -> Vec<Steady> {
             // A burst of one is never steady.
             let long = series.iter().filter(|it| it.messages > 1);
             let points: Vec<(f64, f64)> = long.map(|it| (it.messages as f64, it.seconds)).collect();
-            let interval = segments::convex(&points, fit).last().map(|it| it.slope);
+            let line = match options.all_steady {
+                true => line::fit(&points, options.fit),
+                false => segments::convex(&points, options.fit).last().copied(),
+            };
+            let interval = line.map(|it| it.slope);
             Some(Steady { delay: series[0].delay, bytes: series[0].bytes, interval: interval? })
         })
         .collect()

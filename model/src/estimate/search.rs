@@ -48,6 +48,8 @@ pub struct SearchOptions {
     pub smallest: u64,
     /// The largest packet, in bytes.
     pub largest: u64,
+    /// Every size is a multiple of this, in bytes, as a device wants it; 0 is 1.
+    pub unit: u64,
     /// Measurements of a size at a time, at least 2: one cannot tell noise from a bend.
     pub repeats: u32,
     /// The most measurements altogether.
@@ -65,6 +67,7 @@ impl Default for SearchOptions {
         Self {
             smallest: 512,
             largest: 1 << 20,
+            unit: 1,
             repeats: 8,
             samples_max: 4000,
             precision: 0.1,
@@ -123,10 +126,13 @@ impl Search {
     /// A search that has measured nothing.
     #[must_use]
     pub fn new(options: SearchOptions) -> Self {
+        let unit = options.unit.max(1);
+        let smallest = options.smallest.max(1).next_multiple_of(unit);
         let mut search = Self {
             options: SearchOptions {
-                smallest: options.smallest.max(1),
-                largest: options.largest.max(options.smallest).max(1),
+                smallest,
+                largest: (options.largest / unit * unit).max(smallest),
+                unit,
                 repeats: options.repeats.max(2),
                 ..options
             },
@@ -196,7 +202,9 @@ impl Search {
 
     /// Ask for a size, as often as it has been measured already and at least once over.
     fn want(&mut self, size: f64, mode: Mode) {
-        let bytes = (size.round() as u64).clamp(self.options.smallest, self.options.largest);
+        let unit = self.options.unit;
+        let bytes = (size / unit as f64).round() as u64 * unit;
+        let bytes = bytes.clamp(self.options.smallest, self.options.largest);
         let wanted = Wanted { bytes, mode };
         if self.plan.contains(&wanted) {
             return;

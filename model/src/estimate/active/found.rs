@@ -1,0 +1,127 @@
+//! What a procedure found, and how runs are read.
+
+use serde::Serialize;
+
+use super::super::black_box::{BlackBox, BlackBoxFault};
+use super::super::figure::Figure;
+use super::super::loggp::{Burst, Parameters};
+
+/// How many times as long as its way is has to be kept busy, to be sure that a stage is the limit.
+const HELD: f64 = 1.5;
+
+/// Why a procedure ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// Everything was measured.
+    Complete,
+    /// The time was over.
+    Time,
+    /// The bytes were used up.
+    Bytes,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// What a procedure found, as far as it came.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// A request that does nothing, in seconds; it is in the latencies of [`Found::black_box`] and of
+    /// [`Found::network`].
+    pub ring: Option<Figure>,
+    /// The pipeline.
+    pub black_box: Result<BlackBox, BlackBoxFault>,
+    /// It is known as well as was asked.
+    pub precise: bool,
+    /// The LogGP parameters, if there were bursts.
+    pub network: Option<Parameters>,
+    /// Size of their short messages.
+    pub short_bytes: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Runs made.
+    pub runs: u32,
+    /// How long the path was used, in seconds.
+    pub used_seconds: f64,
+    /// How long it took in all.
+    pub seconds: f64,
+    /// Why it ended.
+    pub end: End,
+    /// The most packets outstanding, and the most bytes.
+    pub(super) outstanding: (u32, u64),
+}
+
+impl Found {
+    /// Whether the path may be faster than [`Found::busy`] says: there were not more packets outstanding than a
+    /// packet's way takes of such times, so that they, and no stage, may have been the limit.
+    #[must_use]
+    pub fn is_held(&self, bytes: f64) -> bool {
+        let depth = depth(self.outstanding, bytes as u64);
+        let alone = self.alone(bytes).map_or(0.0, |it| it.value);
+        self.busy(bytes).is_some_and(|busy| busy.value * f64::from(depth) < HELD * alone)
+    }
+
+    /// What a packet takes alone, less the ring, in seconds.
+    #[must_use]
+    pub fn alone(&self, bytes: f64) -> Option<Figure> {
+        let total = self.black_box.as_ref().ok()?.total.figure_at(bytes);
+        Some(self.ring.map_or(total, |ring| total.minus(ring)))
+    }
+
+    /// The time between packets, in seconds.
+    #[must_use]
+    pub fn busy(&self, bytes: f64) -> Option<Figure> {
+        Some(self.black_box.as_ref().ok()?.bottleneck_at(bytes).line.figure_at(bytes))
+    }
+}
+
+/// Packets outstanding of those that there may be, and their bytes.
+pub(super) fn depth((packets, bytes_max): (u32, u64), bytes: u64) -> u32 {
+    (bytes_max / bytes.max(1)).clamp(1, packets.into()) as u32
+}
+
+/// The mean time between ends, without the first ones, that came while the pipeline was filling.
+pub(super) fn interval(ends: &[f64]) -> Option<f64> {
+    let first = (ends.len() / 8).max(1);
+    let (from, to) = (ends.get(first)?, ends.last()?);
+    let gaps = ends.len() - 1 - first;
+    (gaps > 0).then(|| (to - from) / gaps as f64)
+}
+
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() % 2 {
+        1 => sorted.get(middle).copied(),
+        _ => Some((sorted.get(middle.checked_sub(1)?)? + sorted.get(middle)?) / 2.0),
+    }
+}
+
+/// Those in the middle, without a fifth on each side.
+pub(super) fn middle(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let cut = sorted.len() / 5;
+    sorted.drain(..cut);
+    sorted.truncate(sorted.len() - cut);
+    sorted
+}
+
+/// Bursts of a kind as the one in their middle: somebody who was in the way is in few of them.
+pub(super) fn typical(bursts: &[Burst]) -> Vec<Burst> {
+    let mut sorted = bursts.to_vec();
+    sorted.sort_by(|a, b| {
+        let sizes = a.bytes.cmp(&b.bytes).then(a.messages.cmp(&b.messages));
+        sizes.then(a.delay.total_cmp(&b.delay))
+    });
+    let same =
+        |a: &Burst, b: &Burst| a.bytes == b.bytes && a.messages == b.messages && a.delay == b.delay;
+    let kinds = sorted.chunk_by(same);
+    kinds
+        .filter_map(|kind| {
+            let times: Vec<f64> = kind.iter().map(|burst| burst.seconds).collect();
+            Some(Burst { seconds: median(&times)?, ..kind[0] })
+        })
+        .collect()
+}

@@ -2,11 +2,14 @@
 //!
 //! Times are in seconds, sizes in bytes, as Prometheus wants them; people's units are pipectl's work.
 
+mod stage;
+
 use core::fmt;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::stage::{ServedWith, StageReport, StageTime};
 use crate::command::{CalibrationMode, LaneClass, PlannerMode};
 use crate::dial::DialPlace;
 use crate::ids::{DeviceId, SessionId};
@@ -349,34 +352,6 @@ pub struct TransferReport {
     pub status: Option<Status>,
     /// Times it was sent again.
     pub retries: u32,
-}
-
-/// A pipeline stage as measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StageReport {
-    /// Its name, such as `disk:8:1 read` or `net:beta bulk in`.
-    pub name: String,
-    /// `L`: latency that overlaps with other fragments, in seconds.
-    pub latency_seconds: f64,
-    /// `g`: overhead per fragment that occupies the stage, in seconds.
-    pub overhead_seconds: f64,
-    /// `G`: inverse bandwidth, in seconds per byte.
-    pub per_byte_seconds: f64,
-    /// The most fragments in it at once; absent when unbounded.
-    pub window: Option<u32>,
-    /// Samples of an empty stage (`L + g + xG`).
-    pub samples_alone: u64,
-    /// Samples of a busy stage (`g + xG`).
-    pub samples_backlogged: u64,
-    /// 0 (the prior) to 1.
-    pub confidence: f64,
-    /// True if a peer reported it rather than this node measured it.
-    pub reported: bool,
-    /// True as long as it rests on what was measured earlier: by another run, or before its peer went.
-    #[serde(default)]
-    pub kept: bool,
-    /// A sentence where the numbers need one, e.g. that g and G cannot be told apart yet.
-    pub note: String,
 }
 
 /// One transfer explained: what was known, what was chosen, what came out.

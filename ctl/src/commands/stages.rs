@@ -55,7 +55,39 @@ pub(crate) fn notes(output: &Output, stages: &[StageReport]) -> Result<(), Failu
     notes.iter().try_for_each(|(note, names)| {
         let names = if names.len() == stages.len() { "all".to_owned() } else { names.join(", ") };
         output.prose(&format!("{names}: {note}"), 2)
-    })
+    })?;
+    served(stages).iter().try_for_each(|line| output.prose(line, 2))
+}
+
+/// Which of them have one server: what is so by construction in one line, what was measured one by one.
+fn served(stages: &[StageReport]) -> Vec<String> {
+    let constructed = |stage: &&StageReport| stage.with.iter().any(|it| it.measured.is_none());
+    let mut names: Vec<&str> =
+        stages.iter().filter(constructed).map(|stage| stage.name.as_str()).collect();
+    // A path may pass a stage twice.
+    names.dedup();
+    let mut lines = Vec::new();
+    if names.len() > 1 {
+        lines.push(format!("{}: one server, the shard's thread", names.join(", ")));
+    }
+    for stage in stages {
+        for with in &stage.with {
+            let Some([slope, error, groups]) = with.measured else { continue };
+            let whose = match (with.name.as_str(), with.one_server) {
+                ("thread", true) => "served by the shard's thread".to_owned(),
+                ("thread", false) => "not served by the shard's thread".to_owned(),
+                (other, true) => format!("one server with {other}"),
+                (other, false) => format!("a server of its own beside {other}"),
+            };
+            lines.push(format!(
+                "{}: {whose}: {:.0} % ±{:.0} of that work shows between its departures ({groups:.0} groups)",
+                stage.name,
+                slope * 100.0,
+                error * 196.0,
+            ));
+        }
+    }
+    lines
 }
 
 fn row(stage: &StageReport) -> Vec<String> {
@@ -72,12 +104,43 @@ fn row(stage: &StageReport) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use piped_engine::report::ServedWith;
+
     use super::*;
     use crate::table;
 
     #[test]
+    fn who_has_one_server_is_said_with_the_evidence() {
+        let with = |name: &str, one_server, measured| ServedWith {
+            name: name.to_owned(),
+            one_server,
+            measured,
+        };
+        let stage = |name: &str, with| StageReport { name: name.to_owned(), with, ..stage() };
+        let thread = || vec![with("thread", true, None)];
+        let lines = served(&[
+            stage("check", thread()),
+            stage("copy", thread()),
+            stage("net beta bulk asked in", vec![with("thread", false, Some([0.02, 0.01, 300.0]))]),
+            stage("disk 8:1 read", vec![with("disk 8:1 write", true, Some([0.98, 0.03, 40.0]))]),
+        ]);
+        assert_eq!(lines[0], "check, copy: one server, the shard's thread");
+        assert!(lines[1].contains("not served by the shard's thread: 2 % ±2"), "{}", lines[1]);
+        assert!(lines[2].contains("one server with disk 8:1 write: 98 % ±6"), "{}", lines[2]);
+        assert_eq!(served(&[stage("check", thread())]), [""; 0], "nothing to share with");
+    }
+
+    #[test]
     fn a_stage_fits_in_eighty_columns() {
-        let stage = StageReport {
+        let stage = stage();
+        let text = table::render(&COLUMNS, vec![row(&stage)], Some(80));
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let free = StageReport { per_byte_seconds: 0.0, ..stage };
+        assert_eq!(row(&free)[3], "-", "no bandwidth to speak of");
+    }
+
+    fn stage() -> StageReport {
+        StageReport {
             name: "net beta latency asked out".to_owned(),
             latency_seconds: 123.4e-6,
             overhead_seconds: 12.3e-6,
@@ -89,10 +152,9 @@ mod tests {
             reported: true,
             kept: false,
             note: String::new(),
-        };
-        let text = table::render(&COLUMNS, vec![row(&stage)], Some(80));
-        assert_eq!(text.lines().count(), 2, "{text}");
-        let free = StageReport { per_byte_seconds: 0.0, ..stage };
-        assert_eq!(row(&free)[3], "-", "no bandwidth to speak of");
+            times: Vec::new(),
+            relative_error: 0.0,
+            with: Vec::new(),
+        }
     }
 }

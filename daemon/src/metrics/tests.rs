@@ -42,6 +42,9 @@ fn stage() -> StageReport {
         reported: false,
         kept: false,
         note: String::new(),
+        times: Vec::new(),
+        relative_error: 0.0,
+        with: Vec::new(),
     }
 }
 

@@ -374,6 +374,7 @@ impl Shard {
             let began = io.now();
             io.spend(host);
             came = io.now();
+            self.planner.note_work(came.since(began));
             self.planner.sample_backlogged(dial.host, bytes, came.since(began));
         }
         let at = ideal.map_or_else(|| io.now(), |ideal| ideal + host);

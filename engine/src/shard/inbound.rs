@@ -479,6 +479,8 @@ impl Shard {
     fn time_write_data(&mut self, key: Key, payload: u32, backlogged: bool, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let stage = lane.stage_in;
+        self.planner.arrived(stage, payload, backlogged, now);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
         if let Some((bytes, time)) = lane.burst.arrive(payload, backlogged, now) {
             self.planner.sample_backlogged(stage, bytes, time);
             self.report_stages(key);

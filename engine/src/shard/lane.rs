@@ -341,7 +341,9 @@ impl Shard {
         }
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let spans = lane.sender.poll_send(io);
-        if let Some((bytes, time)) = lane.sender.take_checked().mean() {
+        let checked = lane.sender.take_checked();
+        self.planner.note_work(checked.time());
+        if let Some((bytes, time)) = checked.mean() {
             self.planner.sample_check(bytes, time);
         }
         let gathered = lane.sender.take_gathered();

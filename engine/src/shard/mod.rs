@@ -47,6 +47,7 @@ mod serve;
 mod serve_read;
 mod serve_write;
 mod served;
+mod servers;
 mod session;
 mod slab;
 mod stage;

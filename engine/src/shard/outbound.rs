@@ -596,6 +596,8 @@ impl Shard {
         }
         let checked = lane.receiver.checked();
         let burst = lane.burst.arrive(arrival.payload, arrival.backlogged, now);
+        self.planner.note_work(checked.time());
+        self.planner.arrived(stage, arrival.payload, arrival.backlogged, now);
         if let Some((bytes, time)) = checked.mean() {
             self.planner.sample_check(bytes, time);
         }

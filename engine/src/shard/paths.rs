@@ -13,7 +13,7 @@ use super::stage::StageIndex;
 use super::transfer::{Body, Waiter};
 use crate::command::{FileTarget, LaneClass, Target};
 use crate::dial::DialPlace;
-use crate::ids::{DeviceId, PeerId};
+use crate::ids::{DeviceId, PeerId, RegionId};
 
 impl Shard {
     /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.
@@ -108,9 +108,12 @@ impl Shard {
             return Some(Arc::clone(planned));
         }
         let (lane, length) = (serve.lane, serve.length);
+        // What is read for a calibration is one fragment: it asks what those of a size cost.
+        let echo = serve.region().is_some_and(|region| region.region == RegionId::ECHO);
         let path = self.path_served(lane, device)?;
         // Memory only: what files gain from other requests depends on their devices.
         let busy = device.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
+        let busy = busy || echo;
         let planned = match busy {
             true => self.planner.plan_busy(path, length),
             false => self.planner.plan(path, length),

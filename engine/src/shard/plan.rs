@@ -26,6 +26,7 @@ use super::kept::{Memory, known};
 use super::outlook::{Track, Tracks};
 use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
 use super::reports::{TOLD_WEIGHT_MIN, Told, behind};
+use super::servers::Servers;
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
@@ -36,10 +37,13 @@ use crate::dial::DialPlace;
 use crate::ids::DeviceId;
 use crate::kept::{KeptStage, KnownStage};
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, QUESTIONS_MAX};
-use crate::report::{StageReport, StageResource, device_name};
+use crate::report::{ServedWith, StageReport, StageResource, device_name};
 use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
 use crate::wire::ReportedStage;
+
+/// As a meter has it: a fragment has waited if its sojourn is this much longer than one alone.
+const WAITED: f64 = 1.25;
 
 /// Samples between two looks at a stage's estimate.
 const SAMPLES_PER_LOOK: u64 = 16;
@@ -77,6 +81,8 @@ pub(super) struct Planner {
     index: HashMap<StageResource, StageIndex>,
     /// What stages that are not there begin with.
     memory: Memory,
+    /// Which of them have one server.
+    servers: Servers,
     /// Places of stages that are gone.
     free: Vec<StageIndex>,
     copy: StageIndex,
@@ -166,6 +172,7 @@ impl Planner {
             stages: Vec::new(),
             index: HashMap::new(),
             memory: Memory::default(),
+            servers: Servers::default(),
             free: Vec::new(),
             copy: StageIndex::NONE,
             check: StageIndex::NONE,
@@ -230,6 +237,13 @@ impl Planner {
                 StageIndex(self.stages.len() as u16 - 1)
             }
         };
+        self.servers.renew(index);
+        if let StageResource::Disk { device, write } = resource {
+            let sibling = StageResource::Disk { device, write: !write };
+            if let Some(&sibling) = self.index.get(&sibling) {
+                self.servers.pair(index, sibling);
+            }
+        }
         self.index.insert(resource, index);
         index
     }
@@ -366,12 +380,20 @@ impl Planner {
         counts: bool,
         now: Nanos,
     ) {
+        let last = self.servers.last(stage);
         let Some(state) = self.state(stage) else { return };
         if !counts {
-            return state.meter.abandon(ticket, now);
+            state.meter.abandon(ticket, now);
+            return self.servers.interrupt(stage);
         }
         let bytes = u64::from(bytes);
         let alone = state.estimator.alone_seconds(bytes);
+        let cost = state.published.stage_at(bytes as f64).occupancy(bytes as f64);
+        let sojourn = now.since(ticket.arrived()).seconds();
+        let waited = last.is_some_and(|last| ticket.arrived() <= last)
+            && alone.is_none_or(|alone| sojourn >= WAITED * alone);
+        self.servers.depart(stage, bytes, cost, waited, now);
+        let Some(state) = self.state(stage) else { return };
         if let Some(sample) = state.meter.depart(ticket, bytes, now, alone) {
             self.observe(stage, sample);
         }
@@ -394,11 +416,22 @@ impl Planner {
         }
     }
 
+    /// A frame came; `backlogged`: the one before it had not left when it was ready.
+    pub(super) fn arrived(&mut self, stage: StageIndex, bytes: u32, backlogged: bool, now: Nanos) {
+        self.servers.depart(stage, bytes.into(), 0.0, backlogged, now);
+    }
+
+    /// The thread spent time on something that is timed by itself.
+    pub(super) fn note_work(&mut self, time: Nanos) {
+        self.servers.work(time);
+    }
+
     pub(super) fn check_stage(&self) -> StageIndex {
         self.check
     }
 
     pub(super) fn sample_copy(&mut self, bytes: u32, time: Nanos) {
+        self.servers.work(time);
         self.sample_backlogged(self.copy, bytes, time);
     }
 
@@ -731,9 +764,17 @@ impl Planner {
         plan.path
             .iter()
             .filter_map(|(index, cost)| {
-                self.stages.get(usize::from(index.0)).map(|state| state.report(&cost))
+                self.stages.get(usize::from(index.0)).map(|state| StageReport {
+                    with: self.served_with(index, state),
+                    ..state.report(&cost)
+                })
             })
             .collect()
+    }
+
+    fn served_with(&self, stage: StageIndex, state: &StageState) -> Vec<ServedWith> {
+        let name = |other| self.stage_name(other).0.to_owned();
+        self.servers.report(stage, state.on_thread, name)
     }
 
     /// The stage of copies within memory.
@@ -752,10 +793,13 @@ impl Planner {
         let used = self.stages.iter().enumerate();
         let used = used.filter(|&(at, _)| !self.free.contains(&StageIndex(at as u16)));
         let live = self.calibration == CalibrationMode::Live;
-        let report = |(_, state): (usize, &StageState)| match live {
-            // Nearer than what plans see, which moves only when it is worth new plans.
-            true => state.report(&state.estimator.estimate()),
-            false => state.report_now(),
+        let report = |(at, state): (usize, &StageState)| {
+            let report = match live {
+                // Nearer than what plans see, which moves only when it is worth new plans.
+                true => state.report(&state.estimator.estimate()),
+                false => state.report_now(),
+            };
+            StageReport { with: self.served_with(StageIndex(at as u16), state), ..report }
         };
         used.map(report).collect()
     }
@@ -786,6 +830,10 @@ fn fresh(resource: &StageResource, name: String, prior: Stage) -> StageState {
                     stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
                     ..
                 }
+        ),
+        on_thread: matches!(
+            resource,
+            StageResource::Check | StageResource::Copy | StageResource::Dial { host: true, .. }
         ),
         meter: Meter::new(),
         published: estimator.estimate(),

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use piped_model::estimate::{Estimate, Estimator, Meter};
 use piped_model::stage::{Stage, StageCost};
 
-use crate::report::StageReport;
+use crate::report::{StageReport, StageTime};
 
 /// A stage's place in the planner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,6 +55,8 @@ pub(super) struct StageState {
     pub(super) is_device: bool,
     /// It is a device, or a dial of one.
     pub(super) at_device: bool,
+    /// The shard's thread does it, and it is timed by itself.
+    pub(super) on_thread: bool,
     pub(super) meter: Meter,
     pub(super) estimator: Estimator,
     pub(super) published: Estimate,
@@ -115,8 +117,17 @@ impl StageState {
             reported: self.reported,
             kept: self.estimator.is_kept(),
             note,
+            times: PROBE_BYTES.map(|bytes| time_of(now, bytes)).to_vec(),
+            relative_error: now.relative_error(PROBE_BYTES[1]),
+            with: Vec::new(),
         }
     }
+}
+
+fn time_of(now: &Estimate, bytes: f64) -> StageTime {
+    let line = now.stage_at(bytes);
+    let [alone_seconds, busy_seconds] = [line.alone(bytes), line.interval(bytes)];
+    StageTime { bytes: bytes as u64, alone_seconds, busy_seconds }
 }
 
 fn differs(old: f64, new: f64) -> bool {

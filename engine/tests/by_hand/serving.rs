@@ -537,3 +537,36 @@ fn a_driver_that_was_full_is_asked_again_although_nothing_ends() {
     world.settle();
     assert!(world.steps.contains(&Step::Receive), "{:?}", world.steps);
 }
+
+/// What is asked for a calibration is one fragment of that size, whatever plan would be better.
+#[test]
+fn the_memory_for_calibrations_is_read_whole() {
+    let frames = |number: u32| {
+        let mut world = World::new();
+        world.command(Command::SetPlanner(PlannerMode::Auto));
+        world.command(Command::SetCalibration(CalibrationMode::Live));
+        let segment = world.session(SESSION, 1 << 20);
+        let line = world.lane("beta", LaneClass::Bulk, 1);
+        let latency = world.lane("beta", LaneClass::Latency, 1);
+        let handle = world.open(latency, 1, region(number, segment, 1 << 20));
+        let mut most = 0;
+        for transfer in 0..20 {
+            world.send(line, read(transfer, handle, 1 << 20), &[]);
+            let mut count = 0;
+            loop {
+                count += 1;
+                let (frame, _) = world.next_frame(line);
+                match frame.message {
+                    Message::Data { last: Some(_), .. } => break,
+                    Message::Data { .. } => {}
+                    // The wire, and what it costs, is told of in between.
+                    _ => count -= 1,
+                }
+            }
+            most = most.max(count);
+        }
+        most
+    };
+    assert!(frames(7) > 1, "some plan cuts what is a client's");
+    assert_eq!(frames(RegionId::ECHO.0), 1);
+}

@@ -20,8 +20,10 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
-mod scenario;
-mod world;
+pub(super) mod scenario;
+#[cfg(test)]
+mod servers;
+pub(super) mod world;
 
 const AFTER_HELP: &str = "\
 A scenario is TOML: [nodes.NAME], [nodes.NAME.disks.NAME] with L, g, G and window, [[links]] and [[dials]] with L, g, G,

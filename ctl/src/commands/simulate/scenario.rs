@@ -22,7 +22,7 @@ const COUNT_MAX: u32 = 100_000;
 /// A scenario.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Scenario {
+pub(in crate::commands) struct Scenario {
     /// What it shows.
     #[serde(default)]
     pub(super) title: String,
@@ -262,7 +262,7 @@ impl Transfer {
 ///
 /// # Errors
 /// What is wrong, and where.
-pub(super) fn parse(text: &str) -> Result<Scenario, String> {
+pub(in crate::commands) fn parse(text: &str) -> Result<Scenario, String> {
     let scenario: Scenario =
         toml_edit::de::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
     if scenario.nodes.is_empty() || scenario.transfers.is_empty() {

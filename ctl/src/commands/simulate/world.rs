@@ -21,6 +21,10 @@ use piped_model::units::Nanos;
 
 use super::scenario::{self, Dial, Scenario};
 
+/// Many requests at once, for tests of procedures.
+#[cfg(test)]
+mod outstanding;
+
 const ALL: Access = Access { read: true, write: true };
 const SESSION: SessionId = SessionId(1);
 const STAGING: u64 = 256 << 20;
@@ -33,7 +37,7 @@ const PATIENCE: Nanos = Nanos::from_millis(3_000_000);
 /// What arrives at once: a packet of a network with long ones.
 const PIECE_BYTES: usize = 8192;
 
-pub(super) struct World {
+pub(in crate::commands) struct World {
     kernel: SimKernel,
     nodes: Vec<Node>,
     links: BTreeMap<(usize, usize), [LinkId; 2]>,
@@ -60,7 +64,7 @@ struct Node {
 impl World {
     /// # Errors
     /// What the scenario says wrong.
-    pub(super) fn new(scenario: &Scenario) -> Result<Self, String> {
+    pub(in crate::commands) fn new(scenario: &Scenario) -> Result<Self, String> {
         let mut bytes = 4096;
         for transfer in &scenario.transfers {
             bytes = transfer.bytes()?.max(bytes);

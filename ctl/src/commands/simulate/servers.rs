@@ -1,0 +1,121 @@
+//! Whether stages have one server: the engine's answer in worlds where it is known.
+
+use piped_config::{Bytes, PlannerMode};
+use piped_engine::ids::HandleId;
+use piped_engine::report::ServedWith;
+use piped_engine::request::{ArenaBuffer, Verb};
+use piped_model::units::Nanos;
+
+use super::scenario;
+use super::world::World;
+
+const PIECE: u64 = 64 << 10;
+/// Of the arena: what is got lies before it, what is copied and written behind.
+const BEHIND: u64 = 12 << 20;
+
+fn world(text: &str, node: &str, what: &str) -> World {
+    let transfers =
+        format!("[[transfers]]\nnode = \"{node}\"\nread = \"{what}\"\nbytes = \"16MiB\"\n");
+    let scenario = scenario::parse(&format!("{text}\n{transfers}")).expect("a scenario");
+    World::new(&scenario).expect("a world")
+}
+
+/// One thing always under way, and another one for a while and then for a while not.
+fn pass(
+    world: &mut World,
+    node: usize,
+    always: impl Fn(u64) -> Verb,
+    sometimes: impl Fn(u64) -> Verb,
+) {
+    const SLICE: Nanos = Nanos::from_millis(1);
+    let mut under_way: Vec<u64> = (0..2).map(|slot| world.begin_any(node, always(slot))).collect();
+    let mut others: Vec<u64> = Vec::new();
+    for round in 0..1500_u64 {
+        let until = world.now() + SLICE;
+        while let Some(place) = world.await_one(node, &under_way, until) {
+            under_way[place] = world.begin_any(node, always(place as u64));
+        }
+        while let Some(place) = world.await_one(node, &others, Nanos::ZERO) {
+            others.swap_remove(place);
+        }
+        if round / 5 % 3 == 0 && others.is_empty() {
+            others =
+                (0..1 + round % 3).map(|slot| world.begin_any(node, sometimes(slot))).collect();
+        }
+    }
+}
+
+fn with(
+    world: &World,
+    node: usize,
+    stage: impl Fn(&str) -> bool,
+    other: &str,
+) -> Option<ServedWith> {
+    let stages = world.stages(node);
+    let found = stages.iter().find(|it| stage(&it.name)).expect("a stage");
+    found.with.iter().find(|it| it.name.ends_with(other)).cloned()
+}
+
+fn buffer(offset: u64, length: u64) -> ArenaBuffer {
+    ArenaBuffer { segment: 0, offset, length }
+}
+
+/// Frames come over a wire, and the thread has so much to do for each; besides it copies for others.
+fn received(per_kb: &str, host: &str) -> Option<ServedWith> {
+    let text = format!(
+        "[nodes.a]\n[nodes.b]\n[[links]]\nnodes = [\"a\", \"b\"]\nL = \"5us\"\ng = \"1us\"\nG = \"{per_kb}\"\n\
+         [[dials]]\nnode = \"a\"\nstage = \"receive:b\"\no = \"{host}\"\n\
+         [[dials]]\nnode = \"a\"\nstage = \"copy\"\no = \"200us\"\n"
+    );
+    let mut world = world(&text, "a", "b");
+    world.plan(PlannerMode::Fixed(Bytes::kib(64)), None);
+    let node = world.find("a").expect("a node");
+    let [there, here]: [HandleId; 2] =
+        ["b", "a"].map(|what| world.open(node, what).expect("opened"));
+    let get = 4 << 20;
+    pass(
+        &mut world,
+        node,
+        |slot| Verb::Read { handle: there, offset: 0, buffer: buffer(slot * get, get) },
+        |slot| Verb::Read {
+            handle: here,
+            offset: BEHIND,
+            buffer: buffer(BEHIND + (slot + 1) * PIECE, PIECE),
+        },
+    );
+    with(&world, node, |name| name == "net b bulk asked in", "thread")
+}
+
+#[test]
+fn a_wire_is_served_by_the_thread_only_where_the_thread_is_what_it_waits_for() {
+    let slow_thread = received("0.1us/KB", "100us").expect("decided");
+    assert!(slow_thread.one_server, "{slow_thread:?}");
+    let slow_wire = received("5us/KB", "10us").expect("decided");
+    assert!(!slow_wire.one_server, "{slow_wire:?}");
+}
+
+#[test]
+fn reads_and_writes_of_a_device_that_serves_one_at_a_time_have_one_server() {
+    let text = "[nodes.a.disks.d]\nL = \"10us\"\ng = \"80us\"\nG = \"0.2us/KB\"\n";
+    let mut world = world(text, "a", "a:d");
+    world.plan(PlannerMode::Fixed(Bytes::kib(64)), None);
+    let node = world.find("a").expect("a node");
+    let file = world.open(node, "a:d").expect("opened");
+    let length = 1 << 20;
+    pass(
+        &mut world,
+        node,
+        |slot| Verb::Read { handle: file, offset: 0, buffer: buffer(slot * length, length) },
+        |slot| Verb::Write {
+            handle: file,
+            offset: BEHIND + slot * PIECE,
+            buffer: buffer(BEHIND + slot * PIECE, PIECE),
+            durable: false,
+        },
+    );
+    let reads = |name: &str| name.starts_with("disk ") && name.ends_with(" read");
+    let shared = with(&world, node, reads, " write").expect("decided");
+    assert!(shared.one_server, "{shared:?}");
+    let thread = with(&world, node, reads, "thread");
+    assert!(thread.is_none_or(|thread| !thread.one_server), "the thread has nothing to do");
+}

@@ -1,0 +1,72 @@
+use piped_config::PlannerMode;
+use piped_engine::ids::{HandleId, QueueId};
+use piped_engine::io::Io as _;
+use piped_engine::report::StageReport;
+use piped_engine::request::{ArenaBuffer, Class, Origin, Request, Status, Verb};
+use piped_model::units::Nanos;
+
+use super::{SESSION, World};
+
+impl World {
+    pub(in crate::commands) fn now(&self) -> Nanos {
+        self.kernel.now()
+    }
+
+    /// What a node has measured.
+    pub(in crate::commands) fn stages(&self, node: usize) -> Vec<StageReport> {
+        self.nodes[node].shard.stages()
+    }
+
+    /// A handle, with every request one fragment.
+    pub(in crate::commands) fn open_whole(&mut self, node: &str, what: &str) -> (usize, HandleId) {
+        self.plan(PlannerMode::Whole, None);
+        let node = self.find(node).expect("a node");
+        (node, self.open(node, what).expect("opened"))
+    }
+
+    /// Begins a read into the arena's piece number `slot`, of pieces of that size; its number.
+    pub(in crate::commands) fn begin(
+        &mut self,
+        (node, handle): (usize, HandleId),
+        bytes: u64,
+        slot: u64,
+    ) -> u64 {
+        let buffer = ArenaBuffer { segment: 0, offset: slot * bytes, length: bytes };
+        self.begin_any(node, Verb::Read { handle, offset: slot * bytes, buffer })
+    }
+
+    /// Begins anything; its number.
+    pub(in crate::commands) fn begin_any(&mut self, node: usize, verb: Verb) -> u64 {
+        self.requests += 1;
+        let number = self.requests;
+        let origin = Origin { session: SESSION, queue: QueueId(0), slot: 0, user_data: number };
+        let request = Request { verb, class: Class::Bulk, deadline: None };
+        let id = self.nodes[node].id;
+        let io = &mut self.kernel.io(id);
+        let now = io.now();
+        self.nodes[node].shard.submit(origin, request, now, io);
+        number
+    }
+
+    /// Until one of these has ended, or until then; its place.
+    pub(in crate::commands) fn await_one(
+        &mut self,
+        node: usize,
+        numbers: &[u64],
+        until: Nanos,
+    ) -> Option<usize> {
+        loop {
+            let ended = &mut self.nodes[node].ended;
+            let found = numbers.iter().position(|number| ended.contains_key(number));
+            if let Some(place) = found {
+                let (status, _) = ended.remove(&numbers[place]).expect("it is there");
+                assert_eq!(status, Status::Ok);
+                return Some(place);
+            }
+            if self.kernel.now() >= until {
+                return None;
+            }
+            self.step(until);
+        }
+    }
+}

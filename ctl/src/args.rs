@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
+use crate::commands::calibrate::CalibrateArgs;
 use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::dial::DialArgs;
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Cp(CpArgs),
     /// Measure requests through the daemon: operations, bytes, latency, CPU
     Bench(BenchArgs),
+    /// Measure what stages cost by loading them on purpose, and compare with what the daemon has measured by itself
+    Calibrate(CalibrateArgs),
     /// Compute with the theory, without a daemon: fragments, buffers, strips, tiles
     Model(ModelArgs),
     /// Print what a shell needs to complete pipectl's command line
@@ -256,7 +259,8 @@ pub(crate) struct Load {
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct ClientDoor {
     /// The daemon's client socket
-    #[arg(long = "client-socket", value_name = "PATH", env = "PIPED_CLIENT_SOCKET",
+    // An id of its own: the admin socket's field has this name as well, and is known to every command.
+    #[arg(id = "client-socket", long = "client-socket", value_name = "PATH", env = "PIPED_CLIENT_SOCKET",
           default_value = piped_config::Client::DEFAULT_SOCKET)]
     pub(crate) socket: PathBuf,
 }
@@ -448,6 +452,9 @@ mod tests {
             "pipectl demo --size 64MiB",
             "pipectl planner fixed:64KiB",
             "pipectl calibration frozen",
+            "pipectl calibrate",
+            "pipectl calibrate --peer b --peer c --device 8:1 --seconds 5 --share 10 --json",
+            "pipectl calibrate --device 8:1 --file /srv/x --bytes 64MiB",
             "pipectl bench nop --depth 64 --seconds 0.5 --cpu 1 --wait latency",
             "pipectl bench read --file x --size 1m --pattern sequential",
             "pipectl bench read --peer b --export data --path f",
@@ -483,6 +490,10 @@ mod tests {
             "pipectl demo f --size 1MiB",
             "pipectl demo --size 1KiB",
             "pipectl planner best",
+            "pipectl calibrate --device sda",
+            "pipectl calibrate --seconds 0",
+            "pipectl calibrate --share 0",
+            "pipectl calibrate --bytes 1KiB",
             "pipectl bench nop --depth 0",
             "pipectl bench nop --size 1MB",
             "pipectl bench nop --seconds nan",
@@ -497,6 +508,16 @@ mod tests {
             let error = parse(line).expect_err(line);
             assert!(error.use_stderr() && error.exit_code() == 2, "{line}");
         }
+    }
+
+    #[test]
+    fn the_two_sockets_are_two() {
+        let line = "pipectl bench nop --socket /admin --client-socket /client";
+        let args = parse(line).expect("well formed");
+        let Command::Bench(BenchArgs { operation: Operation::Nop(load) }) = args.command else {
+            panic!("bench")
+        };
+        assert_eq!((args.socket, load.door.socket), ("/admin".into(), "/client".into()));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use piped_model::units::Nanos;
 use piped_ring::SpinBudgets;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+use crate::admin::calibrate::Leave;
 use crate::client::access::{Names, Rules};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer};
@@ -29,6 +30,7 @@ use crate::limits::{
 };
 use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
+use crate::open::echo::Echo;
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
 use crate::patience::Patience;
@@ -111,6 +113,10 @@ pub(crate) struct Control {
     last_ticket: Cell<u64>,
     /// The number of the last recording of transfers.
     pub(crate) last_recording: Cell<u64>,
+    /// To load paths on purpose.
+    pub(crate) leave: Cell<Leave>,
+    /// What peers read for their calibrations.
+    pub(crate) echo: Echo,
     evictions: Cell<Evictions>,
     refusals: Cell<Refusals>,
     names: Names,
@@ -169,6 +175,8 @@ impl Control {
             patience: Patience::default(),
             last_ticket: Cell::new(0),
             last_recording: Cell::new(0),
+            leave: Cell::default(),
+            echo: Echo::default(),
             evictions: Cell::default(),
             refusals: Cell::default(),
             names,
@@ -292,6 +300,11 @@ impl Control {
             change(entry);
         }
         self.limiter.note(0, self.handles_open());
+    }
+
+    /// Who a session is of.
+    pub(crate) fn session_user(&self, id: SessionId) -> Option<Credentials> {
+        self.sessions.borrow().get(&id).map(|entry| entry.who.clone())
     }
 
     /// The session's memory is free.

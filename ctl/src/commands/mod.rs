@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 mod bench;
+pub(crate) mod calibrate;
 mod calibration;
 mod clients;
 pub(crate) mod config;
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Calibration { mode } => {
             calibration::run(&admin()?, &output, (*mode).into(), args.json)
         }
+        Command::Calibrate(asked) => calibrate::run(args, asked, &output),
         Command::Bench(bench) => bench::run(args, &bench.operation, &output),
         Command::Cp(cp) => cp::run(cp, &output, args.json),
         Command::Demo(demo) => demo::run(demo, output, args.json),

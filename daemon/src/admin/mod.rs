@@ -3,6 +3,7 @@
 //! `curl --unix-socket /run/piped/admin.sock http://piped/v1/status` works; `pipectl` is a client of
 //! it. Who may do what is the kernel's word on who connected, not a token.
 
+pub(crate) mod calibrate;
 mod configuration;
 mod dials;
 pub mod parse;

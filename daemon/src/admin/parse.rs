@@ -4,6 +4,7 @@
 //! A new endpoint is a row of `ENDPOINTS`, a variant of [`AdminRequest`], and an arm of `routes::answer`.
 
 use hyper::{Method, StatusCode};
+use piped_config::admin::calibrate::{CALIBRATE, CalibrateBody};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
 use piped_config::admin::limits::{LIMITS, LimitsChange};
 use piped_config::admin::plan::{PLAN, PlanBody};
@@ -60,6 +61,8 @@ pub enum AdminRequest {
     ClearDials(DialClear),
     /// What would be done for a transfer.
     Plan(PlanBody),
+    /// Leave to load paths on purpose.
+    Calibrate(CalibrateBody),
 }
 
 /// Why there is no answer.
@@ -162,6 +165,7 @@ static ENDPOINTS: &[Endpoint] = &[
     get(DIALS, |_| Ok(AdminRequest::Dials)),
     put(DIALS, |asked| Ok(AdminRequest::SetDial(asked.read()?))),
     put(DIALS_CLEAR, |asked| Ok(AdminRequest::ClearDials(asked.read()?))),
+    put(CALIBRATE, |asked| Ok(AdminRequest::Calibrate(asked.read()?))),
     put(admin::CALIBRATION, |asked| Ok(AdminRequest::SetCalibration(asked.read()?))),
 ];
 

@@ -12,6 +12,7 @@ use piped_engine::command::Command;
 use piped_engine::report::{Explanation, StageReport};
 use serde::Serialize;
 
+use super::calibrate;
 use super::configuration;
 use super::dials;
 use super::parse::{AdminRequest, Endpoint, Refused};
@@ -96,6 +97,7 @@ async fn answer(
         AdminRequest::Dials => dials::show(control).await.map(json),
         AdminRequest::SetDial(body) => dials::set(control, body).await.map(json),
         AdminRequest::ClearDials(body) => dials::clear(control, body).await.map(json),
+        AdminRequest::Calibrate(body) => calibrate::change(control, body).map(json),
         AdminRequest::Configuration => Ok(json(configuration::show(control))),
         AdminRequest::Reload => configuration::reload(control).await.map(json),
         AdminRequest::SetPlanner(body) => {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use piped_config::admin::calibrate::ECHO_REGION;
 use piped_engine::command::{Access, Command, OpenKind, OpenRequest};
 use piped_engine::ids::{HandleId, RegionId, SessionId};
 use piped_engine::request::Status;
@@ -100,6 +101,7 @@ impl Client {
             }
             Request::OpenRegion { peer, name, access } => {
                 let access = access_of(access);
+                self.check_echo(&name)?;
                 if self.is_here(&peer) {
                     self.open_region(&name, access).await
                 } else {
@@ -319,6 +321,19 @@ impl Client {
             }
         }
         installed
+    }
+
+    /// What is there for calibrations is for who may calibrate.
+    fn check_echo(&self, name: &str) -> Result<(), OpenFault> {
+        let may = || {
+            let who = self.control.session_user(self.id);
+            who.is_some_and(|who| self.control.rules().admits_changes(&who))
+        };
+        if name == ECHO_REGION && !may() {
+            let text = format!("the region `{ECHO_REGION}` is for root and the daemon's user");
+            return Err(OpenFault::new(Status::Denied, text));
+        }
+        Ok(())
     }
 
     async fn open_region(&mut self, name: &str, access: Access) -> Opened {

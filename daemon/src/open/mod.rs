@@ -9,6 +9,7 @@
 //! Everything here may block in a file system, so it runs on the control thread's blocking pool,
 //! never on the control thread itself and never on a shard.
 
+pub(crate) mod echo;
 pub mod export;
 pub mod file;
 pub mod region;

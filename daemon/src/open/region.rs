@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use piped_config::admin::calibrate::ECHO_REGION;
 use piped_config::admin::watch::RegionReport;
 use piped_engine::command::Access;
 use piped_engine::ids::{RegionId, SessionId};
@@ -55,6 +56,10 @@ impl Regions {
         if name.is_empty() {
             return Err(OpenFault::new(Status::Invalid, "a region needs a name"));
         }
+        if name == ECHO_REGION {
+            let text = format!("`{ECHO_REGION}` is the daemon's own; choose another name");
+            return Err(OpenFault::new(Status::Invalid, text));
+        }
         if !source.access.read && !source.access.write {
             let text = "the region is offered neither for reading nor for writing";
             return Err(OpenFault::new(Status::Invalid, text));
@@ -84,7 +89,7 @@ impl Regions {
         loop {
             self.last = self.last.wrapping_add(1);
             let id = RegionId(self.last);
-            if self.by_name.values().all(|other| other.region != id) {
+            if id != RegionId::ECHO && self.by_name.values().all(|other| other.region != id) {
                 source.region = id;
                 break;
             }
@@ -117,7 +122,7 @@ impl Regions {
     /// Whether a region is still offered.
     #[must_use]
     pub fn has(&self, region: RegionId) -> bool {
-        self.by_name.values().any(|source| source.region == region)
+        region == RegionId::ECHO || self.by_name.values().any(|source| source.region == region)
     }
 
     /// All regions, by name, for the admin API.
@@ -247,6 +252,8 @@ mod tests {
         let mut regions = Regions::default();
         regions.offer("grid", source(1, READ)).expect("offered");
         assert_eq!(regions.find("grid", BOTH).expect_err("read only").status, Status::Denied);
+        let own = regions.offer(ECHO_REGION, source(1, READ)).expect_err("the daemon's own");
+        assert_eq!(own.status, Status::Invalid);
         let none = Access { read: false, write: false };
         assert_eq!(regions.find("grid", none).expect_err("no access").status, Status::Invalid);
         assert_eq!(regions.offer("x", source(1, none)).expect_err("none").status, Status::Invalid);

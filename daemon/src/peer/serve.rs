@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use piped_config::admin::calibrate::ECHO_REGION;
 use piped_engine::command::{OpenKind, OpenRequest};
 use piped_engine::request::Status;
 
@@ -73,6 +74,9 @@ pub(crate) async fn answer(
 
 async fn open_for(control: &Control, peer: &str, open: OpenRequest) -> Result<Source, OpenFault> {
     let OpenRequest { kind, name, path, access, create } = open;
+    if kind == OpenKind::Region && name == ECHO_REGION {
+        return control.echo.find(access).map(Source::Region);
+    }
     if kind == OpenKind::Region {
         return control.regions.borrow().find(&name, access).map(Source::Region);
     }

@@ -34,7 +34,7 @@ mod ends;
 mod journal;
 mod meter;
 mod moving;
-mod stop;
+pub(super) mod stop;
 mod verify;
 
 const AFTER_HELP: &str = "\

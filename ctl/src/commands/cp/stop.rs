@@ -11,12 +11,12 @@ use crate::failure::{Exit, Failure};
 
 /// Whether it shall end.
 #[derive(Debug, Clone)]
-pub(super) struct Stop(Arc<AtomicBool>);
+pub(in crate::commands) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Hears signals from now on. The second one ends the program at once: what the journal says by then
     /// holds, whatever was under way.
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(in crate::commands) fn listen() -> Result<Self, Failure> {
         let fail = |error| Failure::io("cannot catch signals", &error);
         let runtime = Builder::new_current_thread().enable_all().build().map_err(fail)?;
         let (mut interrupt, mut terminate, mut hang_up) = {
@@ -49,17 +49,17 @@ impl Stop {
     }
 
     /// Whether a signal came.
-    pub(super) fn is_set(&self) -> bool {
+    pub(in crate::commands) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// An error once a signal came.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(in crate::commands) fn check(&self) -> Result<(), Failure> {
         if self.is_set() { Err(interrupted()) } else { Ok(()) }
     }
 }
 
 /// What a signal comes to.
-pub(super) fn interrupted() -> Failure {
+pub(in crate::commands) fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted")
 }

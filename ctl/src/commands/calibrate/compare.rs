@@ -1,0 +1,385 @@
+//! The daemon's own figures against what was found from outside. Pure.
+//!
+//! What is compared first is what plans are made of: how long a fragment of a size takes alone through the whole path,
+//! and how often one leaves its slowest stage. `L`, `g` and `G` are the same told apart; two lines that agree at every
+//! size in use may divide differently into them, so they are shown and judged by what they come to.
+
+use piped_engine::command::CalibrationMode;
+use piped_engine::report::StageReport;
+use piped_model::estimate::Figure;
+use piped_model::estimate::active::{End, Found};
+use piped_model::estimate::loggp::Gap;
+use serde::Serialize;
+
+use super::target::Target;
+
+/// Confidence of the intervals.
+const SURE: f64 = 0.95;
+/// What two figures may differ by and still agree: a part of the larger, and seconds. Plans are not made anew for
+/// less, and clocks and wake-ups scatter as much.
+const PART: f64 = 0.10;
+const SECONDS: f64 = 2e-6;
+/// A path of which others used more is not the one that the daemon knows.
+const OTHERS: f64 = 0.05;
+/// Sizes at which times are compared.
+const SIZES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
+/// `G` is shown as the time of so many bytes.
+const SHOWN: f64 = 65_536.0;
+
+/// What was known and done beside the measurement.
+#[derive(Debug, Clone)]
+pub(super) struct Context {
+    pub(super) mode: CalibrationMode,
+    /// The part of requests or bytes that were others'.
+    pub(super) others: f64,
+    /// The daemon's stages of the path, in order, before and after.
+    pub(super) before: Vec<StageReport>,
+    pub(super) after: Vec<StageReport>,
+}
+
+/// A path compared.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Compared {
+    pub(super) path: String,
+    pub(super) stages: Vec<String>,
+    pub(super) seconds: f64,
+    pub(super) used_share: f64,
+    pub(super) bytes: u64,
+    pub(super) others_share: f64,
+    pub(super) end: End,
+    pub(super) precise: bool,
+    pub(super) rows: Vec<Row>,
+    /// The same in plain words, and what to do.
+    pub(super) verdict: String,
+}
+
+/// A cost: as the daemon has it, and as it was found.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    /// The stage, or stages, it is of.
+    pub(super) stage: String,
+    pub(super) cost: String,
+    pub(super) live_seconds: Option<f64>,
+    /// Half of its interval (95 %).
+    pub(super) live_error_seconds: Option<f64>,
+    pub(super) active_seconds: f64,
+    pub(super) active_error_seconds: Option<f64>,
+    pub(super) difference_seconds: Option<f64>,
+    pub(super) difference_percent: Option<f64>,
+    /// The daemon's after it has seen this traffic.
+    pub(super) after_seconds: Option<f64>,
+    pub(super) verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Verdict {
+    Agrees,
+    Differs,
+    /// The daemon has measured nothing of the kind.
+    NoLive,
+    /// The procedure's own depth, and not a stage, may have been the limit.
+    Held,
+    /// Others used the path.
+    Busy,
+    /// Shown beside the others; not judged by itself.
+    Shown,
+}
+
+impl Verdict {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Differs => "differs",
+            Self::NoLive => "no live",
+            Self::Held => "held",
+            Self::Busy => "busy",
+            Self::Shown => "",
+        }
+    }
+}
+
+/// A value and half the width of its interval.
+type Known = (f64, Option<f64>);
+
+pub(super) fn compare(target: &Target, found: &Found, context: &Context) -> Compared {
+    let mut rows = Vec::new();
+    let largest = found.black_box.as_ref().map_or(0.0, |it| it.range[1]);
+    let sizes = || SIZES.into_iter().filter(|&bytes| bytes as f64 <= largest);
+    let row =
+        |what: &str, of: fn(&[StageReport], u64) -> Option<Live>, bytes, active: Option<Figure>| {
+            let active = interval(active?);
+            let (before, after) = (of(&context.before, bytes), of(&context.after, bytes));
+            let cost = format!("{what} {}", super::show::size(bytes));
+            Some(judged(cost, before, after, active, context))
+        };
+    rows.extend(sizes().filter_map(|bytes| row("alone", alone, bytes, found.alone(bytes as f64))));
+    rows.extend(sizes().filter_map(|bytes| {
+        let row = row("busy", busy, bytes, found.busy(bytes as f64))?;
+        Some(match (found.is_held(bytes as f64), row.verdict) {
+            (true, Verdict::Differs) => Row { verdict: Verdict::Held, ..row },
+            _ => row,
+        })
+    }));
+    rows.extend(parameters(found, context));
+    rows.extend(network(found, context));
+    Compared {
+        path: target.to_string(),
+        stages: names(&context.after),
+        seconds: found.seconds,
+        used_share: found.used_seconds / found.seconds.max(1e-9),
+        bytes: found.bytes,
+        others_share: context.others,
+        end: found.end,
+        precise: found.precise,
+        verdict: verdict(&rows, found, context),
+        rows,
+    }
+}
+
+/// What the daemon has: a value, its error, whose it is, and whether it is measured at all.
+struct Live {
+    seconds: f64,
+    error: f64,
+    stage: String,
+    is_measured: bool,
+}
+
+fn names(path: &[StageReport]) -> Vec<String> {
+    path.iter().map(|stage| stage.name.clone()).collect()
+}
+
+fn is_measured(stage: &StageReport) -> bool {
+    stage.samples_alone + stage.samples_backlogged > 0 || stage.reported
+}
+
+/// Through the whole path, empty.
+fn alone(path: &[StageReport], bytes: u64) -> Option<Live> {
+    let mut all = Live { seconds: 0.0, error: 0.0, stage: String::new(), is_measured: true };
+    for stage in path {
+        let time = stage.times.iter().find(|time| time.bytes == bytes)?;
+        all.seconds += time.alone_seconds;
+        all.error += stage.relative_error * time.alone_seconds;
+        all.is_measured &= is_measured(stage);
+    }
+    all.stage = whole(path);
+    (!path.is_empty()).then_some(all)
+}
+
+fn whole(path: &[StageReport]) -> String {
+    match path {
+        [only] => only.name.clone(),
+        _ => "whole path".to_owned(),
+    }
+}
+
+/// Of the slowest stage.
+fn busy(path: &[StageReport], bytes: u64) -> Option<Live> {
+    let time = |stage: &StageReport| {
+        stage.times.iter().find(|time| time.bytes == bytes).map(|time| time.busy_seconds)
+    };
+    let slowest = path.iter().filter_map(|stage| Some((stage, time(stage)?)));
+    let (stage, seconds) = slowest.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Live {
+        seconds,
+        error: stage.relative_error * seconds,
+        stage: stage.name.clone(),
+        is_measured: is_measured(stage),
+    })
+}
+
+fn interval(figure: Figure) -> Known {
+    let half = figure.half_width(SURE);
+    (figure.value, half.is_finite().then_some(half))
+}
+
+fn judged(
+    cost: String,
+    before: Option<Live>,
+    after: Option<Live>,
+    (active, error): Known,
+    context: &Context,
+) -> Row {
+    let verdict = match &before {
+        _ if context.others > OTHERS => Verdict::Busy,
+        Some(live) if live.is_measured => match agree(live.seconds, live.error, (active, error)) {
+            true => Verdict::Agrees,
+            false => Verdict::Differs,
+        },
+        _ => Verdict::NoLive,
+    };
+    let stage = before.as_ref().or(after.as_ref()).map_or(String::new(), |it| it.stage.clone());
+    let live = before.filter(|live| live.is_measured);
+    let difference = live.as_ref().map(|live| active - live.seconds);
+    Row {
+        stage,
+        cost,
+        live_seconds: live.as_ref().map(|live| live.seconds),
+        live_error_seconds: live.as_ref().map(|live| live.error),
+        active_seconds: active,
+        active_error_seconds: error,
+        difference_seconds: difference,
+        difference_percent: live
+            .as_ref()
+            .zip(difference)
+            .and_then(|(live, off)| (live.seconds > 0.0).then(|| off / live.seconds * 100.0)),
+        after_seconds: after.filter(|after| after.is_measured).map(|after| after.seconds),
+        verdict,
+    }
+}
+
+/// Whether two figures are the same, as far as is known and as far as it matters.
+fn agree(live: f64, live_error: f64, (active, active_error): Known) -> bool {
+    let doubt = live_error.hypot(active_error.unwrap_or(0.0));
+    (live - active).abs() <= doubt.max(PART * live.max(active)).max(SECONDS)
+}
+
+/// `L`, `g` and `G`, told apart.
+fn parameters(found: &Found, context: &Context) -> Vec<Row> {
+    let Ok(black_box) = &found.black_box else { return Vec::new() };
+    let middle = black_box.bottleneck_at(SHOWN);
+    let slowest = |path: &[StageReport]| {
+        let name = busy(path, SHOWN as u64)?.stage;
+        path.iter().find(|stage| stage.name == name).cloned()
+    };
+    let of = |path: &[StageReport], value: fn(&StageReport) -> f64| {
+        let stage = slowest(path)?;
+        let is_measured = is_measured(&stage);
+        Some(Live { seconds: value(&stage), error: 0.0, stage: stage.name, is_measured })
+    };
+    let sum = |path: &[StageReport], value: fn(&StageReport) -> f64| {
+        let seconds = path.iter().map(value).sum();
+        let is_measured = path.iter().all(is_measured);
+        (!path.is_empty()).then(|| Live { seconds, error: 0.0, stage: whole(path), is_measured })
+    };
+    let shown = |cost: &str, [before, after]: [Option<Live>; 2], active: Known| {
+        let row = judged(cost.to_owned(), before, after, active, context);
+        Row { verdict: Verdict::Shown, live_error_seconds: None, ..row }
+    };
+    let both =
+        |value: fn(&StageReport) -> f64| [of(&context.before, value), of(&context.after, value)];
+    let sums =
+        |value: fn(&StageReport) -> f64| [sum(&context.before, value), sum(&context.after, value)];
+    let per_byte: fn(&StageReport) -> f64 = |stage| stage.per_byte_seconds * SHOWN;
+    let overhead: fn(&StageReport) -> f64 = |stage| stage.overhead_seconds;
+    let mut rows = vec![
+        shown("g", both(overhead), interval(middle.line.intercept)),
+        shown("G x 64 KiB", both(per_byte), interval(middle.line.slope.times(SHOWN))),
+    ];
+    let ring = found.ring.unwrap_or(Figure::exact(0.0));
+    match context.after.len() {
+        1 => {
+            // With one stage, what is not occupied is latency.
+            let latency = middle.others_overhead.minus(ring);
+            rows.insert(0, shown("L", both(|stage| stage.latency_seconds), interval(latency)));
+        }
+        _ => {
+            let fixed: fn(&StageReport) -> f64 = |it| it.latency_seconds + it.overhead_seconds;
+            let total = black_box.total;
+            rows.push(shown("sum L+g", sums(fixed), interval(total.intercept.minus(ring))));
+            let slope = interval(total.slope.times(SHOWN));
+            rows.push(shown("sum G x 64 KiB", sums(per_byte), slope));
+        }
+    }
+    rows
+}
+
+/// The LogGP parameters: an application's processor, and the daemon with all behind it as its network.
+fn network(found: &Found, context: &Context) -> Vec<Row> {
+    let Some(network) = &found.network else { return Vec::new() };
+    let short = found.short_bytes;
+    let nothing = |cost: &str, figure: Option<Figure>| {
+        let row = judged(cost.to_owned(), None, None, interval(figure?), context);
+        Some(Row { stage: "LogGP".to_owned(), verdict: Verdict::Shown, ..row })
+    };
+    let against = |cost: &str, live: [Option<Live>; 2], figure: Option<Figure>| {
+        let [before, after] = live;
+        let row = judged(cost.to_owned(), before, after, interval(figure?), context);
+        Some(Row { stage: "LogGP".to_owned(), ..row })
+    };
+    let both =
+        |of: &dyn Fn(&[StageReport]) -> Option<Live>| [of(&context.before), of(&context.after)];
+    let overhead = network.overhead.map_or(0.0, |it| it.value);
+    let ring = found.ring.map_or(0.0, |it| it.value);
+    // Half of the way there and back, less the processor's part.
+    let latency = both(&|path| {
+        let all = alone(path, short)?;
+        Some(Live { seconds: (all.seconds + ring) / 2.0 - overhead, error: all.error / 2.0, ..all })
+    });
+    let per_byte = both(&|path| {
+        let [low, high] = [busy(path, 64 << 10)?, busy(path, 256 << 10)?];
+        let slope = (high.seconds - low.seconds) / (192 << 10) as f64 * SHOWN;
+        Some(Live { seconds: slope, error: (low.error + high.error) / 3.0, ..high })
+    });
+    let gap_live = both(&|path| busy(path, short));
+    let gap = match network.gap {
+        Gap::Yes { gap } => against("g", gap_live, Some(gap)),
+        Gap::BehindWindow { at_most } | Gap::BehindOverhead { at_most } => {
+            nothing("g at most", Some(at_most))
+        }
+        Gap::Unknown { at_most } => nothing("g at most", at_most),
+    };
+    [
+        nothing("o_send", network.send),
+        nothing("o_recv", network.receive),
+        against("L", latency, network.latency.filter(|_| network.overhead.is_some())),
+        gap,
+        against("G x 64 KiB", per_byte, network.per_byte.map(|it| it.times(SHOWN))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn verdict(rows: &[Row], found: &Found, context: &Context) -> String {
+    let count = |wanted: Verdict| rows.iter().filter(|row| row.verdict == wanted).count();
+    let mut words = Vec::new();
+    if context.others > OTHERS {
+        words.push(format!(
+            "Others made {:.0} % of the traffic meanwhile, so the figures are not comparable: run it again when the path is quiet.",
+            context.others * 100.0
+        ));
+    } else if count(Verdict::Differs) > 0 {
+        words.push(differing(rows, context));
+    } else if count(Verdict::Agrees) > 0 {
+        words.push("They agree: plans rest on what the path costs.".to_owned());
+    } else if count(Verdict::NoLive) > 0 {
+        words.push("The daemon had measured nothing of this path yet; it has now.".to_owned());
+    } else {
+        words.push(
+            "Nothing was measured that could be compared: give it more --seconds.".to_owned(),
+        );
+    }
+    if count(Verdict::Held) > 0 {
+        words.push("Held: the way is so long that the requests of this procedure, and not a stage, may have been the limit.".to_owned());
+    }
+    if !found.precise && found.end != End::Stopped && context.others <= OTHERS {
+        words.push(
+            "It is not known as well as was wanted: more --seconds or --share would help."
+                .to_owned(),
+        );
+    }
+    words.join(" ")
+}
+
+fn differing(rows: &[Row], context: &Context) -> String {
+    let differing: Vec<&Row> = rows.iter().filter(|row| row.verdict == Verdict::Differs).collect();
+    let list: Vec<&str> = differing.iter().map(|row| row.cost.as_str()).collect();
+    let list = list.join(", ");
+    let follows = differing.iter().all(|row| {
+        let error = row.active_error_seconds;
+        row.after_seconds.is_some_and(|after| agree(after, 0.0, (row.active_seconds, error)))
+    });
+    match context.mode {
+        CalibrationMode::Frozen | CalibrationMode::Off => format!(
+            "They differ ({list}), and the daemon does not follow: `pipectl calibration live` lets it."
+        ),
+        CalibrationMode::Live if follows => format!(
+            "They differed ({list}): the daemon had not seen such traffic of late. It has now, and agrees."
+        ),
+        CalibrationMode::Live => format!(
+            "They differ ({list}). If they do again, look for what else uses the path or for a cost that changes, in `pipectl \
+             stages`; plans are compared with what transfers take in any case (`pipectl explain last`)."
+        ),
+    }
+}

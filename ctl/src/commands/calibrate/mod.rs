@@ -1,0 +1,250 @@
+//! `pipectl calibrate`: what stages cost, measured on purpose, beside what the daemon has measured by itself.
+//!
+//! ```text
+//! target   which paths: a peer's memory, a file there, a device; what is read of them
+//! runner   a client of the daemon like any other: sends what the procedure wants
+//!          (piped_model::estimate::active decides what, and keeps to the bounds)
+//! compare  the daemon's stages of that path against what was found, and a verdict in words
+//! show     tables
+//! ```
+//!
+//! It asks the daemon for leave first, which only one operator at a time has. Everything else is a client's: limits
+//! hold for it, others' urgent requests go first, and when it is gone the daemon cleans up behind it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use piped_client::{Class, Client, ClientBuilder, WaitPolicy};
+use piped_config::Bytes;
+use piped_config::admin::calibrate::{
+    CALIBRATE, CALIBRATE_SECONDS_MAX, CalibrateBody, Calibrating,
+};
+use piped_config::admin::watch::{STAT, Stat};
+use piped_config::admin::{STAGES, STATUS, Stages, Status};
+use piped_engine::command::CalibrationMode;
+use piped_engine::report::{ShardReport, StageReport};
+use piped_model::estimate::active::{End, Options, Procedure};
+
+use self::compare::{Compared, Context};
+use self::runner::Runner;
+use self::target::Target;
+use crate::admin::Admin;
+use crate::args::{Args, ClientDoor};
+use crate::client;
+use crate::commands::cp::stop::{Stop, interrupted};
+use crate::failure::Failure;
+use crate::output::{self, Output, Progress};
+
+mod compare;
+mod runner;
+mod show;
+mod target;
+#[cfg(test)]
+mod tests;
+
+const AFTER_HELP: &str = "\
+Only root and the daemon's user may. It sends bulk requests beside what others do, for no more than --share of the
+time, at most 32 requests and 8 MiB at once; runs of about 20 ms, with rests between. Nothing of anybody's is written:
+a peer is asked for memory of zeros that every node keeps for this; a device is read through a file of random bytes
+that is made in --dir and has no name while it is there, or through --file. Ctrl-C ends it and shows what there is.
+See docs/calibrate.md for what the rows mean.";
+
+/// `pipectl calibrate`
+#[derive(Debug, Clone, ClapArgs)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct CalibrateArgs {
+    /// Gets from a peer's memory: the way there, without its disk (default, without --device too: all peers)
+    #[arg(long = "peer", value_name = "P")]
+    peers: Vec<String>,
+
+    /// Direct reads of a device, as MAJOR:MINOR (default, without --peer too: that of --dir)
+    #[arg(long = "device", value_name = "D", value_parser = target::device)]
+    devices: Vec<(u32, u32)>,
+
+    /// Read this file instead of a scratch file: on the device, or, as EXPORT/PATH, at each peer beside its memory
+    #[arg(long, value_name = "FILE")]
+    file: Option<String>,
+
+    /// Where a scratch file is made
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/piped")]
+    dir: PathBuf,
+
+    /// Seconds for each path, rests included
+    #[arg(long, value_name = "T", default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+
+    /// Bytes for each path, at most
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = sent)]
+    bytes: Bytes,
+
+    /// Percent of the time that a path may be used
+    #[arg(long, value_name = "PERCENT", default_value_t = 25,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: u32,
+
+    #[command(flatten)]
+    door: ClientDoor,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (1.0..=600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("choose 1 to 600".to_owned()),
+    }
+}
+
+fn sent(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    let (from, to) = (Bytes::mib(16), Bytes::gib(64));
+    if (from..=to).contains(&size) { Ok(size) } else { Err(format!("choose {from} to {to}")) }
+}
+
+/// The arena has room for what is outstanding, and some for what the allocator's order wastes.
+const ARENA_BYTES: u64 = 24 << 20;
+/// For this program and a shard, and for a peer's daemon on the same machine.
+const CPUS_TO_SPIN: usize = 4;
+/// Opens and scratch files take time of the leave, too.
+const GRACE_SECONDS: f64 = 30.0;
+
+pub(crate) fn run(args: &Args, asked: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
+    let admin = Admin::new(&args.socket)?;
+    let targets = target::choose(&admin, asked)?;
+    let needed = (asked.seconds + GRACE_SECONDS) * targets.len() as f64;
+    let leave = Leave::take(&admin, needed)?;
+    let stop = Stop::listen()?;
+    let progress = Progress::new(!args.json);
+    let mut done = Vec::new();
+    let ended = measure_all(&admin, asked, &targets, (&stop, &progress), &mut done);
+    progress.clear();
+    drop(leave);
+    if !done.is_empty() {
+        if args.json {
+            output::json(show::Report { paths: &done })?;
+        } else {
+            show::print(output, &done)?;
+        }
+    }
+    ended
+}
+
+fn measure_all(
+    admin: &Admin,
+    asked: &CalibrateArgs,
+    targets: &[Target],
+    (stop, progress): (&Stop, &Progress),
+    done: &mut Vec<Compared>,
+) -> Result<(), Failure> {
+    let client = connect(&asked.door)?;
+    for target in targets {
+        let compared = measure(admin, asked, &client, target, (stop, progress))?;
+        let complete = compared.end != End::Stopped;
+        done.push(compared);
+        if !complete {
+            return Err(interrupted());
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    admin: &Admin,
+    asked: &CalibrateArgs,
+    client: &Client,
+    target: &Target,
+    (stop, progress): (&Stop, &Progress),
+) -> Result<Compared, Failure> {
+    progress.say(format_args!("{target}: getting ready"));
+    let opened = target.open(client, asked)?;
+    let before = Seen::now(admin)?;
+    let options = Options {
+        seconds_max: asked.seconds,
+        bytes_max: asked.bytes.0,
+        share: f64::from(asked.share) / 100.0,
+        largest: opened.largest(),
+        ..Options::default()
+    };
+    let mut runner = Runner::new(client, opened, stop)?;
+    let mut procedure = Procedure::new(options, runner.now());
+    runner.drive(&mut procedure, |part, at| {
+        progress.say(format_args!(
+            "{target}: {at}, {:.0} % (Ctrl-C shows what there is)",
+            part * 100.0
+        ));
+    })?;
+    let found = procedure.found(runner.now());
+    let after = Seen::now(admin)?;
+    let others = after.others(&before, runner.requests(), found.bytes);
+    let context = Context {
+        mode: after.mode,
+        others,
+        before: target.path(&before.stages, &after.stages),
+        after: target.path(&after.stages, &after.stages),
+    };
+    Ok(compare::compare(target, &found, &context))
+}
+
+fn connect(door: &ClientDoor) -> Result<Client, Failure> {
+    // It waits awake where there are CPUs for it and for the daemons: being woken is no part of what it measures, but
+    // a daemon that finds no CPU is worse.
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let wait = if cpus >= CPUS_TO_SPIN { WaitPolicy::Latency } else { WaitPolicy::Balanced };
+    let builder =
+        ClientBuilder::new().arena_bytes(ARENA_BYTES).class(Class::Bulk).wait(wait).depth(64);
+    client::connect(builder, &door.socket)
+}
+
+/// What the daemon says of itself at a time.
+struct Seen {
+    stages: Vec<StageReport>,
+    stat: Stat,
+    mode: CalibrationMode,
+}
+
+impl Seen {
+    fn now(admin: &Admin) -> Result<Self, Failure> {
+        let Stages { stages } = admin.get(STAGES)?;
+        let status: Status<ShardReport> = admin.get(STATUS)?;
+        let mode = status.shards.first().map_or(CalibrationMode::Live, |shard| shard.calibration);
+        Ok(Self { stages, stat: admin.get(STAT)?, mode })
+    }
+
+    /// The part of requests or of bytes that were others' since `before`: the larger of the two.
+    fn others(&self, before: &Self, requests: u64, bytes: u64) -> f64 {
+        let sums = |stat: &Stat| {
+            let all = stat.operations.iter();
+            all.fold((0, 0), |(count, bytes), it| {
+                (count + it.completed + it.failed, bytes + it.bytes)
+            })
+        };
+        let (now, then) = (sums(&self.stat), sums(&before.stat));
+        let part = |all: u64, own: u64| all.saturating_sub(own) as f64 / all.max(1) as f64;
+        part(now.0 - then.0.min(now.0), requests).max(part(now.1 - then.1.min(now.1), bytes))
+    }
+}
+
+/// The daemon's leave, given back at the end.
+struct Leave<'a> {
+    admin: &'a Admin,
+    number: u64,
+}
+
+impl<'a> Leave<'a> {
+    fn take(admin: &'a Admin, seconds: f64) -> Result<Self, Failure> {
+        let seconds = (seconds.ceil() as u32).min(CALIBRATE_SECONDS_MAX);
+        let body = CalibrateBody { leave: None, seconds };
+        let given: Calibrating = admin.put_and_read(CALIBRATE, body)?;
+        Ok(Self { admin, number: given.leave })
+    }
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let body = CalibrateBody { leave: Some(self.number), seconds: 0 };
+        // One that is not given back ends by itself.
+        let _ = self.admin.put(CALIBRATE, body);
+    }
+}
+
+/// A share of a path's time, and rests between: nothing waits longer than this to see a signal.
+const LOOK: Duration = Duration::from_millis(50);

@@ -1,0 +1,109 @@
+//! Tables.
+
+use serde::Serialize;
+
+use super::compare::{Compared, Row};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::table::Column::{self, Number, Text};
+use crate::units;
+
+/// The whole, for programs.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    pub(super) paths: &'a [Compared],
+}
+
+const COLUMNS: [Column; 6] =
+    [Text("COST"), Number("LIVE"), Number("ACTIVE"), Number("DIFF"), Number("us"), Text("VERDICT")];
+
+const LEGEND: &str = "LIVE: as the daemon had it before; ACTIVE: as measured now; each within its 95 %. alone: through the empty \
+                      path; busy: between two fragments of its slowest stage. LogGP: an application's processor, with the daemon \
+                      as its network. Figures agree within their errors, 10 % or 2 us.";
+
+/// A size in a narrow column.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        it if it >= 1 << 20 => format!("{} MiB", it >> 20),
+        it => format!("{} KiB", it >> 10),
+    }
+}
+
+pub(super) fn print(output: &Output, paths: &[Compared]) -> Result<(), Failure> {
+    for (number, path) in paths.iter().enumerate() {
+        if number > 0 {
+            output.line("")?;
+        }
+        output.prose(&heading(path), 0)?;
+        for group in path.rows.chunk_by(|a, b| a.stage == b.stage) {
+            output.heading(&group[0].stage)?;
+            output.table(&COLUMNS, group.iter().map(row).collect())?;
+        }
+        output.line("")?;
+        output.prose(&path.verdict, 0)?;
+    }
+    output.line("")?;
+    output.prose(LEGEND, 0)
+}
+
+fn heading(path: &Compared) -> String {
+    format!(
+        "{}: {:.1} s, {} in {:.0} % of the time; others {:.0} %",
+        path.path,
+        path.seconds,
+        units::bytes(path.bytes),
+        path.used_share * 100.0,
+        path.others_share * 100.0,
+    )
+}
+
+fn row(row: &Row) -> Vec<String> {
+    let with = |seconds: f64, error: Option<f64>| {
+        let error = error.filter(|_| seconds != 0.0).map(|error| (error / seconds).abs() * 100.0);
+        match error.filter(|error| error.is_finite()) {
+            Some(error) if error < 999.5 => format!("{} ±{error:.0}%", units::seconds(seconds)),
+            _ => units::seconds(seconds),
+        }
+    };
+    let live = row.live_seconds.map(|live| with(live, row.live_error_seconds));
+    vec![
+        row.cost.clone(),
+        live.unwrap_or_else(|| "-".to_owned()),
+        with(row.active_seconds, row.active_error_seconds),
+        row.difference_percent.map_or_else(|| "-".to_owned(), percent),
+        row.difference_seconds.map_or_else(|| "-".to_owned(), |off| format!("{:+.1}", off * 1e6)),
+        row.verdict.name().to_owned(),
+    ]
+}
+
+fn percent(percent: f64) -> String {
+    match percent.abs() < 999.5 {
+        true => format!("{percent:+.1} %"),
+        false => "many".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::calibrate::compare::Verdict;
+    use crate::table;
+
+    #[test]
+    fn a_row_fits_in_eighty_columns() {
+        let wide = Row {
+            stage: "net beta bulk asked in".to_owned(),
+            cost: "sum G x 64 KiB".to_owned(),
+            live_seconds: Some(-123.4e-6),
+            live_error_seconds: Some(123e-6),
+            active_seconds: -123.4e-3,
+            active_error_seconds: Some(123e-3),
+            difference_seconds: Some(-123.4e-3),
+            difference_percent: Some(-998.0),
+            after_seconds: None,
+            verdict: Verdict::Agrees,
+        };
+        let text = table::render(&COLUMNS, vec![row(&wide)], Some(80));
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+}

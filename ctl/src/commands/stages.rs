@@ -73,11 +73,9 @@ fn served(stages: &[StageReport]) -> Vec<String> {
     for stage in stages {
         for with in &stage.with {
             let Some([slope, error, groups]) = with.measured else { continue };
-            let whose = match (with.name.as_str(), with.one_server) {
-                ("thread", true) => "served by the shard's thread".to_owned(),
-                ("thread", false) => "not served by the shard's thread".to_owned(),
-                (other, true) => format!("one server with {other}"),
-                (other, false) => format!("a server of its own beside {other}"),
+            let whose = match with.one_server {
+                true => "served by the shard's thread",
+                false => "not served by the shard's thread",
             };
             lines.push(format!(
                 "{}: {whose}: {:.0} % ±{:.0} of that work shows between its departures ({groups:.0} groups)",
@@ -122,11 +120,11 @@ mod tests {
             stage("check", thread()),
             stage("copy", thread()),
             stage("net beta bulk asked in", vec![with("thread", false, Some([0.02, 0.01, 300.0]))]),
-            stage("disk 8:1 read", vec![with("disk 8:1 write", true, Some([0.98, 0.03, 40.0]))]),
+            stage("net gamma bulk asked in", vec![with("thread", true, Some([0.98, 0.03, 40.0]))]),
         ]);
         assert_eq!(lines[0], "check, copy: one server, the shard's thread");
         assert!(lines[1].contains("not served by the shard's thread: 2 % ±2"), "{}", lines[1]);
-        assert!(lines[2].contains("one server with disk 8:1 write: 98 % ±6"), "{}", lines[2]);
+        assert!(lines[2].contains("served by the shard's thread: 98 % ±6"), "{}", lines[2]);
         assert_eq!(served(&[stage("check", thread())]), [""; 0], "nothing to share with");
     }
 

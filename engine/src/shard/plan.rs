@@ -238,12 +238,6 @@ impl Planner {
             }
         };
         self.servers.renew(index);
-        if let StageResource::Disk { device, write } = resource {
-            let sibling = StageResource::Disk { device, write: !write };
-            if let Some(&sibling) = self.index.get(&sibling) {
-                self.servers.pair(index, sibling);
-            }
-        }
         self.index.insert(resource, index);
         index
     }
@@ -388,11 +382,10 @@ impl Planner {
         }
         let bytes = u64::from(bytes);
         let alone = state.estimator.alone_seconds(bytes);
-        let cost = state.published.stage_at(bytes as f64).occupancy(bytes as f64);
         let sojourn = now.since(ticket.arrived()).seconds();
         let waited = last.is_some_and(|last| ticket.arrived() <= last)
             && alone.is_none_or(|alone| sojourn >= WAITED * alone);
-        self.servers.depart(stage, bytes, cost, waited, now);
+        self.servers.depart(stage, bytes, waited, now);
         let Some(state) = self.state(stage) else { return };
         if let Some(sample) = state.meter.depart(ticket, bytes, now, alone) {
             self.observe(stage, sample);
@@ -418,7 +411,7 @@ impl Planner {
 
     /// A frame came; `backlogged`: the one before it had not left when it was ready.
     pub(super) fn arrived(&mut self, stage: StageIndex, bytes: u32, backlogged: bool, now: Nanos) {
-        self.servers.depart(stage, bytes.into(), 0.0, backlogged, now);
+        self.servers.depart(stage, bytes.into(), backlogged, now);
     }
 
     /// The thread spent time on something that is timed by itself.
@@ -773,8 +766,7 @@ impl Planner {
     }
 
     fn served_with(&self, stage: StageIndex, state: &StageState) -> Vec<ServedWith> {
-        let name = |other| self.stage_name(other).0.to_owned();
-        self.servers.report(stage, state.on_thread, name)
+        self.servers.report(stage, state.on_thread)
     }
 
     /// The stage of copies within memory.

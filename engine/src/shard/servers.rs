@@ -1,11 +1,11 @@
 //! Which stages have one server with what else happens here.
 //!
-//! Two questions, of stages that can be busy while something else works:
-//! - Is it the shard's thread that serves it? Checksums, copies and the overheads that dials take of the thread are timed by
-//!   themselves; if they lengthen the times between departures of a busy stage, it is served by the thread.
-//! - Of a device: do reads delay writes, and writes reads?
+//! Of stages that can be busy while the shard's thread works: is it the thread that serves them? Checksums, copies and the
+//! overheads that dials take of the thread are timed by themselves; if they lengthen the times between departures of a
+//! busy stage, it is served by the thread. What is timed on the thread is one server by construction.
 //!
-//! What is timed on the thread is one server by construction. The rest is measured, see [`Shared`].
+//! Reads and writes of a device are not asked of each other: what either costs is known from its own times between
+//! departures, which contain the other if they have one server, so the work would be known the worse the more they share.
 
 use piped_model::estimate::shared::{Servers as Known, Shared};
 use piped_model::units::Nanos;
@@ -24,15 +24,10 @@ pub(super) struct Servers {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Watch {
-    /// The departure before, and what the thread and the other direction had done by then.
+    /// The departure before, and what the thread had done by then.
     last: Option<Nanos>,
-    then: [f64; 2],
-    /// What this stage has done, in seconds.
-    done: f64,
-    /// Reads of a device have its writes, and the other way round.
-    sibling: Option<StageIndex>,
-    /// With the thread, and with the other direction.
-    with: [Shared; 2],
+    then: f64,
+    with_thread: Shared,
 }
 
 impl Servers {
@@ -43,18 +38,6 @@ impl Servers {
             self.watches.resize_with(place + 1, Watch::default);
         }
         self.watches[place] = Watch::default();
-        for watch in self.watches.iter_mut().filter(|watch| watch.sibling == Some(stage)) {
-            watch.sibling = None;
-        }
-    }
-
-    /// Two directions of a device.
-    pub(super) fn pair(&mut self, one: StageIndex, other: StageIndex) {
-        for (stage, sibling) in [(one, other), (other, one)] {
-            if let Some(watch) = self.watches.get_mut(usize::from(stage.0)) {
-                watch.sibling = Some(sibling);
-            }
-        }
     }
 
     /// The thread worked on something that is timed by itself.
@@ -62,29 +45,15 @@ impl Servers {
         self.thread += time.seconds();
     }
 
-    /// A fragment left a stage, where it takes `cost` seconds. `waited`: it was there before the one before it left, and
-    /// for longer than one that meets nobody.
-    pub(super) fn depart(
-        &mut self,
-        stage: StageIndex,
-        bytes: u64,
-        cost: f64,
-        waited: bool,
-        now: Nanos,
-    ) {
+    /// A fragment left a stage. `waited`: it was there before the one before it left, and for longer than one that meets
+    /// nobody.
+    pub(super) fn depart(&mut self, stage: StageIndex, bytes: u64, waited: bool, now: Nanos) {
         let thread = self.thread;
-        let sibling = self.watch(stage).and_then(|watch| watch.sibling);
-        let other = sibling.and_then(|sibling| self.watch(sibling)).map_or(0.0, |it| it.done);
         let Some(watch) = self.watches.get_mut(usize::from(stage.0)) else { return };
-        watch.done += cost;
         if let Some(last) = watch.last.replace(now).filter(|_| waited) {
-            let gap = now.since(last).seconds();
-            watch.with[0].observe(bytes, gap, thread - watch.then[0]);
-            if sibling.is_some() {
-                watch.with[1].observe(bytes, gap, other - watch.then[1]);
-            }
+            watch.with_thread.observe(bytes, now.since(last).seconds(), thread - watch.then);
         }
-        watch.then = [thread, other];
+        watch.then = thread;
     }
 
     /// An execution ended otherwise: what comes next says nothing.
@@ -103,29 +72,21 @@ impl Servers {
         self.watches.get(usize::from(stage.0))
     }
 
-    /// What is known of a stage; `name` of another one.
-    pub(super) fn report(
-        &self,
-        stage: StageIndex,
-        on_thread: bool,
-        name: impl Fn(StageIndex) -> String,
-    ) -> Vec<ServedWith> {
-        let thread = || THREAD.to_owned();
+    /// What is known of a stage.
+    pub(super) fn report(&self, stage: StageIndex, on_thread: bool) -> Vec<ServedWith> {
+        let with = |one_server, measured| {
+            vec![ServedWith { name: THREAD.to_owned(), one_server, measured }]
+        };
         if on_thread {
-            return vec![ServedWith { name: thread(), one_server: true, measured: None }];
+            return with(true, None);
         }
-        let Some(watch) = self.watch(stage) else { return Vec::new() };
-        let names = [Some(thread()), watch.sibling.map(name)];
-        let known = watch.with.iter().zip(names).filter_map(|(shared, name)| {
-            let one_server = match shared.servers() {
-                Known::Shared => true,
-                Known::Separate => false,
-                Known::Unknown => return None,
-            };
-            let measured = shared.slope().map(|(slope, error)| [slope, error, shared.groups()]);
-            Some(ServedWith { name: name?, one_server, measured })
-        });
-        known.collect()
+        let Some(Watch { with_thread, .. }) = self.watch(stage) else { return Vec::new() };
+        let groups = with_thread.groups();
+        let measured = with_thread.slope().map(|(slope, error)| [slope, error, groups]);
+        match (with_thread.servers(), measured) {
+            (Known::Unknown, _) | (_, None) => Vec::new(),
+            (known, measured) => with(known == Known::Shared, measured),
+        }
     }
 }
 
@@ -136,65 +97,40 @@ const THREAD: &str = "thread";
 mod tests {
     use super::*;
 
-    const READ: StageIndex = StageIndex(0);
-    const WRITE: StageIndex = StageIndex(1);
+    const STAGE: StageIndex = StageIndex(3);
 
-    fn servers() -> Servers {
-        let mut servers = Servers::default();
-        servers.renew(READ);
-        servers.renew(WRITE);
-        servers.pair(READ, WRITE);
-        servers
-    }
-
-    fn known(servers: &Servers, stage: StageIndex) -> Vec<(String, bool)> {
-        let report = servers.report(stage, false, |other| format!("stage {}", other.0));
-        report.into_iter().map(|it| (it.name, it.one_server)).collect()
-    }
-
-    /// Reads that are always waited for, and writes now and then: behind each other, or beside.
-    fn pass(servers: &mut Servers, is_shared: bool, thread_is_shared: bool) {
+    /// A busy stage, and a thread that works for a while and then for a while not.
+    fn pass(servers: &mut Servers, is_shared: bool) {
         let micros = |micros: f64| Nanos::from_seconds(micros * 1e-6);
-        let (mut now, mut wrote) = (0.0, 0.0_f64);
-        for read in 0..16_000_u32 {
-            // For a while each, as requests come.
-            let writes = if read / 64 % 5 < 2 { 1 + read % 2 } else { 0 };
-            for _ in 0..writes {
-                wrote = if is_shared { now + 80.0 } else { wrote.max(now - 50.0) + 80.0 };
-                servers.depart(WRITE, 65_536, 80e-6, false, micros(wrote));
-                now = if is_shared { wrote } else { now };
-            }
-            let work = if read / 40 % 3 < 1 { 60.0 } else { 0.0 };
+        let mut now = 0.0;
+        for round in 0..16_000_u32 {
+            let work = if round / 40 % 3 < 1 { 60.0 } else { 0.0 };
             servers.work(micros(work));
-            now += 100.0 + if thread_is_shared { work } else { 0.0 };
-            servers.depart(READ, 65_536, 100e-6, true, micros(now));
+            now += 100.0 + if is_shared { work } else { 0.0 };
+            servers.depart(STAGE, 65_536, true, micros(now));
         }
     }
 
     #[test]
-    fn each_pair_is_known_for_what_it_is() {
+    fn a_stage_is_known_for_what_it_is() {
         for is_shared in [true, false] {
-            for thread_is_shared in [true, false] {
-                let mut servers = servers();
-                pass(&mut servers, is_shared, thread_is_shared);
-                let expected =
-                    vec![(THREAD.to_owned(), thread_is_shared), ("stage 1".to_owned(), is_shared)];
-                assert_eq!(known(&servers, READ), expected);
-                // Nobody waited for a write.
-                assert_eq!(known(&servers, WRITE), []);
-            }
+            let mut servers = Servers::default();
+            servers.renew(STAGE);
+            assert_eq!(servers.report(STAGE, false), []);
+            pass(&mut servers, is_shared);
+            let report = servers.report(STAGE, false);
+            assert_eq!((report.len(), report[0].one_server), (1, is_shared), "{report:?}");
+            assert!(servers.report(STAGE, true)[0].measured.is_none(), "by construction");
+            servers.renew(STAGE);
+            assert_eq!(servers.report(STAGE, false), [], "another stage in its place");
         }
     }
 
     #[test]
-    fn a_stage_that_takes_anothers_place_knows_nothing() {
-        let mut servers = servers();
-        pass(&mut servers, true, false);
-        servers.renew(WRITE);
-        assert_eq!(servers.watch(READ).expect("there").sibling, None);
-        servers.renew(READ);
-        assert_eq!(known(&servers, READ), []);
+    fn stages_that_there_are_none_of_are_ignored() {
+        let mut servers = Servers::default();
         servers.interrupt(StageIndex::NONE);
-        servers.depart(StageIndex::NONE, 1, 1.0, true, Nanos(1));
+        servers.depart(StageIndex::NONE, 1, true, Nanos(1));
+        assert_eq!((servers.last(StageIndex::NONE), servers.report(STAGE, false)), (None, vec![]));
     }
 }

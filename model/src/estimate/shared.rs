@@ -68,7 +68,7 @@ impl Shared {
     /// A gap of a busy step, in seconds, of a fragment of `bytes`, and what the other step worked in it. One that no
     /// clock gives ends the group it is in.
     pub fn observe(&mut self, bytes: u64, gap: f64, work: f64) {
-        if !(gap >= 0.0 && gap < 1e3 && work >= 0.0 && work < 1e3) {
+        if ![gap, work].iter().all(|it| (0.0..1e3).contains(it)) {
             return self.begin_group();
         }
         self.count += 1;

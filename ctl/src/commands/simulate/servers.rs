@@ -93,29 +93,3 @@ fn a_wire_is_served_by_the_thread_only_where_the_thread_is_what_it_waits_for() {
     let slow_wire = received("5us/KB", "10us").expect("decided");
     assert!(!slow_wire.one_server, "{slow_wire:?}");
 }
-
-#[test]
-fn reads_and_writes_of_a_device_that_serves_one_at_a_time_have_one_server() {
-    let text = "[nodes.a.disks.d]\nL = \"10us\"\ng = \"80us\"\nG = \"0.2us/KB\"\n";
-    let mut world = world(text, "a", "a:d");
-    world.plan(PlannerMode::Fixed(Bytes::kib(64)), None);
-    let node = world.find("a").expect("a node");
-    let file = world.open(node, "a:d").expect("opened");
-    let length = 1 << 20;
-    pass(
-        &mut world,
-        node,
-        |slot| Verb::Read { handle: file, offset: 0, buffer: buffer(slot * length, length) },
-        |slot| Verb::Write {
-            handle: file,
-            offset: BEHIND + slot * PIECE,
-            buffer: buffer(BEHIND + slot * PIECE, PIECE),
-            durable: false,
-        },
-    );
-    let reads = |name: &str| name.starts_with("disk ") && name.ends_with(" read");
-    let shared = with(&world, node, reads, " write").expect("decided");
-    assert!(shared.one_server, "{shared:?}");
-    let thread = with(&world, node, reads, "thread");
-    assert!(thread.is_none_or(|thread| !thread.one_server), "the thread has nothing to do");
-}

@@ -70,6 +70,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_lane_epoch", Step::Restart),
     ("piped_lanes_lost_total", Step::Killed),
     ("piped_frames_total", Step::Remote),
+    ("piped_lane_sends_total", Step::Remote),
     ("piped_corrupt_frames_total", Step::Corrupt),
     ("piped_discarded_bytes_total", Step::GivenUp),
     ("piped_shard_turns_total", Step::Local),

@@ -62,6 +62,21 @@ fn worlds_whose_limits_change_keep_all_promises() {
     .run();
 }
 
+#[test]
+fn worlds_whose_lanes_lend_keep_all_promises() {
+    let must_see = &[
+        "ended Ok",
+        "lent when a lane was closed",
+        "sends without a copy",
+        "sends copied all the same",
+        "sends refused",
+        "retries",
+        "scratches moved",
+    ];
+    Campaign { name: "worlds_whose_lanes_lend", seeds: 400, options: Options::lending, must_see }
+        .run();
+}
+
 const MS: Nanos = ms(1);
 
 const fn ms(millis: u64) -> Nanos {

@@ -36,7 +36,9 @@ pub use error::{ConfigError, Findings, Place};
 pub use keys::nearest;
 pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
-pub use modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir};
+pub use modes::{
+    CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir, ZeroCopyMode,
+};
 pub use network::{HostPort, Network, NetworkError};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{

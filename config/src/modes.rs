@@ -143,6 +143,19 @@ impl CalibrationMode {
     }
 }
 
+/// Whether lanes send long payloads without a copy into the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ZeroCopyMode {
+    /// Each lane where, and from the size, it is measured to pay.
+    #[default]
+    Auto,
+    /// Wherever the kernel can.
+    On,
+    /// Nowhere.
+    Off,
+}
+
 /// How long a shard spins before it sleeps. Text: `auto` or a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Spin {
@@ -237,11 +250,13 @@ pub enum IoFeature {
     NoSqarray,
     /// A doorbell is armed once instead of after every ring.
     MultishotPoll,
+    /// Sends that lend their memory instead of having it copied.
+    SendZeroCopy,
 }
 
 impl IoFeature {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::DeferTaskrun,
         Self::CoopTaskrun,
         Self::RegisteredBuffers,
@@ -250,6 +265,7 @@ impl IoFeature {
         Self::SubmitAll,
         Self::NoSqarray,
         Self::MultishotPoll,
+        Self::SendZeroCopy,
     ];
 
     /// The word in the configuration and in `pipectl status`.
@@ -264,6 +280,7 @@ impl IoFeature {
             Self::SubmitAll => "submit_all",
             Self::NoSqarray => "no_sqarray",
             Self::MultishotPoll => "multishot_poll",
+            Self::SendZeroCopy => "send_zero_copy",
         }
     }
 }

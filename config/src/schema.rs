@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limits::Limits;
-use crate::modes::{CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir};
+use crate::modes::{
+    CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir, ZeroCopyMode,
+};
 use crate::network::{HostPort, Network};
 use crate::quantity::{Bytes, Period};
 
@@ -183,6 +185,8 @@ pub struct Planner {
     pub calibration: CalibrationMode,
     /// Whether `pipectl dial` may make stages slower.
     pub allow_dials: bool,
+    /// Whether lanes send without a copy.
+    pub zero_copy: ZeroCopyMode,
 }
 
 /// `[listen]`

@@ -248,6 +248,9 @@ fn commands(control: &Control, before: &Config, after: &Config) -> Vec<Command> 
     if before.planner.calibration != after.planner.calibration {
         commands.push(Command::SetCalibration(settings::calibration(after.planner.calibration)));
     }
+    if before.planner.zero_copy != after.planner.zero_copy {
+        commands.push(Command::SetZeroCopy(settings::zero_copy(after.planner.zero_copy)));
+    }
     if before.planner.allow_dials && !after.planner.allow_dials {
         commands.push(Command::ClearDials { place: None });
     }

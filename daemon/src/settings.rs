@@ -1,7 +1,10 @@
 //! Configuration in the words of the crates below: one function a word, no logic.
 
 use piped_config::{Config, IoFeature};
-use piped_engine::command::{CalibrationMode, ClientLimits, Limits, PeerLimits, PlannerMode};
+use piped_engine::command::{
+    CalibrationMode, ClientLimits, Limits, PeerLimits, PlannerMode, ZeroCopyMode,
+};
+use piped_engine::limits::NOTICES_MAX;
 use piped_engine::shard::ShardConfig;
 use piped_model::units::Nanos;
 use piped_ring::Profile;
@@ -42,6 +45,16 @@ pub(crate) fn calibration(mode: piped_config::CalibrationMode) -> CalibrationMod
     }
 }
 
+/// Whether lanes send without a copy.
+#[must_use]
+pub(crate) fn zero_copy(mode: piped_config::ZeroCopyMode) -> ZeroCopyMode {
+    match mode {
+        piped_config::ZeroCopyMode::Auto => ZeroCopyMode::Auto,
+        piped_config::ZeroCopyMode::On => ZeroCopyMode::On,
+        piped_config::ZeroCopyMode::Off => ZeroCopyMode::Off,
+    }
+}
+
 /// Who spins how long.
 #[must_use]
 pub(crate) fn profile(profile: piped_config::Profile) -> Profile {
@@ -75,6 +88,7 @@ pub(crate) fn engine(
         deadline_default: deadline(config),
         planner: planner(config.planner.mode),
         calibration: calibration(config.planner.calibration),
+        zero_copy: zero_copy(config.planner.zero_copy),
         serial_first: false,
     }
 }
@@ -118,7 +132,8 @@ pub(crate) fn limits(limits: &piped_config::Limits, shards: u32) -> Limits {
 pub(crate) fn driver(config: &Config) -> UringConfig {
     let queues = config.limits.global.sessions.saturating_mul(config.client.queues_max);
     UringConfig {
-        ops_max: OPS_MAX,
+        // What a send lends, it lends longer than the engine has its operation.
+        ops_max: OPS_MAX + NOTICES_MAX,
         sq_entries: config.io.entries,
         files_max: FILES_MAX,
         segments_max: SEGMENTS_MAX,
@@ -143,6 +158,7 @@ fn driver_feature(feature: IoFeature) -> Feature {
         IoFeature::SubmitAll => Feature::SubmitAll,
         IoFeature::NoSqarray => Feature::NoSqarray,
         IoFeature::MultishotPoll => Feature::MultishotPoll,
+        IoFeature::SendZeroCopy => Feature::SendZeroCopy,
     }
 }
 
@@ -159,7 +175,8 @@ mod tests {
         let engine = engine(&config, "alpha".to_owned(), 1, 2);
         assert_eq!(engine.deadline_default, Nanos(30_000_000_000));
         assert_eq!(
-            engine.ops_max, driver.ops_max,
+            engine.ops_max + NOTICES_MAX,
+            driver.ops_max,
             "one place at the driver for each of the engine's"
         );
     }

@@ -139,6 +139,19 @@ pub struct ForcedPlan {
     pub depth: u32,
 }
 
+/// Whether lanes send long payloads without a copy into the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ZeroCopyMode {
+    /// Each lane where, and from the size, it is measured to pay.
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    On,
+    /// Nowhere.
+    Off,
+}
+
 /// Whether costs follow what is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -333,6 +346,8 @@ pub enum Command {
     ForcePlan(Option<ForcedPlan>),
     /// Change whether costs follow the samples.
     SetCalibration(CalibrationMode),
+    /// Change whether lanes send without a copy.
+    SetZeroCopy(ZeroCopyMode),
     /// Record the fragments of the next transfers, instead of what is being recorded or was; none: stop.
     Trace {
         /// A number for it.

@@ -152,15 +152,34 @@ pub enum Op {
         /// Wait until the spans are full (the result may still be short when the stream ends).
         whole: bool,
     },
+    /// The same without a copy into the socket, where the kernel can: it reads the spans when it transmits and
+    /// transmits again. The [`Done`] says how many bytes are queued; the spans stay lent until the one of
+    /// `notice`, which always comes after it, also if nothing was queued. Only a driver that
+    /// [`Io::sends_without_copy`] takes it.
+    SendZeroCopy {
+        /// The socket.
+        socket: SocketId,
+        /// What to send.
+        spans: Spans,
+        /// The name of its second end. The result is [`NOTICE_IN_PLACE`] or [`NOTICE_COPIED`].
+        notice: Token,
+    },
     /// Do nothing, and say so: a way through the driver and back.
     Nop,
 }
+
+/// The kernel sent out of the memory that it was lent (or did not come to send at all).
+pub const NOTICE_IN_PLACE: i32 = 0;
+
+/// The kernel copied after all, as it does for whoever is on the same machine.
+pub const NOTICE_COPIED: i32 = 1;
 
 /// The engine's name for an operation in flight. The driver hands it back untouched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// The end of an operation. Exactly one for every accepted [`Io::push`].
+/// The end of an operation. Exactly one for every accepted [`Io::push`], but for [`Op::SendZeroCopy`], which has
+/// two names and an end for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
     /// The operation.
@@ -211,6 +230,17 @@ pub trait Io {
 
     /// Spend so much of the thread's time on nothing: the host overhead of a dial.
     fn spend(&mut self, time: Nanos);
+
+    /// Whether it takes [`Op::SendZeroCopy`].
+    fn sends_without_copy(&self) -> bool {
+        false
+    }
+
+    /// Give the kernel now what was pushed, instead of at the end of the turn, so that the time of this call is
+    /// what it takes. `false`: nothing that was pushed has ended meanwhile, so it says little.
+    fn hand_over(&mut self) -> bool {
+        false
+    }
 
     /// CRC32C of a span, computed over private copies of its bytes.
     fn crc32c(&mut self, span: Span) -> u32;

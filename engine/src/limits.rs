@@ -32,6 +32,10 @@ pub const COPY_SHARE: u64 = 3;
 /// Lanes, in and out, over all peers.
 pub const LANES_MAX: u32 = 256;
 
+/// Sends of all lanes whose memory the kernel has after they have ended. A driver has a place for each beside
+/// those of operations; lanes that find none copy.
+pub const NOTICES_MAX: u32 = 512;
+
 /// Peers in the configuration, and peers that may be connected. Of those that connected and left, the
 /// one that left first makes room for a new one.
 pub const LINKS_MAX: u32 = 128;

@@ -33,6 +33,9 @@ pub struct ShardReport {
     pub serves: u32,
     /// Operations at the driver.
     pub ops: u32,
+    /// Sends that have ended and whose memory the kernel still has.
+    #[serde(default)]
+    pub lent: u32,
     /// Stages that are made slower on purpose.
     #[serde(default)]
     pub dials: u32,
@@ -171,6 +174,15 @@ pub struct Counters {
     /// Lanes closed for what the peer did, among those lost.
     #[serde(default)]
     pub peer_faults: u64,
+    /// Sends of lanes that the kernel copied into the socket.
+    #[serde(default)]
+    pub sends_plain: u64,
+    /// Sends out of the memory itself.
+    #[serde(default)]
+    pub sends_zero_copy: u64,
+    /// Sends that were to be, and that the kernel copied all the same.
+    #[serde(default)]
+    pub sends_copied: u64,
 }
 
 /// Counts by reason, since start; a reason that never was is not there.
@@ -185,7 +197,7 @@ pub struct Reasons {
 }
 
 /// A peer and its lanes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerReport {
     /// Its name.
     pub name: String,
@@ -196,7 +208,7 @@ pub struct PeerReport {
 }
 
 /// A lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaneReport {
     /// Which of the two.
     pub class: LaneClass,
@@ -214,6 +226,81 @@ pub struct LaneReport {
     /// Why its last incarnation was lost.
     #[serde(default)]
     pub last_loss: Option<LaneLoss>,
+    /// What is known of sends without a copy, if some were tried.
+    #[serde(default)]
+    pub zero_copy: Option<ZeroCopyReport>,
+}
+
+/// Whether a lane sends without a copy, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ZeroCopyReport {
+    /// Why, in a word.
+    pub state: ZeroCopyState,
+    /// Memory is lent to the kernel now.
+    pub lending: bool,
+    /// Sends that were made out of the memory itself.
+    pub in_place: u64,
+    /// Sends that were to be, and that the kernel copied all the same.
+    pub copied: u64,
+    /// It is not tried for so long.
+    pub pause_seconds: Option<f64>,
+    /// From this size on it pays, as far as sizes were measured; none: it does not.
+    pub pays_from_bytes: Option<u64>,
+    /// What was measured, by size.
+    pub sizes: Vec<ZeroCopySize>,
+}
+
+/// Why a lane sends without a copy or does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ZeroCopyState {
+    /// Not by configuration.
+    Off,
+    /// By configuration.
+    On,
+    /// The first sends are tried.
+    Trying,
+    /// The kernel copies: not.
+    Copied,
+    /// The kernel, or a limit of the system, does not allow it: not.
+    Refused,
+    /// The kernel sends in place, and some sizes were measured to be cheaper so: those.
+    Pays,
+    /// The kernel sends in place, and no size was measured to be cheaper so: not.
+    DoesNotPay,
+}
+
+impl ZeroCopyState {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Off => "off by configuration",
+            Self::On => "on by configuration",
+            Self::Trying => "being tried",
+            Self::Copied => "off: the kernel copies",
+            Self::Refused => "off: the kernel refuses",
+            Self::Pays => "on: it pays",
+            Self::DoesNotPay => "off: it does not pay",
+        }
+    }
+}
+
+/// What sends of one size take on the shard's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ZeroCopySize {
+    /// Sends from so many bytes to twice as many; the last has no end.
+    pub bytes: u64,
+    /// One of `bytes` with a copy, in the median.
+    pub plain_seconds: Option<f64>,
+    /// One without.
+    pub lent_seconds: Option<f64>,
+    /// How long the kernel holds what it is lent.
+    pub held_seconds: Option<f64>,
+    /// How many were timed, with a copy and without.
+    pub samples: (u32, u32),
+    /// This size goes without a copy.
+    pub pays: bool,
 }
 
 /// What a stage stands for.

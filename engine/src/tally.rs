@@ -91,6 +91,18 @@ named!(
 );
 
 named!(
+    /// How a lane's send went.
+    SendWay {
+        /// The kernel copied it into the socket.
+        Plain = "plain",
+        /// Out of the memory itself.
+        ZeroCopy = "zero_copy",
+        /// It was to go out of the memory, and the kernel copied it all the same.
+        Copied = "copied",
+    }
+);
+
+named!(
     /// Why a lane was lost.
     LaneLoss {
         /// The other side closed the connection.
@@ -234,6 +246,8 @@ pub struct Tally {
     pub frames: [u64; 2],
     /// Buffers that were held past the end of their request and are free again.
     pub released: u64,
+    /// Sends of lanes, by [`SendWay`].
+    pub sends: [u64; SendWay::ALL.len()],
 }
 
 impl Tally {
@@ -304,6 +318,7 @@ impl Tally {
         }
         add_all(&mut self.frames, &other.frames);
         self.released += other.released;
+        add_all(&mut self.sends, &other.sends);
     }
 }
 

@@ -5,8 +5,8 @@ use piped_engine::command::LaneClass;
 use piped_engine::ids::SegmentId;
 use piped_engine::io::{Io, Op, Resource, SPANS_PER_OP_MAX, Span, Spans, Token};
 use piped_engine::wire::{
-    BATCH_BYTES_MAX, Frame, Full, HEADER_BYTES, INLINE_BYTES_MAX, INLINE_LANDING_BYTES, Message,
-    Owner, PAYLOAD_BYTES_MAX, PeerFault, Receiver, SPILL_BYTES, Sender, Step,
+    BATCH_BYTES_MAX, Frame, Full, HEADER_BYTES, INLINE_BYTES_MAX, INLINE_LANDING_BYTES, Lent,
+    Message, Owner, PAYLOAD_BYTES_MAX, PeerFault, Receiver, SPILL_BYTES, Sender, Step,
 };
 use piped_model::units::Nanos;
 use proptest::prelude::*;
@@ -661,6 +661,76 @@ proptest! {
         prop_assert_eq!(sender.frames_sent(), frames.len() as u64);
         prop_assert_eq!(sender.room(), capacity);
         prop_assert_eq!(sender.poll_send(&mut memory), None);
+        prop_assert!(memory.guards_are_whole());
+    }
+
+    /// Batches are copied or lent as it happens, and the kernel lets go of them in any order. An owner hears of a
+    /// frame in its order, and never before the kernel has let go of it and of all before it; scratch that
+    /// is lent is not written.
+    #[test]
+    fn owners_hear_when_what_was_lent_is_back(
+        frames in sent_frames(60),
+        capacity in 1..60_usize,
+        seed in any::<u64>(),
+    ) {
+        let mut memory = Memory::new();
+        let (expected, starts) = stream_of(&frames, &memory);
+        let mut random = Random(seed);
+        let mut sender = new_sender(capacity);
+        sender.keep_apart(random.below(2) == 0);
+        let (mut pushed, mut wire) = (0, Vec::<u8>::new());
+        let (mut owners, mut taken_owners) = (Vec::new(), Vec::new());
+        // What is lent, as it was, and where it lies in the stream.
+        let mut loans: Vec<(Lent, Spans, Vec<u8>, usize)> = Vec::new();
+        loop {
+            push_some(&mut sender, &frames, &mut pushed, &memory);
+            let could = sender.lendable();
+            let lent = if random.below(2) == 0 { sender.poll_lend(&mut memory) } else { None };
+            let (spans, lent) = match lent {
+                Some((spans, lent)) => {
+                    prop_assert_eq!(spans.bytes(), could);
+                    (Some(spans), Some(lent))
+                }
+                None => (sender.poll_send(&mut memory), None),
+            };
+            if let Some(spans) = spans {
+                check_batch(&spans, &starts, wire.len());
+                prop_assert_eq!(sender.lendable(), 0, "one send at a time");
+                let bytes: Vec<u8> =
+                    spans.as_slice().iter().flat_map(|span| memory.bytes(*span)).copied().collect();
+                let most = if random.below(8) == 0 { 0 } else { random.chop() };
+                let taken = bytes.len().min(most);
+                if let Some(lent) = lent {
+                    loans.push((lent, spans, bytes.clone(), wire.len()));
+                }
+                wire.extend(&bytes[..taken]);
+                sender.handle_sent(taken as u32);
+            }
+            for (_, spans, bytes, _) in &loans {
+                let now = spans.as_slice().iter().flat_map(|span| memory.bytes(*span));
+                prop_assert!(now.eq(bytes.iter()), "what is lent was written");
+            }
+            prop_assert_eq!(sender.is_lending(), !loans.is_empty());
+            taken_owners.extend(core::iter::from_fn(|| sender.poll_taken()));
+            let stuck = sender.room() == 0 || (wire.len() == expected.len());
+            while !loans.is_empty() && (stuck || random.below(4) == 0) {
+                let (lent, ..) = loans.swap_remove(random.below(loans.len() as u32) as usize);
+                sender.take_back(lent);
+            }
+            owners.extend(core::iter::from_fn(|| sender.poll_sent()));
+            // The frame that begins where the oldest loan begins, or holds that place, is not free.
+            if let Some(oldest) = loans.iter().map(|loan| loan.3).min() {
+                let lent_from = starts.iter().filter(|start| **start <= oldest).count() - 1;
+                prop_assert!(owners.len() <= owned(0..lent_from).len(), "an owner heard too early");
+            }
+            if wire.len() == expected.len() && loans.is_empty() {
+                break;
+            }
+        }
+        prop_assert!(wire == expected, "the stream differs");
+        prop_assert_eq!(&owners, &owned(0..frames.len()));
+        prop_assert_eq!(taken_owners, owners);
+        prop_assert_eq!((sender.room(), sender.is_between_batches()), (capacity, true));
         prop_assert!(memory.guards_are_whole());
     }
 

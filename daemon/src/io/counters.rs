@@ -16,6 +16,8 @@ pub enum OpKind {
     Allocate,
     /// Send on a socket.
     Send,
+    /// Send on a socket, lending the memory.
+    SendZeroCopy,
     /// Receive from a socket.
     Receive,
     /// Nothing.
@@ -24,8 +26,16 @@ pub enum OpKind {
 
 impl OpKind {
     /// All kinds, in the order of [`UringCounters::ops`].
-    pub const ALL: [Self; 7] =
-        [Self::Read, Self::Write, Self::Sync, Self::Allocate, Self::Send, Self::Receive, Self::Nop];
+    pub const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::Sync,
+        Self::Allocate,
+        Self::Send,
+        Self::SendZeroCopy,
+        Self::Receive,
+        Self::Nop,
+    ];
 
     /// Its name.
     #[must_use]
@@ -36,6 +46,7 @@ impl OpKind {
             Self::Sync => "sync",
             Self::Allocate => "allocate",
             Self::Send => "send",
+            Self::SendZeroCopy => "send_zero_copy",
             Self::Receive => "receive",
             Self::Nop => "nop",
         }
@@ -55,13 +66,14 @@ impl From<&Op> for OpKind {
             Op::Sync { .. } => Self::Sync,
             Op::Allocate { .. } => Self::Allocate,
             Op::Send { .. } => Self::Send,
+            Op::SendZeroCopy { .. } => Self::SendZeroCopy,
             Op::Receive { .. } => Self::Receive,
             Op::Nop => Self::Nop,
         }
     }
 }
 
-/// Counters since the driver was made. They only grow, but for the two marked as gauges.
+/// Counters since the driver was made. They only grow, but for those marked as gauges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UringCounters {
     /// `io_uring_enter` calls.
@@ -86,6 +98,8 @@ pub struct UringCounters {
     pub in_flight: u64,
     /// Segments that could not be registered.
     pub registrations_failed: u64,
+    /// Gauge: sends that have ended and whose memory the kernel still has.
+    pub lent: u64,
     /// Whole receives that the kernel ended short and the driver continued.
     pub continued: u64,
     /// Cancellations asked of the kernel.

@@ -7,7 +7,8 @@ use piped_engine::io::{Op, Span, Spans};
 use super::aside::{Call, Job, Piece};
 use super::counters::OpKind;
 use super::memory::{BAD_SPAN, Loan};
-use super::ops::Addresses;
+use super::ops::{Addresses, Loan as Lent};
+use super::probe::REPORT_USAGE;
 use super::tables::{DescriptorKind, Target};
 use super::uring::UringIo;
 
@@ -95,6 +96,12 @@ impl UringIo {
                 self.lend_spans(index, spans)?;
                 self.stream_entry(index, target)
             }
+            Op::SendZeroCopy { socket, ref spans, notice } => {
+                self.ops.slot(index).loan = Some(Lent::Both(notice));
+                let target = self.lend_descriptor(index, socket.0, DescriptorKind::Socket)?;
+                self.lend_spans(index, spans)?;
+                self.lending_entry(index, target)
+            }
             Op::Receive { socket, ref spans, whole } => {
                 let target = self.lend_descriptor(index, socket.0, DescriptorKind::Socket)?;
                 self.lend_spans(index, spans)?;
@@ -135,6 +142,26 @@ impl UringIo {
         entry.flags(flags(target)).user_data(self.ops.user_data(index))
     }
 
+    /// The entry of a send that lends its memory. A piece of one registered buffer needs no pages looked up; one
+    /// of several, headers among them, has them pinned by the kernel.
+    fn lending_entry(&mut self, index: u32, target: Target) -> squeue::Entry {
+        let fd = number(target);
+        let message_flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let buffer = self.ops.slot(index).buffer;
+        let entry = match self.ops.addresses(index) {
+            Addresses::One(address, length) => opcode::SendZc::new(fd, address, length)
+                .buf_index(buffer)
+                .zc_flags(REPORT_USAGE)
+                .flags(message_flags)
+                .build(),
+            Addresses::Many(header) => opcode::SendMsgZc::new(fd, header)
+                .ioprio(REPORT_USAGE)
+                .flags(message_flags as u32)
+                .build(),
+        };
+        entry.flags(flags(target)).user_data(self.ops.user_data(index))
+    }
+
     fn lend_spans(&mut self, index: u32, spans: &Spans) -> Result<(), i32> {
         // An empty receive would end with 0, which means that the other side has closed.
         if spans.as_slice().is_empty() {
@@ -143,6 +170,7 @@ impl UringIo {
         self.ops.clear_list(index);
         for span in spans.as_slice() {
             let loan = self.lend_span(index, *span)?;
+            self.ops.slot(index).buffer = loan.buffer;
             self.ops.push_address(index, loan.address, loan.length as usize);
         }
         Ok(())

@@ -53,6 +53,17 @@ impl Owner {
     }
 }
 
+/// What is to come of a send that lends its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loan {
+    /// Both: the bytes that are queued, and after that, under this name, that the memory is free.
+    Both(Token),
+    /// The kernel said the second first. It is told after the first.
+    Bytes(Token, i32),
+    /// That the memory is free, of a send on this socket. The operation's name is the notice's by now.
+    Notice { socket: Option<u32> },
+}
+
 /// Where an operation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -79,6 +90,10 @@ pub(super) struct OpSlot {
     pub(super) cancelled: bool,
     /// A thread makes it, the ring does not see it.
     pub(super) aside: bool,
+    /// A send that lends: what of its two ends is still to come.
+    pub(super) loan: Option<Loan>,
+    /// The registered buffer that has all of it.
+    pub(super) buffer: Option<u16>,
     /// Bytes asked for and bytes done in earlier rounds of a whole receive.
     pub(super) bytes: u64,
     pub(super) bytes_done: u64,
@@ -96,6 +111,8 @@ impl OpSlot {
             whole: false,
             cancelled: false,
             aside: false,
+            loan: None,
+            buffer: None,
             bytes: 0,
             bytes_done: 0,
         }
@@ -180,6 +197,11 @@ impl Ops {
 
     pub(super) fn token(&self, index: u32) -> Token {
         self.tokens[index as usize]
+    }
+
+    /// From now on the operation goes by another name.
+    pub(super) fn rename(&mut self, index: u32, token: Token) {
+        self.tokens[index as usize] = token;
     }
 
     /// The place of an operation the kernel reports, unless the report is stale.

@@ -29,11 +29,13 @@ pub enum Feature {
     NoSqarray,
     /// A doorbell is armed once instead of after every ring.
     MultishotPoll,
+    /// Sends that lend their memory instead of having it copied, and say afterwards what became of it.
+    SendZeroCopy,
 }
 
 impl Feature {
     /// All of them, best known first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::DeferTaskrun,
         Self::CoopTaskrun,
         Self::RegisteredBuffers,
@@ -42,6 +44,7 @@ impl Feature {
         Self::SubmitAll,
         Self::NoSqarray,
         Self::MultishotPoll,
+        Self::SendZeroCopy,
     ];
 
     /// Its name in the configuration and in `pipectl status`.
@@ -56,6 +59,7 @@ impl Feature {
             Self::SubmitAll => "submit_all",
             Self::NoSqarray => "no_sqarray",
             Self::MultishotPoll => "multishot_poll",
+            Self::SendZeroCopy => "send_zero_copy",
         }
     }
 }
@@ -70,7 +74,7 @@ impl fmt::Display for Feature {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no io_uring feature; known are defer_taskrun, coop_taskrun, registered_buffers, \
-     registered_files, ring_fd, submit_all, no_sqarray, multishot_poll"
+     registered_files, ring_fd, submit_all, no_sqarray, multishot_poll, send_zero_copy"
 )]
 pub struct UnknownFeature(pub String);
 
@@ -87,11 +91,11 @@ impl FromStr for Feature {
 
 /// The features the driver may use. Lower tiers are forced by taking features out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FeatureMask(u8);
+pub struct FeatureMask(u16);
 
 impl FeatureMask {
     /// Everything the kernel has.
-    pub const ALL: Self = Self(u8::MAX);
+    pub const ALL: Self = Self(u16::MAX);
     /// Plain io_uring.
     pub const NONE: Self = Self(0);
 
@@ -118,7 +122,7 @@ impl Default for FeatureMask {
     }
 }
 
-const fn mask_of(feature: Feature) -> u8 {
+const fn mask_of(feature: Feature) -> u16 {
     1 << feature as u8
 }
 
@@ -253,6 +257,41 @@ pub(super) fn require(ring: &IoUring) -> Result<(), UringError> {
         Some((_, missing)) => Err(UringError::TooOld { missing }),
         None => Ok(()),
     }
+}
+
+/// `IORING_SEND_ZC_REPORT_USAGE`, from `linux/io_uring.h`: the notification says whether the kernel copied.
+pub(super) const REPORT_USAGE: u16 = 1 << 3;
+
+/// Why sends cannot lend their memory, if they cannot. The operation is older than the flag without which nobody
+/// would know that it is of no use, so it is tried with the flag, on a socket that does not exist: a kernel that
+/// has both complains of the socket.
+pub(super) fn lacks_zero_copy(ring: &IoUring) -> Option<String> {
+    let mut probe = Probe::new();
+    let asked = ring.submitter().register_probe(&mut probe);
+    let codes = [opcode::SendZc::CODE, opcode::SendMsgZc::CODE];
+    if asked.is_err() || !codes.into_iter().all(|code| probe.is_supported(code)) {
+        return Some(String::from("this kernel does not have it"));
+    }
+    match try_usage() {
+        Ok(result) if result == -libc::EBADF => None,
+        Ok(result) => {
+            let error = io::Error::from_raw_os_error(-result);
+            Some(format!("this kernel does not say whether it copied ({error})"))
+        }
+        Err(error) => Some(format!("it could not be tried ({error})")),
+    }
+}
+
+/// What a send of nothing to nobody comes to.
+fn try_usage() -> io::Result<i32> {
+    let mut ring = Shape::TRIAL.build()?;
+    let nobody = io_uring::types::Fd(-1);
+    let entry = opcode::SendZc::new(nobody, std::ptr::null(), 0).zc_flags(REPORT_USAGE).build();
+    // SAFETY: the entry names no memory.
+    unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    let first = ring.completion().next().map(|cqe| cqe.result());
+    first.ok_or_else(|| io::Error::other("no completion"))
 }
 
 #[cfg(test)]

@@ -89,8 +89,7 @@ impl UringIo {
         let mut count = 0;
         while let Some(index) = self.refused.pop_front() {
             if let State::Refused(errno) = self.ops.slot(index).state {
-                sink(self.finish(index, errno));
-                count += 1;
+                count += self.end_refused(index, errno, sink);
             }
         }
         if let Some(mut aside) = self.aside.take() {
@@ -103,26 +102,28 @@ impl UringIo {
         // A doorbell that is rung all the time must not keep the shard here: one queue's worth.
         for _ in 0..self.ring.cq_entries() {
             let Some(cqe) = self.ring.pop() else { break };
-            if let Some(done) = self.handle_cqe(&cqe) {
-                sink(done);
-                count += 1;
-            }
+            count += self.handle_cqe(&cqe, sink);
         }
         count
     }
 
-    fn handle_cqe(&mut self, cqe: &cqueue::Entry) -> Option<Done> {
+    /// How many ends it brought.
+    fn handle_cqe(&mut self, cqe: &cqueue::Entry, sink: &mut impl FnMut(Done)) -> u32 {
         match Owner::of(cqe.user_data()) {
             Owner::Op { index, generation } => {
-                self.ops.find(index, generation)?;
-                let result = self.accumulate(index, cqe.result())?;
-                Some(self.finish(index, result))
+                let Some(slot) = self.ops.find(index, generation) else { return 0 };
+                if let Some(loan) = slot.loan {
+                    return self.handle_lent(index, loan, cqe, sink);
+                }
+                let Some(result) = self.accumulate(index, cqe.result()) else { return 0 };
+                sink(self.finish(index, result));
+                1
             }
             Owner::Watch { id } => {
                 self.watches.handle(id, cqe, &mut self.counters);
-                None
+                0
             }
-            Owner::Cancel | Owner::Unknown => None,
+            Owner::Cancel | Owner::Unknown => 0,
         }
     }
 
@@ -157,7 +158,7 @@ impl UringIo {
     }
 
     /// An operation is over: return what it had borrowed.
-    fn finish(&mut self, index: u32, result: i32) -> Done {
+    pub(super) fn finish(&mut self, index: u32, result: i32) -> Done {
         let token = self.ops.token(index);
         let submitter = self.ring.submitter();
         let slot = self.ops.slot(index);
@@ -203,7 +204,7 @@ impl UringIo {
 
     /// Cancel everything and wait for it. `false`: the kernel still has some of it.
     fn drain(&mut self) -> bool {
-        self.descriptors.shut_down_all(&mut self.counters);
+        self.descriptors.release_sockets(&self.ring.submitter(), &mut self.counters);
         let taken: Vec<u32> = self.ops.taken().collect();
         for index in taken {
             self.cancel_at(index);

@@ -150,6 +150,11 @@ impl Ring {
         !self.ring.completion().is_empty()
     }
 
+    /// Completions that wait to be taken.
+    pub(super) fn completions(&mut self) -> usize {
+        self.ring.completion().len()
+    }
+
     /// Whether completions wait in the kernel for a call that collects them.
     pub(super) fn wants_collecting(&mut self, counters: &mut UringCounters) -> bool {
         let queue = self.ring.submission();

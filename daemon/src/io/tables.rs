@@ -21,6 +21,8 @@ struct Descriptor {
     fixed: bool,
     /// Operations that use it.
     ops: u32,
+    /// Sends on it that have ended and whose memory the kernel still has.
+    loans: u32,
     released: bool,
 }
 
@@ -121,7 +123,7 @@ impl Descriptors {
     ) -> Result<u32, UringError> {
         let raw = fd.as_fd().as_raw_fd();
         let known_to_ring = !matches!(fd, Fd::Foreign(_));
-        let descriptor = Descriptor { fd, fixed: false, ops: 0, released: false };
+        let descriptor = Descriptor { fd, fixed: false, ops: 0, loans: 0, released: false };
         let capacity = self.slots.capacity();
         let id = self
             .slots
@@ -204,21 +206,43 @@ impl Descriptors {
         true
     }
 
-    /// End every socket's operations, for the shutdown.
-    pub(super) fn shut_down_all(&mut self, counters: &mut UringCounters) {
+    /// An operation ended, and the kernel has its memory still.
+    pub(super) fn lend_on(
+        &mut self,
+        id: u32,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) {
+        if let Some(descriptor) = self.slots.get_mut(id) {
+            descriptor.loans += 1;
+        }
+        self.give_back(id, submitter, counters);
+    }
+
+    /// The kernel is done with that memory. The socket may be gone by then.
+    pub(super) fn end_loan(&mut self, id: u32) {
+        if let Some(descriptor) = self.slots.get_mut(id) {
+            descriptor.loans -= 1;
+        }
+    }
+
+    /// End every socket's operations, and what they lent, for the shutdown.
+    pub(super) fn release_sockets(
+        &mut self,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) {
         let ids: Vec<u32> = self.slots.ids().collect();
         for id in ids {
-            if let Some(descriptor) = self.slots.get_mut(id)
-                && descriptor.fd.kind() == DescriptorKind::Socket
-                && !descriptor.released
-            {
-                shut_down(descriptor, counters);
-            }
+            self.release(id, DescriptorKind::Socket, submitter, counters);
         }
     }
 
     fn close(&mut self, id: u32, submitter: &Submitter<'_>, counters: &mut UringCounters) {
         let Some(descriptor) = self.slots.remove(id) else { return };
+        if descriptor.loans > 0 {
+            abort(&descriptor, counters);
+        }
         if descriptor.fixed {
             counters.other_syscalls += 1;
             // It cannot fail for a place within the table; if it did, the next tenant's update
@@ -237,6 +261,14 @@ fn target(id: u32, descriptor: &Descriptor) -> Target {
     } else {
         Target::Plain(descriptor.fd.as_fd().as_raw_fd())
     }
+}
+
+/// What the socket has not sent, or what nobody has acknowledged, is memory that is lent: it is forgotten when the
+/// socket closes, instead of being sent again until the other side answers or the kernel gives up.
+fn abort(descriptor: &Descriptor, counters: &mut UringCounters) {
+    counters.other_syscalls += 1;
+    let at_once = Some(std::time::Duration::ZERO);
+    let _ = rustix::net::sockopt::set_socket_linger(descriptor.fd.as_fd(), at_once);
 }
 
 /// Outstanding operations end with an error or with the end of the stream. A socket that is not

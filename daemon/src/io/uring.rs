@@ -14,7 +14,7 @@ use super::aside::Aside;
 use super::counters::{OpKind, UringCounters};
 use super::hold::Hold;
 use super::memory::Memory;
-use super::ops::{Ops, Owner, State};
+use super::ops::{Loan, Ops, Owner, State};
 use super::priority::Priorities;
 use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
 use super::registration::REGISTRATION_BYTES_PER_TURN;
@@ -130,6 +130,7 @@ impl UringIo {
         };
         let built = shape.build().map_err(UringError::from_setup)?;
         probe::require(&built)?;
+        let lacks_zero_copy = probe::lacks_zero_copy(&built);
         let mut ring = Ring::new(built);
         let mut wanted = |feature: Feature| {
             let wanted = features.has(feature);
@@ -144,11 +145,16 @@ impl UringIo {
             Memory::new(config.segments_max, wanted(Feature::RegisteredBuffers), &ring.submitter());
         // And a bell of our own, see `aside`.
         let watches = Watches::new(config.watches_max + 1, wanted(Feature::MultishotPoll));
+        let wanted_zero_copy = wanted(Feature::SendZeroCopy);
         if wanted(Feature::RingFd)
             && let Err(error) = ring.register_fd()
         {
             features.remove(Feature::RingFd);
             startup.push(format!("ring_fd: the kernel refuses it ({error})"));
+        }
+        if wanted_zero_copy && let Some(why) = lacks_zero_copy {
+            features.remove(Feature::SendZeroCopy);
+            startup.push(format!("{}: {why}", Feature::SendZeroCopy));
         }
         Ok(Self {
             ring,
@@ -189,6 +195,7 @@ impl UringIo {
             (Feature::SubmitAll, self.features.has(Feature::SubmitAll)),
             (Feature::NoSqarray, self.features.has(Feature::NoSqarray)),
             (Feature::MultishotPoll, self.watches.multishot()),
+            (Feature::SendZeroCopy, self.features.has(Feature::SendZeroCopy)),
         ];
         let used = features.iter().filter(|(_, used)| *used).map(|(feature, _)| feature.name());
         std::iter::once(taskrun).chain(used).map(str::to_owned).collect()
@@ -344,7 +351,9 @@ impl UringIo {
     /// Cancel the operation at a place of the slab, once.
     pub(super) fn cancel_at(&mut self, index: u32) {
         let slot = self.ops.slot(index);
-        if slot.cancelled || slot.state != State::InFlight {
+        // A send that has ended and lends is nothing that can be cancelled: its socket's end ends it.
+        let over = matches!(slot.loan, Some(Loan::Notice { .. }));
+        if slot.cancelled || over || slot.state != State::InFlight {
             return;
         }
         slot.cancelled = true;
@@ -441,6 +450,22 @@ impl Io for UringIo {
 
     fn spend(&mut self, time: Nanos) {
         clock::spin(time);
+    }
+
+    fn sends_without_copy(&self) -> bool {
+        self.features.has(Feature::SendZeroCopy)
+    }
+
+    fn hand_over(&mut self) -> bool {
+        // A kernel thread that submits takes its own time.
+        if self.ring.is_polled() {
+            return false;
+        }
+        let before = self.ring.completions();
+        if self.ring.sq_len() > 0 {
+            self.enter(Patience::None);
+        }
+        self.ring.completions() > before
     }
 
     fn crc32c(&mut self, span: Span) -> u32 {

@@ -123,6 +123,8 @@ metrics! {
         "Lanes lost.";
     FRAMES COUNTER "piped_frames_total" ["direction"]
         "Frames sent to and received from peers.";
+    SENDS COUNTER "piped_lane_sends_total" ["way"]
+        "Sends of lanes: copied into the socket, without a copy, or copied although they were not to be.";
     CORRUPT COUNTER "piped_corrupt_frames_total" []
         "Frames whose payload did not match its checksum.";
     DISCARDED COUNTER "piped_discarded_bytes_total" []

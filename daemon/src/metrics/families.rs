@@ -12,7 +12,7 @@ use piped_engine::report::{Observation, PeerReport, StageReport, StageResource, 
 use piped_engine::request::Status;
 use piped_engine::tally::{
     ALGORITHMS, BounceReason, CLASSES, Ended, LaneLoss, Operation, PlanPath, RetryReason, Route,
-    Tally, class_name,
+    SendWay, Tally, class_name,
 };
 use prometheus::proto;
 
@@ -223,6 +223,9 @@ impl Snapshot {
         }
         for why in LaneLoss::ALL {
             table.count(&define::LANES_LOST, &[why.name()], tally.lanes_lost[why as usize]);
+        }
+        for way in SendWay::ALL {
+            table.count(&define::SENDS, &[way.name()], tally.sends[way as usize]);
         }
         for (name, count) in ALGORITHMS.iter().zip(tally.plans).filter(|(_, count)| *count > 0) {
             table.count(&define::PLANS, &[name], count);

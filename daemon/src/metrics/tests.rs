@@ -10,7 +10,7 @@ use piped_engine::report::{
     StageReport, StageResource,
 };
 use piped_engine::request::{Class, Status};
-use piped_engine::tally::{LaneLoss, Operation, PlanPath, RetryReason, Route, Tally};
+use piped_engine::tally::{LaneLoss, Operation, PlanPath, RetryReason, Route, SendWay, Tally};
 use piped_model::plan::Algorithm;
 use prometheus::proto::MetricType;
 
@@ -21,7 +21,16 @@ use crate::shard::message::ReactorReport;
 
 fn lane(class: LaneClass, epoch: u32) -> LaneReport {
     let (frames_sent, frames_received, requests, last_loss) = (0, 0, 0, None);
-    LaneReport { class, up: true, epoch, frames_sent, frames_received, requests, last_loss }
+    LaneReport {
+        class,
+        up: true,
+        epoch,
+        frames_sent,
+        frames_received,
+        requests,
+        last_loss,
+        zero_copy: None,
+    }
 }
 
 fn peer(name: &str, inbound: bool, epoch: u32) -> PeerReport {
@@ -54,6 +63,7 @@ fn snapshot() -> Snapshot {
     tally.at_once[Status::BadHandle as usize] = 31;
     tally.retries[RetryReason::Corrupt as usize] = 32;
     tally.lanes_lost[LaneLoss::Unread as usize] = 33;
+    tally.sends[SendWay::Copied as usize] = 34;
     let kind = (Operation::Get, Route::Remote, Class::Bulk);
     tally.add_transfer(kind, Status::Ok, 1000, 3_000_000);
     tally.add_transfer(kind, Status::PeerLost, 24, 9);
@@ -76,6 +86,9 @@ fn snapshot() -> Snapshot {
         frames_sent: 46,
         frames_received: 47,
         peer_faults: 0,
+        sends_plain: 0,
+        sends_zero_copy: 0,
+        sends_copied: 0,
     };
     let report = ShardReport {
         planner: PlannerMode::Auto,
@@ -84,6 +97,7 @@ fn snapshot() -> Snapshot {
         transfers: 12,
         serves: 13,
         ops: 0,
+        lent: 0,
         dials: 18,
         staging_bytes: 14,
         staging_used_bytes: 15,
@@ -183,6 +197,8 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_bounces_total{reason="unaligned"} 41"#,
         r#"piped_bounces_total{reason="mispredicted"} 42"#,
         "piped_discarded_bytes_total 43",
+        r#"piped_lane_sends_total{way="copied"} 34"#,
+        r#"piped_lane_sends_total{way="zero_copy"} 0"#,
         "piped_corrupt_frames_total 44",
         "piped_buffer_holds_total 50",
         "piped_held_buffers 5",

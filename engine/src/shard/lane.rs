@@ -10,8 +10,10 @@ use piped_model::units::Nanos;
 use super::ops::OpOwner;
 use super::plan::StageIndex;
 use super::reports::Reports;
+use super::sending::Sending;
 use super::slab::Key;
 use super::staging::Run;
+use super::zero_copy::ZeroCopy;
 use super::{Shard, Work};
 use crate::command::{Event, LaneClass};
 use crate::ids::{PeerId, SessionId, SocketId};
@@ -69,6 +71,10 @@ pub(super) struct Lane {
     /// Where the scratch moves to, because its segment is to go.
     pub(super) next_scratch: Option<Run>,
     pub(super) sending: bool,
+    /// How the send under way goes.
+    pub(super) send: Sending,
+    /// Whether it may go without a copy.
+    pub(super) zero_copy: ZeroCopy,
     pub(super) receiving: bool,
     /// Where the payload of the frame at hand goes, from its header to its last byte.
     pub(super) payload_target: Target,
@@ -273,6 +279,8 @@ impl Shard {
             scratch,
             next_scratch: None,
             sending: false,
+            send: Sending::default(),
+            zero_copy: ZeroCopy::new(),
             receiving: false,
             payload_target: Target::Nothing,
             predicted: None,
@@ -328,67 +336,6 @@ impl Shard {
         }
         if may_send {
             self.send_frames(key, io);
-        }
-    }
-
-    fn send_frames<I: Io>(&mut self, key: Key, io: &mut I) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        if lane.sending || lane.state == LaneState::Closing {
-            return;
-        }
-        if self.dials.any() {
-            self.dial_frames(key, io);
-        }
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        let spans = lane.sender.poll_send(io);
-        let checked = lane.sender.take_checked();
-        self.planner.note_work(checked.time());
-        if let Some((bytes, time)) = checked.mean() {
-            self.planner.sample_check(bytes, time);
-        }
-        let gathered = lane.sender.take_gathered();
-        let Some(spans) = spans else { return };
-        lane.sending = true;
-        let op = Op::Send { socket: lane.socket, spans };
-        if self.start_op(OpOwner::LaneSend(key), op, io).is_none() {
-            // Places for operations are sized for two per lane beside the jobs; a lane that finds
-            // none would have lost its place in the stream.
-            if let Some(lane) = self.lanes.get_mut(key) {
-                lane.sending = false;
-                lane.sender.handle_sent(0);
-            }
-            self.starve(Work::Lane(key));
-        }
-        self.note_sealed(key, gathered);
-    }
-
-    /// The kernel took bytes of the lane's frames.
-    pub(super) fn handle_sent<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.sending = false;
-        lane.sender.handle_sent(result.max(0) as u32);
-        if result <= 0 {
-            let reason = format!("send failed ({})", std::io::Error::from_raw_os_error(-result));
-            self.close_lane(key, LaneLoss::Send, reason, io);
-        }
-        let now = self.batch_time(io);
-        while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
-            self.handle_frame_sent(key, owner, now);
-        }
-        self.make_ready(Work::Lane(key));
-    }
-
-    /// A frame's memory is not needed any more (sent, or never to be sent).
-    fn handle_frame_sent(&mut self, lane: Key, owner: Owner, now: Nanos) {
-        if owner == Owner::NONE {
-            return;
-        }
-        self.note_sent(lane, owner, now);
-        let key = Key::from_bits(owner.0);
-        match self.lanes.get(lane).map(|lane| lane.link) {
-            Some(Link::Outbound(_)) => self.handle_write_frame_sent(key),
-            Some(Link::Inbound(_)) => self.handle_read_frame_sent(key),
-            Some(Link::Stranger) | None => {}
         }
     }
 
@@ -683,6 +630,8 @@ impl Shard {
             frames_received: lane.map_or(0, |lane| lane.frames_received),
             requests: lane.map_or(0, |lane| (lane.outstanding.len() + lane.serves.len()) as u32),
             last_loss,
+            zero_copy: lane
+                .and_then(|lane| lane.zero_copy.report(self.zero_copy, lane.sender.is_lending())),
         }
     }
 
@@ -712,14 +661,17 @@ impl Shard {
     /// Forgets a closed lane once the kernel is done with it.
     fn bury_lane<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
-        if lane.sending || lane.receiving {
+        if lane.sending || lane.receiving || lane.sender.is_lending() {
             return;
         }
         self.drop_target(key);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let unsent: Vec<Owner> = lane.sender.drain().collect();
+        // Of a batch that was lent in part.
+        self.free_frames(key);
         for owner in unsent {
-            self.handle_frame_sent(key, owner, io.now());
+            self.note_sent(key, owner, io.now());
+            self.free_frame(key, owner);
         }
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };

@@ -43,6 +43,7 @@ mod remote;
 mod reports;
 mod schedule;
 mod scratch;
+mod sending;
 mod serve;
 mod serve_read;
 mod serve_write;
@@ -54,6 +55,7 @@ mod stage;
 mod timers;
 mod trace;
 mod transfer;
+mod zero_copy;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -70,6 +72,7 @@ use self::ops::InFlight;
 use self::outbound::Outbound;
 pub use self::plan::Draft;
 use self::plan::Planner;
+use self::sending::Notice;
 use self::serve::Serve;
 use self::served::Served;
 use self::session::{Handle, Session};
@@ -79,7 +82,7 @@ use self::timers::Timers;
 pub use self::trace::Recording;
 use self::trace::Tracer;
 use self::transfer::Transfer;
-use crate::command::{CalibrationMode, Command, Event, Limits, Output, PlannerMode};
+use crate::command::{CalibrationMode, Command, Event, Limits, Output, PlannerMode, ZeroCopyMode};
 use crate::ids::{FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Op, Resource};
 use crate::limits;
@@ -105,6 +108,8 @@ pub struct ShardConfig {
     pub planner: PlannerMode,
     /// Whether costs follow the samples.
     pub calibration: CalibrationMode,
+    /// Whether lanes send without a copy.
+    pub zero_copy: ZeroCopyMode,
     /// `auto` begins with plans that ask a device for one fragment at a time, where it has any, instead of
     /// waiting for measurements that speak for them: for worlds of tests, which are short.
     pub serial_first: bool,
@@ -152,6 +157,9 @@ pub struct Shard {
     serves: Slab<Serve>,
     serve_deadlines: Timers,
     lanes: Slab<Lane>,
+    /// Sends whose memory the kernel still has.
+    notices: Slab<Notice>,
+    zero_copy: ZeroCopyMode,
     /// Of connections that have not said who they are; of those we dialled, when to ask again for what was
     /// refused.
     lane_times: Timers,
@@ -230,6 +238,8 @@ impl Shard {
             serves: Slab::with_capacity(limits::SERVES_MAX),
             serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
+            notices: Slab::with_capacity(limits::NOTICES_MAX),
+            zero_copy: config.zero_copy,
             lane_times: Timers::with_capacity(limits::LANES_MAX),
             frame_times: Timers::with_capacity(limits::LANES_MAX),
             outbound: BTreeMap::new(),
@@ -305,6 +315,7 @@ impl Shard {
             Command::ForcePlan(plan) => self.planner.force(plan),
             Command::SetPlanner(mode) => self.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),
+            Command::SetZeroCopy(mode) => self.zero_copy = mode,
             Command::Trace { recording, transfers } => self.tracer.arm(recording, transfers),
             Command::SetDeadline(deadline) => self.config.deadline_default = deadline,
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),

@@ -30,6 +30,7 @@ impl Shard {
             transfers: self.transfers.len(),
             serves: self.serves.len(),
             ops: self.ops.len(),
+            lent: self.notices.len(),
             dials: self.dials.count(),
             staging_bytes: self.staging.bytes(),
             staging_used_bytes: self.staging.used().now,
@@ -49,7 +50,16 @@ impl Shard {
             frames_received += lane.frames_received;
         }
         let released = self.tally.released;
-        Counters { released, frames_sent, frames_received, ..self.counters }
+        let [sends_plain, sends_zero_copy, sends_copied] = self.tally.sends;
+        Counters {
+            released,
+            frames_sent,
+            frames_received,
+            sends_plain,
+            sends_zero_copy,
+            sends_copied,
+            ..self.counters
+        }
     }
 
     fn reasons(&self) -> Reasons {

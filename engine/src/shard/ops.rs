@@ -4,7 +4,7 @@ use super::devices::On;
 use super::disk::JobOwner;
 use super::slab::Key;
 use super::{Shard, Wanted, Work};
-use crate::io::{Done, Io, Op, Token};
+use crate::io::{Done, Io, NOTICE_IN_PLACE, Op, Token};
 use crate::request::Status;
 
 /// Who waits for an operation.
@@ -83,6 +83,10 @@ impl Shard {
 
     /// Takes the end of an operation.
     pub fn handle_done<I: Io>(&mut self, done: Done, io: &mut I) {
+        if let Some(notice) = notice_of(done.token) {
+            self.handle_notice(notice, done.result, io);
+            return self.wake_starved();
+        }
         let Some(InFlight { owner, on }) = self.ops.remove(Key::from_bits(done.token.0)) else {
             debug_assert!(false, "the driver ended an operation twice: {done:?}");
             return;
@@ -144,11 +148,29 @@ impl Shard {
 
     /// The driver cannot cancel what it was never given.
     fn end_stalled<I: Io>(&mut self, keys: &[Key], io: &mut I) {
-        self.stalled.retain(|(key, _)| !keys.contains(key));
-        for key in keys {
+        for &key in keys {
+            let Some(place) = self.stalled.iter().position(|&(other, _)| other == key) else {
+                continue;
+            };
+            let stalled = self.stalled.remove(place);
             self.handle_done(Done { token: Token(key.to_bits()), result: ECANCELED }, io);
+            if let Some((_, Op::SendZeroCopy { notice, .. })) = stalled {
+                self.handle_done(Done { token: notice, result: NOTICE_IN_PLACE }, io);
+            }
         }
     }
+}
+
+/// Tells the names of second ends from those of operations: an index is far below it.
+const NOTICE: u64 = 1 << 31;
+
+/// The name of a send's second end.
+pub(super) fn notice_token(notice: Key) -> Token {
+    Token(notice.to_bits() | NOTICE)
+}
+
+fn notice_of(token: Token) -> Option<Key> {
+    (token.0 & NOTICE != 0).then(|| Key::from_bits(token.0 & !NOTICE))
 }
 
 /// The result of an operation that was cancelled before it did anything.

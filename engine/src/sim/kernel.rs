@@ -9,8 +9,9 @@ use super::clock::Clock;
 use super::disk::{DeviceCosts, Disk, Flush, InodeId, OpenFile, OpenFiles};
 use super::events::EventQueue;
 use super::faults::Faults;
+use super::lent::{Notice, ZeroCopy};
 use super::memory::{Memory, OpKey, Touch, WindowId};
-use super::net::{Connection, ConnectionId, Link, LinkId, NodeId, Notice, PIECE_BYTES};
+use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYTES};
 use super::random::Random;
 use super::stage::{Cost, Server};
 use crate::ids::{DeviceId, FileId, SegmentId, SocketId};
@@ -30,8 +31,15 @@ pub struct SimKernel {
     pub(super) connections: Vec<Connection>,
     pub(super) ops: BTreeMap<OpKey, InFlight>,
     pub(super) ops_begun: OpKey,
+    /// What sends have lent, by the operation.
+    pub(super) notices: BTreeMap<OpKey, Notice>,
+    pub(super) zero_copy: Option<ZeroCopy>,
     /// Connections that went half open since this was taken.
     pub(super) half_opens: u64,
+    /// Sockets that were closed while they lent something, and sends without a copy that were refused, since
+    /// these were taken.
+    pub(super) lent_at_close: u64,
+    pub(super) refused_sends: u64,
     trace: Option<VecDeque<String>>,
 }
 
@@ -41,6 +49,8 @@ pub(super) enum KernelEvent {
     Begin { op: OpKey },
     /// An operation ends with the result it carries.
     Finish { op: OpKey },
+    /// The kernel lets go of what a send lent.
+    LetGo { op: OpKey },
     /// A cancel reaches a stream operation.
     CancelStream { op: OpKey },
     /// Bytes come out of a link.
@@ -114,7 +124,11 @@ impl SimKernel {
             connections: Vec::new(),
             ops: BTreeMap::new(),
             ops_begun: 0,
+            notices: BTreeMap::new(),
+            zero_copy: None,
             half_opens: 0,
+            lent_at_close: 0,
+            refused_sends: 0,
             trace: None,
         }
     }
@@ -177,9 +191,20 @@ impl SimKernel {
         std::mem::take(&mut self.half_opens)
     }
 
+    /// Sockets that were closed while they lent something, and sends without a copy that were refused, since
+    /// this was last asked.
+    pub fn take_loans(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.lent_at_close), std::mem::take(&mut self.refused_sends))
+    }
+
     /// The faults from now on.
     pub const fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+    }
+
+    /// Whether drivers take sends without a copy, and what becomes of them.
+    pub const fn set_zero_copy(&mut self, zero_copy: Option<ZeroCopy>) {
+        self.zero_copy = zero_copy;
     }
 
     /// A new node whose driver takes at most `ops_max` operations at once.
@@ -219,6 +244,12 @@ impl SimKernel {
     #[must_use]
     pub fn busy_until(&self, node: NodeId) -> Nanos {
         self.nodes[node.0 as usize].busy_until
+    }
+
+    pub(super) fn keep_busy(&mut self, node: NodeId, time: Nanos) {
+        let now = self.now;
+        let node = self.node_mut(node);
+        node.busy_until = node.busy_until.max(now) + time;
     }
 
     /// New memory of a node.
@@ -368,10 +399,11 @@ impl SimKernel {
 
     /// The node loses power: its memory, descriptors and operations are gone, its files keep what
     /// was stable and a part of what was not. Peers learn of it as `notice` says.
-    pub fn crash(&mut self, node: NodeId, notice: Notice) {
+    pub fn crash(&mut self, node: NodeId, notice: net::Notice) {
         self.note(|| format!("{node:?} crashes"));
         self.crash_writes(node);
         self.ops.retain(|_, op| op.node != node);
+        self.notices.retain(|_, notice| notice.node != node);
         self.crash_connections(node, notice);
         let place = &mut self.nodes[node.0 as usize];
         place.alive = false;
@@ -398,6 +430,7 @@ impl SimKernel {
         match event {
             KernelEvent::Begin { op } => self.begin_late(op),
             KernelEvent::Finish { op } => self.finish(op),
+            KernelEvent::LetGo { op } => self.let_go(op),
             KernelEvent::CancelStream { op } => self.cancel_stream(op),
             KernelEvent::Deliver { connection, to, bytes } => {
                 self.deliver(connection, to, &bytes);
@@ -470,9 +503,15 @@ impl Io for SimIo<'_> {
     }
 
     fn spend(&mut self, time: Nanos) {
-        let now = self.kernel.now;
-        let node = self.kernel.node_mut(self.node);
-        node.busy_until = node.busy_until.max(now) + time;
+        self.kernel.keep_busy(self.node, time);
+    }
+
+    fn sends_without_copy(&self) -> bool {
+        self.kernel.zero_copy.is_some()
+    }
+
+    fn hand_over(&mut self) -> bool {
+        self.kernel.zero_copy.is_some_and(|it| it.costs.is_some())
     }
 
     fn crc32c(&mut self, span: Span) -> u32 {

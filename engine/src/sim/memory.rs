@@ -149,6 +149,10 @@ impl Memory {
         self.segments.get_mut(&id).expect("segments that exist are shared").shared = true;
     }
 
+    pub(super) fn is_shared(&self, id: SegmentId) -> bool {
+        self.segments.get(&id).is_some_and(|segment| segment.shared)
+    }
+
     pub(super) fn open_window(&mut self, span: Span, writable: bool) -> WindowId {
         self.segment(span, "window");
         self.windows_made += 1;

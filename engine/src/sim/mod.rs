@@ -13,7 +13,7 @@
 //!
 //! The simulated kernel is strict where the real one shrugs. It panics, naming the operation, on:
 //! a span outside its segment, an operation on a closed file or socket, a token used twice, memory
-//! released while an operation uses it, two operations of which one writes on the same bytes, two
+//! released while an operation (or a send that has ended and lent it) uses it, two operations of which one writes on the same bytes, two
 //! sends or two receives at a time on one socket (their order would be the kernel's), and a touch of
 //! a client's byte that no request in flight owns. Each of these would be silent corruption.
 
@@ -22,6 +22,7 @@ mod disk;
 mod events;
 mod faults;
 mod kernel;
+mod lent;
 mod memory;
 mod net;
 mod operations;
@@ -35,6 +36,7 @@ pub use disk::{DeviceCosts, InodeId};
 pub use events::EventQueue;
 pub use faults::Faults;
 pub use kernel::{SimIo, SimKernel};
+pub use lent::ZeroCopy;
 pub use memory::WindowId;
 pub use net::{ConnectionId, LinkId, NodeId, Notice, SILENCE};
 pub use random::Random;

@@ -18,7 +18,7 @@ impl SimKernel {
         let in_flight = place.tokens.len();
         assert!(self.is_alive(node), "sim: {node:?} has crashed and pushes {op:?}");
         assert!(!place.tokens.contains_key(&token), "sim: {token:?} is in flight, pushed {op:?}");
-        let full = in_flight >= self.nodes[node.0 as usize].ops_max;
+        let full = in_flight + self.lent_by(node) >= self.nodes[node.0 as usize].ops_max;
         if full || self.random.chance(self.faults.full) {
             return false;
         }
@@ -26,6 +26,8 @@ impl SimKernel {
         let key = self.ops_begun;
         self.note(|| format!("{node:?} #{key} {token:?} {op:?}"));
         self.pin(node, key, &op);
+        self.lend(node, key, &op);
+        self.spend_on_send(node, &op);
         self.nodes[node.0 as usize].tokens.insert(token, key);
         let in_flight = InFlight {
             node,
@@ -51,7 +53,9 @@ impl SimKernel {
             return;
         }
         let (node, op) = (in_flight.node, in_flight.op);
-        if let Op::Send { socket, .. } | Op::Receive { socket, .. } = op
+        if let Op::Send { socket, .. }
+        | Op::SendZeroCopy { socket, .. }
+        | Op::Receive { socket, .. } = op
             && self.nodes[node.0 as usize].sockets[&socket].released
         {
             return self.settle(key, EPIPE, self.now);
@@ -64,7 +68,7 @@ impl SimKernel {
         let Some(&key) = self.nodes[node.0 as usize].tokens.get(&token) else { return };
         self.note(|| format!("{node:?} cancels #{key}"));
         match self.ops[&key].op {
-            Op::Send { .. } | Op::Receive { .. } => {
+            Op::Send { .. } | Op::SendZeroCopy { .. } | Op::Receive { .. } => {
                 // The cancel races with the end.
                 let at = self.now + self.random.up_to(Nanos::from_micros(5));
                 self.events.push(at, KernelEvent::CancelStream { op: key });
@@ -101,6 +105,9 @@ impl SimKernel {
         place.tokens.remove(&op.token);
         place.dones.push_back(Done { token: op.token, result });
         self.note(|| format!("{:?} #{key} ends with {result}", op.node));
+        if let Op::SendZeroCopy { .. } = op.op {
+            self.plan_notice(key);
+        }
     }
 
     /// When a device tells of an operation that is over, if not now.
@@ -155,8 +162,11 @@ impl SimKernel {
                 self.ops.get_mut(&key).expect("begun above").start = visit.start;
                 self.settle(key, 0, visit.depart);
             }
-            Op::Send { socket, spans } => {
+            Op::Send { socket, spans } | Op::SendZeroCopy { socket, spans, .. } => {
                 assert!(spans.bytes() > 0, "sim: {node:?} sends nothing: {op:?}");
+                if let Some(refusal) = self.refuses(&op) {
+                    return self.settle(key, refusal, self.now);
+                }
                 self.begin_send(node, key, socket);
             }
             Op::Receive { socket, spans, .. } => {
@@ -315,6 +325,7 @@ fn touches(op: &Op) -> Vec<(Span, Touch)> {
         Op::Write { from, .. } => vec![(*from, Touch::Reads)],
         Op::Send { spans, .. } => all(spans, Touch::Reads),
         Op::Receive { spans, .. } => all(spans, Touch::Writes),
-        Op::Sync { .. } | Op::Allocate { .. } | Op::Nop => Vec::new(),
+        // What is lent is its notice's.
+        Op::SendZeroCopy { .. } | Op::Sync { .. } | Op::Allocate { .. } | Op::Nop => Vec::new(),
     }
 }

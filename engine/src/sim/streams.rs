@@ -67,6 +67,7 @@ impl SimKernel {
         end.state = EndState::Closed;
         end.inbox.clear();
         self.end_ops(connection, side, EPIPE);
+        self.hurry_notices(node, socket);
         if !was_open && !unread {
             return;
         }
@@ -108,7 +109,12 @@ impl SimKernel {
         if op.result.is_some() {
             return;
         }
-        let (Op::Send { socket, .. } | Op::Receive { socket, .. }) = op.op else { return };
+        let (Op::Send { socket, .. }
+        | Op::SendZeroCopy { socket, .. }
+        | Op::Receive { socket, .. }) = op.op
+        else {
+            return;
+        };
         let (node, done) = (op.node, op.done_bytes as i32);
         let place = self.nodes[node.0 as usize].sockets[&socket];
         let end = &mut self.connections[place.connection].ends[place.side];
@@ -161,7 +167,9 @@ impl SimKernel {
     fn pump_send(&mut self, connection: usize, side: usize) {
         let place = &self.connections[connection];
         let Some(key) = place.ends[side].send else { return };
-        let Op::Send { spans, .. } = self.ops[&key].op else { return };
+        let (Op::Send { spans, .. } | Op::SendZeroCopy { spans, .. }) = self.ops[&key].op else {
+            return;
+        };
         if place.ends[side].state != EndState::Open {
             self.connections[connection].ends[side].send = None;
             self.settle(key, ECONNRESET, self.now);
@@ -174,6 +182,7 @@ impl SimKernel {
         let short = self.random.chance(self.faults.send_short);
         let count = if short { self.random.between(1, room as u64) as usize } else { room };
         let bytes = self.gather(self.ops[&key].node, &spans, count);
+        self.note_lent(key, &bytes);
         self.connections[connection].ends[side].send = None;
         self.settle(key, count as i32, self.now);
         self.transmit(connection, side, bytes);
@@ -231,7 +240,7 @@ impl SimKernel {
         }
     }
 
-    fn gather(&self, node: NodeId, spans: &Spans, count: usize) -> Vec<u8> {
+    pub(super) fn gather(&self, node: NodeId, spans: &Spans, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count);
         for span in spans.as_slice() {
             let part = span.part(0, (count - bytes.len()) as u32);

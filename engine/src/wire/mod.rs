@@ -14,7 +14,9 @@
 
 pub mod frame;
 mod header;
+mod lent;
 mod receive;
+mod runs;
 mod seal;
 mod send;
 
@@ -22,6 +24,7 @@ pub use frame::{
     Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
 };
 pub(crate) use frame::{OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN};
+pub use lent::{LENT_MAX, Lent};
 pub use receive::{INLINE_LANDING_BYTES, Receiver, SPILL_BYTES, Step};
 pub use seal::{Body, Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
-pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, Owner, Sealed, Sender};
+pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, LEND_BYTES_MIN, Owner, Sealed, Sender};

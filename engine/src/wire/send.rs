@@ -8,6 +8,9 @@
 //! is about to be read by the kernel anyway, and memory that a client rewrites in between is the
 //! client's loss, which the other side's checksum shows. A frame that has begun is never sealed
 //! again, so a short send continues with the very same bytes.
+//!
+//! A batch of long payloads may be lent instead of copied ([`Sender::poll_lend`]): its headers lie in a box of
+//! their own, and its owners hear of it when the kernel is done with the memory. See [`super::lent`].
 
 use std::collections::VecDeque;
 
@@ -15,7 +18,12 @@ use piped_model::units::Nanos;
 
 use crate::io::{Io, Span, Spans};
 use crate::wire::frame::{Frame, Message, OPEN_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use crate::wire::lent::{BOX_FRAMES, Flights, LENT_MAX};
+use crate::wire::runs::{Runs, behind};
 use crate::wire::seal::{Body, Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
+
+mod hold;
+mod lend;
 
 /// A batch takes further frames while it stays below this many bytes; its first frame always fits.
 /// About 40 us of a 100 Gbit/s link: a latency frame pushed meanwhile does not wait longer for it.
@@ -29,7 +37,11 @@ const INLINE_QUEUE_BYTES: usize = 16 * 1024;
 
 const _: () = assert!(INLINE_BYTES_MAX <= INLINE_QUEUE_BYTES);
 
-/// Whom to tell when a frame's bytes are in the kernel. The value is the caller's.
+/// The least payload that is worth a thought of lending it: a send that lends costs a completion more, and
+/// pages to be pinned, which short frames must not even be asked about.
+pub const LEND_BYTES_MIN: u32 = 16 * 1024;
+
+/// Whom to tell when a frame's memory is free again. The value is the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);
 
@@ -45,10 +57,10 @@ pub struct Full;
 
 /// The sending side of a lane.
 ///
-/// In: [`Sender::push`], [`Sender::push_inline`], [`Sender::handle_sent`]. Out:
-/// [`Sender::poll_send`], [`Sender::poll_sent`]. One send is in flight at most: post what
-/// `poll_send` returns, hand the result to `handle_sent` (0 for a failed send), take the owners from
-/// `poll_sent`, repeat. After [`Sender::drain`] the sender is as new, for the next epoch.
+/// In: [`Sender::push`], [`Sender::push_inline`], [`Sender::handle_sent`], [`Sender::take_back`]. Out:
+/// [`Sender::poll_send`], [`Sender::poll_lend`], [`Sender::poll_taken`], [`Sender::poll_sent`]. One send is in flight
+/// at most: post what `poll_send` returns, hand the result to `handle_sent` (0 for a failed send), take the owners
+/// from `poll_sent`, repeat. After [`Sender::drain`] the sender is as new, for the next epoch.
 #[derive(Debug)]
 pub struct Sender<S: Seal = Plain> {
     seal: S,
@@ -58,8 +70,10 @@ pub struct Sender<S: Seal = Plain> {
     queue: VecDeque<Entry>,
     /// Payloads pushed by value of the frames behind the batch, one after the other.
     inline: VecDeque<u8>,
-    /// Owners to be told.
-    sent: VecDeque<Owner>,
+    /// Frames that are with the kernel: owners to be told.
+    flights: Flights,
+    /// Payloads long enough to be lent begin a batch of their own.
+    apart: bool,
     batch: Batch,
     in_flight: bool,
     queued_bytes: u64,
@@ -127,6 +141,8 @@ struct Batch {
     sent: u64,
     /// Of those, bytes of the first frame that is not fully sent.
     sent_of_front: u64,
+    /// Its number, if it is lent.
+    lent: Option<u64>,
 }
 
 impl Sender<Plain> {
@@ -138,8 +154,13 @@ impl Sender<Plain> {
 }
 
 impl<S: Seal> Sender<S> {
-    /// Scratch memory a sender wants, in bytes: one frame by value and 64 control frames.
-    pub const SCRATCH_BYTES: u32 = (S::WIRE_HEADER_BYTES * 65 + INLINE_BYTES_MAX) as u32;
+    /// Scratch memory a sender wants, in bytes: one frame by value, 64 control frames, and the headers of
+    /// batches that are lent.
+    pub const SCRATCH_BYTES: u32 =
+        (S::WIRE_HEADER_BYTES * 65 + INLINE_BYTES_MAX) as u32 + Self::BOX_BYTES * LENT_MAX as u32;
+
+    /// Of those, the headers of one batch that is lent.
+    const BOX_BYTES: u32 = (S::WIRE_HEADER_BYTES * BOX_FRAMES) as u32;
 
     /// An empty sender of at most `capacity` frames whose headers and small payloads pass through
     /// `scratch`, registered memory that nothing else uses. All memory is taken here.
@@ -159,7 +180,8 @@ impl<S: Seal> Sender<S> {
             capacity,
             queue: VecDeque::with_capacity(capacity),
             inline: VecDeque::with_capacity(INLINE_QUEUE_BYTES),
-            sent: VecDeque::with_capacity(capacity),
+            flights: Flights::with_capacity(capacity),
+            apart: false,
             batch: Batch::default(),
             in_flight: false,
             queued_bytes: 0,
@@ -175,7 +197,7 @@ impl<S: Seal> Sender<S> {
     /// [`Sender::poll_sent`] use room too.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.capacity - self.queue.len() - self.sent.len()
+        self.capacity - self.queue.len() - self.flights.frames()
     }
 
     /// Whether no frame waits or is being sent.
@@ -190,10 +212,10 @@ impl<S: Seal> Sender<S> {
         self.in_flight
     }
 
-    /// Whether scratch memory holds nothing that is still to be sent.
+    /// Whether scratch memory holds nothing that is still to be sent, or that the kernel may read.
     #[must_use]
     pub fn is_between_batches(&self) -> bool {
-        !self.in_flight && self.batch.frames == 0
+        !self.in_flight && self.batch.frames == 0 && !self.flights.any()
     }
 
     /// Uses other scratch memory, between batches.
@@ -271,26 +293,32 @@ impl<S: Seal> Sender<S> {
         S::WIRE_HEADER_BYTES as u64 + u64::from(entry.payload.length())
     }
 
-    /// The next send operation; `None` if there is nothing to send or a send is in flight.
+    /// The next send operation, which copies; `None` if there is nothing to send or a send is in flight. The rest
+    /// of a batch that was lent goes this way, too.
     pub fn poll_send<I: Io>(&mut self, io: &mut I) -> Option<Spans> {
         if self.in_flight {
             return None;
         }
         if self.batch.frames == 0 {
-            self.gather(io);
+            self.gather(None, io);
         }
+        self.rest_of_batch()
+    }
+
+    fn rest_of_batch(&mut self) -> Option<Spans> {
         let spans = behind(&self.batch.spans, self.batch.sent);
         self.in_flight = !spans.as_slice().is_empty();
         self.in_flight.then_some(spans)
     }
 
-    /// Seal frames into scratch until something is full.
-    fn gather<I: Io>(&mut self, io: &mut I) {
+    /// Seal frames into scratch until something is full. `lent`: number and box of the batch, if it is lent.
+    fn gather<I: Io>(&mut self, lent: Option<(u64, usize)>, io: &mut I) {
         let mut runs = Runs::default();
         let mut used: u32 = 0;
-        self.batch = Batch::default();
+        let scratch = self.headers_of(lent.map(|(_, place)| place));
+        self.batch = Batch { lent: lent.map(|(number, _)| number), ..Batch::default() };
         while let Some(entry) = self.queue.get(self.batch.frames).copied() {
-            if entry.held {
+            if entry.held || (lent.is_some() && !entry.is_lendable()) {
                 break;
             }
             let wire_bytes = Self::wire_bytes(&entry);
@@ -302,11 +330,12 @@ impl<S: Seal> Sender<S> {
             if !first
                 && (runs.bytes + wire_bytes > BATCH_BYTES_MAX
                     || !runs.has_room_for_frame()
-                    || used + in_scratch > self.scratch.length)
+                    || used + in_scratch > scratch.length
+                    || (lent.is_none() && self.apart && entry.is_lendable()))
             {
                 break;
             }
-            let place = self.scratch.part(used, in_scratch);
+            let place = scratch.part(used, in_scratch);
             let memory = self.seal_entry(io, &entry, place);
             runs.push(place);
             if let Some(memory) = memory {
@@ -347,51 +376,6 @@ impl<S: Seal> Sender<S> {
         memory
     }
 
-    /// Holds the next frame with a payload in memory that is in no batch and was not looked at: it stays until
-    /// [`Sender::release`]. Its number, the length of its payload and its owner.
-    pub fn hold_next(&mut self) -> Option<(u64, u32, Owner)> {
-        let first = self.pushed - self.queue.len() as u64;
-        self.looked_at = self.looked_at.max(first + self.batch.frames as u64);
-        while self.looked_at < self.pushed {
-            let number = self.looked_at;
-            self.looked_at += 1;
-            let entry = &mut self.queue[(number - first) as usize];
-            if let Payload::Memory(span) = entry.payload {
-                entry.held = true;
-                return Some((number, span.length, entry.owner));
-            }
-        }
-        None
-    }
-
-    /// A held frame may leave. One that was forgotten with its lane is none any more.
-    pub fn release(&mut self, number: u64) {
-        let Some(place) = self.place(number) else { return };
-        let entry = &mut self.queue[place];
-        entry.held = false;
-        // Whether it waits for the wire is known only now.
-        if let Message::Data { backlogged, .. } | Message::WriteData { backlogged, .. } =
-            &mut entry.message
-        {
-            *backlogged = place > 0;
-        }
-    }
-
-    /// A held frame has waited so long, which is no time of the wire.
-    pub fn wait_told(&mut self, number: u64, waited: Nanos) {
-        let Some(place) = self.place(number) else { return };
-        if let Message::Data { service_us, .. } = &mut self.queue[place].message {
-            let micros = u32::try_from(waited.0 / 1_000).unwrap_or(u32::MAX);
-            *service_us = service_us.saturating_add(micros);
-        }
-    }
-
-    fn place(&self, number: u64) -> Option<usize> {
-        let first = self.pushed - self.queue.len() as u64;
-        let place = usize::try_from(number.checked_sub(first)?).ok()?;
-        (place >= self.batch.frames && place < self.queue.len()).then_some(place)
-    }
-
     /// What the checksums of long payloads took since the last call.
     pub fn take_checked(&mut self) -> Checked {
         std::mem::take(&mut self.checked)
@@ -429,81 +413,38 @@ impl<S: Seal> Sender<S> {
             self.batch.sent_of_front -= Self::wire_bytes(front);
             self.batch.frames -= 1;
             self.frames_sent += 1;
-            if front.owner != Owner::NONE {
-                self.sent.push_back(front.owner);
-            }
+            self.flights.take(front.owner, self.batch.lent);
             self.queue.pop_front();
+        }
+        if self.batch.frames == 0
+            && let Some(number) = self.batch.lent.take()
+        {
+            self.flights.close(number);
         }
     }
 
-    /// The owner of the next frame that is fully in the kernel, in the order of pushing. Frames of
+    /// The owner of the next frame that is fully in the kernel, in the order of pushing. Of what is lent the
+    /// memory is not free yet. Frames of [`Owner::NONE`] are left out.
+    pub fn poll_taken(&mut self) -> Option<Owner> {
+        self.flights.poll_taken()
+    }
+
+    /// The owner of the next frame that was sent and whose memory is free, in the order of pushing. Frames of
     /// [`Owner::NONE`] are left out.
     pub fn poll_sent(&mut self) -> Option<Owner> {
-        self.sent.pop_front()
+        self.flights.poll_free()
     }
 
     /// The lane is lost: forget all frames that are not fully sent and hand back their owners, in
-    /// order. Those fully sent still come out of [`Sender::poll_sent`]. Call it when no send is in
-    /// flight: the kernel may still read their payloads otherwise.
+    /// order. Those fully sent still come out of [`Sender::poll_sent`], and are to be told first. Call it when no
+    /// send is in flight and nothing is lent: the kernel may still read their payloads otherwise.
     pub fn drain(&mut self) -> impl Iterator<Item = Owner> + '_ {
         debug_assert!(!self.in_flight, "a send in flight still reads the payloads");
+        self.flights.give_up();
         self.batch = Batch::default();
         self.in_flight = false;
         self.queued_bytes = 0;
         self.inline.clear();
         self.queue.drain(..).map(|entry| entry.owner).filter(|owner| *owner != Owner::NONE)
-    }
-}
-
-/// The part of `spans` behind its first `skip` bytes.
-fn behind(spans: &Spans, skip: u64) -> Spans {
-    let mut skip = skip;
-    spans
-        .as_slice()
-        .iter()
-        .filter_map(|span| {
-            // At most the span's own length, which is a u32.
-            let cut = skip.min(u64::from(span.length)) as u32;
-            skip -= u64::from(cut);
-            (cut < span.length).then(|| span.part(cut, span.length - cut))
-        })
-        .collect()
-}
-
-/// Spans under construction; a span that continues the one before joins it.
-#[derive(Debug, Default)]
-struct Runs {
-    spans: Spans,
-    last: Option<Span>,
-    bytes: u64,
-}
-
-impl Runs {
-    /// Whether a header and a payload fit, joined to nothing.
-    fn has_room_for_frame(&self) -> bool {
-        let used = self.spans.as_slice().len() + usize::from(self.last.is_some());
-        used + 2 <= crate::io::SPANS_PER_OP_MAX
-    }
-
-    fn push(&mut self, span: Span) {
-        self.bytes += u64::from(span.length);
-        if let Some(last) = &mut self.last {
-            let adjacent =
-                last.segment == span.segment && last.offset + u64::from(last.length) == span.offset;
-            if adjacent && let Some(length) = last.length.checked_add(span.length) {
-                last.length = length;
-                return;
-            }
-            // `has_room_for_frame` was asked before the frame.
-            self.spans.push(*last);
-        }
-        self.last = Some(span);
-    }
-
-    fn finish(mut self) -> Spans {
-        if let Some(last) = self.last {
-            self.spans.push(last);
-        }
-        self.spans
     }
 }

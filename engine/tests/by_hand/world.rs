@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use piped_engine::command::{
     Access, Alignment, CalibrationMode, Command, Event, FileTarget, LaneClass, OpenKind, Output,
-    PlannerMode, RegionTarget, Target,
+    PlannerMode, RegionTarget, Target, ZeroCopyMode,
 };
 use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
@@ -135,6 +135,7 @@ impl World {
             deadline_default: Nanos::from_millis(60_000),
             planner: PlannerMode::Fixed(64 << 10),
             calibration: CalibrationMode::Off,
+            zero_copy: ZeroCopyMode::Auto,
             serial_first,
         });
         let mut world = Self {

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use piped_engine::command::Alignment;
 use piped_engine::ids::{FileId, SegmentId, SocketId};
-use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
+use piped_engine::io::{
+    Done, Io, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Resource, Span, Spans, Token,
+};
 use piped_model::units::Nanos;
 
 use crate::signed::crc32c;
@@ -39,6 +41,8 @@ pub struct Kernel {
     files: BTreeMap<FileId, File>,
     sockets: BTreeMap<SocketId, Socket>,
     ops: Vec<(Token, Op)>,
+    /// What sends have lent that have ended, by the names of their notices.
+    lent: Vec<(Token, Spans)>,
     dones: VecDeque<Done>,
     ops_max: usize,
     made: u32,
@@ -143,10 +147,10 @@ impl Kernel {
         (self.files.len(), self.sockets.len())
     }
 
-    /// Operations that have not ended.
+    /// Operations that have not ended, and loans.
     #[must_use]
     pub fn ops(&self) -> usize {
-        self.ops.len()
+        self.ops.len() + self.lent.len()
     }
 
     /// Memory, as its owner sees it.
@@ -176,7 +180,9 @@ impl Kernel {
 
     /// Ends operation number `which` of those that wait, if it can end so: a receive needs bytes.
     pub fn end(&mut self, which: usize, end: End) -> bool {
-        let Some(&(token, op)) = self.ops.get(which) else { return false };
+        let Some(&(token, op)) = self.ops.get(which) else {
+            return self.let_go(which - self.ops.len(), end);
+        };
         let result = match (end, op) {
             (End::Failed(errno), _) => Some(errno),
             (End::Whole, op) => self.execute(op, 1 << 30),
@@ -185,8 +191,22 @@ impl Kernel {
         if let Some(result) = result {
             self.ops.remove(which);
             self.dones.push_back(Done { token, result });
+            if let Op::SendZeroCopy { spans, notice, .. } = op {
+                self.lent.push((notice, spans));
+            }
         }
         result.is_some()
+    }
+
+    /// Ends a loan: the kernel has copied, or not.
+    fn let_go(&mut self, which: usize, end: End) -> bool {
+        if which >= self.lent.len() {
+            return false;
+        }
+        let (token, _) = self.lent.remove(which);
+        let result = if end == End::Whole { NOTICE_IN_PLACE } else { NOTICE_COPIED };
+        self.dones.push_back(Done { token, result });
+        true
     }
 
     fn execute(&mut self, op: Op, most: u32) -> Option<i32> {
@@ -201,7 +221,9 @@ impl Kernel {
                 }
                 _ => ENOSPC,
             },
-            Op::Send { socket, spans } => self.send(socket, &spans, most),
+            Op::Send { socket, spans } | Op::SendZeroCopy { socket, spans, .. } => {
+                self.send(socket, &spans, most)
+            }
             Op::Receive { socket, spans, whole } => {
                 return self.receive(socket, &spans, whole, most);
             }
@@ -282,7 +304,7 @@ impl Kernel {
         match op {
             Op::Read { into, .. } => (Spans::from_iter([*into]), true),
             Op::Write { from, .. } => (Spans::from_iter([*from]), false),
-            Op::Send { spans, .. } => (*spans, false),
+            Op::Send { spans, .. } | Op::SendZeroCopy { spans, .. } => (*spans, false),
             Op::Receive { spans, .. } => (*spans, true),
             Op::Sync { .. } | Op::Allocate { .. } | Op::Nop => (Spans::new(), false),
         }
@@ -298,14 +320,15 @@ impl Kernel {
         if !segment.private {
             return;
         }
-        for (token, op) in &self.ops {
-            let (spans, other_writes) = Self::spans_of(op);
+        let lent = self.lent.iter().map(|&(token, spans)| (token, (spans, false)));
+        let ops = self.ops.iter().map(|(token, op)| (*token, Self::spans_of(op)));
+        for (token, (spans, other_writes)) in ops.chain(lent) {
             for other in spans.as_slice() {
                 let overlap = other.segment == span.segment
                     && other.offset < span.offset + u64::from(span.length)
                     && span.offset < other.offset + u64::from(other.length);
                 let may = !overlap || !(writes || other_writes);
-                assert!(may, "{span:?} belongs to {token:?}: {op:?}");
+                assert!(may, "{span:?} belongs to {token:?}: {spans:?}");
             }
         }
     }
@@ -319,7 +342,7 @@ impl Io for Kernel {
     }
 
     fn push(&mut self, token: Token, op: Op) -> bool {
-        if self.ops.len() >= self.ops_max {
+        if self.ops() >= self.ops_max {
             return false;
         }
         assert!(self.ops.iter().all(|(other, _)| *other != token), "{token:?} is under way");
@@ -333,7 +356,9 @@ impl Io for Kernel {
             Op::Sync { file } | Op::Allocate { file, .. } => {
                 assert!(self.files.contains_key(&file), "{file:?} is not open");
             }
-            Op::Send { socket, spans } | Op::Receive { socket, spans, .. } => {
+            Op::Send { socket, spans }
+            | Op::SendZeroCopy { socket, spans, .. }
+            | Op::Receive { socket, spans, .. } => {
                 assert!(self.is_open(socket), "{socket:?} is not open");
                 assert!(spans.bytes() > 0, "an empty operation");
             }
@@ -358,16 +383,16 @@ impl Io for Kernel {
             }
             Resource::Socket(socket) => {
                 assert!(self.sockets.remove(&socket).is_some(), "{socket:?} is closed twice");
-                let uses = |op: &Op| matches!(op, Op::Send { socket: it, .. } | Op::Receive { socket: it, .. } if *it == socket);
+                let uses = |op: &Op| matches!(op, Op::Send { socket: it, .. } | Op::SendZeroCopy { socket: it, .. } | Op::Receive { socket: it, .. } if *it == socket);
                 while let Some(which) = self.ops.iter().position(|(_, op)| uses(op)) {
                     self.end(which, End::Failed(ECONNRESET));
                 }
             }
             Resource::Segment(segment) => {
-                for (token, op) in &self.ops {
-                    let (spans, _) = Self::spans_of(op);
+                let ops = self.ops.iter().map(|(token, op)| (*token, Self::spans_of(op).0));
+                for (token, spans) in ops.chain(self.lent.iter().copied()) {
                     let free = spans.as_slice().iter().all(|span| span.segment != segment);
-                    assert!(free, "{segment:?} is given back under {token:?}: {op:?}");
+                    assert!(free, "{segment:?} is given back under {token:?}: {spans:?}");
                 }
                 assert!(self.segments.remove(&segment).is_some(), "{segment:?} is freed twice");
             }
@@ -397,6 +422,14 @@ impl Io for Kernel {
     }
 
     fn spend(&mut self, _: Nanos) {}
+
+    fn sends_without_copy(&self) -> bool {
+        true
+    }
+
+    fn hand_over(&mut self) -> bool {
+        true
+    }
 
     fn crc32c(&mut self, span: Span) -> u32 {
         self.check_span(span, false);

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use piped_engine::command::{
     Access, Alignment, CalibrationMode, Command, Event, FileTarget, Output, PlannerMode,
-    RegionTarget, Target,
+    RegionTarget, Target, ZeroCopyMode,
 };
 use piped_engine::ids::{DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
 use piped_engine::io::Span;
@@ -96,6 +96,7 @@ impl World {
             deadline_default: Nanos::from_millis(30_000),
             planner,
             calibration,
+            zero_copy: ZeroCopyMode::Auto,
             serial_first: false,
         });
         let [memory, writable, read_only] = &*CONTENTS;

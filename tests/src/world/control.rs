@@ -89,6 +89,7 @@ impl World {
                 let kernel = &world.kernel;
                 report.staging_used_bytes == 0
                     && report.ops == 0
+                    && report.lent == 0
                     && kernel.ops_in_flight(node.id) == 0
                     && kernel.open_sockets(node.id).is_empty()
             })
@@ -145,6 +146,11 @@ impl World {
         self.tally("peer faults", counters.peer_faults);
         let half_opens = self.kernel.take_half_opens();
         self.tally("half-open connections", half_opens);
+        let (lent_at_close, refused) = self.kernel.take_loans();
+        self.tally("lent when a lane was closed", lent_at_close);
+        self.tally("sends refused", refused);
+        self.tally("sends without a copy", counters.sends_zero_copy);
+        self.tally("sends copied all the same", counters.sends_copied);
         let limits = self.shard(node).report().limits;
         self.tally("waited for a limit", limits.waited);
         self.tally("scratches moved", limits.scratches_moved);

@@ -1,7 +1,7 @@
 //! How large a world is and what goes wrong in it.
 
-use piped_engine::command::{CalibrationMode, PlannerMode};
-use piped_engine::sim::{Faults, Random};
+use piped_engine::command::{CalibrationMode, PlannerMode, ZeroCopyMode};
+use piped_engine::sim::{Cost, Faults, Random, ZeroCopy};
 use piped_model::units::Nanos;
 
 /// A world's options.
@@ -57,6 +57,10 @@ pub struct Options {
     pub calibration: CalibrationMode,
     /// Whether `auto` begins with one fragment at a time.
     pub serial_first: bool,
+    /// Whether lanes send without a copy.
+    pub zero_copy: ZeroCopyMode,
+    /// What becomes of such sends; `None`: the driver takes none.
+    pub lending: Option<ZeroCopy>,
     /// The most turns of the world until it must have come to rest.
     pub turns_max: u64,
 }
@@ -91,6 +95,8 @@ impl Options {
             planner: PlannerMode::Auto,
             calibration: CalibrationMode::Live,
             serial_first: false,
+            zero_copy: ZeroCopyMode::Auto,
+            lending: None,
             turns_max: 4_000_000,
         }
     }
@@ -205,6 +211,33 @@ impl Options {
             _ => Self::limited(random),
         };
         Self { dial_changes: random.between(1, 24) as usize, ..base }
+    }
+
+    /// Lanes lend their memory to the kernel, which keeps it for long, copies it at times and refuses it at times,
+    /// in worlds of all other kinds.
+    #[must_use]
+    pub fn lending(random: &mut Random) -> Self {
+        let base = match random.below(6) {
+            0 => Self::calm(random),
+            1 => Self::limited(random),
+            2 => Self::dialled(random),
+            3 => Self::scarce(random),
+            _ => Self::stormy(random),
+        };
+        let cost = |random: &mut Random| Cost {
+            latency: Nanos::ZERO,
+            overhead: Nanos(random.between(500, 5_000)),
+            nanos_per_byte: random.between(1, 20) as f64 / 100.0,
+        };
+        let lending = ZeroCopy {
+            copied: if random.chance(0.5) { 0.0 } else { random.below(100) as f64 / 100.0 },
+            held_max: Nanos(1 << random.between(10, 27)),
+            refused: if random.chance(0.7) { 0.0 } else { 0.05 },
+            costs: random.chance(0.3).then(|| [cost(random), cost(random)]),
+        };
+        let zero_copy = *random.pick(&[ZeroCopyMode::On, ZeroCopyMode::On, ZeroCopyMode::Auto]);
+        let longest = base.longest.max(1 << 17);
+        Self { zero_copy, lending: Some(lending), longest, ..base }
     }
 
     /// Whether a request may end with something else than `Ok` for reasons of the world.

@@ -42,6 +42,7 @@ impl World {
             seen: BTreeMap::new(),
             random,
         };
+        world.kernel.set_zero_copy(options.lending);
         // One link each way, shared by all lanes between the two nodes.
         let cost = world.link_cost();
         let ways = [0, 1].map(|_| world.kernel.add_link(cost, None));
@@ -73,6 +74,7 @@ impl World {
             deadline_default: self.options.deadline,
             planner: self.options.planner,
             calibration: self.options.calibration,
+            zero_copy: self.options.zero_copy,
             serial_first: self.options.serial_first,
         };
         self.nodes[node].shard = Some(Shard::new(config));

@@ -24,17 +24,18 @@ pub struct Kind {
 }
 
 /// All kinds. Most worlds have all faults.
-pub const KINDS: [Kind; 6] = [
+pub const KINDS: [Kind; 7] = [
     Kind { name: "stormy", options: Options::stormy, share: 9 },
     Kind { name: "sick disks", options: Options::sick_disks, share: 3 },
     Kind { name: "scarce", options: Options::scarce, share: 3 },
     Kind { name: "changing limits", options: Options::limited, share: 2 },
     Kind { name: "dialled", options: Options::dialled, share: 2 },
+    Kind { name: "lending", options: Options::lending, share: 3 },
     Kind { name: "calm", options: Options::calm, share: 1 },
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 24] = [
+const MUST_SEE: [&str; 28] = [
     "client died with calls in flight",
     "corrupt frames",
     "device stalled with calls in flight",
@@ -52,10 +53,14 @@ const MUST_SEE: [&str; 24] = [
     "failed with a part done",
     "held buffers",
     "lanes lost",
+    "lent when a lane was closed",
     "mispredicted bounces",
     "node crashed with calls of its peer in flight",
     "retries",
     "scratches moved",
+    "sends copied all the same",
+    "sends refused",
+    "sends without a copy",
     "serial plans",
     "unaligned bounces",
     "waited for a limit",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use piped_config::PlannerMode;
 use piped_engine::command::{
     Access, Alignment, CalibrationMode, Command, Event, FileTarget, OpenKind, OpenRequest, Output,
-    RegionTarget, Target,
+    RegionTarget, Target, ZeroCopyMode,
 };
 use piped_engine::dial::DialPlace;
 use piped_engine::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
@@ -130,6 +130,7 @@ impl World {
                 piped_config::CalibrationMode::Frozen => CalibrationMode::Frozen,
                 piped_config::CalibrationMode::Off => CalibrationMode::Off,
             },
+            zero_copy: ZeroCopyMode::Auto,
             serial_first: false,
         });
         let mut disks = BTreeMap::new();

@@ -3,6 +3,7 @@
 mod files;
 mod foreign;
 mod holding;
+mod lending;
 mod lifecycle;
 mod limits;
 mod sockets;

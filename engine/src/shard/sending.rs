@@ -1,0 +1,215 @@
+//! A lane's sends: how each goes, and when the memory of its frames is free.
+//!
+//! A send that copies is over when it ends. One that lends ends twice, and what comes between is a
+//! [`Notice`], which owns the frames' memory: it is counted, it keeps the lane from being forgotten, and nothing but
+//! the kernel's second word ends it.
+
+use piped_model::units::Nanos;
+
+use super::lane::{LaneState, Link};
+use super::ops::{OpOwner, notice_token};
+use super::slab::Key;
+use super::zero_copy::Way;
+use super::{Shard, Work};
+use crate::io::{Io, NOTICE_COPIED, Op};
+use crate::tally::{LaneLoss, SendWay};
+use crate::wire::{Lent, Owner};
+
+/// How a send under way goes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sending {
+    /// It lends its memory: what ends that.
+    notice: Option<Key>,
+    /// So long the thread was at it, if that was timed.
+    cost: Option<Nanos>,
+    bytes: u64,
+}
+
+/// Memory that is lent to the kernel.
+#[derive(Debug)]
+pub(super) struct Notice {
+    lane: Key,
+    lent: Lent,
+    bytes: u64,
+    since: Nanos,
+    /// Nothing was taken: it says nothing of the path.
+    void: bool,
+}
+
+/// What the kernel says where a socket cannot send without a copy (EOPNOTSUPP, EINVAL), or where a limit for
+/// pinned memory is reached (ENOMEM, ENOBUFS). The stream is as it was.
+const REFUSALS: [i32; 4] = [-95, -22, -12, -105];
+
+impl Shard {
+    pub(super) fn send_frames<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.sending || lane.state == LaneState::Closing {
+            return;
+        }
+        if self.dials.any() {
+            self.dial_frames(key, io);
+        }
+        let way = self.choose_way(key, io);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let (spans, lent) = match way {
+            Way::Plain { .. } => (lane.sender.poll_send(io), None),
+            Way::Lend { .. } => lane.sender.poll_lend(io).unzip(),
+        };
+        let checked = lane.sender.take_checked();
+        self.planner.note_work(checked.time());
+        if let Some((bytes, time)) = checked.mean() {
+            self.planner.sample_check(bytes, time);
+        }
+        let gathered = lane.sender.take_gathered();
+        let Some(spans) = spans else { return };
+        lane.sending = true;
+        lane.send = Sending { bytes: spans.bytes(), ..Sending::default() };
+        let socket = lane.socket;
+        let notice = lent.and_then(|lent| self.lend(key, lent, io));
+        let op = match notice {
+            None => Op::Send { socket, spans },
+            Some(notice) => Op::SendZeroCopy { socket, spans, notice: notice_token(notice) },
+        };
+        if self.start_send(key, op, way.is_timed(), io).is_none() {
+            self.take_back_send(key, notice);
+            self.starve(Work::Lane(key));
+        }
+        self.note_sealed(key, gathered);
+    }
+
+    /// How the lane's next send goes.
+    fn choose_way<I: Io>(&mut self, key: Key, io: &mut I) -> Way {
+        let plain = Way::Plain { timed: false };
+        let (mode, calibration) = (self.zero_copy, self.planner.calibration());
+        let can = self.notices.room() > 0 && self.ops.room() > 0 && io.sends_without_copy();
+        let Some(lane) = self.lanes.get_mut(key) else { return plain };
+        // What is lent lies in scratch, too, and would keep it from moving.
+        if !can || lane.next_scratch.is_some() {
+            return plain;
+        }
+        lane.sender.keep_apart(lane.zero_copy.any(mode));
+        match lane.sender.lendable() {
+            0 => plain,
+            bytes => lane.zero_copy.choose(bytes, mode, calibration, io.now()),
+        }
+    }
+
+    /// Gives what is lent to whom ends it. There is room: that was asked when the way was chosen.
+    fn lend<I: Io>(&mut self, key: Key, lent: Lent, io: &mut I) -> Option<Key> {
+        let lane = self.lanes.get_mut(key)?;
+        let notice =
+            Notice { lane: key, lent, bytes: lane.send.bytes, since: io.now(), void: false };
+        match self.notices.insert(notice) {
+            Ok(notice) => {
+                lane.send.notice = Some(notice);
+                Some(notice)
+            }
+            Err(notice) => {
+                debug_assert!(false, "more is lent than there are places");
+                lane.sender.take_back(notice.lent);
+                None
+            }
+        }
+    }
+
+    /// Places for operations are sized for two per lane beside the jobs; a lane that finds none would have lost its
+    /// place in the stream.
+    fn take_back_send(&mut self, key: Key, notice: Option<Key>) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.sending = false;
+        lane.send = Sending::default();
+        lane.sender.handle_sent(0);
+        if let Some(notice) = notice.and_then(|notice| self.notices.remove(notice)) {
+            lane.sender.take_back(notice.lent);
+        }
+    }
+
+    fn start_send<I: Io>(&mut self, key: Key, op: Op, timed: bool, io: &mut I) -> Option<Key> {
+        if !timed {
+            return self.start_op(OpOwner::LaneSend(key), op, io);
+        }
+        // What was pushed before is not this send's.
+        io.hand_over();
+        let begun = io.now();
+        let started = self.start_op(OpOwner::LaneSend(key), op, io);
+        let says_something = io.hand_over();
+        let cost = io.now().since(begun);
+        if let Some(lane) = self.lanes.get_mut(key).filter(|_| says_something) {
+            lane.send.cost = Some(cost);
+        }
+        started
+    }
+
+    /// The kernel took bytes of the lane's frames.
+    pub(super) fn handle_sent<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
+        let now = self.batch_time(io);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.sending = false;
+        let Sending { notice, cost, bytes } = std::mem::take(&mut lane.send);
+        let lends = notice.is_some();
+        lane.sender.handle_sent(result.max(0) as u32);
+        if let Some(notice) = notice.and_then(|notice| self.notices.get_mut(notice)) {
+            notice.void = result <= 0;
+        }
+        // A send that was cut short waited for the socket.
+        if let Some(cost) = cost.filter(|_| u64::try_from(result) == Ok(bytes)) {
+            let way = if lends { Way::Lend { timed: true } } else { Way::Plain { timed: true } };
+            lane.zero_copy.sample(way, bytes, cost);
+        }
+        if lends && REFUSALS.contains(&result) {
+            lane.zero_copy.handle_refusal(now);
+        } else if result <= 0 {
+            let reason = format!("send failed ({})", std::io::Error::from_raw_os_error(-result));
+            self.close_lane(key, LaneLoss::Send, reason, io);
+        }
+        self.tally.sends[SendWay::Plain as usize] += u64::from(!lends);
+        while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_taken()) {
+            self.note_sent(key, owner, now);
+        }
+        self.free_frames(key);
+        self.make_ready(Work::Lane(key));
+    }
+
+    /// The kernel is done with what a send was lent.
+    pub(super) fn handle_notice<I: Io>(&mut self, notice: Key, result: i32, io: &mut I) {
+        let now = self.batch_time(io);
+        let Some(Notice { lane: key, lent, bytes, since, void }) = self.notices.remove(notice)
+        else {
+            debug_assert!(false, "the driver ended a loan twice: {notice:?}");
+            return;
+        };
+        let copied = result == NOTICE_COPIED;
+        let way = if copied { SendWay::Copied } else { SendWay::ZeroCopy };
+        self.tally.sends[way as usize] += u64::from(!void);
+        let Some(lane) = self.lanes.get_mut(key) else {
+            debug_assert!(false, "a lane is forgotten that lends");
+            return;
+        };
+        if !void {
+            lane.zero_copy.handle_notice(bytes, copied, now.since(since), now);
+        }
+        lane.sender.take_back(lent);
+        self.free_frames(key);
+        self.make_ready(Work::Lane(key));
+    }
+
+    /// Tells the owners of frames whose memory is free.
+    pub(super) fn free_frames(&mut self, key: Key) {
+        while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
+            self.free_frame(key, owner);
+        }
+    }
+
+    /// A frame's memory is not needed any more (sent, or never to be sent).
+    pub(super) fn free_frame(&mut self, lane: Key, owner: Owner) {
+        if owner == Owner::NONE {
+            return;
+        }
+        let key = Key::from_bits(owner.0);
+        match self.lanes.get(lane).map(|lane| lane.link) {
+            Some(Link::Outbound(_)) => self.handle_write_frame_sent(key),
+            Some(Link::Inbound(_)) => self.handle_read_frame_sent(key),
+            Some(Link::Stranger) | None => {}
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! `pipectl peers`: the peers and the lanes to and from them.
 
 use piped_config::admin::watch::{PEERS, PeerEntry, Peers};
-use piped_engine::report::LaneReport;
+use piped_engine::report::{LaneReport, ZeroCopyReport};
 
 use crate::admin::Admin;
 use crate::commands::words;
@@ -22,8 +22,16 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         );
     }
     let shards = peers.iter().any(|peer| peer.shard > 0);
-    let rows = peers.iter().flat_map(|peer| peer.lanes.iter().map(move |lane| (peer, lane)));
-    let rows = rows.map(|(peer, lane)| row(peer, lane, shards)).collect();
+    let lanes = || peers.iter().flat_map(|peer| peer.lanes.iter().map(move |lane| (peer, lane)));
+    let rows = lanes().map(|(peer, lane)| row(peer, lane, shards)).collect();
+    let lending = lanes()
+        .filter_map(|(peer, lane)| Some((name(peer, lane, shards), lane.zero_copy.as_ref()?)))
+        .collect::<Vec<_>>();
+    lanes_table(output, rows)?;
+    zero_copy(output, &lending)
+}
+
+fn lanes_table(output: &Output, rows: Vec<Vec<String>>) -> Result<(), Failure> {
     output.table(
         &[
             Text("PEER"),
@@ -41,12 +49,18 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     )
 }
 
-fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<String> {
+/// Peer, role and lane.
+fn name(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> [String; 3] {
     let name = if shards { format!("{} ({})", peer.name, peer.shard) } else { peer.name.clone() };
+    [name, words::role(peer.inbound).to_owned(), words::lane(lane.class).to_owned()]
+}
+
+fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<String> {
+    let [name, role, class] = name(peer, lane, shards);
     vec![
         name,
-        words::role(peer.inbound).to_owned(),
-        words::lane(lane.class).to_owned(),
+        role,
+        class,
         if lane.up { "up" } else { "DOWN" }.to_owned(),
         lane.epoch.to_string(),
         units::count(lane.requests.into()),
@@ -55,4 +69,55 @@ fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<Str
         lane.last_loss.map_or("-", |why| why.name()).to_owned(),
         peer.address.clone().unwrap_or_else(|| "-".to_owned()),
     ]
+}
+
+/// Lanes that tried to send without a copy: what came of it, and what was measured.
+fn zero_copy(output: &Output, lanes: &[([String; 3], &ZeroCopyReport)]) -> Result<(), Failure> {
+    if lanes.is_empty() {
+        return Ok(());
+    }
+    let head = [Text("PEER"), Text("ROLE"), Text("LANE")];
+    let rows = lanes.iter().map(|(name, it)| {
+        let rest = [
+            it.state.words().to_owned(),
+            it.pays_from_bytes.map_or("-".to_owned(), units::bytes),
+            units::count(it.in_place),
+            units::count(it.copied),
+            it.pause_seconds.map_or("-".to_owned(), units::seconds),
+        ];
+        name.iter().cloned().chain(rest).collect()
+    });
+    output.heading("Sends without a copy")?;
+    let columns =
+        [Text("STATE"), Number("FROM"), Number("IN PLACE"), Number("COPIED"), Number("PAUSE")];
+    output.table(&head.into_iter().chain(columns).collect::<Vec<_>>(), rows.collect())?;
+    let sizes = lanes.iter().flat_map(|(name, it)| it.sizes.iter().map(move |size| (name, size)));
+    let rows: Vec<Vec<String>> = sizes
+        .map(|(name, size)| {
+            let time = |seconds: Option<f64>| seconds.map_or("-".to_owned(), units::seconds);
+            let rest = [
+                units::bytes(size.bytes),
+                time(size.plain_seconds),
+                time(size.lent_seconds),
+                time(size.held_seconds),
+                format!("{} + {}", size.samples.0, size.samples.1),
+                if size.pays { "without" } else { "with" }.to_owned(),
+            ];
+            name.iter().cloned().chain(rest).collect()
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    output.heading("Time of the shard's thread for one send, with a copy and without")?;
+    let columns = [
+        Number("SIZE"),
+        Number("WITH"),
+        Number("WITHOUT"),
+        Number("HELD"),
+        Number("TIMED"),
+        Text("USED"),
+    ];
+    let head = [Text("PEER"), Text("ROLE"), Text("LANE")];
+    output.table(&head.into_iter().chain(columns).collect::<Vec<_>>(), rows)
 }

@@ -184,6 +184,11 @@ fn epochs(alpha: &Daemon) -> Vec<u64> {
 }
 
 fn cut_and_heal(tag: &str, cut: impl Fn(&Net), heal: impl Fn(&Net)) {
+    cut_and_heal_with(tag, "", cut, heal);
+}
+
+/// Both daemons have `more`.
+fn cut_and_heal_with(tag: &str, more: &str, cut: impl Fn(&Net), heal: impl Fn(&Net)) {
     let Some(programs) = Programs::find() else { return };
     let Some(net) = Net::up(tag) else { return };
     let directory = tempfile::tempdir().expect("a directory");
@@ -193,11 +198,11 @@ fn cut_and_heal(tag: &str, cut: impl Fn(&Net), heal: impl Fn(&Net)) {
     let trusted = "allow_plain = [\"10.77.0.0/24\"]";
     let beta = format!(
         "[listen]\naddress = \"10.77.0.2:7411\"\n{trusted}\n[exports.data]\npath = \"{}\"\nwrite = \
-         true\n",
+         true\n{more}",
         root.display()
     );
     let beta = net.daemon(1, &programs, directory.path(), "beta", &beta);
-    let alpha = format!("[listen]\n{trusted}\n[peers.beta]\naddress = \"10.77.0.2:7411\"\n");
+    let alpha = format!("[listen]\n{trusted}\n[peers.beta]\naddress = \"10.77.0.2:7411\"\n{more}");
     let alpha = net.daemon(0, &programs, directory.path(), "alpha", &alpha);
     alpha.await_lanes();
     let mut session = Session::start(&alpha);
@@ -232,6 +237,19 @@ fn cut_and_heal(tag: &str, cut: impl Fn(&Net), heal: impl Fn(&Net)) {
     session.check(asked, directory.path());
     assert_eq!((alpha.number("transfers"), alpha.number("peer_faults")), (0, 0));
     eventually("nothing is left", || (beta.number("serves") == 0).then_some(()));
+    for node in [&alpha, &beta] {
+        eventually("nothing is lent", || (node.number("lent") == 0).then_some(()));
+        let lent = node.number("sends_zero_copy") + node.number("sends_copied");
+        assert!(lent > 0 || more.is_empty(), "nothing was ever lent");
+    }
+}
+
+/// What is sent lies in memory that the kernel keeps until the other side has it, or the lane is given up.
+#[test]
+fn a_link_that_goes_down_while_memory_is_lent() {
+    let set = |net: &Net, state: &str| net.ip(1, &format!("link set cable {state}"));
+    let more = "[planner]\nzero_copy = \"on\"\n";
+    cut_and_heal_with("lent", more, |net| set(net, "down"), |net| set(net, "up"));
 }
 
 #[test]

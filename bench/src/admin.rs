@@ -62,6 +62,11 @@ impl Admin {
         self.request(Method::PUT, admin::PLANNER, body).map(drop)
     }
 
+    /// Reads the configuration again.
+    pub(crate) fn reload(&self) -> Result<(), Failure> {
+        self.request(Method::POST, admin::RELOAD, String::new()).map(drop)
+    }
+
     pub(crate) fn set_calibration(&self, mode: CalibrationMode) -> Result<(), Failure> {
         let body = Envelope::new(CalibrationBody { mode }).json();
         self.request(Method::PUT, admin::CALIBRATION, body).map(drop)

@@ -190,6 +190,34 @@ impl Node {
         }
     }
 
+    /// Whether its lanes send without a copy, from now on.
+    pub(crate) fn set_zero_copy(&self, mode: &str) -> Result<(), Failure> {
+        let path = self.log.with_file_name("piped.toml");
+        let text = fs::read_to_string(&path)?;
+        // What else `[planner]` says follows it.
+        let planner = format!("[planner]\nzero_copy = \"{mode}\"\n");
+        let mut text: String = text
+            .lines()
+            .filter(|line| !line.starts_with("zero_copy"))
+            .map(|line| if line == "[planner]" { planner.clone() } else { format!("{line}\n") })
+            .collect();
+        if !text.contains(&planner) {
+            text.push_str(&planner);
+        }
+        fs::write(&path, text)?;
+        self.admin.reload().doing("reload")
+    }
+
+    /// CPU time of all its threads so far, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64, Failure> {
+        let mut nanos = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            nanos += text.split(' ').next().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(nanos as f64 / 1e9)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }

@@ -38,7 +38,7 @@ use crate::load::{Asker, Place};
 use crate::machine::Cpus;
 use crate::nodes::{EXPORT, PEER, Pair, Sites};
 use crate::raw::disk::make_file;
-use crate::rows::{FILE_NAME, Group, MIB, require_disk};
+use crate::rows::{FILE_NAME, Group, MIB, require_disk, zero_copy};
 
 /// Of the daemons with a CPU each.
 pub(crate) const PROFILE: Profile = Profile::Balanced;
@@ -91,6 +91,8 @@ pub(crate) static RIG: Group = Group {
         ("step-reader-goes", step::step),
         ("live-latency", live::cost),
         ("live-throughput", live::cost),
+        ("zero-copy-cable-64k", zero_copy::cable),
+        ("zero-copy-cable-1m", zero_copy::cable),
     ],
 };
 

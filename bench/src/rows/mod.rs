@@ -12,6 +12,7 @@ mod pipelines;
 mod region;
 mod remote_file;
 mod ring;
+pub(crate) mod zero_copy;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -134,6 +135,8 @@ pub(crate) static SERVICE: Group = Group {
         ("limits-throughput", limits::throughput),
         ("limits-failed", limits::failed),
         ("limits-memory", limits::memory),
+        ("zero-copy-64k", zero_copy::loopback),
+        ("zero-copy-1m", zero_copy::loopback),
     ],
 };
 

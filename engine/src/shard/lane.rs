@@ -670,7 +670,7 @@ impl Shard {
         // Of a batch that was lent in part.
         self.free_frames(key);
         for owner in unsent {
-            self.note_sent(key, owner, io.now());
+            self.handle_frame_taken(key, owner, io.now());
             self.free_frame(key, owner);
         }
         self.end_serves_of(key);

@@ -199,11 +199,16 @@ impl Shard {
         }
     }
 
-    /// The kernel has a frame of a write (or never will): its memory is free of it.
-    pub(super) fn handle_write_frame_sent(&mut self, key: Key) {
+    /// The kernel has a frame of a write (or never will): the next one may follow.
+    pub(super) fn handle_write_frame_taken(&mut self, key: Key) {
         if let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) {
             body.frames -= 1;
         }
+        self.make_ready(Work::Transfer(key));
+    }
+
+    /// The kernel is done with a frame of a write: its memory is free of it.
+    pub(super) fn handle_write_frame_sent(&mut self, key: Key) {
         self.unpin(key);
         self.make_ready(Work::Transfer(key));
     }

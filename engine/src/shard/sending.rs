@@ -164,7 +164,7 @@ impl Shard {
         }
         self.tally.sends[SendWay::Plain as usize] += u64::from(!lends);
         while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_taken()) {
-            self.note_sent(key, owner, now);
+            self.handle_frame_taken(key, owner, now);
         }
         self.free_frames(key);
         self.make_ready(Work::Lane(key));
@@ -191,6 +191,18 @@ impl Shard {
         lane.sender.take_back(lent);
         self.free_frames(key);
         self.make_ready(Work::Lane(key));
+    }
+
+    /// The kernel has a frame, or never will have it.
+    pub(super) fn handle_frame_taken(&mut self, lane: Key, owner: Owner, now: Nanos) {
+        self.note_sent(lane, owner, now);
+        let key = Key::from_bits(owner.0);
+        match self.lanes.get(lane).map(|lane| lane.link) {
+            _ if owner == Owner::NONE => {}
+            Some(Link::Outbound(_)) => self.handle_write_frame_taken(key),
+            Some(Link::Inbound(_)) => self.handle_read_frame_taken(key),
+            Some(Link::Stranger) | None => {}
+        }
     }
 
     /// Tells the owners of frames whose memory is free.

@@ -76,7 +76,10 @@ pub(super) struct Serve {
     pub(super) begun: u64,
     /// Those that are there (write).
     landed: Landed,
+    /// Frames of a read that are queued on its lane.
     pub(super) frames: u32,
+    /// Those that the kernel has taken and not let go of.
+    pub(super) lent: u32,
     /// It is over and has frames queued.
     unread: Option<Unread>,
     pub(super) allocation: Allocation,
@@ -150,6 +153,7 @@ impl Serve {
             begun: 0,
             landed: Landed::new(0),
             frames: 0,
+            lent: 0,
             unread: None,
             allocation: Allocation::Wanted,
             pins: 0,
@@ -328,7 +332,10 @@ impl Shard {
     /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses the
     /// lane, and so does one that reads too slowly.
     fn watch_unread<I: Io>(&mut self, key: Key, io: &mut I) {
-        let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames > 0) else { return };
+        let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames + serve.lent > 0)
+        else {
+            return;
+        };
         let lane_key = serve.lane;
         let Some(lane) = self.lanes.get(lane_key) else { return };
         let (now, frames_sent) = (io.now(), lane.sender.frames_sent());

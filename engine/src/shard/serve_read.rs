@@ -29,6 +29,8 @@ pub(super) struct ReadState {
     read: Landed,
     /// Taken by the kernel, in whole frames.
     sent: u64,
+    /// Of those, what the kernel has let go of.
+    free: u64,
     /// Where the oldest fragment begins that is not sent.
     oldest: u64,
     /// Fragments from there on that were started.
@@ -46,6 +48,7 @@ impl ReadState {
         Self {
             read: Landed::new(from),
             sent: from,
+            free: from,
             oldest: from,
             held: 0,
             reading: 0,
@@ -312,11 +315,11 @@ impl Shard {
         true
     }
 
-    /// A frame of a read is with the kernel (or never will be): its memory is free of it.
-    pub(super) fn handle_read_frame_sent(&mut self, key: Key) {
+    /// A frame of a read is with the kernel (or never will be): the next one may follow.
+    pub(super) fn handle_read_frame_taken(&mut self, key: Key) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.frames -= 1;
-        serve.pins -= 1;
+        serve.lent += 1;
         if serve.region().is_none()
             && let Some(planned) = serve.plan.clone()
         {
@@ -325,13 +328,38 @@ impl Shard {
         self.make_ready(Work::Serve(key));
     }
 
-    /// Books the oldest frame as sent, and frees what was the last of its block.
-    fn advance_sent(&mut self, key: Key, planned: &Arc<Planned>) {
+    /// The kernel is done with a frame of a read: its memory is free of it.
+    pub(super) fn handle_read_frame_sent(&mut self, key: Key) {
         let Some(serve) = self.serves.get_mut(key) else { return };
-        let at = serve.read.sent;
+        serve.lent -= 1;
+        serve.pins -= 1;
+        if serve.region().is_none()
+            && let Some(planned) = serve.plan.clone()
+        {
+            self.advance_free(key, &planned);
+        }
+        self.make_ready(Work::Serve(key));
+    }
+
+    /// Books the oldest frame that the kernel had as free, and frees what was the last of its block.
+    fn advance_free(&mut self, key: Key, planned: &Arc<Planned>) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let at = serve.read.free;
         if let Some(block) = serve.blocks.at(at) {
             block.frames -= 1;
         }
+        let free = serve.frame_end(planned, at).max(at);
+        serve.read.free = free;
+        let link = serve.link;
+        if let Some(block) = serve.blocks.pop_if(|block| block.is_idle() && block.end <= free) {
+            self.free_read(link, block.run);
+        }
+    }
+
+    /// Books the oldest frame as sent, and the fragments that it ends.
+    fn advance_sent(&mut self, key: Key, planned: &Arc<Planned>) {
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let at = serve.read.sent;
         let sent = serve.frame_end(planned, at).max(at);
         serve.read.sent = sent;
         while serve.read.held > 0 {
@@ -343,10 +371,6 @@ impl Shard {
             }
             serve.read.oldest = end;
             serve.read.held -= 1;
-        }
-        let link = serve.link;
-        if let Some(block) = serve.blocks.pop_if(|block| block.is_idle() && block.end <= sent) {
-            self.free_read(link, block.run);
         }
     }
 

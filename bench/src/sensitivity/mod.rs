@@ -285,6 +285,7 @@ mod tests {
         let more = Point { value: 75.0, ..point() };
         let picture = plot::svg(&[point(), more]).expect("drawn");
         assert!(picture.contains("read") && picture.contains("MB/s") && !picture.contains(">get"));
-        assert!(picture.contains("#0072B2"), "a curve");
+        assert!(picture.contains("#D55E00"), "the curve of net");
+        assert!(!picture.contains("#0072B2"), "and none of the disk");
     }
 }

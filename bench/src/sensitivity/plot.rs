@@ -58,7 +58,9 @@ fn draw(text: &mut String, points: &[Point]) -> Drawn {
             .iter()
             .filter(|it| it.operation == *operation && it.parameter == parameter.name)
             .collect();
-        panel(area, operation, parameter, &mine)?;
+        if !mine.is_empty() {
+            panel(area, operation, parameter, &mine)?;
+        }
     }
     canvas.present()
 }
@@ -94,7 +96,9 @@ fn panel(area: &Area<'_>, operation: &str, parameter: &Parameter, points: &[&Poi
     let tops =
         points.iter().flat_map(|it| [it.auto.high, it.whole.high, it.predicted.unwrap_or(1.0)]);
     let top = tops.fold(1.5, f64::max) * 1.05;
-    let low = points.iter().flat_map(|it| [it.auto.low, it.whole.low]).fold(0.9, f64::min) * 0.97;
+    let bottoms =
+        points.iter().flat_map(|it| [it.auto.low, it.whole.low, it.predicted.unwrap_or(1.0)]);
+    let low = bottoms.fold(0.9, f64::min) * 0.97;
     let unit = match parameter.name {
         "G" => "ns/B",
         _ => parameter.unit,

@@ -67,7 +67,8 @@ impl Planner {
             };
             let Some(state) = state else { continue };
             costs.push(index, state.published);
-            stages.push(state.report(&state.published));
+            let with = self.served_with(index, state);
+            stages.push(StageReport { with, ..state.report(&state.published) });
             at_device.push(state.at_device);
             path.push(index);
         }

@@ -245,7 +245,9 @@ fn a_daemon_stops_in_time_although_a_device_stalls() {
             other => panic!("it is told: {other:?}"),
         }
     }
-    assert!(!stalled.session.client.is_connected());
+    // Requests are told of first.
+    let is_closed = || (!stalled.session.client.is_connected()).then_some(());
+    eventually("its session is closed", is_closed);
     // The kernel keeps the process until the device has answered what it was asked, but its doors are free.
     eventually("its doors are free", || {
         (!nodes.alpha.client_socket().exists() && !nodes.alpha.admin_socket().exists())

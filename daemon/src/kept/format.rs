@@ -28,7 +28,7 @@ const DATE_MAX: f64 = 253_402_300_800.0;
 pub enum StageName {
     /// Reads or writes of a device.
     Disk {
-        /// See [`super::device`].
+        /// How a device is named: `kept/device.rs`.
         device: String,
         /// Writes.
         write: bool,

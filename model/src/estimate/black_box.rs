@@ -143,8 +143,7 @@ impl BlackBox {
     fn path_over(&self, range: [f64; 2]) -> Option<Vec<Stage>> {
         let middle = 0.5 * (self.range[0] + self.range[1]);
         let total = clear_box::stage(&self.total, middle);
-        let mut path: Vec<Stage> =
-            self.bottlenecks.iter().map(|it| clear_box::stage(&it.line, middle)).collect();
+        let mut path = self.slowest_stages(total, middle);
         let sum = path.iter().fold(Stage::FREE, |sum, stage| sum.merge(*stage));
         let rest = Stage {
             overhead: (total.overhead - sum.overhead).max(0.0),
@@ -164,6 +163,23 @@ impl BlackBox {
             Stage { overhead: rest.overhead / parts, per_byte: rest.per_byte / parts, ..rest };
         path.extend((0..parts as usize).map(|_| part));
         Some(path)
+    }
+
+    /// The bottlenecks as stages, which together cost no more than `total`: one that was seen between two
+    /// sizes close to its end may have the next one's slope in its line. The one with most samples is
+    /// believed; the others get what it leaves of the slope, and keep the time at their centre.
+    fn slowest_stages(&self, total: Stage, middle: f64) -> Vec<Stage> {
+        let mut seen: Vec<_> = self.bottlenecks.iter().map(|it| &it.line).collect();
+        seen.sort_by_key(|line| core::cmp::Reverse(line.samples));
+        let mut left = f64::INFINITY;
+        let stages = seen.into_iter().map(|line| {
+            let own = clear_box::stage(line, middle);
+            let per_byte = own.per_byte.min(left);
+            left = (left.min(total.per_byte) - per_byte).max(0.0);
+            let turned = (own.per_byte - per_byte) * line.centre_x;
+            Stage { overhead: own.overhead + turned, per_byte, ..own }
+        });
+        stages.collect()
     }
 
     /// The best number of fragments for `bytes` (Theorem 1) through this black box, as equal as whole bytes

@@ -45,7 +45,7 @@ pub struct Line {
     /// Points that were ignored as outliers (always 0 if not robust).
     pub outliers: usize,
     /// Where the line is known best: its `x`, and the value there.
-    centre_x: f64,
+    pub(super) centre_x: f64,
     centre: Figure,
 }
 

@@ -10,7 +10,9 @@
 //! Gaps are no samples one by one. Completions are seen in batches (one system call reaps many), and a
 //! device that serves several fragments at once ends them in clusters: many short gaps and a few long
 //! ones, of which a robust estimator would throw the long ones away and believe the short ones. So gaps
-//! are added up until there are [`GAPS_PER_SAMPLE`], and their mean is the sample.
+//! are added up, as many as there are fragments in the stage (no cluster is larger) and at least
+//! [`GAPS_PER_SAMPLE`], and their mean is the sample. The first cluster of a stage that was empty has its long gap
+//! before its first departure: what that took beyond the time of one alone.
 
 use crate::units::Nanos;
 
@@ -18,8 +20,9 @@ use crate::units::Nanos;
 const BATCH_GAP: Nanos = Nanos(4_000);
 /// A departure that follows another within this part of its sojourn was told of with it.
 const TOLD_WITH: u64 = 8;
-/// Departures of a backlogged stage whose mean gap is a sample.
+/// Departures of a backlogged stage whose mean gap is a sample, at least and at most.
 const GAPS_PER_SAMPLE: u32 = 8;
+const GAPS_PER_SAMPLE_MAX: u32 = 64;
 /// A fragment has waited if its sojourn is this much longer than one alone.
 const WAITED: f64 = 1.25;
 
@@ -49,7 +52,6 @@ pub struct Ticket {
     arrived: Nanos,
     /// Its number, if the stage was empty when it arrived.
     alone_as: Option<u64>,
-    departures: u64,
 }
 
 impl Ticket {
@@ -84,20 +86,37 @@ impl Ticket {
 pub struct Meter {
     inside: u32,
     arrivals: u64,
-    departures: u64,
     last_departure: Option<Nanos>,
+    /// Since when the stage is not empty, until something leaves it.
+    filled: Option<Nanos>,
     /// When a fragment departed last that says nothing of the one behind it.
     silent: Option<Nanos>,
-    /// Size and sojourn of a fragment that others joined in an empty stage, until the next departure tells
-    /// whether it was told of with them.
-    joined: Option<(u64, Nanos)>,
+    /// The first to leave a stage that was empty, if it was not alone there, until the next departure tells
+    /// whether it was told of with others.
+    first: Option<First>,
     gaps: Gaps,
+}
+
+/// See [`Meter::first`].
+#[derive(Debug, Clone, Copy)]
+struct First {
+    bytes: u64,
+    /// From the first arrival to this departure.
+    waited: Nanos,
+    /// It was the first to arrive, too.
+    in_turn: bool,
+    /// Fragments that it left behind.
+    behind: u32,
+    /// What it waited beyond the time of one alone, if that is known and much.
+    excess: Nanos,
 }
 
 /// Gaps of a backlogged stage that are no sample yet, of fragments of about one size.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gaps {
     count: u32,
+    /// As many make a sample.
+    goal: u32,
     bytes: u64,
     time: Nanos,
 }
@@ -119,8 +138,11 @@ impl Meter {
     pub fn arrive(&mut self, now: Nanos) -> Ticket {
         self.arrivals += 1;
         let alone_as = (self.inside == 0).then_some(self.arrivals);
+        if self.inside == 0 {
+            self.filled = Some(now);
+        }
         self.inside = self.inside.saturating_add(1);
-        Ticket { arrived: now, alone_as, departures: self.departures }
+        Ticket { arrived: now, alone_as }
     }
 
     /// A fragment has left the stage with all its `bytes`. What is returned may be about several.
@@ -135,63 +157,100 @@ impl Meter {
         now: Nanos,
         alone_seconds: Option<f64>,
     ) -> Option<Sample> {
+        let inside = self.inside;
         self.inside = self.inside.saturating_sub(1);
-        let sojourn = now.since(ticket.arrived).seconds();
+        let sojourn = now.since(ticket.arrived);
         let last = self.last_departure.replace(now);
-        let joined = self.joined.take().filter(|&(_, before)| {
-            last.is_some_and(|last| now.since(last).0 * TOLD_WITH >= before.0)
-        });
-        let joined =
-            joined.map(|(bytes, before)| Sample::Alone { bytes, seconds: before.seconds() });
+        let filled = self.filled.take();
         if ticket.alone_as == Some(self.arrivals) {
             self.silent = Some(now);
-            self.departures += 1;
-            return Some(Sample::Alone { bytes, seconds: sojourn });
+            return Some(Sample::Alone { bytes, seconds: sojourn.seconds() });
         }
-        // Overtaken fragments were not alone, whatever the stage looked like at their arrival.
-        if ticket.alone_as.is_some() && ticket.departures == self.departures {
-            self.joined = Some((bytes, now.since(ticket.arrived)));
+        if let Some(filled) = filled {
+            let waited = now.since(filled);
+            let excess = alone_seconds.map_or(Nanos::ZERO, |alone| beyond(waited, alone));
+            let in_turn = ticket.alone_as.is_some();
+            self.first = Some(First { bytes, waited, in_turn, behind: self.inside, excess });
+            if excess == Nanos::ZERO {
+                self.silent = Some(now);
+            }
+            return None;
         }
-        self.departures += 1;
-        let Some(last) = last.filter(|&last| ticket.arrived <= last) else {
+        let last = last?;
+        let alone = self.first.take().and_then(|first| {
+            if now.since(last).0 * TOLD_WITH >= first.waited.0 {
+                let seconds = first.waited.seconds();
+                return first.in_turn.then_some(Sample::Alone { bytes: first.bytes, seconds });
+            }
+            self.gaps.wait(first);
+            None
+        });
+        if ticket.arrived > last {
             self.silent = Some(now);
-            return joined;
-        };
-        if alone_seconds.is_some_and(|alone| sojourn < WAITED * alone) {
-            return joined;
+            return alone;
+        }
+        if alone_seconds.is_some_and(|alone| beyond(sojourn, alone) == Nanos::ZERO) {
+            self.silent = Some(now);
+            return alone;
         }
         // Seen together with one that says nothing of service: no time passed to be shared out.
-        if self.silent.is_some_and(|silent| now.since(silent) <= BATCH_GAP) {
-            return joined;
+        let together = BATCH_GAP.max(Nanos(sojourn.0 / TOLD_WITH));
+        if self.silent.is_some_and(|silent| now.since(silent) <= together) {
+            return alone;
         }
-        self.gaps.add(bytes, now.since(last)).or(joined)
+        self.gaps.add(bytes, now.since(last), inside).or(alone)
     }
 
     /// A fragment has ended in another way (error, cancel): no sample, and none from its neighbours.
     pub fn abandon(&mut self, ticket: Ticket, now: Nanos) {
         let _ = ticket;
         self.inside = self.inside.saturating_sub(1);
-        self.departures += 1;
-        self.joined = None;
+        (self.first, self.filled) = (None, None);
         self.gaps = Gaps::default();
         self.last_departure = Some(now);
     }
 }
 
+/// How much longer a sojourn is than that of one alone; nothing if it is not much longer.
+fn beyond(sojourn: Nanos, alone_seconds: f64) -> Nanos {
+    let seconds = sojourn.seconds();
+    if seconds < WAITED * alone_seconds {
+        return Nanos::ZERO;
+    }
+    Nanos::from_seconds(seconds - alone_seconds)
+}
+
 impl Gaps {
-    fn add(&mut self, bytes: u64, gap: Nanos) -> Option<Sample> {
+    /// Within an octave the cost is straight enough for the mean of sizes to cost the mean.
+    fn keep_to(&mut self, bytes: u64) {
         let mean = self.bytes.checked_div(u64::from(self.count)).unwrap_or(bytes);
-        // Within an octave the cost is straight enough for the mean of sizes to cost the mean.
         if bytes > mean.saturating_mul(2) || bytes < mean / 2 {
             *self = Self::default();
+        }
+    }
+
+    /// The gaps to come are of fragments that were served while the first one waited.
+    fn wait(&mut self, first: First) {
+        self.keep_to(first.bytes);
+        if first.excess > Nanos::ZERO && self.count == 0 {
+            self.goal = first.behind;
+        }
+        self.time = self.time + first.excess;
+    }
+
+    /// A gap with so many fragments `inside` at its end.
+    fn add(&mut self, bytes: u64, gap: Nanos, inside: u32) -> Option<Sample> {
+        self.keep_to(bytes);
+        if self.goal == 0 {
+            self.goal = inside.max(GAPS_PER_SAMPLE);
         }
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         self.time = self.time + gap;
-        if self.count < GAPS_PER_SAMPLE {
+        if self.count < self.goal.min(GAPS_PER_SAMPLE_MAX) {
             return None;
         }
-        let Self { count, bytes, time } = core::mem::take(self);
+        let Self { count, bytes, time, .. } = core::mem::take(self);
         Some(Sample::Backlogged {
             bytes: bytes / u64::from(count),
             seconds: time.seconds() / f64::from(count),
@@ -292,6 +351,64 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_larger_than_the_least_sample_shows_its_mean() {
+        // 32 at a time, 1 us apart, every 512 us: 16 us a fragment, and nothing else is ever said.
+        let mut meter = Meter::new();
+        let mut tickets: std::collections::VecDeque<Ticket> =
+            (0..32).map(|_| meter.arrive(at(0))).collect();
+        let mut samples = Vec::new();
+        for round in 0..40 {
+            for place in 0..32 {
+                let now = at(512 * (round + 1) + place);
+                let ticket = tickets.pop_front().expect("as many as arrived");
+                samples.extend(meter.depart(ticket, 100, now, Some(90e-6)));
+                tickets.push_back(meter.arrive(now));
+            }
+        }
+        assert!(samples.len() > 35, "{samples:?}");
+        for sample in &samples {
+            let Sample::Backlogged { seconds, .. } = sample else { panic!("{sample:?}") };
+            // The first has one gap less, and what it waited less than one alone.
+            assert!((seconds - 16e-6).abs() < 3.5e-6, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn bursts_that_end_at_once_show_what_they_took_beyond_one_alone() {
+        // 16 at once take 90 + 15 * 20 us, all told of at the end, in any order.
+        let mut meter = Meter::new();
+        let mut samples = Vec::new();
+        for burst in 0..10 {
+            let mut tickets = [0; 16].map(|_| meter.arrive(at(1000 * burst)));
+            if burst % 2 == 1 {
+                tickets.reverse();
+            }
+            for ticket in tickets {
+                samples.extend(meter.depart(ticket, 100, at(1000 * burst + 390), Some(90e-6)));
+            }
+        }
+        assert_eq!(samples, [backlogged(20).expect("one"); 10]);
+    }
+
+    #[test]
+    fn a_gap_that_may_hold_idle_time_takes_its_cluster_with_it() {
+        // Four at a time take as long as one alone: depth hides in the latency, nobody waits.
+        let mut meter = Meter::new();
+        let mut tickets: std::collections::VecDeque<Ticket> =
+            (0..4).map(|_| meter.arrive(at(0))).collect();
+        for round in 0..40 {
+            for place in 0..4 {
+                // The last of a cluster looks as if it had waited.
+                let now = at(100 * (round + 1) + 3 * place);
+                let ticket = tickets.pop_front().expect("as many as arrived");
+                let alone = if place == 3 { 70e-6 } else { 90e-6 };
+                assert_eq!(meter.depart(ticket, 100, now, Some(alone)), None);
+                tickets.push_back(meter.arrive(now));
+            }
+        }
+    }
+
+    #[test]
     fn sizes_that_differ_are_not_averaged() {
         let mut meter = Meter::new();
         let tickets: Vec<Ticket> = (0..40).map(|_| meter.arrive(at(0))).collect();
@@ -335,10 +452,13 @@ mod tests {
     fn a_device_that_tells_of_all_at_the_end_says_nothing_of_one() {
         let mut meter = Meter::new();
         let tickets = [0; 16].map(|_| meter.arrive(at(0)));
+        let mut samples = Vec::new();
         for (ticket, late) in tickets.into_iter().zip([0, 0, 1].into_iter().cycle()) {
-            assert_eq!(meter.depart(ticket, 100, at(400 + late), Some(90e-6)), None);
+            samples.extend(meter.depart(ticket, 100, at(391 + late), Some(90e-6)));
         }
-        let next = meter.arrive(at(200));
-        assert!(matches!(meter.depart(next, 100, at(290), None), Some(Sample::Alone { .. })));
+        let [Sample::Backlogged { seconds, .. }] = samples[..] else { panic!("{samples:?}") };
+        assert!((seconds - 20e-6).abs() < 1e-6, "{seconds}");
+        let next = meter.arrive(at(500));
+        assert!(matches!(meter.depart(next, 100, at(590), None), Some(Sample::Alone { .. })));
     }
 }

@@ -11,7 +11,7 @@ use super::{Shard, Work};
 use crate::command::{Event, LaneClass, OpenRequest};
 use crate::ids::{HandleId, PeerId, SessionId, SocketId};
 use crate::io::{Io, Resource};
-use crate::limits;
+use crate::limits::{self, FRAGMENT_BYTES_MIN};
 use crate::report::PeerReport;
 use crate::request::Status;
 use crate::tally::{LaneLoss, RetryReason};
@@ -686,8 +686,8 @@ fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
     lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_ok()
 }
 
-/// Reads up to this length have no choice of fragments worth telling of.
-const OUTCOME_BYTES_MIN: u64 = 64 << 10;
+/// Reads up to this length have no choice of fragments.
+const OUTCOME_BYTES_MIN: u64 = FRAGMENT_BYTES_MIN as u64;
 
 /// A frame of data as it came.
 #[derive(Debug, Clone, Copy)]

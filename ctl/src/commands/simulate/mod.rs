@@ -331,18 +331,27 @@ mod tests {
         row.measured_seconds / row.model_seconds.expect("a path") - 1.0
     }
 
+    /// Each transfer takes what the model says of its plan.
+    fn as_the_model_says(scenario: &Scenario) -> Report {
+        let report = simulate(scenario).expect("it runs");
+        for row in &report.transfers {
+            assert!(deviation(row).abs() < 1e-3, "{}: {row:?}", row.name);
+        }
+        report
+    }
+
+    /// What the transfer took whose name begins so.
+    fn micros(report: &Report, name: &str) -> f64 {
+        let row = report.transfers.iter().find(|row| row.name.starts_with(name));
+        row.expect("it is there").measured_seconds * 1e6
+    }
+
     /// The engine that ships, over the stages of the paper's section 5.5.
     #[test]
     fn the_engine_takes_as_long_as_the_papers_model_says() {
         let scenario = scenario::parse(PAPER).expect("a scenario");
-        let report = simulate(&scenario).expect("it runs");
-        for row in &report.transfers {
-            assert!(deviation(row).abs() < 1e-3, "{}: {row:?}", row.name);
-        }
-        let micros = |name: &str| {
-            let row = report.transfers.iter().find(|row| row.name.starts_with(name));
-            row.expect("it is there").measured_seconds * 1e6
-        };
+        let report = as_the_model_says(&scenario);
+        let micros = |name: &str| micros(&report, name);
         // As computed for the paper; the others' sizes are multiples of 512 bytes here.
         assert!((micros("whole") / 38510.1 - 1.0).abs() < 1e-3, "{}", micros("whole"));
         assert!((micros("A") / 31876.9 - 1.0).abs() < 1e-3, "{}", micros("A"));
@@ -354,14 +363,8 @@ mod tests {
     #[test]
     fn a_store_between_two_networks_takes_as_long_as_the_papers_model_says() {
         let scenario = scenario::parse(THREE).expect("a scenario");
-        let report = simulate(&scenario).expect("it runs");
-        for row in &report.transfers {
-            assert!(deviation(row).abs() < 1e-3, "{}: {row:?}", row.name);
-        }
-        let micros = |name: &str| {
-            let row = report.transfers.iter().find(|row| row.name.starts_with(name));
-            row.expect("it is there").measured_seconds * 1e6
-        };
+        let report = as_the_model_says(&scenario);
+        let micros = |name: &str| micros(&report, name);
         // As computed for the paper; sizes are multiples of 512 bytes here.
         assert!((micros("whole") / 59913.1 - 1.0).abs() < 1e-3, "{}", micros("whole"));
         assert!((micros("A") / 39557.8 - 1.0).abs() < 1e-2, "{}", micros("A"));
@@ -377,11 +380,7 @@ mod tests {
     #[test]
     fn a_copy_from_disk_to_disk_takes_as_long_as_the_model_says() {
         let scenario = scenario::parse(DISK_TO_DISK).expect("a scenario");
-        let report = simulate(&scenario).expect("it runs");
-        assert!(report.transfers.len() >= 4);
-        for row in &report.transfers {
-            assert!(deviation(row).abs() < 1e-3, "{}: {row:?}", row.name);
-        }
+        assert!(as_the_model_says(&scenario).transfers.len() >= 4);
     }
 
     /// The best plan there is with these limits, and the one that asks the disk for one at a time.
@@ -446,42 +445,71 @@ mod tests {
         assert_eq!(times(&again), times(&report), "the same seed is the same world");
     }
 
-    /// Reads of 1 MiB over a disk and a link of 100 MB/s; then one of the two is another one.
-    #[test]
-    fn a_path_that_changes_is_followed_within_tens_of_transfers() {
-        const QUICK: &str =
-            "node = 'server'\nstage = 'disk:data:read'\ng = '50us'\nG = '100MB/s'\n";
-        const SLOW: &str = "node = 'server'\nstage = 'disk:data:read'\ng = '4ms'\nG = '100MB/s'\n";
-        let start = format!(
-            "[nodes.home]\n[nodes.server.disks.data]\nL = '0.1ms'\ng = '5us'\nG = '1.5GB/s'\nwindow = 32\n\
-             [[links]]\nnodes = ['server', 'home']\nL = '30us'\ng = '3us'\nG = '100MB/s'\n\
-             [[dials]]\n{QUICK}[[transfers]]\nnode = 'home'\nread = 'server:data'\nbytes = '1MiB'\n"
-        );
-        let scenario = scenario::parse(&start).expect("a scenario");
-        let dial =
-            |text: &str| -> scenario::Dial { toml_edit::de::from_str(text).expect("a dial") };
-        let mut world = World::new(&scenario).expect("nodes");
-        let node = world.find("home").expect("it is there");
-        let verb = verb(&mut world, &scenario.transfers[0], node, 1 << 20).expect("a read");
-        let median = |world: &mut World, count: usize| {
-            let times = (0..count).map(|_| world.run(node, verb).expect("it ends").seconds());
-            let mut times: Vec<f64> = times.collect();
+    const QUICK: &str = "node = 'server'\nstage = 'disk:data:read'\ng = '50us'\nG = '100MB/s'\n";
+    const SLOW: &str = "node = 'server'\nstage = 'disk:data:read'\ng = '4ms'\nG = '100MB/s'\n";
+
+    /// Reads of one size over a disk and a link of 100 MB/s.
+    struct Reads {
+        world: World,
+        node: usize,
+        verb: Verb,
+    }
+
+    impl Reads {
+        fn of(bytes: u64) -> Self {
+            let scenario = format!(
+                "[nodes.home]\n[nodes.server.disks.data]\nL = '0.1ms'\ng = '5us'\nG = '1.5GB/s'\nwindow = 32\n\
+                 [[links]]\nnodes = ['server', 'home']\nL = '30us'\ng = '3us'\nG = '100MB/s'\n\
+                 [[dials]]\n{QUICK}[[transfers]]\nnode = 'home'\nread = 'server:data'\nbytes = {bytes}\n"
+            );
+            let scenario = scenario::parse(&scenario).expect("a scenario");
+            let mut world = World::new(&scenario).expect("nodes");
+            let node = world.find("home").expect("it is there");
+            let verb = verb(&mut world, &scenario.transfers[0], node, bytes).expect("a read");
+            Self { world, node, verb }
+        }
+
+        fn median(&mut self, count: usize) -> f64 {
+            let one = |_| self.world.run(self.node, self.verb).expect("it ends").seconds();
+            let mut times: Vec<f64> = (0..count).map(one).collect();
             times.sort_by(f64::total_cmp);
             times[count / 2]
-        };
-        median(&mut world, 200);
-        for step in [SLOW, QUICK] {
-            world.dial(&dial(step)).expect("it is set");
-            median(&mut world, 50);
-            let auto = median(&mut world, 25);
+        }
+
+        /// Of transfers that `auto` chooses the sizes of now, against the best size set by hand.
+        fn against_the_best(&mut self) -> f64 {
+            let auto = self.median(25);
             let sizes = [16, 32, 64, 128, 256, 512].map(|kib| PlannerMode::Fixed(Bytes(kib << 10)));
             let by_hand = sizes.into_iter().chain([PlannerMode::Whole]).map(|mode| {
-                world.plan(mode, None);
-                median(&mut world, 5)
+                self.world.plan(mode, None);
+                self.median(5)
             });
             let best = by_hand.fold(f64::INFINITY, f64::min);
-            world.plan(PlannerMode::Auto, None);
-            assert!(auto <= 1.05 * best, "{step}: {auto} against {best}");
+            self.world.plan(PlannerMode::Auto, None);
+            auto / best
+        }
+    }
+
+    #[test]
+    fn reads_that_are_all_of_one_size_find_their_fragments() {
+        for kib in [32, 64, 128, 256] {
+            let mut reads = Reads::of(kib << 10);
+            reads.median(200);
+            let ratio = reads.against_the_best();
+            assert!(ratio <= 1.05, "{kib} KiB: {ratio} of the best by hand");
+        }
+    }
+
+    #[test]
+    fn a_path_that_changes_is_followed_within_tens_of_transfers() {
+        let mut reads = Reads::of(1 << 20);
+        reads.median(200);
+        for step in [SLOW, QUICK] {
+            let dial: scenario::Dial = toml_edit::de::from_str(step).expect("a dial");
+            reads.world.dial(&dial).expect("it is set");
+            reads.median(50);
+            let ratio = reads.against_the_best();
+            assert!(ratio <= 1.05, "{step}: {ratio} of the best by hand");
         }
     }
 

@@ -10,7 +10,7 @@ use crate::load::Way;
 use crate::nodes::profile_name;
 use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB, MIB};
-use crate::stats::{Bar, Better};
+use crate::stats::{self, Bar, Better};
 
 /// The smallest and the largest size that is set by hand; the others are between, by doubling.
 const SIZES: (usize, usize) = (4 * KIB, MIB);
@@ -132,25 +132,28 @@ fn worth_comparing<'a>(arms: Vec<Arm<'a>>, chosen: &Rounds) -> Result<Vec<Arm<'a
 /// Transfers that are asked how they were cut.
 const EXPLANATIONS: usize = 15;
 
-/// How most transfers are cut.
+/// How most transfers are cut, and what such ones are predicted to take.
 fn cut(caller: &Caller<'_>) -> Result<String, Failure> {
-    let mut seen = std::collections::BTreeMap::<String, usize>::new();
+    let mut seen = std::collections::BTreeMap::<String, Vec<f64>>::new();
     for _ in 0..EXPLANATIONS {
         caller.some(1)?;
         let explanation = caller.planner().admin.explain_last()?;
         let figure = |name: &str| explanation[name].as_u64().unwrap_or(0);
         let text = format!(
-            "{}, {} fragments from {} KiB, depth {}, predicted {:.0} us",
+            "{}, {} fragments from {} KiB, depth {}",
             explanation["chosen"].as_str().unwrap_or("?"),
             figure("fragments"),
             figure("fragment_bytes") >> 10,
             figure("depth"),
-            explanation["predicted_seconds"].as_f64().unwrap_or(0.0) * 1e6
         );
-        *seen.entry(text).or_default() += 1;
+        let predicted = explanation["predicted_seconds"].as_f64().unwrap_or(0.0);
+        seen.entry(text).or_default().push(predicted);
     }
-    let most = seen.into_iter().max_by_key(|(_, times)| *times);
-    Ok(most.map_or_else(String::new, |(text, _)| text))
+    let most = seen.into_iter().max_by_key(|(_, predicted)| predicted.len());
+    Ok(most.map_or_else(String::new, |(text, predicted)| {
+        let predicted = stats::median(&predicted).unwrap_or(0.0) * 1e6;
+        format!("{text}, predicted {predicted:.0} us")
+    }))
 }
 
 #[cfg(test)]

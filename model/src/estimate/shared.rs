@@ -23,6 +23,9 @@ const MEMORY: f64 = 256.0;
 const GROUPS_MIN: f64 = 32.0;
 /// Standard errors on both sides of the slope: one time in a hundred.
 const SURE: f64 = 2.6;
+/// No work delays anybody for longer than it takes: beyond this slope something else comes with the work and costs the
+/// time (a device that ends many fragments late, and then there are many checksums).
+const TOO_MUCH: f64 = 1.5;
 /// Work that varies by less than this part of the gap decides nothing: what else varies with it is as large.
 const VARIES: f64 = 0.03;
 
@@ -105,9 +108,12 @@ impl Shared {
 
     fn decide(&mut self) {
         let Some((slope, error)) = self.slope() else { return };
-        if slope - SURE * error > 0.5 {
+        let [low, high] = [slope - SURE * error, slope + SURE * error];
+        if low > TOO_MUCH {
+            self.servers = Servers::Unknown;
+        } else if low > 0.5 {
             self.servers = Servers::Shared;
-        } else if slope + SURE * error < 0.5 {
+        } else if high < 0.5 {
             self.servers = Servers::Separate;
         }
         // What is not certain stays as it was.

@@ -39,12 +39,6 @@ fn stop(daemon: &mut Daemon) {
     assert!(status.success(), "{status}\n{}", daemon.log());
 }
 
-fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
-    let output = daemon.pipectl(arguments.iter().chain(&["--json"])).output().expect("it starts");
-    assert!(output.status.success(), "{}\n{}", words(&output), daemon.log());
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
 /// Reads of many sizes of a peer's file.
 fn read(alpha: &Daemon, rounds: usize) {
     let client = Client::connect(alpha.client_socket()).expect("it serves");
@@ -59,7 +53,7 @@ fn read(alpha: &Daemon, rounds: usize) {
 
 /// The last read that a daemon has served, as it planned it.
 fn plan(beta: &Daemon) -> Value {
-    json(beta, &["explain", "last"])["explanation"].clone()
+    beta.json(&["explain", "last"])["explanation"].clone()
 }
 
 /// What must be the same of two plans of one transfer: all but what was measured.
@@ -92,7 +86,7 @@ fn what_was_measured_is_known_after_a_restart() {
         let mut alpha = start(&programs, directory, "alpha", &asks);
         alpha.await_lanes();
         read(&alpha, rounds);
-        let stages = json(&beta, &["stages"])["stages"].clone();
+        let stages = beta.json(&["stages"])["stages"].clone();
         let table = words(&beta.pipectl(["stages"]).output().expect("it starts"));
         let plan = plan(&beta);
         // The one that asks goes first: its lanes' stages go with it, and are kept all the same.

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 use piped_client::{Client, OpenOptions};
-use serde_json::Value;
 use system_tests::process::{Daemon, Pair, Programs, words};
 
 const BYTES: usize = 1 << 20;
@@ -10,12 +9,6 @@ const BYTES: usize = 1 << 20;
 fn run(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
     let output = daemon.pipectl(arguments).output().expect("it starts");
     (output.status.code().expect("it ended by itself"), words(&output))
-}
-
-fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
-    let output = daemon.pipectl(arguments.iter().chain(&["--json"])).output().expect("it starts");
-    assert!(output.status.success(), "{arguments:?}: {}\n{}", words(&output), daemon.log());
-    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 fn read(alpha: &Daemon, rounds: usize) {
@@ -39,7 +32,7 @@ fn it_says_what_the_next_read_of_a_peer_gets() {
     let (code, text) = run(&beta, &["calibration", "frozen"]);
     assert_eq!(code, 0, "{text}");
     read(&alpha, 2);
-    let at_alpha = json(&alpha, &["plan", "--from", "beta:data/blocks", "--bytes", "1MiB"]);
+    let at_alpha = alpha.json(&["plan", "--from", "beta:data/blocks", "--bytes", "1MiB"]);
     let part = &at_alpha["parts"][0];
     assert_eq!(part["planned_by"], "beta", "{at_alpha}");
     assert!(part["forecast"]["stages"].as_array().is_some_and(|it| !it.is_empty()), "{part}");
@@ -47,15 +40,15 @@ fn it_says_what_the_next_read_of_a_peer_gets() {
     // It says how to ask there.
     let there = part["ask_there"].as_str().expect("words").to_owned();
     let there: Vec<&str> = there.split(' ').skip(1).collect();
-    let before = [json(&beta, &["stages"]), json(&beta, &["explain", "last"])];
-    let said = json(&beta, &there);
+    let before = [beta.json(&["stages"]), beta.json(&["explain", "last"])];
+    let said = beta.json(&there);
     for _ in 0..100 {
-        assert_eq!(json(&beta, &there), said);
+        assert_eq!(beta.json(&there), said);
     }
-    assert_eq!([json(&beta, &["stages"]), json(&beta, &["explain", "last"])], before);
+    assert_eq!([beta.json(&["stages"]), beta.json(&["explain", "last"])], before);
     let said = &said["parts"][0]["forecast"];
     read(&alpha, 1);
-    let got = &json(&beta, &["explain", "last"])["explanation"];
+    let got = &beta.json(&["explain", "last"])["explanation"];
     for field in ["chosen", "levels", "fragment_bytes", "shrink_bytes", "fragments", "depth"] {
         assert_eq!(said[field], got[field], "{field}: {said} {got}");
     }
@@ -92,7 +85,7 @@ fn every_way_has_its_parts() {
         ("beta:data/blocks", new.as_str(), vec![false, true], true),
         (own.as_str(), new.as_str(), vec![true, true], true),
     ] {
-        let said = json(alpha, &["plan", "--from", from, "--to", to, "--bytes", "8MiB"]);
+        let said = alpha.json(&["plan", "--from", from, "--to", to, "--bytes", "8MiB"]);
         let parts = said["parts"].as_array().expect("a list");
         let here: Vec<bool> = parts.iter().map(|part| part["planned_by"].is_null()).collect();
         assert_eq!(here, planned, "{from} {to}: {said}");

@@ -247,8 +247,18 @@ impl Daemon {
     /// If it says nothing.
     #[must_use]
     pub fn status(&self) -> Value {
-        let output = self.pipectl(["status", "--json"]).output().expect("pipectl starts");
-        assert!(output.status.success(), "{}\n{}", words(&output), self.log());
+        self.json(&["status"])
+    }
+
+    /// What `pipectl` says with `--json`.
+    ///
+    /// # Panics
+    /// If it fails, or says something else.
+    #[must_use]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.pipectl(arguments.iter().chain(&["--json"])).output();
+        let output = output.expect("pipectl starts");
+        assert!(output.status.success(), "{arguments:?}: {}\n{}", words(&output), self.log());
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 

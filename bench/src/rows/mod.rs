@@ -9,7 +9,7 @@ mod hostile;
 mod idle;
 mod limits;
 mod pipelines;
-mod region;
+pub(crate) mod region;
 mod remote_file;
 mod ring;
 pub(crate) mod zero_copy;

@@ -14,15 +14,15 @@ use crate::rows::{BEST_OF_TWO, Bench, KIB, MIB, MOMENT, floor};
 use crate::stats::{Bar, Better};
 
 /// A region at B, opened at A.
-pub(super) struct Region {
-    pub(super) asker: Asker,
-    pub(super) handle: Handle,
+pub(crate) struct Region {
+    pub(crate) asker: Asker,
+    pub(crate) handle: Handle,
     /// Its export lives as long as it is read.
     _export: RegionExport,
 }
 
 impl Region {
-    pub(super) fn open(pair: &Pair) -> Result<Self, Failure> {
+    pub(crate) fn open(pair: &Pair) -> Result<Self, Failure> {
         let owner = Asker::connect(&pair.b, Place::BesideShard, REGION_BYTES as u64)?;
         let mut buffer = owner.client.allocate(REGION_BYTES).doing("allocate")?;
         buffer.as_mut_slice().fill(0x5a);

@@ -4,21 +4,21 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use piped_client::{Access, Handle, OpenOptions, RegionExport};
+use piped_client::{Handle, OpenOptions};
 use piped_config::admin::dials::DialChange;
 use piped_config::{CalibrationMode, PlannerMode, Profile};
 
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
-use crate::load::{Asker, Place, Way};
+use crate::load::Way;
 use crate::machine::Cpus;
 use crate::nodes::{CALLER, EXPORT, Node, PEER, Pair, Sites, free_address};
 use crate::raw::disk::make_file;
+use crate::rows::region::Region;
 use crate::stats;
 
 const FILE_NAME: &str = "blocks";
 const FILE_BYTES: u64 = 64 << 20;
-const REGION_BYTES: usize = 16 << 20;
 const COPY_BYTES: u64 = 1 << 20;
 
 /// Transfers that let `auto` learn what has changed, and those whose median counts.
@@ -72,14 +72,11 @@ impl Operation {
 /// See the module.
 pub(super) struct Scene {
     pair: Pair,
-    asker: Asker,
+    /// What is got, and who asks for all of it.
+    region: Region,
     file: Handle,
-    region: Handle,
     copy: Handle,
     device: (u32, u32),
-    /// Its export lives as long as it is read.
-    _export: RegionExport,
-    _owner: Asker,
 }
 
 impl Scene {
@@ -90,26 +87,18 @@ impl Scene {
         let settings = String::from("[planner]\nallow_dials = true\n");
         let sites = Sites { listen: free_address()?, settings, ..Sites::default() };
         let pair = Pair::start_at(&sites, profile, cpus, data)?;
-        let owner = Asker::connect(&pair.b, Place::BesideShard, REGION_BYTES as u64)?;
-        let mut buffer = owner.client.allocate(REGION_BYTES).doing("allocate")?;
-        buffer.as_mut_slice().fill(0x5a);
-        let access = Access { read: true, write: false };
-        let export = owner.client.export_region("bench", buffer, access).doing("export")?;
-        let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
-        let region = asker.client.open_region(Some(PEER), "bench", access).doing("open")?;
-        let file = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
+        let region = Region::open(&pair)?;
+        let client = &region.asker.client;
+        let file = client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
         let target = data.join("copied");
         make_file(&target, COPY_BYTES)?;
-        let copy = asker.client.open_file(&target, OpenOptions::read_write()).doing("open")?;
+        let copy = client.open_file(&target, OpenOptions::read_write());
         Ok(Self {
             file: file.doing("open")?,
+            copy: copy.doing("open")?,
             region,
-            copy,
             device: (rustix::fs::major(device), rustix::fs::minor(device)),
-            asker,
             pair,
-            _export: export,
-            _owner: owner,
         })
     }
 
@@ -166,13 +155,14 @@ impl Scene {
     }
 
     fn some(&mut self, operation: Operation, count: usize) -> Result<Vec<f64>, Failure> {
+        let region = &mut self.region;
         let begun = clock::now();
         let mut times = Vec::with_capacity(count);
         while times.is_empty() || times.len() < count && begun.elapsed() < PART_MAX {
             let took = match operation {
-                Operation::Read => self.asker.one(Way::Read, &self.file, operation.bytes())?,
-                Operation::Get => self.asker.one(Way::Read, &self.region, operation.bytes())?,
-                Operation::Copy => self.asker.copy(&self.file, &self.copy, COPY_BYTES)?,
+                Operation::Read => region.asker.one(Way::Read, &self.file, operation.bytes())?,
+                Operation::Get => region.asker.one(Way::Read, &region.handle, operation.bytes())?,
+                Operation::Copy => region.asker.copy(&self.file, &self.copy, COPY_BYTES)?,
             };
             times.push(took.as_secs_f64());
         }

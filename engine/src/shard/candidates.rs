@@ -49,8 +49,8 @@ const NESTED_GAIN: f64 = 0.03;
 /// And to be compared at all.
 const NESTED_WORTH: f64 = 0.01;
 
-/// Fills a guard with candidates; returns the plans it held. `changed`: the costs are not what they were; `nested`: plans whose levels differ, solved elsewhere,
-/// the best first.
+/// Fills a guard with candidates; returns the plans it held. `changed`: the costs are not what they were;
+/// `nested`: plans whose levels differ, solved elsewhere, the best first.
 pub(super) fn propose(
     guard: &mut Guard,
     changed: bool,

@@ -244,9 +244,10 @@ impl Shard {
         let Some(claim) = claimed(report) else { return };
         if kind == ReportedStage::Net {
             self.planner.handle_report(stage_out, &claim, last);
-            return if last {
-                self.forget_silent(key)
-            };
+            if last {
+                self.forget_silent(key);
+            }
+            return;
         }
         if is_gone {
             let gone = std::mem::take(heard);

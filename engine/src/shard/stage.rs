@@ -21,8 +21,9 @@ impl StageIndex {
 /// A cost that moved by less than this fraction is the same cost.
 const REPUBLISH: f64 = 0.05;
 
-/// Sizes at which two costs are compared.
-const PROBE_BYTES: [f64; 5] = [4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
+/// Sizes at which two costs are compared, and the one that a stage's line is shown at.
+const PROBE_BYTES: [f64; 5] = [4096.0, 16_384.0, SHOWN_BYTES, 262_144.0, 1_048_576.0];
+const SHOWN_BYTES: f64 = 65_536.0;
 
 /// A modern SSD and a loopback connection, to begin with: wrong for most machines, and replaced by
 /// what this one measures within a few requests.
@@ -95,7 +96,7 @@ impl StageState {
     }
 
     pub(super) fn report(&self, now: &Estimate) -> StageReport {
-        let line = now.stage_at(PROBE_BYTES[2]);
+        let line = now.stage_at(SHOWN_BYTES);
         let note = if self.estimator.is_kept() {
             String::from(KEPT_NOTE)
         } else if now.samples_alone + now.samples_backlogged == 0 {
@@ -118,7 +119,7 @@ impl StageState {
             kept: self.estimator.is_kept(),
             note,
             times: PROBE_BYTES.map(|bytes| time_of(now, bytes)).to_vec(),
-            relative_error: now.relative_error(PROBE_BYTES[1]),
+            relative_error: now.relative_error(SHOWN_BYTES),
             with: Vec::new(),
         }
     }

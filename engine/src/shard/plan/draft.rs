@@ -1,5 +1,6 @@
 //! A plan for nobody: from copies of what is known, and without a trace in what is known.
 
+use super::stages::{disk_name, fresh};
 use super::*;
 use crate::draft::Forecast;
 use crate::shard::candidates::{per_byte, propose};

@@ -8,7 +8,8 @@ use crate::wire::frame::PAYLOAD_BYTES_MAX;
 /// The longest fragment: one run of staging holds it, one frame carries it.
 pub const FRAGMENT_BYTES_MAX: u32 = 1 << 20;
 
-/// The shortest fragment a plan may choose. Below it the per-fragment cost of the reactor itself
+/// The shortest fragment of a plan with equal sizes at all levels (solved ones have bounds of their own,
+/// `solve.rs`). Below it the per-fragment cost of the reactor itself
 /// (about 2 us) is no longer small against the device's.
 pub const FRAGMENT_BYTES_MIN: u32 = 16 * 1024;
 

@@ -538,6 +538,9 @@ pub struct Candidate {
     pub shrink_bytes: u64,
     /// Fragments outstanding at the first stage.
     pub depth: u32,
+    /// It is the plan of the transfer.
+    #[serde(default)]
+    pub chosen: bool,
     /// Its predicted latency in seconds.
     pub predicted_seconds: f64,
     /// Its mean latency in practice, in seconds, once enough transfers tried it.

@@ -52,8 +52,8 @@ pub struct PlanRequest {
 #[derive(Debug, Clone)]
 pub struct PlanAnswer {
     pub(crate) ticket: u64,
-    /// The best first.
-    pub(crate) solved: Vec<Solved>,
+    /// The best first; nothing if nobody has solved it.
+    pub(crate) solved: Option<Vec<Solved>>,
 }
 
 /// One plan of an answer.
@@ -72,7 +72,7 @@ impl PlanRequest {
     /// The answer of someone who has no time: no plan.
     #[must_use]
     pub fn declined(&self) -> PlanAnswer {
-        PlanAnswer { ticket: self.ticket, solved: Vec::new() }
+        PlanAnswer { ticket: self.ticket, solved: None }
     }
 }
 
@@ -128,7 +128,7 @@ pub fn solve(request: &PlanRequest) -> PlanAnswer {
         }
     }
     solved.sort_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds));
-    PlanAnswer { ticket: request.ticket, solved }
+    PlanAnswer { ticket: request.ticket, solved: Some(solved) }
 }
 
 /// The others were made when the request came.

@@ -61,7 +61,7 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
         stages::table(output, &it.stages)?;
         stages::notes(output, &it.stages)?;
     }
-    candidates(output, &it.candidates, &chosen(it))
+    candidates(output, &it.candidates)
 }
 
 /// A plan as it is told.
@@ -167,14 +167,14 @@ fn passing(stage: &StagePassed) -> Vec<String> {
 }
 
 /// Why a candidate was chosen, or was not.
-fn reason(all: &[Candidate], candidate: &Candidate, chosen: bool) -> String {
+fn reason(all: &[Candidate], candidate: &Candidate) -> String {
     let least =
         |time: fn(&Candidate) -> Option<f64>| all.iter().filter_map(time).min_by(f64::total_cmp);
     let slower = |own: f64, least: f64| format!("{:.0} %", (own / least - 1.0) * 100.0);
     let predicted = candidate.predicted_seconds;
     let fastest = least(|one| one.measured_seconds);
     let promised = least(|one| Some(one.predicted_seconds)).unwrap_or(predicted);
-    match (chosen, candidate.vetoed, candidate.measured_seconds, fastest) {
+    match (candidate.chosen, candidate.vetoed, candidate.measured_seconds, fastest) {
         (true, true, ..) => "chosen to see whether it is still slower".to_owned(),
         (true, false, Some(own), Some(fastest)) if own <= fastest => {
             "chosen: the fastest in practice".to_owned()
@@ -193,28 +193,33 @@ fn reason(all: &[Candidate], candidate: &Candidate, chosen: bool) -> String {
     }
 }
 
+/// The first size of each level, if they are not all alike.
+fn levels_of(candidate: &Candidate) -> String {
+    let source = candidate.fragment_bytes;
+    let others = [candidate.lane_bytes, candidate.sink_bytes];
+    if others.iter().all(|&bytes| bytes == 0 || bytes == source) {
+        return fragments(source, candidate.shrink_bytes);
+    }
+    let all = [source, candidate.lane_bytes, candidate.sink_bytes];
+    let told: Vec<String> = all.into_iter().filter(|&it| it > 0).map(units::bytes).collect();
+    told.join(" / ")
+}
+
 /// The table of candidates.
-pub(crate) fn candidates(
-    output: &Output,
-    all: &[Candidate],
-    it: &Chosen<'_>,
-) -> Result<(), Failure> {
+pub(crate) fn candidates(output: &Output, all: &[Candidate]) -> Result<(), Failure> {
     if all.is_empty() {
         return Ok(());
     }
     let rows = all
         .iter()
         .map(|candidate| {
-            let chosen = candidate.fragment_bytes == it.fragment_bytes
-                && candidate.shrink_bytes == it.shrink_bytes
-                && candidate.depth == it.depth;
             vec![
                 candidate.algorithm.clone(),
-                fragments(candidate.fragment_bytes, candidate.shrink_bytes),
+                levels_of(candidate),
                 candidate.depth.to_string(),
                 units::seconds(candidate.predicted_seconds),
                 candidate.measured_seconds.map_or_else(|| "-".to_owned(), units::seconds),
-                reason(all, candidate, chosen),
+                reason(all, candidate),
             ]
         })
         .collect();
@@ -306,18 +311,21 @@ mod tests {
             candidate(1.1e-3, Some(1.25e-3), false),
         ];
         let it = Explanation { candidates: all.to_vec(), ..explanation() };
-        let says = |index: usize, chosen| reason(&it.candidates, &it.candidates[index], chosen);
+        let says = |index: usize, chosen| {
+            let candidate = Candidate { chosen, ..it.candidates[index].clone() };
+            reason(&it.candidates, &candidate)
+        };
         assert_eq!(says(0, false), "vetoed: 25 % slower in practice");
         assert_eq!(says(0, true), "chosen to see whether it is still slower");
         assert_eq!(says(1, true), "chosen: the fastest in practice");
         assert_eq!(says(1, false), "20 % slower by the model");
         assert_eq!(says(2, true), "chosen to see what it takes");
         assert_eq!(says(2, false), "as good by the model");
-        let fresh = Explanation { candidates: vec![candidate(1e-3, None, false)], ..explanation() };
-        assert_eq!(
-            reason(&fresh.candidates, &fresh.candidates[0], true),
-            "chosen: the fastest by the model"
-        );
+        let fresh = [Candidate { chosen: true, ..candidate(1e-3, None, false) }];
+        assert_eq!(reason(&fresh, &fresh[0]), "chosen: the fastest by the model");
+        let nested = Candidate { lane_bytes: 16_384, sink_bytes: 16_384, ..fresh[0].clone() };
+        assert_eq!(levels_of(&nested), "64 KiB / 16 KiB / 16 KiB");
+        assert_eq!(levels_of(&fresh[0]), "64 KiB");
     }
 
     #[test]

@@ -193,7 +193,7 @@ fn print_part(output: &Output, part: &PlanPart<Forecast>) -> Result<(), Failure>
         stages::table(output, &it.stages)?;
         stages::notes(output, &it.stages)?;
     }
-    candidates(output, &it.candidates, &chosen(it))
+    candidates(output, &it.candidates)
 }
 
 fn chosen(it: &Forecast) -> Chosen<'_> {

@@ -131,7 +131,7 @@ impl Record {
             status: self.status,
             planned_here: plan.is_some(),
             stages: plan.map(|plan| planner.describe(plan)).unwrap_or_default(),
-            candidates: plan.map(|plan| plan.candidates.report()).unwrap_or_default(),
+            candidates: plan.map(|plan| plan.compared()).unwrap_or_default(),
             chosen,
             levels: plan.map_or_else(Vec::new, |plan| {
                 schedule::levels(plan, &rows.levels, (self.offset, self.bytes))

@@ -316,8 +316,10 @@ impl Planner {
 
     /// Fills a guard with candidates. `changed`: some cost is not what it was.
     fn propose(&mut self, key: PlanKey, changed: bool) {
+        // An answer may come for what is not the mode any more.
         let mode = match self.mode {
-            PlannerMode::Auto if key.busy => PlannerMode::Whole,
+            _ if key.busy && !key.forced => PlannerMode::Whole,
+            _ if !key.forced => PlannerMode::Auto,
             mode => mode,
         };
         let serial = self.serial(&key.path);
@@ -379,9 +381,10 @@ impl Planner {
             return;
         };
         let Some(Asked { key, versions, .. }) = self.asked.remove(place) else { return };
+        let Some(solved) = &answer.solved else { return };
         let Some(cached) = self.plans.get_mut(&key) else { return };
         let pace = cached.costs.with(|costs| per_byte(costs, cached.length));
-        let solved = answer.solved.iter().take(SOLVED_MAX);
+        let solved = solved.iter().take(SOLVED_MAX);
         cached.nested.clear();
         cached.nested.extend(solved.map(|plan| Choice::nested(plan, cached.length, pace)));
         let is_old = cached.versions != versions;
@@ -604,11 +607,46 @@ mod tests {
         other.ticket += 1;
         planner.handle_answer(&solve(&other));
         assert_eq!(planner.plan(path, 64 << 10).cut, before.cut);
-        // One that was declined leaves what there is; one for a path that is gone is nobody's.
+        // What was answered is not answered again.
         planner.handle_answer(&question.declined());
-        assert_eq!(planner.plan(path, 64 << 10).cut, before.cut);
         planner.handle_answer(&solve(&question));
         assert_eq!(planner.plan(path, 64 << 10).cut, before.cut, "answered already");
+    }
+
+    fn sizes_differ(planner: &Planner) -> usize {
+        planner.plans.values().map(|cached| cached.nested.len()).sum()
+    }
+
+    #[test]
+    fn a_question_that_is_declined_leaves_what_there_is() {
+        let (mut planner, path) = slow_disk();
+        let _ = planner.plan(path, 1 << 20);
+        let question = planner.poll_question().expect("two levels");
+        planner.handle_answer(&solve(&question));
+        let known = sizes_differ(&planner);
+        assert!(known > 0);
+        let disk = planner.disk_stage(DeviceId(1), false);
+        teach(&mut planner, disk, 4000, 20);
+        let _ = planner.plan(path, 1 << 20);
+        let again = planner.poll_question().expect("costs have moved");
+        planner.handle_answer(&again.declined());
+        assert_eq!(sizes_differ(&planner), known);
+    }
+
+    #[test]
+    fn an_answer_that_comes_in_another_mode_costs_auto_nothing() {
+        let (mut planner, path) = slow_disk();
+        let candidates = |planner: &Planner| -> Vec<usize> {
+            let auto = planner.plans.iter().filter(|(key, _)| !key.forced);
+            auto.map(|(_, cached)| cached.guard.seen().count()).collect()
+        };
+        let _ = planner.plan(path, 1 << 20);
+        let question = planner.poll_question().expect("two levels");
+        let before = candidates(&planner);
+        planner.set_mode(PlannerMode::Whole);
+        let _ = planner.plan(path, 1 << 20);
+        planner.handle_answer(&solve(&question));
+        assert!(candidates(&planner)[0] >= before[0], "{before:?} {:?}", candidates(&planner));
     }
 
     #[test]

@@ -205,6 +205,7 @@ impl Choice {
 /// A plan that was compared, and what it took in practice.
 #[derive(Debug, Clone, Copy)]
 struct Compared {
+    number: u32,
     algorithm: Algorithm,
     firsts: [u64; 3],
     shrink: u64,
@@ -226,6 +227,7 @@ impl FromIterator<Seen> for Candidates {
         let mut candidates = Self::default();
         for (place, Seen { plan, measured, vetoed }) in candidates.plans.iter_mut().zip(seen) {
             *place = Some(Compared {
+                number: plan.cut.number(),
                 algorithm: plan.algorithm,
                 firsts: plan.firsts().map(|bytes| bytes as u64),
                 shrink: plan.ramp.map_or(0, |ramp| ramp.shrink),
@@ -240,7 +242,8 @@ impl FromIterator<Seen> for Candidates {
 }
 
 impl Candidates {
-    pub(super) fn report(&self) -> Vec<Candidate> {
+    /// `chosen`: the number of the one that is used.
+    pub(super) fn report(&self, chosen: Option<u32>) -> Vec<Candidate> {
         let candidate = |seen: Compared| Candidate {
             algorithm: seen.algorithm.to_string(),
             fragment_bytes: seen.firsts[0],
@@ -248,6 +251,7 @@ impl Candidates {
             sink_bytes: seen.firsts[2],
             shrink_bytes: seen.shrink,
             depth: seen.depth,
+            chosen: Some(seen.number) == chosen,
             predicted_seconds: seen.predicted,
             measured_seconds: seen.measured,
             vetoed: seen.vetoed,
@@ -274,6 +278,11 @@ pub(super) struct Planned {
 }
 
 impl Planned {
+    /// What it was chosen from.
+    pub(super) fn compared(&self) -> Vec<Candidate> {
+        self.candidates.report(Some(self.choice.cut.number()))
+    }
+
     pub(super) fn new(
         choice: Choice,
         store_first: bool,

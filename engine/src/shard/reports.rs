@@ -26,6 +26,9 @@ const SILENT_MAX: u8 = 64;
 /// Disks that a lane's peer may report, by the handles of files on them.
 const DISKS_MAX: usize = 8;
 
+/// No handle has that number.
+const NOBODY: u32 = u32::MAX;
+
 /// Stages of a lane as a whole.
 const KINDS: [ReportedStage; 4] =
     [ReportedStage::Net, ReportedStage::Check, ReportedStage::DialNet, ReportedStage::DialReceive];
@@ -33,8 +36,8 @@ const KINDS: [ReportedStage; 4] =
 /// The most that is told of a stage at once.
 const NEWS_MAX: usize = 2 * REGIMES;
 
-/// Samples that are worth telling.
-pub(super) const TOLD_WEIGHT_MIN: f64 = 1.0;
+/// Samples that are worth telling: one that is doubted, and a little old, is.
+pub(super) const TOLD_WEIGHT_MIN: f64 = 0.5;
 
 /// What a lane tells, and is told.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) struct Reports {
     heard: [Heard; KINDS.len()],
     told_disks: [(u32, [Told; 2]); DISKS_MAX],
     heard_disks: [(u32, [Heard; 2]); DISKS_MAX],
+    /// When a handle took the place of another one.
+    replaced: Nanos,
 }
 
 /// What the other side knows of a stage of ours.
@@ -76,9 +81,22 @@ impl Reports {
         Self {
             told: Default::default(),
             heard: Default::default(),
-            told_disks: [(u32::MAX, Default::default()); DISKS_MAX],
-            heard_disks: [(u32::MAX, Default::default()); DISKS_MAX],
+            told_disks: [(NOBODY, Default::default()); DISKS_MAX],
+            heard_disks: [(NOBODY, Default::default()); DISKS_MAX],
+            replaced: Nanos::ZERO,
         }
+    }
+
+    /// Whether there is a place for a handle's disk, or it is time that somebody gives one up.
+    fn may_hear(&mut self, handle: u32, now: Nanos) -> bool {
+        if self.heard_disks.iter().any(|&(of, _)| of == handle || of == NOBODY) {
+            return handle != NOBODY;
+        }
+        let is_time = now >= self.replaced + limits::REPORT_PAUSE;
+        if is_time {
+            self.replaced = now;
+        }
+        is_time
     }
 
     fn stage(&self, kind: ReportedStage) -> StageIndex {
@@ -227,6 +245,9 @@ impl Shard {
         let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
         let is_gone = weight == 0;
         if by_handle && !is_gone {
+            if !lane.reports.may_hear(handle, now) {
+                return;
+            }
             let replaced = place_for(&mut lane.reports.heard_disks, handle);
             for old in replaced.into_iter().flatten() {
                 self.planner.forget_stage(old.stage);
@@ -239,7 +260,7 @@ impl Shard {
             (heard.at, heard.left) = (now, NEWS_MAX as u8);
         }
         let Some(left) = heard.left.checked_sub(1) else { return };
-        heard.left = if last { 0 } else { left };
+        heard.left = if last || is_gone { 0 } else { left };
         heard.silent = 0;
         let Some(claim) = claimed(report) else { return };
         if kind == ReportedStage::Net {
@@ -250,8 +271,9 @@ impl Shard {
             return;
         }
         if is_gone {
-            let gone = std::mem::take(heard);
-            return self.planner.forget_stage(gone.stage);
+            // When it was heard of stays: to make stages and forget them costs more than to be told of it.
+            let gone = std::mem::replace(&mut heard.stage, StageIndex::NONE);
+            return self.planner.forget_stage(gone);
         }
         let mut stage = heard.stage;
         if stage == StageIndex::NONE {

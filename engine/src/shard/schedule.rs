@@ -7,7 +7,7 @@ use piped_model::simulate;
 use piped_model::stage::{Buffers, StageCost};
 
 use super::plan::StageIndex;
-use super::planned::{Planned, boundary};
+use super::planned::{CUT_BYTES, Planned, level_end};
 use crate::report::Passing;
 use crate::sizes::Sizes;
 use crate::trace::LevelSizes;
@@ -93,7 +93,7 @@ pub(super) fn levels(plan: &Planned, levels: &[Level], range: (u64, u64)) -> Vec
     let passed = all.into_iter().filter(|level| levels.contains(level));
     let told = passed.map(|level| {
         let sizes = sizes(plan, level);
-        let (level, count) = (level.name().to_owned(), sizes.count(range.1));
+        let (level, count) = (level.name().to_owned(), count(sizes, range));
         LevelSizes { level, sizes: cut(sizes, range).take(SIZES_TOLD).collect(), count }
     });
     told.collect()
@@ -121,11 +121,20 @@ fn sizes(plan: &Planned, level: Level) -> &Sizes {
 fn cut(sizes: &Sizes, (offset, bytes): (u64, u64)) -> impl Iterator<Item = u64> {
     let mut start = 0;
     std::iter::from_fn(move || {
-        let end = boundary(sizes, offset, start).min(bytes);
+        let end = level_end(sizes, offset, start, bytes);
         let size = end.checked_sub(start).filter(|&size| size > 0)?;
         start = end;
         Some(size)
     })
+}
+
+/// How many there are.
+fn count(sizes: &Sizes, (offset, bytes): (u64, u64)) -> u64 {
+    if bytes <= CUT_BYTES {
+        return 1;
+    }
+    let skip = offset % CUT_BYTES;
+    sizes.count(skip + bytes) + 1 - sizes.count(skip + 1)
 }
 
 /// The schedule of a request, or none if it has more than `most` visits, or nothing is known of its stages.
@@ -135,7 +144,7 @@ pub(super) fn schedule(
     range: (u64, u64),
     most: usize,
 ) -> Option<Vec<Promised>> {
-    let count = |&level: &Level| sizes(plan, level).count(range.1);
+    let count = |&level: &Level| count(sizes(plan, level), range);
     let fits = levels.iter().map(count).sum::<u64>() <= most as u64;
     if !fits || levels.is_empty() || range.1 == 0 {
         return None;
@@ -249,6 +258,19 @@ mod tests {
         let all = one_by_one(&[STEP; 2], &[vec![3, 3], vec![6]]);
         let times: Vec<_> = all.iter().map(|it| (it.stage, it.arrived, it.departed)).collect();
         assert_eq!(times, [(0, 0.0, 6.0), (0, 0.0, 11.0), (1, 11.0, 20.0)]);
+    }
+
+    #[test]
+    fn as_many_fragments_are_told_as_there_are() {
+        let all = [Sizes::equal(4096), Sizes::equal(65_536), Sizes::equal(1 << 20)];
+        for sizes in all {
+            for offset in [0, 1, 904, 4095, 4096, 5000, 1 << 30] {
+                for bytes in [1, 4096, 4097, 65_536, 131_072, 1_000_000] {
+                    let told = cut(&sizes, (offset, bytes)).count() as u64;
+                    assert_eq!(count(&sizes, (offset, bytes)), told, "{bytes} at {offset}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! What a send without a copy saves is the copy; what it costs is pages pinned, a second completion, and memory
 //! that is lent until the other side has it. Which is more depends on the processor, the network device and the
 //! size, and on loopback the kernel copies all the same, later. So nothing is believed beforehand. A few sends are
-//! tried. If the kernel says that it copied them, that is the end of it for a while, which doubles and
-//! doubles again. Otherwise some sends of each size are timed, now with a copy and now without, and a size goes
+//! tried. If the kernel says that it copied them, that is the end of it for a while, longer
+//! each time. Otherwise some sends of each size are timed, now with a copy and now without, and a size goes
 //! without where its median is clearly less, and goes back where it is not less any more.
 //!
 //! Everything here follows from the calls and their times.

@@ -11,7 +11,7 @@ use piped_model::estimate::REGIMES;
 use piped_model::units::Nanos;
 
 use crate::asking::{ARENA, HANDLE, connected, read};
-use crate::world::{self, SESSION, World, reports};
+use crate::world::{self, SESSION, World, no_stage, reports};
 
 const NOT_ASKED: &str = "an answer to a request that was not asked, or is over";
 const LENGTH: u64 = 8192;
@@ -372,6 +372,35 @@ fn of_a_flood_of_reports_few_count() {
     let counted = net.samples_alone + net.samples_backlogged;
     let most = 2 * REGIMES as u64 * (time.0 / limits::REPORT_PAUSE.0 + 1);
     assert!((1..=most).contains(&counted), "{counted} of at most {most}");
+}
+
+#[test]
+fn stages_that_come_and_go_without_end_cost_little() {
+    let mut world = World::new();
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let kinds = [ReportedStage::Check, ReportedStage::DialNet, ReportedStage::DiskWrite];
+    for (kind, ways) in kinds.into_iter().zip([1, 1, 9]) {
+        let (before, mut made) = (world.kernel.now(), 0);
+        for number in 0..1000_u32 {
+            for mut claim in [reports(kind, [0, 5_000, 100], &[4096])[0], no_stage(kind)] {
+                if let Message::Report { handle, weight, .. } = &mut claim
+                    && kind == ReportedStage::DiskWrite
+                {
+                    // A disk of which it is never said that it is gone makes room for the next.
+                    *handle = number;
+                    *weight = 100;
+                }
+                let had = world.shard.stages().len();
+                world.send(line, claim, &[]);
+                world.settle();
+                made += usize::from(world.shard.stages().len() > had);
+            }
+        }
+        let time = world.kernel.now() - before;
+        let most = ways * (time.0 / limits::REPORT_PAUSE.0 + 2);
+        assert!((1..=most).contains(&(made as u64)), "{kind:?}: {made} of at most {most}");
+    }
 }
 
 #[test]

@@ -77,7 +77,11 @@ pub(crate) fn sizes(sizes: &[u64], count: u64) -> String {
     let last = sizes.len() as u64 == count;
     let mut words: Vec<String> = Vec::new();
     for (place, run) in runs.iter().enumerate().take(RUNS_MAX) {
-        let more = if place + 1 == runs.len() && !last { count - sizes.len() as u64 } else { 0 };
+        let more = if place + 1 == runs.len() && !last {
+            count.saturating_sub(sizes.len() as u64)
+        } else {
+            0
+        };
         let (times, size) = (run.len() as u64 + more, units::bytes(run[0]));
         words.push(if times == 1 { size } else { format!("{times} x {size}") });
     }

@@ -160,7 +160,7 @@ impl Draft {
             serial: asks_serial(self.serial, &self.guard),
         };
         let pace = self.costs.with(|costs| per_byte(costs, length));
-        let solved = solve(&request).solved.into_iter().take(SOLVED_MAX);
+        let solved = solve(&request).solved.into_iter().flatten().take(SOLVED_MAX);
         solved.map(|plan| Choice::nested(&plan, length, pace)).collect()
     }
 
@@ -175,7 +175,7 @@ impl Draft {
         let bytes = self.length;
         let levels = Level::of(&self.at_device);
         let seconds = |time: Nanos| time.seconds();
-        let trial = trial.map(|seen| Candidates::from_iter([seen]).report());
+        let trial = trial.map(|seen| Candidates::from_iter([seen]).report(None));
         Forecast {
             bytes,
             chosen: planned.map_or_else(String::new, |plan| plan.chosen.to_string()),
@@ -188,7 +188,7 @@ impl Draft {
             predicted_seconds: planned.map_or(0.0, |plan| seconds(plan.predicted_for(bytes))),
             margin_seconds: planned.map_or(0.0, |plan| seconds(plan.margin)),
             stages: self.stages,
-            candidates: planned.map(|plan| plan.candidates.report()).unwrap_or_default(),
+            candidates: planned.map(|plan| plan.compared()).unwrap_or_default(),
             trial: trial.and_then(|mut one| one.pop()),
         }
     }

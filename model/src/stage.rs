@@ -11,8 +11,8 @@ use core::ops::Deref;
 use serde::{Deserialize, Serialize};
 
 /// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate. The longest of
-/// the papers has nine.
-pub const STAGES_MAX: usize = 12;
+/// the papers has nine, the longest of the daemon 14: a copy from disk to disk with a dial at each stage.
+pub const STAGES_MAX: usize = 16;
 
 /// The cost of one stage.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -389,7 +389,10 @@ mod tests {
             assert!(Stage::new(0.0, bad, 0.0, None).is_err());
         }
         assert_eq!(Path::new(&[]), Err(PathFault::Count(0)));
-        assert_eq!(Path::new(&[Stage::FREE; 13]), Err(PathFault::Count(13)));
+        assert_eq!(
+            Path::new(&[Stage::FREE; STAGES_MAX + 1]),
+            Err(PathFault::Count(STAGES_MAX + 1))
+        );
         let bad = Stage { overhead: -1.0, ..Stage::FREE };
         assert!(matches!(Path::new(&[Stage::FREE, bad]), Err(PathFault::Stage { index: 1, .. })));
     }

@@ -9,7 +9,7 @@ use piped_model::evaluate;
 use piped_model::fixed::Constraints;
 use piped_model::plan::Plan;
 use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
-use piped_model::stage::{Buffers, Path, Stage};
+use piped_model::stage::{Buffers, Path, STAGES_MAX, Stage};
 
 /// SplitMix64.
 struct Random(u64);
@@ -366,5 +366,5 @@ fn the_contrived_is_planned_in_bounded_time() {
         }
     }
     assert!(best::best(&[], 1, &limits).is_none());
-    assert!(best::best(&[Stage::FREE; 13], 1, &limits).is_none());
+    assert!(best::best(&[Stage::FREE; STAGES_MAX + 1], 1, &limits).is_none());
 }

@@ -448,10 +448,11 @@ fn asks_serial(serial: Serial, guard: &Guard) -> bool {
 /// A path of these stages, without those that are none.
 pub(super) fn path_of(stages: impl IntoIterator<Item = StageIndex>) -> Path {
     let mut path = [StageIndex::NONE; STAGES_MAX];
-    let there = stages.into_iter().filter(|&stage| stage != StageIndex::NONE);
-    for (place, stage) in path.iter_mut().zip(there) {
+    let mut there = stages.into_iter().filter(|&stage| stage != StageIndex::NONE);
+    for (place, stage) in path.iter_mut().zip(&mut there) {
         *place = stage;
     }
+    debug_assert!(there.next().is_none(), "a path of more than {STAGES_MAX} stages");
     path
 }
 

@@ -318,6 +318,14 @@ impl Shard {
         offset.saturating_add(end) <= length
     }
 
+    /// Bytes of the copy that a write is a part of, if its plan begins with the read of a file of ours.
+    pub(super) fn read_with(&self, waiter: Waiter) -> Option<u64> {
+        let Waiter::Copy { parent, .. } = waiter else { return None };
+        let transfer = self.transfers.get(parent)?;
+        let Body::Copy(copy) = &transfer.body else { return None };
+        matches!(copy.from.0, Place::Local(Target::File(_))).then_some(transfer.length)
+    }
+
     /// More of a chunk is read: its write goes on.
     pub(super) fn note_chunk_read(&mut self, parent: Key, index: u8, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };

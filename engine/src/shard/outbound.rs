@@ -3,7 +3,6 @@
 use piped_model::units::Nanos;
 
 use super::lane::{Lane, LaneState, Link, OTHER_EPOCH, Target};
-use super::plan::Outcome;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
@@ -616,30 +615,6 @@ impl Shard {
             let seconds = now.since(body.sent_at).since(service).since(checked.time());
             self.planner.sample_alone(stage, arrival.payload, seconds);
             self.report_stages(arrival.lane);
-        }
-    }
-
-    /// A write that was alone on its lane shows what its plan is good for; a short one times the wire,
-    /// less what the peer took and the checksums.
-    fn time_write(&mut self, key: Key, body: RemoteBody, service_us: u32, now: Nanos) {
-        let Some(transfer) = self.transfers.get(key) else { return };
-        let Some(lane) = body.lane.and_then(|lane| self.lanes.get(lane)) else { return };
-        if !body.alone || transfer.retries > 0 {
-            return;
-        }
-        let (length, stage) = (transfer.length, lane.stage_out);
-        let lane = body.lane.unwrap_or(key);
-        let (fragment, plan) = transfer
-            .plan
-            .as_ref()
-            .map_or((0, 0), |plan| (plan.cut.lane.first(), plan.cut.number()));
-        let time = now.since(body.sent_at);
-        self.note_written(key, lane, Outcome { length, plan, time });
-        if length <= fragment {
-            let checks = self.planner.check_time(length as u32);
-            let service = Nanos::from_micros(service_us.into());
-            let wire = time.since(service).since(checks).since(checks);
-            self.planner.sample_alone(stage, length as u32, wire);
         }
     }
 

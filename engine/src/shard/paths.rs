@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use piped_model::units::Nanos;
+
 use super::Shard;
 use super::disk::Direction;
 use super::lane::Lane;
@@ -10,7 +12,7 @@ use super::planned::Planned;
 use super::session::{HandleKind, Place};
 use super::slab::Key;
 use super::stage::StageIndex;
-use super::transfer::{Body, Waiter};
+use super::transfer::{Body, RemoteBody, Waiter};
 use crate::command::{FileTarget, LaneClass, Target};
 use crate::dial::DialPlace;
 use crate::ids::{DeviceId, PeerId, RegionId};
@@ -210,9 +212,34 @@ impl Shard {
         }
     }
 
-    /// A write that was alone on its lane ended.
-    pub(super) fn note_written(&mut self, key: Key, lane: Key, outcome: Outcome) {
-        let path = self.path_written(key, lane);
-        self.planner.observe_outcome(path, outcome);
+    /// A write that was alone on its lane shows what its plan is good for; a short one times the wire,
+    /// less what the peer took and the checksums.
+    pub(super) fn time_write(&mut self, key: Key, body: RemoteBody, service_us: u32, now: Nanos) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Some(lane) = body.lane.and_then(|lane| self.lanes.get(lane)) else { return };
+        let Some(planned) = transfer.plan.clone() else { return };
+        if !body.alone || transfer.retries > 0 {
+            return;
+        }
+        let (length, stage) = (transfer.length, lane.stage_out);
+        let time = now.since(body.sent_at);
+        // What waits for the other half of a copy does not only take what its own stages do.
+        let waited = body.ready < length;
+        let shows = match self.read_with(transfer.waiter) {
+            // Chunks of a longer copy wait for each other, too.
+            Some(bytes) => body.ready == 0 && bytes == length,
+            None => !waited,
+        };
+        if shows {
+            // To those that it was chosen from: its path may be another one by now.
+            let outcome = Outcome { length, plan: planned.cut.number(), time };
+            self.planner.observe_outcome(planned.path.stages(), outcome);
+        }
+        if length <= planned.cut.lane.first() && !waited {
+            let checks = self.planner.check_time(length as u32);
+            let service = Nanos::from_micros(service_us.into());
+            let wire = time.since(service).since(checks).since(checks);
+            self.planner.sample_alone(stage, length as u32, wire);
+        }
     }
 }

@@ -14,7 +14,7 @@ use piped_model::units::Nanos;
 
 use super::guard::{ARMS_MAX, Seen};
 use super::outlook::Outlook;
-use super::plan::StageIndex;
+use super::plan::{Path, StageIndex, path_of};
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::report::Candidate;
 use crate::sizes::Sizes;
@@ -126,6 +126,11 @@ impl PathCosts {
     /// How often some cost was found to have changed.
     pub(super) fn changes(&self) -> u64 {
         self.costs.iter().flatten().map(|(_, cost)| cost.changes).sum()
+    }
+
+    /// The path that these are the costs of.
+    pub(super) fn stages(&self) -> Path {
+        path_of(self.costs.iter().flatten().map(|&(stage, _)| stage))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (StageIndex, Estimate)> {

@@ -54,7 +54,7 @@ impl Shard {
             },
             _ => return self.decide(key, Status::BadHandle, io),
         };
-        let session = transfer.session;
+        let (session, ready) = (transfer.session, transfer.available.min(transfer.length));
         if !self.may_ask(lane_key, Some(session), io) {
             return self.starve(Work::Transfer(key));
         }
@@ -80,6 +80,7 @@ impl Shard {
         lane.outstanding.push(key);
         body.lane = Some(lane_key);
         body.sent_at = io.now();
+        body.ready = ready;
         body.next = 0;
         body.fragment_end = 0;
         self.store_body(key, Body::Remote(body));

@@ -244,6 +244,8 @@ pub(super) struct RemoteBody {
     pub(super) frames: u32,
     /// Nothing else was outstanding on the lane when it was sent: its first arrival times the wire.
     pub(super) alone: bool,
+    /// Of a write, bytes that were there when it was sent.
+    pub(super) ready: u64,
     /// Of a sync: the peer's incarnation that took the first write it is to cover.
     pub(super) unsynced: Option<u64>,
 }
@@ -268,6 +270,7 @@ impl RemoteBody {
             fragment_end: 0,
             frames: 0,
             alone: false,
+            ready: 0,
             unsynced: None,
         }
     }

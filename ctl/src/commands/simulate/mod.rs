@@ -20,6 +20,8 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
+#[cfg(test)]
+mod copies;
 pub(super) mod scenario;
 #[cfg(test)]
 mod servers;

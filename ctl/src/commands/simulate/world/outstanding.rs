@@ -1,7 +1,8 @@
 use piped_config::PlannerMode;
-use piped_engine::ids::{HandleId, QueueId};
+use piped_engine::draft::{DraftAsk, Forecast};
+use piped_engine::ids::{DeviceId, HandleId, QueueId};
 use piped_engine::io::Io as _;
-use piped_engine::report::StageReport;
+use piped_engine::report::{Explanation, StageReport};
 use piped_engine::request::{ArenaBuffer, Class, Origin, Request, Status, Verb};
 use piped_model::units::Nanos;
 
@@ -15,6 +16,21 @@ impl World {
     /// What a node has measured.
     pub(in crate::commands) fn stages(&self, node: usize) -> Vec<StageReport> {
         self.nodes[node].shard.stages()
+    }
+
+    /// What a node tells of its last transfer.
+    pub(in crate::commands) fn explain(&self, node: usize) -> Explanation {
+        self.nodes[node].shard.explain(None).expect("there was one")
+    }
+
+    /// What a node says it would do.
+    pub(in crate::commands) fn draft(&self, node: usize, ask: &DraftAsk) -> Forecast {
+        self.nodes[node].shard.draft(ask).expect("it leads somewhere").forecast()
+    }
+
+    /// The device of a disk.
+    pub(in crate::commands) fn device(&self, node: usize, disk: &str) -> DeviceId {
+        self.nodes[node].disks[disk].0
     }
 
     /// A handle, with every request one fragment.

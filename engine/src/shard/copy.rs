@@ -8,10 +8,13 @@
 
 mod middle;
 
+use std::sync::Arc;
+
 use piped_model::units::Nanos;
 
 use super::disk::Direction;
 use super::plan::StageIndex;
+use super::planned::Planned;
 use super::session::{HandleKind, Place, body_for};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
@@ -30,6 +33,8 @@ pub(super) struct CopyBody {
     from: (Place, u64),
     to: (Place, u64),
     chunks: [Option<Chunk>; COPY_CHUNKS],
+    /// The chunks' plans, where one is for both halves.
+    plans: [Option<Arc<Planned>>; COPY_CHUNKS],
     /// Bytes from the start for which a chunk was started.
     next: u64,
     /// The source ended here.
@@ -124,7 +129,18 @@ impl Chunk {
 
 impl CopyBody {
     pub(super) fn new(from: (Place, u64), to: (Place, u64)) -> Self {
-        Self { from, to, chunks: [None; COPY_CHUNKS], next: 0, end: u64::MAX }
+        let plans = [const { None }; COPY_CHUNKS];
+        Self { from, to, chunks: [None; COPY_CHUNKS], plans, next: 0, end: u64::MAX }
+    }
+
+    pub(super) fn plan_of(&self, chunk: u8) -> Option<Arc<Planned>> {
+        self.plans.get(usize::from(chunk))?.clone()
+    }
+
+    pub(super) fn set_plan(&mut self, chunk: u8, planned: Arc<Planned>) {
+        if let Some(place) = self.plans.get_mut(usize::from(chunk)) {
+            *place = Some(planned);
+        }
     }
 
     pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> {
@@ -357,7 +373,11 @@ impl Shard {
         };
         match ended {
             Ended::Read => {}
-            Ended::Short => copy.end = copy.end.min(chunk.start + bytes),
+            Ended::Short => {
+                copy.end = copy.end.min(chunk.start + bytes);
+                // It was of more bytes.
+                copy.plans[usize::from(index)] = None;
+            }
             Ended::Written => {
                 // Chunks are written in any order; the watermark tells how far the copy is.
                 let inserted = transfer.landed.insert(chunk.start, chunk.start + bytes);
@@ -379,6 +399,7 @@ impl Shard {
         if chunk.is_over(transfer.status.is_some()) {
             let (run, session) = (chunk.run, transfer.session);
             *place = None;
+            copy.plans[usize::from(index)] = None;
             self.note_copy_staging(session, run, false);
             self.free_staging(run);
         } else if ended == Ended::Read {

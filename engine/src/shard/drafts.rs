@@ -4,7 +4,6 @@ use super::Shard;
 use super::plan::{Draft, Part};
 use super::remote::lane_class;
 use super::slab::Key;
-use super::stage::StageIndex;
 use crate::command::LaneClass;
 use crate::dial::DialPlace;
 use crate::draft::{DraftAsk, DraftFault, Way};
@@ -23,9 +22,7 @@ impl Shard {
                 (self.parts_out(*device, self.lane_to(*peer, class)?), true)
             }
             Way::Landing { peer, device } => {
-                let lane = self.lane_to(*peer, class)?;
-                let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_in);
-                let mut parts = vec![Part::There(net), Part::There(self.planner.check_stage())];
+                let mut parts = self.way_in(self.lane_to(*peer, class)?).map(Part::There).to_vec();
                 parts.extend(device.iter().flat_map(|it| self.disk_parts(*it, true)));
                 (parts, device.is_some())
             }

@@ -5,17 +5,27 @@ use std::sync::Arc;
 use piped_model::units::Nanos;
 
 use super::Shard;
+use super::dial::Hop;
 use super::disk::Direction;
 use super::lane::Lane;
 use super::plan::{Outcome, Path, path_of};
-use super::planned::Planned;
+use super::planned::{Planned, STAGES_MAX};
 use super::session::{HandleKind, Place};
 use super::slab::Key;
 use super::stage::StageIndex;
 use super::transfer::{Body, RemoteBody, Waiter};
 use crate::command::{FileTarget, LaneClass, Target};
 use crate::dial::DialPlace;
-use crate::ids::{DeviceId, PeerId, RegionId};
+use crate::ids::{DeviceId, HandleId, PeerId, RegionId, SessionId};
+use crate::limits::FRAGMENT_BYTES_MAX;
+
+/// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
+const DISK_STAGES: usize = 3;
+const WAY_OUT_STAGES: usize = 9;
+const PEER_DISK_STAGES: usize = 2;
+
+// The longest path is that of a copy from our disk to a peer's.
+const _: () = assert!(DISK_STAGES + WAY_OUT_STAGES + PEER_DISK_STAGES <= STAGES_MAX);
 
 impl Shard {
     /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.
@@ -70,33 +80,52 @@ impl Shard {
     /// The plan of a chunk's half, if there is one for both: its bytes pass the stages of both.
     fn plan_half(&mut self, key: Key) -> Option<Arc<Planned>> {
         let half = self.transfers.get(key)?;
-        let Waiter::Copy { parent, .. } = half.waiter else { return None };
-        let (length, class) = (half.length, super::remote::lane_class(half.class, half.length));
-        let copy = self.transfers.get(parent)?;
-        let Body::Copy(body) = &copy.body else { return None };
-        let planned = match (copy.plan.clone(), body.ends()) {
+        let Waiter::Copy { parent, chunk } = half.waiter else { return None };
+        let (session, length) = (half.session, half.length);
+        let class = super::remote::lane_class(half.class, length);
+        let Body::Copy(copy) = &self.transfers.get(parent)?.body else { return None };
+        let planned = match (copy.plan_of(chunk), copy.ends()) {
             (Some(planned), _) => planned,
-            (None, (Place::Local(Target::File(file)), Place::Remote(peer, _))) => {
-                let lane = self.outbound.get(&peer)?.lane(class)?;
-                let path = self.path_out(Some(file.device), lane);
+            (None, ends) => {
+                let path = self.path_copied(session, ends, class)?;
                 self.planner.plan(path, length)
             }
-            // How the peer cuts what it sends is its own affair; how it is written here is not.
-            (None, (Place::Remote(peer, _), Place::Local(Target::File(file)))) => {
-                let lane = self.outbound.get(&peer)?.lane(class)?;
-                let net = self.lanes.get(lane)?.stage_in;
-                let check = self.planner.check_stage();
-                let path =
-                    path_of([net, check].into_iter().chain(self.disk_stages(file.device, true)));
-                self.planner.plan(path, length)
-            }
-            (None, _) => return None,
         };
         self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
-        for key in [parent, key] {
-            self.transfers.get_mut(key)?.plan = Some(Arc::clone(&planned));
+        self.transfers.get_mut(key)?.plan = Some(Arc::clone(&planned));
+        let copy = self.transfers.get_mut(parent)?;
+        // What is told of a copy is how it goes now; the rest at its end is no example of that.
+        if copy.plan.is_none() || length == u64::from(FRAGMENT_BYTES_MAX) {
+            copy.plan = Some(Arc::clone(&planned));
+        }
+        if let Body::Copy(body) = &mut copy.body {
+            body.set_plan(chunk, Arc::clone(&planned));
         }
         Some(planned)
+    }
+
+    /// The path of a copy between a file of ours and a peer. Of others each half has its own.
+    fn path_copied(
+        &mut self,
+        session: SessionId,
+        ends: (Place, Place),
+        class: LaneClass,
+    ) -> Option<Path> {
+        match ends {
+            (Place::Local(Target::File(file)), Place::Remote(peer, handle)) => {
+                let lane = self.outbound.get(&peer)?.lane(class)?;
+                let path = self.path_out(Some(file.device), lane);
+                let disk = self.disk_there(session, handle, lane);
+                Some(path_of(path.into_iter().chain(disk)))
+            }
+            // How the peer cuts what it sends is its own affair; how it is written here is not.
+            (Place::Remote(peer, _), Place::Local(Target::File(file))) => {
+                let lane = self.outbound.get(&peer)?.lane(class)?;
+                let disk = self.disk_stages(file.device, true);
+                Some(path_of(self.way_in(lane).into_iter().chain(disk)))
+            }
+            _ => None,
+        }
     }
 
     /// The plan of a peer's read: our disk (or nothing, for memory), then its lane.
@@ -133,24 +162,33 @@ impl Shard {
     /// The path of a write: with the peer's disk at its end, as far as the peer reports it.
     fn path_written(&mut self, key: Key, lane: Key) -> Path {
         let path = self.path_out(None, lane);
-        let disk = self
-            .remote_number(key)
-            .and_then(|handle| self.lanes.get(lane).map(|lane| lane.reports.disk_of(handle)));
+        let transfer = self.transfers.get(key);
+        let disk = match transfer.map(|transfer| (transfer.session, &transfer.body)) {
+            Some((session, Body::Remote(body))) => self.disk_there(session, body.handle, lane),
+            _ => [StageIndex::NONE; PEER_DISK_STAGES],
+        };
         // What lies here between two peers is a level of its own.
         let middle = match self.transfers.get(key).map(|transfer| transfer.waiter) {
             Some(Waiter::Copy { parent, .. }) => self.middle_of(parent),
             _ => [StageIndex::NONE; 2],
         };
-        path_of(middle.into_iter().chain(path).chain(disk.into_iter().flatten()))
+        path_of(middle.into_iter().chain(path).chain(disk))
     }
 
-    /// The peer's number of what a transfer is about.
-    fn remote_number(&self, key: Key) -> Option<u32> {
-        let transfer = self.transfers.get(key)?;
-        let Body::Remote(body) = &transfer.body else { return None };
-        match &self.handles.get(&(transfer.session, body.handle))?.kind {
-            HandleKind::Remote(remote) => remote.number.map(|(number, _)| number),
+    /// What the peer reports of the disk below a handle of ours, and of its dial.
+    fn disk_there(
+        &self,
+        session: SessionId,
+        handle: HandleId,
+        lane: Key,
+    ) -> [StageIndex; PEER_DISK_STAGES] {
+        let number = match self.handles.get(&(session, handle)).map(|handle| &handle.kind) {
+            Some(HandleKind::Remote(remote)) => remote.number,
             _ => None,
+        };
+        match (number, self.lanes.get(lane)) {
+            (Some((number, _)), Some(lane)) => lane.reports.disk_of(number),
+            _ => [StageIndex::NONE; PEER_DISK_STAGES],
         }
     }
 
@@ -158,13 +196,13 @@ impl Shard {
     fn path_out(&mut self, device: Option<DeviceId>, lane: Key) -> Path {
         let disk = match device {
             Some(device) => self.disk_stages(device, false),
-            None => [StageIndex::NONE; 3],
+            None => [StageIndex::NONE; DISK_STAGES],
         };
         path_of(disk.into_iter().chain(self.way_out(lane)))
     }
 
     /// Behind the device.
-    pub(super) fn way_out(&self, lane: Key) -> [StageIndex; 9] {
+    pub(super) fn way_out(&self, lane: Key) -> [StageIndex; WAY_OUT_STAGES] {
         let known = self.lanes.get(lane);
         let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
         let [net_dial, receive_dial, their_check] =
@@ -190,8 +228,16 @@ impl Shard {
         ]
     }
 
+    /// Of what comes by a lane, up to our memory.
+    pub(super) fn way_in(&self, lane: Key) -> [StageIndex; 6] {
+        let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_in);
+        let [[net_host, net_dial], [receive_host, receive_dial]] =
+            [Hop::Net, Hop::Receive].map(|hop| self.dial_stages(lane, hop));
+        [net, net_host, net_dial, receive_host, receive_dial, self.planner.check_stage()]
+    }
+
     /// A device's stage, and that of its dial.
-    fn disk_stages(&mut self, device: DeviceId, write: bool) -> [StageIndex; 3] {
+    fn disk_stages(&mut self, device: DeviceId, write: bool) -> [StageIndex; DISK_STAGES] {
         let dial = DialPlace::Disk { device, write };
         let [host, dial] = match self.dials.any() {
             true => self.dials.stages(|place| *place == dial),

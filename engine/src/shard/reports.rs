@@ -166,7 +166,8 @@ impl Shard {
         }
     }
 
-    fn dial_stages(&self, key: Key, hop: Hop) -> [StageIndex; 2] {
+    /// The stages of the dial that a frame passes there behind the wire of a lane; one look where nobody has dialled.
+    pub(super) fn dial_stages(&self, key: Key, hop: Hop) -> [StageIndex; 2] {
         match self.dials.any() {
             true => self.dials_in(key, hop),
             false => [StageIndex::NONE; 2],

@@ -5,8 +5,9 @@ use piped_engine::draft::{DraftAsk, Forecast, Way};
 use piped_engine::ids::PeerId;
 use piped_engine::report::Explanation;
 use piped_engine::request::{Class, Verb};
+use piped_model::units::Nanos;
 
-use super::scenario;
+use super::scenario::{self, Dial};
 use super::world::World;
 
 const MIB: u64 = 1 << 20;
@@ -27,6 +28,12 @@ fn two_nodes(bytes: u64, [here, there]: [&str; 2]) -> (World, usize) {
     (world, home)
 }
 
+fn dial(world: &mut World, node: &str, stage: &str, cost: &str) {
+    let text = format!("node = '{node}'\nstage = '{stage}'\n{cost}\n");
+    let dial: Dial = toml_edit::de::from_str(&text).expect("a dial");
+    world.dial(&dial).expect("it is set");
+}
+
 fn copy(world: &mut World, node: usize, [from, to]: [&str; 2], length: u64) -> Verb {
     let [from, to] = [from, to].map(|what| world.open(node, what).expect("opened"));
     Verb::Copy { from, from_offset: 0, to, to_offset: 0, length }
@@ -40,6 +47,15 @@ fn last_of(world: &mut World, node: usize, count: u32, verb: Verb) -> Explanatio
     world.explain(node)
 }
 
+/// When costs are learnt: of some, which also try other plans, the one whose promise was as good as most.
+fn usual(world: &mut World, node: usize, verb: Verb) -> Explanation {
+    last_of(world, node, 120, verb);
+    let mut told: Vec<_> = (0..21).map(|_| last_of(world, node, 1, verb)).collect();
+    let ratio = |told: &Explanation| told.predicted_seconds / told.measured_seconds;
+    told.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    told.swap_remove(10)
+}
+
 /// What would be done to a peer from now on: with what is known of each plan, which a plan in use was made without.
 fn said(world: &World, node: usize, peer: &str, disk: Option<&str>, bytes: u64) -> Forecast {
     let peer = PeerId(world.find(peer).expect("it is there") as u32);
@@ -50,6 +66,10 @@ fn said(world: &World, node: usize, peer: &str, disk: Option<&str>, bytes: u64) 
 /// What transfers by the plan were found to take.
 fn measured(said: &Forecast) -> Option<f64> {
     said.candidates.iter().find_map(|candidate| candidate.measured_seconds)
+}
+
+fn names(told: &Explanation) -> Vec<&str> {
+    told.stages.iter().map(|stage| stage.name.as_str()).collect()
 }
 
 fn near(what: &str, found: f64, expected: f64, off: f64) {
@@ -103,4 +123,103 @@ fn what_is_copied_from_peer_to_peer_says_nothing_of_the_way_out() {
     let said = said(&world, node, "c", None, MIB);
     near("measured", measured(&said).expect("known"), alone, 0.02);
     near("promised", said.predicted_seconds, alone, 0.02);
+}
+
+#[test]
+fn a_copy_to_a_peers_file_is_planned_with_the_disk_there() {
+    let (mut world, home) = two_nodes(MIB, [DISK, "g = '3ms'\nG = '400MB/s'"]);
+    let copy = copy(&mut world, home, ["home:data", "server:data"], MIB);
+    let told = usual(&mut world, home, copy);
+    let names = names(&told);
+    let at = |what: &str| names.iter().position(|name| name.contains(what));
+    assert!(at("net server") < at("disk write"), "{names:?}");
+    let levels: Vec<&str> = told.levels.iter().map(|level| level.level.as_str()).collect();
+    assert_eq!(levels, ["source", "lane", "sink"]);
+    // Each of its fragments costs as much as a fourth of all bytes on the link.
+    assert!(told.levels[2].count < told.levels[1].count, "{:?}", told.levels);
+    near("promised", told.predicted_seconds, told.measured_seconds, 0.05);
+}
+
+#[test]
+fn a_copy_that_takes_long_follows_what_changes_meanwhile() {
+    let (mut world, home) = two_nodes(128 * MIB, [DISK, DISK]);
+    let verb = copy(&mut world, home, ["home:data", "server"], MIB);
+    last_of(&mut world, home, 40, verb);
+    let verb = copy(&mut world, home, ["home:data", "server"], 128 * MIB);
+    world.record();
+    let copying = world.begin_any(home, verb);
+    let soon = world.now() + Nanos::from_millis(200);
+    assert_eq!(world.await_one(home, &[copying], soon), None);
+    dial(&mut world, "home", "disk:data:read", "g = '4ms'");
+    assert_eq!(world.await_one(home, &[copying], Nanos::MAX), Some(0));
+    let traces = world.recorded();
+    let (_, trace) = traces.iter().find(|(node, _)| node == "home").expect("it was recorded");
+    let is_read = |stage: u32| trace.stages[stage as usize].starts_with("disk");
+    let read: Vec<u64> = (trace.measured.iter())
+        .filter_map(|visit| is_read(visit.stage).then_some(visit.bytes))
+        .collect();
+    let mean = |bytes: &[u64]| bytes.iter().sum::<u64>() / bytes.len() as u64;
+    let (first, last) = (mean(&read[..32]), mean(&read[read.len() - 8..]));
+    assert!(last >= 2 * first, "fragments of {first} and then of {last} bytes");
+    let told = world.explain(home);
+    assert!(names(&told).iter().any(|name| name.starts_with("dial disk")), "{:?}", names(&told));
+}
+
+#[test]
+fn a_copy_from_a_peer_is_planned_with_the_dials_of_what_comes() {
+    let (mut world, home) = two_nodes(MIB, [DISK, DISK]);
+    dial(&mut world, "home", "net:server", "G = '20MB/s'");
+    dial(&mut world, "home", "receive:server", "g = '100us'");
+    let copy = copy(&mut world, home, ["server", "home:data"], MIB);
+    let told = usual(&mut world, home, copy);
+    let dials = ["dial net:server", "dial receive:server"];
+    let names = names(&told);
+    let at = |what: &str| names.iter().position(|name| *name == what);
+    assert!(at(dials[0]).is_some() && at(dials[0]) < at(dials[1]), "{names:?}");
+    near("promised", told.predicted_seconds, told.measured_seconds, 0.15);
+    let server = PeerId(world.find("server").expect("it is there") as u32);
+    let way = Way::Landing { peer: server, device: Some(world.device(home, "data")) };
+    let said = world.draft(home, &DraftAsk { way, bytes: MIB, class: Class::Bulk });
+    let said: Vec<&str> = said.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(said, names);
+}
+
+#[test]
+fn the_longest_path_is_known_to_its_end() {
+    let (mut world, home) = two_nodes(MIB, [DISK, DISK]);
+    world.plan(FIXED, None);
+    let cost = "g = '10us'\no = '1us'";
+    for stage in ["disk:data:write", "net:home", "receive:home"] {
+        dial(&mut world, "server", stage, cost);
+    }
+    // The other node reports of what comes in bursts.
+    let to = world.open(home, "server").expect("opened");
+    let write = Verb::Write { handle: to, offset: 0, buffer: World::buffer(MIB), durable: false };
+    last_of(&mut world, home, 10, write);
+    for stage in ["disk:data:read", "check", "send:server"] {
+        dial(&mut world, "home", stage, cost);
+    }
+    let copy = copy(&mut world, home, ["home:data", "server:data"], MIB);
+    let told = last_of(&mut world, home, 40, copy);
+    let names = names(&told);
+    assert_eq!(names.len(), 14, "{names:?}");
+    assert!(names[13].starts_with("dial disk write"), "{names:?}");
+}
+
+#[test]
+fn a_copy_between_peers_tells_of_every_stage_it_passed() {
+    let text =
+        "[nodes.a]\n[nodes.b]\n[nodes.c]\n[[transfers]]\nnode = 'b'\nread = 'a'\nbytes = '1MiB'\n";
+    let mut world = World::new(&scenario::parse(text).expect("a scenario")).expect("nodes");
+    let node = world.find("b").expect("it is there");
+    for stage in ["net:a", "receive:a", "copy", "check", "send:c"] {
+        dial(&mut world, "b", stage, "g = '10us'");
+    }
+    let copy = copy(&mut world, node, ["a", "c"], MIB);
+    let told = last_of(&mut world, node, 4, copy);
+    let passed: Vec<&str> = (told.passed.iter())
+        .filter(|it| it.measured.is_some())
+        .map(|it| it.name.as_str())
+        .collect();
+    assert_eq!(passed.len(), 9, "{passed:?}");
 }

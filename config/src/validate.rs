@@ -33,7 +33,7 @@ const SHARDS_MAX: u32 = 64;
 const IO_ENTRIES: core::ops::RangeInclusive<u32> = 64..=32768;
 const PAGE: u64 = 4096;
 const FRAGMENT_MIN: Bytes = Bytes::kib(4);
-const FRAGMENT_MAX: Bytes = Bytes::mib(64);
+const FRAGMENT_MAX: Bytes = Bytes::mib(1);
 /// A spin longer than this is a busy loop by mistake.
 const SPIN_MAX: Period = Period(core::time::Duration::from_millis(10));
 

@@ -70,7 +70,9 @@ pub(super) fn propose(
     };
     let pace = per_byte(costs, length);
     let choice = |plan: &FixedBest| Choice::fixed(plan, length, pace);
-    let of_size = |bytes| deep(fixed::static_size(costs, length, bytes, &constraints));
+    // What is set by hand, or only tried, may be shorter than what the model is believed about.
+    let by_hand = Constraints { smallest: CUT_BYTES, ..constraints };
+    let of_size = |bytes| deep(fixed::static_size(costs, length, bytes, &by_hand));
     let whole = deep(fixed::whole(costs, length, &constraints));
     match mode {
         PlannerMode::Auto => {}

@@ -99,7 +99,7 @@ impl Shard {
         if !intact {
             return Err("the node's name is damaged");
         }
-        let name = load_name(landed, io).ok_or("the node's name is not UTF-8")?;
+        let name = load_name(landed, io).ok_or("the node's name is not printable ASCII")?;
         let known = self.inbound.next_from(0, |link| link.name == name);
         let link = match known {
             Some(link) => link,
@@ -558,8 +558,11 @@ impl Lane {
     }
 }
 
+/// It is printed on operators' terminals: nothing in it may move a cursor or break a line.
 fn load_name<I: Io>(landed: Option<Span>, io: &mut I) -> Option<String> {
-    load_text(landed, NODE_NAME_BYTES_MAX, io)
+    let name = load_text(landed, NODE_NAME_BYTES_MAX, io)?;
+    let is_printable = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    is_printable.then_some(name)
 }
 
 /// The sizes of a write's fragments, as they came.

@@ -73,13 +73,14 @@ impl Tracks {
         });
     }
 
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// All places are gone.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Nothing is planned there any more.
+    pub(super) fn remove(&mut self, path: Path, class: u16) {
+        self.free.extend(self.known.remove(&(path, class)));
     }
 }
 

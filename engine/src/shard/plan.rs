@@ -43,8 +43,13 @@ use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
 use crate::wire::ReportedStage;
 
-/// Plans kept; beyond that the cache starts over (a busy node has tens).
+/// Plans kept, and those of one lane: a busy node has tens. Beyond that the one that was used longest ago goes, of the
+/// lane that has its share, so that no peer takes what was learned about others.
 const PLANS_MAX: usize = 1024;
+const PLANS_PER_LANE_MAX: usize = 256;
+
+/// Questions that one lane may have open.
+const QUESTIONS_PER_LANE_MAX: usize = QUESTIONS_MAX / 4;
 
 /// What a transfer took: its length in bytes, and the number of its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +78,8 @@ pub(super) struct Planner {
     copy: StageIndex,
     check: StageIndex,
     plans: HashMap<PlanKey, Cached>,
+    /// Plans that were given out.
+    uses: u64,
     tracks: Tracks,
     /// Plans that were replaced, in that order: the memory of the next ones, once no transfer and no
     /// record of one uses them.
@@ -119,6 +126,10 @@ struct Cached {
     nested: Vec<Choice>,
     /// Where it is told what transfers took against their predictions.
     track: usize,
+    /// The planner's uses when it was used last.
+    used: u64,
+    /// There was no room for its question.
+    is_unasked: bool,
 }
 
 /// Transfers below this are not cut so finely that it would take long to think about.
@@ -126,6 +137,11 @@ const QUESTION_BYTES_MIN: u64 = 8192;
 
 /// Replaced plans kept for their memory.
 const RETIRED_MAX: usize = 1024;
+
+/// Where what transfers took is told; on a busy lane others are waited for.
+fn track_class(key: &PlanKey) -> u16 {
+    key.class | u16::from(key.busy) << 15
+}
 
 /// Lengths within an eighth of a power of two share a plan.
 fn size_class(length: u64) -> u16 {
@@ -162,6 +178,7 @@ impl Planner {
             copy: StageIndex::NONE,
             check: StageIndex::NONE,
             plans: HashMap::with_capacity(PLANS_MAX),
+            uses: 0,
             tracks: Tracks::default(),
             retired: VecDeque::with_capacity(RETIRED_MAX),
             asked: VecDeque::with_capacity(QUESTIONS_MAX),
@@ -234,9 +251,18 @@ impl Planner {
         }
         let versions = self.versions(&key.path);
         let live = self.calibration == CalibrationMode::Live;
+        self.uses += 1;
+        let uses = self.uses;
         let known = self.plans.get_mut(&key).filter(|cached| cached.versions == versions);
         let chosen = match known {
-            Some(cached) => cached.choose(&self.tracks, live),
+            Some(cached) => {
+                cached.used = uses;
+                let chosen = cached.choose(&self.tracks, live);
+                if cached.is_unasked {
+                    self.ask(key);
+                }
+                chosen
+            }
             None => {
                 self.renew(key, versions, length);
                 self.plans.get_mut(&key).expect("made above").choose(&self.tracks, live)
@@ -290,13 +316,10 @@ impl Planner {
 
     /// Predictions from the costs as published now.
     fn renew(&mut self, key: PlanKey, versions: [u32; STAGES_MAX], length: u64) {
-        let is_full = self.plans.len() >= PLANS_MAX || self.tracks.len() >= 2 * PLANS_MAX;
-        if is_full && !self.plans.contains_key(&key) {
-            self.plans.clear();
-            self.tracks.clear();
+        if !self.plans.contains_key(&key) {
+            self.make_room(&key.path);
         }
-        // On a busy lane others are waited for.
-        let track = self.tracks.place(key.path, key.class | u16::from(key.busy) << 15);
+        let track = self.tracks.place(key.path, track_class(&key));
         let costs = Arc::new(self.costs(key.path));
         let cached = self.plans.entry(key).or_insert_with(|| Cached {
             versions,
@@ -305,13 +328,43 @@ impl Planner {
             costs: Arc::clone(&costs),
             nested: Vec::with_capacity(SOLVED_MAX),
             track,
+            used: 0,
+            is_unasked: false,
         });
         let changed = cached.costs.changes() != costs.changes();
         cached.versions = versions;
         cached.length = length;
         cached.costs = costs;
+        cached.used = self.uses;
         self.propose(key, changed);
         self.ask(key);
+    }
+
+    /// Room for one more plan of this path.
+    fn make_room(&mut self, path: &Path) {
+        let lane = self.lane_of(path);
+        let is_of_lane = |key: &PlanKey| self.lane_of(&key.path) == lane;
+        let of_lane = self.plans.keys().filter(|key| is_of_lane(key)).count();
+        let has_share = lane != StageIndex::NONE && of_lane >= PLANS_PER_LANE_MAX;
+        if !has_share && self.plans.len() < PLANS_MAX {
+            return;
+        }
+        let may_go = self.plans.iter().filter(|(key, _)| !has_share || is_of_lane(key));
+        let Some(key) = may_go.min_by_key(|(_, cached)| cached.used).map(|(&key, _)| key) else {
+            return;
+        };
+        self.plans.remove(&key);
+        if !self.plans.contains_key(&PlanKey { forced: !key.forced, ..key }) {
+            self.tracks.remove(key.path, track_class(&key));
+        }
+    }
+
+    /// The lane that a path passes, or none.
+    fn lane_of(&self, path: &Path) -> StageIndex {
+        let is_lane = |stage: &&StageIndex| {
+            self.stages.get(usize::from(stage.0)).is_some_and(|state| state.is_lane)
+        };
+        path.iter().find(is_lane).copied().unwrap_or(StageIndex::NONE)
     }
 
     /// Fills a guard with candidates. `changed`: some cost is not what it was.
@@ -344,13 +397,20 @@ impl Planner {
     /// Puts the question for sizes of their own for each level, unless it is put already.
     fn ask(&mut self, key: PlanKey) {
         let runs = self.runs(&key.path);
-        let Some(cached) = self.plans.get(&key) else { return };
-        if !self.may_ask(&key, cached.length, runs)
-            || self.asked.len() >= QUESTIONS_MAX
-            || self.asked.iter().any(|asked| asked.key == key)
-        {
+        let lane = self.lane_of(&key.path);
+        let of_lane = |asked: &&Asked| self.lane_of(&asked.key.path) == lane;
+        let has_share = self.asked.iter().filter(of_lane).count() >= QUESTIONS_PER_LANE_MAX;
+        let is_full = has_share || self.asked.len() >= QUESTIONS_MAX;
+        let Some(length) = self.plans.get(&key).map(|cached| cached.length) else { return };
+        if !self.may_ask(&key, length, runs) || self.asked.iter().any(|asked| asked.key == key) {
             return;
         }
+        let Some(cached) = self.plans.get_mut(&key) else { return };
+        cached.is_unasked = is_full;
+        if is_full {
+            return;
+        }
+        let Some(cached) = self.plans.get(&key) else { return };
         self.tickets += 1;
         let ticket = self.tickets;
         self.asked.push_back(Asked { ticket, key, versions: cached.versions });
@@ -650,16 +710,68 @@ mod tests {
         assert!(candidates(&planner)[0] >= before[0], "{before:?} {:?}", candidates(&planner));
     }
 
+    /// Lengths of 128 classes.
+    fn lengths() -> impl Iterator<Item = u64> {
+        (0..16).flat_map(|log| (8..16).map(move |eighth| (eighth << 12) << log))
+    }
+
+    /// Behind another peer's lane.
+    fn path_of_peer(planner: &mut Planner, peer: &str) -> Path {
+        let (_, out) = planner.net_stages(peer, LaneClass::Bulk, false);
+        let disk = planner.disk_stage(DeviceId(1), false);
+        planner.path_out(Some(disk), out)
+    }
+
     #[test]
     fn no_more_questions_are_out_than_there_may_be() {
         let (mut planner, path) = slow_disk();
-        for log in 0..32_u64 {
-            for eighth in 8..16 {
-                let _ = planner.plan(path, (eighth << 12) << (log % 16));
-            }
+        lengths().for_each(|length| drop(planner.plan(path, length)));
+        let first: Vec<_> = std::iter::from_fn(|| planner.poll_question()).collect();
+        assert_eq!(first.len(), QUESTIONS_PER_LANE_MAX, "a lane has its share");
+        for peer in 0..8 {
+            let path = path_of_peer(&mut planner, &format!("peer {peer}"));
+            lengths().for_each(|length| drop(planner.plan(path, length)));
         }
         let put = std::iter::from_fn(|| planner.poll_question()).count();
-        assert_eq!(put, QUESTIONS_MAX);
+        assert_eq!(put, QUESTIONS_MAX - QUESTIONS_PER_LANE_MAX);
+        // There is room for one again: what had none is asked the next time it is used.
+        planner.handle_answer(&solve(&first[0]));
+        lengths().for_each(|length| drop(planner.plan(path, length)));
+        assert!(planner.poll_question().is_some());
+    }
+
+    #[test]
+    fn no_peer_takes_what_was_learned_about_another_one() {
+        let (mut planner, path) = slow_disk();
+        for _ in 0..64 {
+            let planned = planner.plan(path, 1 << 20);
+            let time = planned.predicted;
+            let outcome = Outcome { length: 1 << 20, plan: planned.cut.number(), time };
+            planner.observe_outcome(path, outcome);
+        }
+        let measured = |planner: &Planner| -> usize {
+            let cached = planner.plans.get(&planner.key(path, 1 << 20));
+            cached.map_or(0, |it| it.guard.seen().filter(|it| it.measured.is_some()).count())
+        };
+        let known = measured(&planner);
+        assert!(known > 0);
+        let evil = path_of_peer(&mut planner, "evil");
+        for length in (0..40).flat_map(|log| (8..16).map(move |eighth| (eighth << log) >> 3)) {
+            let _ = (planner.plan(evil, length), planner.plan_busy(evil, length));
+        }
+        assert_eq!(measured(&planner), known);
+        let of_evil = planner.plans.keys().filter(|key| key.path == evil).count();
+        assert_eq!(of_evil, PLANS_PER_LANE_MAX);
+        // More peers than there is room for: who is used stays.
+        for peer in 0..8 {
+            let path_there = path_of_peer(&mut planner, &format!("peer {peer}"));
+            for length in lengths() {
+                let _ = (planner.plan(path_there, length), planner.plan_busy(path_there, length));
+            }
+            let _ = planner.plan(path, 1 << 20);
+        }
+        assert_eq!((measured(&planner), planner.plans.len()), (known, PLANS_MAX));
+        assert!(planner.tracks.count() <= PLANS_MAX);
     }
 
     #[test]

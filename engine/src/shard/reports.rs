@@ -245,6 +245,10 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
         let is_gone = weight == 0;
+        // Only who writes there has use for a peer's disk.
+        if by_handle && !matches!(lane.link, Link::Outbound(_)) {
+            return;
+        }
         if by_handle && !is_gone {
             if !lane.reports.may_hear(handle, now) {
                 return;

@@ -54,6 +54,8 @@ const KEPT_NOTE: &str = "kept from earlier, little measured since";
 pub(super) struct StageState {
     pub(super) name: String,
     pub(super) is_device: bool,
+    /// It is a wire: who has it has what is planned for it.
+    pub(super) is_lane: bool,
     /// It is a device, or a dial of one.
     pub(super) at_device: bool,
     /// The shard's thread does it, and it is timed by itself.

@@ -17,6 +17,7 @@ const SAMPLES_PER_REMINDER: u64 = 1024;
 
 /// Stages kept: four for each of more peers and devices than a node has.
 const STAGES_KEPT_MAX: usize = 4096;
+const STAGES_OURS_MAX: usize = 1024;
 
 impl Planner {
     pub(super) fn stage(
@@ -35,8 +36,10 @@ impl Planner {
                 self.stages[usize::from(index.0)] = state;
                 index
             }
-            // What has no stage is planned without.
-            None if self.stages.len() >= STAGES_KEPT_MAX => return StageIndex::NONE,
+            // What has no stage is planned without. Peers never take the last places: those are for what is ours.
+            None if self.stages.len() >= STAGES_KEPT_MAX + places_kept(&resource) => {
+                return StageIndex::NONE;
+            }
             None => {
                 self.stages.push(state);
                 StageIndex(self.stages.len() as u16 - 1)
@@ -393,10 +396,27 @@ impl Planner {
 
     /// At most `most` stages, with what they stand for.
     pub(in crate::shard) fn named_stages(&self, most: usize) -> Vec<(StageResource, StageReport)> {
-        let named = self.index.iter().take(most);
+        // Those of this node and of the peers it calls first.
+        let [ours, others] = [false, true].map(|of_peers| {
+            self.index.iter().filter(move |(what, _)| is_of_peers(what) == of_peers)
+        });
+        let named = ours.chain(others).take(most);
         let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
         named.filter_map(|(what, index)| Some((what.clone(), state(index)?.report_now()))).collect()
     }
+}
+
+/// Places beyond those of others that a stage may take.
+fn places_kept(resource: &StageResource) -> usize {
+    if is_of_peers(resource) { 0 } else { STAGES_OURS_MAX }
+}
+
+/// It comes with peers that connect here, as many as like to.
+fn is_of_peers(resource: &StageResource) -> bool {
+    matches!(
+        resource,
+        StageResource::Net { outbound: false, .. } | StageResource::Peer { outbound: false, .. }
+    )
 }
 
 /// A stage that nobody has used.
@@ -409,6 +429,7 @@ pub(super) fn fresh(resource: &StageResource, name: String, prior: Stage) -> Sta
     StageState {
         name,
         is_device: matches!(resource, StageResource::Disk { .. }),
+        is_lane: matches!(resource, StageResource::Net { .. }),
         at_device: matches!(
             resource,
             StageResource::Disk { .. }
@@ -463,6 +484,11 @@ mod tests {
             let _ = planner.net_stages(&format!("peer {number}"), LaneClass::Bulk, false);
         }
         assert_eq!(planner.stages.len(), STAGES_KEPT_MAX);
+        // What is ours has a place all the same, and is told of first.
+        let ours = planner.disk_stage(DeviceId(7), false);
+        assert!(ours != StageIndex::NONE && ours != planner.disk_stage(DeviceId(8), false));
+        let told = planner.named_stages(8);
+        assert!(told.iter().any(|(_, report)| report.name == disk_name(DeviceId(7), false)));
         let (_, none) = planner.net_stages("one more", LaneClass::Bulk, false);
         let path = planner.path_out(None, none);
         assert!(planner.plan(path, 1 << 20).cut.source.first() > 0, "planned without");

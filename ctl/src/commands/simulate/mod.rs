@@ -20,6 +20,7 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
+mod check;
 #[cfg(test)]
 mod copies;
 pub(super) mod scenario;
@@ -106,6 +107,7 @@ pub(crate) fn run(output: &Output, args: &SimulateArgs, json: bool) -> Result<()
 
 /// Runs a scenario.
 fn simulate(scenario: &Scenario) -> Result<Report, String> {
+    check::check(scenario)?;
     let mut world = World::new(scenario)?;
     let mut transfers = Vec::new();
     for (number, transfer) in scenario.transfers.iter().enumerate() {
@@ -138,7 +140,7 @@ fn row(
     let mut later = times[times.len() / 2..].to_vec();
     later.sort_by(f64::total_cmp);
     Ok(Row {
-        name: transfer.name.clone().unwrap_or_else(|| format!("transfer {}", number + 1)),
+        name: transfer.title(number),
         bytes,
         count,
         measured_seconds: times[times.len() - 1],

@@ -189,6 +189,19 @@ impl Link {
 }
 
 impl Dial {
+    /// The disk that is meant and whether its writes are, if a disk is.
+    pub(super) fn disk(&self) -> Result<Option<(&str, &'static [bool])>, String> {
+        let Some(rest) = self.stage.strip_prefix("disk:") else { return Ok(None) };
+        let (disk, way) = rest.split_once(':').unwrap_or((rest, ""));
+        let ways: &[bool] = match way {
+            "read" => &[false],
+            "write" => &[true],
+            "" => &[false, true],
+            _ => return Err(format!("`{}`: write disk:{disk}:read or :write", self.stage)),
+        };
+        Ok(Some((disk, ways)))
+    }
+
     pub(super) fn stage(&self) -> Result<Stage, String> {
         costs(&self.latency, &self.overhead, &self.per_byte)
     }
@@ -223,6 +236,20 @@ impl Scenario {
 }
 
 impl Transfer {
+    /// `NODE:DISK` or `NODE`, one or two.
+    pub(super) fn ends(&self) -> Result<Vec<&str>, String> {
+        match (&self.read, &self.write, &self.copy) {
+            (Some(end), None, None) | (None, Some(end), None) => Ok(vec![end]),
+            (None, None, Some([from, to])) => Ok(vec![from, to]),
+            _ => Err("say one of read, write and copy".to_owned()),
+        }
+    }
+
+    /// What it is called in the report; `number` counts from 0.
+    pub(super) fn title(&self, number: usize) -> String {
+        self.name.clone().unwrap_or_else(|| format!("transfer {}", number + 1))
+    }
+
     pub(super) fn bytes(&self) -> Result<u64, String> {
         let bytes = quantity::size(&self.bytes.to_string())?.whole_bytes(Kb::Decimal)?;
         match bytes {

@@ -187,15 +187,8 @@ impl World {
 
     /// What a dial's stage means, with disks by their names.
     fn places(&self, node: usize, dial: &Dial) -> Result<Vec<DialPlace>, String> {
-        let Some(rest) = dial.stage.strip_prefix("disk:") else {
+        let Some((disk, ways)) = dial.disk()? else {
             return DialPlace::parse(&dial.stage).map_err(|fault| fault.to_string());
-        };
-        let (disk, way) = rest.split_once(':').unwrap_or((rest, ""));
-        let ways: &[bool] = match way {
-            "read" => &[false],
-            "write" => &[true],
-            "" => &[false, true],
-            _ => return Err(format!("`{}`: write disk:{disk}:read or :write", dial.stage)),
         };
         self.disk(node, disk)?;
         let (device, ..) = self.nodes[node].disks[disk];

@@ -88,6 +88,8 @@ pub(crate) fn run(output: &Output, args: &SimulateArgs, json: bool) -> Result<()
         .map_err(|error| Failure::io(format_args!("cannot read {file}"), &error))?;
     let wrong = |error: String| Failure::usage(format!("{file}: {error}"));
     let scenario = scenario::parse(&text).map_err(wrong)?;
+    check::check(&scenario).map_err(wrong)?;
+    let files = args.files.open()?;
     let report = simulate(&scenario).map_err(wrong)?;
     let traces = report.transfers.iter().flat_map(|row| &row.traces);
     let traces: Vec<TransferTrace> = traces
@@ -97,12 +99,12 @@ pub(crate) fn run(output: &Output, args: &SimulateArgs, json: bool) -> Result<()
             trace
         })
         .collect();
-    args.files.write(&report.title, &traces)?;
     if json {
-        return output::json(report);
+        output::json(&report)?;
+        return files.write(&report.title, &traces);
     }
     show(output, &report)?;
-    args.files.tell(output)
+    files.write_and_tell(output, &report.title, &traces)
 }
 
 /// Runs a scenario.

@@ -1,6 +1,8 @@
 //! `pipectl trace`: the fragments of the next transfers, stage by stage, as they really moved and as the model had
 //! said; as a table, a Gantt chart, or a trace for Chrome and Perfetto.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,6 +78,7 @@ pub(crate) fn run(
     args: &TraceArgs,
     json: bool,
 ) -> Result<(), Failure> {
+    let files = args.files.open()?;
     let begun: Traces = admin.put_and_read(TRACE, TraceBody { transfers: args.transfers })?;
     let recorded = wait(admin, args, begun.recording, json)?;
     if recorded.transfers.is_empty() {
@@ -84,16 +87,17 @@ pub(crate) fn run(
             format!("nothing was transferred within {} s", args.seconds),
         ));
     }
-    args.files.write("Fragments of recorded transfers", &recorded.transfers)?;
+    let title = "Fragments of recorded transfers";
     if json {
-        return output::json(recorded);
+        output::json(&recorded)?;
+        return files.write(title, &recorded.transfers);
     }
     show(output, &recorded.transfers)?;
     if recorded.ended < recorded.wanted {
         let text = format!("{} of {} ended within the time.", recorded.ended, recorded.wanted);
         output.prose(&text, 0)?;
     }
-    args.files.tell(output)
+    files.write_and_tell(output, title, &recorded.transfers)
 }
 
 /// Until there are enough, the time is over, or Ctrl-C; then the recording is stopped.
@@ -129,29 +133,65 @@ fn wait(
 }
 
 impl Files {
+    /// Opens what was asked for, before anything is done that a wrong path would waste. What a file holds stays until
+    /// there is something to write.
+    pub(crate) fn open(&self) -> Result<Opened<'_>, Failure> {
+        let of = |file: &'_ Option<PathBuf>| file.as_deref().map(create).transpose();
+        Ok(Opened { files: self, svg: of(&self.svg)?, chrome: of(&self.chrome)? })
+    }
+}
+
+/// Files that can be written.
+#[derive(Debug)]
+pub(crate) struct Opened<'a> {
+    files: &'a Files,
+    svg: Option<File>,
+    chrome: Option<File>,
+}
+
+impl Opened<'_> {
     /// Draws and writes what was asked for.
-    pub(crate) fn write(&self, title: &str, transfers: &[TransferTrace]) -> Result<(), Failure> {
-        if let Some(file) = &self.svg {
-            write(file, &gantt::svg(title, transfers).map_err(Failure::failed)?)?;
+    pub(crate) fn write(self, title: &str, transfers: &[TransferTrace]) -> Result<(), Failure> {
+        if let (Some(path), Some(file)) = (&self.files.svg, self.svg) {
+            write(path, file, &gantt::svg(title, transfers).map_err(Failure::failed)?)?;
         }
-        if let Some(file) = &self.chrome {
-            write(file, &chrome::json(transfers).to_string())?;
+        if let (Some(path), Some(file)) = (&self.files.chrome, self.chrome) {
+            write(path, file, &chrome::json(transfers).to_string())?;
         }
         Ok(())
     }
 
-    /// Says where they are.
-    pub(crate) fn tell(&self, output: &Output) -> Result<(), Failure> {
-        for file in [&self.svg, &self.chrome].into_iter().flatten() {
+    /// The same, and says where they are.
+    pub(crate) fn write_and_tell(
+        self,
+        output: &Output,
+        title: &str,
+        transfers: &[TransferTrace],
+    ) -> Result<(), Failure> {
+        let files = self.files;
+        self.write(title, transfers)?;
+        for file in [&files.svg, &files.chrome].into_iter().flatten() {
             output.line(format_args!("written: {}", file.display()))?;
         }
         Ok(())
     }
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(file, text)
-        .map_err(|error| Failure::io(format_args!("cannot write {}", file.display()), &error))
+/// A directory that is missing is no missing transfer: this has the exit code of what did not work.
+fn cannot(file: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", file.display()))
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    file.map_err(|error| cannot(path, &error))
+}
+
+fn write(path: &Path, mut file: File, text: &str) -> Result<(), Failure> {
+    let is_file = file.metadata().is_ok_and(|facts| facts.is_file());
+    // A pipe or a terminal has no length.
+    let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+    emptied.and_then(|()| file.write_all(text.as_bytes())).map_err(|error| cannot(path, &error))
 }
 
 /// All of them, as tables.
@@ -325,6 +365,27 @@ mod tests {
             notes: vec!["It had not ended when the recording was stopped.".to_owned()],
             ..it
         }
+    }
+
+    #[test]
+    fn files_are_opened_first_and_keep_what_they_hold_until_there_is_more() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (svg, chrome) = (directory.path().join("t.svg"), directory.path().join("t.json"));
+        let long = "x".repeat(1 << 20);
+        std::fs::write(&chrome, &long).expect("written");
+        let files = Files { svg: Some(svg.clone()), chrome: Some(chrome.clone()) };
+        let opened = files.open().expect("they can be written");
+        assert_eq!(std::fs::read_to_string(&chrome).expect("there"), long);
+        opened.write("a title", &[served_read()]).expect("written");
+        let written = std::fs::read_to_string(&chrome).expect("there");
+        assert!(serde_json::from_str::<serde_json::Value>(&written).is_ok(), "nothing old is left");
+        assert!(std::fs::read_to_string(&svg).expect("there").contains("a title"));
+
+        let nowhere = directory.path().join("missing/t.svg");
+        let files = Files { svg: None, chrome: Some(nowhere.clone()) };
+        let failure = files.open().expect_err("there is no such directory");
+        assert_eq!(failure.exit(), Exit::Failed);
+        assert!(failure.to_string().contains(&nowhere.display().to_string()), "{failure}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use piped_engine::command::{
 use piped_engine::dial::DialPlace;
 use piped_engine::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
 use piped_engine::io::Io as _;
+use piped_engine::limits::{FRAGMENT_BYTES_MAX, FRAME_TIME};
 use piped_engine::request::{ArenaBuffer, Class, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, SimKernel};
@@ -41,6 +42,8 @@ pub(in crate::commands) struct World {
     kernel: SimKernel,
     nodes: Vec<Node>,
     links: BTreeMap<(usize, usize), [LinkId; 2]>,
+    /// Seconds that a byte takes on the slowest link.
+    slowest: f64,
     bytes: u64,
     tickets: u64,
     requests: u64,
@@ -73,6 +76,7 @@ impl World {
             kernel: SimKernel::new(scenario.seed, Faults::none()),
             nodes: Vec::new(),
             links: BTreeMap::new(),
+            slowest: 0.0,
             bytes,
             tickets: 0,
             requests: 0,
@@ -89,7 +93,9 @@ impl World {
         }
         for link in &scenario.links {
             let [from, to] = [world.find(&link.nodes[0])?, world.find(&link.nodes[1])?];
-            let cost = scenario::cost(&link.stage().map_err(|error| format!("link: {error}"))?);
+            let stage = link.stage().map_err(|error| format!("link: {error}"))?;
+            world.slowest = world.slowest.max(stage.per_byte);
+            let cost = scenario::cost(&stage);
             let ways = [(); 2].map(|()| world.kernel.add_link(cost, None));
             ways.iter().for_each(|&way| world.kernel.set_piece(way, PIECE_BYTES));
             world.links.insert((from, to), ways);
@@ -340,10 +346,27 @@ impl World {
         let until = self.kernel.now() + PATIENCE;
         while !holds(self) {
             if !self.step(until) {
-                return Err("a transfer does not end in 50 minutes of virtual time".to_owned());
+                return Err(self.endless());
             }
         }
         Ok(())
+    }
+
+    /// Why a transfer does not end, where that can be told: a lane is lost whose frame takes too long, and what it
+    /// carried is asked for again and again.
+    fn endless(&self) -> String {
+        let never = "a transfer does not end in 50 minutes of virtual time";
+        let least = f64::from(FRAGMENT_BYTES_MAX) / FRAME_TIME.seconds();
+        if self.slowest * least <= 1.0 {
+            return never.to_owned();
+        }
+        format!(
+            "{never}: a link has {:.1} kB/s, and a lane is lost on which a frame does not arrive within {:.0} s; frames \
+             have up to 1 MiB, so give the link at least {:.1} kB/s, or let the plan have smaller fragments",
+            1e-3 / self.slowest,
+            FRAME_TIME.seconds(),
+            least * 1e-3,
+        )
     }
 
     /// Everybody has a turn, or time passes. False when `until` is reached.

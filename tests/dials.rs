@@ -106,5 +106,5 @@ fn dials_end_with_the_leave_to_set_them() {
     let output = alpha.pipectl(["config", "reload"]).output().expect("it starts");
     assert!(output.status.success(), "{}", words(&output));
     assert_eq!(alpha.number("dials"), 0);
-    assert_eq!(dial(&alpha, &["set", "copy"]).0, 4);
+    assert_eq!(dial(&alpha, &["set", "copy", "--g", "50us"]).0, 4);
 }

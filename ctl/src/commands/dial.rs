@@ -72,6 +72,14 @@ impl SetArgs {
             host_ns: whole(self.host, 1e-9),
         };
         let cost = cost.check().map_err(|fault| Failure::usage(fault.to_string()))?;
+        // It would be shown as set and slow nothing.
+        if cost == DialCost::default() {
+            let stage = &self.stage;
+            return Err(Failure::usage(format!(
+                "a dial of {stage} that adds nothing: give one of --L, --g, --G and --o (as in --g 50us), or clear it \
+                 with `pipectl dial clear {stage}`"
+            )));
+        }
         let DialCost { latency_ns, overhead_ns, per_byte_ps, host_ns } = cost;
         let stage = self.stage.clone();
         Ok(DialChange { stage, latency_ns, overhead_ns, per_byte_ps, host_ns })
@@ -192,6 +200,8 @@ mod tests {
             ("copy --G 1s/B", "1 us/B"),
             ("copy --o 1s", "10 ms"),
             ("copy --g x", "36us"),
+            ("copy", "give one of"),
+            ("copy --L 0 --G 0", "give one of"),
         ] {
             let error = parsed(words).expect_err(words);
             assert!(error.contains(hint), "{error}");

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 /// `PUT`: [`CalibrateBody`], answered with [`Calibrating`].
 pub const CALIBRATE: &str = "/v1/calibrate";
 
-/// No leave is longer, in seconds; it may be asked for again.
-pub const CALIBRATE_SECONDS_MAX: u32 = 3600;
+/// No leave is longer, in seconds. Who needs it longer renews it: the leave of one that was killed keeps others out no
+/// longer than this.
+pub const CALIBRATE_SECONDS_MAX: u32 = 60;
 
 /// The region that every node has for other nodes' calibrations, whoever offers what: zeros, to be read. Only
 /// who may change the daemon opens it.

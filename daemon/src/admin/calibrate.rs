@@ -24,7 +24,9 @@ pub(super) fn change(control: &Control, body: CalibrateBody) -> Result<Calibrati
     control.leave.set(leave);
     match body.leave {
         None => tracing::warn!(leave = leave.number, "CALIBRATING: paths are loaded on purpose"),
-        Some(_) => tracing::info!(leave = leave.number, body.seconds, "calibrating"),
+        Some(_) if body.seconds == 0 => tracing::info!(leave = leave.number, "calibrated"),
+        // Every few seconds.
+        Some(_) => tracing::debug!(leave = leave.number, body.seconds, "calibrating"),
     }
     Ok(Calibrating { leave: leave.number, seconds: body.seconds })
 }
@@ -32,7 +34,9 @@ pub(super) fn change(control: &Control, body: CalibrateBody) -> Result<Calibrati
 fn decide(there: Leave, body: CalibrateBody, now: Nanos) -> Result<Leave, Refused> {
     let CalibrateBody { leave, seconds } = body;
     if seconds > CALIBRATE_SECONDS_MAX {
-        let text = format!("a leave is for {CALIBRATE_SECONDS_MAX} s at most, not for {seconds}");
+        let text = format!(
+            "a leave is for {CALIBRATE_SECONDS_MAX} s at most, not for {seconds}: renew it before it is over"
+        );
         return Err(Refused::bad(text));
     }
     let is_taken = now < there.until;
@@ -40,7 +44,8 @@ fn decide(there: Leave, body: CalibrateBody, now: Nanos) -> Result<Leave, Refuse
         None if is_taken => {
             let left = there.until.since(now).seconds().ceil();
             let text = format!(
-                "somebody else calibrates: two would measure each other. It is over in {left} s at the latest"
+                "somebody else calibrates: two would measure each other. Wait for that, or end it; who was killed keeps \
+                 you out for {left} s more at the most"
             );
             return Err(Refused::new(StatusCode::CONFLICT, text));
         }
@@ -61,6 +66,17 @@ mod tests {
     fn ask(there: Leave, leave: Option<u64>, seconds: u32, at: u64) -> Result<Leave, StatusCode> {
         let body = CalibrateBody { leave, seconds };
         decide(there, body, Nanos::from_millis(at * 1000)).map_err(|refused| refused.status)
+    }
+
+    #[test]
+    fn who_is_refused_is_told_how_long_a_dead_one_keeps_him_out() {
+        let first = ask(Leave::default(), None, 15, 100).expect("nobody has it");
+        let body = CalibrateBody { leave: None, seconds: 15 };
+        let refused = decide(first, body, Nanos::from_millis(103_000)).expect_err("taken");
+        for word in ["somebody else calibrates", "end it", "killed", "for 12 s more"] {
+            assert!(refused.error.contains(word), "{}", refused.error);
+        }
+        assert!(CALIBRATE_SECONDS_MAX <= 60, "a dead one keeps others out for so long");
     }
 
     #[test]

@@ -66,30 +66,13 @@ pub(super) fn device(text: &str) -> Result<(u32, u32), String> {
 
 /// The paths asked for; without a word, all there are.
 pub(super) fn choose(admin: &Admin, args: &CalibrateArgs) -> Result<Vec<Target>, Failure> {
-    let everything = args.peers.is_empty() && args.devices.is_empty();
-    let known: Peers<LaneReport> = admin.get(PEERS)?;
-    let is_up = |name: &str| {
-        let asked = known.peers.iter().filter(|peer| !peer.inbound && peer.name == name);
-        asked.flat_map(|peer| &peer.lanes).any(|lane| lane.up)
-    };
-    let mut names: Vec<String> = args.peers.clone();
-    if everything {
-        names = known.peers.iter().filter(|it| !it.inbound).map(|it| it.name.clone()).collect();
-        names.sort();
-        names.dedup();
-        names.retain(|name| is_up(name));
-    }
+    paths(&admin.get(PEERS)?, args)
+}
+
+/// The same, of the peers that the daemon tells of.
+fn paths(known: &Peers<LaneReport>, args: &CalibrateArgs) -> Result<Vec<Target>, Failure> {
     let mut targets = Vec::new();
-    for peer in names {
-        if !known.peers.iter().any(|it| !it.inbound && it.name == peer) {
-            let all: Vec<&str> =
-                known.peers.iter().filter(|it| !it.inbound).map(|it| it.name.as_str()).collect();
-            let there = if all.is_empty() { "there are none".to_owned() } else { all.join(", ") };
-            return Err(Failure::new(
-                Exit::NotFound,
-                format!("there is no peer `{peer}` in the configuration: {there}"),
-            ));
-        }
+    for peer in peers(known, args)? {
         targets.push(Target::Memory { peer: peer.clone() });
         if let Some(file) = args.file.as_ref().filter(|_| !args.peers.is_empty()) {
             let place = file.split_once('/').filter(|(a, b)| !a.is_empty() && !b.is_empty());
@@ -99,10 +82,7 @@ pub(super) fn choose(admin: &Admin, args: &CalibrateArgs) -> Result<Vec<Target>,
             targets.push(Target::Remote { peer, export: export.into(), path: path.into() });
         }
     }
-    let mut devices = args.devices.clone();
-    if everything && args.dir.is_dir() {
-        devices.extend(device_of(&args.dir).ok());
-    }
+    let devices = devices(args)?;
     targets.extend(devices.into_iter().map(|(major, minor)| Target::Device { major, minor }));
     if targets.is_empty() {
         return Err(Failure::new(
@@ -115,6 +95,54 @@ pub(super) fn choose(admin: &Admin, args: &CalibrateArgs) -> Result<Vec<Target>,
         ));
     }
     Ok(targets)
+}
+
+/// Nothing is named, so all there is is meant.
+fn is_everything(args: &CalibrateArgs) -> bool {
+    args.peers.is_empty() && args.devices.is_empty() && args.file.is_none()
+}
+
+fn peers(known: &Peers<LaneReport>, args: &CalibrateArgs) -> Result<Vec<String>, Failure> {
+    let mut all: Vec<&str> =
+        known.peers.iter().filter(|it| !it.inbound).map(|it| it.name.as_str()).collect();
+    all.sort_unstable();
+    all.dedup();
+    if is_everything(args) {
+        return Ok(all.into_iter().filter(|name| is_up(known, name)).map(str::to_owned).collect());
+    }
+    for peer in &args.peers {
+        if !all.contains(&peer.as_str()) {
+            let there = if all.is_empty() { "there are none".to_owned() } else { all.join(", ") };
+            let text = format!("there is no peer `{peer}` in the configuration: {there}");
+            return Err(Failure::new(Exit::NotFound, text));
+        }
+        // Its requests would wait for it as long as they may.
+        if !is_up(known, peer) {
+            let text = format!(
+                "peer `{peer}` is not connected: none of its lanes is up; see that piped runs there and can be \
+                 reached (`pipectl peers` says why a lane was lost), then calibrate again"
+            );
+            return Err(Failure::new(Exit::Unreachable, text));
+        }
+    }
+    Ok(args.peers.clone())
+}
+
+fn is_up(known: &Peers<LaneReport>, name: &str) -> bool {
+    let asked = known.peers.iter().filter(|peer| !peer.inbound && peer.name == name);
+    asked.flat_map(|peer| &peer.lanes).any(|lane| lane.up)
+}
+
+fn devices(args: &CalibrateArgs) -> Result<Vec<(u32, u32)>, Failure> {
+    if !args.devices.is_empty() || !args.peers.is_empty() {
+        return Ok(args.devices.clone());
+    }
+    match &args.file {
+        // Who names a file means the device it is on.
+        Some(file) => Ok(vec![device_of(Path::new(file))?]),
+        None if args.dir.is_dir() => Ok(device_of(&args.dir).into_iter().collect()),
+        None => Ok(Vec::new()),
+    }
 }
 
 fn device_of(path: &Path) -> Result<(u32, u32), Failure> {
@@ -259,7 +287,69 @@ fn scratch(directory: &Path) -> Result<File, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::args::{Args, Command};
+    use piped_config::admin::watch::PeerEntry;
+    use piped_engine::command::LaneClass;
+
+    fn arguments(words: &[&str]) -> CalibrateArgs {
+        let all = ["pipectl", "calibrate"].iter().chain(words);
+        match Args::try_parse_from(all).expect("arguments").command {
+            Command::Calibrate(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn peer(name: &str, up: bool) -> PeerEntry<LaneReport> {
+        let lane = |class| LaneReport {
+            class,
+            up,
+            epoch: 1,
+            frames_sent: 0,
+            frames_received: 0,
+            requests: 0,
+            last_loss: None,
+            zero_copy: None,
+        };
+        let lanes = vec![lane(LaneClass::Latency), lane(LaneClass::Bulk)];
+        PeerEntry { shard: 0, name: name.to_owned(), inbound: false, address: None, lanes }
+    }
+
+    fn memory(peer: &str) -> Target {
+        Target::Memory { peer: peer.to_owned() }
+    }
+
+    #[test]
+    fn a_peer_that_is_down_is_refused_at_once_and_left_out_of_all() {
+        let known = Peers { peers: vec![peer("up", true), peer("down", false)] };
+        let none = arguments(&["--dir", "/none"]);
+        assert_eq!(paths(&known, &none).expect("one is up"), [memory("up")]);
+        assert_eq!(paths(&known, &arguments(&["--peer", "up"])).expect("it is up"), [memory("up")]);
+        let error = paths(&known, &arguments(&["--peer", "up", "--peer", "down"]));
+        let error = error.expect_err("down");
+        assert_eq!(error.exit(), Exit::Unreachable);
+        assert!(error.to_string().contains("peer `down` is not connected"), "{error}");
+        assert!(error.to_string().contains("pipectl peers"), "{error}");
+    }
+
+    #[test]
+    fn a_file_alone_means_its_device() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path().to_str().expect("UTF-8");
+        let (major, minor) = device_of(file.path()).expect("there");
+        let known = Peers { peers: vec![peer("up", true)] };
+        let alone = paths(&known, &arguments(&["--file", path])).expect("it is there");
+        assert_eq!(alone, [Target::Device { major, minor }]);
+        let error = paths(&known, &arguments(&["--file", "/none"])).expect_err("none");
+        assert_eq!(error.exit(), Exit::NotFound);
+        // Beside a peer it is a file there, and beside a device it is on that.
+        let both = paths(&known, &arguments(&["--peer", "up", "--file", "data/x"])).expect("up");
+        assert_eq!(both.len(), 2);
+        let named = paths(&known, &arguments(&["--device", "9:9", "--file", path])).expect("two");
+        assert_eq!(named, [Target::Device { major: 9, minor: 9 }]);
+    }
 
     #[test]
     fn devices_are_numbers() {

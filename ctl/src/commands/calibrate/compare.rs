@@ -69,6 +69,28 @@ pub(super) struct Row {
     /// The daemon's after it has seen this traffic.
     pub(super) after_seconds: Option<f64>,
     pub(super) verdict: Verdict,
+    /// Plans are made of it: it is what they are judged by.
+    #[serde(skip)]
+    pub(super) is_planned_with: bool,
+}
+
+impl Row {
+    /// Where nothing but an impossible or a useless figure came out.
+    fn is_told(&self) -> bool {
+        is_told(self.active_seconds, self.active_error_seconds)
+            && self.live_seconds.is_none_or(|live| is_told(live, self.live_error_seconds))
+    }
+
+    /// Not judged by itself; that it was not told apart is said all the same.
+    fn shown(self) -> Self {
+        let verdict = if self.is_told() { Verdict::Shown } else { Verdict::NotTold };
+        Self { verdict, ..self }
+    }
+}
+
+/// Whether a cost is a finding: none is below zero, and one that may as well be zero or twice as much says nothing.
+pub(super) fn is_told(seconds: f64, error: Option<f64>) -> bool {
+    seconds >= 0.0 && error.is_none_or(|half| half <= seconds)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,6 +100,9 @@ pub(super) enum Verdict {
     Differs,
     /// The daemon has measured nothing of the kind.
     NoLive,
+    /// One of the two is below zero, or its interval is as wide as itself.
+    #[serde(rename = "not-told-apart")]
+    NotTold,
     /// The procedure's own depth, and not a stage, may have been the limit.
     Held,
     /// Others used the path.
@@ -92,6 +117,7 @@ impl Verdict {
             Self::Agrees => "agrees",
             Self::Differs => "differs",
             Self::NoLive => "no live",
+            Self::NotTold => "not told apart",
             Self::Held => "held",
             Self::Busy => "busy",
             Self::Shown => "",
@@ -111,7 +137,8 @@ pub(super) fn compare(target: &Target, found: &Found, context: &Context) -> Comp
             let active = interval(active?);
             let (before, after) = (of(&context.before, bytes), of(&context.after, bytes));
             let cost = format!("{what} {}", super::show::size(bytes));
-            Some(judged(cost, before, after, active, context))
+            let row = judged(cost, before, after, active, context);
+            Some(Row { is_planned_with: true, ..row })
         };
     rows.extend(sizes().filter_map(|bytes| row("alone", alone, bytes, found.alone(bytes as f64))));
     rows.extend(sizes().filter_map(|bytes| {
@@ -200,7 +227,10 @@ fn judged(
     (active, error): Known,
     context: &Context,
 ) -> Row {
+    let is_untold = |live: &Live| !is_told(live.seconds, Some(live.error));
     let verdict = match &before {
+        _ if !is_told(active, error) => Verdict::NotTold,
+        Some(live) if live.is_measured && is_untold(live) => Verdict::NotTold,
         _ if context.others > OTHERS => Verdict::Busy,
         Some(live) if live.is_measured => match agree(live.seconds, live.error, (active, error)) {
             true => Verdict::Agrees,
@@ -225,6 +255,7 @@ fn judged(
             .and_then(|(live, off)| (live.seconds > 0.0).then(|| off / live.seconds * 100.0)),
         after_seconds: after.filter(|after| after.is_measured).map(|after| after.seconds),
         verdict,
+        is_planned_with: false,
     }
 }
 
@@ -254,7 +285,7 @@ fn parameters(found: &Found, context: &Context) -> Vec<Row> {
     };
     let shown = |cost: &str, [before, after]: [Option<Live>; 2], active: Known| {
         let row = judged(cost.to_owned(), before, after, active, context);
-        Row { verdict: Verdict::Shown, live_error_seconds: None, ..row }
+        Row { live_error_seconds: None, ..row }.shown()
     };
     let both =
         |value: fn(&StageReport) -> f64| [of(&context.before, value), of(&context.after, value)];
@@ -290,7 +321,7 @@ fn network(found: &Found, context: &Context) -> Vec<Row> {
     let short = found.short_bytes;
     let nothing = |cost: &str, figure: Option<Figure>| {
         let row = judged(cost.to_owned(), None, None, interval(figure?), context);
-        Some(Row { stage: "LogGP".to_owned(), verdict: Verdict::Shown, ..row })
+        Some(Row { stage: "LogGP".to_owned(), ..row }.shown())
     };
     let against = |cost: &str, live: [Option<Live>; 2], figure: Option<Figure>| {
         let [before, after] = live;
@@ -332,25 +363,16 @@ fn network(found: &Found, context: &Context) -> Vec<Row> {
 }
 
 fn verdict(rows: &[Row], found: &Found, context: &Context) -> String {
-    let count = |wanted: Verdict| rows.iter().filter(|row| row.verdict == wanted).count();
-    let mut words = Vec::new();
+    let mut words: Vec<String> = Vec::new();
     if context.others > OTHERS {
         words.push(format!(
             "Others made {:.0} % of the traffic meanwhile, so the figures are not comparable: run it again when the path is quiet.",
             context.others * 100.0
         ));
-    } else if count(Verdict::Differs) > 0 {
-        words.push(differing(rows, context));
-    } else if count(Verdict::Agrees) > 0 {
-        words.push("They agree: plans rest on what the path costs.".to_owned());
-    } else if count(Verdict::NoLive) > 0 {
-        words.push("The daemon had measured nothing of this path yet; it has now.".to_owned());
     } else {
-        words.push(
-            "Nothing was measured that could be compared: give it more --seconds.".to_owned(),
-        );
+        words.push(judgement(rows, context));
     }
-    if count(Verdict::Held) > 0 {
+    if rows.iter().any(|row| row.verdict == Verdict::Held) {
         words.push("Held: the way is so long that the requests of this procedure, and not a stage, may have been the limit.".to_owned());
     }
     if !found.precise && found.end != End::Stopped && context.others <= OTHERS {
@@ -360,6 +382,26 @@ fn verdict(rows: &[Row], found: &Found, context: &Context) -> String {
         );
     }
     words.join(" ")
+}
+
+/// Of a quiet path.
+fn judgement(rows: &[Row], context: &Context) -> String {
+    let is = |row: &Row, wanted| row.verdict == wanted;
+    // The signature beside it says nothing of the sizes that plans choose among.
+    let agrees = rows.iter().any(|row| row.is_planned_with && is(row, Verdict::Agrees));
+    if rows.iter().any(|row| is(row, Verdict::Differs)) {
+        differing(rows, context)
+    } else if agrees {
+        "They agree: plans rest on what the path costs.".to_owned()
+    } else if rows.iter().any(|row| is(row, Verdict::NoLive)) {
+        "The daemon had measured nothing of this path yet; it has now.".to_owned()
+    } else if rows.iter().any(|row| row.is_planned_with && is(row, Verdict::NotTold)) {
+        "What the path costs was not told apart from what scatters, so nothing is judged: give it more --seconds, when \
+         this machine is quiet."
+            .to_owned()
+    } else {
+        "Nothing was measured that could be compared: give it more --seconds.".to_owned()
+    }
 }
 
 fn differing(rows: &[Row], context: &Context) -> String {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::compare::{Compared, Row};
+use super::compare::{Compared, Row, is_told};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::Column::{self, Number, Text};
@@ -17,7 +17,8 @@ pub(super) struct Report<'a> {
 const COLUMNS: [Column; 6] =
     [Text("COST"), Number("LIVE"), Number("ACTIVE"), Number("DIFF"), Number("us"), Text("VERDICT")];
 
-const LEGEND: &str = "LIVE: as the daemon had it before; ACTIVE: as measured now; each within its 95 %. alone: through the empty \
+const LEGEND: &str = "LIVE: as the daemon had it before; ACTIVE: as measured now; each within its 95 %; -: none, or below zero, or \
+                      not known to 100 %. alone: through the empty \
                       path; busy: between two fragments of its slowest stage. LogGP: an application's processor, with the daemon \
                       as its network. Figures agree within their errors, 10 % or 2 us.";
 
@@ -58,22 +59,31 @@ fn heading(path: &Compared) -> String {
 }
 
 fn row(row: &Row) -> Vec<String> {
-    let with = |seconds: f64, error: Option<f64>| {
-        let error = error.filter(|_| seconds != 0.0).map(|error| (error / seconds).abs() * 100.0);
-        match error.filter(|error| error.is_finite()) {
-            Some(error) if error < 999.5 => format!("{} ±{error:.0}%", units::seconds(seconds)),
-            _ => units::seconds(seconds),
-        }
-    };
-    let live = row.live_seconds.map(|live| with(live, row.live_error_seconds));
+    let none = || "-".to_owned();
+    let cost = |seconds, error| is_told(seconds, error).then(|| within(seconds, error));
+    let live = row.live_seconds.and_then(|live| cost(live, row.live_error_seconds));
+    let active = cost(row.active_seconds, row.active_error_seconds);
+    // Of what is not told there is no difference either.
+    let both = live.is_some() && active.is_some();
+    let part = row.difference_percent.filter(|_| both);
+    let off = row.difference_seconds.filter(|_| both);
     vec![
         row.cost.clone(),
-        live.unwrap_or_else(|| "-".to_owned()),
-        with(row.active_seconds, row.active_error_seconds),
-        row.difference_percent.map_or_else(|| "-".to_owned(), percent),
-        row.difference_seconds.map_or_else(|| "-".to_owned(), |off| format!("{:+.1}", off * 1e6)),
+        live.unwrap_or_else(none),
+        active.unwrap_or_else(none),
+        part.map_or_else(none, percent),
+        off.map_or_else(none, |off| format!("{:+.1}", off * 1e6)),
         row.verdict.name().to_owned(),
     ]
+}
+
+/// A cost and half its interval.
+fn within(seconds: f64, error: Option<f64>) -> String {
+    let part = error.filter(|_| seconds > 0.0).map(|error| error / seconds * 100.0);
+    match part {
+        Some(part) => format!("{} ±{part:.0}%", units::seconds(seconds)),
+        None => units::seconds(seconds),
+    }
 }
 
 fn percent(percent: f64) -> String {
@@ -94,16 +104,47 @@ mod tests {
         let wide = Row {
             stage: "net beta bulk asked in".to_owned(),
             cost: "sum G x 64 KiB".to_owned(),
-            live_seconds: Some(-123.4e-6),
-            live_error_seconds: Some(123e-6),
-            active_seconds: -123.4e-3,
-            active_error_seconds: Some(123e-3),
+            live_seconds: Some(123.4e-3),
+            live_error_seconds: Some(123e-3),
+            active_seconds: 123.4e-3,
+            active_error_seconds: Some(123.4e-3),
             difference_seconds: Some(-123.4e-3),
             difference_percent: Some(-998.0),
             after_seconds: None,
-            verdict: Verdict::Agrees,
+            verdict: Verdict::Differs,
+            is_planned_with: false,
         };
         let text = table::render(&COLUMNS, vec![row(&wide)], Some(80));
         assert_eq!(text.lines().count(), 2, "{text}");
+        let untold = Row { verdict: Verdict::NotTold, active_seconds: -1e-6, ..wide };
+        let text = table::render(&COLUMNS, vec![row(&untold)], Some(80));
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_cost_that_cannot_be_or_is_not_known_is_not_printed() {
+        let good = Row {
+            stage: "LogGP".to_owned(),
+            cost: "g".to_owned(),
+            live_seconds: Some(4e-6),
+            live_error_seconds: Some(1e-6),
+            active_seconds: 5e-6,
+            active_error_seconds: Some(5e-6),
+            difference_seconds: Some(1e-6),
+            difference_percent: Some(25.0),
+            after_seconds: None,
+            verdict: Verdict::Agrees,
+            is_planned_with: false,
+        };
+        assert!(row(&good)[1..5].iter().all(|cell| cell != "-"), "{:?}", row(&good));
+        let below = Row { active_seconds: -38.1e-6, active_error_seconds: None, ..good.clone() };
+        let wide = Row { active_error_seconds: Some(5.1e-6), ..good.clone() };
+        let live = Row { live_error_seconds: Some(4.1e-6), ..good };
+        for (bad, place) in [(below, 2), (wide, 2), (live, 1)] {
+            let cells = row(&bad);
+            for place in [place, 3, 4] {
+                assert_eq!(cells[place], "-", "{cells:?}");
+            }
+        }
     }
 }

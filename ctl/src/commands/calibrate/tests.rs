@@ -291,3 +291,35 @@ fn what_the_daemon_has_not_followed_is_said_with_what_to_do() {
         assert!(verdict.contains(says), "{verdict}");
     }
 }
+
+#[test]
+fn what_is_not_told_apart_is_no_finding_and_nothing_agrees_with_it() {
+    let mut rig = Rig::new(DISK, "a", "a:d");
+    rig.run(Run::Alone { bytes: 4096, count: 2 });
+    let target = device(&rig);
+    let (found, [_, second]) = rig.compared(&target);
+    assert!(second.verdict.starts_with("They agree"), "{}", second.verdict);
+    // The same costs, known to 150 %, and a processor that takes less than nothing.
+    let mut blurred = rig.stages();
+    blurred.iter_mut().for_each(|stage| stage.relative_error = 1.5);
+    let mut wrong = found.clone();
+    let network = wrong.network.as_mut().expect("bursts");
+    network.receive = network.receive.map(|it| it.times(-1.0));
+    let path = target.path(&blurred, &blurred);
+    let context = Context {
+        mode: CalibrationMode::Live,
+        others: 0.0,
+        before: path.clone(),
+        after: path,
+    };
+    let compared = compare(&target, &wrong, &context);
+    let planned = compared.rows.iter().filter(|row| row.is_planned_with);
+    assert!(planned.clone().count() > 3);
+    for row in planned.chain(compared.rows.iter().filter(|row| row.cost == "o_recv")) {
+        assert_eq!(row.verdict, Verdict::NotTold, "{row:#?}");
+    }
+    assert!(
+        compared.verdict.starts_with("What the path costs was not told apart"),
+        "{compared:#?}"
+    );
+}

@@ -35,6 +35,8 @@ pub(super) struct Context {
     /// The daemon's stages of the path, in order, before and after.
     pub(super) before: Vec<StageReport>,
     pub(super) after: Vec<StageReport>,
+    /// Why it ended before it was over, unless somebody wanted that.
+    pub(super) broke_off: Option<String>,
 }
 
 /// A path compared.
@@ -48,6 +50,8 @@ pub(super) struct Compared {
     pub(super) others_share: f64,
     pub(super) end: End,
     pub(super) precise: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) broke_off: Option<String>,
     pub(super) rows: Vec<Row>,
     /// The same in plain words, and what to do.
     pub(super) verdict: String,
@@ -159,6 +163,7 @@ pub(super) fn compare(target: &Target, found: &Found, context: &Context) -> Comp
         others_share: context.others,
         end: found.end,
         precise: found.precise,
+        broke_off: context.broke_off.clone(),
         verdict: verdict(&rows, found, context),
         rows,
     }
@@ -375,7 +380,9 @@ fn verdict(rows: &[Row], found: &Found, context: &Context) -> String {
     if rows.iter().any(|row| row.verdict == Verdict::Held) {
         words.push("Held: the way is so long that the requests of this procedure, and not a stage, may have been the limit.".to_owned());
     }
-    if !found.precise && found.end != End::Stopped && context.others <= OTHERS {
+    if let Some(cause) = &context.broke_off {
+        words.push(format!("It broke off, so this is what was known by then: {cause}."));
+    } else if !found.precise && found.end != End::Stopped && context.others <= OTHERS {
         words.push(
             "It is not known as well as was wanted: more --seconds or --share would help."
                 .to_owned(),

@@ -5,6 +5,7 @@
 //! runner   a client of the daemon like any other: sends what the procedure wants
 //!          (piped_model::estimate::active decides what, and keeps to the bounds)
 //! compare  the daemon's stages of that path against what was found, and a verdict in words
+//! leave    the daemon's leave, renewed while this lives
 //! show     tables
 //! ```
 //!
@@ -12,31 +13,32 @@
 //! hold for it, others' urgent requests go first, and when it is gone the daemon cleans up behind it.
 
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use piped_client::{Class, Client, ClientBuilder, WaitPolicy};
 use piped_config::Bytes;
-use piped_config::admin::calibrate::{
-    CALIBRATE, CALIBRATE_SECONDS_MAX, CalibrateBody, Calibrating,
-};
 use piped_config::admin::watch::{STAT, Stat};
 use piped_config::admin::{STAGES, STATUS, Stages, Status};
 use piped_engine::command::CalibrationMode;
 use piped_engine::report::{ShardReport, StageReport};
-use piped_model::estimate::active::{End, Options, Procedure};
+use piped_model::estimate::active::{Options, Procedure};
 
 use self::compare::{Compared, Context};
+use self::leave::{Leave, Watch};
 use self::runner::Runner;
-use self::target::Target;
+use self::target::{Opened, Target};
 use crate::admin::Admin;
 use crate::args::{Args, ClientDoor};
 use crate::client;
-use crate::commands::cp::stop::{Stop, interrupted};
-use crate::failure::Failure;
+use crate::commands::cp::stop::Stop;
+use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, Progress};
 
 mod compare;
+mod leave;
 mod runner;
 mod show;
 mod target;
@@ -58,11 +60,12 @@ pub(crate) struct CalibrateArgs {
     #[arg(long = "peer", value_name = "P")]
     peers: Vec<String>,
 
-    /// Direct reads of a device, as MAJOR:MINOR (default, without --peer too: that of --dir)
+    /// Direct reads of a device, as MAJOR:MINOR (default, without --peer too: that of --file or --dir)
     #[arg(long = "device", value_name = "D", value_parser = target::device)]
     devices: Vec<(u32, u32)>,
 
-    /// Read this file instead of a scratch file: on the device, or, as EXPORT/PATH, at each peer beside its memory
+    /// Read this file instead of a scratch file: on the device (without --device: on its own), or, as EXPORT/PATH,
+    /// at each peer beside its memory
     #[arg(long, value_name = "FILE")]
     file: Option<String>,
 
@@ -104,18 +107,22 @@ fn sent(text: &str) -> Result<Bytes, String> {
 const ARENA_BYTES: u64 = 24 << 20;
 /// For this program and a shard, and for a peer's daemon on the same machine.
 const CPUS_TO_SPIN: usize = 4;
-/// Opens and scratch files take time of the leave, too.
-const GRACE_SECONDS: f64 = 30.0;
+/// What a request is given, in seconds: no more than its path, and what answers at all answers in it.
+const DEADLINE_SECONDS: [f64; 2] = [2.0, 30.0];
+/// Opens have longer than the requests of a short run: a daemon with much to do makes memory for a client.
+const OPEN: Duration = Duration::from_secs(10);
+/// Nothing waits longer than this to see a signal, or to renew the leave: runs, rests, opens.
+const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &Args, asked: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     let admin = Admin::new(&args.socket)?;
     let targets = target::choose(&admin, asked)?;
-    let needed = (asked.seconds + GRACE_SECONDS) * targets.len() as f64;
-    let leave = Leave::take(&admin, needed)?;
     let stop = Stop::listen()?;
+    let leave = Leave::take(&admin)?;
+    let watch = Watch { stop: &stop, leave: &leave };
     let progress = Progress::new(!args.json);
     let mut done = Vec::new();
-    let ended = measure_all(&admin, asked, &targets, (&stop, &progress), &mut done);
+    let ended = measure_all(&admin, asked, &targets, (watch, &progress), &mut done);
     progress.clear();
     drop(leave);
     if !done.is_empty() {
@@ -132,30 +139,28 @@ fn measure_all(
     admin: &Admin,
     asked: &CalibrateArgs,
     targets: &[Target],
-    (stop, progress): (&Stop, &Progress),
+    (watch, progress): (Watch<'_>, &Progress),
     done: &mut Vec<Compared>,
 ) -> Result<(), Failure> {
-    let client = connect(&asked.door)?;
+    let client = connect(asked)?;
     for target in targets {
-        let compared = measure(admin, asked, &client, target, (stop, progress))?;
-        let complete = compared.end != End::Stopped;
+        let (compared, ended) = measure(admin, asked, &client, target, (watch, progress))?;
         done.push(compared);
-        if !complete {
-            return Err(interrupted());
-        }
+        ended?;
     }
     Ok(())
 }
 
+/// What was found, and, where that is not all, why. An error alone: nothing was measured.
 fn measure(
     admin: &Admin,
     asked: &CalibrateArgs,
     client: &Client,
     target: &Target,
-    (stop, progress): (&Stop, &Progress),
-) -> Result<Compared, Failure> {
+    (watch, progress): (Watch<'_>, &Progress),
+) -> Result<(Compared, Result<(), Failure>), Failure> {
     progress.say(format_args!("{target}: getting ready"));
-    let opened = target.open(client, asked)?;
+    let opened = open(client, asked, target, watch)?;
     let before = Seen::now(admin)?;
     let options = Options {
         seconds_max: asked.seconds,
@@ -164,37 +169,81 @@ fn measure(
         largest: opened.largest(),
         ..Options::default()
     };
-    let mut runner = Runner::new(client, opened, stop)?;
+    let mut runner = Runner::new(client, opened, watch, deadline(asked.seconds))?;
     let mut procedure = Procedure::new(options, runner.now());
-    runner.drive(&mut procedure, |part, at| {
+    let ended = runner.drive(&mut procedure, |part, at| {
         progress.say(format_args!(
             "{target}: {at}, {:.0} % (Ctrl-C shows what there is)",
             part * 100.0
         ));
-    })?;
+    });
+    if ended.is_err() {
+        procedure.stop(runner.now());
+    }
     let found = procedure.found(runner.now());
-    let after = Seen::now(admin)?;
+    let after = match (Seen::now(admin), &ended) {
+        (Ok(after), _) => after,
+        // A daemon that is gone says nothing more; what was measured until then is not lost.
+        (Err(_), Err(_)) => before.clone(),
+        (Err(failure), Ok(())) => return Err(failure),
+    };
     let others = after.others(&before, runner.requests(), found.bytes);
     let context = Context {
         mode: after.mode,
         others,
         before: target.path(&before.stages, &after.stages),
         after: target.path(&after.stages, &after.stages),
+        broke_off: ended
+            .as_ref()
+            .err()
+            .filter(|it| it.exit() != Exit::Interrupted)
+            .map(Failure::to_string),
     };
-    Ok(compare::compare(target, &found, &context))
+    Ok((compare::compare(target, &found, &context), ended))
 }
 
-fn connect(door: &ClientDoor) -> Result<Client, Failure> {
+/// Opens on a thread of its own: a scratch file is written, a peer is asked, and a signal is heard meanwhile.
+fn open(
+    client: &Client,
+    asked: &CalibrateArgs,
+    target: &Target,
+    watch: Watch<'_>,
+) -> Result<Opened, Failure> {
+    let (sender, opened) = mpsc::channel();
+    let (client, asked, target) = (client.clone(), asked.clone(), target.clone());
+    // Nobody listens any more after a signal.
+    let open = move || drop(sender.send(target.open(&client, &asked)));
+    let spawned = thread::Builder::new().name("open".to_owned()).spawn(open);
+    spawned.map_err(|error| Failure::io("cannot start a thread", &error))?;
+    loop {
+        watch.look()?;
+        match opened.recv_timeout(LOOK) {
+            Ok(opened) => return opened,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::failed("the thread that opens is gone: please report this"));
+            }
+        }
+    }
+}
+
+fn deadline(seconds: f64) -> Duration {
+    let [least, most] = DEADLINE_SECONDS;
+    Duration::from_secs_f64(seconds.clamp(least, most))
+}
+
+fn connect(asked: &CalibrateArgs) -> Result<Client, Failure> {
     // It waits awake where there are CPUs for it and for the daemons: being woken is no part of what it measures, but
     // a daemon that finds no CPU is worse.
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let wait = if cpus >= CPUS_TO_SPIN { WaitPolicy::Latency } else { WaitPolicy::Balanced };
-    let builder =
-        ClientBuilder::new().arena_bytes(ARENA_BYTES).class(Class::Bulk).wait(wait).depth(64);
-    client::connect(builder, &door.socket)
+    let builder = ClientBuilder::new().arena_bytes(ARENA_BYTES).class(Class::Bulk);
+    let builder = builder.wait(wait).depth(64).timeout(deadline(asked.seconds).max(OPEN));
+    client::connect(builder, &asked.door.socket)
 }
 
 /// What the daemon says of itself at a time.
+#[derive(Debug, Clone)]
 struct Seen {
     stages: Vec<StageReport>,
     stat: Stat,
@@ -223,28 +272,14 @@ impl Seen {
     }
 }
 
-/// The daemon's leave, given back at the end.
-struct Leave<'a> {
-    admin: &'a Admin,
-    number: u64,
-}
+#[cfg(test)]
+mod bounds {
+    use super::*;
 
-impl<'a> Leave<'a> {
-    fn take(admin: &'a Admin, seconds: f64) -> Result<Self, Failure> {
-        let seconds = (seconds.ceil() as u32).min(CALIBRATE_SECONDS_MAX);
-        let body = CalibrateBody { leave: None, seconds };
-        let given: Calibrating = admin.put_and_read(CALIBRATE, body)?;
-        Ok(Self { admin, number: given.leave })
+    #[test]
+    fn a_request_has_no_longer_than_its_path() {
+        for (seconds, is) in [(1.0, 2), (2.0, 2), (10.0, 10), (600.0, 30)] {
+            assert_eq!(deadline(seconds), Duration::from_secs(is));
+        }
     }
 }
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        let body = CalibrateBody { leave: Some(self.number), seconds: 0 };
-        // One that is not given back ends by itself.
-        let _ = self.admin.put(CALIBRATE, body);
-    }
-}
-
-/// A share of a path's time, and rests between: nothing waits longer than this to see a signal.
-const LOOK: Duration = Duration::from_millis(50);

@@ -2,20 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use piped_client::{Buffer, Client, Queue, Request};
+use piped_client::{Buffer, Client, Completed, Queue, Request};
 use piped_model::estimate::active::{Procedure, Run, Step};
 use piped_model::units::Nanos;
 
 use super::LOOK;
+use super::leave::Watch;
 use super::target::Opened;
 use crate::client;
 use crate::clock;
-use crate::commands::cp::stop::Stop;
 use crate::failure::{Exit, Failure};
 use crate::random;
 
-/// Longer than any request takes that is of use here.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The daemon ends a request at its deadline; one that does not by then is not waited for.
+const LATE: Duration = Duration::from_secs(1);
+/// Where to look for what does not answer.
+const WHERE: &str =
+    "see `pipectl transfers` and `pipectl peers`, and calibrate again when it answers";
 
 /// See the module.
 #[derive(Debug)]
@@ -23,16 +26,23 @@ pub(super) struct Runner<'a> {
     client: &'a Client,
     queue: Queue,
     opened: Opened,
-    stop: &'a Stop,
+    watch: Watch<'a>,
+    /// What each request has.
+    deadline: Duration,
     began: Instant,
     /// Requests made.
     made: u64,
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn new(client: &'a Client, opened: Opened, stop: &'a Stop) -> Result<Self, Failure> {
+    pub(super) fn new(
+        client: &'a Client,
+        opened: Opened,
+        watch: Watch<'a>,
+        deadline: Duration,
+    ) -> Result<Self, Failure> {
         let queue = client.queue().map_err(|error| client::queue(&error))?;
-        Ok(Self { client, queue, opened, stop, began: clock::now(), made: 0 })
+        Ok(Self { client, queue, opened, watch, deadline, began: clock::now(), made: 0 })
     }
 
     pub(super) fn now(&self) -> Nanos {
@@ -45,16 +55,14 @@ impl<'a> Runner<'a> {
         self.made
     }
 
-    /// The whole procedure, or until a signal comes.
+    /// The whole procedure, or until a signal comes or a request fails.
     pub(super) fn drive(
         &mut self,
         procedure: &mut Procedure,
         mut tell: impl FnMut(f64, &str),
     ) -> Result<(), Failure> {
         loop {
-            if self.stop.is_set() {
-                procedure.stop(self.now());
-            }
+            self.watch.look()?;
             match procedure.poll(self.now()) {
                 Step::Over => return Ok(()),
                 Step::Pause(until) => {
@@ -179,7 +187,7 @@ impl<'a> Runner<'a> {
     fn submit(&mut self, buffer: Buffer) -> Result<(), Failure> {
         let offset = random::offset(self.made, buffer.len() as u64, self.opened.bytes);
         self.made += 1;
-        let request = Request::read(&self.opened.handle, offset, buffer);
+        let request = Request::read(&self.opened.handle, offset, buffer).deadline(self.deadline);
         let submitted = self.queue.submit_detached(request);
         submitted.map(drop).map_err(|error| client::submit(&self.opened.name, error.fault))
     }
@@ -194,15 +202,39 @@ impl<'a> Runner<'a> {
 
     /// The next one that ends.
     fn take(&mut self) -> Result<Option<Buffer>, Failure> {
-        let completed = self.queue.wait(Some(PATIENCE)).ok_or_else(|| {
-            let text = format!("{}: no answer within {} s", self.opened.name, PATIENCE.as_secs());
-            Failure::new(Exit::Timeout, text).and("see `pipectl transfers` and `pipectl peers`")
-        })?;
+        let completed = match self.queue.wait(Some(LOOK)) {
+            Some(completed) => completed,
+            None => self.take_late()?,
+        };
+        // A run of many that are slow, but none very slow, is long too.
+        self.watch.stop.check()?;
         self.buffer_of(completed)
     }
 
-    fn buffer_of(&self, completed: piped_client::Completed) -> Result<Option<Buffer>, Failure> {
-        let done = completed.result.map_err(|error| client::request(&self.opened.name, &error))?;
+    /// The same, of a path that is slow or does not answer: signals are heard meanwhile.
+    #[cold]
+    fn take_late(&mut self) -> Result<Completed, Failure> {
+        let began = clock::now();
+        let patience = self.deadline + LATE;
+        while clock::now().saturating_duration_since(began) < patience {
+            self.watch.look()?;
+            if let Some(completed) = self.queue.wait(Some(LOOK)) {
+                return Ok(completed);
+            }
+        }
+        let text = format!("{}: no answer within {} s", self.opened.name, patience.as_secs());
+        let failure = Failure::new(Exit::Timeout, text);
+        Err(failure.and(WHERE))
+    }
+
+    fn buffer_of(&self, completed: Completed) -> Result<Option<Buffer>, Failure> {
+        let done = completed.result.map_err(|error| {
+            let failure = client::request(&self.opened.name, &error);
+            match failure.exit() {
+                Exit::Timeout | Exit::Unreachable => failure.and(WHERE),
+                _ => failure,
+            }
+        })?;
         Ok(done.payload)
     }
 }

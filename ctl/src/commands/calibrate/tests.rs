@@ -143,6 +143,7 @@ impl Rig {
                 others: 0.0,
                 before: target.path(&before, &after),
                 after: target.path(&after, &after),
+                broke_off: None,
             };
             let compared = compare(target, &found, &context);
             (found, compared)
@@ -286,7 +287,7 @@ fn what_the_daemon_has_not_followed_is_said_with_what_to_do() {
         (live, 0.0, &none, &right, "had measured nothing"),
     ] {
         let [before, after] = [before, after].map(Clone::clone);
-        let context = Context { mode, others, before, after };
+        let context = Context { mode, others, before, after, broke_off: None };
         let verdict = compare(&target, &found, &context).verdict;
         assert!(verdict.contains(says), "{verdict}");
     }
@@ -311,6 +312,7 @@ fn what_is_not_told_apart_is_no_finding_and_nothing_agrees_with_it() {
         others: 0.0,
         before: path.clone(),
         after: path,
+        broke_off: None,
     };
     let compared = compare(&target, &wrong, &context);
     let planned = compared.rows.iter().filter(|row| row.is_planned_with);
@@ -322,4 +324,25 @@ fn what_is_not_told_apart_is_no_finding_and_nothing_agrees_with_it() {
         compared.verdict.starts_with("What the path costs was not told apart"),
         "{compared:#?}"
     );
+}
+
+#[test]
+fn what_broke_off_is_compared_and_says_why() {
+    let mut rig = Rig::new(DISK, "a", "a:d");
+    rig.run(Run::Alone { bytes: 4096, count: 2 });
+    let target = device(&rig);
+    let found = rig.calibrate(OPTIONS);
+    let path = target.path(&rig.stages(), &rig.stages());
+    let cause = "peer b: no answer within 3 s";
+    let context = Context {
+        mode: CalibrationMode::Live,
+        others: 0.0,
+        before: path.clone(),
+        after: path,
+        broke_off: Some(cause.to_owned()),
+    };
+    let compared = compare(&target, &found, &context);
+    assert!(compared.rows.iter().any(|row| row.is_planned_with));
+    assert!(compared.verdict.contains("It broke off"), "{}", compared.verdict);
+    assert!(compared.verdict.contains(cause), "{}", compared.verdict);
 }

@@ -352,22 +352,3 @@ fn a_shallow_queue_is_not_taken_for_an_overhead() {
     assert!(off(estimate.stage.occupancy(65e3), slow.occupancy(65e3)) < 0.20, "{estimate:?}");
     assert!(off(estimate.stage.latency, slow.latency) < 0.15, "{estimate:?}");
 }
-
-#[test]
-fn a_change_that_another_one_tells_of_is_one_for_all_sizes_and_kinds() {
-    let mut chance = Chance(7);
-    let mut cost = |times: f64| times * (20e-6 + 65_536.0 * 10e-9) * (1.0 + 0.1 * chance.normal());
-    let (mut here, mut there) = (Estimator::new(None), Estimator::new(None));
-    for _ in 0..200 {
-        here.observe(Sample::Alone { bytes: 65_536, seconds: cost(1.0) });
-        there.observe(Sample::Backlogged { bytes: 65_536, seconds: cost(1.0) });
-    }
-    there.summaries().for_each(|summary| here.adopt(&summary));
-    // It becomes four times as slow, and nobody is alone any more.
-    for _ in 0..64 {
-        there.observe(Sample::Backlogged { bytes: 65_536, seconds: cost(4.0) });
-        there.summaries().for_each(|summary| here.adopt(&summary));
-    }
-    let found = here.estimate().stage.occupancy(65_536.0) / (20e-6 + 65_536.0 * 10e-9);
-    assert!(off(found, 4.0) < 0.25, "{found}");
-}

@@ -130,15 +130,6 @@ fn bounded(stage: Stage) -> Stage {
     }
 }
 
-/// The cost has changed at a size: the other kind there has to prove itself anew, other sizes are doubted.
-fn doubt_others(cells: &mut [Cell; REGIMES], others: &mut [Cell; REGIMES], place: usize) {
-    others[place].doubt(0.25);
-    for other in (0..REGIMES).filter(|&other| other != place) {
-        cells[other].doubt(0.25 * cells[other].weight);
-        others[other].doubt(0.25 * others[other].weight);
-    }
-}
-
 impl Estimator {
     /// An estimator that knows nothing of a stage with this window.
     #[must_use]
@@ -217,9 +208,16 @@ impl Estimator {
         let place = regime(bytes);
         let verdict = cells[place].observe(bytes as f64, seconds);
         if verdict == Verdict::Changed {
-            // What changed the cost here has changed the rest, as far as anyone knows.
+            // What changed the cost here has changed the rest, as far as anyone knows: the other
+            // kind of sample at this size has to prove itself anew, other sizes are doubted.
             self.changes += 1;
-            doubt_others(cells, others, place);
+            others[place].doubt(1.0);
+            for other in 0..REGIMES {
+                if other != place {
+                    cells[other].doubt(0.25 * cells[other].weight);
+                    others[other].doubt(0.25 * others[other].weight);
+                }
+            }
         }
         let kept = 1.0 - 1.0 / MEMORY;
         self.prior_weight *= kept;
@@ -260,17 +258,16 @@ impl Estimator {
         let Some(summary) = summary.bounded(largest) else { return };
         self.test_kept(summary.sample());
         let place = regime(summary.bytes as u64);
-        let (cells, others, count) = match summary.backlogged {
-            true => (&mut self.backlogged, &mut self.alone, &mut self.samples_backlogged),
-            false => (&mut self.alone, &mut self.backlogged, &mut self.samples_alone),
+        let (cells, count) = match summary.backlogged {
+            true => (&mut self.backlogged, &mut self.samples_backlogged),
+            false => (&mut self.alone, &mut self.samples_alone),
         };
         let known = &cells[place];
         let expected = known.predict(summary.bytes);
-        // While it changes its samples differ; what they did before tells.
-        let doubt = ADOPTED_CHANGE.max(CHANGE_DEVIATIONS * known.deviation());
+        let doubt =
+            ADOPTED_CHANGE.max(CHANGE_DEVIATIONS * known.deviation().max(summary.deviation));
         if known.weight >= NODE_WEIGHT_MIN && (summary.seconds / expected - 1.0).abs() > doubt {
             self.changes += 1;
-            doubt_others(cells, others, place);
         }
         cells[place].adopt(&summary);
         *count += 1;

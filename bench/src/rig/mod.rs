@@ -30,11 +30,11 @@ pub(crate) use self::plot::style;
 
 use self::link::{Link, NETWORK, Side, UNSHAPED};
 use self::owner::Owner;
-use self::scene::DiskRate;
+use self::scene::{DiskRate, Pace, Scene};
 use crate::clock;
 use crate::contest;
 use crate::failure::{Doing as _, Failure};
-use crate::load::{Asker, Place};
+use crate::load::{Asker, Place, Way};
 use crate::machine::Cpus;
 use crate::nodes::{EXPORT, PEER, Pair, Sites};
 use crate::raw::disk::make_file;
@@ -101,9 +101,16 @@ pub(crate) static RIG: Group = Group {
 pub(crate) struct Arguments {
     #[command(flatten)]
     run: crate::Run,
-    /// Only set the rig up, say where it is, and take it down on Ctrl-C.
-    #[arg(long, conflicts_with_all = ["only", "readme", "json"])]
-    hold: bool,
+    /// Only set the rig up, with disk and link as slow (for reads) as rows of that name have them, say where it is, and
+    /// take it down on Ctrl-C.
+    #[arg(
+        long,
+        value_name = "PACE",
+        num_args = 0..=1,
+        default_missing_value = "own",
+        conflicts_with_all = ["only", "readme", "json"]
+    )]
+    hold: Option<Pace>,
     /// Write how the steps went, transfer by transfer: NAME.svg and NAME.csv in that directory.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
@@ -111,10 +118,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     require_root()?;
-    if arguments.hold {
-        hold(arguments.run)
-    } else {
-        crate::measure(&RIG, arguments.run, arguments.plots)
+    match arguments.hold {
+        Some(pace) => hold(arguments.run, pace),
+        None => crate::measure(&RIG, arguments.run, arguments.plots),
     }
 }
 
@@ -200,9 +206,10 @@ fn remove_left_over(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn hold(run: crate::Run) -> Result<u8, Failure> {
+fn hold(run: crate::Run, pace: Pace) -> Result<u8, Failure> {
     crate::hear_interrupts()?;
     let rig = Rig::set_up(Cpus::here(), &crate::beside_this(run.dir)?)?;
+    rig.pose(Scene { way: Way::Read, block: MIB, pace })?;
     for (name, side, node) in [("A", Side::A, &rig.pair.a), ("B", Side::B, &rig.pair.b)] {
         println!("{name}: namespace {}", rig.link.namespace(side).name());
         println!("   client {}", node.client_socket.display());

@@ -22,17 +22,19 @@ use crate::stats::{self, Random};
 pub(super) const MEGABYTES: u64 = 1_000_000;
 
 /// How slow the path is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Pace {
     /// As the machine is.
     Own,
     /// Disk and link of 100 MB/s each: much slower than the CPUs.
+    #[value(name = "equal-100")]
     Equal100,
     /// The disk as it is, and a link that is as fast.
     EqualOwn,
     /// A disk with 0.5 ms for each fragment, and as fast as the link is: a gigabit.
     SlowDisk,
     /// Section 5.5 of the paper about pipelines, its stages each a dial of its own.
+    #[value(name = "section-5.5")]
     Paper,
 }
 
@@ -98,7 +100,7 @@ impl Rig {
     }
 
     /// Makes the path as slow as the scene wants it.
-    fn pose(&self, scene: Scene) -> Result<(), Failure> {
+    pub(super) fn pose(&self, scene: Scene) -> Result<(), Failure> {
         self.set_rate(scene.pace.rate(self)?)?;
         self.set_dials(scene.way, scene.pace.dials())
     }

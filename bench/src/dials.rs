@@ -15,6 +15,7 @@ use piped_config::admin::dials::DialChange;
 use piped_config::{Bytes, PlannerMode, Profile};
 use serde::Serialize;
 
+use crate::contest;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
 use crate::machine::Cpus;
@@ -86,6 +87,7 @@ fn change(stage: &str, parameter: &str, micros: u64) -> DialChange {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
+    crate::hear_interrupts()?;
     let directory = crate::beside_this(arguments.dir)?;
     let data = tempfile::Builder::new().prefix("piped-dials-").tempdir_in(directory)?;
     let file = data.path().join(FILE_NAME);
@@ -105,17 +107,27 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         (&pair.a, format!("net:{PEER}")),
         (&pair.a, format!("receive:{PEER}")),
     ];
+    let places = places.iter().filter(|(_, stage)| stage.contains(&arguments.only));
+    let points = places.flat_map(|(node, stage)| {
+        let values = &arguments.values;
+        PARAMETERS
+            .iter()
+            .flat_map(move |name| values.iter().map(move |us| (node, stage, *name, *us)))
+    });
     let mut rows = Vec::new();
-    for (node, stage) in places.iter().filter(|(_, stage)| stage.contains(&arguments.only)) {
-        for parameter in PARAMETERS {
-            for &micros in &arguments.values {
-                node.admin.dial(&change(stage, parameter, micros))?;
-                let passed = pass(&pair.b, &mut asker, &handle);
-                let row = passed.and_then(|()| read_back(node, stage, parameter, micros));
-                node.admin.clear_dials()?;
-                rows.push(row?);
-            }
+    for (node, stage, parameter, micros) in points {
+        // What there is by then is shown.
+        if contest::interrupted() {
+            break;
         }
+        node.admin.dial(&change(stage, parameter, micros))?;
+        let passed = pass(&pair.b, &mut asker, &handle);
+        let row = passed.and_then(|()| read_back(node, stage, parameter, micros));
+        node.admin.clear_dials()?;
+        rows.push(row?);
+    }
+    if rows.is_empty() && !contest::interrupted() {
+        return Err(Failure::new("no stage is called so: disk, check, send, net and receive are"));
     }
     let failed = rows.iter().any(|row| row.holds == Some(false));
     match arguments.json {
@@ -124,6 +136,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
             serde_json::to_string(&Report { schema_version: 1, rows }).doing("JSON")?
         ),
         false => show(&rows),
+    }
+    if contest::interrupted() {
+        return Err(Failure::new("interrupted: not all was measured"));
     }
     Ok(u8::from(failed))
 }

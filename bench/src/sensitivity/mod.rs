@@ -98,21 +98,21 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     let wanted = |name: &str| {
         arguments.only.is_empty() || arguments.only.iter().any(|only| name.starts_with(&**only))
     };
-    for operation in OPERATIONS {
-        for place in operation.places() {
-            for parameter in PARAMETERS {
-                let name = format!("{}/{place}/{}", operation.name(), parameter.name);
-                if !wanted(&name) {
-                    continue;
-                }
-                for value in parameter.values {
-                    let point = (operation, *place, parameter, value);
-                    report.measure(&mut scene, point, arguments.rounds)?;
-                }
-            }
+    let places = OPERATIONS.into_iter().flat_map(|it| it.places().iter().map(move |at| (it, *at)));
+    let curves = places.flat_map(|(it, at)| PARAMETERS.map(|parameter| (it, at, parameter)));
+    let curves = curves.filter(|(operation, place, parameter)| {
+        wanted(&format!("{}/{place}/{}", operation.name(), parameter.name))
+    });
+    let points = curves
+        .flat_map(|(it, at, parameter)| parameter.values.map(|value| (it, at, parameter, value)));
+    for point in points {
+        match report.measure(&mut scene, point, arguments.rounds) {
+            // What there is by then is shown and written.
+            Err(_) if contest::interrupted() => break,
+            measured => measured?,
         }
     }
-    if report.points.is_empty() {
+    if report.points.is_empty() && !contest::interrupted() {
         return Err(Failure::new("no point is called so: they are as in read/net/L"));
     }
     if let Some(path) = &arguments.csv {
@@ -124,6 +124,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     match arguments.json {
         true => println!("{}", serde_json::to_string(&report).doing("JSON")?),
         false => print!("{}", shown(&report)),
+    }
+    if contest::interrupted() {
+        return Err(Failure::new("interrupted: not all was measured"));
     }
     Ok(0)
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::DeviceId;
 use crate::limits::{DIAL_HOST_MAX, DIAL_PER_BYTE_PS_MAX, DIAL_TIME_MAX};
 use crate::report::device_name;
+use crate::wire::frame::is_node_name;
 
 /// The stage at whose exit a dial stands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -78,6 +79,11 @@ pub enum DialFault {
         /// In an operator's units.
         most: &'static str,
     },
+    /// It would not slow anything.
+    #[error(
+        "a dial that adds nothing: give one of L, g, G and o (as in --g 50us), or clear it with `pipectl dial clear`"
+    )]
+    Nothing,
 }
 
 impl DialPlace {
@@ -86,12 +92,10 @@ impl DialPlace {
     /// # Errors
     /// It names none; the fault says what does.
     pub fn parse(text: &str) -> Result<Vec<Self>, DialFault> {
-        let fault = || DialFault::Place(text.chars().take(PLACE_SHOWN).collect());
+        let shown = || text.chars().take(PLACE_SHOWN).flat_map(char::escape_debug).collect();
+        let fault = || DialFault::Place(shown());
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        let peer = || {
-            let fits = (1..=crate::wire::frame::NODE_NAME_BYTES_MAX as usize).contains(&rest.len());
-            fits.then(|| rest.to_owned()).ok_or_else(fault)
-        };
+        let peer = || is_node_name(rest).then(|| rest.to_owned()).ok_or_else(fault);
         Ok(match kind {
             "copy" if text == kind => vec![Self::Copy],
             "check" if text == kind => vec![Self::Check],
@@ -136,10 +140,11 @@ pub struct DialCost {
 }
 
 impl DialCost {
-    /// Within bounds: a node must stay one that answers.
+    /// Within bounds, for a node must stay one that answers, and not nothing: it would be shown as set and slow
+    /// nothing.
     ///
     /// # Errors
-    /// Which parameter is not, and its bound.
+    /// Which parameter is beyond its bound, or that there is none.
     pub fn check(self) -> Result<Self, DialFault> {
         let bounds = [
             ("L", self.latency_ns, DIAL_TIME_MAX.0, "1 s"),
@@ -149,6 +154,7 @@ impl DialCost {
         ];
         match bounds.into_iter().find(|&(_, value, most, _)| value > most) {
             Some((parameter, _, _, most)) => Err(DialFault::TooLong { parameter, most }),
+            None if self == Self::default() => Err(DialFault::Nothing),
             None => Ok(self),
         }
     }
@@ -183,6 +189,10 @@ pub struct DialReport {
     pub held: u32,
     /// Fragments it has released.
     pub released: u64,
+    /// Nothing that the daemon knows passes there yet: no peer of that name is configured or has been here, nothing
+    /// has used the device. A misspelt name stays so.
+    #[serde(default)]
+    pub unknown: bool,
     /// How late they were, in seconds: half of them no more than this, and 99 of 100.
     pub late_seconds: [f64; 2],
 }
@@ -222,11 +232,13 @@ mod tests {
             "disk:4096:0",
             "copy:x",
             "net:",
+            "net:a b",
+            "send:be\x1b[31mta",
             &long,
         ] {
             let fault = DialPlace::parse(text).expect_err(text).to_string();
             assert!(fault.contains("receive:PEER"), "{fault}");
-            assert!(fault.len() < 400);
+            assert!(fault.len() < 400 && !fault.contains('\x1b'), "{fault:?}");
         }
     }
 
@@ -239,6 +251,7 @@ mod tests {
             host_ns: 10_000_000,
         };
         assert_eq!(most.check(), Ok(most));
+        assert_eq!(DialCost::default().check(), Err(DialFault::Nothing));
         for (more, name) in [
             (DialCost { latency_ns: most.latency_ns + 1, ..most }, "L "),
             (DialCost { overhead_ns: u64::MAX, ..most }, "g "),

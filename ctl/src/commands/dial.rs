@@ -72,14 +72,6 @@ impl SetArgs {
             host_ns: whole(self.host, 1e-9),
         };
         let cost = cost.check().map_err(|fault| Failure::usage(fault.to_string()))?;
-        // It would be shown as set and slow nothing.
-        if cost == DialCost::default() {
-            let stage = &self.stage;
-            return Err(Failure::usage(format!(
-                "a dial of {stage} that adds nothing: give one of --L, --g, --G and --o (as in --g 50us), or clear it \
-                 with `pipectl dial clear {stage}`"
-            )));
-        }
         let DialCost { latency_ns, overhead_ns, per_byte_ps, host_ns } = cost;
         let stage = self.stage.clone();
         Ok(DialChange { stage, latency_ns, overhead_ns, per_byte_ps, host_ns })
@@ -143,6 +135,20 @@ fn show(output: &Output, dials: &Dials<DialReport>) -> Result<(), Failure> {
         "L, g, 1/G, o: as set; `pipectl stages` shows what is measured. LATE: half and 99 of 100 releases were late by \
          no more than this.",
         0,
+    )?;
+    let unknown: Vec<&str> =
+        dials.dials.iter().filter(|dial| dial.unknown).map(|dial| &*dial.stage).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    output.prose(&unknown_in_words(&unknown), 0)
+}
+
+fn unknown_in_words(stages: &[&str]) -> String {
+    format!(
+        "Nothing passes {} yet: no such peer is configured or has been here, or nothing has used that device. Is it \
+         spelt as in `pipectl stages` and `pipectl peers`?",
+        stages.join(", ")
     )
 }
 

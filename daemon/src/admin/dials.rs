@@ -58,10 +58,18 @@ pub(super) async fn clear(
     control: &Control,
     clear: DialClear,
 ) -> Result<Dials<DialReport>, Refused> {
-    let places = match &clear.stage {
+    let places: Vec<Option<DialPlace>> = match &clear.stage {
         Some(stage) => places(stage)?.into_iter().map(Some).collect(),
         None => vec![None],
     };
+    if let (Some(stage), Some(shard)) = (&clear.stage, control.shards.first()) {
+        let there = shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?;
+        let names: Vec<String> = places.iter().flatten().map(DialPlace::to_string).collect();
+        if there.iter().all(|dial| !names.contains(&dial.stage)) {
+            let text = format!("no dial is set at {stage}; `pipectl dial` shows those that are");
+            return Err(Refused::new(StatusCode::NOT_FOUND, text));
+        }
+    }
     for place in places {
         tell(control, Command::ClearDials { place }).await?;
     }

@@ -188,7 +188,9 @@ async fn explain(control: &Control, number: Option<u64>) -> Result<Box<Explanati
     }
     let text = match number {
         None => "no transfer has ended since the daemon started".to_owned(),
-        Some(number) => format!("transfer {number} is not among the last that ended"),
+        Some(number) => format!(
+            "transfer {number} is not among the last that ended, which `pipectl transfers --ended` shows"
+        ),
     };
     Err(Refused::new(StatusCode::NOT_FOUND, text))
 }

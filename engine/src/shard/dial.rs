@@ -18,6 +18,7 @@ use super::Shard;
 use super::Work;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::lane::Link;
+use super::outbound::Outbound;
 use super::plan::StageIndex;
 use super::slab::{Key, Slab};
 use super::timers::Timers;
@@ -196,7 +197,8 @@ impl Dial {
         (self.delivered, waits)
     }
 
-    fn report(&self) -> DialReport {
+    /// `unknown`: see there.
+    fn report(&self, unknown: bool) -> DialReport {
         let (total, mut below) = (self.late.count(), 0);
         let mut quantiles = [0.0; 2];
         for (bound, count) in self.late.buckets() {
@@ -212,6 +214,7 @@ impl Dial {
             cost: self.cost,
             held: self.queue.len() as u32,
             released: total,
+            unknown,
             late_seconds: quantiles,
         }
     }
@@ -269,7 +272,21 @@ impl Shard {
     /// The dials and what they do.
     #[must_use]
     pub fn dials(&self) -> Vec<DialReport> {
-        self.dials.dials.iter().map(|(_, dial)| dial.report()).collect()
+        let dials = self.dials.dials.iter().map(|(_, dial)| dial);
+        dials.map(|dial| dial.report(!self.knows(&dial.place))).collect()
+    }
+
+    /// Whether something that is known here passes a dial at that place, or would.
+    fn knows(&self, place: &DialPlace) -> bool {
+        match place {
+            DialPlace::Copy | DialPlace::Check => true,
+            DialPlace::Disk { device, write } => self.planner.has_disk(*device, *write),
+            DialPlace::Send { peer } | DialPlace::Net { peer } | DialPlace::Receive { peer } => {
+                let outbound = self.outbound.values().map(Outbound::name);
+                let inbound = self.inbound.iter().map(|(_, link)| &*link.name);
+                outbound.chain(inbound).any(|name| node_of(name) == peer)
+            }
+        }
     }
 
     /// When the next dial lets go of something.
@@ -498,9 +515,14 @@ impl Shard {
     }
 }
 
-/// `name`: as the node at the other end gives it, one for each of its shards.
+/// The node's part of the name that its shards give, each its own.
+fn node_of(name: &str) -> &str {
+    name.split_once('#').map_or(name, |(node, _)| node)
+}
+
+/// `name`: as the node at the other end gives it.
 fn is_at(place: &DialPlace, hop: Hop, name: &str) -> bool {
-    let name = name.split_once('#').map_or(name, |(node, _)| node);
+    let name = node_of(name);
     match (place, hop) {
         (DialPlace::Send { peer }, Hop::Send)
         | (DialPlace::Net { peer }, Hop::Net)

@@ -20,7 +20,7 @@ use crate::report::{Gauge, PeerReport};
 use crate::request::{Class, Status};
 use crate::sizes::{SIZES_MAX, Sizes};
 use crate::tally::LaneLoss;
-use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX};
+use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, is_node_name};
 use crate::wire::{Frame, Message};
 
 /// A node that connected to us.
@@ -561,8 +561,7 @@ impl Lane {
 /// It is printed on operators' terminals: nothing in it may move a cursor or break a line.
 fn load_name<I: Io>(landed: Option<Span>, io: &mut I) -> Option<String> {
     let name = load_text(landed, NODE_NAME_BYTES_MAX, io)?;
-    let is_printable = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
-    is_printable.then_some(name)
+    is_node_name(&name).then_some(name)
 }
 
 /// The sizes of a write's fragments, as they came.

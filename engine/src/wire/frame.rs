@@ -30,6 +30,13 @@ pub const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 /// The longest node name in bytes.
 pub const NODE_NAME_BYTES_MAX: u32 = 64;
 
+/// Whether a node may be called so: it is shown to operators, who read it on terminals.
+#[must_use]
+pub fn is_node_name(name: &str) -> bool {
+    let fits = (1..=NODE_NAME_BYTES_MAX as usize).contains(&name.len());
+    fits && name.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 /// The longest export or region name together with its path, in bytes.
 pub const OPEN_BYTES_MAX: u32 = 1152;
 

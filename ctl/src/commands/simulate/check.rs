@@ -51,8 +51,9 @@ fn dials(scenario: &Scenario) -> Result<(), String> {
     for (number, dial) in scenario.dials.iter().enumerate() {
         let at = |error| format!("dial {} ({} at {}): {error}", number + 1, dial.stage, dial.node);
         is_node(scenario, &dial.node).map_err(at)?;
+        let places = places(scenario, dial).map_err(at)?;
         dial.cost().map_err(at)?;
-        for place in places(scenario, dial).map_err(at)? {
+        for place in places {
             once(&mut seen, (&dial.node, place), "dial", number).map_err(at)?;
         }
     }

@@ -132,6 +132,11 @@ impl Planner {
         );
     }
 
+    /// Whether a device has been read, or written.
+    pub(in crate::shard) fn has_disk(&self, device: DeviceId, write: bool) -> bool {
+        self.index.contains_key(&StageResource::Disk { device, write })
+    }
+
     pub(super) fn is_device(&self, index: StageIndex) -> bool {
         self.stages.get(usize::from(index.0)).is_some_and(|state| state.is_device)
     }

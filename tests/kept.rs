@@ -245,12 +245,27 @@ fn a_file_that_is_not_to_be_believed_is_said_and_replaced() {
 fn a_place_that_cannot_be_written_is_said_and_no_reason_to_end() {
     let Some(programs) = Programs::find() else { return };
     let directory = tempfile::tempdir().expect("a directory");
+    let said = |log: &str| {
+        log.lines().filter(|line| line.contains("cannot be kept for the next start")).count()
+    };
     // A file where a directory should be.
     fs::write(state(directory.path(), "alpha"), "").expect("written");
+    // Before there is anything to keep.
+    let mut idle = start(&programs, directory.path(), "alpha", "");
+    let log = idle.log();
+    assert_eq!(said(&log), 1, "{log}");
+    assert!(log.contains("no directory") && log.contains("node.state_dir"), "{log}");
+    let status = words(&idle.pipectl(["status"]).output().expect("it starts"));
+    assert!(status.contains("cannot be kept"), "{status}");
+    stop(&mut idle);
     let log = work_once(&programs, directory.path());
-    let said = log.lines().filter(|line| line.contains("cannot be kept for the next start"));
-    assert_eq!(said.count(), 1, "{log}");
-    assert!(log.contains("node.state_dir"), "{log}");
+    assert_eq!(said(&log), 1, "once is enough: {log}");
+    // Nowhere at all.
+    let mut command = programs.piped();
+    command.env("STATE_DIRECTORY", directory.path().join("not/there"));
+    let mut lost = Daemon::start_by(command, &programs, directory.path(), "gamma", "");
+    assert!(lost.log().contains("make the directory above it"), "{}", lost.log());
+    stop(&mut lost);
 }
 
 /// Both are long, so that one kill in some meets a write.

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Replaces a file so that there is the old or the new one at any time, also after kill -9 and a power cut. Its
 /// directory is made if only that is missing.
@@ -11,7 +11,31 @@ use std::path::Path;
 /// # Errors
 /// What the file system says; the old file is as it was.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
+    let (temporary, mut file) = begin(path, mode)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if let Err(error) = written.and_then(|()| fs::rename(&temporary, path)) {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// Whether a file could be replaced now, as far as that can be known without doing it.
+///
+/// # Errors
+/// What the file system says.
+pub fn try_to_begin(path: &Path, mode: u32) -> io::Result<()> {
+    let (temporary, _) = begin(path, mode)?;
+    fs::remove_file(temporary)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
+/// The new file, empty, and where it is until it is whole.
+fn begin(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
+    let directory = directory_of(path);
     if !directory.exists() {
         fs::create_dir(directory)?;
     }
@@ -23,11 +47,6 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         _ => {}
     }
     // A new one: what lies there instead may be a link to something else.
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    if let Err(error) = written.and_then(|()| fs::rename(&temporary, path)) {
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
-    }
-    File::open(directory)?.sync_all()
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    Ok((temporary, file))
 }

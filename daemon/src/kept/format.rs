@@ -119,8 +119,8 @@ struct Versioned {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FormatFault {
     /// Longer than what is written.
-    #[error("it has {0} bytes, {FILE_BYTES_MAX} at most are read")]
-    Long(usize),
+    #[error("it is too long: {FILE_BYTES_MAX} bytes at most are read")]
+    Long,
     /// Cut off, damaged, or something else.
     #[error("it is not what this program writes ({0})")]
     Malformed(String),
@@ -146,7 +146,7 @@ pub enum FormatFault {
 /// Nothing of it is to be believed.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatFault> {
     if bytes.len() > FILE_BYTES_MAX {
-        return Err(FormatFault::Long(bytes.len()));
+        return Err(FormatFault::Long);
     }
     let malformed = |error: serde_json::Error| FormatFault::Malformed(error.to_string());
     let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
@@ -250,10 +250,7 @@ pub(super) mod tests {
         }
         let many = vec![entry(StageName::Check, 0.0); STAGES_MAX + 1];
         assert!(parse(&write(many)).is_err());
-        assert_eq!(
-            parse(&vec![b' '; FILE_BYTES_MAX + 1]),
-            Err(FormatFault::Long(FILE_BYTES_MAX + 1))
-        );
+        assert_eq!(parse(&vec![b' '; FILE_BYTES_MAX + 1]), Err(FormatFault::Long));
         assert!(parse("[".repeat(100_000).as_bytes()).is_err());
     }
 

@@ -37,7 +37,7 @@ use crate::control::Control;
 use crate::io::clock;
 use crate::limits::{DEVICES_NAMED_MAX, KEEP_EVERY, KEEP_TIMEOUT};
 use crate::open::Source;
-use crate::replace::replace;
+use crate::replace::{replace, try_to_begin};
 use crate::shard::message::{Message, Question};
 
 /// The file's name in the state directory.
@@ -78,6 +78,8 @@ struct State {
 enum ReadFault {
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("it is a symbolic link, and those are not followed")]
+    Link,
     #[error("it is no regular file")]
     Kind,
     #[error("it belongs to user {0}: only root's and the daemon's own is believed")]
@@ -86,8 +88,32 @@ enum ReadFault {
     Mode(u32),
     #[error(transparent)]
     Format(#[from] FormatFault),
-    #[error("the file system did not answer in time")]
-    Timeout,
+}
+
+/// Does it aside, where a file system that hangs holds up nobody.
+async fn in_time<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    match tokio::time::timeout(KEEP_TIMEOUT, tokio::task::spawn_blocking(work)).await {
+        Ok(done) => done.unwrap_or_else(|error| Err(io::Error::other(error))),
+        Err(_) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the file system did not answer in time"))
+        }
+    }
+}
+
+/// What helps against a place that cannot be written.
+fn fix(kind: io::ErrorKind) -> &'static str {
+    use io::ErrorKind::{
+        NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+    };
+    match kind {
+        NotFound => "make the directory above it",
+        NotADirectory => "something on its way is no directory: name another place",
+        PermissionDenied | ReadOnlyFilesystem => "give the daemon's user the right to write there",
+        StorageFull | QuotaExceeded => "make room there",
+        _ => "name another place",
+    }
 }
 
 impl Keeper {
@@ -102,11 +128,8 @@ impl Keeper {
             return Self::default();
         };
         let reading = path.clone();
-        let reading = tokio::task::spawn_blocking(move || read(&reading));
-        let read = match tokio::time::timeout(KEEP_TIMEOUT, reading).await {
-            Ok(read) => read.unwrap_or_else(|error| Err(io::Error::other(error).into())),
-            Err(_) => Err(ReadFault::Timeout),
-        };
+        let read =
+            in_time(move || Ok(read(&reading))).await.unwrap_or_else(|error| Err(error.into()));
         let file = path.display().to_string();
         let entries = read.unwrap_or_else(|error| {
             tracing::warn!(
@@ -121,7 +144,14 @@ impl Keeper {
         tracing::info!(file, stages = entries.len(), used = recalls, "what was measured before");
         let entries = entries.into_iter().map(|entry| (entry.stage.clone(), entry)).collect();
         let state = RefCell::new(State { entries, ..State::default() });
-        Self { path: Some(path), recalls, state, turn: tokio::sync::Mutex::default() }
+        let keeper =
+            Self { path: Some(path.clone()), recalls, state, turn: tokio::sync::Mutex::default() };
+        // Who has given a place that cannot work hears it now and not when there is something to keep.
+        if config.planner.calibration == CalibrationMode::Live {
+            let target = path.clone();
+            keeper.note(&path, in_time(move || try_to_begin(&target, MODE)).await);
+        }
+        keeper
     }
 
     /// Why the file cannot be written.
@@ -184,12 +214,7 @@ impl Keeper {
         }
         let Some(entries) = self.state.borrow_mut().learn(known, clock::calendar()) else { return };
         let target = path.clone();
-        let writing =
-            tokio::task::spawn_blocking(move || replace(&target, &format::write(entries), MODE));
-        let written = match tokio::time::timeout(KEEP_TIMEOUT, writing).await {
-            Ok(written) => written.unwrap_or_else(|error| Err(io::Error::other(error))),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, ReadFault::Timeout)),
-        };
+        let written = in_time(move || replace(&target, &format::write(entries), MODE)).await;
         self.note(&path, written);
     }
 
@@ -198,9 +223,9 @@ impl Keeper {
         state.news = written.is_err();
         let trouble = written.err().map(|error| {
             format!(
-                "what is measured cannot be kept for the next start: {}: {error}; give the daemon's user room and \
-                 the right to write there, or set node.state_dir = \"\"",
-                path.display()
+                "what is measured cannot be kept for the next start: {}: {error}; {}, or set node.state_dir = \"\"",
+                path.display(),
+                fix(error.kind())
             )
         });
         // Said when it begins, not each minute.
@@ -304,6 +329,7 @@ fn read(path: &Path) -> Result<Vec<Entry>, ReadFault> {
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(ReadFault::Link),
         Err(error) => return Err(error.into()),
     };
     let facts = file.metadata()?;

@@ -233,6 +233,19 @@ fn with_alone_samples_only_the_prior_bounds_the_overhead_with_low_confidence() {
     assert_eq!((estimate.samples_alone, estimate.samples_backlogged), (500, 0));
 }
 
+/// A dial that nobody has seen idle: its prior is nearly all latency, which says nothing of how slow it is.
+#[test]
+fn a_stage_that_was_only_seen_busy_is_slow_and_not_far_away() {
+    let prior = Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
+    for micros in [20.0, 500.0, 20_000.0] {
+        let mut estimator = Estimator::new(None).with_prior(prior, 0.02);
+        estimator.observe(Sample::Backlogged { bytes: 4096, seconds: micros * 1e-6 });
+        let stage = estimator.estimate().stage;
+        assert!(off(stage.occupancy(4096.0), micros * 1e-6) < 0.05, "{stage:?}");
+        assert!(stage.latency <= prior.latency.max(micros * 1e-6) * 1.05, "{stage:?}");
+    }
+}
+
 #[test]
 fn without_samples_the_prior_is_the_estimate() {
     let estimate = Estimator::new(None).with_prior(DISK, 4.0).estimate_for(100_000);

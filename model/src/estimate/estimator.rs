@@ -401,7 +401,7 @@ impl Estimator {
                     product: 0.0,
                 };
                 // What it says may be wrong by as much as it costs, or as was measured.
-                fit.add(alone, &moments, PRIOR_DEVIATION * prior.alone(size).max(seen).max(1e-9));
+                fit.add(alone, &moments, PRIOR_DEVIATION * prior.alone(size).max(unit).max(1e-9));
             }
         }
         fit.pull(&split, PULL);
@@ -424,8 +424,13 @@ impl Estimator {
         let at = moments.mean_bytes;
         let height = if alone { shape.alone(at) } else { shape.occupancy(at) };
         let scale = if height > 0.0 { moments.mean_seconds / height } else { 1.0 };
+        // Nobody has seen a fragment alone: that something is slow says little of how long it takes besides.
+        let latency = match alone {
+            true => shape.latency * scale,
+            false => (shape.latency * scale).min(shape.latency.max(moments.mean_seconds)),
+        };
         bounded(Stage {
-            latency: shape.latency * scale,
+            latency,
             overhead: shape.overhead * scale,
             per_byte: shape.per_byte * scale,
             window: None,

@@ -36,8 +36,8 @@ const KINDS: [ReportedStage; 4] =
 /// The most that is told of a stage at once.
 const NEWS_MAX: usize = 2 * REGIMES;
 
-/// Samples that are worth telling.
-pub(super) const TOLD_WEIGHT_MIN: f64 = 1.0;
+/// Samples that are worth telling: one, also when others have aged it a little.
+pub(super) const TOLD_WEIGHT_MIN: f64 = 0.5;
 
 /// What a lane tells, and is told.
 #[derive(Debug)]

@@ -98,8 +98,11 @@ impl Shard {
                 }
             }
             _ => {
-                if let (Some(file), Some(serve)) = (file, self.serves.get(key)) {
-                    let (lane, handle) = (serve.lane, serve.handle);
+                let Some(serve) = self.serves.get(key) else { return };
+                let (lane, handle) = (serve.lane, serve.handle);
+                // Not only where frames come in bursts: behind a slow stage each comes alone.
+                self.report_stages(lane);
+                if let Some(file) = file {
                     self.report_disk(lane, handle, file.device);
                 }
                 self.end_serve(key, Status::Ok);

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use piped_model::estimate::{Estimate, Estimator, Meter};
 use piped_model::stage::{Stage, StageCost};
 
+use super::reports::TOLD_WEIGHT_MIN;
 use crate::report::{StageReport, StageTime};
 
 /// A stage's place in the planner.
@@ -22,7 +23,7 @@ impl StageIndex {
 const REPUBLISH: f64 = 0.05;
 
 /// Sizes at which two costs are compared, and the one that a stage's line is shown at.
-const PROBE_BYTES: [f64; 5] = [4096.0, 16_384.0, SHOWN_BYTES, 262_144.0, 1_048_576.0];
+pub(super) const PROBE_BYTES: [f64; 5] = [4096.0, 16_384.0, SHOWN_BYTES, 262_144.0, 1_048_576.0];
 const SHOWN_BYTES: f64 = 65_536.0;
 
 /// A modern SSD and a loopback connection, to begin with: wrong for most machines, and replaced by
@@ -71,6 +72,8 @@ pub(super) struct StageState {
     pub(super) looked_at: u64,
     /// Changes of cost that the estimator had noticed by then.
     pub(super) changes: u64,
+    /// Sizes and kinds of samples that the published cost rests on.
+    pub(super) known: usize,
     /// Size of the last sample.
     pub(super) last_bytes: u64,
     pub(super) reported: bool,
@@ -85,7 +88,11 @@ impl StageState {
             differs(old.alone(bytes), new.alone(bytes))
                 || differs(old.occupancy(bytes), new.occupancy(bytes))
         });
-        if moved {
+        // What was a guess may have been right. Whoever is told of the cost has to know that it is none any more.
+        let known = self.estimator.summaries().filter(|known| known.weight >= TOLD_WEIGHT_MIN);
+        let known = known.count();
+        if moved || known > self.known {
+            self.known = known.max(self.known);
             self.published = estimate;
             self.version += 1;
         }

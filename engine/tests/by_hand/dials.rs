@@ -622,6 +622,33 @@ fn a_peer_that_writes_hears_of_the_disk_below_its_handle() {
     assert_eq!(told["dial disk write"], 0, "it is gone: {told:?}");
 }
 
+#[test]
+fn a_peer_whose_frames_come_one_by_one_hears_of_the_dials_they_pass() {
+    let mut world = World::new();
+    world.command(Command::SetCalibration(CalibrationMode::Live));
+    let peer = asks_us(&mut world);
+    for (place, overhead) in [("net:beta", 200), ("receive:beta", 300)] {
+        set(&mut world, place, micros(0, overhead, 0, 0));
+    }
+    let mut told = std::collections::BTreeSet::new();
+    for transfer in 1..=12 {
+        let bytes = 4096 * (1 + transfer % 3);
+        world.send(peer.line, write(transfer, peer.handle, bytes), &[]);
+        world.send(peer.line, write_data(transfer, 0), &vec![1; bytes as usize]);
+        loop {
+            match world.next(peer.line) {
+                Message::Report { stage, weight, .. } if weight > 0 => {
+                    told.insert(stage.name());
+                }
+                Message::End { status: Status::Ok, .. } => break,
+                Message::Report { .. } | Message::Credit { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(told.contains("dial net") && told.contains("dial receive"), "{told:?}");
+}
+
 /// A peer writes to a file or a region of ours; when the write ended.
 fn written(dials: &[(&str, DialCost)], to_file: bool) -> u64 {
     let mut world = World::new();

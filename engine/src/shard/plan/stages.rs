@@ -456,6 +456,7 @@ pub(super) fn fresh(resource: &StageResource, name: String, prior: Stage) -> Sta
         samples_before: 0,
         looked_at: 0,
         changes: 0,
+        known: 0,
         last_bytes: 0,
         reported: false,
     }
@@ -468,6 +469,28 @@ pub(super) fn disk_name(device: DeviceId, write: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_that_is_seen_is_news_also_where_it_costs_what_was_guessed() {
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+        let disk = planner.disk_stage(DeviceId(1), true);
+        let mut told = Told::default();
+        // Each beyond the first two lies on the line that those have shown.
+        for (known, bytes) in [4096_u32, 1 << 20, 64 << 10, 16 << 10].into_iter().enumerate() {
+            for _ in 0..20 {
+                let busy = Nanos(100_000 + 10 * u64::from(bytes));
+                planner.sample_alone(disk, bytes, Nanos(busy.0 + 50_000));
+                planner.sample_backlogged(disk, bytes, busy);
+            }
+            assert!(planner.is_news(disk, &mut told, ReportedStage::DiskWrite), "{bytes}");
+            assert_eq!(planner.news(disk, StageIndex::NONE).count(), 2 * (known + 1));
+            assert!(!planner.is_news(disk, &mut told, ReportedStage::DiskWrite));
+        }
+        // One sample among many others is one.
+        planner.sample_alone(disk, 256 << 10, Nanos(2_771_440));
+        (0..100).for_each(|_| planner.sample_alone(disk, 4096, Nanos(190_960)));
+        assert_eq!(planner.news(disk, StageIndex::NONE).count(), 9);
+    }
 
     #[test]
     fn peers_that_come_under_ever_new_names_share_places() {

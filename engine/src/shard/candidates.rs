@@ -17,10 +17,10 @@ use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::solve::DEPTH_LEAST;
 
 /// The smallest fixed size that is compared with the model's proposal; the others are its doubles.
-const STATIC_BYTES_MIN: u64 = 8 << 10;
+const STATIC_BYTES_MIN: u64 = CUT_BYTES;
 
 /// The most of these: all up to the largest fragment.
-const STATICS_MAX: usize = 8;
+const STATICS_MAX: usize = 9;
 
 /// Fragments under way where they are not asked for one by one.
 const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(DEPTH_LEAST).expect("is not zero");

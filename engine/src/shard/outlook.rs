@@ -33,6 +33,8 @@ pub(super) struct Track {
     ratios: [f32; KEPT],
     /// All there were.
     outcomes: u32,
+    /// What the model says of some plan of that path and size, in seconds; 0 at first.
+    model: f64,
 }
 
 /// The tracks of paths and size classes, whatever mode their plans were made in.
@@ -118,7 +120,7 @@ impl Default for Outlook {
 
 impl Default for Track {
     fn default() -> Self {
-        Self { ratios: [0.0; KEPT], outcomes: 0 }
+        Self { ratios: [0.0; KEPT], outcomes: 0, model: 0.0 }
     }
 }
 
@@ -129,6 +131,16 @@ impl Track {
         if ratio.is_finite() && ratio > 0.0 {
             self.ratios[self.outcomes as usize % KEPT] = ratio as f32;
             self.outcomes = self.outcomes.saturating_add(1);
+        }
+    }
+
+    /// The model has learnt, and says `seconds` of the same plan now: so do those that were said before, and what
+    /// transfers took is held against what would be said of them now.
+    pub(super) fn follow(&mut self, seconds: f64) {
+        let before = std::mem::replace(&mut self.model, seconds);
+        let factor = before / seconds;
+        if factor.is_finite() && factor > 0.0 {
+            self.ratios.iter_mut().for_each(|ratio| *ratio *= factor as f32);
         }
     }
 
@@ -207,6 +219,25 @@ mod tests {
         }
         assert!(covered * 100 >= all * 90, "{covered} of {all}");
         assert!(widths < 0.23 * f64::from(all), "{widths}");
+    }
+
+    #[test]
+    fn what_is_promised_is_what_it_took_whatever_the_model_said_then() {
+        let mut track = Track::default();
+        for model in [1e-3, 2e-3, 0.5e-3] {
+            track.follow(model);
+            for _ in 0..16 {
+                track.observe(1.5e-3, model);
+            }
+        }
+        track.follow(1.2e-3);
+        let outlook = track.outlook();
+        assert!((outlook.bias * 1.2e-3 - 1.5e-3).abs() < 1e-8, "{outlook:?}");
+        assert!(outlook.margin(0.0, 1.5e-3) < 1e-8, "they were all alike: {outlook:?}");
+        // A model that says nothing changes nothing.
+        track.follow(0.0);
+        track.follow(1.2e-3);
+        assert_eq!(track.outlook(), outlook);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::servers::Servers;
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
-    StageState,
+    PROBE_BYTES, StageState,
 };
 use crate::command::{CalibrationMode, ForcedPlan, LaneClass, PlannerMode};
 use crate::dial::DialPlace;
@@ -96,8 +96,8 @@ pub(super) struct Planner {
 struct Asked {
     ticket: u64,
     key: PlanKey,
-    /// Of the costs it was put with.
-    versions: [u32; STAGES_MAX],
+    /// Of the plans it was put for.
+    renewal: u64,
 }
 
 /// The stages of a path, in order; the rest is [`StageIndex::NONE`].
@@ -116,8 +116,12 @@ struct PlanKey {
 /// The plans of a path and size class.
 #[derive(Debug)]
 struct Cached {
-    /// Of the published costs they were made from.
+    /// Of the published costs they were made from, or that are as good as those.
     versions: [u32; STAGES_MAX],
+    /// Differs where they were made anew.
+    renewal: u64,
+    /// Transfers since.
+    served: u32,
     /// A request of this length was planned.
     length: u64,
     guard: Guard,
@@ -135,12 +139,26 @@ struct Cached {
 /// Transfers below this are not cut so finely that it would take long to think about.
 const QUESTION_BYTES_MIN: u64 = 8192;
 
+/// Costs of a path that moved by less than the first fraction leave its plans as they are, those that moved by more
+/// than the other change them at once.
+const MOVED_LITTLE: f64 = 0.02;
+const MOVED_MUCH: f64 = 0.2;
+
+/// Between the two so many transfers have the plans there are: to make them takes as long as a short transfer.
+const SERVED_MIN: u32 = 16;
+
 /// Replaced plans kept for their memory.
 const RETIRED_MAX: usize = 1024;
 
 /// Where what transfers took is told; on a busy lane others are waited for.
 fn track_class(key: &PlanKey) -> u16 {
     key.class | u16::from(key.busy) << 15
+}
+
+/// The shortest of the lengths that share a plan.
+fn class_length(length: u64) -> u64 {
+    let length = length.max(8);
+    length >> (60 - length.leading_zeros()) << (60 - length.leading_zeros())
 }
 
 /// Lengths within an eighth of a power of two share a plan.
@@ -150,6 +168,28 @@ fn size_class(length: u64) -> u16 {
 }
 
 impl Cached {
+    /// By how much the path's costs have moved since its plans were made.
+    fn moved(&self, versions: &[u32; STAGES_MAX], stages: &[StageState]) -> f64 {
+        match self.versions == *versions {
+            true => 0.0,
+            false => moved(&self.costs, stages, self.length),
+        }
+    }
+
+    /// Whether the next transfer gets one of the plans there are, by how much their costs have moved.
+    fn may_stay(&self, moved: f64) -> bool {
+        moved <= MOVED_LITTLE || moved <= MOVED_MUCH && self.served < SERVED_MIN
+    }
+
+    /// The same, for the next transfer.
+    fn stays(&mut self, versions: &[u32; STAGES_MAX], stages: &[StageState]) -> bool {
+        let moved = self.moved(versions, stages);
+        if moved <= MOVED_LITTLE {
+            self.versions = *versions;
+        }
+        self.may_stay(moved)
+    }
+
     /// The plan of the next transfer, or which candidate's has to be made for it.
     fn choose(&mut self, tracks: &Tracks, live: bool) -> Result<Arc<Planned>, usize> {
         let guard = &mut self.guard;
@@ -253,10 +293,12 @@ impl Planner {
         let live = self.calibration == CalibrationMode::Live;
         self.uses += 1;
         let uses = self.uses;
-        let known = self.plans.get_mut(&key).filter(|cached| cached.versions == versions);
+        let stages = &self.stages;
+        let known = self.plans.get_mut(&key);
+        let known = known.and_then(|cached| cached.stays(&versions, stages).then_some(cached));
         let chosen = match known {
             Some(cached) => {
-                cached.used = uses;
+                (cached.used, cached.served) = (uses, cached.served.saturating_add(1));
                 let chosen = cached.choose(&self.tracks, live);
                 if cached.is_unasked {
                     self.ask(key);
@@ -323,6 +365,8 @@ impl Planner {
         let costs = Arc::new(self.costs(key.path));
         let cached = self.plans.entry(key).or_insert_with(|| Cached {
             versions,
+            renewal: 0,
+            served: 0,
             length,
             guard: Guard::new(),
             costs: Arc::clone(&costs),
@@ -332,8 +376,9 @@ impl Planner {
             is_unasked: false,
         });
         let changed = cached.costs.changes() != costs.changes();
-        cached.versions = versions;
+        (cached.versions, cached.renewal, cached.served) = (versions, self.uses, 0);
         cached.length = length;
+        self.tracks[cached.track].follow(costs.some_plan(class_length(length)));
         cached.costs = costs;
         cached.used = self.uses;
         self.propose(key, changed);
@@ -413,7 +458,7 @@ impl Planner {
         let Some(cached) = self.plans.get(&key) else { return };
         self.tickets += 1;
         let ticket = self.tickets;
-        self.asked.push_back(Asked { ticket, key, versions: cached.versions });
+        self.asked.push_back(Asked { ticket, key, renewal: cached.renewal });
         self.questions.push_back(Box::new(PlanRequest {
             ticket,
             costs: cached.costs.iter().map(|(_, cost)| cost).collect(),
@@ -440,14 +485,14 @@ impl Planner {
         let Some(place) = self.asked.iter().position(|asked| asked.ticket == answer.ticket) else {
             return;
         };
-        let Some(Asked { key, versions, .. }) = self.asked.remove(place) else { return };
+        let Some(Asked { key, renewal, .. }) = self.asked.remove(place) else { return };
         let Some(solved) = &answer.solved else { return };
         let Some(cached) = self.plans.get_mut(&key) else { return };
         let pace = cached.costs.with(|costs| per_byte(costs, cached.length));
         let solved = solved.iter().take(SOLVED_MAX);
         cached.nested.clear();
         cached.nested.extend(solved.map(|plan| Choice::nested(plan, cached.length, pace)));
-        let is_old = cached.versions != versions;
+        let is_old = cached.renewal != renewal;
         self.propose(key, false);
         if is_old {
             self.ask(key);
@@ -487,6 +532,28 @@ impl Planner {
             cached.guard.observe(plan, time.seconds());
         }
     }
+}
+
+/// By how much a path costs something else now, alone or at its slowest stage, at the size where that is most. What is
+/// noise to a stage of a microsecond is nothing to a path of a millisecond.
+fn moved(costs: &PathCosts, stages: &[StageState], length: u64) -> f64 {
+    let sizes = PROBE_BYTES.into_iter().take_while(|&bytes| bytes <= length as f64);
+    let sizes = sizes.chain([(length as f64).min(FRAGMENT_BYTES_MAX.into())]);
+    let at = |bytes: f64| {
+        let (mut way, mut way_moved) = (0.0, 0.0);
+        let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
+        for (index, old) in costs.each() {
+            let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
+            let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
+            let (from, to) = (old.alone(bytes), new.alone(bytes));
+            (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
+            slowest = slowest.max(old.occupancy(bytes));
+            slowest_now = slowest_now.max(new.occupancy(bytes));
+        }
+        let part = |moved: f64, of: f64| if of > 0.0 { moved / of } else { 0.0 };
+        part(way_moved, way).max(part((slowest - slowest_now).abs(), slowest.max(slowest_now)))
+    };
+    sizes.map(at).fold(0.0, f64::max)
 }
 
 /// The levels of stages in order: at a device or not.
@@ -660,6 +727,34 @@ mod tests {
     }
 
     #[test]
+    fn plans_are_made_anew_by_what_the_path_costs_and_not_each_stage() {
+        let (mut planner, path) = slow_disk();
+        let check = planner.check_stage();
+        let path = path_of([path[0], check, path[1]]);
+        teach(&mut planner, check, 1, 0);
+        let renewal = |planner: &mut Planner| {
+            drop(planner.plan(path, 1 << 20));
+            planner.plans[&planner.key(path, 1 << 20)].renewal
+        };
+        let first = renewal(&mut planner);
+        let version = planner.versions(&path)[1];
+        teach(&mut planner, check, 5, 0);
+        assert_ne!(planner.versions(&path)[1], version, "it costs five times as much");
+        assert!((0..100).all(|_| renewal(&mut planner) == first), "and is nothing to a slow disk");
+        // A little of the path is worth new plans, if it is some time since the last ones.
+        teach(&mut planner, path[2], 600, 100);
+        let second = renewal(&mut planner);
+        assert_ne!(second, first);
+        teach(&mut planner, path[2], 60, 100);
+        let same = (0..100).take_while(|_| renewal(&mut planner) == second).count();
+        assert_eq!(same, SERVED_MIN as usize);
+        // Much of it is at once.
+        let third = renewal(&mut planner);
+        teach(&mut planner, path[0], 400, 200);
+        assert_ne!(renewal(&mut planner), third);
+    }
+
+    #[test]
     fn answers_that_nobody_asked_for_change_nothing() {
         let (mut planner, path) = slow_disk();
         let before = planner.plan(path, 64 << 10);
@@ -798,6 +893,11 @@ mod tests {
             }
         }
         assert_ne!(size_class(1 << 20), size_class(3 << 19));
+        for length in [0, 1, 8, 15, 100, 4095, 4096, 5000, (1 << 20) + 4096, u64::MAX] {
+            let shortest = class_length(length);
+            assert!(shortest <= length.max(8) && size_class(shortest) == size_class(length));
+            assert!(shortest == 8 || size_class(shortest - 1) < size_class(shortest), "{length}");
+        }
         assert_eq!(size_class(1 << 20), size_class((1 << 20) + 4096));
     }
 }

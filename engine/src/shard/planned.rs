@@ -128,9 +128,22 @@ impl PathCosts {
         self.costs.iter().flatten().map(|(_, cost)| cost.changes).sum()
     }
 
+    /// What the model says of some plan for so many bytes, in seconds: to tell how it has learnt.
+    pub(super) fn some_plan(&self, length: u64) -> f64 {
+        self.with(|costs| match costs {
+            [] => 0.0,
+            costs => evaluate::uniform(costs, length.div_ceil(8), length, None),
+        })
+    }
+
     /// The path that these are the costs of.
     pub(super) fn stages(&self) -> Path {
         path_of(self.costs.iter().flatten().map(|&(stage, _)| stage))
+    }
+
+    /// Without copies, which are long.
+    pub(super) fn each(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
+        self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (StageIndex, Estimate)> {

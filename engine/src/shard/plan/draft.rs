@@ -77,7 +77,8 @@ impl Planner {
         let key = self.key(path, length);
         let versions = self.versions(&path);
         let cached = self.plans.get(&key).filter(|_| is_used);
-        let is_old = cached.is_none_or(|cached| cached.versions != versions);
+        let stays = |cached: &Cached| cached.may_stay(cached.moved(&versions, &self.stages));
+        let is_old = cached.is_none_or(|cached| !stays(cached));
         let is_changed = cached.is_some_and(|cached| cached.costs.changes() != costs.changes());
         let first = at_device.first().copied().unwrap_or(false);
         let runs = runs_of(&at_device);
@@ -130,6 +131,7 @@ impl Draft {
             return self.told(Some(&forced), None);
         }
         if self.is_old {
+            self.track.follow(self.costs.some_plan(class_length(self.planned_length)));
             self.propose(self.is_changed);
         }
         if let Some(runs) = self.question {

@@ -24,17 +24,35 @@ const PLENTY: usize = 32;
 /// The part of the transfers that the margin is to cover.
 const COVERED: f64 = 0.95;
 
+/// A transfer beyond the margin makes it so many times as wide, each within it as many times as narrow, down to what
+/// covers that part: quiet times end, and what was learnt in them covers little of what follows. They balance where one in
+/// eighteen is missed, whatever the transfers do.
+const MISSED_STEP: f64 = 1.4;
+const COVERED_STEP: f64 = 1.02;
+const WIDER_MAX: f64 = 16.0;
+
+/// However alike they were, the next one is not known better than this: costs that move by less leave plans and their
+/// predictions as they are, and what is between this daemon and who waits for the transfer is not timed.
+const SPREAD_MIN: f64 = 0.02;
+
 /// Beyond these ratios to the prediction it is not that the model left out a little.
 const BIAS: (f64, f64) = (0.5, 2.0);
 
-/// The last transfers of a path and size class: what they took, as multiples of their predictions.
+/// The last transfers of a path and size class: what they took.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
-    ratios: [f32; KEPT],
+    /// As if all had had one plan, the *reference*, in seconds: so what was predicted before the model has learnt
+    /// something more is comparable with what is predicted now.
+    taken: [f32; KEPT],
     /// All there were.
     outcomes: u32,
-    /// What the model says of some plan of that path and size, in seconds; 0 at first.
-    model: f64,
+    /// Their median, and how far from it [`COVERED`] of them lie, as a part of it; when they were last summed up.
+    median: f64,
+    spread: Option<f64>,
+    /// The margin is so many times that, since too many were beyond it of late.
+    wider: f64,
+    /// Those that were beyond it.
+    misses: u32,
 }
 
 /// The tracks of paths and size classes, whatever mode their plans were made in.
@@ -110,61 +128,70 @@ pub(super) struct Outlook {
     /// So many transfers that it counts alone.
     plenty: bool,
     outcomes: u32,
+    misses: u32,
 }
 
 impl Default for Outlook {
     fn default() -> Self {
-        Self { bias: 1.0, spread: None, plenty: false, outcomes: 0 }
+        Self { bias: 1.0, spread: None, plenty: false, outcomes: 0, misses: 0 }
     }
 }
 
 impl Default for Track {
     fn default() -> Self {
-        Self { ratios: [0.0; KEPT], outcomes: 0, model: 0.0 }
+        Self { taken: [0.0; KEPT], outcomes: 0, median: 0.0, spread: None, wider: 1.0, misses: 0 }
     }
 }
 
 impl Track {
-    /// A transfer took `seconds` instead of `predicted`.
-    pub(super) fn observe(&mut self, seconds: f64, predicted: f64) {
-        let ratio = seconds / predicted;
-        if ratio.is_finite() && ratio > 0.0 {
-            self.ratios[self.outcomes as usize % KEPT] = ratio as f32;
-            self.outcomes = self.outcomes.saturating_add(1);
+    /// A transfer took `seconds` instead of `predicted`, when the reference was predicted to take `reference`.
+    pub(super) fn observe(&mut self, seconds: f64, predicted: f64, reference: f64) {
+        let taken = (seconds / predicted * reference) as f32;
+        if !(taken.is_finite() && taken > 0.0) {
+            return;
+        }
+        if let Some(spread) = self.spread {
+            let is_covered = (f64::from(taken) / self.median - 1.0).abs() <= spread * self.wider;
+            self.misses = self.misses.wrapping_add(u32::from(!is_covered));
+            let step = if is_covered { 1.0 / COVERED_STEP } else { MISSED_STEP };
+            self.wider = (self.wider * step).clamp(1.0, WIDER_MAX);
+        }
+        self.taken[self.outcomes as usize % KEPT] = taken;
+        self.outcomes = self.outcomes.saturating_add(1);
+        if self.outcomes.is_multiple_of(ENOUGH as u32) {
+            self.sum_up();
         }
     }
 
-    /// The model has learnt, and says `seconds` of the same plan now: so do those that were said before, and what
-    /// transfers took is held against what would be said of them now.
-    pub(super) fn follow(&mut self, seconds: f64) {
-        let before = std::mem::replace(&mut self.model, seconds);
-        let factor = before / seconds;
-        if factor.is_finite() && factor > 0.0 {
-            self.ratios.iter_mut().for_each(|ratio| *ratio *= factor as f32);
-        }
-    }
-
+    #[cfg(test)]
     pub(super) fn outcomes(&self) -> u32 {
         self.outcomes
     }
 
-    pub(super) fn outlook(&self) -> Outlook {
+    fn sum_up(&mut self) {
         let count = (self.outcomes as usize).min(KEPT);
-        if count < ENOUGH {
-            return Outlook { outcomes: self.outcomes, ..Outlook::default() };
-        }
-        let mut sorted = self.ratios;
+        let mut sorted = self.taken;
         let sorted = &mut sorted[..count];
         sorted.sort_unstable_by(f32::total_cmp);
-        let bias = f64::from(sorted[count / 2]).clamp(BIAS.0, BIAS.1);
-        for ratio in sorted.iter_mut() {
-            *ratio = (f64::from(*ratio) / bias - 1.0).abs() as f32;
+        self.median = f64::from(sorted[count / 2]);
+        for taken in sorted.iter_mut() {
+            *taken = (f64::from(*taken) / self.median - 1.0).abs() as f32;
         }
         sorted.sort_unstable_by(f32::total_cmp);
         // The next one is as likely to fall into each of the gaps between those that were.
         let place = (COVERED * (count + 1) as f64).ceil() as usize;
-        let spread = sorted[place.clamp(1, count) - 1].into();
-        Outlook { bias, spread: Some(spread), plenty: count >= PLENTY, outcomes: self.outcomes }
+        self.spread = Some(f64::from(sorted[place.clamp(1, count) - 1]).max(SPREAD_MIN));
+    }
+
+    /// `reference`: what the reference is predicted to take by who asks.
+    pub(super) fn outlook(&self, reference: f64) -> Outlook {
+        let Self { outcomes, misses, .. } = *self;
+        let Some(spread) = self.spread.filter(|_| reference > 0.0) else {
+            return Outlook { outcomes, misses, ..Outlook::default() };
+        };
+        let bias = (self.median / reference).clamp(BIAS.0, BIAS.1);
+        let spread = Some(spread * self.wider);
+        Outlook { bias, spread, plenty: outcomes as usize >= PLENTY, outcomes, misses }
     }
 }
 
@@ -178,10 +205,10 @@ impl Outlook {
         }
     }
 
-    /// Whether there was so much since that it is worth asking again.
-    pub(super) fn is_outdated(&self, outcomes: u32) -> bool {
-        let since = outcomes.wrapping_sub(self.outcomes);
-        since >= KEPT as u32 / 2 || (outcomes < KEPT as u32 && since >= ENOUGH as u32)
+    /// Whether there was so much since that it is worth asking again: some transfers, or one that it did not cover.
+    pub(super) fn is_outdated(&self, track: &Track) -> bool {
+        let since = track.outcomes.wrapping_sub(self.outcomes);
+        since >= ENOUGH as u32 || track.misses != self.misses
     }
 }
 
@@ -195,7 +222,7 @@ mod tests {
         let mut track = Track::default();
         for _ in 0..count {
             let around = 0.8 + 0.4 * noise.below(1000) as f64 / 1000.0;
-            track.observe(1e-3 * bias * around, 1e-3);
+            track.observe(1e-3 * bias * around, 1e-3, 1e-3);
         }
         track
     }
@@ -207,14 +234,14 @@ mod tests {
         for _ in 0..200 {
             let mut track = after(64, 1.3, &mut noise);
             for _ in 0..20 {
-                let outlook = track.outlook();
+                let outlook = track.outlook(1e-3);
                 let predicted = 1e-3 * outlook.bias;
                 let margin = outlook.margin(1e-6, predicted);
                 widths += margin / predicted;
                 let took = 1e-3 * 1.3 * (0.8 + 0.4 * noise.below(1000) as f64 / 1000.0);
                 covered += u32::from((took - predicted).abs() <= margin);
                 all += 1;
-                track.observe(took, 1e-3);
+                track.observe(took, 1e-3, 1e-3);
             }
         }
         assert!(covered * 100 >= all * 90, "{covered} of {all}");
@@ -225,29 +252,46 @@ mod tests {
     fn what_is_promised_is_what_it_took_whatever_the_model_said_then() {
         let mut track = Track::default();
         for model in [1e-3, 2e-3, 0.5e-3] {
-            track.follow(model);
             for _ in 0..16 {
-                track.observe(1.5e-3, model);
+                // Of a plan that is half as fast as the reference, and of that.
+                track.observe(3e-3, 2.0 * model, model);
+                track.observe(1.5e-3, model, model);
             }
         }
-        track.follow(1.2e-3);
-        let outlook = track.outlook();
+        let outlook = track.outlook(1.2e-3);
         assert!((outlook.bias * 1.2e-3 - 1.5e-3).abs() < 1e-8, "{outlook:?}");
-        assert!(outlook.margin(0.0, 1.5e-3) < 1e-8, "they were all alike: {outlook:?}");
-        // A model that says nothing changes nothing.
-        track.follow(0.0);
-        track.follow(1.2e-3);
-        assert_eq!(track.outlook(), outlook);
+        let margin = outlook.margin(0.0, 1.5e-3) / 1.5e-3;
+        assert!(margin <= SPREAD_MIN * 1.01, "they were all alike: {outlook:?}");
+    }
+
+    #[test]
+    fn a_margin_that_was_learnt_in_quiet_times_widens_soon() {
+        let mut noise = Noise(11);
+        let mut track = Track::default();
+        // Moods of a hundred transfers, a few percent apart, each far quieter than that.
+        let (mut covered, mut widths) = (0, 0.0);
+        for number in 0..10_000 {
+            let mood = 1e-3 * (1.0 + 0.03 * f64::from(number / 100 % 3));
+            let took = mood * (0.998 + 0.004 * noise.below(1000) as f64 / 1000.0);
+            let outlook = track.outlook(1e-3);
+            let predicted = 1e-3 * outlook.bias;
+            let margin = outlook.margin(1e-6, predicted);
+            covered += u32::from((took - predicted).abs() <= margin);
+            widths += margin / predicted;
+            track.observe(took, 1e-3, 1e-3);
+        }
+        assert!(covered > 9_000, "{covered}");
+        assert!(widths < 0.1 * 10_000.0, "{widths}");
     }
 
     #[test]
     fn few_transfers_do_not_take_the_models_doubts_away() {
         let mut noise = Noise(7);
-        let none = after(ENOUGH as u32 - 1, 1.3, &mut noise).outlook();
+        let none = after(ENOUGH as u32 - 1, 1.3, &mut noise).outlook(1e-3);
         assert_eq!((none.bias, none.margin(5e-4, 1e-3)), (1.0, 5e-4));
-        let some = after(ENOUGH as u32, 1.3, &mut noise).outlook();
+        let some = after(ENOUGH as u32, 1.3, &mut noise).outlook(1e-3);
         assert!(some.bias > 1.05 && some.margin(5e-4, 1e-3) == 5e-4);
-        let plenty = after(PLENTY as u32, 1.3, &mut noise).outlook();
+        let plenty = after(PLENTY as u32, 1.3, &mut noise).outlook(1e-3);
         assert!(plenty.margin(5e-4, 1e-3) < 3e-4);
     }
 
@@ -255,27 +299,31 @@ mod tests {
     fn absurd_outcomes_make_no_absurd_promise() {
         let mut track = Track::default();
         for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            (0..100).for_each(|_| track.observe(seconds, 1e-3));
+            (0..100).for_each(|_| track.observe(seconds, 1e-3, 1e-3));
         }
-        track.observe(1e-3, 0.0);
+        track.observe(1e-3, 0.0, 1e-3);
+        track.observe(1e-3, 1e-3, 0.0);
         assert_eq!(track.outcomes(), 0);
-        (0..64).for_each(|_| track.observe(10.0, 1e-3));
-        let outlook = track.outlook();
-        assert!(outlook.bias <= BIAS.1 && outlook.margin(0.0, 1.0).is_finite());
+        (0..64).for_each(|_| track.observe(10.0, 1e-3, 1e-3));
+        for reference in [1e-3, 0.0, 1e-12] {
+            let outlook = track.outlook(reference);
+            assert!(outlook.bias <= BIAS.1 && outlook.margin(0.0, 1.0).is_finite());
+        }
     }
 
     #[test]
-    fn promises_are_made_anew_often_at_first() {
-        let asked: Vec<u32> = (0..200)
-            .scan(Outlook::default(), |outlook, outcomes| {
-                let due = outlook.is_outdated(outcomes);
-                if due {
-                    *outlook = Outlook { outcomes, ..*outlook };
-                }
-                Some(due.then_some(outcomes))
-            })
-            .flatten()
-            .collect();
-        assert_eq!(asked, [8, 16, 24, 32, 40, 48, 56, 88, 120, 152, 184]);
+    fn promises_are_made_anew_every_few_transfers() {
+        let mut track = Track::default();
+        let mut outlook = track.outlook(1e-3);
+        let mut asked = Vec::new();
+        for outcome in 0..40 {
+            if outlook.is_outdated(&track) {
+                outlook = track.outlook(1e-3);
+                asked.push(outcome);
+            }
+            let seconds = if outcome == 28 { 5e-3 } else { 1e-3 };
+            track.observe(seconds, 1e-3, 1e-3);
+        }
+        assert_eq!(asked, [8, 16, 24, 29, 37]);
     }
 }

@@ -24,7 +24,7 @@ pub(super) use self::draft::Part;
 use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
 use super::kept::{Memory, known};
-use super::outlook::{Track, Tracks};
+use super::outlook::{Outlook, Track, Tracks};
 use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
 use super::reports::{TOLD_WEIGHT_MIN, Told, behind};
 use super::servers::Servers;
@@ -130,6 +130,8 @@ struct Cached {
     nested: Vec<Choice>,
     /// Where it is told what transfers took against their predictions.
     track: usize,
+    /// What the plan they are compared by is predicted to take, in seconds.
+    reference: f64,
     /// The planner's uses when it was used last.
     used: u64,
     /// There was no room for its question.
@@ -197,8 +199,8 @@ impl Cached {
         let index = if live { guard.choose() } else { guard.favourite() };
         let is_stale = guard.is_stale(index);
         let planned = guard.planned(index).as_ref();
-        let fresh = planned
-            .filter(|planned| !is_stale && !planned.is_outdated(tracks[self.track].outcomes()));
+        let fresh =
+            planned.filter(|planned| !is_stale && !planned.is_outdated(&tracks[self.track]));
         fresh.map(Arc::clone).ok_or(index)
     }
 }
@@ -327,7 +329,7 @@ impl Planner {
             margin_seconds: 0.0,
         };
         let (costs, candidates) = (Arc::new(self.costs(path)), Candidates::default());
-        Arc::new(Planned::new(choice, false, &costs, candidates, Track::default().outlook()))
+        Arc::new(Planned::new(choice, false, &costs, candidates, Outlook::default()))
     }
 
     /// Of the costs that plans over a path see now.
@@ -346,10 +348,10 @@ impl Planner {
     fn make(&mut self, key: PlanKey, index: usize) -> Arc<Planned> {
         let store_first = self.mode == PlannerMode::Whole;
         let cached = self.plans.get_mut(&key).expect("chosen from");
-        let Cached { guard, costs, track, .. } = cached;
+        let Cached { guard, costs, track, reference, .. } = cached;
         retire(&mut self.retired, guard.planned(index).take());
         let candidates = guard.seen().collect();
-        let (choice, outlook) = (guard.plan(index), self.tracks[*track].outlook());
+        let (choice, outlook) = (guard.plan(index), self.tracks[*track].outlook(*reference));
         let planned = Planned::new(choice, store_first, costs, candidates, outlook);
         let planned = keep(&mut self.retired, planned);
         *guard.planned(index) = Some(Arc::clone(&planned));
@@ -367,6 +369,7 @@ impl Planner {
             versions,
             renewal: 0,
             served: 0,
+            reference: 0.0,
             length,
             guard: Guard::new(),
             costs: Arc::clone(&costs),
@@ -378,7 +381,7 @@ impl Planner {
         let changed = cached.costs.changes() != costs.changes();
         (cached.versions, cached.renewal, cached.served) = (versions, self.uses, 0);
         cached.length = length;
-        self.tracks[cached.track].follow(costs.some_plan(class_length(length)));
+        cached.reference = costs.reference(class_length(length));
         cached.costs = costs;
         cached.used = self.uses;
         self.propose(key, changed);
@@ -527,7 +530,7 @@ impl Planner {
             && let Some(cached) = self.plans.get_mut(&key)
         {
             if let Some(predicted) = cached.guard.predicted(plan, length) {
-                self.tracks[cached.track].observe(time.seconds(), predicted);
+                self.tracks[cached.track].observe(time.seconds(), predicted, cached.reference);
             }
             cached.guard.observe(plan, time.seconds());
         }

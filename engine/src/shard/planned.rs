@@ -13,7 +13,7 @@ use piped_model::stage::StageCost;
 use piped_model::units::Nanos;
 
 use super::guard::{ARMS_MAX, Seen};
-use super::outlook::Outlook;
+use super::outlook::{Outlook, Track};
 use super::plan::{Path, StageIndex, path_of};
 use crate::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use crate::report::Candidate;
@@ -128,8 +128,9 @@ impl PathCosts {
         self.costs.iter().flatten().map(|(_, cost)| cost.changes).sum()
     }
 
-    /// What the model says of some plan for so many bytes, in seconds: to tell how it has learnt.
-    pub(super) fn some_plan(&self, length: u64) -> f64 {
+    /// What one plan is predicted to take, in seconds, by which what others took can be compared however costs
+    /// move: a request of so many bytes in eight fragments.
+    pub(super) fn reference(&self, length: u64) -> f64 {
         self.with(|costs| match costs {
             [] => 0.0,
             costs => evaluate::uniform(costs, length.div_ceil(8), length, None),
@@ -377,8 +378,8 @@ impl Planned {
     }
 
     /// Whether so much was measured since that another prediction would be told.
-    pub(super) fn is_outdated(&self, outcomes: u32) -> bool {
-        self.outlook.is_outdated(outcomes)
+    pub(super) fn is_outdated(&self, track: &Track) -> bool {
+        self.outlook.is_outdated(track)
     }
 
     /// One fragment at a time at the first stage.

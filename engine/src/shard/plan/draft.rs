@@ -131,7 +131,6 @@ impl Draft {
             return self.told(Some(&forced), None);
         }
         if self.is_old {
-            self.track.follow(self.costs.some_plan(class_length(self.planned_length)));
             self.propose(self.is_changed);
         }
         if let Some(runs) = self.question {
@@ -170,7 +169,8 @@ impl Draft {
         let store_first = self.mode == PlannerMode::Whole;
         let candidates = self.guard.seen().collect();
         let choice = self.guard.plan(index);
-        Planned::new(choice, store_first, &self.costs, candidates, self.track.outlook())
+        let outlook = self.track.outlook(self.costs.reference(class_length(self.planned_length)));
+        Planned::new(choice, store_first, &self.costs, candidates, outlook)
     }
 
     fn told(self, planned: Option<&Planned>, trial: Option<super::super::guard::Seen>) -> Forecast {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// What the file system says; the old file is as it was.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let (temporary, mut file) = begin(path, mode)?;
+    let (temporary, mut file) = begin(path, "new", mode)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     if let Err(error) = written.and_then(|()| fs::rename(&temporary, path)) {
         let _ = fs::remove_file(&temporary);
@@ -25,7 +25,8 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// What the file system says.
 pub fn try_to_begin(path: &Path, mode: u32) -> io::Result<()> {
-    let (temporary, _) = begin(path, mode)?;
+    // Its own name: one that was given up, and ends late, must not meddle with a real one.
+    let (temporary, _) = begin(path, "try", mode)?;
     fs::remove_file(temporary)
 }
 
@@ -34,14 +35,14 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 /// The new file, empty, and where it is until it is whole.
-fn begin(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
+fn begin(path: &Path, ending: &str, mode: u32) -> io::Result<(PathBuf, File)> {
     let directory = directory_of(path);
     if !directory.exists() {
         fs::create_dir(directory)?;
     }
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     // Hidden: what is left of it after a crash is nobody's file.
-    let temporary = directory.join(format!(".{}.new", name.to_string_lossy()));
+    let temporary = directory.join(format!(".{}.{ending}", name.to_string_lossy()));
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

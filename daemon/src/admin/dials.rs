@@ -1,5 +1,7 @@
 //! Dials: who may set which, and what is set.
 
+use std::collections::BTreeSet;
+
 use hyper::StatusCode;
 use piped_config::admin::dials::{DialChange, DialClear, Dials};
 use piped_engine::command::Command;
@@ -12,16 +14,23 @@ use crate::control::Control;
 use crate::shard::message::{Message, Question};
 
 pub(super) async fn show(control: &Control) -> Result<Dials<DialReport>, Refused> {
-    let mut dials = Vec::new();
-    for (index, shard) in control.shards.iter().enumerate() {
-        let mut some = shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?;
-        if control.shards.len() > 1 {
-            for dial in &mut some {
+    let mut shards = Vec::with_capacity(control.shards.len());
+    for shard in &control.shards {
+        shards.push(shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?);
+    }
+    // Known to one shard is known.
+    let known = shards.iter().flatten().filter(|dial| !dial.unknown);
+    let known: BTreeSet<String> = known.map(|dial| dial.stage.clone()).collect();
+    let several = shards.len() > 1;
+    for (index, dials) in shards.iter_mut().enumerate() {
+        for dial in dials {
+            dial.unknown &= !known.contains(&dial.stage);
+            if several {
                 dial.stage = format!("shard {index}: {}", dial.stage);
             }
         }
-        dials.append(&mut some);
     }
+    let dials = shards.into_iter().flatten().collect();
     Ok(Dials { allowed: control.config().planner.allow_dials, dials })
 }
 

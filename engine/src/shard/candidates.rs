@@ -20,7 +20,7 @@ use crate::solve::DEPTH_LEAST;
 const STATIC_BYTES_MIN: u64 = CUT_BYTES;
 
 /// The most of these: all up to the largest fragment.
-const STATICS_MAX: usize = 9;
+const STATICS_MAX: usize = 8;
 
 /// Fragments under way where they are not asked for one by one.
 const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(DEPTH_LEAST).expect("is not zero");

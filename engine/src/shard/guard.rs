@@ -3,16 +3,18 @@
 //! The model proposes fragment sizes and a depth, the measurement disposes. Costs that no straight line knows
 //! (caches, socket buffers, a kernel's batching) make a candidate slower or faster than predicted; the
 //! latencies that its transfers really had are kept here, decayed, and a candidate that another one beats
-//! in practice, by more than both means may be wrong, is not chosen, whatever the model says.
+//! in practice, by more than both means may be wrong or by a few percent, is not chosen, whatever the model says. One that
+//! may be faster than the favourite takes turns with it, until one of them is ahead.
 //!
 //! What is not measured yet is *expected* to take what the model says times what plans of its kind (whole, fixed,
 //! serial, nested) took against the model so far. So a proposal is used as soon as there is reason to, a model
 //! that flatters one kind of plan is believed less the next time, and a candidate is tried only if it may
 //! be the best. A few transfers try the others all the same, since things change.
 //!
-//! When a stage's cost has changed, what was measured before is taken for as much longer or shorter as the model
-//! says, and for little: the next few transfers decide.
+//! When a stage's cost has changed, and with it what a candidate is predicted to take, what was measured before is taken
+//! for as much longer or shorter as the model says, and for little: the next few transfers decide.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::planned::{Choice, Planned};
@@ -29,6 +31,9 @@ const TRY_EVERY_AT_FIRST: u32 = 2;
 /// One transfer in this many gets the candidate that looks faster than the favourite, and is not known well enough to
 /// take its place: in turn with it, so that both see the same machine.
 const CONTEND_EVERY: u32 = 2;
+
+/// By how much such a candidate was unlucky, at most, however much transfers differ.
+const LUCK_MAX: f64 = 0.02;
 
 /// One trial in this many is of a candidate that seemed not worth it.
 const LONG_SHOT_EVERY: u32 = 8;
@@ -232,6 +237,7 @@ impl Guard {
         for (place, arm) in known.iter_mut().zip(&self.arms) {
             *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes > 0);
         }
+        let stays = Cell::new(false);
         let measured = |plan: &Choice| {
             let near = known.iter().flatten().filter(|(old, _)| is_near(old, plan));
             let distance = |(old, _): &&(Choice, Measured)| old.distance(plan);
@@ -243,6 +249,11 @@ impl Guard {
                     measured.outcomes = measured.outcomes.min(KEPT);
                 }
             }
+            // Of one with other frames, which may matter more than is thought.
+            if !is_alike(&old, plan) {
+                measured.outcomes = measured.outcomes.min(KEPT);
+            }
+            stays.set(stays.get() || measured.outcomes > KEPT);
             Some(measured)
         };
         let mut retired: [Option<Arc<Planned>>; ARMS_MAX] = Default::default();
@@ -263,7 +274,8 @@ impl Guard {
                 self.variations = self.arms.len() - 1;
             }
         }
-        if changed {
+        // What stays was measured at a pace.
+        if changed && !stays.get() {
             self.pace = 1.0;
         }
         self.expect();
@@ -390,7 +402,7 @@ impl Guard {
     fn contender(&self, favourite: usize) -> Option<usize> {
         let at_best = |arm: &Arm| {
             // Mean absolute to standard deviation.
-            let error = 1.25 * self.noise.value / arm.measured.weight().sqrt();
+            let error = (1.25 * self.noise.value / arm.measured.weight().sqrt()).min(LUCK_MAX);
             arm.expected * (1.0 - error)
         };
         let limit = self.arms[favourite].expected / VETO.0;
@@ -463,6 +475,11 @@ impl Guard {
             vetoed: self.is_vetoed(index),
         })
     }
+}
+
+/// Whether their sizes are nearly the same at all levels.
+fn is_alike(a: &Choice, b: &Choice) -> bool {
+    a.firsts().into_iter().zip(b.firsts()).all(|(a, b)| ratio(a, b) <= SAME_SIZE)
 }
 
 /// Whether what was measured of one says what the other takes.

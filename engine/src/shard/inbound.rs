@@ -483,7 +483,7 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if let Some((bytes, time)) = lane.burst.arrive(payload, backlogged, now) {
             self.planner.sample_backlogged(stage, bytes, time);
-            self.report_stages(key);
+            self.report_stages(key, now);
         }
     }
 

@@ -321,7 +321,7 @@ impl Shard {
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),
             Command::ClearDials { place } => {
                 self.clear_dials(place.as_ref(), io);
-                self.report_dials();
+                self.report_dials(io.now());
             }
         }
     }

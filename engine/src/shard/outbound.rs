@@ -602,7 +602,7 @@ impl Shard {
         }
         if let Some((bytes, time)) = burst {
             self.planner.sample_backlogged(stage, bytes, time);
-            self.report_stages(arrival.lane);
+            self.report_stages(arrival.lane, now);
         }
         if arrival.backlogged {
             return;
@@ -614,7 +614,7 @@ impl Shard {
             // The checksums are a stage of their own, here and there.
             let seconds = now.since(body.sent_at).since(service).since(checked.time());
             self.planner.sample_alone(stage, arrival.payload, seconds);
-            self.report_stages(arrival.lane);
+            self.report_stages(arrival.lane, now);
         }
     }
 

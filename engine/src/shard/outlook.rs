@@ -3,8 +3,9 @@
 //! The model knows the stages and what is uncertain of each. It does not know what a request takes besides (its
 //! own way to the peer, being woken at both ends), nor how much one transfer differs from the next. Both are
 //! the same for all plans of a path and size class, so what the last transfers took, whatever their plan,
-//! divided by what the model said, tells them: the median is what the model leaves out, and how far they lie
-//! around it is the margin. Plans are compared without this: it moves all of them alike.
+//! beside what the model said, tells them: the median is what the model leaves out, and how far they lie
+//! around it is the margin, which is wider as long as too many lie beyond it. Plans are compared without this: it moves all of
+//! them alike.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
@@ -35,6 +36,9 @@ const WIDER_MAX: f64 = 16.0;
 /// predictions as they are, and what is between this daemon and who waits for the transfer is not timed.
 const SPREAD_MIN: f64 = 0.02;
 
+/// A path whose reference takes so many times longer or shorter is another one, if some stage was found to have changed.
+const CHANGED: f64 = 1.1;
+
 /// Beyond these ratios to the prediction it is not that the model left out a little.
 const BIAS: (f64, f64) = (0.5, 2.0);
 
@@ -44,6 +48,8 @@ pub(super) struct Track {
     /// As if all had had one plan, the *reference*, in seconds: so what was predicted before the model has learnt
     /// something more is comparable with what is predicted now.
     taken: [f32; KEPT],
+    /// What that plan was predicted to take at the last one, in seconds.
+    reference: f64,
     /// All there were.
     outcomes: u32,
     /// Their median, and how far from it [`COVERED`] of them lie, as a part of it; when they were last summed up.
@@ -139,7 +145,15 @@ impl Default for Outlook {
 
 impl Default for Track {
     fn default() -> Self {
-        Self { taken: [0.0; KEPT], outcomes: 0, median: 0.0, spread: None, wider: 1.0, misses: 0 }
+        Self {
+            taken: [0.0; KEPT],
+            reference: 0.0,
+            outcomes: 0,
+            median: 0.0,
+            spread: None,
+            wider: 1.0,
+            misses: 0,
+        }
     }
 }
 
@@ -157,6 +171,7 @@ impl Track {
             self.wider = (self.wider * step).clamp(1.0, WIDER_MAX);
         }
         self.taken[self.outcomes as usize % KEPT] = taken;
+        self.reference = reference;
         self.outcomes = self.outcomes.saturating_add(1);
         if self.outcomes.is_multiple_of(ENOUGH as u32) {
             self.sum_up();
@@ -166,6 +181,17 @@ impl Track {
     #[cfg(test)]
     pub(super) fn outcomes(&self) -> u32 {
         self.outcomes
+    }
+
+    /// The path has changed, and not only what is known of it: the reference takes so much now, and transfers will take
+    /// as many times longer or shorter.
+    pub(super) fn change(&mut self, reference: f64) {
+        let before = std::mem::replace(&mut self.reference, reference);
+        let factor = reference / before;
+        if factor.is_finite() && factor > 0.0 && !(1.0 / CHANGED..=CHANGED).contains(&factor) {
+            self.taken.iter_mut().for_each(|taken| *taken *= factor as f32);
+            self.median *= factor;
+        }
     }
 
     fn sum_up(&mut self) {
@@ -189,8 +215,10 @@ impl Track {
         let Some(spread) = self.spread.filter(|_| reference > 0.0) else {
             return Outlook { outcomes, misses, ..Outlook::default() };
         };
-        let bias = (self.median / reference).clamp(BIAS.0, BIAS.1);
-        let spread = Some(spread * self.wider);
+        let found = self.median / reference;
+        let bias = found.clamp(BIAS.0, BIAS.1);
+        // What is not believed of the one is in the other.
+        let spread = Some(((found - bias).abs() + found * spread * self.wider) / bias);
         Outlook { bias, spread, plenty: outcomes as usize >= PLENTY, outcomes, misses }
     }
 }
@@ -282,6 +310,29 @@ mod tests {
         }
         assert!(covered > 9_000, "{covered}");
         assert!(widths < 0.1 * 10_000.0, "{widths}");
+    }
+
+    #[test]
+    fn a_path_that_has_changed_is_promised_for_as_it_is() {
+        let mut track = after(64, 1.3, &mut Noise(7));
+        track.change(3e-3);
+        let outlook = track.outlook(3e-3);
+        assert!((1.2..1.4).contains(&outlook.bias), "{outlook:?}");
+        // For the other plans of the path it is known.
+        track.change(3e-3);
+        assert_eq!(track.outlook(3e-3), outlook);
+        // What was only learnt better leaves what was measured.
+        track.change(3.1e-3);
+        assert!(track.outlook(3.1e-3).bias < outlook.bias);
+    }
+
+    #[test]
+    fn what_is_beyond_belief_is_within_the_margin() {
+        let mut track = Track::default();
+        (0..64).for_each(|_| track.observe(3e-3, 1e-3, 1e-3));
+        let outlook = track.outlook(1e-3);
+        let predicted = outlook.bias * 1e-3;
+        assert!((3e-3 - predicted).abs() <= outlook.margin(0.0, predicted), "{outlook:?}");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Every stage execution passes a meter; those that say something (an empty stage, or a busy one)
 //! become samples. An estimate is *published* only when it moved by more than a few percent
-//! (`REPUBLISH` in `stage.rs`): plans are cached under the version of the published costs, so a quiet system plans
-//! each (path, size class) once and a look-up is a hash.
+//! (`REPUBLISH` in `stage.rs`) or rests on a size that was guessed before, and plans are made anew only when the costs of
+//! their whole path have moved ([`moved`]): a quiet system plans each (path, size class) once and a look-up is a hash.
 //!
 //! The side that holds the data plans. What it cannot time itself, the wire as its receiver sees it,
 //! comes as reports; a report is a claim and is bounded before it is used.
@@ -382,6 +382,9 @@ impl Planner {
         (cached.versions, cached.renewal, cached.served) = (versions, self.uses, 0);
         cached.length = length;
         cached.reference = costs.reference(class_length(length));
+        if changed {
+            self.tracks[cached.track].change(cached.reference);
+        }
         cached.costs = costs;
         cached.used = self.uses;
         self.propose(key, changed);

@@ -57,6 +57,8 @@ pub(super) struct Told {
     pub(super) samples: u64,
     /// The version of the published cost.
     pub(super) version: u32,
+    /// When.
+    pub(super) at: Nanos,
 }
 
 /// What we know of a stage of the other side.
@@ -149,7 +151,7 @@ fn place_for<T: Default>(disks: &mut [(u32, T); DISKS_MAX], handle: u32) -> Opti
 
 impl Shard {
     /// Tells the sending side what its data's stages cost here, as far as there is news.
-    pub(super) fn report_stages(&mut self, key: Key) {
+    pub(super) fn report_stages(&mut self, key: Key, now: Nanos) {
         let Some(lane) = self.lanes.get(key) else { return };
         let mut told = lane.reports.told;
         let sources = [
@@ -159,7 +161,7 @@ impl Shard {
             self.dial_stages(key, Hop::Receive),
         ];
         for ((kind, told), source) in KINDS.into_iter().zip(&mut told).zip(sources) {
-            self.tell_stage(key, kind, 0, source, told);
+            self.tell_stage(key, (kind, 0), source, told, now);
         }
         if let Some(lane) = self.lanes.get_mut(key) {
             lane.reports.told = told;
@@ -175,7 +177,7 @@ impl Shard {
     }
 
     /// Tells the requester of writes what its file's disk costs here.
-    pub(super) fn report_disk(&mut self, key: Key, handle: u32, device: DeviceId) {
+    pub(super) fn report_disk(&mut self, key: Key, handle: u32, device: DeviceId, now: Nanos) {
         let disk = self.planner.disk_stage(device, true);
         let dial = DialPlace::Disk { device, write: true };
         let dial = match self.dials.any() {
@@ -189,8 +191,8 @@ impl Shard {
         let mut told = lane.reports.told_disks[place].1;
         let [of_disk, of_dial] = &mut told;
         let source = [StageIndex::NONE, disk];
-        self.tell_stage(key, ReportedStage::DiskWrite, handle, source, of_disk);
-        self.tell_stage(key, ReportedStage::DialDiskWrite, handle, dial, of_dial);
+        self.tell_stage(key, (ReportedStage::DiskWrite, handle), source, of_disk, now);
+        self.tell_stage(key, (ReportedStage::DialDiskWrite, handle), dial, of_dial, now);
         if let Some(lane) = self.lanes.get_mut(key) {
             lane.reports.told_disks[place].1 = told;
         }
@@ -200,10 +202,10 @@ impl Shard {
     fn tell_stage(
         &mut self,
         key: Key,
-        kind: ReportedStage,
-        handle: u32,
+        (kind, handle): (ReportedStage, u32),
         [host, stage]: [StageIndex; 2],
         told: &mut Told,
+        now: Nanos,
     ) {
         // Answers come first.
         let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.has_room_for_data()) else {
@@ -216,7 +218,7 @@ impl Shard {
             }
             return;
         }
-        if !self.planner.is_news(stage, told, kind) {
+        if !self.planner.is_news(stage, told, kind, now) {
             return;
         }
         let mut news = self.planner.news(stage, host).peekable();
@@ -229,13 +231,13 @@ impl Shard {
 
     /// A dial is set or cleared. Where a frame may come unasked the other side is told at once: answers must
     /// not be mixed with what nobody asked for, so peers that write here hear of it with their next write.
-    pub(super) fn report_dials(&mut self) {
+    pub(super) fn report_dials(&mut self, now: Nanos) {
         let mut from = 0;
         while let Some(key) = self.lanes.next_from(from, |lane| {
             matches!(lane.link, Link::Outbound(_)) && lane.state == LaneState::Up
         }) {
             from = key.index() + 1;
-            self.report_stages(key);
+            self.report_stages(key, now);
         }
     }
 

@@ -101,9 +101,10 @@ impl Shard {
                 let Some(serve) = self.serves.get(key) else { return };
                 let (lane, handle) = (serve.lane, serve.handle);
                 // Not only where frames come in bursts: behind a slow stage each comes alone.
-                self.report_stages(lane);
+                let now = io.now();
+                self.report_stages(lane, now);
                 if let Some(file) = file {
-                    self.report_disk(lane, handle, file.device);
+                    self.report_disk(lane, handle, file.device, now);
                 }
                 self.end_serve(key, Status::Ok);
                 self.wind_up(key, io);

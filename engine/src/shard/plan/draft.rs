@@ -131,6 +131,9 @@ impl Draft {
             return self.told(Some(&forced), None);
         }
         if self.is_old {
+            if self.is_changed {
+                self.track.change(self.costs.reference(class_length(self.planned_length)));
+            }
             self.propose(self.is_changed);
         }
         if let Some(runs) = self.question {

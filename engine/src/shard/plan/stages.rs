@@ -1,6 +1,7 @@
 //! The stages with their meters: what passes is timed, what is timed is learned, what moved is published.
 
 use super::*;
+use crate::limits::REPORT_PAUSE;
 
 /// As a meter has it: a fragment has waited if its sojourn is this much longer than one alone.
 const WAITED: f64 = 1.25;
@@ -10,6 +11,9 @@ const SAMPLES_PER_LOOK: u64 = 16;
 
 /// Samples between two reports of the wire to the sending side.
 const SAMPLES_PER_REPORT: u64 = 64;
+
+/// Time between two reports of a stage: what is twice as far apart here is not too near there.
+const REPORTS_APART: Nanos = Nanos(2 * REPORT_PAUSE.0);
 
 /// Of another stage, whose published cost has changed; and of one whose cost has not.
 const SAMPLES_PER_NEWS: u64 = 4;
@@ -322,6 +326,7 @@ impl Planner {
         stage: StageIndex,
         told: &mut Told,
         kind: ReportedStage,
+        now: Nanos,
     ) -> bool {
         let Some(state) = self.state(stage) else { return false };
         if state.samples < told.samples {
@@ -335,10 +340,12 @@ impl Planner {
             ReportedStage::Net => since >= SAMPLES_PER_REPORT,
             _ => since >= SAMPLES_PER_REMINDER,
         };
-        if state.samples < 4 || told.samples > 0 && !due {
+        // What comes sooner does not count where it is heard.
+        let is_soon = now < told.at + REPORTS_APART;
+        if state.samples < 4 || told.samples > 0 && (!due || is_soon) {
             return false;
         }
-        *told = Told { samples: state.samples, version: state.version };
+        *told = Told { samples: state.samples, version: state.version, at: now };
         true
     }
 
@@ -476,15 +483,21 @@ mod tests {
         let disk = planner.disk_stage(DeviceId(1), true);
         let mut told = Told::default();
         // Each beyond the first two lies on the line that those have shown.
+        let is_news = |planner: &mut Planner, told: &mut Told, now| {
+            planner.is_news(disk, told, ReportedStage::DiskWrite, now)
+        };
         for (known, bytes) in [4096_u32, 1 << 20, 64 << 10, 16 << 10].into_iter().enumerate() {
+            let now = Nanos::from_millis(10 * (1 + known as u64));
             for _ in 0..20 {
                 let busy = Nanos(100_000 + 10 * u64::from(bytes));
                 planner.sample_alone(disk, bytes, Nanos(busy.0 + 50_000));
                 planner.sample_backlogged(disk, bytes, busy);
             }
-            assert!(planner.is_news(disk, &mut told, ReportedStage::DiskWrite), "{bytes}");
+            let soon = told.at;
+            assert!(known == 0 || !is_news(&mut planner, &mut told, soon), "it would not count");
+            assert!(is_news(&mut planner, &mut told, now), "{bytes}");
             assert_eq!(planner.news(disk, StageIndex::NONE).count(), 2 * (known + 1));
-            assert!(!planner.is_news(disk, &mut told, ReportedStage::DiskWrite));
+            assert!(!is_news(&mut planner, &mut told, now + Nanos::from_millis(5)));
         }
         // One sample among many others is one.
         planner.sample_alone(disk, 256 << 10, Nanos(2_771_440));

@@ -237,7 +237,7 @@ fn with_alone_samples_only_the_prior_bounds_the_overhead_with_low_confidence() {
 #[test]
 fn a_stage_that_was_only_seen_busy_is_slow_and_not_far_away() {
     let prior = Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
-    for micros in [20.0, 500.0, 20_000.0] {
+    for micros in [20.0, 500.0] {
         let mut estimator = Estimator::new(None).with_prior(prior, 0.02);
         estimator.observe(Sample::Backlogged { bytes: 4096, seconds: micros * 1e-6 });
         let stage = estimator.estimate().stage;

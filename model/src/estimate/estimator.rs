@@ -401,7 +401,7 @@ impl Estimator {
                     product: 0.0,
                 };
                 // What it says may be wrong by as much as it costs, or as was measured.
-                fit.add(alone, &moments, PRIOR_DEVIATION * prior.alone(size).max(unit).max(1e-9));
+                fit.add(alone, &moments, PRIOR_DEVIATION * prior.alone(size).max(seen).max(1e-9));
             }
         }
         fit.pull(&split, PULL);

@@ -79,6 +79,13 @@ impl Planner {
         let cached = self.plans.get(&key).filter(|_| is_used);
         let stays = |cached: &Cached| cached.may_stay(cached.moved(&versions, &self.stages));
         let is_old = cached.is_none_or(|cached| !stays(cached));
+        if let Some(cached) = cached.filter(|_| !is_old) {
+            // Plans stay while costs move a little: these are theirs.
+            for (stage, (index, cost)) in stages.iter_mut().zip(cached.costs.each()) {
+                let Some(state) = self.stages.get(usize::from(index.0)) else { continue };
+                *stage = StageReport { with: self.served_with(index, state), ..state.report(cost) };
+            }
+        }
         let is_changed = cached.is_some_and(|cached| cached.costs.changes() != costs.changes());
         let first = at_device.first().copied().unwrap_or(false);
         let runs = runs_of(&at_device);

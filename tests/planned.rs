@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use piped_client::{Client, OpenOptions};
-use system_tests::process::{Daemon, Pair, Programs, words};
+use system_tests::process::{Daemon, Pair, Programs, eventually, words};
 
 const BYTES: usize = 1 << 20;
 
@@ -31,7 +31,8 @@ fn it_says_what_the_next_read_of_a_peer_gets() {
     // From here on costs stay as they are, and nothing is tried.
     let (code, text) = run(&beta, &["calibration", "frozen"]);
     assert_eq!(code, 0, "{text}");
-    read(&alpha, 2);
+    // Plans follow what moved a little after sixteen transfers: now there is one of these costs.
+    read(&alpha, 20);
     let at_alpha = alpha.json(&["plan", "--from", "beta:data/blocks", "--bytes", "1MiB"]);
     let part = &at_alpha["parts"][0];
     assert_eq!(part["planned_by"], "beta", "{at_alpha}");
@@ -41,10 +42,11 @@ fn it_says_what_the_next_read_of_a_peer_gets() {
     let there = part["ask_there"].as_str().expect("words").to_owned();
     let there: Vec<&str> = there.split(' ').skip(1).collect();
     let before = [beta.json(&["stages"]), beta.json(&["explain", "last"])];
-    let said = beta.json(&there);
-    for _ in 0..100 {
-        assert_eq!(beta.json(&there), said);
-    }
+    let said = eventually("the same, however often it is asked", || {
+        let said = beta.json(&there);
+        // The last answer to a question may be on its way.
+        (0..100).all(|_| beta.json(&there) == said).then_some(said)
+    });
     assert_eq!([beta.json(&["stages"]), beta.json(&["explain", "last"])], before);
     let said = &said["parts"][0]["forecast"];
     read(&alpha, 1);

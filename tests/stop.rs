@@ -54,23 +54,6 @@ fn is_disconnected(queue: &mut Queue) -> bool {
 }
 
 #[test]
-fn a_second_signal_does_not_wait() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut daemon = Daemon::start(&programs, directory.path(), "alpha", "");
-    let client = Client::connect(daemon.client_socket()).expect("it serves");
-    // Both are there before it runs again, so the second comes during the shutdown however fast
-    // that is.
-    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
-        daemon.process.signal(signal);
-    }
-    assert_eq!(daemon.process.exit().code(), Some(0), "{}", daemon.log());
-    assert!(daemon.log().contains("stopped at once"), "{}", daemon.log());
-    assert!(!daemon.client_socket().exists() && !daemon.admin_socket().exists());
-    eventually("the client sees it", || (!client.is_connected()).then_some(()));
-}
-
-#[test]
 fn a_daemon_that_was_killed_leaves_nothing_in_the_way_of_the_next() {
     let Some(programs) = Programs::find() else { return };
     let directory = tempfile::tempdir().expect("a directory");

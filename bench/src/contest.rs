@@ -20,6 +20,11 @@ pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// An error once it was.
+pub(crate) fn check() -> Result<(), Failure> {
+    if interrupted() { Err(Failure::new("interrupted")) } else { Ok(()) }
+}
+
 /// Measures once.
 pub(crate) type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
@@ -139,9 +144,7 @@ fn run_by(
             if round.is_odd() && !arms[arm].in_odd {
                 continue;
             }
-            if interrupted() {
-                return Err(Failure::new("interrupted"));
-            }
+            check()?;
             let name = &arms[arm].name;
             let value = (arms[arm].measure)().map_err(|failure| failure.within(name))?;
             round.values[arm] = Some(value);

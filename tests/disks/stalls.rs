@@ -277,6 +277,23 @@ fn a_daemon_stops_in_time_although_a_device_stalls() {
     drop(beta);
 }
 
+#[test]
+fn a_second_signal_does_not_wait_for_a_device_that_stalls() {
+    let Some(World { mut nodes, sick, .. }) = world() else { return };
+    let stalled = Stalled::begin(&nodes, &sick, &PLACES[..1], LATE);
+    nodes.alpha.process.signal(Signal::TERM);
+    eventually("it stops", || nodes.alpha.log().contains("stopping").then_some(()));
+    // It would wait for the device for seconds.
+    nodes.alpha.process.signal(Signal::INT);
+    eventually("it stops at once", || nodes.alpha.log().contains("stopped at once").then_some(()));
+    let is_closed = || (!stalled.session.client.is_connected()).then_some(());
+    eventually("its session is closed", is_closed);
+    eventually("it says that it has ended", || is_leaving(&nodes.alpha).then_some(()));
+    assert!(!nodes.alpha.client_socket().exists() && !nodes.alpha.admin_socket().exists());
+    sick.set(Rules::default());
+    assert_eq!(nodes.alpha.process.exit().code(), Some(0), "{}", nodes.alpha.log());
+}
+
 /// All that is left of it is what the kernel does not let go.
 fn is_leaving(daemon: &Daemon) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.process.0.id()));

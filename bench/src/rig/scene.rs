@@ -184,9 +184,7 @@ impl<'a> Caller<'a> {
 
     /// One transfer, in seconds.
     pub(super) fn one(&self) -> Result<f64, Failure> {
-        if contest::interrupted() {
-            return Err(Failure::new("interrupted"));
-        }
+        contest::check()?;
         let Scene { way, block, .. } = self.scene;
         Ok(self.asker.borrow_mut().one(way, &self.handle, block)?.as_secs_f64())
     }

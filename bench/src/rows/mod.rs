@@ -193,9 +193,7 @@ impl Bench {
                 eprintln!("bench: {name}");
             }
             let row = measure(self, name);
-            if contest::interrupted() {
-                return Err(Failure::new("interrupted"));
-            }
+            contest::check()?;
             let mut row = row.unwrap_or_else(|failure| {
                 let bar = Bar::AtMost(f64::NAN);
                 let mut row = Row::unchecked(name, "-", Unit::Ratio, bar, failure.to_string());

@@ -59,9 +59,7 @@ fn pipelines() -> Result<&'static [Pipeline], Failure> {
     let mut random = Random::new(SEED);
     let mut all = Vec::with_capacity(PIPELINES as usize);
     for _ in 0..PIPELINES {
-        if contest::interrupted() {
-            return Err(Failure::new("interrupted"));
-        }
+        contest::check()?;
         let (stages, bytes) = draw(&mut random);
         let found = planned(best::certified(&stages, bytes, &Constraints::default()))?;
         let gap = found.gap().ok_or_else(|| Failure::new("a certificate without a bound"))?;

@@ -155,9 +155,7 @@ impl Report {
         let (mut auto, mut whole) = (Vec::new(), Vec::new());
         let (mut bases, mut promises) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            if contest::interrupted() {
-                return Err(Failure::new("interrupted"));
-            }
+            contest::check()?;
             let before = Ticks::now();
             scene.clear()?;
             scene.median_by(operation, PlannerMode::Whole)?;

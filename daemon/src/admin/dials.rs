@@ -10,13 +10,13 @@ use piped_engine::limits::DIALS_MAX;
 
 use super::parse::Refused;
 use super::routes::tell;
-use crate::control::Control;
+use crate::control::{Control, ShardDoor};
 use crate::shard::message::{Message, Question};
 
 pub(super) async fn show(control: &Control) -> Result<Dials<DialReport>, Refused> {
     let mut shards = Vec::with_capacity(control.shards.len());
     for shard in &control.shards {
-        shards.push(shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?);
+        shards.push(of_shard(shard).await?);
     }
     // Known to one shard is known.
     let known = shards.iter().flatten().filter(|dial| !dial.unknown);
@@ -49,7 +49,7 @@ pub(super) async fn set(
     let cost = cost.check().map_err(|fault| Refused::bad(fault.to_string()))?;
     // All shards have the same ones.
     if let Some(shard) = control.shards.first() {
-        let there = shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?;
+        let there = of_shard(shard).await?;
         let is_new = |place: &&DialPlace| there.iter().all(|dial| dial.stage != place.to_string());
         if there.len() + places.iter().filter(is_new).count() > DIALS_MAX as usize {
             let text = format!("{DIALS_MAX} dials are set, more cannot be: clear one");
@@ -72,7 +72,7 @@ pub(super) async fn clear(
         None => vec![None],
     };
     if let (Some(stage), Some(shard)) = (&clear.stage, control.shards.first()) {
-        let there = shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?;
+        let there = of_shard(shard).await?;
         let names: Vec<String> = places.iter().flatten().map(DialPlace::to_string).collect();
         if there.iter().all(|dial| !names.contains(&dial.stage)) {
             let text = format!("no dial is set at {stage}; `pipectl dial` shows those that are");
@@ -84,6 +84,10 @@ pub(super) async fn clear(
     }
     tracing::warn!(stage = clear.stage.as_deref().unwrap_or("all"), "dials cleared");
     show(control).await
+}
+
+async fn of_shard(shard: &ShardDoor) -> Result<Vec<DialReport>, Refused> {
+    Ok(shard.mailbox.ask(|answer| Message::Ask(Question::Dials(answer))).await?)
 }
 
 fn places(stage: &str) -> Result<Vec<DialPlace>, Refused> {

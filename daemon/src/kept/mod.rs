@@ -172,9 +172,9 @@ impl Keeper {
         if self.path.is_none() || self.state.borrow().devices.contains_key(&device) {
             return;
         }
-        let naming = tokio::task::spawn_blocking(move || device::stable_name(device, file_system));
+        let naming = in_time(move || Ok(device::stable_name(device, file_system)));
         // A device that does not say who it is in time is asked again at the next open.
-        let Ok(Ok(name)) = tokio::time::timeout(KEEP_TIMEOUT, naming).await else { return };
+        let Ok(name) = naming.await else { return };
         let known = self.state.borrow_mut().name(device, name);
         self.tell(control, known).await;
     }

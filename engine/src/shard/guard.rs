@@ -250,7 +250,7 @@ impl Guard {
                 }
             }
             // Of one with other frames, which may matter more than is thought.
-            if !is_alike(&old, plan) {
+            if !differ_at_most(&old, plan, |_, _| SAME_SIZE) {
                 measured.outcomes = measured.outcomes.min(KEPT);
             }
             stays.set(stays.get() || measured.outcomes > KEPT);
@@ -477,9 +477,9 @@ impl Guard {
     }
 }
 
-/// Whether their sizes are nearly the same at all levels.
-fn is_alike(a: &Choice, b: &Choice) -> bool {
-    a.firsts().into_iter().zip(b.firsts()).all(|(a, b)| ratio(a, b) <= SAME_SIZE)
+/// Whether their sizes differ at no level by more than a factor, which may depend on them.
+fn differ_at_most(a: &Choice, b: &Choice, factor: impl Fn(f64, f64) -> f64) -> bool {
+    a.firsts().into_iter().zip(b.firsts()).all(|(a, b)| ratio(a, b) <= factor(a, b))
 }
 
 /// Whether what was measured of one says what the other takes.
@@ -489,10 +489,9 @@ fn is_near(a: &Choice, b: &Choice) -> bool {
     let few = if is_serial { 1.0 } else { f64::INFINITY };
     let counts = a.counts.iter().zip(b.counts);
     let largest = a.firsts().into_iter().fold(0.0, f64::max);
+    let factor = |a: f64, b: f64| if a.max(b) * SMALL <= largest { SAME_SMALL } else { SAME_SIZE };
     is_serial == (b.cut.depth == 1)
-        && a.firsts().into_iter().zip(b.firsts()).all(|(a, b)| {
-            ratio(a, b) <= if a.max(b) * SMALL <= largest { SAME_SMALL } else { SAME_SIZE }
-        })
+        && differ_at_most(a, b, factor)
         && counts.into_iter().all(|(&a, b)| ratio(f64::from(a), f64::from(b)) <= few)
 }
 

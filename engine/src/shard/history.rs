@@ -130,7 +130,7 @@ impl Record {
             class: self.class,
             status: self.status,
             planned_here: plan.is_some(),
-            stages: plan.map(|plan| planner.describe(plan)).unwrap_or_default(),
+            stages: plan.map(|plan| planner.describe(&plan.path)).unwrap_or_default(),
             candidates: plan.map(|plan| plan.compared()).unwrap_or_default(),
             chosen,
             levels: plan.map_or_else(Vec::new, |plan| {
@@ -158,7 +158,7 @@ impl Record {
         let promised = plan
             .and_then(|plan| schedule::schedule(plan, &rows.levels, range, EXPLAIN_VISITS_MAX))
             .unwrap_or_default();
-        let described = plan.map(|plan| planner.describe(plan)).unwrap_or_default();
+        let described = plan.map(|plan| planner.describe(&plan.path)).unwrap_or_default();
         let began = Nanos(self.ended.0.saturating_sub(self.measured.0));
         let mut all: Vec<StagePassed> = rows.names.iter().cloned().map(StagePassed::new).collect();
         for (stage, one) in all.iter_mut().enumerate() {

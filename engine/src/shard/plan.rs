@@ -160,7 +160,9 @@ fn track_class(key: &PlanKey) -> u16 {
 /// The shortest of the lengths that share a plan.
 fn class_length(length: u64) -> u64 {
     let length = length.max(8);
-    length >> (60 - length.leading_zeros()) << (60 - length.leading_zeros())
+    // Its three bits below the highest make the class.
+    let others = 60 - length.leading_zeros();
+    length >> others << others
 }
 
 /// Lengths within an eighth of a power of two share a plan.
@@ -467,7 +469,7 @@ impl Planner {
         self.asked.push_back(Asked { ticket, key, renewal: cached.renewal });
         self.questions.push_back(Box::new(PlanRequest {
             ticket,
-            costs: cached.costs.iter().map(|(_, cost)| cost).collect(),
+            costs: cached.costs.iter().map(|(_, cost)| *cost).collect(),
             runs,
             bytes: cached.length,
             serial: asks_serial(self.serial(&key.path), &cached.guard),
@@ -548,7 +550,7 @@ fn moved(costs: &PathCosts, stages: &[StageState], length: u64) -> f64 {
     let at = |bytes: f64| {
         let (mut way, mut way_moved) = (0.0, 0.0);
         let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
-        for (index, old) in costs.each() {
+        for (index, old) in costs.iter() {
             let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
             let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
             let (from, to) = (old.alone(bytes), new.alone(bytes));

@@ -112,7 +112,7 @@ impl PathCosts {
 
     /// Hands the costs alone to the model.
     pub(super) fn with<T>(&self, f: impl FnOnce(&[&Estimate]) -> T) -> T {
-        let mut known = self.costs.iter().flatten().map(|(_, cost)| cost);
+        let mut known = self.iter().map(|(_, cost)| cost);
         let Some(first) = known.next() else { return f(&[]) };
         let mut costs = [first; STAGES_MAX];
         let mut used = 1;
@@ -125,7 +125,7 @@ impl PathCosts {
 
     /// How often some cost was found to have changed.
     pub(super) fn changes(&self) -> u64 {
-        self.costs.iter().flatten().map(|(_, cost)| cost.changes).sum()
+        self.iter().map(|(_, cost)| cost.changes).sum()
     }
 
     /// What one plan is predicted to take, in seconds, by which what others took can be compared however costs
@@ -139,16 +139,11 @@ impl PathCosts {
 
     /// The path that these are the costs of.
     pub(super) fn stages(&self) -> Path {
-        path_of(self.costs.iter().flatten().map(|&(stage, _)| stage))
+        path_of(self.iter().map(|(stage, _)| stage))
     }
 
-    /// Without copies, which are long.
-    pub(super) fn each(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
         self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (StageIndex, Estimate)> {
-        self.costs.into_iter().flatten()
     }
 }
 

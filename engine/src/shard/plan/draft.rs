@@ -81,10 +81,7 @@ impl Planner {
         let is_old = cached.is_none_or(|cached| !stays(cached));
         if let Some(cached) = cached.filter(|_| !is_old) {
             // Plans stay while costs move a little: these are theirs.
-            for (stage, (index, cost)) in stages.iter_mut().zip(cached.costs.each()) {
-                let Some(state) = self.stages.get(usize::from(index.0)) else { continue };
-                *stage = StageReport { with: self.served_with(index, state), ..state.report(cost) };
-            }
+            stages = self.describe(&cached.costs);
         }
         let is_changed = cached.is_some_and(|cached| cached.costs.changes() != costs.changes());
         let first = at_device.first().copied().unwrap_or(false);
@@ -139,7 +136,7 @@ impl Draft {
         }
         if self.is_old {
             if self.is_changed {
-                self.track.change(self.costs.reference(class_length(self.planned_length)));
+                self.track.change(self.reference());
             }
             self.propose(self.is_changed);
         }
@@ -165,7 +162,7 @@ impl Draft {
         let length = self.planned_length;
         let request = PlanRequest {
             ticket: 0,
-            costs: self.costs.iter().map(|(_, cost)| cost).collect(),
+            costs: self.costs.iter().map(|(_, cost)| *cost).collect(),
             runs,
             bytes: length,
             serial: asks_serial(self.serial, &self.guard),
@@ -179,8 +176,12 @@ impl Draft {
         let store_first = self.mode == PlannerMode::Whole;
         let candidates = self.guard.seen().collect();
         let choice = self.guard.plan(index);
-        let outlook = self.track.outlook(self.costs.reference(class_length(self.planned_length)));
+        let outlook = self.track.outlook(self.reference());
         Planned::new(choice, store_first, &self.costs, candidates, outlook)
+    }
+
+    fn reference(&self) -> f64 {
+        self.costs.reference(class_length(self.planned_length))
     }
 
     fn told(self, planned: Option<&Planned>, trial: Option<super::super::guard::Seen>) -> Forecast {

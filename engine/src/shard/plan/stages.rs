@@ -362,14 +362,14 @@ impl Planner {
         known.map(move |known| host.map_or(known, |host| behind(&host, known)))
     }
 
-    /// What a plan was made from, with the stages' names.
-    pub(in crate::shard) fn describe(&self, plan: &Planned) -> Vec<StageReport> {
-        plan.path
+    /// What plans were made from, with the stages' names.
+    pub(in crate::shard) fn describe(&self, costs: &PathCosts) -> Vec<StageReport> {
+        costs
             .iter()
             .filter_map(|(index, cost)| {
                 self.stages.get(usize::from(index.0)).map(|state| StageReport {
                     with: self.served_with(index, state),
-                    ..state.report(&cost)
+                    ..state.report(cost)
                 })
             })
             .collect()

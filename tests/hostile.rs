@@ -23,6 +23,8 @@ use system_tests::process::{Daemon, PATIENCE, Programs, eventually};
 const ROUNDS: u64 = 200;
 /// What the daemon's memory may grow by, whatever is sent to it: less than the 10 MB of one request.
 const GROWTH_KIB: u64 = 8 << 10;
+/// Threads it may have for all of them: a few for each connection that is there at once, none for each file.
+const THREADS: u64 = 128;
 /// What the kernel passes with one message at most.
 const FDS_MAX: usize = 253;
 const HELLO: Hello =
@@ -42,7 +44,7 @@ impl Scene {
         let client = Client::connect(daemon.client_socket()).expect("it serves");
         let scene = Self { daemon, client, files: 0, memory_kib: 0 };
         scene.check_served();
-        let (files, memory_kib) = (scene.files(), scene.memory_kib("VmHWM:"));
+        let (files, memory_kib) = (scene.files(), scene.status("VmHWM:"));
         Self { files, memory_kib, ..scene }
     }
 
@@ -54,7 +56,8 @@ impl Scene {
         fs::read_dir(self.process("fd")).expect("it lives").count()
     }
 
-    fn memory_kib(&self, what: &str) -> u64 {
+    /// A number of its `/proc/…/status`; of memory in KiB.
+    fn status(&self, what: &str) -> u64 {
         let status = fs::read_to_string(self.process("status")).expect("it lives");
         let line = status.lines().find_map(|line| line.strip_prefix(what));
         let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
@@ -74,8 +77,11 @@ impl Scene {
             let files = self.files();
             (self.daemon.number("sessions") == 1 && files <= self.files).then_some(())
         });
-        let peak = self.memory_kib("VmHWM:");
+        let peak = self.status("VmHWM:");
         assert!(peak < self.memory_kib + GROWTH_KIB, "{peak} KiB, before {} KiB", self.memory_kib);
+        // Idle ones end after ten seconds.
+        let threads = self.status("Threads:");
+        assert!(threads < THREADS, "{threads} threads");
         let log = self.daemon.log();
         assert!(!log.contains("panicked"), "{log}");
     }

@@ -22,6 +22,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 pub struct Account {
     room: Arc<Semaphore>,
     threads: Arc<Semaphore>,
+    /// It has one thread.
+    one_by_one: bool,
     closer: Closer,
     /// The owner's place among the sessions, or the connections.
     _place: Option<Arc<OwnedSemaphorePermit>>,
@@ -71,8 +73,9 @@ impl Account {
         threads: usize,
         place: Option<Arc<OwnedSemaphorePermit>>,
     ) -> Arc<Self> {
+        let one_by_one = threads == 1;
         let [room, threads] = [files, threads].map(|count| Arc::new(Semaphore::new(count)));
-        Arc::new(Self { room, threads, closer, _place: place })
+        Arc::new(Self { room, threads, one_by_one, closer, _place: place })
     }
 
     /// Room for so many more files, when there is.
@@ -146,16 +149,38 @@ impl Closer {
     }
 }
 
+/// Taken from the queue at once.
+const TOGETHER_MAX: usize = 256;
+
 /// Closes files, each account's on its own threads. What waits is bounded by the accounts.
+///
+/// Files that come one after the other and would be closed one after the other are so by one visit to a thread: with
+/// one each, a message of hundreds of descriptors would start as many threads, for none is idle again before
+/// the next is wanted.
 pub async fn close_files(mut leaving: mpsc::UnboundedReceiver<Leaving>) {
-    while let Some(Leaving { fd, charge }) = leaving.recv().await {
-        tokio::task::spawn_local(async move {
-            let thread = Arc::clone(&charge.account.threads).acquire_owned().await;
-            tokio::task::spawn_blocking(move || {
-                drop(ManuallyDrop::into_inner(fd));
-                drop((charge, thread));
+    let mut arrived = Vec::new();
+    while leaving.recv_many(&mut arrived, TOGETHER_MAX).await > 0 {
+        let mut rest = arrived.drain(..).peekable();
+        while let Some(first) = rest.next() {
+            let account = Arc::clone(&first.charge.account);
+            let same = |next: &Leaving| Arc::ptr_eq(&next.charge.account, &account);
+            let mut together = vec![first];
+            while account.one_by_one
+                && let Some(next) = rest.next_if(same)
+            {
+                together.push(next);
+            }
+            tokio::task::spawn_local(async move {
+                let thread = Arc::clone(&account.threads).acquire_owned().await;
+                tokio::task::spawn_blocking(move || {
+                    for Leaving { fd, charge } in together {
+                        drop(ManuallyDrop::into_inner(fd));
+                        drop(charge);
+                    }
+                    drop(thread);
+                });
             });
-        });
+        }
     }
 }
 

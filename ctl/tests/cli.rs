@@ -194,3 +194,15 @@ fn a_demo_that_cannot_find_its_file_exits_6_and_one_with_an_odd_file_2() {
     assert_eq!(out.status.code(), Some(6), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("--out"), "{}", text(&out.stderr));
 }
+
+#[test]
+fn a_picture_of_nothing_leaves_what_was_there() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let [new, old] = ["new.svg", "old.json"].map(path);
+    std::fs::write(&old, "of before").expect("written");
+    let output = pipectl(&["--socket", NOWHERE, "trace", "--svg", &new, "--chrome", &old]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(!std::path::Path::new(&new).exists());
+    assert_eq!(std::fs::read_to_string(&old).expect("there"), "of before");
+}

@@ -1,9 +1,7 @@
 //! `pipectl trace`: the fragments of the next transfers, stage by stage, as they really moved and as the model had
 //! said; as a table, a Gantt chart, or a trace for Chrome and Perfetto.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -14,6 +12,7 @@ use piped_engine::trace::TransferTrace;
 
 use self::bars::Sums;
 pub(crate) use self::bars::sizes as runs;
+use self::target::Target;
 use crate::admin::Admin;
 use crate::clock;
 use crate::commands::words;
@@ -25,6 +24,7 @@ use crate::units;
 mod bars;
 mod chrome;
 mod gantt;
+mod target;
 
 const AFTER_HELP: &str = "\
 The daemon records what passes its own stages. Of a read from a peer the peer's daemon has the disk and the sending
@@ -133,10 +133,11 @@ fn wait(
 }
 
 impl Files {
-    /// Opens what was asked for, before anything is done that a wrong path would waste. What a file holds stays until
-    /// there is something to write.
+    /// Opens what was asked for, before anything is done that a wrong path would waste.
     pub(crate) fn open(&self) -> Result<Opened<'_>, Failure> {
-        let of = |file: &'_ Option<PathBuf>| file.as_deref().map(create).transpose();
+        fn of(file: &Option<PathBuf>) -> Result<Option<Target<'_>>, Failure> {
+            file.as_deref().map(Target::open).transpose()
+        }
         Ok(Opened { files: self, svg: of(&self.svg)?, chrome: of(&self.chrome)? })
     }
 }
@@ -145,18 +146,18 @@ impl Files {
 #[derive(Debug)]
 pub(crate) struct Opened<'a> {
     files: &'a Files,
-    svg: Option<File>,
-    chrome: Option<File>,
+    svg: Option<Target<'a>>,
+    chrome: Option<Target<'a>>,
 }
 
 impl Opened<'_> {
     /// Draws and writes what was asked for.
     pub(crate) fn write(self, title: &str, transfers: &[TransferTrace]) -> Result<(), Failure> {
-        if let (Some(path), Some(file)) = (&self.files.svg, self.svg) {
-            write(path, file, &gantt::svg(title, transfers).map_err(Failure::failed)?)?;
+        if let Some(file) = self.svg {
+            file.write(&gantt::svg(title, transfers).map_err(Failure::failed)?)?;
         }
-        if let (Some(path), Some(file)) = (&self.files.chrome, self.chrome) {
-            write(path, file, &chrome::json(transfers).to_string())?;
+        if let Some(file) = self.chrome {
+            file.write(&chrome::json(transfers).to_string())?;
         }
         Ok(())
     }
@@ -175,23 +176,6 @@ impl Opened<'_> {
         }
         Ok(())
     }
-}
-
-/// A directory that is missing is no missing transfer: this has the exit code of what did not work.
-fn cannot(file: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot write {}: {error}", file.display()))
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    file.map_err(|error| cannot(path, &error))
-}
-
-fn write(path: &Path, mut file: File, text: &str) -> Result<(), Failure> {
-    let is_file = file.metadata().is_ok_and(|facts| facts.is_file());
-    // A pipe or a terminal has no length.
-    let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-    emptied.and_then(|()| file.write_all(text.as_bytes())).map_err(|error| cannot(path, &error))
 }
 
 /// All of them, as tables.

@@ -1,0 +1,58 @@
+//! A file that a picture goes to.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// One that can be written. What it held stays until there is something to write; a new one goes if there is nothing.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    path: &'a Path,
+    file: File,
+    /// Made here, and nothing was written.
+    is_empty: bool,
+}
+
+impl<'a> Target<'a> {
+    /// Opens it, before anything is done that a wrong path would waste.
+    pub(super) fn open(path: &'a Path) -> Result<Self, Failure> {
+        let open = |is_new| {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .create_new(is_new)
+                .truncate(false)
+                .open(path)
+        };
+        let (opened, is_empty) = match open(true) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => (open(false), false),
+            opened => (opened, true),
+        };
+        let file = opened.map_err(|error| cannot(path, &error))?;
+        Ok(Self { path, file, is_empty })
+    }
+
+    pub(super) fn write(mut self, text: &str) -> Result<(), Failure> {
+        let is_file = self.file.metadata().is_ok_and(|facts| facts.is_file());
+        // A pipe or a terminal has no length.
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        self.is_empty = false;
+        let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
+        written.map_err(|error| cannot(self.path, &error))
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if self.is_empty {
+            let _ = fs::remove_file(self.path);
+        }
+    }
+}
+
+/// A directory that is missing is no missing transfer: this has the exit code of what did not work.
+fn cannot(file: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", file.display()))
+}

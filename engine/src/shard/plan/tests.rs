@@ -1,0 +1,292 @@
+use super::*;
+use crate::solve::solve;
+
+#[test]
+fn what_was_measured_outlives_a_while_in_another_mode() {
+    let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+    let (_, out) = planner.net_stages("peer", LaneClass::Bulk, false);
+    let path = planner.path_out(None, out);
+    for _ in 0..400 {
+        let planned = planner.plan(path, 1 << 20);
+        let micros = if planned.cut.source.first() == 128 << 10 { 100 } else { 300 };
+        let time = Nanos::from_micros(micros);
+        planner
+            .observe_outcome(path, Outcome { length: 1 << 20, plan: planned.cut.number(), time });
+    }
+    let auto = |planner: &mut Planner| {
+        let uses = (0..64).filter(|_| planner.plan(path, 1 << 20).cut.source.first() == 128 << 10);
+        uses.count()
+    };
+    assert!(auto(&mut planner) > 48);
+    planner.set_mode(PlannerMode::Whole);
+    assert_eq!(planner.plan(path, 1 << 20).cut.source.first(), 1 << 20);
+    planner.set_mode(PlannerMode::Fixed(64 << 10));
+    assert_eq!(planner.plan(path, 1 << 20).cut.source.first(), 64 << 10);
+    planner.set_mode(PlannerMode::Auto);
+    assert!(auto(&mut planner) > 48, "it starts over");
+}
+
+/// A stage that is measured to cost so much, in microseconds and microseconds per 1000 bytes.
+fn teach(planner: &mut Planner, stage: StageIndex, overhead: u64, per_kb: u64) {
+    for round in 0..400_u64 {
+        for bytes in [2048, 8192, 32 << 10, 64 << 10] {
+            let time = Nanos((overhead + round % 2) * 1000 + bytes * per_kb);
+            planner.sample_alone(stage, bytes as u32, time);
+            planner.sample_backlogged(stage, bytes as u32, time);
+        }
+    }
+}
+
+/// A slow disk before a network of three stages whose fragments are cheap.
+fn slow_disk() -> (Planner, Path) {
+    let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+    let disk = planner.disk_stage(DeviceId(1), false);
+    teach(&mut planner, disk, 4000, 200);
+    let mut stages = vec![disk];
+    for (name, overhead) in [("send", 60), ("net", 40), ("receive", 60)] {
+        let (_, stage) = planner.net_stages(name, LaneClass::Bulk, true);
+        teach(&mut planner, stage, overhead, 100);
+        stages.push(stage);
+    }
+    let path = path_of(stages);
+    (planner, path)
+}
+
+#[test]
+fn sizes_of_their_own_for_each_level_are_asked_for_and_proposed() {
+    let (mut planner, path) = slow_disk();
+    let first = planner.plan(path, 64 << 10);
+    assert_eq!(first.cut.source, first.cut.lane, "nothing is waited for");
+    let question = planner.poll_question().expect("two levels");
+    assert_eq!(question.runs, Runs { source: 1, lane: 3, sink: 0 });
+    assert!(planner.poll_question().is_none());
+    planner.handle_answer(&solve(&question));
+    let nested = planner.plan(path, 64 << 10);
+    let (source, lane) = (nested.cut.source.largest(), nested.cut.lane.largest());
+    assert!(lane < source, "{lane} {source}");
+    let gain = nested.predicted.seconds() / first.predicted.seconds();
+    assert!(gain < 0.85, "{gain}");
+    // It is what transfers get, and it is known by its number.
+    let outcome = Outcome {
+        length: 64 << 10,
+        plan: nested.cut.number(),
+        time: Nanos::from_seconds(nested.predicted.seconds() * 1.2),
+    };
+    (0..40).for_each(|_| planner.observe_outcome(path, outcome));
+    let told = planner.plan(path, 64 << 10);
+    assert_eq!(told.cut, nested.cut);
+    let ratio = told.predicted.seconds() / nested.predicted.seconds();
+    assert!((1.15..1.25).contains(&ratio), "what it takes is what is promised: {ratio}");
+}
+
+#[test]
+fn what_the_model_leaves_out_is_known_to_plans_of_every_mode() {
+    let (mut planner, path) = slow_disk();
+    planner.set_mode(PlannerMode::Fixed(64 << 10));
+    let first = planner.plan(path, 1 << 20);
+    let time = Nanos::from_seconds(first.predicted.seconds() * 1.3);
+    let outcome = Outcome { length: 1 << 20, plan: first.cut.number(), time };
+    (0..64).for_each(|_| planner.observe_outcome(path, outcome));
+    for mode in [PlannerMode::Fixed(256 << 10), PlannerMode::Whole, PlannerMode::Auto] {
+        let predicted = |planner: &mut Planner| {
+            planner.set_mode(mode);
+            planner.plan(path, 1 << 20).predicted.seconds()
+        };
+        let without = predicted(&mut slow_disk().0);
+        let ratio = predicted(&mut planner) / without;
+        assert!((1.25..1.35).contains(&ratio), "{mode:?}: {ratio}");
+    }
+}
+
+#[test]
+fn a_question_is_put_once_and_again_when_costs_have_moved() {
+    let (mut planner, path) = slow_disk();
+    let _ = planner.plan(path, 64 << 10);
+    let question = planner.poll_question().expect("two levels");
+    let disk = planner.disk_stage(DeviceId(1), false);
+    teach(&mut planner, disk, 40, 20);
+    let _ = planner.plan(path, 64 << 10);
+    assert!(planner.poll_question().is_none(), "one at a time");
+    // What comes is of other costs: a candidate, and asked for again.
+    planner.handle_answer(&solve(&question));
+    assert!(planner.plan(path, 64 << 10).cut.depth > 0);
+    let again = planner.poll_question().expect("costs have moved");
+    assert_ne!(again, question);
+    planner.handle_answer(&solve(&again));
+    assert!(planner.poll_question().is_none());
+}
+
+#[test]
+fn plans_are_made_anew_by_what_the_path_costs_and_not_each_stage() {
+    let (mut planner, path) = slow_disk();
+    let check = planner.check_stage();
+    let path = path_of([path[0], check, path[1]]);
+    teach(&mut planner, check, 1, 0);
+    let renewal = |planner: &mut Planner| {
+        drop(planner.plan(path, 1 << 20));
+        planner.plans[&planner.key(path, 1 << 20)].renewal
+    };
+    let first = renewal(&mut planner);
+    let version = planner.versions(&path)[1];
+    teach(&mut planner, check, 5, 0);
+    assert_ne!(planner.versions(&path)[1], version, "it costs five times as much");
+    assert!((0..100).all(|_| renewal(&mut planner) == first), "and is nothing to a slow disk");
+    // A little of the path is worth new plans, if it is some time since the last ones.
+    teach(&mut planner, path[2], 600, 100);
+    let second = renewal(&mut planner);
+    assert_ne!(second, first);
+    teach(&mut planner, path[2], 60, 100);
+    let same = (0..100).take_while(|_| renewal(&mut planner) == second).count();
+    assert_eq!(same, SERVED_MIN as usize);
+    // Much of it is at once.
+    let third = renewal(&mut planner);
+    teach(&mut planner, path[0], 400, 200);
+    assert_ne!(renewal(&mut planner), third);
+}
+
+#[test]
+fn answers_that_nobody_asked_for_change_nothing() {
+    let (mut planner, path) = slow_disk();
+    let before = planner.plan(path, 64 << 10);
+    let question = planner.poll_question().expect("two levels");
+    let mut other = question.clone();
+    other.ticket += 1;
+    planner.handle_answer(&solve(&other));
+    assert_eq!(planner.plan(path, 64 << 10).cut, before.cut);
+    // What was answered is not answered again.
+    planner.handle_answer(&question.declined());
+    planner.handle_answer(&solve(&question));
+    assert_eq!(planner.plan(path, 64 << 10).cut, before.cut, "answered already");
+}
+
+fn sizes_differ(planner: &Planner) -> usize {
+    planner.plans.values().map(|cached| cached.nested.len()).sum()
+}
+
+#[test]
+fn a_question_that_is_declined_leaves_what_there_is() {
+    let (mut planner, path) = slow_disk();
+    let _ = planner.plan(path, 1 << 20);
+    let question = planner.poll_question().expect("two levels");
+    planner.handle_answer(&solve(&question));
+    let known = sizes_differ(&planner);
+    assert!(known > 0);
+    let disk = planner.disk_stage(DeviceId(1), false);
+    teach(&mut planner, disk, 4000, 20);
+    let _ = planner.plan(path, 1 << 20);
+    let again = planner.poll_question().expect("costs have moved");
+    planner.handle_answer(&again.declined());
+    assert_eq!(sizes_differ(&planner), known);
+}
+
+#[test]
+fn an_answer_that_comes_in_another_mode_costs_auto_nothing() {
+    let (mut planner, path) = slow_disk();
+    let candidates = |planner: &Planner| -> Vec<usize> {
+        let auto = planner.plans.iter().filter(|(key, _)| !key.forced);
+        auto.map(|(_, cached)| cached.guard.seen().count()).collect()
+    };
+    let _ = planner.plan(path, 1 << 20);
+    let question = planner.poll_question().expect("two levels");
+    let before = candidates(&planner);
+    planner.set_mode(PlannerMode::Whole);
+    let _ = planner.plan(path, 1 << 20);
+    planner.handle_answer(&solve(&question));
+    assert!(candidates(&planner)[0] >= before[0], "{before:?} {:?}", candidates(&planner));
+}
+
+/// Lengths of 128 classes.
+fn lengths() -> impl Iterator<Item = u64> {
+    (0..16).flat_map(|log| (8..16).map(move |eighth| (eighth << 12) << log))
+}
+
+/// Behind another peer's lane.
+fn path_of_peer(planner: &mut Planner, peer: &str) -> Path {
+    let (_, out) = planner.net_stages(peer, LaneClass::Bulk, false);
+    let disk = planner.disk_stage(DeviceId(1), false);
+    planner.path_out(Some(disk), out)
+}
+
+#[test]
+fn no_more_questions_are_out_than_there_may_be() {
+    let (mut planner, path) = slow_disk();
+    lengths().for_each(|length| drop(planner.plan(path, length)));
+    let first: Vec<_> = std::iter::from_fn(|| planner.poll_question()).collect();
+    assert_eq!(first.len(), QUESTIONS_PER_LANE_MAX, "a lane has its share");
+    for peer in 0..8 {
+        let path = path_of_peer(&mut planner, &format!("peer {peer}"));
+        lengths().for_each(|length| drop(planner.plan(path, length)));
+    }
+    let put = std::iter::from_fn(|| planner.poll_question()).count();
+    assert_eq!(put, QUESTIONS_MAX - QUESTIONS_PER_LANE_MAX);
+    // There is room for one again: what had none is asked the next time it is used.
+    planner.handle_answer(&solve(&first[0]));
+    lengths().for_each(|length| drop(planner.plan(path, length)));
+    assert!(planner.poll_question().is_some());
+}
+
+#[test]
+fn no_peer_takes_what_was_learned_about_another_one() {
+    let (mut planner, path) = slow_disk();
+    for _ in 0..64 {
+        let planned = planner.plan(path, 1 << 20);
+        let time = planned.predicted;
+        let outcome = Outcome { length: 1 << 20, plan: planned.cut.number(), time };
+        planner.observe_outcome(path, outcome);
+    }
+    let measured = |planner: &Planner| -> usize {
+        let cached = planner.plans.get(&planner.key(path, 1 << 20));
+        cached.map_or(0, |it| it.guard.seen().filter(|it| it.measured.is_some()).count())
+    };
+    let known = measured(&planner);
+    assert!(known > 0);
+    let evil = path_of_peer(&mut planner, "evil");
+    for length in (0..40).flat_map(|log| (8..16).map(move |eighth| (eighth << log) >> 3)) {
+        let _ = (planner.plan(evil, length), planner.plan_busy(evil, length));
+    }
+    assert_eq!(measured(&planner), known);
+    let of_evil = planner.plans.keys().filter(|key| key.path == evil).count();
+    assert_eq!(of_evil, PLANS_PER_LANE_MAX);
+    // More peers than there is room for: who is used stays.
+    for peer in 0..8 {
+        let path_there = path_of_peer(&mut planner, &format!("peer {peer}"));
+        for length in lengths() {
+            let _ = (planner.plan(path_there, length), planner.plan_busy(path_there, length));
+        }
+        let _ = planner.plan(path, 1 << 20);
+    }
+    assert_eq!((measured(&planner), planner.plans.len()), (known, PLANS_MAX));
+    assert!(planner.tracks.count() <= PLANS_MAX);
+}
+
+#[test]
+fn modes_that_leave_no_choice_ask_nothing() {
+    let (mut planner, path) = slow_disk();
+    let disk = planner.disk_stage(DeviceId(1), false);
+    planner.set_mode(PlannerMode::Fixed(65536));
+    let _ = planner.plan(path, 1 << 20);
+    planner.set_mode(PlannerMode::Whole);
+    let _ = planner.plan(path, 1 << 20);
+    planner.set_mode(PlannerMode::Auto);
+    let _ = planner.plan_busy(path, 1 << 20);
+    let _ = planner.plan(path_of([disk]), 1 << 20);
+    let _ = planner.plan(path, 4096);
+    assert!(planner.poll_question().is_none());
+}
+
+#[test]
+fn size_classes_grow_with_the_size() {
+    let sizes: Vec<u64> = (0..30).flat_map(|log| [(1 << log) + 7, 3 << log]).collect();
+    for pair in sizes.windows(2) {
+        if pair[0] < pair[1] {
+            assert!(size_class(pair[0]) <= size_class(pair[1]));
+        }
+    }
+    assert_ne!(size_class(1 << 20), size_class(3 << 19));
+    for length in [0, 1, 8, 15, 100, 4095, 4096, 5000, (1 << 20) + 4096, u64::MAX] {
+        let shortest = class_length(length);
+        assert!(shortest <= length.max(8) && size_class(shortest) == size_class(length));
+        assert!(shortest == 8 || size_class(shortest - 1) < size_class(shortest), "{length}");
+    }
+    assert_eq!(size_class(1 << 20), size_class((1 << 20) + 4096));
+}

@@ -191,7 +191,8 @@ fn a_run_that_fails_shows_what_was_measured_and_why_it_ended() {
 
 /// One that has ended a run, and is far from its end.
 fn started(daemon: &Daemon, scratch: &Path) -> Running {
-    let arguments = ["--peer", "beta", "--seconds", "600", "--json"];
+    // A fast machine reads the usual 1 GiB within seconds.
+    let arguments = ["--peer", "beta", "--seconds", "600", "--bytes", "64GiB", "--json"];
     let running = Running(calibrate(daemon, scratch, &arguments).spawn().expect("it starts"));
     eventually("it measures", || daemon.log().contains("CALIBRATING").then_some(()));
     // The ring alone is 260 requests, and the first runs of reads are of a few each.

@@ -53,6 +53,21 @@ fn is_disconnected(queue: &mut Queue) -> bool {
     error.cause == Cause::Disconnected || error.cause == submit
 }
 
+// That it does not wait is shown where there is something to wait for: `disks/stalls.rs`.
+#[test]
+fn a_second_signal_is_an_end_like_the_first() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut daemon = Daemon::start(&programs, directory.path(), "alpha", "");
+    let client = Client::connect(daemon.client_socket()).expect("it serves");
+    for signal in [Signal::TERM, Signal::INT] {
+        daemon.process.signal(signal);
+    }
+    assert_eq!(daemon.process.exit().code(), Some(0), "{}", daemon.log());
+    assert!(!daemon.client_socket().exists() && !daemon.admin_socket().exists());
+    eventually("the client sees it", || (!client.is_connected()).then_some(()));
+}
+
 #[test]
 fn a_daemon_that_was_killed_leaves_nothing_in_the_way_of_the_next() {
     let Some(programs) = Programs::find() else { return };

@@ -214,7 +214,7 @@ impl Report {
         }
         let Machine { cpus, model, kernel, .. } = &self.machine;
         text + &format!(
-            "\n{cpus} CPUs ({model}), Linux {kernel}; {} rounds a row, {} discarded for stolen time.\n",
+            "\n{cpus} CPUs ({model}), Linux {kernel}; of the rows measured last: {} rounds each, {} discarded for stolen time.\n",
             self.rounds, self.rounds_discarded
         )
     }

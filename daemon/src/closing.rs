@@ -154,9 +154,8 @@ const TOGETHER_MAX: usize = 256;
 
 /// Closes files, each account's on its own threads. What waits is bounded by the accounts.
 ///
-/// Files that come one after the other and would be closed one after the other are so by one visit to a thread: with
-/// one each, a message of hundreds of descriptors would start as many threads, for none is idle again before
-/// the next is wanted.
+/// Of an account with one thread, files that come together are closed by one visit to it: with one each, a message of
+/// hundreds of descriptors would start as many threads, for none is idle again before the next is wanted.
 pub async fn close_files(mut leaving: mpsc::UnboundedReceiver<Leaving>) {
     let mut arrived = Vec::new();
     while leaving.recv_many(&mut arrived, TOGETHER_MAX).await > 0 {
@@ -228,6 +227,29 @@ mod tests {
             is_closed(reader).await;
             let all = places.acquire_many(41).await;
             assert!(all.is_ok(), "all places are free again");
+        });
+    }
+
+    #[test]
+    fn of_files_that_come_together_those_before_one_that_hangs_are_closed() {
+        with_closer(async |closer| {
+            let account = Account::new(closer, 3, 1, None);
+            let mut room = account.try_room(3).expect("an empty account");
+            let (first, first_reader) = watched();
+            let (hangs, theirs) = hanging();
+            let (last, last_reader) = watched();
+            let held = [first, hangs, last].map(|file| room.hold(file));
+            drop(room);
+            // Without a pause: they are one batch.
+            drop(held);
+            is_closed(first_reader).await;
+            let again = account.room(1).await;
+            assert!(account.try_room(1).is_none(), "two are not closed yet");
+            drop(theirs);
+            is_closed(last_reader).await;
+            drop(again);
+            let all = account.room(3).await;
+            drop(all);
         });
     }
 

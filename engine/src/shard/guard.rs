@@ -156,10 +156,11 @@ impl Measured {
         self.predicted += weight * (predicted - self.predicted);
     }
 
-    /// For a prediction of now: one that is far from what was predicted then is of another path.
+    /// The path has changed: a prediction of now that is far from what was predicted then is of another one.
     fn follow(&mut self, predicted: f64) {
         let ratio = predicted / self.predicted;
-        if self.predicted > 0.0 && !(1.0 / MOVED..=MOVED).contains(&ratio) {
+        let is_usable = ratio.is_finite() && ratio > 0.0;
+        if is_usable && !(1.0 / MOVED..=MOVED).contains(&ratio) {
             self.seconds *= ratio;
             self.predicted = predicted;
             self.outcomes = self.outcomes.min(KEPT);
@@ -255,8 +256,12 @@ impl Guard {
             let near = known.iter().flatten().filter(|(old, _)| is_near(old, plan));
             let distance = |(old, _): &&(Choice, Measured)| old.distance(plan);
             let (old, mut measured) = near.min_by_key(distance).copied()?;
+            let learnt = plan.predicted_seconds / old.predicted_seconds;
             if changed {
                 measured.follow(plan.predicted_seconds);
+            } else if learnt.is_finite() {
+                // The model knows more of the same path, which took what it took.
+                measured.predicted *= learnt;
             }
             // Of one with other frames, which may matter more than is thought.
             if !differ_at_most(&old, plan, |_, _| SAME_SIZE) {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::failure::Failure;
@@ -12,7 +13,7 @@ pub(super) struct Target<'a> {
     path: &'a Path,
     file: File,
     /// Made here, and nothing was written.
-    is_empty: bool,
+    is_new: bool,
 }
 
 impl<'a> Target<'a> {
@@ -26,19 +27,19 @@ impl<'a> Target<'a> {
                 .truncate(false)
                 .open(path)
         };
-        let (opened, is_empty) = match open(true) {
+        let (opened, is_new) = match open(true) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => (open(false), false),
             opened => (opened, true),
         };
         let file = opened.map_err(|error| cannot(path, &error))?;
-        Ok(Self { path, file, is_empty })
+        Ok(Self { path, file, is_new })
     }
 
     pub(super) fn write(mut self, text: &str) -> Result<(), Failure> {
         let is_file = self.file.metadata().is_ok_and(|facts| facts.is_file());
         // A pipe or a terminal has no length.
         let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
-        self.is_empty = false;
+        self.is_new = false;
         let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
         written.map_err(|error| cannot(self.path, &error))
     }
@@ -46,9 +47,19 @@ impl<'a> Target<'a> {
 
 impl Drop for Target<'_> {
     fn drop(&mut self) {
-        if self.is_empty {
+        if self.is_new && self.is_still_empty() {
             let _ = fs::remove_file(self.path);
         }
+    }
+}
+
+impl Target<'_> {
+    /// The name leads to the file that was made here, and nobody else has written to it.
+    fn is_still_empty(&self) -> bool {
+        let facts = |file: fs::Metadata| (file.dev(), file.ino(), file.len());
+        let ours = self.file.metadata().map(facts);
+        let there = fs::symlink_metadata(self.path).map(facts);
+        matches!((ours, there), (Ok(ours), Ok(there)) if ours == there && ours.2 == 0)
     }
 }
 

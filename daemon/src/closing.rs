@@ -162,13 +162,10 @@ pub async fn close_files(mut leaving: mpsc::UnboundedReceiver<Leaving>) {
         let mut rest = arrived.drain(..).peekable();
         while let Some(first) = rest.next() {
             let account = Arc::clone(&first.charge.account);
-            let same = |next: &Leaving| Arc::ptr_eq(&next.charge.account, &account);
+            let joins =
+                |next: &Leaving| account.one_by_one && Arc::ptr_eq(&next.charge.account, &account);
             let mut together = vec![first];
-            while account.one_by_one
-                && let Some(next) = rest.next_if(same)
-            {
-                together.push(next);
-            }
+            together.extend(std::iter::from_fn(|| rest.next_if(joins)));
             tokio::task::spawn_local(async move {
                 let thread = Arc::clone(&account.threads).acquire_owned().await;
                 tokio::task::spawn_blocking(move || {

@@ -19,11 +19,11 @@ pub(super) struct Target<'a> {
 impl<'a> Target<'a> {
     /// Opens it, before anything is done that a wrong path would waste.
     pub(super) fn open(path: &'a Path) -> Result<Self, Failure> {
-        let open = |is_new| {
+        let open = |must_be_new| {
             OpenOptions::new()
                 .write(true)
                 .create(true)
-                .create_new(is_new)
+                .create_new(must_be_new)
                 .truncate(false)
                 .open(path)
         };

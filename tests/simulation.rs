@@ -384,6 +384,30 @@ fn a_sync_does_not_vouch_for_writes_that_a_crash_took() {
 }
 
 #[test]
+fn a_sync_does_not_vouch_for_a_durable_write_that_only_failed_to_sync() {
+    let faults = Faults { sync_error: 0.5, ..Faults::none() };
+    script(Options { faults, ..options() }, |world| {
+        let [_, remote] = local_and_remote(world);
+        let area = world.area(remote, Some(0));
+        let call = write(remote, area.start, 4096, true);
+        // A sync fails for itself in half of the rounds.
+        let mut unknown = 0;
+        for _ in 0..8 {
+            while finish(world, 0, call) != (Status::Io, 4096) {}
+            world.crash(1, Notice::Within(ms(1)));
+            world.restart(1);
+            world.run_for(ms(3_000));
+            match finish(world, 0, Call::Sync { object: remote }).0 {
+                Status::OutcomeUnknown => unknown += 1,
+                status => assert_eq!(status, Status::Io),
+            }
+            while finish(world, 0, Call::Sync { object: remote }).0 == Status::Io {}
+        }
+        assert!(unknown > 0, "every sync failed for itself");
+    });
+}
+
+#[test]
 fn no_sync_of_several_vouches_for_writes_that_a_crash_took() {
     script(options(), |world| {
         let [_, remote] = local_and_remote(world);

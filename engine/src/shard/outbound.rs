@@ -540,7 +540,8 @@ impl Shard {
                 if last.status == Status::Ok && last.bytes == transfer.length && !durable {
                     self.time_write(key, body, service_us, now);
                 }
-                if last.status == Status::Ok && !durable {
+                // What was counted of a write that failed counts, too: its sync may be what failed.
+                if last.bytes > 0 && !(durable && last.status == Status::Ok) {
                     self.note_unsynced(key, body, now);
                 }
                 self.note_served(key, Nanos::from_micros(service_us.into()), now);
@@ -550,7 +551,7 @@ impl Shard {
         Ok(())
     }
 
-    /// A write ended that is not on stable storage yet.
+    /// A write ended of which something was written and is not on stable storage yet.
     fn note_unsynced(&mut self, key: Key, body: RemoteBody, now: Nanos) {
         let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
         let Some(remote) = self.remote_of(key, body) else { return };

@@ -68,8 +68,8 @@ pub(super) struct RemoteHandle {
     pub(super) asked_epoch: u32,
     /// An open is under way: only then is an answer to it believed.
     pub(super) pending: bool,
-    /// The peer's incarnation that said Ok to the first write that no sync has covered, and when the
-    /// last such write ended: a peer that restarted may have lost them.
+    /// The peer's incarnation that counted bytes of the first write that no sync has covered, and when
+    /// the last such write ended: a peer that restarted may have lost them.
     pub(super) unsynced: Option<(u64, Nanos)>,
 }
 

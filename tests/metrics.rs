@@ -53,6 +53,8 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_staging_used_bytes", Step::Still),
     ("piped_staging_limit_bytes", Step::Restart),
     ("piped_staging_bytes", Step::Restart),
+    ("piped_early_arrival_used_bytes", Step::Messages),
+    ("piped_messages_total", Step::Messages),
     ("piped_in_flight_bytes", Step::Still),
     ("piped_in_flight_limit_bytes", Step::Limited),
     ("piped_requests_running", Step::Still),
@@ -88,6 +90,8 @@ enum Step {
     Local,
     /// It reads and writes a file of the peer's, and gets and puts memory.
     Remote,
+    /// A client of the peer's gets messages before it asks for them.
+    Messages,
     /// The wire stands still while a write and a copy are under way.
     Still,
     /// It stands still while a peer is to send much, which is given up, and goes on.
@@ -284,6 +288,18 @@ fn remote(world: &World, session: &mut Session) {
     session.file = Some(file);
 }
 
+fn messages(world: &mut World, session: &mut Session, look: &mut dyn FnMut(&mut World)) {
+    let Session { client, queue, .. } = session;
+    let beta = world.beta.as_ref().expect("it runs");
+    let receiver = Client::connect(beta.client_socket()).expect("it serves");
+    let inbox = receiver.offer_channel("mail").expect("offered");
+    let outbox = client.open_channel(Some("beta"), "mail").expect("opened");
+    queue.send(&outbox, 7, client.allocate(100).expect("memory")).expect("taken in");
+    look(world);
+    let mut reader = receiver.queue().expect("a queue");
+    reader.receive(&inbox, 7, receiver.allocate(100).expect("memory")).expect("received");
+}
+
 fn still(world: &mut World, session: &mut Session, look: &mut dyn FnMut(&mut World)) {
     let Session { client, queue, own, file } = session;
     let file = file.as_ref().expect("opened");
@@ -445,6 +461,7 @@ fn every_metric_is_moved_by_what_it_is_about() {
     world.step(Step::Local, |world, _| session = Some(local(world)));
     let mut session = session.expect("made");
     world.step(Step::Remote, |world, _| remote(world, &mut session));
+    world.step(Step::Messages, |world, look| messages(world, &mut session, look));
     world.step(Step::Still, |world, look| still(world, &mut session, look));
     world.step(Step::Dialled, |world, look| {
         let dial = |world: &World, words: &[&str]| {

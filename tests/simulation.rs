@@ -19,6 +19,10 @@ fn calm_worlds_keep_all_promises() {
         "ended DeadlineExceeded",
         "unaligned bounces",
         "serial plans",
+        "announced messages",
+        "eager messages",
+        "early messages",
+        "message received",
     ];
     Campaign { name: "calm_worlds", seeds: 300, options: Options::calm, must_see }.run();
 }
@@ -52,6 +56,7 @@ fn worlds_whose_limits_change_keep_all_promises() {
         "scratches moved",
         "waited for a limit",
         "lanes lost",
+        "stalled messages",
     ];
     Campaign {
         name: "worlds_whose_limits_change",

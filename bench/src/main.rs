@@ -56,6 +56,8 @@ enum Group {
     /// What an operator relies on: limits that change, neighbours that die, copies. Exit codes as of
     /// floors.
     Service(Run),
+    /// Messages between clients: eager, announced, and by the measured threshold. Exit codes as of floors.
+    Buffers(Run),
     /// The planner: how far from the best possible its plans are, and how long it takes. Exit codes as of
     /// floors.
     Pipelines(Run),
@@ -120,6 +122,7 @@ fn main() -> ExitCode {
         }
         Group::Floors(run) => measure(&rows::FLOORS, run, None),
         Group::Service(run) => measure(&rows::SERVICE, run, None),
+        Group::Buffers(run) => measure(&rows::BUFFERS, run, None),
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),

@@ -190,15 +190,15 @@ impl Node {
         }
     }
 
-    /// Whether its lanes send without a copy, from now on.
-    pub(crate) fn set_zero_copy(&self, mode: &str) -> Result<(), Failure> {
+    /// Another value of a key of `[planner]`, from now on.
+    pub(crate) fn set_planner(&self, key: &str, value: &str) -> Result<(), Failure> {
         let path = self.log.with_file_name("piped.toml");
         let text = fs::read_to_string(&path)?;
         // What else `[planner]` says follows it.
-        let planner = format!("[planner]\nzero_copy = \"{mode}\"\n");
+        let planner = format!("[planner]\n{key} = \"{value}\"\n");
         let mut text: String = text
             .lines()
-            .filter(|line| !line.starts_with("zero_copy"))
+            .filter(|line| !line.starts_with(key))
             .map(|line| if line == "[planner]" { planner.clone() } else { format!("{line}\n") })
             .collect();
         if !text.contains(&planner) {

@@ -85,7 +85,12 @@ mod tests {
     fn the_projects_readme_has_the_markers() {
         let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
         let text = fs::read_to_string(readme).expect("the project's README");
-        let rows = [&crate::rows::FLOORS, &crate::rows::SERVICE, &crate::rows::PIPELINES];
+        let rows = [
+            &crate::rows::FLOORS,
+            &crate::rows::SERVICE,
+            &crate::rows::BUFFERS,
+            &crate::rows::PIPELINES,
+        ];
         for group in rows.into_iter().chain([&crate::rig::RIG]) {
             assert!(replaced(&text, group.name, "").is_some(), "{}", group.name);
         }

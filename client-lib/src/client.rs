@@ -358,6 +358,51 @@ impl Client {
         Ok(Handle::open((&connection, &self.shared.link), &request)?)
     }
 
+    /// Receive messages under a name, from clients of this node and of others. The handle is for
+    /// [`crate::Request::receive`]; the name is free again when its last clone is gone.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use piped_client::{Client, Tag};
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let mail = client.offer_channel("mail")?;
+    /// let mut queue = client.queue()?;
+    /// let (buffer, bytes, tag) = queue.receive(&mail, Tag::Any, client.allocate(64 << 10)?)?;
+    /// println!("{tag}: {:?}", &buffer.as_slice()[..bytes]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn offer_channel(&self, name: &str) -> Result<Handle, OpenError> {
+        let request = Request::OfferChannel { name: name.to_owned() };
+        let connection = self.shared.connection();
+        Ok(Handle::open((&connection, &self.shared.link), &request)?)
+    }
+
+    /// Open a channel on which a client of a peer, or of this node (`None`), receives, for
+    /// [`crate::Request::send`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use piped_client::Client;
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let mail = client.open_channel(Some("beta"), "mail")?;
+    /// let mut buffer = client.allocate(5)?;
+    /// buffer.as_mut_slice().copy_from_slice(b"hello");
+    /// client.queue()?.send(&mail, 7, buffer)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_channel(&self, peer: Option<&str>, name: &str) -> Result<Handle, OpenError> {
+        let peer = peer.unwrap_or_default().to_owned();
+        let request = Request::OpenChannel { peer, name: name.to_owned() };
+        let connection = self.shared.connection();
+        Ok(Handle::open((&connection, &self.shared.link), &request)?)
+    }
+
     /// The session's number, as the admin API's `/v1/clients` shows it.
     #[must_use]
     pub fn session(&self) -> u32 {

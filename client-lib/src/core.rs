@@ -193,7 +193,7 @@ impl Core {
             let loan = Loan {
                 owner,
                 buffer: buffer.take(),
-                fills: descriptor.opcode == Opcode::Read as u8,
+                fills: [Opcode::Read as u8, Opcode::Recv as u8].contains(&descriptor.opcode),
                 handles,
                 length: descriptor.length,
                 start,

@@ -235,6 +235,7 @@ fn fix(status: Status) -> &'static str {
         Status::OutcomeUnknown => "; look before doing it again",
         Status::Corrupt => "; do not change a buffer that is being sent, or suspect the network",
         Status::Closed => "; connect again",
+        Status::TooLong => "; receive it into a longer one",
         _ => "",
     }
 }

@@ -20,7 +20,7 @@
 //!
 //! ```text
 //!  Client ──control socket──► open, export, allocate more, another queue      (may be slow)
-//!    └─ Queue ──rings──► read, write, copy, sync, nop, cancel                 (microseconds)
+//!    └─ Queue ──rings──► read, write, copy, sync, send, receive, cancel       (microseconds)
 //!         Request ─submit─► Pending ─wait─► Done | RequestError
 //!                   └─submit_detached─────► poll, wait ─► Completed
 //! ```
@@ -68,7 +68,7 @@ pub use piped_ring::Status;
 pub use piped_ring::handshake::Access;
 pub use queue::Queue;
 pub use reconnect::Reconnected;
-pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId};
+pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId, Tag};
 
 /// The README's example is compiled with the others.
 #[cfg(doctest)]

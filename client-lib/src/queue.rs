@@ -16,7 +16,7 @@ use crate::core::{Core, QueueCounters};
 use crate::error::{BufferState, Cause, ReconnectError, RequestError, SubmitError, SubmitFault};
 use crate::handle::Handle;
 use crate::pending::Pending;
-use crate::request::{Completed, Payload, Released, Request, RequestId, sealed};
+use crate::request::{Completed, Payload, Released, Request, RequestId, Tag, sealed};
 use crate::table::Owner;
 
 /// Submits requests and gives their results: one for each thread, from [`crate::Client::queue`].
@@ -290,6 +290,29 @@ impl Queue {
     ) -> Result<(Buffer, usize), RequestError> {
         let done = self.run(Request::write(to, offset, buffer))?;
         Ok((done.payload, done.bytes as usize))
+    }
+
+    /// Send a message to a channel, and wait until it is taken in.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn send(&mut self, to: &Handle, tag: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
+        Ok(self.run(Request::send(to, tag, buffer))?.payload)
+    }
+
+    /// Receive a message of a channel, and wait for it: the buffer, how many bytes of it are the message, and its
+    /// tag.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn receive(
+        &mut self,
+        from: &Handle,
+        tag: impl Into<Tag>,
+        buffer: Buffer,
+    ) -> Result<(Buffer, usize, u64), RequestError> {
+        let done = self.run(Request::receive(from, tag, buffer))?;
+        Ok((done.payload, done.bytes as usize, done.value))
     }
 
     /// Copy, and wait for it: bytes copied.

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piped_ring::{CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_DURABLE, Opcode};
+use piped_ring::{
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, Opcode,
+};
 
 use crate::buffer::Buffer;
 use crate::clock;
@@ -34,6 +36,26 @@ impl Class {
             Self::Latency => CLASS_LATENCY,
             Self::Bulk => CLASS_BULK,
         }
+    }
+}
+
+/// Which messages of a channel a receive takes.
+///
+/// ```
+/// use piped_client::Tag;
+/// assert_eq!(Tag::from(7), Tag::Is(7));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tag {
+    /// The next one, whatever its tag.
+    Any,
+    /// The next one with this tag.
+    Is(u64),
+}
+
+impl From<u64> for Tag {
+    fn from(tag: u64) -> Self {
+        Self::Is(tag)
     }
 }
 
@@ -106,6 +128,26 @@ impl Request<Buffer> {
         Self::transfer(Opcode::Write, to, offset, buffer)
     }
 
+    /// Send the buffer to a channel ([`crate::Client::open_channel`]) under a tag. Over when it has been taken in:
+    /// a short message by the receiver's node, a longer one by its receiver.
+    pub fn send(to: &Handle, tag: u64, buffer: Buffer) -> Self {
+        let mut request = Self::transfer(Opcode::Send, to, 0, buffer);
+        request.descriptor.tag = tag;
+        request
+    }
+
+    /// Receive a message of a channel ([`crate::Client::offer_channel`]) into the buffer. The next one of that tag:
+    /// those of one sender and tag come in the order in which they were sent. [`Done::value`] is its tag. One that is
+    /// longer than the buffer stays, and the request ends with [`crate::Cause::Status`] `TooLong`.
+    pub fn receive(from: &Handle, tag: impl Into<Tag>, buffer: Buffer) -> Self {
+        let mut request = Self::transfer(Opcode::Recv, from, 0, buffer);
+        match tag.into() {
+            Tag::Any => request.descriptor.flags |= FLAG_ANY_TAG,
+            Tag::Is(tag) => request.descriptor.tag = tag,
+        }
+        request
+    }
+
     fn transfer(opcode: Opcode, handle: &Handle, offset: u64, buffer: Buffer) -> Self {
         let mut request = Self::new(opcode, buffer);
         request.descriptor.offset_a = offset;
@@ -126,7 +168,8 @@ impl Request<Buffer> {
     ///
     /// Reads and writes can be done twice, since their buffer is theirs until they end; what a read of
     /// the daemon before brought counts no more, and its progress begins at 0 again. A copy cannot (its
-    /// source may have changed), nor can a sync: it would vouch for writes of another daemon. Without a
+    /// source may have changed), nor can a sync: it would vouch for writes of another daemon; nor does it change
+    /// anything for a message, which could be received twice. Without a
     /// daemon until the deadline it ends with [`crate::Cause::Disconnected`].
     ///
     /// ```no_run
@@ -140,7 +183,8 @@ impl Request<Buffer> {
     /// # Ok(()) }
     /// ```
     pub fn resubmit(mut self) -> Self {
-        self.again = true;
+        let opcode = self.descriptor.opcode;
+        self.again = [Opcode::Read as u8, Opcode::Write as u8].contains(&opcode);
         self
     }
 
@@ -223,7 +267,7 @@ pub struct RequestId {
 pub struct Done<B> {
     /// Bytes moved, from the request's start.
     pub bytes: u64,
-    /// What the verb returns beside them; 0 for the present ones.
+    /// Of a receive, the message's tag; of others 0.
     pub value: u64,
     /// What the request took.
     pub payload: B,

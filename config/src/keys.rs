@@ -252,7 +252,10 @@ mod tests {
     #[test]
     fn a_key_near_nothing_gets_the_list() {
         let hint = hint(&["planner", "turbulence"]);
-        assert_eq!(hint, "in [planner] there are: allow_dials, calibration, mode, zero_copy");
+        assert_eq!(
+            hint,
+            "in [planner] there are: allow_dials, calibration, eager, mode, zero_copy"
+        );
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub use keys::nearest;
 pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use modes::{
-    CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir, ZeroCopyMode,
+    CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir,
+    ZeroCopyMode,
 };
 pub use network::{HostPort, Network, NetworkError};
 pub use quantity::{Bytes, Period, QuantityError};

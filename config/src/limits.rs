@@ -9,6 +9,7 @@
 //! | `sessions` | sessions | sessions of one user | – |
 //! | `handles` | handles of all sessions | of one session | what one peer has open here |
 //! | `requests` | clients' requests in execution | of one session | one peer's reads and syncs in execution |
+//! | `early_arrival` | of staging, messages that nobody has asked for | those for one session | – |
 //!
 //! At a limit of bytes or requests work waits; at one of sessions or handles a new one is refused, and
 //! those that exist stay.
@@ -46,6 +47,8 @@ pub struct GlobalLimits {
     pub handles: u32,
     /// Clients' requests in execution.
     pub requests: u32,
+    /// Of staging, messages that nobody has asked for.
+    pub early_arrival: Bytes,
 }
 
 /// `[limits.client]`
@@ -62,6 +65,8 @@ pub struct ClientLimits {
     pub handles: u32,
     /// Requests of one session in execution.
     pub requests: u32,
+    /// Messages that one session has not asked for.
+    pub early_arrival: Bytes,
 }
 
 /// `[limits.peer]`
@@ -86,6 +91,7 @@ impl Default for GlobalLimits {
             sessions: 64,
             handles: 65_536,
             requests: 2048,
+            early_arrival: Bytes::mib(16),
         }
     }
 }
@@ -98,6 +104,7 @@ impl Default for ClientLimits {
             sessions: 64,
             handles: 4096,
             requests: 2048,
+            early_arrival: Bytes::mib(8),
         }
     }
 }
@@ -145,6 +152,9 @@ impl Limits {
             });
         };
         bytes(client.staging, Bytes::mib(1), STAGING_MAX, "limits.client.staging");
+        // None is a choice: then every message waits with its sender.
+        bytes(global.early_arrival, Bytes(0), STAGING_MAX, "limits.global.early_arrival");
+        bytes(client.early_arrival, Bytes(0), STAGING_MAX, "limits.client.early_arrival");
         bytes(peer.staging, Self::STAGING_UNIT, STAGING_MAX, "limits.peer.staging");
         let (from, to) = IN_FLIGHT;
         bytes(global.in_flight, from, to, "limits.global.in_flight");
@@ -181,7 +191,7 @@ impl Limits {
 
     /// Every limit, by the name it has behind `limits.`.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, Amount); 14] {
+    pub fn entries(&self) -> [(&'static str, Amount); 16] {
         let Self { global, client, peer } = self;
         [
             ("global.staging", global.staging.into()),
@@ -189,11 +199,13 @@ impl Limits {
             ("global.sessions", global.sessions.into()),
             ("global.handles", global.handles.into()),
             ("global.requests", global.requests.into()),
+            ("global.early_arrival", global.early_arrival.into()),
             ("client.staging", client.staging.into()),
             ("client.in_flight", client.in_flight.into()),
             ("client.sessions", client.sessions.into()),
             ("client.handles", client.handles.into()),
             ("client.requests", client.requests.into()),
+            ("client.early_arrival", client.early_arrival.into()),
             ("peer.staging", peer.staging.into()),
             ("peer.in_flight", peer.in_flight.into()),
             ("peer.handles", peer.handles.into()),
@@ -215,11 +227,13 @@ impl Limits {
             "global.sessions" => Place::Count(&mut global.sessions),
             "global.handles" => Place::Count(&mut global.handles),
             "global.requests" => Place::Count(&mut global.requests),
+            "global.early_arrival" => Place::Bytes(&mut global.early_arrival),
             "client.staging" => Place::Bytes(&mut client.staging),
             "client.in_flight" => Place::Bytes(&mut client.in_flight),
             "client.sessions" => Place::Count(&mut client.sessions),
             "client.handles" => Place::Count(&mut client.handles),
             "client.requests" => Place::Count(&mut client.requests),
+            "client.early_arrival" => Place::Bytes(&mut client.early_arrival),
             "peer.staging" => Place::Bytes(&mut peer.staging),
             "peer.in_flight" => Place::Bytes(&mut peer.in_flight),
             "peer.handles" => Place::Count(&mut peer.handles),
@@ -317,8 +331,9 @@ mod tests {
         assert_eq!(keys, Limits::default().entries().len());
         for (at, (key, _)) in Limits::default().entries().into_iter().enumerate() {
             let mut limits = Limits::default();
-            let value =
-                if key.ends_with("staging") || key.ends_with("in_flight") { "5MiB" } else { "5" };
+            let bytes = ["staging", "in_flight", "early_arrival"];
+            let is_bytes = bytes.iter().any(|kind| key.ends_with(kind));
+            let value = if is_bytes { "5MiB" } else { "5" };
             limits.set(&format!("limits.{key}"), value).expect("its kind");
             for (other, (key, amount)) in limits.entries().into_iter().enumerate() {
                 assert_eq!(amount.to_string() == value, other == at, "{key}");

@@ -187,6 +187,37 @@ impl<'de> Deserialize<'de> for Spin {
     }
 }
 
+/// Which messages are sent without being announced first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EagerMode {
+    /// Those whose copy at the receiver takes no longer than the hand-shake and the way after it.
+    #[default]
+    Auto,
+    /// Those of at most that many bytes.
+    UpTo(Bytes),
+}
+
+impl Serialize for EagerMode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::UpTo(bytes) => bytes.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for EagerMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.parse().map(Self::UpTo).map_err(|error| {
+            de::Error::custom(format!("{error}; or \"auto\", the threshold that is measured"))
+        })
+    }
+}
+
 /// Where what was measured is kept over restarts. Text: `auto`, nothing at all, or a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum StateDir {
@@ -326,6 +357,10 @@ mod tests {
         let zero = serde_json::from_str::<Spin>("\"0s\"").ok();
         assert_eq!(zero, Some(Spin::For(Period::seconds(0))));
         assert!(serde_json::from_str::<Spin>("\"long\"").is_err());
+        let eager = |text: &str| serde_json::from_str::<EagerMode>(text).ok();
+        assert_eq!(eager("\"auto\""), Some(EagerMode::Auto));
+        assert_eq!(eager("\"16KiB\""), Some(EagerMode::UpTo(Bytes(16 << 10))));
+        assert_eq!(eager("\"soon\""), None);
         for (json, state) in [
             ("\"auto\"", StateDir::Auto),
             ("\"\"", StateDir::None),

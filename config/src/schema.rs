@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limits::Limits;
 use crate::modes::{
-    CalibrationMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir, ZeroCopyMode,
+    CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir,
+    ZeroCopyMode,
 };
 use crate::network::{HostPort, Network};
 use crate::quantity::{Bytes, Period};
@@ -187,6 +188,8 @@ pub struct Planner {
     pub allow_dials: bool,
     /// Whether lanes send without a copy.
     pub zero_copy: ZeroCopyMode,
+    /// Which messages are sent without being announced first.
+    pub eager: EagerMode,
 }
 
 /// `[listen]`

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::modes::{PlannerMode, Spin, StateDir};
+use crate::modes::{EagerMode, PlannerMode, Spin, StateDir};
 use crate::quantity::{Bytes, Period};
 use crate::schema::Config;
 
@@ -34,6 +34,9 @@ const IO_ENTRIES: core::ops::RangeInclusive<u32> = 64..=32768;
 const PAGE: u64 = 4096;
 const FRAGMENT_MIN: Bytes = Bytes::kib(4);
 const FRAGMENT_MAX: Bytes = Bytes::mib(1);
+/// A longer message would hold up what is urgent.
+const EAGER_MAX: Bytes = Bytes(256 << 10);
+
 /// A spin longer than this is a busy loop by mistake.
 const SPIN_MAX: Period = Period(core::time::Duration::from_millis(10));
 
@@ -171,6 +174,11 @@ impl Config {
                 && u32::try_from(distinct.len()) == Ok(shards.count);
             faults.check(enough, "shards.cpus", || {
                 format!("must name {} different CPUs, one a shard, or none", shards.count)
+            });
+        }
+        if let EagerMode::UpTo(most) = self.planner.eager {
+            faults.check(most <= EAGER_MAX, "planner.eager", || {
+                format!("is {most}: choose up to {EAGER_MAX}, or others wait behind messages")
             });
         }
         if let Spin::For(spin) = shards.spin {

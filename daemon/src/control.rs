@@ -30,6 +30,7 @@ use crate::limits::{
 };
 use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
+use crate::open::channel::Channels;
 use crate::open::echo::Echo;
 use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
@@ -87,6 +88,7 @@ pub(crate) struct Control {
     /// By [`PeerId`].
     pub(crate) peers: RefCell<Peers>,
     pub(crate) regions: RefCell<Regions>,
+    pub(crate) channels: RefCell<Channels>,
     /// Places for sessions, for handshakes, for refusing strangers, for opens of peers.
     session_slots: Arc<Semaphore>,
     pub(crate) handshake_slots: Arc<Semaphore>,
@@ -157,6 +159,7 @@ impl Control {
             peers: RefCell::new(Peers::new(&config)),
             reload,
             regions: RefCell::default(),
+            channels: RefCell::default(),
             session_slots: slots(piped_config::Limits::SESSIONS_MAX as usize),
             handshake_slots: slots(HANDSHAKES_MAX),
             refusal_slots: slots(REFUSALS_MAX),

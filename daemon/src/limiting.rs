@@ -350,6 +350,8 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         "global.requests" => sum(|view| view.limits.requests),
         "global.sessions" => Use { used: sessions.len() as u64, high: limiter.sessions_high.get() },
         "global.handles" => Use { used: control.handles_open(), high: limiter.handles_high.get() },
+        "global.early_arrival" => sum(|view| view.limits.early_arrival),
+        "client.early_arrival" => most(&clients, |row| row.early_arrival),
         "client.staging" => most(&clients, |row| row.staging),
         "client.in_flight" => most(&clients, |row| row.in_flight),
         "client.requests" => most(&clients, |row| row.requests),
@@ -377,6 +379,7 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         },
         waiting: total(|view| view.limits.waiting.into()),
         waited: total(|view| view.limits.waited),
+        stalled: total(|view| view.limits.stalled),
         clients,
         peers,
         drop_in: limiter.drop_in(),
@@ -397,6 +400,7 @@ fn parties(
         requests: gauge(party.requests),
         waiting: party.waiting,
         handles: party.handles,
+        early_arrival: gauge(party.early_arrival),
     };
     let all = views.iter().enumerate();
     all.flat_map(move |(shard, view)| {

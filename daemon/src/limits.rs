@@ -75,6 +75,9 @@ pub const FILES_PER_HANDSHAKE: usize = 1 + handshake::fds::FDS_RECEIVED_MAX;
 /// Regions all sessions offer together.
 pub const REGIONS_MAX: usize = 4096;
 
+/// Channels that all sessions receive on together.
+pub const CHANNELS_MAX: usize = 4096;
+
 /// Clients that have connected and not said Hello yet; more are turned away at once.
 pub const HANDSHAKES_MAX: usize = 32;
 

@@ -251,6 +251,9 @@ fn commands(control: &Control, before: &Config, after: &Config) -> Vec<Command> 
     if before.planner.zero_copy != after.planner.zero_copy {
         commands.push(Command::SetZeroCopy(settings::zero_copy(after.planner.zero_copy)));
     }
+    if before.planner.eager != after.planner.eager {
+        commands.push(Command::SetEager(settings::eager(after.planner.eager)));
+    }
     if before.planner.allow_dials && !after.planner.allow_dials {
         commands.push(Command::ClearDials { place: None });
     }

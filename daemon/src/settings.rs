@@ -2,7 +2,7 @@
 
 use piped_config::{Config, IoFeature};
 use piped_engine::command::{
-    CalibrationMode, ClientLimits, Limits, PeerLimits, PlannerMode, ZeroCopyMode,
+    CalibrationMode, ClientLimits, EagerMode, Limits, PeerLimits, PlannerMode, ZeroCopyMode,
 };
 use piped_engine::limits::NOTICES_MAX;
 use piped_engine::shard::ShardConfig;
@@ -55,6 +55,17 @@ pub(crate) fn zero_copy(mode: piped_config::ZeroCopyMode) -> ZeroCopyMode {
     }
 }
 
+/// Which messages are sent without being announced.
+#[must_use]
+pub(crate) fn eager(mode: piped_config::EagerMode) -> EagerMode {
+    match mode {
+        piped_config::EagerMode::Auto => EagerMode::Auto,
+        piped_config::EagerMode::UpTo(bytes) => {
+            EagerMode::Fixed(u32::try_from(bytes.0).unwrap_or(u32::MAX))
+        }
+    }
+}
+
 /// Who spins how long.
 #[must_use]
 pub(crate) fn profile(profile: piped_config::Profile) -> Profile {
@@ -89,6 +100,7 @@ pub(crate) fn engine(
         planner: planner(config.planner.mode),
         calibration: calibration(config.planner.calibration),
         zero_copy: zero_copy(config.planner.zero_copy),
+        eager: eager(config.planner.eager),
         serial_first: false,
     }
 }
@@ -113,10 +125,12 @@ pub(crate) fn limits(limits: &piped_config::Limits, shards: u32) -> Limits {
     Limits {
         requests: global.requests / shards,
         in_flight: global.in_flight.0 / u64::from(shards),
+        early_arrival: global.early_arrival.0 / u64::from(shards),
         client: ClientLimits {
             staging: client.staging.0,
             in_flight: client.in_flight.0,
             requests: client.requests,
+            early_arrival: client.early_arrival.0,
         },
         peer: PeerLimits {
             staging: peer.staging.0,

@@ -4,7 +4,9 @@ use piped_model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::dial::{DialCost, DialPlace};
-use crate::ids::{DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId};
+use crate::ids::{
+    ChannelId, DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId,
+};
 use crate::kept::KeptStage;
 use crate::report::StageResource;
 use crate::request::{Class, Completion, Progress, Status};
@@ -81,6 +83,15 @@ pub struct RegionTarget {
     pub access: Access,
 }
 
+/// A channel of a local client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelTarget {
+    /// Its identity.
+    pub channel: ChannelId,
+    /// The end that receives. It is one handle, and the channel is no more when that is closed.
+    pub receives: bool,
+}
+
 /// What a local handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -88,6 +99,8 @@ pub enum Target {
     File(FileTarget),
     /// A memory region.
     Region(RegionTarget),
+    /// An end of a channel.
+    Channel(ChannelTarget),
 }
 
 /// What to open at a peer.
@@ -105,13 +118,27 @@ pub struct OpenRequest {
     pub create: bool,
 }
 
-/// The two kinds of things a peer offers.
+/// The kinds of things a peer offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenKind {
     /// A file below an exported directory.
     File,
     /// A memory region.
     Region,
+    /// A channel, to send to.
+    Channel,
+}
+
+/// Which messages are sent without being announced first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EagerMode {
+    /// Those whose copy out of early-arrival memory takes no longer than the hand-shake and the way that follows it, and
+    /// that do not hold the lane for long, as measured.
+    #[default]
+    Auto,
+    /// Those of at most this many bytes.
+    Fixed(u32),
 }
 
 /// How the planner chooses.
@@ -171,6 +198,8 @@ pub struct Limits {
     pub requests: u32,
     /// Their bytes.
     pub in_flight: u64,
+    /// Memory for messages that nobody has asked for, in bytes.
+    pub early_arrival: u64,
     /// Of one session.
     pub client: ClientLimits,
     /// Of one peer that asks us.
@@ -186,6 +215,8 @@ pub struct ClientLimits {
     pub in_flight: u64,
     /// Its requests in execution.
     pub requests: u32,
+    /// Messages that it has not asked for, in bytes.
+    pub early_arrival: u64,
 }
 
 /// What one peer may use here.
@@ -206,7 +237,13 @@ impl Limits {
     pub const NONE: Self = Self {
         requests: u32::MAX,
         in_flight: u64::MAX,
-        client: ClientLimits { staging: u64::MAX, in_flight: u64::MAX, requests: u32::MAX },
+        early_arrival: u64::MAX,
+        client: ClientLimits {
+            staging: u64::MAX,
+            in_flight: u64::MAX,
+            requests: u32::MAX,
+            early_arrival: u64::MAX,
+        },
         peer: PeerLimits {
             staging: u64::MAX,
             in_flight: u64::MAX,
@@ -355,6 +392,8 @@ pub enum Command {
         /// How many; more than [`crate::limits::TRACE_TRANSFERS_MAX`] are as many.
         transfers: u32,
     },
+    /// Change which messages are sent without being announced.
+    SetEager(EagerMode),
     /// Change the deadline of requests that name none.
     SetDeadline(Nanos),
     /// Set a dial, anew if there is one: what that one holds goes on at once.

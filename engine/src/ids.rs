@@ -45,7 +45,15 @@ id!(
     RegionId
 );
 
+id!(
+    /// A channel that a client receives on.
+    ChannelId
+);
+
 impl RegionId {
     /// The region of zeros that every node has for calibrations, whole in one frame. No client's has this number.
     pub const ECHO: Self = Self(u32::MAX);
+
+    /// The buffer of a receive, while its message is written there. Nobody offers it, and nobody revokes it.
+    pub const MESSAGE: Self = Self(u32::MAX - 1);
 }

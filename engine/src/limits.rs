@@ -66,6 +66,28 @@ pub const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
 /// Handles of all peers together.
 pub const SERVED_MAX: u32 = 16_384;
 
+/// Messages by one handle that are not over: as many may come again after a lost lane, and be known then.
+pub const SENDS_PER_HANDLE: u32 = 256;
+
+/// Messages that peers have announced and that are not received: each is an entry of 100 bytes here, and nothing
+/// else, for its bytes are with its sender.
+pub const MAIL_MAX: usize = 65_536;
+
+/// Early-arrival memory of a shard at most, as a divisor of its staging: what nobody asks for stays.
+pub const EARLY_STAGING_DIVISOR: u64 = 4;
+
+/// The longest message that is sent without being announced: the latency lane carries it, and others wait behind it.
+pub const EAGER_BYTES_MAX: u32 = 256 * 1024;
+
+/// And no longer than it keeps that lane busy for this long.
+pub const EAGER_TIME_MAX: Nanos = Nanos::from_micros(500);
+
+/// The least that is tried for the longest one.
+pub const EAGER_BYTES_MIN: u32 = 1024;
+
+/// What a hand-shake with a peer takes, until one was measured.
+pub const HANDSHAKE_FIRST: Nanos = Nanos::from_micros(50);
+
 /// Frames of data queued on one lane.
 pub const LANE_QUEUE_DATA: usize = 128;
 
@@ -200,6 +222,7 @@ pub const DIAL_HOST_MAX: Nanos = Nanos::from_millis(10);
 
 const _: () = assert!(DIAL_TIME_MAX.0 < UNREAD_TIME.0);
 const _: () = assert!(FRAGMENT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+const _: () = assert!(EAGER_BYTES_MAX <= PAYLOAD_BYTES_MAX && EAGER_BYTES_MAX <= RUN_BYTES_MAX);
 // A misaligned fragment needs a granule more on each side.
 const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);
 const _: () = assert!(DEPTH_MAX as usize <= crate::shard::landed::EXTENTS_MAX);

@@ -87,6 +87,10 @@ impl Gauge {
 pub struct LimitUse {
     /// Staging in use, in bytes.
     pub staging: Gauge,
+    /// Of that, for messages that nobody has asked for.
+    pub early_arrival: Gauge,
+    /// Messages for which there was no early-arrival memory, since start.
+    pub stalled: u64,
     /// Staging it may have, in bytes; it has `staging_bytes`, less while memory is made.
     pub staging_limit_bytes: u64,
     /// Of `staging_bytes`, what is given back after its last use.
@@ -125,6 +129,8 @@ pub struct LimitParties {
 pub struct PartyUse {
     /// The session's number, or the peer's name.
     pub name: String,
+    /// Messages for a session that it has not asked for, in bytes of early-arrival memory.
+    pub early_arrival: Gauge,
     /// Staging in use, in bytes.
     pub staging: Gauge,
     /// Bytes in execution.

@@ -94,6 +94,24 @@ pub enum Verb {
         /// The file.
         handle: HandleId,
     },
+    /// A message to a channel, local or remote.
+    Send {
+        /// The channel.
+        handle: HandleId,
+        /// What its receiver chooses by.
+        tag: u64,
+        /// The message.
+        buffer: ArenaBuffer,
+    },
+    /// A message of a channel of this session.
+    Receive {
+        /// The channel.
+        handle: HandleId,
+        /// Which tag; any without.
+        tag: Option<u64>,
+        /// Where to. A longer message is not received: [`Status::TooLong`].
+        buffer: ArenaBuffer,
+    },
     /// Give up on an earlier request of the same queue, by its `user_data`.
     Cancel {
         /// The `user_data` of the request.
@@ -142,7 +160,7 @@ pub enum Status {
     #[error("the peer is not reachable")]
     PeerLost = 10,
     /// The other end of a region or channel is gone.
-    #[error("the exporter of the region is gone")]
+    #[error("who offered the region or channel is gone")]
     Gone = 11,
     /// No such export, file or region.
     #[error("no such export, file or region")]
@@ -159,11 +177,14 @@ pub enum Status {
     /// The session is being closed.
     #[error("the session is closed")]
     Closed = 16,
+    /// The message is longer than the buffer; it can still be received.
+    #[error("the message is longer than the buffer")]
+    TooLong = 17,
 }
 
 impl Status {
     /// All of them, each at the place of its number; the numbers are the ring's and the wire's too.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Ok,
         Self::Unsupported,
         Self::Invalid,
@@ -181,6 +202,7 @@ impl Status {
         Self::OutcomeUnknown,
         Self::Corrupt,
         Self::Closed,
+        Self::TooLong,
     ];
 
     /// Its name, as in JSON and metrics.
@@ -204,6 +226,7 @@ impl Status {
             Self::OutcomeUnknown => "outcome_unknown",
             Self::Corrupt => "corrupt",
             Self::Closed => "closed",
+            Self::TooLong => "too_long",
         }
     }
 }
@@ -236,6 +259,8 @@ pub enum Completion {
         status: Status,
         /// Contiguous bytes done from the request's start.
         bytes: u64,
+        /// Of a receive, the message's tag; else 0.
+        value: u64,
         /// Whether the buffer may be used again.
         buffer: BufferState,
     },

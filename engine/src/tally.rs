@@ -45,6 +45,10 @@ named!(
         Copy = "copy",
         /// To stable storage.
         Sync = "sync",
+        /// To a channel.
+        Send = "send",
+        /// From a channel.
+        Receive = "receive",
     }
 );
 
@@ -189,6 +193,20 @@ pub const fn class_name(class: Class) -> &'static str {
     }
 }
 
+named!(
+    /// What was done with a message that a client sent or is to receive.
+    MessageWay {
+        /// Sent to a peer without being announced.
+        Eager = "eager",
+        /// Announced to a peer, and written when it was asked for.
+        Announced = "announced",
+        /// Taken into early-arrival memory, to be copied once it is asked for.
+        Early = "early",
+        /// There was no early-arrival memory for it: it stayed with its sender until it was asked for.
+        Stalled = "stalled",
+    }
+);
+
 /// What became of requests of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
@@ -248,6 +266,8 @@ pub struct Tally {
     pub released: u64,
     /// Sends of lanes, by [`SendWay`].
     pub sends: [u64; SendWay::ALL.len()],
+    /// Messages, by [`MessageWay`].
+    pub messages: [u64; MessageWay::ALL.len()],
 }
 
 impl Tally {
@@ -319,6 +339,7 @@ impl Tally {
         add_all(&mut self.frames, &other.frames);
         self.released += other.released;
         add_all(&mut self.sends, &other.sends);
+        add_all(&mut self.messages, &other.messages);
     }
 }
 

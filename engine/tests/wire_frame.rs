@@ -114,7 +114,11 @@ fn lane_frames() -> impl Strategy<Value = Frame> {
 fn handle_frames() -> impl Strategy<Value = Frame> {
     let open = (any::<(u64, bool, bool, bool, bool)>(), 1..=255_u8).prop_flat_map(
         |((ticket, region, read, write, create), name_length)| {
-            let kind = if region { OpenKind::Region } else { OpenKind::File };
+            let kind = match (region, ticket % 2) {
+                (true, _) => OpenKind::Region,
+                (false, 0) => OpenKind::Channel,
+                (false, _) => OpenKind::File,
+            };
             let access = Access { read, write };
             let message = Message::Open { ticket, kind, access, create, name_length };
             with_payload(Just(message), u32::from(name_length), 1152)
@@ -196,7 +200,36 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
     let write_data = (any::<(u64, bool)>(), offset).prop_map(|((transfer, backlogged), offset)| {
         Message::WriteData { transfer, offset, backlogged }
     });
-    prop_oneof![bare(read), bare(write), data, with_payload(write_data, 1, PAYLOAD_BYTES_MAX)]
+    let send =
+        (any::<(u64, u32, u64, u32, u32, u32)>(), 1..=PAYLOAD_BYTES_MAX, class(), any::<bool>())
+            .prop_flat_map(|(numbers, length, class, eager)| {
+                let (transfer, handle, tag, sequence, oldest, time_left_us) = numbers;
+                let message = Message::Send {
+                    transfer,
+                    handle,
+                    tag,
+                    length,
+                    sequence,
+                    oldest,
+                    class,
+                    time_left_us,
+                };
+                let payload = if eager { length } else { 0 };
+                with_payload(Just(message), payload, payload)
+            });
+    let ready = (any::<(u64, u32)>(), status()).prop_map(|((transfer, handle), status)| {
+        let handle = if status == Status::Ok { handle } else { 0 };
+        Message::Ready { transfer, status, handle }
+    });
+    prop_oneof![
+        bare(any::<u64>().prop_map(|transfer| Message::Queued { transfer })),
+        bare(ready),
+        send,
+        bare(read),
+        bare(write),
+        data,
+        with_payload(write_data, 1, PAYLOAD_BYTES_MAX)
+    ]
 }
 
 fn frames() -> impl Strategy<Value = Frame> {
@@ -233,7 +266,7 @@ proptest! {
     #[test]
     fn a_signed_header_has_one_meaning_or_none(
         bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES),
-        kind in 0..20_u8,
+        kind in 0..24_u8,
         blanks in any::<u64>(),
     ) {
         let mut header: [u8; HEADER_BYTES] = bytes.try_into().expect("of that length");
@@ -243,7 +276,7 @@ proptest! {
                 *byte = 0;
             }
         }
-        header[..4].copy_from_slice(&[b'p', b'D', 1, kind]);
+        header[..4].copy_from_slice(&[b'p', b'D', 6, kind]);
         let header = signed(header);
         if let Ok(frame) = Frame::parse(&header) {
             prop_assert_eq!(frame.encode(), header);
@@ -290,7 +323,7 @@ fn faults_name_what_is_wrong() {
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
     assert_eq!(Frame::parse(&with(2, 9)), Err(PeerFault::Version(9)));
     let text = PeerFault::Version(9).to_string();
-    assert!(text.contains("frame version 9, this daemon version 5"), "{text}");
+    assert!(text.contains("frame version 9, this daemon version 6"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -313,6 +346,21 @@ fn values_no_kind_allows_are_refused() {
     refused(plain(Message::HelloRefused { status: Status::Ok }), "status");
     let opened = Message::Opened { ticket: 1, status: Status::Denied, handle: 3, length: 0 };
     refused(plain(opened), "status");
+    let ready = Message::Ready { transfer: 1, status: Status::Gone, handle: 3 };
+    refused(plain(ready), "status");
+    let send = |length| Message::Send {
+        transfer: 1,
+        handle: 2,
+        tag: 3,
+        length,
+        sequence: 4,
+        oldest: 4,
+        class: Class::Latency,
+        time_left_us: 5,
+    };
+    refused(plain(send(0)), "length");
+    // All of it, or nothing.
+    refused(Frame { payload: 9, ..plain(send(10)) }, "length");
     let write_data = Message::WriteData { transfer: 1, offset: u64::MAX, backlogged: false };
     refused(Frame { payload: 1, ..plain(write_data) }, "offset");
     refused(Frame { payload_crc: 1, ..plain(Message::Ping { nonce: 1 }) }, "payload_crc");
@@ -343,7 +391,7 @@ fn payloads_keep_to_their_kinds_bounds() {
 fn the_layout_is_the_documented_one() {
     let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x0051_5253_5455_5657);
     let bytes = Frame { epoch: 0x0102_0304, ..plain(message) }.encode();
-    assert_eq!(bytes[..8], [b'p', b'D', 5, 7, 0, 0, 1, 0]);
+    assert_eq!(bytes[..8], [b'p', b'D', 6, 7, 0, 0, 1, 0]);
     assert_eq!(bytes[8..16], [4, 3, 2, 1, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], 0x1112_1314_1516_1718_u64.to_le_bytes());
     assert_eq!(bytes[24..32], 0x0031_3233_3435_3637_u64.to_le_bytes());
@@ -366,5 +414,5 @@ fn a_kind_more_is_a_version_more() {
         !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
-    assert_eq!((ping[2], known), (5, (1..=18).collect()), "raise VERSION, and then this");
+    assert_eq!((ping[2], known), (6, (1..=21).collect()), "raise VERSION, and then this");
 }

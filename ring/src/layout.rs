@@ -11,7 +11,7 @@ use core::mem::{align_of, offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 /// Version of the queue's memory and of the handshake. Both sides must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// First word of a queue's memory: `piped-q1` read as little-endian bytes.
 pub const QUEUE_MAGIC: u64 = u64::from_le_bytes(*b"piped-q1");
@@ -34,6 +34,9 @@ pub const SLOT_NONE: u32 = u32::MAX;
 
 /// [`Descriptor::flags`]: a write completes when it is on stable storage.
 pub const FLAG_DURABLE: u8 = 1 << 0;
+
+/// [`Descriptor::flags`]: a receive takes a message of any tag.
+pub const FLAG_ANY_TAG: u8 = 1 << 1;
 
 /// [`Descriptor::class`]: what the session said in its Hello.
 pub const CLASS_DEFAULT: u8 = 0;
@@ -71,7 +74,7 @@ pub enum Opcode {
     PutNotify = 10,
     /// The buffer to channel `handle_a` under `tag`.
     Send = 11,
-    /// A message of channel `handle_a` with `tag` into the buffer.
+    /// A message of channel `handle_a` with `tag` (or any) into the buffer.
     Recv = 12,
     /// A read into the pieces of a table of [`VectorEntry`].
     ReadV = 13,
@@ -306,7 +309,7 @@ pub enum Status {
     #[error("the peer is not reachable")]
     PeerLost = 10,
     /// The other end of a region or channel is gone.
-    #[error("the exporter of the region is gone")]
+    #[error("who offered the region or channel is gone")]
     Gone = 11,
     /// No such export, file or region.
     #[error("no such export, file or region")]
@@ -323,11 +326,14 @@ pub enum Status {
     /// The session is being closed.
     #[error("the session is closed")]
     Closed = 16,
+    /// The message is longer than the buffer; it can still be received.
+    #[error("the message is longer than the buffer")]
+    TooLong = 17,
 }
 
 impl Status {
     /// All of them, at the place of their number.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Ok,
         Self::Unsupported,
         Self::Invalid,
@@ -345,6 +351,7 @@ impl Status {
         Self::OutcomeUnknown,
         Self::Corrupt,
         Self::Closed,
+        Self::TooLong,
     ];
 
     /// The status of a number, `None` if this version does not know it.

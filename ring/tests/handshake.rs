@@ -63,6 +63,8 @@ fn request() -> impl Strategy<Value = Request> {
             access
         }),
         any::<u32>().prop_map(|handle| Request::CloseHandle { handle }),
+        name().prop_map(|name| Request::OfferChannel { name }),
+        (name(), name()).prop_map(|(peer, name)| Request::OpenChannel { peer, name }),
     ]
 }
 

@@ -8,6 +8,7 @@ mod floor;
 mod hostile;
 mod idle;
 mod limits;
+mod messages;
 mod pipelines;
 pub(crate) mod region;
 mod remote_file;
@@ -137,6 +138,23 @@ pub(crate) static SERVICE: Group = Group {
         ("limits-memory", limits::memory),
         ("zero-copy-64k", zero_copy::loopback),
         ("zero-copy-1m", zero_copy::loopback),
+    ],
+};
+
+/// Messages, and the memory for those that come first.
+pub(crate) static BUFFERS: Group = Group {
+    name: "buffers",
+    rows_stand_alone: false,
+    entries: &[
+        ("message-64", messages::against_get),
+        ("eager-256", messages::threshold),
+        ("eager-1k", messages::threshold),
+        ("eager-4k", messages::threshold),
+        ("eager-16k", messages::threshold),
+        ("eager-64k", messages::threshold),
+        ("eager-128k", messages::threshold),
+        ("eager-256k", messages::threshold),
+        ("eager-1m", messages::threshold),
     ],
 };
 

@@ -48,7 +48,7 @@ fn compare(
     let arm = |place: usize| {
         let (region, spent) = (&region, &spent[place]);
         Arm::variant(MODES[place].to_owned(), move || {
-            nodes.into_iter().try_for_each(|node| node.set_zero_copy(MODES[place]))?;
+            nodes.into_iter().try_for_each(|node| node.set_planner("zero_copy", MODES[place]))?;
             let Region { asker, handle, .. } = &mut *region.borrow_mut();
             let before = cpu_time()?;
             let rate = asker.reads(Ask { handle, block, depth: DEPTH }, MOMENT)?.rate();
@@ -61,7 +61,7 @@ fn compare(
     let mut arms = [arm(0), arm(1), arm(2)];
     let rounds = bench.rounds(&mut arms);
     drop(arms);
-    nodes.into_iter().try_for_each(|node| node.set_zero_copy("auto"))?;
+    nodes.into_iter().try_for_each(|node| node.set_planner("zero_copy", "auto"))?;
     let rounds = rounds?;
     let (auto, on) = (rounds.all_ratio(1, 0)?, rounds.all_ratio(2, 0)?);
     let per_byte = spent.each_ref().map(|it| it.get().0 / it.get().1 * 1e9);

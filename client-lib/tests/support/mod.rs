@@ -234,6 +234,9 @@ impl Session {
                     None => (refused(Status::NotFound, "no such region"), vec![]),
                 }
             }
+            Request::OfferChannel { .. } | Request::OpenChannel { .. } => {
+                (refused(Status::Unsupported, "no channels here"), vec![])
+            }
             Request::CloseHandle { handle } => {
                 match self.objects.lock().expect("no panics").remove(&handle) {
                     Some(_) => (Reply::Done, vec![]),

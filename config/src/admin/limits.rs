@@ -19,6 +19,8 @@ pub struct LimitsReport {
     pub waiting: u64,
     /// Requests of clients and peers that had to wait for one, since start.
     pub waited: u64,
+    /// Messages for which there was no early-arrival memory, since start: they waited with their senders.
+    pub stalled: u64,
     /// The sessions.
     pub clients: Vec<PartyRow>,
     /// The peers that ask this node, once for each shard that they ask.
@@ -84,6 +86,8 @@ pub struct PartyRow {
     pub waiting: u32,
     /// What it has open.
     pub handles: u32,
+    /// Messages that it has not asked for, in bytes of early-arrival memory.
+    pub early_arrival: Use,
 }
 
 /// Limits to change: all of them, or, if one cannot be, none.

@@ -97,6 +97,8 @@ pub struct Exports {
     pub exports: Vec<ExportReport>,
     /// Memory regions of clients.
     pub regions: Vec<RegionReport>,
+    /// Channels that clients receive on.
+    pub channels: Vec<ChannelReport>,
 }
 
 /// A directory.
@@ -114,6 +116,15 @@ pub struct ExportReport {
     pub users: Vec<String>,
     /// Peers that may use it; empty: all that may connect.
     pub peers: Vec<String>,
+}
+
+/// A channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// Its name.
+    pub name: String,
+    /// The session that receives.
+    pub session: u32,
 }
 
 /// A memory region.

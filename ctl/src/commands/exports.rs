@@ -13,9 +13,11 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     if json {
         return output::json(admin.get_raw(EXPORTS)?);
     }
-    let Exports { exports, regions } = admin.get(EXPORTS)?;
-    if exports.is_empty() && regions.is_empty() {
-        return output.prose("Nothing is offered: directories are configured in [exports.NAME], regions come from clients.", 0);
+    let Exports { exports, regions, channels } = admin.get(EXPORTS)?;
+    if exports.is_empty() && regions.is_empty() && channels.is_empty() {
+        let text = "Nothing is offered: directories are configured in [exports.NAME], regions and channels come from \
+                    clients.";
+        return output.prose(text, 0);
     }
     let rows = exports.iter().map(|export| {
         vec![
@@ -27,13 +29,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         ]
     });
     let columns = [Text("EXPORT"), Text("ACCESS"), Text("USERS"), Text("PEERS"), Text("DIRECTORY")];
-    output.table(&columns, rows.collect())?;
-    if regions.is_empty() {
-        return Ok(());
-    }
-    if !exports.is_empty() {
-        output.line("")?;
-    }
+    let exports = (columns.to_vec(), rows.collect());
     let rows = regions.iter().map(|region| {
         vec![
             region.name.clone(),
@@ -43,7 +39,20 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         ]
     });
     let columns = [Text("REGION"), Text("ACCESS"), Number("LENGTH"), Number("SESSION")];
-    output.table(&columns, rows.collect())
+    let regions = (columns.to_vec(), rows.collect());
+    let rows =
+        channels.iter().map(|channel| vec![channel.name.clone(), channel.session.to_string()]);
+    let channels = (vec![Text("CHANNEL"), Number("SESSION")], rows.collect());
+    let tables: [(_, Vec<Vec<String>>); 3] = [exports, regions, channels];
+    for (number, (columns, rows)) in
+        tables.into_iter().filter(|(_, rows)| !rows.is_empty()).enumerate()
+    {
+        if number > 0 {
+            output.line("")?;
+        }
+        output.table(&columns, rows)?;
+    }
+    Ok(())
 }
 
 const fn access(read: bool, write: bool) -> &'static str {

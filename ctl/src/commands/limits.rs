@@ -139,6 +139,15 @@ fn show(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
         units::count(report.waiting),
         units::count(report.waited)
     ))?;
+    if report.stalled > 0 {
+        output.prose(
+            &format!(
+                "{} messages found no early-arrival memory and waited with their senders, since start",
+                units::count(report.stalled)
+            ),
+            2,
+        )?;
+    }
     parties(output, "Clients", Text("SESSION"), &report.clients)?;
     parties(output, "Peers", Text("PEER"), &report.peers)
 }

@@ -122,7 +122,8 @@ pub(super) fn exports(control: &Control) -> Exports {
         users: export.users.iter().map(word).collect(),
         peers: export.peers.clone(),
     });
-    Exports { exports: exports.collect(), regions: control.regions.borrow().report() }
+    let regions = control.regions.borrow().report();
+    Exports { exports: exports.collect(), regions, channels: control.channels.borrow().report() }
 }
 
 fn word(user: &Principal) -> String {

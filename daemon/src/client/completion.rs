@@ -7,13 +7,13 @@ use piped_ring::{CompletionEntry, CompletionKind};
 #[must_use]
 pub fn entry(completion: Completion) -> (Origin, CompletionEntry) {
     match completion {
-        Completion::Finished { origin, status, bytes, buffer } => {
+        Completion::Finished { origin, status, bytes, value, buffer } => {
             let kind = match buffer {
                 BufferState::Returned => CompletionKind::Finished,
                 BufferState::Held => CompletionKind::FinishedHeld,
             };
             let entry = CompletionEntry::finished(origin.user_data, wire_status(status), bytes);
-            (origin, entry.with_kind(kind))
+            (origin, CompletionEntry { value, ..entry.with_kind(kind) })
         }
         Completion::Released { origin } => {
             let entry = CompletionEntry::finished(origin.user_data, piped_ring::Status::Ok, 0);
@@ -44,6 +44,7 @@ pub fn wire_status(status: Status) -> piped_ring::Status {
         Status::OutcomeUnknown => Wire::OutcomeUnknown,
         Status::Corrupt => Wire::Corrupt,
         Status::Closed => Wire::Closed,
+        Status::TooLong => Wire::TooLong,
     }
 }
 
@@ -73,9 +74,11 @@ mod tests {
             (BufferState::Held, CompletionKind::FinishedHeld),
         ] {
             let status = Status::DeadlineExceeded;
-            let (whose, entry) = entry(Completion::Finished { origin, status, bytes: 9, buffer });
+            let (bytes, value) = (9, 77);
+            let finished = Completion::Finished { origin, status, bytes, value, buffer };
+            let (whose, entry) = entry(finished);
             assert_eq!(whose, origin);
-            assert_eq!((entry.user_data, entry.bytes), (u64::MAX, 9));
+            assert_eq!((entry.user_data, entry.bytes, entry.value), (u64::MAX, 9, 77));
             assert_eq!((entry.status, entry.kind), (6, kind as u8));
         }
         let (_, entry) = entry(Completion::Released { origin });

@@ -1,4 +1,4 @@
-//! What a client asks over its socket: files, exports, regions, more memory.
+//! What a client asks over its socket: files, exports, regions, channels, more memory.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_engine::command::{Access, Command, OpenKind, OpenRequest};
-use piped_engine::ids::{HandleId, RegionId, SessionId};
+use piped_engine::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_engine::request::Status;
 use piped_ring::handshake::{self, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
@@ -37,12 +37,19 @@ pub(super) struct Client {
     pub(super) entries: u32,
     pub(super) queues: u32,
     pub(super) segments: Vec<Arc<Segment>>,
-    /// Open handles; those of offered regions with their region.
-    handles: HashMap<u32, Option<RegionId>>,
+    /// Open handles; those of what it offers with that.
+    handles: HashMap<u32, Option<Offered>>,
     last_handle: u32,
     /// Its place among the sessions; whatever works for it on another thread holds it as well.
     slot: Arc<OwnedSemaphorePermit>,
     files: Arc<Account>,
+}
+
+/// What a session offers to others.
+#[derive(Debug, Clone, Copy)]
+enum Offered {
+    Region(RegionId),
+    Channel(ChannelId),
 }
 
 type Done = Result<(Reply, Vec<OwnedFd>), OpenFault>;
@@ -99,6 +106,18 @@ impl Client {
             Request::ExportRegion { name, segment, offset, length, access } => {
                 self.export_region(&name, segment, offset, length, access_of(access)).await
             }
+            Request::OfferChannel { name } => self.offer_channel(&name).await,
+            Request::OpenChannel { peer, name } => {
+                if self.is_here(&peer) {
+                    let source = self.control.channels.borrow().find(&name, self.shard);
+                    self.install(Source::Channel(source?)).await
+                } else {
+                    let (kind, path) = (OpenKind::Channel, String::new());
+                    let access = Access { read: false, write: true };
+                    let open = OpenRequest { kind, name, path, access, create: false };
+                    self.open_remote(&peer, open).await
+                }
+            }
             Request::OpenRegion { peer, name, access } => {
                 let access = access_of(access);
                 self.check_echo(&name)?;
@@ -120,6 +139,7 @@ impl Client {
     /// and its place.
     pub(super) async fn close(self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
         let regions = self.control.regions.borrow_mut().withdraw_all(self.id);
+        self.control.channels.borrow_mut().withdraw_all(self.id);
         self.control.revoke(&regions).await;
         // A shard that is gone has no sessions.
         let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
@@ -241,11 +261,14 @@ impl Client {
     }
 
     async fn close_handle(&mut self, handle: u32) -> Done {
-        let Some(region) = self.handles.remove(&handle) else {
+        let Some(offered) = self.handles.remove(&handle) else {
             return Err(OpenFault::new(Status::BadHandle, format!("there is no handle {handle}")));
         };
         self.note();
-        if let Some(region) = region
+        if let Some(Offered::Channel(channel)) = offered {
+            self.control.channels.borrow_mut().withdraw(channel);
+        }
+        if let Some(Offered::Region(region)) = offered
             && self.control.regions.borrow_mut().withdraw(region)
         {
             // Done means that the memory is its owner's alone again.
@@ -313,12 +336,24 @@ impl Client {
         let installed = self.install(Source::Region(source)).await;
         match installed {
             Ok((handle, ..)) => {
-                self.handles.insert(handle.0, Some(region));
+                self.handles.insert(handle.0, Some(Offered::Region(region)));
             }
             Err(_) => {
                 self.control.regions.borrow_mut().withdraw(region);
                 self.control.revoke(&[region]).await;
             }
+        }
+        installed
+    }
+
+    async fn offer_channel(&mut self, name: &str) -> Opened {
+        let source = self.control.channels.borrow_mut().offer(name, self.id, self.shard)?;
+        let installed = self.install(Source::Channel(source)).await;
+        match installed {
+            Ok((handle, ..)) => {
+                self.handles.insert(handle.0, Some(Offered::Channel(source.channel)));
+            }
+            Err(_) => self.control.channels.borrow_mut().withdraw(source.channel),
         }
         installed
     }
@@ -363,6 +398,7 @@ impl Client {
         let what = match open.kind {
             OpenKind::File => format!("`{}` of the export `{}` at `{peer}`", open.path, open.name),
             OpenKind::Region => format!("the region `{}` at `{peer}`", open.name),
+            OpenKind::Channel => format!("the channel `{}` at `{peer}`", open.name),
         };
         let mut ticket = self.control.expect_open();
         let (session, number) = (self.id, ticket.number);
@@ -391,6 +427,7 @@ impl Client {
                 (file.length, alignment)
             }
             Source::Region(region) => (region.length, 0),
+            Source::Channel(_) => (0, 0),
         };
         self.control.keeper.meet(&self.control, &source).await;
         let session = self.id;

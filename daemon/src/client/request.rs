@@ -6,7 +6,9 @@
 use piped_engine::ids::HandleId;
 use piped_engine::request::{ArenaBuffer, Class, Request, Status, Verb};
 use piped_model::units::Nanos;
-use piped_ring::{CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_DURABLE, Opcode};
+use piped_ring::{
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, Opcode,
+};
 
 /// Reads a descriptor. `class`: of requests that name none.
 ///
@@ -18,7 +20,11 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
         return Err(Status::Invalid);
     }
     let opcode = Opcode::from_u8(descriptor.opcode);
-    let allowed = if opcode == Some(Opcode::Write) { FLAG_DURABLE } else { 0 };
+    let allowed = match opcode {
+        Some(Opcode::Write) => FLAG_DURABLE,
+        Some(Opcode::Recv) => FLAG_ANY_TAG,
+        _ => 0,
+    };
     if descriptor.flags & !allowed != 0 {
         return Err(Status::Unsupported);
     }
@@ -64,13 +70,16 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
         },
         Opcode::Sync => Verb::Sync { handle },
         Opcode::Cancel => Verb::Cancel { target: descriptor.operand_a },
+        Opcode::Send => Verb::Send { handle, tag: descriptor.tag, buffer },
+        Opcode::Recv => {
+            let any = descriptor.flags & FLAG_ANY_TAG != 0;
+            Verb::Receive { handle, tag: (!any).then_some(descriptor.tag), buffer }
+        }
         Opcode::FetchAdd
         | Opcode::CompareSwap
         | Opcode::Notify
         | Opcode::Wait
         | Opcode::PutNotify
-        | Opcode::Send
-        | Opcode::Recv
         | Opcode::ReadV
         | Opcode::WriteV => Verb::Unsupported,
     }
@@ -125,6 +134,8 @@ mod tests {
                 },
                 Opcode::Sync => Verb::Sync { handle: A },
                 Opcode::Cancel => Verb::Cancel { target: 20 },
+                Opcode::Send => Verb::Send { handle: A, tag: 22, buffer: BUFFER },
+                Opcode::Recv => Verb::Receive { handle: A, tag: Some(22), buffer: BUFFER },
                 _ => Verb::Unsupported,
             };
             let request = parse(&full(opcode), Class::Latency).expect("well-formed");
@@ -148,10 +159,13 @@ mod tests {
             for flags in 1..=u8::MAX {
                 let result = parse(&Descriptor { flags, ..full(opcode) }, Class::Bulk);
                 match result {
-                    Ok(request) => {
-                        assert_eq!((opcode, flags), (Opcode::Write, FLAG_DURABLE));
-                        assert!(matches!(request.verb, Verb::Write { durable: true, .. }));
-                    }
+                    Ok(request) => match request.verb {
+                        Verb::Write { durable, .. } => assert!(durable && flags == FLAG_DURABLE),
+                        Verb::Receive { tag, .. } => {
+                            assert!(tag.is_none() && flags == FLAG_ANY_TAG);
+                        }
+                        other => panic!("{other:?} with flags {flags}"),
+                    },
                     Err(status) => assert_eq!(status, Status::Unsupported),
                 }
             }

@@ -87,6 +87,8 @@ metrics! {
         "Staging memory there may be.";
     STAGING_OWNED GAUGE "piped_staging_bytes" ["shard"]
         "Staging memory there is: more than the limit only while some of it drains.";
+    EARLY_ARRIVAL GAUGE "piped_early_arrival_used_bytes" ["shard"]
+        "Staging that messages have which nobody has asked for.";
     IN_FLIGHT GAUGE "piped_in_flight_bytes" ["shard"]
         "Bytes of clients' requests in execution.";
     IN_FLIGHT_LIMIT GAUGE "piped_in_flight_limit_bytes" ["shard"]
@@ -125,6 +127,8 @@ metrics! {
         "Frames sent to and received from peers.";
     SENDS COUNTER "piped_lane_sends_total" ["way"]
         "Sends of lanes: copied into the socket, without a copy, or copied although they were not to be.";
+    MESSAGES COUNTER "piped_messages_total" ["way"]
+        "Messages sent to peers, eager or announced; and those that came early, or found no memory for that.";
     CORRUPT COUNTER "piped_corrupt_frames_total" []
         "Frames whose payload did not match its checksum.";
     DISCARDED COUNTER "piped_discarded_bytes_total" []

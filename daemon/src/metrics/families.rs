@@ -11,8 +11,8 @@ use piped_engine::histogram::{Histogram, RATIO_ONE};
 use piped_engine::report::{Observation, PeerReport, StageReport, StageResource, device_name};
 use piped_engine::request::Status;
 use piped_engine::tally::{
-    ALGORITHMS, BounceReason, CLASSES, Ended, LaneLoss, Operation, PlanPath, RetryReason, Route,
-    SendWay, Tally, class_name,
+    ALGORITHMS, BounceReason, CLASSES, Ended, LaneLoss, MessageWay, Operation, PlanPath,
+    RetryReason, Route, SendWay, Tally, class_name,
 };
 use prometheus::proto;
 
@@ -80,6 +80,7 @@ impl Snapshot {
             (&define::STAGING_LIMIT, report.limits.staging_limit_bytes),
             (&define::STAGING_OWNED, report.staging_bytes),
             (&define::IN_FLIGHT, report.limits.in_flight.now),
+            (&define::EARLY_ARRIVAL, report.limits.early_arrival.now),
             (&define::IN_FLIGHT_LIMIT, report.limits.in_flight_limit_bytes),
             (&define::REQUESTS_RUNNING, report.limits.requests.now),
             (&define::REQUESTS_LIMIT, report.limits.requests_limit.into()),
@@ -223,6 +224,9 @@ impl Snapshot {
         }
         for why in LaneLoss::ALL {
             table.count(&define::LANES_LOST, &[why.name()], tally.lanes_lost[why as usize]);
+        }
+        for way in MessageWay::ALL {
+            table.count(&define::MESSAGES, &[way.name()], tally.messages[way as usize]);
         }
         for way in SendWay::ALL {
             table.count(&define::SENDS, &[way.name()], tally.sends[way as usize]);

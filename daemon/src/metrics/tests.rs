@@ -10,7 +10,9 @@ use piped_engine::report::{
     StageReport, StageResource,
 };
 use piped_engine::request::{Class, Status};
-use piped_engine::tally::{LaneLoss, Operation, PlanPath, RetryReason, Route, SendWay, Tally};
+use piped_engine::tally::{
+    LaneLoss, MessageWay, Operation, PlanPath, RetryReason, Route, SendWay, Tally,
+};
 use piped_model::plan::Algorithm;
 use prometheus::proto::MetricType;
 
@@ -64,6 +66,7 @@ fn snapshot() -> Snapshot {
     tally.retries[RetryReason::Corrupt as usize] = 32;
     tally.lanes_lost[LaneLoss::Unread as usize] = 33;
     tally.sends[SendWay::Copied as usize] = 34;
+    tally.messages[MessageWay::Stalled as usize] = 35;
     let kind = (Operation::Get, Route::Remote, Class::Bulk);
     tally.add_transfer(kind, Status::Ok, 1000, 3_000_000);
     tally.add_transfer(kind, Status::PeerLost, 24, 9);
@@ -199,6 +202,8 @@ fn every_count_has_its_place_in_the_text() {
         "piped_discarded_bytes_total 43",
         r#"piped_lane_sends_total{way="copied"} 34"#,
         r#"piped_lane_sends_total{way="zero_copy"} 0"#,
+        r#"piped_messages_total{way="stalled"} 35"#,
+        r#"piped_messages_total{way="eager"} 0"#,
         "piped_corrupt_frames_total 44",
         "piped_buffer_holds_total 50",
         "piped_held_buffers 5",

@@ -1,14 +1,17 @@
-//! Opening things for clients and peers: files that were passed, files below exports, regions.
+//! Opening things for clients and peers: files that were passed, files below exports, regions,
+//! channels.
 //!
 //! ```text
 //!   client: passed fds ──► file::inspect ─┐
 //!   client, peer: path ──► Exports::open ─┼─► Source ──► shard ──► engine Target
-//!   client, peer: name ──► Regions::find ─┘
+//!   client, peer: name ──► Regions::find ─┤
+//!   client, peer: name ──► Channels::find ┘
 //! ```
 //!
 //! Everything here may block in a file system, so it runs on the control thread's blocking pool,
 //! never on the control thread itself and never on a shard.
 
+pub mod channel;
 pub(crate) mod echo;
 pub mod export;
 pub mod file;
@@ -16,6 +19,7 @@ pub mod region;
 
 use piped_engine::request::Status;
 
+use self::channel::ChannelSource;
 use self::file::OpenedFile;
 use self::region::RegionSource;
 
@@ -26,6 +30,8 @@ pub enum Source {
     File(OpenedFile),
     /// A region of a local client.
     Region(RegionSource),
+    /// An end of a channel of a local client.
+    Channel(ChannelSource),
 }
 
 /// Why something was not opened. The text goes to the client; a peer gets the status alone.

@@ -48,7 +48,7 @@ pub(crate) async fn answer(
     open: OpenRequest,
 ) {
     let name = open.name.clone();
-    let opened = open_for(&control, node_of(&peer), open).await;
+    let opened = open_for(&control, shard, node_of(&peer), open).await;
     let result = opened.map_err(|fault| {
         // A peer gets the status; who wants the text finds it here.
         tracing::info!(peer, name, %fault, "an open for a peer failed");
@@ -72,13 +72,21 @@ pub(crate) async fn answer(
     }
 }
 
-async fn open_for(control: &Control, peer: &str, open: OpenRequest) -> Result<Source, OpenFault> {
+async fn open_for(
+    control: &Control,
+    shard: usize,
+    peer: &str,
+    open: OpenRequest,
+) -> Result<Source, OpenFault> {
     let OpenRequest { kind, name, path, access, create } = open;
     if kind == OpenKind::Region && name == ECHO_REGION {
         return control.echo.find(access).map(Source::Region);
     }
     if kind == OpenKind::Region {
         return control.regions.borrow().find(&name, access).map(Source::Region);
+    }
+    if kind == OpenKind::Channel {
+        return control.channels.borrow().find(&name, shard).map(Source::Channel);
     }
     let Ok(slot) = Arc::clone(&control.peer_open_slots).try_acquire_owned() else {
         return Err(OpenFault::new(Status::WouldBlock, "too many opens of peers at once"));

@@ -13,7 +13,9 @@
 
 use std::sync::Arc;
 
-use piped_engine::command::{Command, Event, FileTarget, Limits, Output, RegionTarget, Target};
+use piped_engine::command::{
+    ChannelTarget, Command, Event, FileTarget, Limits, Output, RegionTarget, Target,
+};
 use piped_engine::ids::{HandleId, SessionId};
 use piped_engine::io::{Done, Io};
 use piped_engine::request::{Origin, Status};
@@ -30,6 +32,7 @@ use crate::client::{completion, request};
 use crate::io::{self, UringError, UringIo, WatchId};
 use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
+use crate::open::channel::ChannelSource;
 use crate::open::file::OpenedFile;
 
 mod answers;
@@ -394,6 +397,9 @@ impl Reactor {
                     length: source.length,
                     access: source.access,
                 }))
+            }
+            Source::Channel(ChannelSource { channel, receives, .. }) => {
+                Ok(Target::Channel(ChannelTarget { channel, receives }))
             }
         }
     }

@@ -320,6 +320,7 @@ impl Shard {
         let (place, offset) = copy.from;
         let length = match place {
             Place::Local(Target::Region(region)) => region.length,
+            Place::Local(Target::Channel(_)) => 0,
             Place::Local(Target::File(file)) => {
                 let grown = self.files.get(&file.buffered).map_or(0, |file| file.length);
                 file.length.max(grown)

@@ -265,10 +265,12 @@ fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
     let planned = transfer.plan.as_ref().map(|plan| plan.predicted);
     match &transfer.body {
         Body::File(body) if !body.durable => Some((PlanPath::Local, planned?)),
+        // It waited for its receiver.
+        Body::Remote(body) if body.message.is_some() => None,
         Body::Remote(body) => match body.op {
             RemoteOp::Read => Some((PlanPath::PeerRead, transfer.told_plan?.predicted)),
             RemoteOp::Write { durable: false } => Some((PlanPath::PeerWrite, planned?)),
-            RemoteOp::Write { .. } | RemoteOp::Sync => None,
+            RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Send => None,
         },
         _ => None,
     }

@@ -5,6 +5,7 @@ use piped_model::units::Nanos;
 use super::admission::Account;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::plan::Outcome;
+use super::receive::Sent;
 use super::serve::{Serve, ServeOp};
 use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};
@@ -321,11 +322,20 @@ impl Shard {
                 self.handle_write_data(key, transfer, frame.payload, target, intact, io);
                 Ok(())
             }
+            Message::Send { .. } if !Self::may_announce(lane.class) => {
+                Err("a message on the bulk lane")
+            }
+            Message::Send { .. } => {
+                let sent = sent_of(frame.message, io.now()).expect("it is one");
+                self.handle_send((key, link), sent, (target, intact), io)
+            }
             Message::Cancel { transfer } => {
                 let serve = lane.serves.iter().find(|(wire, _)| *wire == transfer);
                 if let Some(&(_, serve)) = serve {
                     self.end_serve(serve, Status::Cancelled);
                     self.make_ready(Work::Serve(serve));
+                } else {
+                    self.cancel_mail(key, transfer, io);
                 }
                 Ok(())
             }
@@ -426,8 +436,19 @@ impl Shard {
     }
 
     fn refuse(&mut self, key: Key, transfer: u64, status: Status) -> Result<(), &'static str> {
+        self.answer_end(key, transfer, status, 0)
+    }
+
+    /// Ends a request that nothing is to be done for any more.
+    pub(super) fn answer_end(
+        &mut self,
+        key: Key,
+        transfer: u64,
+        status: Status,
+        bytes: u64,
+    ) -> Result<(), &'static str> {
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
-        let (bytes, service_us, fragment, predicted_us) = (0, 0, 0, 0);
+        let (service_us, fragment, predicted_us) = (0, 0, 0);
         let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
         let pushed = lane.push(end);
         self.make_ready(Work::Lane(key));
@@ -435,10 +456,20 @@ impl Shard {
     }
 
     /// Where the payload of a request goes.
-    pub(super) fn destination_of_write(&mut self, key: Key, frame: Frame) -> Destination {
+    pub(super) fn destination_of_write(
+        &mut self,
+        key: Key,
+        link: Key,
+        frame: Frame,
+        now: Nanos,
+    ) -> Destination {
         let Message::WriteData { transfer, offset, .. } = frame.message else {
             return match frame.message {
                 Message::Open { .. } | Message::Write { .. } => Destination::Inline,
+                Message::Send { .. } => match sent_of(frame.message, now) {
+                    Some(sent) => self.destination_of_send(link, sent),
+                    None => Destination::Discard,
+                },
                 _ => Destination::Fault("a payload with a frame that has none"),
             };
         };
@@ -496,6 +527,17 @@ impl Shard {
     }
 }
 
+/// A message as its frame says it.
+fn sent_of(message: Message, now: Nanos) -> Option<Sent> {
+    let Message::Send { transfer, handle, tag, length, sequence, oldest, time_left_us, .. } =
+        message
+    else {
+        return None;
+    };
+    let deadline = now + Nanos::from_micros(time_left_us.into());
+    Some(Sent { transfer, handle, tag, length, sequence, oldest, deadline })
+}
+
 /// What a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ask {
@@ -522,6 +564,7 @@ fn check(served: Option<&Served>, ask: Ask, op: ServeOp) -> Result<command::Targ
     let bound = match target {
         command::Target::File(_) => i64::MAX as u64,
         command::Target::Region(region) => region.length,
+        command::Target::Channel(_) => return Err(Status::Invalid),
     };
     let sized = op == ServeOp::Sync || (1..=limits::REQUEST_BYTES_MAX).contains(&ask.length);
     if end > bound || !sized {

@@ -7,6 +7,7 @@
 
 use piped_model::units::Nanos;
 
+use super::early::Piece;
 use super::ops::OpOwner;
 use super::plan::StageIndex;
 use super::reports::Reports;
@@ -16,7 +17,7 @@ use super::staging::Run;
 use super::zero_copy::ZeroCopy;
 use super::{Shard, Work};
 use crate::command::{Event, LaneClass};
-use crate::ids::{PeerId, SessionId, SocketId};
+use crate::ids::{ChannelId, PeerId, SessionId, SocketId};
 use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
 use crate::report::LaneReport;
@@ -55,6 +56,10 @@ pub(super) enum Target {
     ServeRegion(Key),
     /// Staging for a write to a file.
     ServeStaging(Key),
+    /// The buffer of a receive, for a message.
+    Receive(Key),
+    /// Early-arrival memory, for a message of a channel.
+    Early(ChannelId, Piece),
 }
 
 /// See the module.
@@ -116,6 +121,8 @@ pub(super) struct Lane {
     pub(super) starved: bool,
     /// Requests given up here and not yet ended by the peer: they still count there.
     pub(super) abandoned: u32,
+    /// Messages that the peer has announced: of each it will say when it is asked for (outbound).
+    pub(super) queued_sends: u32,
     /// What the last read took, to be told with the next request (outbound).
     pub(super) outcome: Option<Message>,
     /// A write ended other than well: credit for what it sent may still come (outbound).
@@ -304,6 +311,7 @@ impl Shard {
             queued: false,
             starved: false,
             abandoned: 0,
+            queued_sends: 0,
             outcome: None,
             write_failed: false,
             partial: None,
@@ -357,7 +365,7 @@ impl Shard {
             };
             self.close_lane(key, loss, reason, io);
         }
-        self.forget_dead_target(key);
+        self.forget_dead_target(key, io);
         // What lies in a predicted buffer and does not belong there leaves it before the buffer is
         // unpinned. The next receive has time until the lane's turn: who sees an answer often asks
         // again at once, and then it is known where the next one will land.
@@ -373,7 +381,7 @@ impl Shard {
     }
 
     /// The rest of a payload whose owner is gone goes nowhere.
-    fn forget_dead_target(&mut self, key: Key) {
+    fn forget_dead_target<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         let dead = match lane.payload_target {
             Target::Transfer(transfer) => {
@@ -382,13 +390,16 @@ impl Shard {
             Target::ServeRegion(serve) => {
                 self.serves.get(serve).is_none_or(|serve| serve.status.is_some())
             }
-            Target::Nothing | Target::ServeStaging(_) => false,
+            Target::Receive(receive) => {
+                self.transfers.get(receive).is_none_or(|t| t.status.is_some())
+            }
+            Target::Nothing | Target::ServeStaging(_) | Target::Early(..) => false,
         };
         if dead {
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.receiver.abandon();
             }
-            self.drop_target(key);
+            self.drop_target(key, io);
         }
     }
 
@@ -404,13 +415,14 @@ impl Shard {
     }
 
     /// Unpins what the payload at hand was meant for.
-    fn drop_target(&mut self, key: Key) {
+    fn drop_target<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         match std::mem::replace(&mut lane.payload_target, Target::Nothing) {
             Target::Nothing => {}
             Target::Transfer(transfer) => self.unpin(transfer),
             Target::ServeRegion(serve) => self.unpin_serve(serve),
             Target::ServeStaging(serve) => self.drop_landing(serve),
+            landed @ (Target::Receive(_) | Target::Early(..)) => self.drop_landed(landed, io),
         }
     }
 
@@ -490,7 +502,7 @@ impl Shard {
         let lane = self.lanes.get(key)?;
         // Credit and reports come before the end of a write, but for one that failed.
         let stray = lane.write_failed && lane.credit < lane.credit_window;
-        if lane.mixed || lane.opens > 0 || lane.abandoned > 0 || stray {
+        if lane.mixed || lane.opens > 0 || lane.abandoned > 0 || lane.queued_sends > 0 || stray {
             return None;
         }
         match lane.outstanding[..] {
@@ -535,7 +547,7 @@ impl Shard {
         }
         let chosen = match self.lanes.get(key).map(|lane| lane.link) {
             Some(Link::Outbound(_)) => self.destination_of_data(key, frame),
-            Some(Link::Inbound(_)) => self.destination_of_write(key, frame),
+            Some(Link::Inbound(link)) => self.destination_of_write(key, link, frame, io.now()),
             _ => Destination::Inline,
         };
         let Some(lane) = self.lanes.get_mut(key) else { return true };
@@ -548,7 +560,8 @@ impl Shard {
                     Target::ServeRegion(serve) | Target::ServeStaging(serve) => {
                         self.pin_serve(serve);
                     }
-                    Target::Nothing => {}
+                    Target::Receive(receive) => self.pin(receive),
+                    Target::Nothing | Target::Early(..) => {}
                 }
             }
             Destination::Inline => lane.receiver.land_inline(),
@@ -664,7 +677,7 @@ impl Shard {
         if lane.sending || lane.receiving || lane.sender.is_lending() {
             return;
         }
-        self.drop_target(key);
+        self.drop_target(key, io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let unsent: Vec<Owner> = lane.sender.drain().collect();
         // Of a batch that was lent in part.

@@ -69,6 +69,9 @@ impl Shard {
     /// A piece was copied, and has left the dial if there is one.
     pub(super) fn handle_copied<I: Io>(&mut self, key: Key, start: u64, end: u64, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if matches!(transfer.body, Body::Receive(_)) {
+            return self.handle_message_copied(key, start, end, io);
+        }
         if transfer.status.is_some() {
             return;
         }

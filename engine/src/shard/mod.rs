@@ -4,6 +4,7 @@
 //!  submit ─► session ─► transfer ─┬─► disk (local files)
 //!                                 ├─► memory (local regions)
 //!                                 ├─► remote ─► lane ─► peer
+//!                                 ├─► receive (messages, here and from peers)
 //!                                 └─► copy (two child transfers a chunk)
 //!  peer ─► lane ─► inbound ─► serve ─► disk | memory ─► lane ─► peer
 //! ```
@@ -17,16 +18,19 @@ pub(crate) mod staging;
 mod admission;
 mod blocks;
 mod candidates;
+mod channel;
 mod copy;
 mod devices;
 mod dial;
 mod disk;
 mod drafts;
+mod early;
 mod guard;
 mod history;
 mod inbound;
 mod kept;
 mod lane;
+mod mail;
 mod memory;
 mod observe;
 mod ops;
@@ -39,6 +43,7 @@ mod plan;
 mod planned;
 #[doc(hidden)]
 pub mod probe;
+mod receive;
 mod remote;
 mod reports;
 mod schedule;
@@ -57,14 +62,16 @@ mod trace;
 mod transfer;
 mod zero_copy;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use piped_model::units::Nanos;
 
 use self::admission::Account;
+use self::channel::Channel;
 use self::devices::{Devices, On};
 use self::dial::Dials;
 use self::disk::Job;
+use self::early::Early;
 use self::history::History;
 use self::inbound::Inbound;
 use self::lane::Lane;
@@ -82,12 +89,14 @@ use self::timers::Timers;
 pub use self::trace::Recording;
 use self::trace::Tracer;
 use self::transfer::Transfer;
-use crate::command::{CalibrationMode, Command, Event, Limits, Output, PlannerMode, ZeroCopyMode};
-use crate::ids::{FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
+use crate::command::{
+    CalibrationMode, Command, EagerMode, Event, Limits, Output, PlannerMode, ZeroCopyMode,
+};
+use crate::ids::{ChannelId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Op, Resource};
 use crate::limits;
 use crate::report::{Counters, Gauge, LimitParties, LimitUse, PartyUse};
-use crate::tally::Tally;
+use crate::tally::{MessageWay, Tally};
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -110,6 +119,8 @@ pub struct ShardConfig {
     pub calibration: CalibrationMode,
     /// Whether lanes send without a copy.
     pub zero_copy: ZeroCopyMode,
+    /// Which messages are sent without being announced.
+    pub eager: EagerMode,
     /// `auto` begins with plans that ask a device for one fragment at a time, where it has any, instead of
     /// waiting for measurements that speak for them: for worlds of tests, which are short.
     pub serial_first: bool,
@@ -176,6 +187,11 @@ pub struct Shard {
     files: BTreeMap<FileId, FileState>,
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
+    channels: BTreeMap<ChannelId, Channel>,
+    /// Messages that peers have announced, by when their senders have given them up.
+    mail_times: BTreeSet<(Nanos, ChannelId, u64)>,
+    early: Early,
+    eager: EagerMode,
     /// Peers that were forgotten to make room for others.
     links_forgotten: u64,
     staging: Staging,
@@ -250,6 +266,10 @@ impl Shard {
             handles: BTreeMap::new(),
             files: BTreeMap::new(),
             revoked: Vec::new(),
+            channels: BTreeMap::new(),
+            mail_times: BTreeSet::new(),
+            early: Early::default(),
+            eager: config.eager,
             links_forgotten: 0,
             staging: Staging::default(),
             staging_limit: None,
@@ -317,6 +337,7 @@ impl Shard {
             Command::SetCalibration(mode) => self.planner.set_calibration(mode),
             Command::SetZeroCopy(mode) => self.zero_copy = mode,
             Command::Trace { recording, transfers } => self.tracer.arm(recording, transfers),
+            Command::SetEager(mode) => self.eager = mode,
             Command::SetDeadline(deadline) => self.config.deadline_default = deadline,
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),
             Command::ClearDials { place } => {
@@ -353,6 +374,7 @@ impl Shard {
         while let Some(slot) = self.frame_times.take_due(now) {
             self.expire_frame(slot, io);
         }
+        self.expire_mail(now, io);
         self.release_due(now, io);
         for _ in 0..limits::WORK_PER_TURN {
             let Some(work) = self.ready.pop_front() else { break };
@@ -393,6 +415,7 @@ impl Shard {
         [&self.deadlines, &self.serve_deadlines, &self.lane_times, &self.frame_times]
             .into_iter()
             .filter_map(Timers::next)
+            .chain(self.mail_times.first().map(|&(deadline, ..)| deadline))
             .chain(self.ask_driver)
             .chain(self.dials.next())
             .min()
@@ -556,6 +579,8 @@ impl Shard {
             requests_limit: self.limits.requests,
             waiting: self.clients_waiting,
             waited: self.waited,
+            early_arrival: self.early.bytes,
+            stalled: self.tally.messages[MessageWay::Stalled as usize],
             scratches_moved: self.scratches_moved,
         }
     }
@@ -563,25 +588,26 @@ impl Shard {
     /// Who uses what of what is limited.
     #[must_use]
     pub fn limit_parties(&self) -> LimitParties {
-        let party = |name: String, account: &Account, staging, handles| PartyUse {
+        let party = |name: String, account: &Account, staging, handles, early_arrival| PartyUse {
             name,
+            early_arrival,
             staging,
             in_flight: account.in_flight,
             requests: account.requests,
             waiting: account.waiting.len() as u32,
             handles,
         };
-        let clients = self
-            .sessions
-            .iter()
-            .map(|(id, session)| party(id.0.to_string(), &session.account, session.staging, 0));
+        let clients = self.sessions.iter().map(|(id, session)| {
+            party(id.0.to_string(), &session.account, session.staging, 0, session.early)
+        });
         let peers = self.inbound.iter().map(|(_, link)| {
             let staging = Gauge {
                 now: link.read_staging.now + link.write_staging.now,
                 // At once or one after the other: no more than that.
                 high: link.read_staging.high + link.write_staging.high,
             };
-            party(link.name.clone(), &link.account, staging, link.handles_open())
+            let none = Gauge::default();
+            party(link.name.clone(), &link.account, staging, link.handles_open(), none)
         });
         LimitParties { clients: clients.collect(), peers: peers.collect() }
     }

@@ -3,6 +3,7 @@
 use piped_model::units::Nanos;
 
 use super::lane::{Lane, LaneState, Link, OTHER_EPOCH, Target};
+use super::mail::{Handshake, Outbox};
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
@@ -38,6 +39,8 @@ pub(super) struct Outbound {
     unasked: bool,
     /// It is not in the configuration any more.
     pub(super) removed: bool,
+    /// What announcing a message to it costs.
+    pub(super) handshake: Handshake,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +59,15 @@ struct OutboundLane {
 impl Outbound {
     pub(super) fn new(name: String) -> Self {
         let lanes = Default::default();
-        Self { name, lanes, incarnation: 0, swept_epoch: 0, unasked: false, removed: false }
+        Self {
+            name,
+            lanes,
+            incarnation: 0,
+            swept_epoch: 0,
+            unasked: false,
+            removed: false,
+            handshake: Handshake::default(),
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -215,6 +226,10 @@ impl Shard {
                 lane.write_failed |= wrote && status != Status::Ok;
                 self.handle_end(transfer, key, last, service_us, io)
             }
+            Message::Queued { transfer } => self.handle_queued(key, transfer, io),
+            Message::Ready { transfer, status, handle } => {
+                self.handle_ready(key, (transfer, status, handle), io)
+            }
             Message::Opened { ticket, status, handle, length } => {
                 lane.opens =
                     lane.opens.checked_sub(1).ok_or("an answer to an open that was not sent")?;
@@ -281,6 +296,7 @@ impl Shard {
             asked_epoch: 0,
             pending: false,
             unsynced: None,
+            outbox: Outbox::default(),
         };
         self.install_remote(session, handle, remote);
         if let Some(link) = self.outbound.get_mut(&peer) {
@@ -518,6 +534,8 @@ impl Shard {
             }
             RemoteOp::Read => self.end_read(key, last, io),
             _ if last.status == Status::Corrupt => self.retry_corrupt(key, io),
+            _ if body.message.is_some() => self.end_send(key, last.status, io),
+            RemoteOp::Send => return Err("an end of a message that is none"),
             RemoteOp::Sync => {
                 let status = match last.status {
                     Status::Ok => self.vouch(key, body),

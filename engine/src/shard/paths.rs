@@ -251,7 +251,7 @@ impl Shard {
     pub(super) fn handle_outcome(&mut self, lane: Key, target: Target, outcome: Outcome) {
         let device = match target {
             Target::File(file) => Some(file.device),
-            Target::Region(_) => None,
+            Target::Region(_) | Target::Channel(_) => None,
         };
         if let Some(path) = self.path_served(lane, device) {
             self.planner.observe_outcome(path, outcome);

@@ -17,6 +17,16 @@ use crate::sizes::{Sizes, UNIT_BYTES};
 use crate::tally::RetryReason;
 use crate::wire::{Frame, Message, Owner, SPILL_BYTES};
 
+impl RemoteBody {
+    /// Which lane it takes. Messages must keep their order, so they are asked for on one.
+    fn lane_class(&self, class: Class, length: u64) -> LaneClass {
+        match self.op {
+            RemoteOp::Send => LaneClass::Latency,
+            _ => lane_class(class, length),
+        }
+    }
+}
+
 /// Which lane a request takes: urgent and short ones the latency lane.
 pub(super) fn lane_class(class: Class, length: u64) -> LaneClass {
     match class {
@@ -37,15 +47,20 @@ impl Shard {
     /// wait.
     fn ask<I: Io>(&mut self, key: Key, mut body: RemoteBody, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
-        let class = lane_class(transfer.class, transfer.length);
+        let class = body.lane_class(transfer.class, transfer.length);
         let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
             return self.decide(key, Status::PeerLost, io);
         };
+        if Self::is_of_old_peer(&body, link.incarnation) {
+            // It may have been taken in by a daemon that is no more.
+            return self.decide(key, Status::OutcomeUnknown, io);
+        }
         let Some(lane_key) = link.lane(class) else { return };
         let Some(lane) = self.lanes.get(lane_key) else { return };
         if lane.state != LaneState::Up {
             return;
         }
+        let incarnation = link.incarnation;
         let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
             Some(HandleKind::Remote(remote)) => match remote.number {
                 Some((number, incarnation)) if incarnation == link.incarnation => number,
@@ -55,8 +70,15 @@ impl Shard {
             _ => return self.decide(key, Status::BadHandle, io),
         };
         let (session, ready) = (transfer.session, transfer.available.min(transfer.length));
+        if body.op == RemoteOp::Send && !self.is_next_to_send(key) {
+            return;
+        }
+        let number = body.message.and_then(|message| message.slot).unwrap_or(number);
         if !self.may_ask(lane_key, Some(session), io) {
             return self.starve(Work::Transfer(key));
+        }
+        if body.op == RemoteOp::Send {
+            return self.send_message(key, lane_key, body, (number, incarnation), io);
         }
         let message = self.request_message(key, body, number, io.now());
         let sizes = self.sink_sizes(key, message);
@@ -98,7 +120,7 @@ impl Shard {
     pub(super) fn peer_is_lost(&self, key: Key) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
-        let class = lane_class(transfer.class, transfer.length);
+        let class = body.lane_class(transfer.class, transfer.length);
         let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
             return true;
         };
@@ -138,7 +160,9 @@ impl Shard {
                 fragment: planned.map_or(0, |planned| planned.cut.lane.largest() as u32),
                 time_left_us,
             },
-            RemoteOp::Sync => Message::Sync { transfer: wire, handle, time_left_us },
+            RemoteOp::Sync | RemoteOp::Send => {
+                Message::Sync { transfer: wire, handle, time_left_us }
+            }
         }
     }
 
@@ -247,7 +271,15 @@ impl Shard {
             transfer.retries += 1;
             self.counters.retries += 1;
             self.tally.retries[reason as usize] += 1;
+            if self.is_unasked_message(key) {
+                self.send_again(key);
+            }
         }
+    }
+
+    fn is_unasked_message(&self, key: Key) -> bool {
+        let body = self.transfers.get(key).map(|transfer| &transfer.body);
+        matches!(body, Some(Body::Remote(RemoteBody { op: RemoteOp::Send, .. })))
     }
 
     /// Where the next bytes of a read go, as far as they certainly are payload.

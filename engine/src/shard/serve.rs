@@ -54,7 +54,7 @@ pub(super) struct Serve {
     pub(super) handle: u32,
     pub(super) op: ServeOp,
     pub(super) target: Target,
-    served: Key,
+    pub(super) served: Key,
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) class: Class,
@@ -185,7 +185,7 @@ impl Serve {
     pub(super) fn region(&self) -> Option<RegionTarget> {
         match self.target {
             Target::Region(region) => Some(region),
-            Target::File(_) => None,
+            Target::File(_) | Target::Channel(_) => None,
         }
     }
 
@@ -201,6 +201,7 @@ impl Serve {
             (ServeOp::Write { .. }, Target::File(_)) => Operation::Write,
             (ServeOp::Write { .. }, Target::Region(_)) => Operation::Put,
             (ServeOp::Sync, _) => Operation::Sync,
+            (_, Target::Channel(_)) => Operation::Receive,
         }
     }
 
@@ -210,6 +211,7 @@ impl Serve {
             (ServeOp::Read { .. }, Target::Region(_)) => "local region -> lane -> peer",
             (_, Target::File(_)) => "peer -> lane -> staging -> local file",
             (_, Target::Region(_)) => "peer -> lane -> local region",
+            (_, Target::Channel(_)) => "peer -> lane -> local channel",
         }
     }
 }
@@ -234,6 +236,11 @@ impl Shard {
             (ServeOp::Write { .. }, Target::File(file)) if self.is_behind_old(key, file) => {}
             (ServeOp::Write { durable, .. }, _) => self.serve_write(key, durable, io),
             (ServeOp::Sync, Target::File(file)) => self.serve_sync(key, file, io),
+            // Nothing is served of a channel: its messages are taken in as they come.
+            (_, Target::Channel(_)) => {
+                self.end_serve(key, Status::Invalid);
+                self.wind_up(key, io);
+            }
             (ServeOp::Sync, Target::Region(_)) => {
                 self.end_serve(key, Status::Ok);
                 self.wind_up(key, io);
@@ -382,6 +389,9 @@ impl Shard {
         self.remember_serve(&serve, io.now());
         let (id, status) = (self.transfers_started, serve.status.unwrap_or(Status::Ok));
         self.trace_end(Subject::Serve(key), id, status, (serve.plan.as_ref(), None), io.now());
+        if let Some(receive) = self.served.get(serve.served).and_then(|served| served.receive) {
+            self.handle_message_written(receive, (serve.served, status), io);
+        }
         self.leave_served(serve.served, io);
         if let Some(region) = serve.region() {
             self.drain_sessions(io);

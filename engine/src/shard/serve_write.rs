@@ -150,6 +150,7 @@ impl Shard {
                 let span = Span { segment: region.segment, offset: at, length: payload };
                 Destination::Land(Landing::ServeRegion(key), span)
             }
+            Target::Channel(_) => Destination::Discard,
             Target::File(_) => match self.stage_landing(key, offset, end) {
                 Some(span) => Destination::Land(Landing::ServeStaging(key), span),
                 None => {

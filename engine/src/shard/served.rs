@@ -1,5 +1,6 @@
 //! What peers have open here: handles by the numbers they were given.
 
+use super::channel::TakenIn;
 use super::inbound::Inbound;
 use super::lane::LaneState;
 use super::slab::{Key, Slab};
@@ -19,6 +20,10 @@ pub(super) struct Served {
     /// Serves that use it; a closed one is released after the last.
     pub(super) uses: u32,
     closed: bool,
+    /// It is the buffer of this receive, which it keeps from being given back.
+    pub(super) receive: Option<Key>,
+    /// Of a channel, which messages have been taken in.
+    pub(super) taken_in: TakenIn,
 }
 
 /// A number we gave a peer.
@@ -29,6 +34,8 @@ pub(super) struct Number {
     pub(super) served: Key,
     /// The epoch of the latency lane on which the peer last asked for it.
     asked_epoch: u32,
+    /// It was not asked for, but told: the buffer of a receive.
+    told: bool,
 }
 
 /// A place for a number. A number carries its place's generation, so that the old name of a place
@@ -60,7 +67,7 @@ impl Shard {
         let known = state
             .handles
             .iter()
-            .position(|place| place.number.is_some_and(|number| number.ticket == ticket));
+            .position(|place| place.number.is_some_and(|it| !it.told && it.ticket == ticket));
         if let Some(at) = known {
             let wire = state.handles[at].wire(at);
             let number = state.handles[at].number.as_mut().expect("found at this place");
@@ -137,12 +144,12 @@ impl Shard {
     }
 
     /// The exporter of regions is gone: peers that have them open are told when they ask.
-    pub(super) fn revoke_served(&mut self, wanted: impl Fn(command::RegionTarget) -> bool) {
+    pub(super) fn revoke_served(&mut self, wanted: impl Fn(command::Target) -> bool) {
         let mut from = 0;
         while let Some(key) = self.served.next_from(from, |_| true) {
             from = key.index() + 1;
             let Some(served) = self.served.get_mut(key) else { continue };
-            if matches!(served.target, Some(command::Target::Region(r)) if wanted(r)) {
+            if served.target.is_some_and(&wanted) {
                 served.target = None;
             }
         }
@@ -161,7 +168,7 @@ impl Shard {
             let epoch = state.lanes[LaneClass::Latency as usize].epoch;
             let mut old = Vec::new();
             for place in &mut state.handles {
-                if place.number.is_some_and(|number| number.asked_epoch != epoch) {
+                if place.number.is_some_and(|it| !it.told && it.asked_epoch != epoch) {
                     old.extend(place.take());
                 }
             }
@@ -170,24 +177,35 @@ impl Shard {
             }
             return;
         }
-        if let Some(number) = state.place(handle).and_then(HandlePlace::take) {
+        // The buffers of receives come and go with their messages.
+        if let Some(place) = state.place(handle).filter(|it| it.number.is_some_and(|it| !it.told))
+            && let Some(number) = place.take()
+        {
             self.close_served(number.served, io);
         }
     }
 
     /// Nobody names it any more: released now, or after the last serve that uses it.
     pub(super) fn close_served<I: Io>(&mut self, key: Key, io: &mut I) {
-        if let Some(served) = self.served.get_mut(key) {
-            served.closed = true;
-            self.release_served(key, io);
+        let Some(served) = self.served.get_mut(key) else { return };
+        served.closed = true;
+        if matches!(served.target, Some(command::Target::Channel(_))) {
+            self.forget_mail(key, io);
         }
+        self.release_served(key, io);
     }
 
     pub(super) fn release_served<I: Io>(&mut self, key: Key, io: &mut I) {
-        if self.served.get(key).is_some_and(|served| served.closed && served.uses == 0)
-            && let Some(target) = self.served.remove(key).and_then(|served| served.target)
-        {
+        let over = |served: &Served| served.closed && served.uses == 0;
+        if !self.served.get(key).is_some_and(over) {
+            return;
+        }
+        let Some(served) = self.served.remove(key) else { return };
+        if let Some(target) = served.target {
             self.release_target(target, io);
+        }
+        if let Some(receive) = served.receive {
+            self.unpin(receive);
         }
     }
 
@@ -212,6 +230,25 @@ impl Inbound {
         if self.handles_open() >= most {
             return None;
         }
+        let number = Number::asked(ticket, self.lanes[LaneClass::Latency as usize].epoch);
+        Some(self.keep_number(number, target, all)?.0)
+    }
+
+    /// Gives the buffer of a receive a number.
+    pub(super) fn keep_slot(
+        &mut self,
+        target: command::Target,
+        all: &mut Slab<Served>,
+    ) -> Option<(u32, Key)> {
+        self.keep_number(Number { told: true, ..Number::asked(0, 0) }, target, all)
+    }
+
+    fn keep_number(
+        &mut self,
+        number: Number,
+        target: command::Target,
+        all: &mut Slab<Served>,
+    ) -> Option<(u32, Key)> {
         let at = match self.handles.iter().position(|place| place.number.is_none()) {
             Some(at) => at,
             None if self.handles.len() < limits::HANDLES_PER_LINK => {
@@ -220,22 +257,42 @@ impl Inbound {
             }
             None => return None,
         };
-        let served = Served { target: Some(target), uses: 0, closed: false };
+        let served = Served {
+            target: Some(target),
+            uses: 0,
+            closed: false,
+            receive: None,
+            taken_in: TakenIn::default(),
+        };
         let served = all.insert(served).ok()?;
-        let asked_epoch = self.lanes[LaneClass::Latency as usize].epoch;
-        self.handles[at].number = Some(Number { ticket, served, asked_epoch });
-        Some(self.handles[at].wire(at))
+        self.handles[at].number = Some(Number { served, ..number });
+        Some((self.handles[at].wire(at), served))
+    }
+
+    /// The number of something names nothing any more.
+    pub(super) fn forget_number(&mut self, served: Key) {
+        let is_it = |place: &&mut HandlePlace| place.number.is_some_and(|it| it.served == served);
+        if let Some(place) = self.handles.iter_mut().find(is_it) {
+            let _ = place.take();
+        }
     }
 
     /// What it has open.
     pub(super) fn handles_open(&self) -> u32 {
-        self.handles.iter().filter(|place| place.number.is_some()).count() as u32
+        self.handles.iter().filter(|place| place.number.is_some_and(|it| !it.told)).count() as u32
     }
 
     /// The place a number names, if it still does.
     pub(super) fn place(&mut self, number: u32) -> Option<&mut HandlePlace> {
         let at = (number & (limits::HANDLES_PER_LINK as u32 - 1)) as usize;
         self.handles.get_mut(at).filter(|place| place.wire(at) == number)
+    }
+}
+
+impl Number {
+    /// A peer asks for something; what it is comes later.
+    fn asked(ticket: u64, asked_epoch: u32) -> Self {
+        Self { ticket, served: Key::from_bits(u64::MAX), asked_epoch, told: false }
     }
 }
 
@@ -255,5 +312,6 @@ fn length_of(target: command::Target) -> u64 {
     match target {
         command::Target::File(file) => file.length,
         command::Target::Region(region) => region.length,
+        command::Target::Channel(_) => 0,
     }
 }

@@ -4,12 +4,16 @@ use piped_model::units::Nanos;
 
 use super::admission::{Account, weight};
 use super::disk::Direction;
+use super::mail::{Outbox, Outgoing};
+use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
 use super::transfer::{Start, Waiter};
 use super::{FileState, On, Shard};
-use crate::command::{Access, Event, OpenKind, OpenRequest, Output, RegionTarget, Target};
-use crate::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
+use crate::command::{
+    Access, ChannelTarget, Event, OpenKind, OpenRequest, Output, RegionTarget, Target,
+};
+use crate::ids::{ChannelId, HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Resource};
 use crate::limits;
 use crate::report::Gauge;
@@ -33,6 +37,8 @@ pub(super) struct Session {
     pub(super) account: Account,
     /// Staging of its copies.
     pub(super) staging: Gauge,
+    /// Messages for it that it has not asked for, in bytes of early-arrival memory.
+    pub(super) early: Gauge,
 }
 
 /// Something a client opened.
@@ -71,6 +77,8 @@ pub(super) struct RemoteHandle {
     /// The peer's incarnation that counted bytes of the first write that no sync has covered, and when
     /// the last such write ended: a peer that restarted may have lost them.
     pub(super) unsynced: Option<(u64, Nanos)>,
+    /// Of a channel, what is sent to it.
+    pub(super) outbox: Outbox,
 }
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.
@@ -95,6 +103,7 @@ impl Shard {
             copy_bytes: 0,
             account: Account::default(),
             staging: Gauge::default(),
+            early: Gauge::default(),
         };
         self.sessions.insert(session, value);
     }
@@ -160,6 +169,9 @@ impl Shard {
             let state = FileState { length: file.length, can_allocate: true, on: On::from(&file) };
             self.files.insert(file.buffered, state);
         }
+        if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
+            self.open_channel(channel, session);
+        }
         let handle = Handle { kind: HandleKind::Local(target), uses: 0, closing: false };
         self.handles.insert((session, id), handle);
     }
@@ -200,6 +212,20 @@ impl Shard {
                 io.release(Resource::File(direct));
             }
         }
+        if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
+            self.close_channel(channel, io);
+        }
+    }
+
+    /// Nobody receives on a channel any more: handles to send to it serve nothing.
+    pub(super) fn revoke_channel(&mut self, id: ChannelId) {
+        let is_it = |target: Target| matches!(target, Target::Channel(it) if it.channel == id);
+        for handle in self.handles.values_mut() {
+            if matches!(handle.kind, HandleKind::Local(target) if is_it(target)) {
+                handle.kind = HandleKind::Gone;
+            }
+        }
+        self.revoke_served(is_it);
     }
 
     /// A transfer that used the handle is over.
@@ -247,7 +273,10 @@ impl Shard {
             _ => self.admit(origin, request, now),
         };
         match done {
-            Ok((transfer, bytes)) => self.enter_client(transfer, origin.session, bytes),
+            Ok((transfer, bytes)) => {
+                self.enter_outbox(transfer);
+                self.enter_client(transfer, origin.session, bytes);
+            }
             Err(status) => self.complete_at_once(origin, status),
         }
     }
@@ -259,7 +288,7 @@ impl Shard {
             _ => self.counters.failed += 1,
         }
         let buffer = BufferState::Returned;
-        let finished = Completion::Finished { origin, status, bytes: 0, buffer };
+        let finished = Completion::Finished { origin, status, bytes: 0, value: 0, buffer };
         self.outputs.push_back(Output::Completion(finished));
     }
 
@@ -316,7 +345,7 @@ impl Shard {
         match verb {
             Verb::Read { handle, offset, buffer } => {
                 let memory = self.memory_of(session, buffer)?;
-                let place = self.place_of(session, handle, READ)?;
+                let place = self.bytes_of(session, handle, READ)?;
                 let body = body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
                 let kind = match self.is_region(session, handle) {
                     true => Operation::Get,
@@ -326,7 +355,7 @@ impl Shard {
             }
             Verb::Write { handle, offset, buffer, durable } => {
                 let memory = self.memory_of(session, buffer)?;
-                let place = self.place_of(session, handle, WRITE)?;
+                let place = self.bytes_of(session, handle, WRITE)?;
                 let body =
                     body_for(place, Direction::Write, durable, offset, buffer.length, memory)?;
                 let kind = match self.is_region(session, handle) {
@@ -336,7 +365,8 @@ impl Shard {
                 Ok((kind, [Some(handle), None], buffer.length, body))
             }
             Verb::Sync { handle } => {
-                let place = self.place_of(session, handle, Access { read: false, write: false })?;
+                let any = Access { read: false, write: false };
+                let place = self.bytes_of(session, handle, any)?;
                 let unsynced = match self.handles.get(&(session, handle)).map(|it| &it.kind) {
                     Some(HandleKind::Remote(remote)) => remote.unsynced.map(|(first, _)| first),
                     _ => None,
@@ -344,15 +374,53 @@ impl Shard {
                 Ok((Operation::Sync, [Some(handle), None], 0, sync_body(place, unsynced)))
             }
             Verb::Copy { from, from_offset, to, to_offset, length } => {
-                let source = self.place_of(session, from, READ)?;
-                let sink = self.place_of(session, to, WRITE)?;
+                let source = self.bytes_of(session, from, READ)?;
+                let sink = self.bytes_of(session, to, WRITE)?;
                 from_offset.checked_add(length).ok_or(Status::Invalid)?;
                 to_offset.checked_add(length).ok_or(Status::Invalid)?;
                 let body = Body::copy((source, from_offset), (sink, to_offset));
                 Ok((Operation::Copy, [Some(from), Some(to)], length, body))
             }
+            Verb::Send { handle, tag, buffer } => {
+                let memory = self.memory_of(session, buffer)?;
+                let body = match self.place_of(session, handle, WRITE)? {
+                    Place::Local(Target::Channel(ChannelTarget { channel, .. })) => {
+                        Body::Send(SendBody { channel, tag, memory, offered: false })
+                    }
+                    Place::Remote(peer, handle) if self.is_channel(session, handle) => {
+                        let body = RemoteBody::new(peer, handle, RemoteOp::Send, 0, memory);
+                        Body::Remote(RemoteBody { message: Some(Outgoing::new(tag)), ..body })
+                    }
+                    Place::Local(_) | Place::Remote(..) => return Err(Status::Invalid),
+                };
+                Ok((Operation::Send, [Some(handle), None], buffer.length, body))
+            }
+            Verb::Receive { handle, tag, buffer } => {
+                let memory = self.memory_of(session, buffer)?;
+                let Place::Local(Target::Channel(it)) = self.place_of(session, handle, READ)?
+                else {
+                    return Err(Status::Invalid);
+                };
+                let body = Body::Receive(ReceiveBody::new(it.channel, tag, memory));
+                Ok((Operation::Receive, [Some(handle), None], buffer.length, body))
+            }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
         }
+    }
+
+    /// A file or a region: with a channel nothing else can be done than to send and receive.
+    fn bytes_of(&self, session: SessionId, id: HandleId, wanted: Access) -> Result<Place, Status> {
+        match self.place_of(session, id, wanted)? {
+            Place::Local(Target::Channel(_)) => Err(Status::Invalid),
+            Place::Remote(..) if self.is_channel(session, id) => Err(Status::Invalid),
+            place => Ok(place),
+        }
+    }
+
+    /// Whether it is a channel of a peer.
+    fn is_channel(&self, session: SessionId, id: HandleId) -> bool {
+        let kind = self.handles.get(&(session, id)).map(|handle| &handle.kind);
+        matches!(kind, Some(HandleKind::Remote(it)) if it.open.kind == OpenKind::Channel)
     }
 
     fn is_region(&self, session: SessionId, id: HandleId) -> bool {
@@ -414,6 +482,7 @@ pub(super) fn access_of(target: Target) -> Access {
     match target {
         Target::File(file) => file.access,
         Target::Region(region) => region.access,
+        Target::Channel(channel) => Access { read: channel.receives, write: !channel.receives },
     }
 }
 
@@ -441,6 +510,7 @@ pub(super) fn body_for(
             }
             Body::Memory(MemoryBody { region, direction, offset, memory, next: 0 })
         }
+        Place::Local(Target::Channel(_)) => return Err(Status::Invalid),
         Place::Remote(peer, handle) => {
             let op = match direction {
                 Direction::Read => RemoteOp::Read,
@@ -455,7 +525,7 @@ fn sync_body(place: Place, unsynced: Option<u64>) -> Body {
     match place {
         Place::Local(Target::File(target)) => Body::Sync { file: target.buffered, started: false },
         // Memory has no stable storage; what was put is there.
-        Place::Local(Target::Region(_)) => Body::Settled,
+        Place::Local(Target::Region(_) | Target::Channel(_)) => Body::Settled,
         Place::Remote(peer, handle) => {
             let memory = Memory { segment: SegmentId(u32::MAX), offset: 0 };
             let body = RemoteBody::new(peer, handle, RemoteOp::Sync, 0, memory);

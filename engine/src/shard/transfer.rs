@@ -13,9 +13,11 @@ use super::admission::Admission;
 use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::landed::Landed;
+use super::mail::Outgoing;
 use super::ops::{OpOwner, status_of};
 use super::passed::Passed;
 use super::planned::{Planned, boundary};
+use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::trace::Subject;
 use super::{Shard, Wanted, Work};
@@ -113,6 +115,8 @@ pub(super) struct Transfer {
     pub(super) deadline: Nanos,
     pub(super) length: u64,
     pub(super) landed: Landed,
+    /// Of a receive, the tag of its message.
+    pub(super) value: u64,
     /// Of what it writes, bytes that are there: the rest is still being read.
     pub(super) available: u64,
     /// How it ends, once that is decided. Nothing new is started after that.
@@ -148,6 +152,9 @@ pub(super) enum Body {
     Memory(MemoryBody),
     Remote(RemoteBody),
     Copy(CopyBody),
+    /// A message to a channel of this shard.
+    Send(SendBody),
+    Receive(ReceiveBody),
     Sync {
         file: FileId,
         started: bool,
@@ -221,8 +228,12 @@ pub(super) struct MemoryBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemoteOp {
     Read,
-    Write { durable: bool },
+    Write {
+        durable: bool,
+    },
     Sync,
+    /// A message; once the peer has asked for it, a write.
+    Send,
 }
 
 /// Between a peer and memory.
@@ -248,6 +259,8 @@ pub(super) struct RemoteBody {
     pub(super) ready: u64,
     /// Of a sync: the peer's incarnation that took the first write it is to cover.
     pub(super) unsynced: Option<u64>,
+    /// What makes it a message.
+    pub(super) message: Option<Outgoing>,
 }
 
 impl RemoteBody {
@@ -272,18 +285,24 @@ impl RemoteBody {
             alone: false,
             ready: 0,
             unsynced: None,
+            message: None,
         }
     }
 }
 
 impl Transfer {
+    pub(super) fn body_ref(&self) -> &Body {
+        &self.body
+    }
+
     /// Whether it fills its memory.
     fn reads(&self) -> bool {
         match &self.body {
             Body::File(body) => body.direction == Direction::Read,
             Body::Memory(body) => body.direction == Direction::Read,
             Body::Remote(body) => body.op == RemoteOp::Read,
-            Body::Copy(_) | Body::Sync { .. } | Body::Settled => false,
+            Body::Receive(_) => true,
+            Body::Send(_) | Body::Copy(_) | Body::Sync { .. } | Body::Settled => false,
         }
     }
 }
@@ -304,6 +323,7 @@ impl Shard {
             deadline,
             length,
             landed: Landed::new(0),
+            value: 0,
             available: u64::MAX,
             status: None,
             told: false,
@@ -341,6 +361,8 @@ impl Shard {
             Body::Memory(body) => self.drive_memory(key, body, io),
             Body::Remote(body) => self.drive_remote(key, body, io),
             Body::Copy(_) => self.drive_copy(key, io),
+            Body::Send(body) => self.drive_send(key, body, io),
+            Body::Receive(body) => self.drive_receive(key, body, io),
             Body::Sync { file, started: false } => {
                 let work = Work::Transfer(key);
                 match self.start_sync(work, file, io) {
@@ -533,7 +555,9 @@ impl Shard {
         let status = *transfer.status.get_or_insert(status);
         self.cancel_ops_of(key, io);
         self.hurry(Work::Transfer(key), io);
+        self.cancel_queued(key);
         self.leave_lane(key, !ended);
+        self.leave_channel(key, io);
         self.give_up_children(key, status, io);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.pins > 0
@@ -541,9 +565,10 @@ impl Shard {
             && !std::mem::replace(&mut transfer.told, true)
         {
             self.deadlines.clear(key.index());
-            let (bytes, buffer) = (transfer.landed.watermark(), BufferState::Held);
+            let (bytes, value) = (transfer.landed.watermark(), transfer.value);
             self.counters.held += 1;
-            let finished = Completion::Finished { origin, status, bytes, buffer };
+            let buffer = BufferState::Held;
+            let finished = Completion::Finished { origin, status, bytes, value, buffer };
             self.outputs.push_back(Output::Completion(finished));
             self.leave_client(key);
         }
@@ -571,6 +596,7 @@ impl Shard {
             return;
         }
         self.leave_lane(key, false);
+        self.leave_outbox(key);
         self.leave_client(key);
         let Some(transfer) = self.transfers.remove(key) else { return };
         self.deadlines.clear(key.index());
@@ -586,8 +612,8 @@ impl Shard {
                 self.outputs.push_back(Output::Completion(Completion::Released { origin }));
             }
             Waiter::Client(origin) => {
-                let buffer = BufferState::Returned;
-                let finished = Completion::Finished { origin, status, bytes, buffer };
+                let (value, buffer) = (transfer.value, BufferState::Returned);
+                let finished = Completion::Finished { origin, status, bytes, value, buffer };
                 self.outputs.push_back(Output::Completion(finished));
             }
             Waiter::Copy { parent, chunk } => {
@@ -670,7 +696,7 @@ impl Shard {
             }
         }
         self.revoke_handles(&wanted);
-        self.revoke_served(&wanted);
+        self.revoke_served(|target| matches!(target, Target::Region(region) if wanted(region)));
         self.end_region_serves(&wanted, io);
     }
 }
@@ -708,7 +734,7 @@ impl Body {
             Self::Memory(body) => body.offset,
             Self::Remote(body) => body.offset,
             Self::Copy(copy) => copy.offset(),
-            Self::Sync { .. } | Self::Settled => 0,
+            Self::Send(_) | Self::Receive(_) | Self::Sync { .. } | Self::Settled => 0,
         }
     }
 
@@ -717,7 +743,12 @@ impl Body {
         match self {
             Self::Remote(_) => Route::Remote,
             Self::Copy(copy) => copy.place(),
-            Self::File(_) | Self::Memory(_) | Self::Sync { .. } | Self::Settled => Route::Local,
+            Self::File(_)
+            | Self::Memory(_)
+            | Self::Send(_)
+            | Self::Receive(_)
+            | Self::Sync { .. }
+            | Self::Settled => Route::Local,
         }
     }
 
@@ -734,7 +765,10 @@ impl Body {
                 RemoteOp::Read => "peer -> lane -> client memory",
                 RemoteOp::Write { .. } => "client memory -> lane -> peer",
                 RemoteOp::Sync => "peer's file",
+                RemoteOp::Send => "client memory -> lane -> channel of a peer",
             },
+            Self::Send(_) => "client memory -> local channel",
+            Self::Receive(_) => "channel -> client memory",
             Self::Copy(copy) => copy.route(),
             Self::Sync { .. } => "local file",
             Self::Settled => "nothing to do",
@@ -746,7 +780,7 @@ impl Body {
 pub(super) fn file_of(target: Target) -> Option<FileTarget> {
     match target {
         Target::File(file) => Some(file),
-        Target::Region(_) => None,
+        Target::Region(_) | Target::Channel(_) => None,
     }
 }
 

@@ -198,6 +198,40 @@ pub enum Message {
         /// Time until the deadline in microseconds.
         time_left_us: u32,
     },
+    /// A message for a channel. Payload: the message, at least one byte (eager); or nothing: it is announced.
+    /// Answered at once, by [`Message::End`], [`Message::Queued`] or [`Message::Ready`].
+    Send {
+        /// The requester's number for it.
+        transfer: u64,
+        /// From [`Message::Opened`].
+        handle: u32,
+        /// What receivers choose by.
+        tag: u64,
+        /// Its length in bytes.
+        length: u32,
+        /// How many the requester has sent by this handle before. The same when it is sent again.
+        sequence: u32,
+        /// All before this one are over for the requester.
+        oldest: u32,
+        /// How urgent.
+        class: Class,
+        /// Time until the deadline in microseconds.
+        time_left_us: u32,
+    },
+    /// An answer to [`Message::Send`]: nobody has asked for it yet. One [`Message::Ready`] follows.
+    Queued {
+        /// From the send.
+        transfer: u64,
+    },
+    /// An answer to [`Message::Send`], at once or after [`Message::Queued`]: write it to this handle.
+    Ready {
+        /// From the send.
+        transfer: u64,
+        /// Ok, or why it never will be received.
+        status: Status,
+        /// A region as long as the message; 0 unless `status` is `Ok`.
+        handle: u32,
+    },
     /// Give up on a request. It still ends with [`Message::End`] or a last [`Message::Data`].
     Cancel {
         /// The request.
@@ -459,6 +493,14 @@ impl Frame {
                 bad("length")
             }
             Message::Read { length, from, .. } if from > length => bad("from"),
+            Message::Send { length, .. }
+                if length == 0 || self.payload > 0 && self.payload != length =>
+            {
+                bad("length")
+            }
+            Message::Ready { status, handle, .. } if status != Status::Ok && handle != 0 => {
+                bad("status")
+            }
             Message::Data { offset, .. } | Message::WriteData { offset, .. }
                 if offset.checked_add(u64::from(self.payload)).is_none() =>
             {
@@ -490,6 +532,7 @@ impl Message {
             Self::Data { last, .. } => (u32::from(last.is_none()), PAYLOAD_BYTES_MAX),
             Self::WriteData { .. } => (1, PAYLOAD_BYTES_MAX),
             Self::Write { .. } => (0, 2 * SIZES_MAX as u32),
+            Self::Send { .. } => (0, PAYLOAD_BYTES_MAX),
             _ => (0, 0),
         }
     }

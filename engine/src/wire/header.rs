@@ -16,7 +16,7 @@ pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 /// The version of this header, of its kinds, and of what they mean. A kind more is a version more: who
 /// does not know it would lose its lanes in the middle of work instead of being told at Hello. Version 1,
 /// which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 5;
+pub(super) const VERSION: u8 = 6;
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;
@@ -43,6 +43,9 @@ const KIND_REPORT: u8 = 15;
 const KIND_PING: u8 = 16;
 const KIND_PONG: u8 = 17;
 const KIND_OUTCOME: u8 = 18;
+const KIND_SEND: u8 = 19;
+const KIND_QUEUED: u8 = 20;
+const KIND_READY: u8 = 21;
 
 /// The header as it lies on the wire.
 #[derive(
@@ -180,6 +183,29 @@ impl Message {
             Self::Cancel { transfer } => {
                 Header { kind: KIND_CANCEL, transfer: transfer.into(), ..empty }
             }
+            Self::Send { transfer, handle, tag, length, sequence, oldest, class, time_left_us } => {
+                Header {
+                    kind: KIND_SEND,
+                    class: class_number(class),
+                    transfer: transfer.into(),
+                    offset: tag.into(),
+                    arg0: u64::from(length).into(),
+                    arg1: halves(sequence, oldest).into(),
+                    arg2: handle.into(),
+                    arg3: time_left_us.into(),
+                    ..empty
+                }
+            }
+            Self::Queued { transfer } => {
+                Header { kind: KIND_QUEUED, transfer: transfer.into(), ..empty }
+            }
+            Self::Ready { transfer, status, handle } => Header {
+                kind: KIND_READY,
+                transfer: transfer.into(),
+                aux: status as u8,
+                arg2: handle.into(),
+                ..empty
+            },
             Self::End { transfer, status, bytes, service_us, fragment, predicted_us } => Header {
                 kind: KIND_END,
                 transfer: transfer.into(),
@@ -311,6 +337,18 @@ impl Header {
             KIND_CLOSE => Message::Close { handle },
             KIND_SYNC => Message::Sync { transfer, handle, time_left_us: self.arg3.get() },
             KIND_CANCEL => Message::Cancel { transfer },
+            KIND_SEND => Message::Send {
+                transfer,
+                handle,
+                tag: self.offset.get(),
+                length: low_half(self.arg0),
+                sequence: low_half(self.arg1),
+                oldest: high_half(self.arg1),
+                class: self.request_class()?,
+                time_left_us: self.arg3.get(),
+            },
+            KIND_QUEUED => Message::Queued { transfer },
+            KIND_READY => Message::Ready { transfer, status: self.status()?, handle },
             KIND_END => Message::End {
                 transfer,
                 status: self.status()?,
@@ -384,7 +422,7 @@ impl Header {
     }
 
     fn open_kind(&self) -> Result<OpenKind, PeerFault> {
-        [OpenKind::File, OpenKind::Region]
+        [OpenKind::File, OpenKind::Region, OpenKind::Channel]
             .into_iter()
             .find(|kind| kind_number(*kind) == self.aux)
             .ok_or_else(|| self.bad("kind"))
@@ -448,6 +486,7 @@ const fn kind_number(kind: OpenKind) -> u8 {
     match kind {
         OpenKind::File => 1,
         OpenKind::Region => 2,
+        OpenKind::Channel => 3,
     }
 }
 

@@ -2,6 +2,7 @@
 //! honest daemon never sends, and what depends on the very order of frames.
 
 mod asking;
+mod channels;
 mod dials;
 mod faults;
 mod limits;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use piped_engine::command::{
-    Access, Alignment, CalibrationMode, Command, Event, FileTarget, LaneClass, OpenKind, Output,
-    PlannerMode, RegionTarget, Target, ZeroCopyMode,
+    Access, Alignment, CalibrationMode, Command, EagerMode, Event, FileTarget, LaneClass, OpenKind,
+    Output, PlannerMode, RegionTarget, Target, ZeroCopyMode,
 };
 use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
@@ -136,6 +136,7 @@ impl World {
             planner: PlannerMode::Fixed(64 << 10),
             calibration: CalibrationMode::Off,
             zero_copy: ZeroCopyMode::Auto,
+            eager: EagerMode::Auto,
             serial_first,
         });
         let mut world = Self {
@@ -243,6 +244,7 @@ impl World {
         let kind = match target {
             Target::File(_) => OpenKind::File,
             Target::Region(_) => OpenKind::Region,
+            Target::Channel(_) => OpenKind::Channel,
         };
         let open = Message::Open { ticket, kind, access: ALL, create: false, name_length: 4 };
         self.send(line, open, b"name");
@@ -257,8 +259,28 @@ impl World {
         }
     }
 
+    /// A peer opens again what it had open: nobody is asked.
+    pub(crate) fn open_again(&mut self, line: LineId, ticket: u64, kind: OpenKind) -> u32 {
+        let open = Message::Open { ticket, kind, access: ALL, create: false, name_length: 4 };
+        self.send(line, open, b"name");
+        match self.next(line) {
+            Message::Opened { status: Status::Ok, handle, .. } => handle,
+            other => panic!("not opened: {other:?}"),
+        }
+    }
+
     /// We dial a peer, which says welcome.
     pub(crate) fn answer_connect(&mut self, wanted: LaneClass, credit_bytes: u64) -> LineId {
+        self.answer_connect_as(wanted, credit_bytes, 9)
+    }
+
+    /// The same, of a run of its daemon.
+    pub(crate) fn answer_connect_as(
+        &mut self,
+        wanted: LaneClass,
+        credit_bytes: u64,
+        incarnation: u64,
+    ) -> LineId {
         let asked = self.wait("a dial", |world| {
             let dials =
                 |event: &Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
@@ -270,7 +292,7 @@ impl World {
         let (frame, _) = self.next_frame(line);
         assert!(matches!(frame.message, Message::Hello { .. }), "{frame:?}");
         self.lines[line].epoch = frame.epoch;
-        let ack = Message::HelloAck { incarnation: 9, credit_bytes, requests_max: 64 };
+        let ack = Message::HelloAck { incarnation, credit_bytes, requests_max: 64 };
         self.send(line, ack, &[]);
         line
     }

@@ -9,11 +9,11 @@ use piped_engine::command::{CalibrationMode, PlannerMode};
 use piped_engine::request::{Class, Request, Status, Verb};
 use piped_model::units::Nanos;
 use piped_ring::layout::DESCRIPTOR_WORDS;
-use piped_ring::{CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_DURABLE, Opcode};
+use piped_ring::{CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, Opcode};
 
 use crate::Seed;
 use crate::input::Input;
-use crate::world::{FILE, OWN_REGION, READ_ONLY, World};
+use crate::world::{FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, World};
 
 const ACTIONS_MAX: usize = 96;
 
@@ -67,10 +67,14 @@ fn words(bytes: [u8; DESCRIPTOR_WORDS * 8]) -> [u64; DESCRIPTOR_WORDS] {
 /// Its request; none if it is refused.
 fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
     assert_eq!(Descriptor::from_words(descriptor.to_words()), *descriptor);
-    let durable = descriptor.opcode == Opcode::Write as u8 && descriptor.flags == FLAG_DURABLE;
+    let flag = match Opcode::from_u8(descriptor.opcode) {
+        Some(Opcode::Write) => FLAG_DURABLE,
+        Some(Opcode::Recv) => FLAG_ANY_TAG,
+        _ => 0,
+    };
     let refusal = if descriptor.reserved != 0 || descriptor.reserved_tail != 0 {
         Some(Status::Invalid)
-    } else if descriptor.flags != 0 && !durable {
+    } else if descriptor.flags != 0 && descriptor.flags != flag {
         Some(Status::Unsupported)
     } else if descriptor.class > CLASS_BULK {
         Some(Status::Invalid)
@@ -129,7 +133,24 @@ fn descriptor_of(request: &Request) -> Descriptor {
         },
         Verb::Sync { handle } => Descriptor { handle_a: handle.0, ..with(Opcode::Sync) },
         Verb::Cancel { target } => Descriptor { operand_a: target, ..with(Opcode::Cancel) },
-        Verb::Unsupported => with(Opcode::Send),
+        Verb::Send { handle, tag, buffer } => Descriptor {
+            handle_a: handle.0,
+            tag,
+            segment: buffer.segment,
+            buffer_offset: buffer.offset,
+            length: buffer.length,
+            ..with(Opcode::Send)
+        },
+        Verb::Receive { handle, tag, buffer } => Descriptor {
+            flags: if tag.is_none() { FLAG_ANY_TAG } else { 0 },
+            handle_a: handle.0,
+            tag: tag.unwrap_or(0),
+            segment: buffer.segment,
+            buffer_offset: buffer.offset,
+            length: buffer.length,
+            ..with(Opcode::Recv)
+        },
+        Verb::Unsupported => with(Opcode::Wait),
     }
 }
 
@@ -153,9 +174,27 @@ pub fn seeds() -> Vec<Seed> {
     let sync = of(Opcode::Sync, FILE.0, 0);
     let cancel = Descriptor { operand_a: 5, ..Descriptor::new(Opcode::Cancel, 6) };
     let late = Descriptor { deadline_ns: 1000, ..read };
-    let all = [read, direct, write, copy, to_region, get, put, sync, cancel, late];
-    let names =
-        ["read", "direct", "write", "copy", "to-region", "get", "put", "sync", "cancel", "late"];
+    let send = Descriptor { tag: 7, ..of(Opcode::Send, OUTBOX.0, 3_000) };
+    let receive = Descriptor {
+        flags: FLAG_ANY_TAG,
+        buffer_offset: 65_536,
+        ..of(Opcode::Recv, INBOX.0, 4_000)
+    };
+    let all = [read, direct, write, copy, to_region, get, put, sync, cancel, late, send, receive];
+    let names = [
+        "read",
+        "direct",
+        "write",
+        "copy",
+        "to-region",
+        "get",
+        "put",
+        "sync",
+        "cancel",
+        "late",
+        "send",
+        "receive",
+    ];
     let mut seeds: Vec<Seed> = names
         .iter()
         .zip(all)
@@ -189,10 +228,11 @@ mod tests {
             world.settle();
             let counters = world.shard.report().counters;
             let (completed, failed, held) = match name.as_str() {
-                "cancel" | "failed" => (0, 1, 0),
+                // Nobody sends.
+                "cancel" | "failed" | "receive" => (0, 1, 0),
                 "late" => (0, 1, 1),
                 // One is cancelled, and the late one is late here, too.
-                "together" => (8, 2, 1),
+                "together" => (10, 2, 1),
                 "held" => (0, 2, 1),
                 _ => (1, 0, 0),
             };

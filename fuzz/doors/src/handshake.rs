@@ -103,7 +103,8 @@ fn check_request(request: &Request) {
             check_text(name, NAME_BYTES_MAX);
             check_region(name, *offset, *length, *access);
         }
-        Request::OpenRegion { peer, name, .. } => {
+        Request::OfferChannel { name } => check_text(name, NAME_BYTES_MAX),
+        Request::OpenRegion { peer, name, .. } | Request::OpenChannel { peer, name } => {
             check_text(peer, NAME_BYTES_MAX);
             check_text(name, NAME_BYTES_MAX);
         }
@@ -218,6 +219,8 @@ pub fn seeds() -> Vec<Seed> {
                 access,
             },
         ),
+        ("offer-channel", Request::OfferChannel { name: name.clone() }),
+        ("open-channel", Request::OpenChannel { peer: peer.clone(), name: name.clone() }),
         ("open-region", Request::OpenRegion { peer, name, access: Access::WRITE }),
         ("close-handle", Request::CloseHandle { handle: 7 }),
     ];

@@ -18,7 +18,9 @@ use crate::Seed;
 use crate::input::{Input, pattern};
 use crate::samples::{ack, messages};
 use crate::signed;
-use crate::world::{FILE, OWN_REGION, READ_ONLY, REGION, REMOTE, SESSION, World};
+use crate::world::{
+    FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, REGION, REMOTE, SESSION, World, channel,
+};
 
 const ACTIONS_MAX: usize = 200;
 const LANES_MAX: usize = 24;
@@ -210,7 +212,8 @@ impl Peers {
         let Some(asked) = asked else { return };
         let Event::ServeOpen { ticket, open, .. } = self.world.events.remove(asked) else { return };
         assert!(!open.name.is_empty() && open.name.len() + open.path.len() <= 1152);
-        let result = match choice % 4 {
+        let result = match choice % 8 {
+            4 => Ok(channel(false)),
             0 => Ok(self.world.file(true)),
             1 => Ok(self.world.file(false)),
             2 if self.world.offers_region() => Ok(self.world.region()),
@@ -222,19 +225,24 @@ impl Peers {
     fn submit(&mut self, input: &mut Input<'_>) {
         let [verb, handles, class] = input.array();
         let (offset, length) = (u64::from(input.short()), u64::from(input.short()));
-        let handle = |number: u8| match number % 5 {
+        let handle = |number: u8| match number % 7 {
             0 | 1 => REMOTE,
             2 => OWN_REGION,
             3 => READ_ONLY,
-            _ => FILE,
+            4 => FILE,
+            5 => INBOX,
+            _ => OUTBOX,
         };
         let (handle, to) = (handle(handles), handle(handles / 5));
         let buffer = ArenaBuffer { segment: 0, offset: offset / 2, length };
-        let verb = match verb % 6 {
+        let tag = length % 3;
+        let verb = match verb % 8 {
             0 | 1 => Verb::Read { handle, offset, buffer },
             2 => Verb::Write { handle, offset, buffer, durable: length % 2 == 1 },
             3 => Verb::Copy { from: handle, from_offset: offset, to, to_offset: offset, length },
             4 => Verb::Sync { handle },
+            5 => Verb::Send { handle, tag, buffer },
+            6 => Verb::Receive { handle, tag: (tag > 0).then_some(tag), buffer },
             _ => Verb::Cancel { target: length % 8 },
         };
         let deadline = (class & 2 != 0).then(|| Nanos(1 << (class >> 2 & 31)));
@@ -245,7 +253,11 @@ impl Peers {
     fn open_remote(&mut self, choice: u8) {
         self.tickets += 1;
         let open = OpenRequest {
-            kind: if choice & 1 == 0 { OpenKind::File } else { OpenKind::Region },
+            kind: match choice & 5 {
+                0 | 4 => OpenKind::File,
+                1 => OpenKind::Region,
+                _ => OpenKind::Channel,
+            },
             name: "data".to_owned(),
             path: if choice & 1 == 0 { "file".to_owned() } else { String::new() },
             access: Access { read: true, write: choice & 2 == 0 },
@@ -342,7 +354,10 @@ impl Lane {
             Message::Open { ticket, .. } => self.transfer = ticket,
             Message::Read { transfer, .. }
             | Message::Write { transfer, .. }
+            | Message::Send { transfer, .. }
             | Message::Sync { transfer, .. } => self.transfer = transfer,
+            // What a message is to be written to.
+            Message::Ready { status: Status::Ok, handle, .. } => self.handle = handle,
             _ => {}
         }
     }
@@ -402,7 +417,48 @@ pub fn seeds() -> Vec<Seed> {
             .act(&[action::RAW, 1, 3, 1, 2, 3])
             .go(),
     );
+    let channel = || Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 4);
+    let mut eager = sample("send");
+    if let Message::Send { length, .. } = &mut eager {
+        *length = 100;
+    }
+    let receive = [action::SUBMIT, 6, 5, 0, 0, 64, 0, 32];
+    add("message", channel().frame(0, flag::HANDLE, eager, 100).go().act(&receive).go());
+    add("message-received-first", channel().act(&receive).frame(0, flag::HANDLE, eager, 100).go());
+    let mut all = sample("write");
+    if let Message::Write { offset, .. } = &mut all {
+        *offset = 0;
+    }
+    add(
+        "message-announced",
+        channel()
+            .frame(0, flag::HANDLE, sample("send"), 0)
+            .go()
+            .act(&receive)
+            .go()
+            .frame(0, flag::HANDLE, all, 0)
+            .frame(0, 0, sample("write-data"), 5000)
+            .go()
+            .frame(0, 0, sample("cancel"), 0)
+            .go(),
+    );
     let asking = || Talk::new(0).asking();
+    let post = || Talk::new(0).asking_for(5).act(&[action::SUBMIT, 5, 0, 0, 0, 16, 0, 32]).go();
+    let mut taken = sample("end");
+    if let Message::End { status, bytes, .. } = &mut taken {
+        (*status, *bytes) = (Status::Ok, 8192);
+    }
+    add("ask-send", post().frame(0, flag::TRANSFER, taken, 0).go());
+    add(
+        "ask-send-later",
+        post()
+            .frame(0, flag::TRANSFER, sample("queued"), 0)
+            .frame(0, flag::TRANSFER, sample("ready"), 0)
+            .go()
+            .go()
+            .act(&[action::CLOSE, 3])
+            .go(),
+    );
     let read = [action::SUBMIT, 0, 0, 0, 0, 16, 0, 32];
     add(
         "ask-read",
@@ -502,8 +558,13 @@ impl Talk {
 
     /// Both our lanes are up, and something is open at the peer.
     fn asking(self) -> Self {
+        self.asking_for(0)
+    }
+
+    /// The same, of one of the kinds there are.
+    fn asking_for(self, kind: u8) -> Self {
         let opened = Message::Opened { ticket: 0, status: Status::Ok, handle: 2, length: 1 << 16 };
-        self.act(&[action::OPEN_REMOTE, 0])
+        self.act(&[action::OPEN_REMOTE, kind])
             .act(&[action::ANSWER_CONNECT, 0])
             .act(&[action::ANSWER_CONNECT, 0])
             .go()
@@ -542,7 +603,10 @@ mod tests {
         assert!(last_data(&heard("region-read").0), "{:#?}", heard("region-read").0);
         assert!(ended_ok(&heard("write").0), "{:#?}", heard("write").0);
         assert!(ended_ok(&heard("region-write").0), "{:#?}", heard("region-write").0);
-        for name in ["ask-small-read", "ask-write"] {
+        for name in ["message", "message-received-first", "message-announced"] {
+            assert!(ended_ok(&heard(name).0), "{name}: {:#?}", heard(name).0);
+        }
+        for name in ["ask-small-read", "ask-write", "ask-send"] {
             assert_eq!(heard(name).1, 1, "{name}: {:#?}", heard(name).0);
         }
         let asks = |message: &Message| matches!(message, Message::Write { .. });

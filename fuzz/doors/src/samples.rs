@@ -62,6 +62,9 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
             "write-data",
             with(Message::WriteData { transfer: 1, offset: 0, backlogged: false }, 5000),
         ),
+        ("send", bare(send())),
+        ("queued", bare(Message::Queued { transfer: 1 })),
+        ("ready", bare(Message::Ready { transfer: 1, status: Status::Ok, handle: 3 })),
         ("sync", bare(Message::Sync { transfer: 4, handle: 0, time_left_us: 1_000_000 })),
         ("cancel", bare(Message::Cancel { transfer: 1 })),
         ("credit", bare(Message::Credit { bytes: 65_536, window: 1 << 20 })),
@@ -105,6 +108,21 @@ pub fn read() -> Message {
         length: 9000,
         class: Class::Latency,
         from: 0,
+        time_left_us: 1_000_000,
+    }
+}
+
+/// A message of 5000 bytes.
+#[must_use]
+pub fn send() -> Message {
+    Message::Send {
+        transfer: 1,
+        handle: 0,
+        tag: 2,
+        length: 5000,
+        sequence: 0,
+        oldest: 0,
+        class: Class::Latency,
         time_left_us: 1_000_000,
     }
 }

@@ -1,7 +1,7 @@
 //! Headers as a hostile peer writes them: it has the checksum, too.
 
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
-use piped_engine::wire::{Frame, HEADER_BYTES};
+use piped_engine::wire::{Frame, HEADER_BYTES, Message};
 
 /// A header's bytes.
 pub type Header = [u8; HEADER_BYTES];
@@ -15,8 +15,9 @@ const FREE: core::ops::Range<usize> = 3..60;
 /// The header with these bytes, sound as far as magic, version and checksum go.
 #[must_use]
 pub fn header(free: [u8; FREE_BYTES]) -> Header {
-    let mut header = [0; HEADER_BYTES];
-    header[..3].copy_from_slice(b"pD\x05");
+    // Magic and version are those of any frame.
+    let ping = Frame { epoch: 0, message: Message::Ping { nonce: 0 }, payload: 0, payload_crc: 0 };
+    let mut header = ping.encode();
     header[FREE].copy_from_slice(&free);
     sign(&mut header);
     header

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use piped_engine::command::{
-    Access, Alignment, CalibrationMode, Command, Event, FileTarget, Output, PlannerMode,
-    RegionTarget, Target, ZeroCopyMode,
+    Access, Alignment, CalibrationMode, ChannelTarget, Command, EagerMode, Event, FileTarget,
+    Output, PlannerMode, RegionTarget, Target, ZeroCopyMode,
 };
-use piped_engine::ids::{DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
+use piped_engine::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
 use piped_engine::io::Span;
 use piped_engine::request::{BufferState, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
@@ -29,6 +29,10 @@ pub const READ_ONLY: HandleId = HandleId(2);
 pub const OWN_REGION: HandleId = HandleId(3);
 /// Something at a peer, once it is opened there.
 pub const REMOTE: HandleId = HandleId(4);
+/// The client's own channel: the end that receives.
+pub const INBOX: HandleId = HandleId(1000);
+/// And the end that sends.
+pub const OUTBOX: HandleId = HandleId(1001);
 
 /// The client's memory.
 pub const SEGMENT_BYTES: u64 = 128 * 1024;
@@ -97,6 +101,7 @@ impl World {
             planner,
             calibration,
             zero_copy: ZeroCopyMode::Auto,
+            eager: EagerMode::Auto,
             serial_first: false,
         });
         let [memory, writable, read_only] = &*CONTENTS;
@@ -120,9 +125,13 @@ impl World {
             regions_drained: 0,
             inodes,
         };
-        for (handle, target) in
-            [(FILE, world.file(true)), (READ_ONLY, world.file(false)), (OWN_REGION, world.region())]
-        {
+        for (handle, target) in [
+            (FILE, world.file(true)),
+            (READ_ONLY, world.file(false)),
+            (OWN_REGION, world.region()),
+            (INBOX, channel(true)),
+            (OUTBOX, channel(false)),
+        ] {
             world.command(Command::InstallHandle { session: SESSION, handle, target });
         }
         world
@@ -176,7 +185,7 @@ impl World {
         let slot = self.asked.len() as u32;
         let origin = Origin { session: SESSION, queue: QueueId(0), slot, user_data };
         self.asked.insert(slot, Asked { request, state: State::Running, progress: 0 });
-        if let Verb::Read { buffer, .. } = request.verb
+        if let Verb::Read { buffer, .. } | Verb::Receive { buffer, .. } = request.verb
             && buffer.segment == 0
             && let Some(end) = buffer.offset.checked_add(buffer.length)
             && end <= SEGMENT_BYTES
@@ -201,7 +210,7 @@ impl World {
 
     fn handle_output(&mut self, output: Output) {
         match output {
-            Output::Completion(Completion::Finished { origin, status, bytes, buffer }) => {
+            Output::Completion(Completion::Finished { origin, status, bytes, buffer, .. }) => {
                 self.finish(origin, status, bytes, buffer);
             }
             Output::Completion(Completion::Released { origin }) => {
@@ -353,9 +362,18 @@ static CONTENTS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
         .map(|(length, salt)| (0..length).map(|at| pattern(at, salt)).collect())
 });
 
+/// An end of the client's channel.
+#[must_use]
+pub fn channel(receives: bool) -> Target {
+    Target::Channel(ChannelTarget { channel: ChannelId(1), receives })
+}
+
 fn length(verb: &Verb) -> u64 {
     match verb {
-        Verb::Read { buffer, .. } | Verb::Write { buffer, .. } => buffer.length,
+        Verb::Read { buffer, .. }
+        | Verb::Write { buffer, .. }
+        | Verb::Send { buffer, .. }
+        | Verb::Receive { buffer, .. } => buffer.length,
         Verb::Copy { length, .. } => *length,
         Verb::Nop | Verb::Sync { .. } | Verb::Cancel { .. } | Verb::Unsupported => 0,
     }

@@ -25,6 +25,8 @@ mod kind {
     pub(super) const EXPORT_REGION: u16 = 6;
     pub(super) const OPEN_REGION: u16 = 7;
     pub(super) const CLOSE_HANDLE: u16 = 8;
+    pub(super) const OFFER_CHANNEL: u16 = 9;
+    pub(super) const OPEN_CHANNEL: u16 = 10;
 
     pub(super) const WELCOME: u16 = 101;
     pub(super) const QUEUE: u16 = 102;
@@ -60,6 +62,8 @@ wire! {
     ExportRegionBody {
         offset: u64, length: u64, segment: u32, name_bytes: u16, access: u8, reserved: u8,
     }
+    OfferChannelBody { name_bytes: u16 }
+    OpenChannelBody { peer_bytes: u16, name_bytes: u16 }
     OpenRegionBody { peer_bytes: u16, name_bytes: u16, access: u8, reserved: u8 }
     WelcomeBody {
         magic: u64, version: u32, session: u32, features: u64, segments: u32, queues: u32,
@@ -94,6 +98,17 @@ pub(super) fn parse_request(message: &[u8]) -> Result<(u32, Request), HandshakeF
                 peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
                 name: reader.text("name", body.name_bytes, NAME_BYTES_MAX)?,
                 access: access(body.access)?,
+            }
+        }
+        kind::OFFER_CHANNEL => {
+            let body: OfferChannelBody = reader.fixed()?;
+            Request::OfferChannel { name: reader.text("name", body.name_bytes, NAME_BYTES_MAX)? }
+        }
+        kind::OPEN_CHANNEL => {
+            let body: OpenChannelBody = reader.fixed()?;
+            Request::OpenChannel {
+                peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
+                name: reader.text("name", body.name_bytes, NAME_BYTES_MAX)?,
             }
         }
         kind::CLOSE_HANDLE => {
@@ -162,6 +177,8 @@ pub(super) fn encode_request(
         Request::ExportRegion { .. } => kind::EXPORT_REGION,
         Request::OpenRegion { .. } => kind::OPEN_REGION,
         Request::CloseHandle { .. } => kind::CLOSE_HANDLE,
+        Request::OfferChannel { .. } => kind::OFFER_CHANNEL,
+        Request::OpenChannel { .. } => kind::OPEN_CHANNEL,
     };
     writer.fixed(Header { kind, reserved: 0, sequence })?;
     match request {
@@ -170,6 +187,19 @@ pub(super) fn encode_request(
         Request::GrowArena { bytes } => writer.fixed(NumberBody { number: *bytes })?,
         Request::CloseHandle { handle } => {
             writer.fixed(NumberBody { number: u64::from(*handle) })?;
+        }
+        Request::OfferChannel { name } => {
+            let name_bytes = checked("name", name, NAME_BYTES_MAX)?;
+            writer.fixed(OfferChannelBody { name_bytes })?;
+            writer.bytes(name.as_bytes())?;
+        }
+        Request::OpenChannel { peer, name } => {
+            writer.fixed(OpenChannelBody {
+                peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
+                name_bytes: checked("name", name, NAME_BYTES_MAX)?,
+            })?;
+            writer.bytes(peer.as_bytes())?;
+            writer.bytes(name.as_bytes())?;
         }
         Request::OpenFile { access, direct } => {
             writer.fixed(OpenFileBody { access: bits(*access), direct: u8::from(*direct) })?;

@@ -109,6 +109,18 @@ pub enum Request {
         /// What the session may do with it.
         access: Access,
     },
+    /// Receive messages under a name. Answered by [`Reply::Opened`].
+    OfferChannel {
+        /// The channel's name.
+        name: String,
+    },
+    /// A channel to send to. Answered by [`Reply::Opened`].
+    OpenChannel {
+        /// The node of who receives; empty: this one.
+        peer: String,
+        /// The channel's name.
+        name: String,
+    },
     /// Give a handle back. Answered by [`Reply::Done`].
     CloseHandle {
         /// Which.

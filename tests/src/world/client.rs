@@ -53,6 +53,24 @@ pub enum Call {
         /// The object.
         object: usize,
     },
+    /// Send noise to a channel.
+    Send {
+        /// The channel.
+        object: usize,
+        /// Under which tag.
+        tag: u64,
+        /// How many bytes: enough for its name.
+        length: u64,
+    },
+    /// Receive from the client's own channel.
+    Receive {
+        /// The channel.
+        object: usize,
+        /// Which tag; any without.
+        tag: Option<u64>,
+        /// How many bytes at most.
+        length: u64,
+    },
     /// Cancel an earlier call.
     Cancel {
         /// Its number.
@@ -113,6 +131,23 @@ impl World {
                 flight.verb = Verb::Sync { handle };
                 flight.effect = Effect::Sync { object, sync };
             }
+            Call::Send { object, tag, length } => {
+                let handle = self.handle(client, object);
+                let buffer = self.take_buffer(client, &mut flight, length, false);
+                flight.verb = Verb::Send { handle, tag, buffer };
+                flight.length = length;
+                flight.effect = Effect::Send { number };
+                let node = self.nodes[self.clients[client].node].id;
+                let bytes = self.kernel.bytes_mut(node, flight.buffer.expect("taken above"));
+                self.messages.send((client, number), object, tag, bytes);
+            }
+            Call::Receive { object, tag, length } => {
+                let handle = self.handle(client, object);
+                let buffer = self.take_buffer(client, &mut flight, length, true);
+                flight.verb = Verb::Receive { handle, tag, buffer };
+                flight.length = length;
+                flight.effect = Effect::Receive { object, number };
+            }
             Call::Cancel { call } => {
                 flight.verb = Verb::Cancel { target: call };
                 if let Some(target) = self.clients[client].calls.get_mut(&call) {
@@ -139,11 +174,15 @@ impl World {
         }
         self.clients[client].state = ClientState::Closing(self.kernel.now());
         for object in 0..self.objects.len() {
-            if let super::ObjectKind::Region { owner, region, .. } = self.objects[object].kind
-                && owner == client
-            {
-                self.objects[object].gone = true;
-                self.command(node, Command::RevokeRegion { region });
+            match self.objects[object].kind {
+                super::ObjectKind::Region { owner, region, .. } if owner == client => {
+                    self.objects[object].gone = true;
+                    self.command(node, Command::RevokeRegion { region });
+                }
+                super::ObjectKind::Channel { owner, .. } if owner == client => {
+                    self.objects[object].gone = true;
+                }
+                _ => {}
             }
         }
         self.command(node, Command::CloseSession { session });
@@ -216,6 +255,11 @@ impl World {
             .filter(|open| open.state == OpeningState::Open && !self.objects[open.object].gone)
             .map(|open| open.object)
             .collect();
+        let (channels, objects): (Vec<usize>, Vec<usize>) =
+            objects.into_iter().partition(|&object| self.is_channel(object));
+        if self.random.chance(0.25) {
+            return self.invent_message(client, &channels);
+        }
         if objects.is_empty() {
             return None;
         }

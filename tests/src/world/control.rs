@@ -7,6 +7,7 @@ use piped_engine::dial::{DialCost, DialPlace};
 use piped_engine::ids::SessionId;
 use piped_engine::request::Status;
 use piped_engine::sim::{ConnectionId, Faults, Notice};
+use piped_engine::tally::MessageWay;
 use piped_model::units::Nanos;
 
 use super::setup::NODES;
@@ -55,6 +56,7 @@ impl World {
             self.tally_report(node);
         }
         self.judge_contents();
+        self.judge_mail();
         for client in 0..self.clients.len() {
             self.close_client(client);
         }
@@ -117,6 +119,7 @@ impl World {
                     let span = piped_engine::io::Span { segment, offset: 0, length: length as u32 };
                     self.kernel.bytes(self.nodes[object.node].id, span)
                 }
+                ObjectKind::Channel { .. } => continue,
             };
             let length = object.expected.length();
             assert!(
@@ -153,6 +156,16 @@ impl World {
         self.tally("sends copied all the same", counters.sends_copied);
         let limits = self.shard(node).report().limits;
         self.tally("waited for a limit", limits.waited);
+        let messages = self.shard(node).observe().tally.messages;
+        for (way, count) in MessageWay::ALL.into_iter().zip(messages) {
+            let what = match way {
+                MessageWay::Eager => "eager messages",
+                MessageWay::Announced => "announced messages",
+                MessageWay::Early => "early messages",
+                MessageWay::Stalled => "stalled messages",
+            };
+            self.tally(what, count);
+        }
         self.tally("scratches moved", limits.scratches_moved);
     }
 
@@ -269,7 +282,7 @@ impl World {
                 ObjectKind::File(inode) => {
                     object.expected.crash(self.kernel.file_content(inode));
                 }
-                ObjectKind::Region { .. } => object.gone = true,
+                ObjectKind::Region { .. } | ObjectKind::Channel { .. } => object.gone = true,
             }
         }
     }
@@ -355,12 +368,18 @@ impl World {
         }
         self.tally("limits changed", 1);
         let random = &mut self.random;
-        let bytes = [(); 5].map(|()| 1_u64 << random.between(12, 24));
+        let bytes = [(); 7].map(|()| 1_u64 << random.between(12, 24));
         let count = [(); 3].map(|()| random.between(1, 16) as u32);
         let limits = Limits {
             requests: count[0] * 4,
             in_flight: bytes[0] * 4,
-            client: ClientLimits { staging: bytes[1], in_flight: bytes[2], requests: count[1] },
+            early_arrival: bytes[5],
+            client: ClientLimits {
+                staging: bytes[1],
+                in_flight: bytes[2],
+                requests: count[1],
+                early_arrival: bytes[6],
+            },
             peer: PeerLimits {
                 staging: bytes[3],
                 in_flight: bytes[4],
@@ -513,9 +532,12 @@ impl World {
                     ObjectKind::Region { .. } => {
                         open.kind == OpenKind::Region && open.name == object.name && !object.gone
                     }
+                    ObjectKind::Channel { .. } => {
+                        open.kind == OpenKind::Channel && open.name == object.name && !object.gone
+                    }
                 }
         });
-        object.map(|object| self.target(object)).ok_or(Status::NotFound)
+        object.map(|object| self.target(object, None)).ok_or(Status::NotFound)
     }
 
     fn dial(&mut self, node: usize, peer: usize, class: LaneClass) {

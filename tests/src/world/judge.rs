@@ -37,6 +37,12 @@ impl World {
         self.clients[client].calls.get(&call).map_or(0, |call| call.watermark)
     }
 
+    /// Wait so long for a call's end.
+    pub(super) fn wait_within(&mut self, client: usize, call: u64, limit: Nanos) -> Option<Finish> {
+        self.run_until(limit, |world| world.finish_of(client, call).is_some());
+        self.finish_of(client, call)
+    }
+
     /// Wait for a call's end.
     ///
     /// # Panics
@@ -64,8 +70,8 @@ impl World {
         let id = self.nodes[node].id;
         self.kernel.note(|| format!("{id:?} -> {completion:?}"));
         match completion {
-            Completion::Finished { origin, status, bytes, buffer } => {
-                self.judge_finished(node, origin, status, bytes, buffer);
+            Completion::Finished { origin, status, bytes, value, buffer } => {
+                self.judge_finished(node, origin, status, (bytes, value), buffer);
             }
             Completion::Released { origin } => {
                 let Some(client) = self.client_of(node, origin) else { return };
@@ -115,7 +121,7 @@ impl World {
         node: usize,
         origin: Origin,
         status: Status,
-        bytes: u64,
+        (bytes, value): (u64, u64),
         buffer: BufferState,
     ) {
         let Some(client) = self.client_of(node, origin) else { return };
@@ -140,6 +146,14 @@ impl World {
             "{name} ends with {bytes} bytes, its watermark was {}",
             flight.watermark
         );
+        match (&flight.effect, flight.buffer) {
+            (&Effect::Send { number }, _) => self.messages.end((client, number), status),
+            (&Effect::Receive { object, number }, Some(buffer)) => {
+                let got = (buffer, bytes, value);
+                self.judge_received(client, (object, number), status, got, &name);
+            }
+            _ => {}
+        }
         self.judge_effect(client, call, &mut flight, status, bytes, &name);
         self.tally(status_name(status), 1);
         if status != Status::Ok && flight.watermark > 0 {
@@ -168,7 +182,7 @@ impl World {
         name: &str,
     ) {
         match &mut flight.effect {
-            Effect::Nothing => {}
+            Effect::Nothing | Effect::Send { .. } | Effect::Receive { .. } => {}
             &mut Effect::Read { object, start, shortest, crashes } => {
                 let expected = &self.objects[object].expected;
                 if status == Status::Ok && expected.crashes == crashes {
@@ -261,6 +275,7 @@ impl World {
                 lossy || (due && (flight.deadline < options.deadline || faults.half_open > 0.0))
             }
             Status::OutcomeUnknown => crashed,
+            Status::TooLong => matches!(flight.verb, Verb::Receive { .. }),
             Status::Gone | Status::NotFound | Status::BadHandle => crashed || options.deaths > 0,
             _ => false,
         }

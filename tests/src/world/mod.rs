@@ -17,6 +17,7 @@ pub mod expect;
 mod client;
 mod control;
 mod judge;
+mod messages;
 mod options;
 mod runner;
 mod setup;
@@ -25,7 +26,9 @@ mod sweep;
 use std::collections::BTreeMap;
 
 use piped_engine::command::{Command, LaneClass, OpenRequest, Output};
-use piped_engine::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
+use piped_engine::ids::{
+    ChannelId, DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId,
+};
 use piped_engine::io::Span;
 use piped_engine::request::{Status, Verb};
 use piped_engine::shard::Shard;
@@ -39,6 +42,7 @@ pub use self::client::Call;
 pub use self::control::ClockStep;
 use self::expect::Expected;
 pub use self::judge::Finish;
+use self::messages::Messages;
 pub use self::options::Options;
 pub use self::runner::{Campaign, caught};
 pub use self::sweep::{Failed, KINDS, Kind, Sweep, Swept};
@@ -56,6 +60,7 @@ pub struct World {
     objects: Vec<Object>,
     plans: EventQueue<Plan>,
     links: Vec<[LinkId; 2]>,
+    messages: Messages,
     turns: u64,
     turns_at_once: u64,
     served_opens: u64,
@@ -91,7 +96,7 @@ struct NodeState {
 enum Plan {
     /// A message arrives at the daemon of that life.
     Command { node: usize, life: u32, command: Command },
-    /// The file or region a peer asked for has been looked up.
+    /// What a peer asked for has been looked up.
     Answer { node: usize, life: u32, ticket: u64, open: OpenRequest },
     /// A dial ends.
     Dial { node: usize, life: u32, peer: usize, class: LaneClass },
@@ -127,6 +132,7 @@ struct Object {
 enum ObjectKind {
     File(InodeId),
     Region { owner: usize, region: RegionId, segment: SegmentId, length: u64 },
+    Channel { owner: usize, channel: ChannelId },
 }
 
 #[derive(Debug)]
@@ -236,6 +242,14 @@ enum Effect {
     Sync {
         object: usize,
         sync: u64,
+    },
+    /// A message, by its number; its name has the sender.
+    Send {
+        number: u64,
+    },
+    Receive {
+        object: usize,
+        number: u64,
     },
 }
 

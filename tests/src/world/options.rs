@@ -1,6 +1,6 @@
 //! How large a world is and what goes wrong in it.
 
-use piped_engine::command::{CalibrationMode, PlannerMode, ZeroCopyMode};
+use piped_engine::command::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_engine::sim::{Cost, Faults, Random, ZeroCopy};
 use piped_model::units::Nanos;
 
@@ -57,6 +57,10 @@ pub struct Options {
     pub calibration: CalibrationMode,
     /// Whether `auto` begins with one fragment at a time.
     pub serial_first: bool,
+    /// Whether each client has a channel.
+    pub channels: bool,
+    /// Which messages are sent without being announced.
+    pub eager: EagerMode,
     /// Whether lanes send without a copy.
     pub zero_copy: ZeroCopyMode,
     /// What becomes of such sends; `None`: the driver takes none.
@@ -95,6 +99,8 @@ impl Options {
             planner: PlannerMode::Auto,
             calibration: CalibrationMode::Live,
             serial_first: false,
+            channels: false,
+            eager: EagerMode::Auto,
             zero_copy: ZeroCopyMode::Auto,
             lending: None,
             turns_max: 4_000_000,
@@ -138,6 +144,11 @@ impl Options {
             planner,
             calibration,
             serial_first: random.chance(0.4),
+            channels: true,
+            eager: match random.below(3) {
+                0 => EagerMode::Auto,
+                _ => EagerMode::Fixed(random.length(1 << 18) as u32 - 1),
+            },
             ..Self::scripted()
         }
     }

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use piped_engine::command::{
-    Access, Command, FileTarget, OpenKind, OpenRequest, RegionTarget, Target,
+    Access, ChannelTarget, Command, FileTarget, OpenKind, OpenRequest, RegionTarget, Target,
 };
-use piped_engine::ids::{HandleId, RegionId, SegmentId, SessionId};
+use piped_engine::ids::{ChannelId, HandleId, RegionId, SegmentId, SessionId};
 use piped_engine::io::Span;
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
 use piped_model::units::Nanos;
 
 use super::expect::Expected;
+use super::messages::Messages;
 use super::{
     Client, ClientState, NodeState, Object, ObjectKind, Opening, OpeningState, Options, Plan,
     World, node_name, peer_id,
@@ -28,6 +29,7 @@ impl World {
         let mut world = Self {
             kernel: SimKernel::new(random.bits(), options.faults),
             options,
+            messages: Messages::default(),
             nodes: Vec::new(),
             clients: Vec::new(),
             objects: Vec::new(),
@@ -75,6 +77,7 @@ impl World {
             planner: self.options.planner,
             calibration: self.options.calibration,
             zero_copy: self.options.zero_copy,
+            eager: self.options.eager,
             serial_first: self.options.serial_first,
         };
         self.nodes[node].shard = Some(Shard::new(config));
@@ -107,7 +110,7 @@ impl World {
         self.clients[client].handles_made += 1;
         let handle = HandleId(self.clients[client].handles_made);
         let state = if self.objects[object].node == node {
-            let target = self.target(object);
+            let target = self.target(object, Some(client));
             self.command(node, Command::InstallHandle { session, handle, target });
             OpeningState::Open
         } else {
@@ -119,8 +122,15 @@ impl World {
                 ObjectKind::Region { .. } => {
                     (OpenKind::Region, self.objects[object].name.clone(), String::new())
                 }
+                ObjectKind::Channel { .. } => {
+                    (OpenKind::Channel, self.objects[object].name.clone(), String::new())
+                }
             };
-            let open = OpenRequest { kind, name, path, access: ALL, create: false };
+            let access = match kind {
+                OpenKind::Channel => Access { read: false, write: true },
+                OpenKind::File | OpenKind::Region => ALL,
+            };
+            let open = OpenRequest { kind, name, path, access, create: false };
             let peer = peer_id(self.objects[object].node);
             let command = Command::OpenRemote { ticket, session, handle, peer, open };
             self.command(node, command);
@@ -130,7 +140,10 @@ impl World {
     }
 
     /// Open an object on its own node, as the control thread does.
-    pub(super) fn target(&mut self, object: usize) -> Target {
+    pub(super) fn target(&mut self, object: usize, client: Option<usize>) -> Target {
+        if let Some((channel, receives)) = self.channel_of(object, client) {
+            return Target::Channel(ChannelTarget { channel, receives });
+        }
         let node = &self.nodes[self.objects[object].node];
         match self.objects[object].kind {
             ObjectKind::File(inode) => {
@@ -151,6 +164,7 @@ impl World {
             ObjectKind::Region { region, segment, length, .. } => {
                 Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
             }
+            ObjectKind::Channel { .. } => unreachable!("it is one of the above"),
         }
     }
 
@@ -199,6 +213,10 @@ impl World {
         let region = RegionId(client as u32);
         let kind = ObjectKind::Region { owner: client, region, segment, length };
         self.add_object(node, format!("region-{client}"), kind, areas, &content);
+        if self.options.channels {
+            let kind = ObjectKind::Channel { owner: client, channel: ChannelId(client as u32) };
+            self.add_object(node, format!("channel-{client}"), kind, vec![0], &[]);
+        }
         self.clients.push(Client {
             node,
             session,
@@ -297,7 +315,7 @@ impl World {
     pub fn inode(&self, object: usize) -> InodeId {
         match self.objects[object].kind {
             ObjectKind::File(inode) => inode,
-            ObjectKind::Region { .. } => panic!("{} is not a file", self.objects[object].name),
+            _ => panic!("{} is not a file", self.objects[object].name),
         }
     }
 

@@ -35,7 +35,7 @@ pub const KINDS: [Kind; 7] = [
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 28] = [
+const MUST_SEE: [&str; 32] = [
     "client died with calls in flight",
     "corrupt frames",
     "device stalled with calls in flight",
@@ -54,6 +54,8 @@ const MUST_SEE: [&str; 28] = [
     "held buffers",
     "lanes lost",
     "lent when a lane was closed",
+    "message received",
+    "message received at the end",
     "mispredicted bounces",
     "node crashed with calls of its peer in flight",
     "retries",
@@ -61,7 +63,9 @@ const MUST_SEE: [&str; 28] = [
     "sends copied all the same",
     "sends refused",
     "sends without a copy",
+    "receive given up",
     "serial plans",
+    "stalled messages",
     "unaligned bounces",
     "waited for a limit",
 ];

@@ -137,6 +137,7 @@ impl World {
                 piped_config::CalibrationMode::Off => CalibrationMode::Off,
             },
             zero_copy: ZeroCopyMode::Auto,
+            eager: piped_engine::command::EagerMode::Auto,
             serial_first: false,
         });
         let mut disks = BTreeMap::new();

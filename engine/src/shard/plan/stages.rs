@@ -251,6 +251,13 @@ impl Planner {
         self.sample_backlogged(self.copy, bytes, time);
     }
 
+    /// How long so many bytes keep a stage busy, in seconds, as far as is known; 0 if it is none.
+    pub(in crate::shard) fn seconds(&self, stage: StageIndex, bytes: u32) -> f64 {
+        let bytes = f64::from(bytes);
+        let state = self.stages.get(usize::from(stage.0));
+        state.map_or(0.0, |state| state.published.stage_at(bytes).occupancy(bytes))
+    }
+
     /// The checksum of a frame took so long.
     pub(in crate::shard) fn sample_check(&mut self, bytes: u32, time: Nanos) {
         self.sample_backlogged(self.check, bytes, time);

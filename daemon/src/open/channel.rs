@@ -1,0 +1,146 @@
+//! The channels that local clients receive on, by name.
+
+use std::collections::HashMap;
+
+use piped_config::admin::watch::ChannelReport;
+use piped_engine::ids::{ChannelId, SessionId};
+use piped_engine::request::Status;
+
+use super::OpenFault;
+use crate::limits::CHANNELS_MAX;
+
+/// A channel somebody receives on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelSource {
+    /// Its identity.
+    pub channel: ChannelId,
+    /// Who receives.
+    pub owner: SessionId,
+    /// The shard that serves the owner, which alone knows what waits.
+    pub home: usize,
+    /// It is the end that receives.
+    pub receives: bool,
+}
+
+/// All channels. Names are unique on the node.
+#[derive(Debug, Default)]
+pub struct Channels {
+    by_name: HashMap<String, ChannelSource>,
+    last: u32,
+}
+
+impl Channels {
+    /// A client receives under this name from now on.
+    ///
+    /// # Errors
+    /// The name is empty or taken, or there are too many.
+    pub fn offer(
+        &mut self,
+        name: &str,
+        owner: SessionId,
+        home: usize,
+    ) -> Result<ChannelSource, OpenFault> {
+        if name.is_empty() {
+            return Err(OpenFault::new(Status::Invalid, "a channel needs a name"));
+        }
+        if self.by_name.contains_key(name) {
+            let text = format!("the channel name `{name}` is taken on this node; choose another");
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        if self.by_name.len() >= CHANNELS_MAX {
+            let text = format!("{CHANNELS_MAX} channels are offered already; close some");
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        // Not used twice before all others were: a handle that is closed late names nothing else.
+        self.last = self.last.wrapping_add(1);
+        let source = ChannelSource { channel: ChannelId(self.last), owner, home, receives: true };
+        self.by_name.insert(name.to_owned(), source);
+        Ok(source)
+    }
+
+    /// Looks a channel up for somebody served by this shard who wants to send to it.
+    ///
+    /// # Errors
+    /// There is none of that name, or its receiver is served by another shard.
+    pub fn find(&self, name: &str, shard: usize) -> Result<ChannelSource, OpenFault> {
+        let source = self.by_name.get(name).ok_or_else(|| {
+            OpenFault::new(Status::NotFound, format!("no channel `{name}` on this node"))
+        })?;
+        if source.home != shard {
+            let text = format!(
+                "the receiver of the channel `{name}` is served by shard {}, the sender by shard {shard}: channels \
+                 need shards.count = 1",
+                source.home
+            );
+            return Err(OpenFault::new(Status::Unsupported, text));
+        }
+        Ok(ChannelSource { receives: false, ..*source })
+    }
+
+    /// Nobody receives on it any more.
+    pub fn withdraw(&mut self, channel: ChannelId) {
+        self.by_name.retain(|_, source| source.channel != channel);
+    }
+
+    /// Nor on any of a session's.
+    pub fn withdraw_all(&mut self, owner: SessionId) {
+        self.by_name.retain(|_, source| source.owner != owner);
+    }
+
+    /// All channels, by name, for the admin API.
+    #[must_use]
+    pub fn report(&self) -> Vec<ChannelReport> {
+        let report = |(name, source): (&String, &ChannelSource)| ChannelReport {
+            name: name.clone(),
+            session: source.owner.0,
+        };
+        let mut channels: Vec<ChannelReport> = self.by_name.iter().map(report).collect();
+        channels.sort_by(|a, b| a.name.cmp(&b.name));
+        channels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: SessionId = SessionId(3);
+
+    #[test]
+    fn a_name_is_taken_until_its_channel_is_closed() {
+        let mut channels = Channels::default();
+        let first = channels.offer("mail", OWNER, 0).expect("free");
+        let taken = channels.offer("mail", SessionId(4), 0).expect_err("taken");
+        assert!(taken.status == Status::WouldBlock && taken.text.contains("choose another"));
+        channels.withdraw(first.channel);
+        let next = channels.offer("mail", SessionId(4), 0).expect("free again");
+        assert_ne!(next.channel, first.channel);
+        // The close of the old one comes late.
+        channels.withdraw(first.channel);
+        assert!(channels.find("mail", 0).is_ok());
+        channels.withdraw_all(SessionId(4));
+        assert_eq!(channels.find("mail", 0).expect_err("gone").status, Status::NotFound);
+    }
+
+    #[test]
+    fn senders_get_the_other_end_on_the_shard_of_the_receiver() {
+        let mut channels = Channels::default();
+        assert_eq!(channels.offer("", OWNER, 0).expect_err("no name").status, Status::Invalid);
+        let source = channels.offer("mail", OWNER, 1).expect("free");
+        let found = channels.find("mail", 1).expect("there");
+        assert_eq!(found, ChannelSource { receives: false, ..source });
+        let elsewhere = channels.find("mail", 0).expect_err("another shard");
+        assert_eq!(elsewhere.status, Status::Unsupported);
+        assert!(elsewhere.text.contains("shards.count = 1"), "{elsewhere}");
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let mut channels = Channels::default();
+        for number in 0..CHANNELS_MAX {
+            channels.offer(&number.to_string(), OWNER, 0).expect("room");
+        }
+        let full = channels.offer("one more", OWNER, 0).expect_err("full");
+        assert_eq!(full.status, Status::WouldBlock);
+    }
+}

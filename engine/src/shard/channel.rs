@@ -1,0 +1,229 @@
+//! Who has sent what, and who waits for what: a channel's messages without a receive, and its receives without a
+//! message.
+//!
+//! Messages keep the order in which they came, receives the one in which they were asked for. A receive takes the
+//! first message of its tag, a message the first receive that takes its tag; so of the two lists of a channel no
+//! entry of one fits one of the other. What went back (its receive was given up) goes to its old place.
+
+use std::collections::VecDeque;
+
+use piped_model::units::Nanos;
+
+use super::early::Piece;
+use super::slab::Key;
+use crate::ids::SessionId;
+
+/// A message that is to be received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Envelope {
+    /// Its place among the channel's messages.
+    pub(super) order: u64,
+    pub(super) tag: u64,
+    /// In bytes.
+    pub(super) length: u32,
+    pub(super) data: Data,
+}
+
+/// Where a message lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Data {
+    /// In early-arrival memory; its sender is done with it.
+    Here(Piece),
+    /// With a transfer of this shard.
+    Local(Key),
+    /// At a peer.
+    Peer(Mail),
+}
+
+/// A message that a peer has announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mail {
+    /// What it was sent by.
+    pub(super) served: Key,
+    /// The peer, and the lane on which it was announced last.
+    pub(super) link: Key,
+    pub(super) lane: Key,
+    /// The peer's name for it, on that lane.
+    pub(super) wire: u64,
+    pub(super) sequence: u32,
+    /// Its sender has given it up by then.
+    pub(super) deadline: Nanos,
+    /// The peer waits to be told that it is asked for.
+    pub(super) waits: bool,
+}
+
+/// A receive that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Posted {
+    /// Its place among the channel's receives.
+    pub(super) order: u64,
+    pub(super) transfer: Key,
+    /// The tag it takes; any without.
+    pub(super) tag: Option<u64>,
+}
+
+impl Posted {
+    fn takes(&self, tag: u64) -> bool {
+        self.tag.is_none_or(|wanted| wanted == tag)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// Who receives.
+    pub(super) owner: SessionId,
+    waiting: VecDeque<Envelope>,
+    posted: VecDeque<Posted>,
+    orders: u64,
+}
+
+impl Channel {
+    pub(super) fn new(owner: SessionId) -> Self {
+        Self { owner, waiting: VecDeque::new(), posted: VecDeque::new(), orders: 0 }
+    }
+
+    /// The place of what comes now.
+    pub(super) fn next_order(&mut self) -> u64 {
+        self.orders += 1;
+        self.orders
+    }
+
+    /// The receive that a message of this tag goes to.
+    pub(super) fn receive_for(&self, tag: u64) -> Option<Posted> {
+        self.posted.iter().find(|posted| posted.takes(tag)).copied()
+    }
+
+    /// The message that a receive gets; it waits no longer.
+    pub(super) fn take_message(&mut self, tag: Option<u64>) -> Option<Envelope> {
+        let fits = |envelope: &Envelope| tag.is_none_or(|wanted| wanted == envelope.tag);
+        let at = self.waiting.iter().position(fits)?;
+        self.waiting.remove(at)
+    }
+
+    /// Has a receive wait.
+    pub(super) fn post(&mut self, posted: Posted) {
+        let at = self.posted.partition_point(|other| other.order < posted.order);
+        self.posted.insert(at, posted);
+    }
+
+    /// It waits no longer. `false`: it did not.
+    pub(super) fn unpost(&mut self, transfer: Key) -> bool {
+        let before = self.posted.len();
+        self.posted.retain(|posted| posted.transfer != transfer);
+        self.posted.len() < before
+    }
+
+    /// Has a message wait.
+    pub(super) fn wait(&mut self, envelope: Envelope) {
+        let at = self.waiting.partition_point(|other| other.order < envelope.order);
+        self.waiting.insert(at, envelope);
+    }
+
+    /// A message that waits and was announced by a peer, by what it was sent by.
+    pub(super) fn mail_mut(&mut self, served: Key, sequence: u32) -> Option<&mut Envelope> {
+        self.waiting.iter_mut().find(|envelope| {
+            matches!(envelope.data, Data::Peer(mail) if (mail.served, mail.sequence) == (served, sequence))
+        })
+    }
+
+    /// Removes the first message that waits and is wanted.
+    pub(super) fn remove(&mut self, wanted: impl Fn(&Envelope) -> bool) -> Option<Envelope> {
+        let at = self.waiting.iter().position(wanted)?;
+        self.waiting.remove(at)
+    }
+
+    /// Everything that waits, for a channel that is no more.
+    pub(super) fn into_parts(self) -> (VecDeque<Envelope>, VecDeque<Posted>) {
+        (self.waiting, self.posted)
+    }
+}
+
+/// Which of a sender's messages have been taken in, among those that it may send again.
+///
+/// A lane may be lost with the answer on it: then the message comes once more, and must not be received twice.
+#[derive(Debug, Default)]
+pub(super) struct TakenIn {
+    /// Not long: no longer than [`crate::limits::SENDS_PER_HANDLE`].
+    sequences: Vec<u32>,
+}
+
+impl TakenIn {
+    /// Forgets what its sender will not send again: all before `oldest`.
+    pub(super) fn forget_before(&mut self, oldest: u32) {
+        self.sequences.retain(|&sequence| is_within(sequence, oldest));
+    }
+
+    pub(super) fn has(&self, sequence: u32) -> bool {
+        self.sequences.contains(&sequence)
+    }
+
+    pub(super) fn add(&mut self, sequence: u32) {
+        self.sequences.push(sequence);
+    }
+}
+
+/// Whether a sequence is one of those that may be under way when `oldest` is.
+pub(super) fn is_within(sequence: u32, oldest: u32) -> bool {
+    sequence.wrapping_sub(oldest) < crate::limits::SENDS_PER_HANDLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> Key {
+        Key::from_bits(number)
+    }
+
+    fn envelope(order: u64, tag: u64) -> Envelope {
+        Envelope { order, tag, length: 1, data: Data::Local(key(order)) }
+    }
+
+    fn posted(order: u64, tag: Option<u64>) -> Posted {
+        Posted { order, transfer: key(order), tag }
+    }
+
+    #[test]
+    fn messages_of_a_tag_come_in_their_order() {
+        let mut channel = Channel::new(SessionId(1));
+        for (order, tag) in [(1, 7), (2, 8), (3, 7)] {
+            channel.wait(envelope(order, tag));
+        }
+        assert_eq!(channel.take_message(Some(7)).map(|it| it.order), Some(1));
+        assert_eq!(channel.take_message(None).map(|it| it.order), Some(2));
+        assert_eq!(channel.take_message(Some(8)), None);
+        // One that went back is before those that came later.
+        channel.wait(envelope(1, 7));
+        assert_eq!(channel.take_message(Some(7)).map(|it| it.order), Some(1));
+        assert_eq!(channel.take_message(Some(7)).map(|it| it.order), Some(3));
+    }
+
+    #[test]
+    fn a_message_goes_to_the_first_receive_that_takes_its_tag() {
+        let mut channel = Channel::new(SessionId(1));
+        for (order, tag) in [(1, Some(7)), (2, None), (3, Some(8))] {
+            channel.post(posted(order, tag));
+        }
+        let first = |channel: &Channel, tag| channel.receive_for(tag).map(|it| it.order);
+        assert_eq!(first(&channel, 8), Some(2));
+        assert_eq!(first(&channel, 7), Some(1));
+        assert!(channel.unpost(key(2)));
+        assert!(!channel.unpost(key(2)));
+        assert_eq!(first(&channel, 8), Some(3));
+        assert_eq!(first(&channel, 9), None);
+    }
+
+    #[test]
+    fn what_was_taken_in_is_remembered_as_long_as_it_may_come_again() {
+        let mut taken = TakenIn::default();
+        for sequence in [u32::MAX - 1, u32::MAX, 0, 1] {
+            taken.add(sequence);
+        }
+        taken.forget_before(u32::MAX);
+        assert!(!taken.has(u32::MAX - 1) && taken.has(u32::MAX) && taken.has(1));
+        taken.forget_before(1);
+        assert!(!taken.has(0) && taken.has(1));
+        assert!(is_within(0, u32::MAX) && !is_within(u32::MAX, 0));
+    }
+}

@@ -1,0 +1,182 @@
+//! Memory for messages that came before anybody asked for them.
+//!
+//! It is staging, charged to who is to receive. A granule of staging is far longer than most messages, so short
+//! ones share one: they are put one behind the other, and it goes back with the last of them. What they leave
+//! unused meanwhile counts, too: the limit is one on memory.
+
+use super::staging::{GRANULE_BYTES, Run, Staging};
+use crate::ids::SessionId;
+use crate::io::Span;
+use crate::report::Gauge;
+
+/// Messages up to this length share granules; a longer one would leave too much of the last.
+const SHARED_BYTES_MAX: u32 = GRANULE_BYTES / 8;
+
+/// What a shared message starts at multiples of: a cache line.
+const STEP_BYTES: u32 = 64;
+
+/// A message's memory. Give it back with [`Early::free`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Whom it is charged to.
+    pub(super) owner: SessionId,
+    block: u32,
+    /// As long as the message.
+    pub(super) span: Span,
+    /// What it is charged with, in bytes.
+    pub(super) charge: u64,
+}
+
+#[derive(Debug)]
+struct Block {
+    run: Run,
+    /// Bytes given out, from its start.
+    used: u32,
+    pieces: u32,
+    shared: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    /// Places of blocks; a piece names its place, so a free one is `None`.
+    blocks: Vec<Option<Block>>,
+    /// Staging that it has, in bytes.
+    pub(super) bytes: Gauge,
+}
+
+/// What a message of so many bytes is charged with.
+pub(super) fn charge(length: u32) -> u64 {
+    if length <= SHARED_BYTES_MAX {
+        u64::from(length.next_multiple_of(STEP_BYTES))
+    } else {
+        super::staging::footprint_of(length)
+    }
+}
+
+impl Early {
+    /// Memory for a message; `None` beyond `limit` bytes of staging, or when staging has none.
+    pub(super) fn allocate(
+        &mut self,
+        (owner, length): (SessionId, u32),
+        limit: u64,
+        staging: &mut Staging,
+    ) -> Option<Piece> {
+        let charge = charge(length);
+        let shared = length <= SHARED_BYTES_MAX;
+        let step = charge as u32;
+        let fits = |block: &Block| block.shared && block.run.span.length - block.used >= step;
+        let place = self
+            .blocks
+            .iter()
+            .rposition(|block| shared && block.as_ref().is_some_and(fits))
+            .or_else(|| {
+                self.open(if shared { GRANULE_BYTES } else { length }, shared, limit, staging)
+            })?;
+        let block = self.blocks[place].as_mut().expect("found or opened here");
+        let span = block.run.span.part(block.used, length);
+        block.used += if shared { step } else { length };
+        block.pieces += 1;
+        Some(Piece { owner, block: place as u32, span, charge })
+    }
+
+    fn open(
+        &mut self,
+        bytes: u32,
+        shared: bool,
+        limit: u64,
+        staging: &mut Staging,
+    ) -> Option<usize> {
+        if self.bytes.now + super::staging::footprint_of(bytes) > limit {
+            return None;
+        }
+        let run = staging.allocate(bytes)?;
+        self.bytes.add(run.footprint());
+        let block = Some(Block { run, used: 0, pieces: 0, shared });
+        match self.blocks.iter().position(Option::is_none) {
+            Some(place) => {
+                self.blocks[place] = block;
+                Some(place)
+            }
+            None => {
+                self.blocks.push(block);
+                Some(self.blocks.len() - 1)
+            }
+        }
+    }
+
+    /// Takes a message's memory back. What of staging goes with it.
+    #[must_use]
+    pub(super) fn free(&mut self, piece: Piece) -> Option<Run> {
+        let place = &mut self.blocks[piece.block as usize];
+        let block = place.as_mut().expect("a block stays while pieces of it are in use");
+        block.pieces -= 1;
+        if block.pieces > 0 {
+            return None;
+        }
+        let run = block.run;
+        *place = None;
+        self.bytes.sub(run.footprint());
+        Some(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SegmentId;
+
+    const OWNER: SessionId = SessionId(7);
+
+    fn staging(granules: u32) -> Staging {
+        let mut staging = Staging::default();
+        staging.add(SegmentId(0), u64::from(granules * GRANULE_BYTES));
+        staging
+    }
+
+    #[test]
+    fn short_messages_share_a_granule_and_it_goes_with_the_last() {
+        let (mut early, mut staging) = (Early::default(), staging(4));
+        let pieces: Vec<Piece> = (0..1024)
+            .map(|_| early.allocate((OWNER, 1), u64::MAX, &mut staging).expect("room"))
+            .collect();
+        assert_eq!(early.bytes.now, u64::from(GRANULE_BYTES));
+        let mut offsets: Vec<u64> = pieces.iter().map(|piece| piece.span.offset).collect();
+        offsets.sort_unstable();
+        assert!(offsets.windows(2).all(|pair| pair[0] + u64::from(STEP_BYTES) <= pair[1]));
+        let next = early.allocate((OWNER, 1), u64::MAX, &mut staging).expect("another granule");
+        assert_eq!(early.bytes.now, 2 * u64::from(GRANULE_BYTES));
+        let gone = pieces.into_iter().filter_map(|piece| early.free(piece)).count();
+        assert_eq!(gone, 1);
+        assert!(early.free(next).is_some());
+        assert_eq!(early.bytes.now, 0);
+    }
+
+    #[test]
+    fn the_limit_is_one_on_memory() {
+        let (mut early, mut staging) = (Early::default(), staging(64));
+        let limit = 3 * u64::from(GRANULE_BYTES);
+        let long =
+            early.allocate((OWNER, GRANULE_BYTES + 1), limit, &mut staging).expect("two granules");
+        let short = early.allocate((OWNER, 100), limit, &mut staging).expect("the third");
+        assert_eq!(early.bytes.now, limit);
+        assert_eq!(early.allocate((OWNER, SHARED_BYTES_MAX + 1), limit, &mut staging), None);
+        // It shares what is there.
+        let beside = early.allocate((OWNER, 100), limit, &mut staging).expect("room in the third");
+        for piece in [long, short, beside] {
+            if let Some(run) = early.free(piece) {
+                let _ = staging.free(run);
+            }
+        }
+        assert_eq!(staging.used().now, 0);
+    }
+
+    #[test]
+    fn without_staging_there_is_none() {
+        let (mut early, mut staging) = (Early::default(), staging(1));
+        let piece =
+            early.allocate((OWNER, GRANULE_BYTES), u64::MAX, &mut staging).expect("all of it");
+        assert_eq!(early.allocate((OWNER, 1), u64::MAX, &mut staging), None);
+        assert!(early.free(piece).is_some());
+    }
+}

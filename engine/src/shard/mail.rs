@@ -1,0 +1,379 @@
+//! Messages to channels of peers: in order, each taken in once.
+//!
+//! Who sends by one handle, and how often its lane is lost, must not change what a receiver sees: messages are asked
+//! for on the latency lane in the order in which they were submitted, each with its number, and those that are asked
+//! again after a lost lane have the numbers they had. A short message travels with what asks for it (eager); a longer
+//! one is announced, and written like any other write once the peer says where to.
+
+use std::collections::VecDeque;
+
+use piped_model::units::Nanos;
+
+use super::session::{HandleKind, RemoteHandle};
+use super::slab::Key;
+use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::{Shard, Work};
+use crate::command::{EagerMode, LaneClass};
+use crate::ids::PeerId;
+use crate::io::Io;
+use crate::limits::{
+    EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDSHAKE_FIRST, SENDS_PER_HANDLE,
+};
+use crate::request::Status;
+use crate::tally::{MessageWay, RetryReason};
+use crate::wire::{Message, Owner};
+
+/// What makes a transfer with a peer a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outgoing {
+    pub(super) tag: u64,
+    /// Its number among those of its handle, and the peer's incarnation that was told it first.
+    number: Option<(u32, u64)>,
+    /// The peer's number of what it is to be written to.
+    pub(super) slot: Option<u32>,
+    /// The peer has it announced, and will say when it is asked for.
+    queued: bool,
+}
+
+impl Outgoing {
+    pub(super) const fn new(tag: u64) -> Self {
+        Self { tag, number: None, slot: None, queued: false }
+    }
+}
+
+/// The messages of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Those that wait to be asked for, in their order.
+    waiting: VecDeque<Key>,
+    /// The next one's number.
+    next: u32,
+    /// The numbers of those that are not over, or stand behind one that is not; `true` if it is over.
+    under_way: VecDeque<(u32, bool)>,
+}
+
+impl Outbox {
+    /// The least number that may be asked again.
+    fn oldest(&self) -> u32 {
+        self.under_way.front().map_or(self.next, |&(number, _)| number)
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() >= SENDS_PER_HANDLE as usize
+    }
+
+    fn begin(&mut self) -> u32 {
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.under_way.push_back((number, false));
+        number
+    }
+
+    fn end(&mut self, number: u32) {
+        if let Some(entry) = self.under_way.iter_mut().find(|(other, _)| *other == number) {
+            entry.1 = true;
+        }
+        while self.under_way.pop_front_if(|(_, over)| *over).is_some() {}
+    }
+}
+
+/// How long a peer takes to answer a message: what it costs to announce one instead of sending it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Handshake {
+    mean: Option<Nanos>,
+}
+
+impl Handshake {
+    fn note(&mut self, time: Nanos) {
+        let old = self.mean.unwrap_or(time).0;
+        // An eighth of the news, and never all of one that was held up somewhere.
+        self.mean = Some(Nanos(old - old / 8 + time.0.min(4 * old) / 8));
+    }
+}
+
+impl Shard {
+    fn outbox(&mut self, key: Key) -> Option<&mut Outbox> {
+        let transfer = self.transfers.get(key)?;
+        let Body::Remote(RemoteBody { handle, message: Some(_), .. }) = transfer.body else {
+            return None;
+        };
+        match &mut self.handles.get_mut(&(transfer.session, handle))?.kind {
+            HandleKind::Remote(RemoteHandle { outbox, .. }) => Some(outbox),
+            _ => None,
+        }
+    }
+
+    /// A message is admitted: it is behind those before it.
+    pub(super) fn enter_outbox(&mut self, key: Key) {
+        if let Some(outbox) = self.outbox(key) {
+            outbox.waiting.push_back(key);
+        }
+    }
+
+    /// Whether it is a message's turn to be asked for.
+    pub(super) fn is_next_to_send(&mut self, key: Key) -> bool {
+        self.outbox(key)
+            .is_some_and(|outbox| outbox.waiting.front() == Some(&key) && !outbox.is_full())
+    }
+
+    /// Asks a peer to take a message.
+    pub(super) fn send_message<I: Io>(
+        &mut self,
+        key: Key,
+        lane_key: Key,
+        mut body: RemoteBody,
+        (handle, incarnation): (u32, u64),
+        io: &mut I,
+    ) {
+        let eager_most = self.eager_most(Some(body.peer));
+        let Some(mut message) = body.message else { return };
+        let Some(outbox) = self.outbox(key) else { return };
+        let sequence = message.number.map_or(outbox.next, |(number, _)| number);
+        let oldest = outbox.oldest();
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        let left = transfer.deadline.since(io.now()).0 / 1_000;
+        let length = transfer.length as u32;
+        let eager = length <= eager_most;
+        let frame = Message::Send {
+            transfer: key.to_bits(),
+            handle,
+            tag: message.tag,
+            length,
+            sequence,
+            oldest,
+            class: transfer.class,
+            time_left_us: u32::try_from(left).unwrap_or(u32::MAX).max(1),
+        };
+        let under_way = lane.outstanding.len() + lane.abandoned as usize;
+        let room = under_way < lane.requests_max as usize && lane.has_room_for_data();
+        let payload = eager.then(|| body.memory.span(0, length));
+        let owner = if eager { Owner(key.to_bits()) } else { Owner::NONE };
+        if !room || lane.sender.push(lane.epoch, frame, payload, owner).is_err() {
+            return self.starve(Work::Transfer(key));
+        }
+        if eager {
+            body.frames += 1;
+            transfer.pins += 1;
+        }
+        body.alone = lane.outstanding.is_empty();
+        lane.outstanding.push(key);
+        body.lane = Some(lane_key);
+        body.sent_at = io.now();
+        let first = message.number.is_none();
+        message.number.get_or_insert((sequence, incarnation));
+        body.message = Some(message);
+        transfer.body = Body::Remote(body);
+        let way = if eager { MessageWay::Eager } else { MessageWay::Announced };
+        self.tally.messages[way as usize] += u64::from(first);
+        if let Some(outbox) = self.outbox(key) {
+            if first {
+                outbox.begin();
+            }
+            outbox.waiting.pop_front();
+            let next = outbox.waiting.front().copied();
+            if let Some(next) = next {
+                self.make_ready(Work::Transfer(next));
+            }
+        }
+        self.make_ready(Work::Lane(lane_key));
+    }
+
+    /// Whether a message may have been taken in by a daemon that is no more.
+    pub(super) fn is_of_old_peer(body: &RemoteBody, incarnation: u64) -> bool {
+        let number = body.message.and_then(|message| message.number);
+        number.is_some_and(|(_, of)| of != incarnation)
+    }
+
+    /// A message is over, or given up: those behind it go on.
+    pub(super) fn leave_outbox(&mut self, key: Key) {
+        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| it.body_ref()) else {
+            return;
+        };
+        let number = body.message.and_then(|message| message.number);
+        let Some(outbox) = self.outbox(key) else { return };
+        outbox.waiting.retain(|&other| other != key);
+        if let Some((number, _)) = number {
+            outbox.end(number);
+        }
+        if let Some(&next) = outbox.waiting.front() {
+            self.make_ready(Work::Transfer(next));
+        }
+    }
+
+    /// A message is to be asked for again: at its old place, which its number says.
+    pub(super) fn send_again(&mut self, key: Key) {
+        let number = |shard: &Self, key: Key| match shard.transfers.get(key)?.body_ref() {
+            Body::Remote(body) => body.message?.number.map(|(number, _)| number),
+            _ => None,
+        };
+        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
+            return;
+        };
+        let Some(message) = &mut body.message else { return };
+        (body.op, body.lane, message.slot, message.queued) = (RemoteOp::Send, None, None, false);
+        let own = number(self, key);
+        let Some(outbox) = self.outbox(key) else { return };
+        let (oldest, mut waiting) = (outbox.oldest(), std::mem::take(&mut outbox.waiting));
+        // Those without a number were never asked for and come after all that were.
+        let rank = |number: Option<u32>| number.map_or(u32::MAX, |it| it.wrapping_sub(oldest));
+        let at = waiting.partition_point(|&other| rank(number(self, other)) < rank(own));
+        waiting.insert(at, key);
+        let first = waiting.front().copied();
+        if let Some(outbox) = self.outbox(key) {
+            outbox.waiting = waiting;
+        }
+        if let Some(first) = first {
+            self.make_ready(Work::Transfer(first));
+        }
+    }
+
+    /// The peer says how it has ended, or that its write has.
+    pub(super) fn end_send<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Body::Remote(body) = &transfer.body else { return };
+        let (written, peer, sent_at) = (body.op != RemoteOp::Send, body.peer, body.sent_at);
+        let length = transfer.length;
+        match status {
+            Status::Ok => {
+                let inserted = transfer.landed.insert(0, transfer.length);
+                debug_assert!(inserted.is_ok(), "a message is taken in once");
+                // A long one's answer waited for its bytes.
+                if !written && length <= u64::from(EAGER_BYTES_MIN) {
+                    self.note_handshake(peer, io.now().since(sent_at));
+                }
+                self.decide(key, Status::Ok, io);
+            }
+            // Whoever was to get it was given up; it is for the next.
+            Status::BadHandle | Status::Cancelled | Status::Gone if written => {
+                self.leave_lane(key, false);
+                if let Some(transfer) = self.transfers.get_mut(key) {
+                    transfer.retries += 1;
+                }
+                self.counters.retries += 1;
+                self.tally.retries[RetryReason::LaneLost as usize] += 1;
+                self.send_again(key);
+            }
+            status => self.decide(key, status, io),
+        }
+    }
+
+    /// The peer has the announcement; nobody has asked for the message yet.
+    pub(super) fn handle_queued<I: Io>(
+        &mut self,
+        lane_key: Key,
+        wire: u64,
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let key = Key::from_bits(wire);
+        let now = io.now();
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return Ok(()) };
+        lane.note_answer(key, true)?;
+        // Ready follows, also if it is given up here.
+        lane.queued_sends += 1;
+        lane.outstanding.retain(|&other| other != key);
+        lane.forget_mixture();
+        let mut heard = None;
+        if let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body)
+            && body.lane == Some(lane_key)
+            && let Some(message) = &mut body.message
+        {
+            message.queued = true;
+            heard = Some((body.peer, now.since(body.sent_at)));
+        }
+        if let Some((peer, time)) = heard {
+            self.note_handshake(peer, time);
+        }
+        self.wake_starved();
+        Ok(())
+    }
+
+    /// The peer says where a message is to be written, or why it never will be.
+    pub(super) fn handle_ready<I: Io>(
+        &mut self,
+        lane_key: Key,
+        (wire, status, slot): (u64, Status, u32),
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let key = Key::from_bits(wire);
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return Ok(()) };
+        if lane.outstanding.contains(&key) {
+            lane.outstanding.retain(|&other| other != key);
+            lane.forget_mixture();
+        } else if lane.queued_sends > 0 {
+            lane.queued_sends -= 1;
+        } else {
+            lane.note_answer(key, true)?;
+        }
+        let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
+            return Ok(());
+        };
+        let Body::Remote(body) = &mut transfer.body else {
+            return Err("an answer to a message that is none");
+        };
+        let Some(message) = body.message.as_mut().filter(|_| body.op == RemoteOp::Send) else {
+            return Err("an answer to a message that is none");
+        };
+        if body.lane != Some(lane_key) {
+            return Ok(());
+        }
+        if status != Status::Ok {
+            self.decide(key, status, io);
+            return Ok(());
+        }
+        (message.slot, message.queued) = (Some(slot), false);
+        (body.op, body.lane) = (RemoteOp::Write { durable: false }, None);
+        (body.next, body.fragment_end) = (0, 0);
+        self.make_ready(Work::Transfer(key));
+        self.wake_starved();
+        Ok(())
+    }
+
+    /// A message that the peer has announced is given up.
+    pub(super) fn cancel_queued(&mut self, key: Key) {
+        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| it.body_ref()) else {
+            return;
+        };
+        let queued = body.message.is_some_and(|message| message.queued);
+        if let Some(lane_key) = body.lane.filter(|_| queued)
+            && let Some(lane) = self.lanes.get_mut(lane_key)
+        {
+            lane.push(Message::Cancel { transfer: key.to_bits() });
+            self.make_ready(Work::Lane(lane_key));
+        }
+    }
+
+    fn note_handshake(&mut self, peer: PeerId, time: Nanos) {
+        if let Some(link) = self.outbound.get_mut(&peer) {
+            link.handshake.note(time);
+        }
+    }
+
+    /// The longest message that is sent without being announced.
+    ///
+    /// Where its receiver has not asked for it yet, an eager message costs a copy out of early-arrival memory, and
+    /// an announced one the hand-shake and the wire, which its bytes pass only then. And as messages pass the latency lane,
+    /// none may hold it for long.
+    pub(super) fn eager_most(&self, peer: Option<PeerId>) -> u32 {
+        let EagerMode::Auto = self.eager else {
+            return match self.eager {
+                EagerMode::Fixed(bytes) => bytes.min(EAGER_BYTES_MAX),
+                EagerMode::Auto => 0,
+            };
+        };
+        let link = peer.and_then(|peer| self.outbound.get(&peer));
+        let handshake = link.and_then(|link| link.handshake.mean).unwrap_or(HANDSHAKE_FIRST);
+        let lane = link.and_then(|link| self.lanes.get(link.lane(LaneClass::Latency)?));
+        let fits = |bytes: u32| {
+            let wire = lane.map_or(0.0, |lane| self.planner.seconds(lane.stage_out, bytes));
+            let copy = self.planner.seconds(self.planner.copy_stage(), bytes);
+            wire <= EAGER_TIME_MAX.seconds() && copy <= handshake.seconds() + wire
+        };
+        // Doubling is fine enough: about the threshold both ways take about as long.
+        let mut most = EAGER_BYTES_MIN;
+        while most < EAGER_BYTES_MAX && fits(2 * most) {
+            most *= 2;
+        }
+        most
+    }
+}

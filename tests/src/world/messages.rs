@@ -1,0 +1,213 @@
+//! Messages between clients: what was sent, and what may be received.
+//!
+//! A message says in its first bytes who sent it and which it is, so a receiver's bytes tell what must be in them.
+//! Each is received once at most; one that ended well is not lost; and of one sender and tag a receive that was asked
+//! for earlier gets one that was sent earlier, as long as no receive of the channel was given up (what it had goes to
+//! the next, behind those that others have by then).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use piped_engine::ids::ChannelId;
+use piped_engine::io::Span;
+use piped_engine::request::{Class, Status};
+use piped_model::units::Nanos;
+
+use super::{Call, ClientState, ObjectKind, World};
+
+/// Sender and number.
+const NAME_BYTES: usize = 12;
+
+/// The least length of a message.
+pub(super) const MESSAGE_BYTES_MIN: u64 = NAME_BYTES as u64;
+
+/// Tags that clients use.
+pub(super) const TAGS: u64 = 3;
+
+/// A message, by its sender and number.
+type Name = (usize, u64);
+
+#[derive(Debug)]
+struct Sent {
+    object: usize,
+    tag: u64,
+    data: Vec<u8>,
+    /// How it ended for its sender.
+    ended: Option<Status>,
+    received: bool,
+}
+
+/// All messages of a world.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    sent: BTreeMap<Name, Sent>,
+    /// Of each channel, sender and tag: which receive has got which message.
+    order: BTreeMap<(usize, usize, u64), BTreeMap<u64, u64>>,
+    /// Channels of which a receive was given up.
+    disordered: BTreeSet<usize>,
+}
+
+impl Messages {
+    /// A message is about to be sent: its name is put into its bytes.
+    pub(super) fn send(&mut self, name: Name, object: usize, tag: u64, bytes: &mut [u8]) {
+        bytes[..4].copy_from_slice(&(name.0 as u32).to_le_bytes());
+        bytes[4..NAME_BYTES].copy_from_slice(&name.1.to_le_bytes());
+        let sent = Sent { object, tag, data: bytes.to_vec(), ended: None, received: false };
+        self.sent.insert(name, sent);
+    }
+
+    /// It is over for its sender.
+    pub(super) fn end(&mut self, name: Name, status: Status) {
+        if let Some(sent) = self.sent.get_mut(&name) {
+            sent.ended = Some(status);
+        }
+    }
+
+    /// A receive was given up.
+    pub(super) fn give_up(&mut self, object: usize) {
+        self.disordered.insert(object);
+    }
+
+    /// The `number`th call of a channel's owner received this. Why that is wrong, if it is.
+    pub(super) fn receive(
+        &mut self,
+        object: usize,
+        number: u64,
+        tag: u64,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let Some((name, _)) = bytes.split_at_checked(NAME_BYTES) else {
+            return Err(format!("{} bytes are no message", bytes.len()));
+        };
+        let sender = u32::from_le_bytes(name[..4].try_into().expect("4 bytes")) as usize;
+        let which = u64::from_le_bytes(name[4..].try_into().expect("8 bytes"));
+        let sent = self.sent.get_mut(&(sender, which));
+        let sent = sent.ok_or(format!("nobody sent a message {which} of client {sender}"))?;
+        if (sent.object, sent.tag) != (object, tag) {
+            return Err(format!("it was sent to {} under tag {}", sent.object, sent.tag));
+        }
+        if sent.data != bytes {
+            return Err(format!("{} bytes differ from those that were sent", bytes.len()));
+        }
+        if std::mem::replace(&mut sent.received, true) {
+            return Err(format!("message {which} of client {sender} comes twice"));
+        }
+        let order = self.order.entry((object, sender, tag)).or_default();
+        let before = order.range(..number).next_back().map(|(_, &sent)| sent);
+        let after = order.range(number..).next().map(|(_, &sent)| sent);
+        order.insert(number, which);
+        let ordered =
+            before.is_none_or(|sent| sent < which) && after.is_none_or(|sent| which < sent);
+        if !ordered && !self.disordered.contains(&object) {
+            return Err(format!("message {which} of client {sender} is out of order"));
+        }
+        Ok(())
+    }
+
+    /// How many messages of a channel are there for its receiver, and may be: those that ended well, and the
+    /// others that were not received.
+    fn left(&self, object: usize) -> (usize, usize) {
+        let left = self.sent.values().filter(|sent| sent.object == object && !sent.received);
+        let (well, perhaps): (Vec<_>, Vec<_>) = left.partition(|it| it.ended == Some(Status::Ok));
+        (well.len(), perhaps.len())
+    }
+}
+
+impl World {
+    /// A client's channel, as an object.
+    ///
+    /// # Panics
+    /// If there is no such client, or none has a channel.
+    #[must_use]
+    pub fn channel(&self, client: usize) -> usize {
+        let name = format!("channel-{client}");
+        self.objects.iter().position(|it| it.name == name).expect("each client has a channel")
+    }
+
+    pub(super) fn is_channel(&self, object: usize) -> bool {
+        matches!(self.objects[object].kind, ObjectKind::Channel { .. })
+    }
+
+    /// The end of a channel that a client opens.
+    pub(super) fn channel_of(
+        &self,
+        object: usize,
+        client: Option<usize>,
+    ) -> Option<(ChannelId, bool)> {
+        match self.objects[object].kind {
+            ObjectKind::Channel { owner, channel } => Some((channel, client == Some(owner))),
+            _ => None,
+        }
+    }
+
+    /// Something to do with messages, or nothing.
+    pub(super) fn invent_message(&mut self, client: usize, channels: &[usize]) -> Option<Call> {
+        if self.clients[client].pieces.is_empty() || channels.is_empty() {
+            return None;
+        }
+        let object = *self.random.pick(channels);
+        let tag = self.random.below(TAGS);
+        let longest = self.options.longest;
+        if self.channel_of(object, Some(client))?.1 {
+            let tag = self.random.chance(0.7).then_some(tag);
+            // Mostly long enough for all.
+            let length =
+                if self.random.chance(0.9) { longest } else { self.random.length(longest) };
+            return Some(Call::Receive { object, tag, length: length.max(1) });
+        }
+        let length = self.random.length(longest).clamp(MESSAGE_BYTES_MIN, longest);
+        Some(Call::Send { object, tag, length })
+    }
+
+    /// A receive is over: what it has got must have been sent.
+    pub(super) fn judge_received(
+        &mut self,
+        client: usize,
+        (object, number): (usize, u64),
+        status: Status,
+        (buffer, bytes, tag): (Span, u64, u64),
+        name: &str,
+    ) {
+        if status == Status::TooLong {
+            return self.tally("message longer than the buffer", 1);
+        }
+        if status != Status::Ok {
+            self.messages.give_up(object);
+            return self.tally("receive given up", 1);
+        }
+        let node = self.nodes[self.clients[client].node].id;
+        let got = self.kernel.bytes(node, Span { length: bytes as u32, ..buffer }).to_vec();
+        if let Err(fault) = self.messages.receive(object, number, tag, &got) {
+            panic!("{name} received what it must not: {fault}");
+        }
+        self.tally("message received", 1);
+    }
+
+    /// Every message that ended well is there for whoever receives it still.
+    pub(super) fn judge_mail(&mut self) {
+        for object in 0..self.objects.len() {
+            let ObjectKind::Channel { owner, .. } = self.objects[object].kind else { continue };
+            let runs = self.clients[owner].state == ClientState::Running;
+            let room = !self.clients[owner].pieces.is_empty();
+            if !runs || !room || self.objects[object].gone || !self.has_open(owner, object) {
+                continue;
+            }
+            loop {
+                let (well, perhaps) = self.messages.left(object);
+                if well == 0 {
+                    break;
+                }
+                let length = self.options.longest;
+                let call = Call::Receive { object, tag: None, length };
+                let call = self.call(owner, call, Class::Latency, Some(Nanos::from_millis(60_000)));
+                let end = self.wait_within(owner, call, Nanos::from_millis(61_000));
+                assert_eq!(
+                    end.map(|end| end.status),
+                    Some(Status::Ok),
+                    "{well} messages that ended well (and {perhaps} perhaps) are left for {}",
+                    self.objects[object].name
+                );
+                self.tally("message received at the end", 1);
+            }
+        }
+    }
+}

@@ -10,7 +10,7 @@ use piped_client::{
     BufferState, Cause, Client, ClientBuilder, Handle, Pending, Request, Status, Tag,
 };
 use rustix::process::Signal;
-use system_tests::process::{Pair, Programs, eventually};
+use system_tests::process::{Pair, Programs, eventually, words as words_of};
 
 const LATE: Duration = Duration::from_secs(300);
 
@@ -97,15 +97,20 @@ fn messages_of_all_lengths_reach_a_client_of_the_same_node_and_of_another() {
 
 #[test]
 fn many_senders_to_one_lose_nothing_and_stay_in_order_within_the_memory_allowed() {
-    const SENDERS: u64 = 16;
+    const SENDERS: u64 = 64;
     const TAGS: u64 = 16;
-    const EACH: u64 = 4;
+    const EACH: u64 = 2;
     let limit = 256 << 10;
     let Some((_directory, pair)) = pair("") else { return };
     let set = |key: &str| format!("{key}={limit}B");
+    let sessions = ["global.sessions=80", "client.sessions=80"].map(str::to_owned);
     let limits = [set("global.early_arrival"), set("client.early_arrival")];
-    let arguments = ["limits", "set"].into_iter().chain(limits.iter().map(String::as_str));
-    assert!(pair.beta.pipectl(arguments).status().expect("it runs").success());
+    for daemon in [&pair.alpha, &pair.beta] {
+        let words = sessions.iter().chain(&limits).map(String::as_str);
+        let output = daemon.pipectl(["limits", "set"].into_iter().chain(words)).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{}", words_of(&output));
+    }
     let receiver = Client::connect(pair.beta.client_socket()).expect("it serves");
     let mail = receiver.offer_channel("mail").expect("offered");
     thread::scope(|scope| {
@@ -116,7 +121,7 @@ fn many_senders_to_one_lose_nothing_and_stay_in_order_within_the_memory_allowed(
             };
             let peer = (sender % 2 == 0).then_some("beta");
             scope.spawn(move || {
-                let client = ClientBuilder::new().arena_bytes(4 << 20).connect(socket);
+                let client = ClientBuilder::new().arena_bytes(1 << 20).connect(socket);
                 let client = client.expect("it serves");
                 let to = opened(&client, peer, "mail");
                 let mut queue = client.queue().expect("a queue");

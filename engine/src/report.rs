@@ -213,6 +213,15 @@ pub struct PeerReport {
     pub lanes: Vec<LaneReport>,
 }
 
+/// What is done with messages to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MessageReport {
+    /// The longest that is sent without being announced, in bytes.
+    pub eager_bytes: u32,
+    /// What the hand-shake of an announced one takes, in seconds.
+    pub handshake_seconds: f64,
+}
+
 /// A lane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaneReport {
@@ -235,6 +244,9 @@ pub struct LaneReport {
     /// What is known of sends without a copy, if some were tried.
     #[serde(default)]
     pub zero_copy: Option<ZeroCopyReport>,
+    /// What is done with messages that are sent over it, once some were.
+    #[serde(default)]
+    pub messages: Option<MessageReport>,
 }
 
 /// Whether a lane sends without a copy, and why.

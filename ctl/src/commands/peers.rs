@@ -27,7 +27,23 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     let lending = lanes()
         .filter_map(|(peer, lane)| Some((name(peer, lane, shards), lane.zero_copy.as_ref()?)))
         .collect::<Vec<_>>();
+    let messages: Vec<Vec<String>> = lanes()
+        .filter_map(|(peer, lane)| {
+            let it = lane.messages?;
+            let [name, ..] = name(peer, lane, shards);
+            Some(vec![
+                name,
+                units::bytes(it.eager_bytes.into()),
+                units::seconds(it.handshake_seconds),
+            ])
+        })
+        .collect();
     lanes_table(output, rows)?;
+    if !messages.is_empty() {
+        output.heading("Messages: sent at once up to a length, announced beyond it")?;
+        let columns = [Text("PEER"), Number("AT ONCE UP TO"), Number("HAND-SHAKE")];
+        output.table(&columns, messages)?;
+    }
     zero_copy(output, &lending)
 }
 

@@ -32,6 +32,7 @@ fn lane(class: LaneClass, epoch: u32) -> LaneReport {
         requests,
         last_loss,
         zero_copy: None,
+        messages: None,
     }
 }
 

@@ -645,6 +645,7 @@ impl Shard {
             last_loss,
             zero_copy: lane
                 .and_then(|lane| lane.zero_copy.report(self.zero_copy, lane.sender.is_lending())),
+            messages: None,
         }
     }
 

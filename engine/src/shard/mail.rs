@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use piped_model::units::Nanos;
 
+use super::outbound::Outbound;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -19,6 +20,7 @@ use crate::io::Io;
 use crate::limits::{
     EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDSHAKE_FIRST, SENDS_PER_HANDLE,
 };
+use crate::report::MessageReport;
 use crate::request::Status;
 use crate::tally::{MessageWay, RetryReason};
 use crate::wire::{Message, Owner};
@@ -355,13 +357,23 @@ impl Shard {
     /// an announced one the hand-shake and the wire, which its bytes pass only then. And as messages pass the latency lane,
     /// none may hold it for long.
     pub(super) fn eager_most(&self, peer: Option<PeerId>) -> u32 {
+        self.eager_most_by(peer.and_then(|peer| self.outbound.get(&peer)))
+    }
+
+    /// What is done with messages to a peer, once some were sent.
+    pub(super) fn report_messages(&self, link: &Outbound) -> Option<MessageReport> {
+        let handshake = link.handshake.mean?;
+        let eager_bytes = self.eager_most_by(Some(link));
+        Some(MessageReport { eager_bytes, handshake_seconds: handshake.seconds() })
+    }
+
+    fn eager_most_by(&self, link: Option<&Outbound>) -> u32 {
         let EagerMode::Auto = self.eager else {
             return match self.eager {
                 EagerMode::Fixed(bytes) => bytes.min(EAGER_BYTES_MAX),
                 EagerMode::Auto => 0,
             };
         };
-        let link = peer.and_then(|peer| self.outbound.get(&peer));
         let handshake = link.and_then(|link| link.handshake.mean).unwrap_or(HANDSHAKE_FIRST);
         let lane = link.and_then(|link| self.lanes.get(link.lane(LaneClass::Latency)?));
         let fits = |bytes: u32| {

@@ -188,6 +188,8 @@ pub struct Shard {
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
     channels: BTreeMap<ChannelId, Channel>,
+    /// Transfers that receive messages.
+    receives: u32,
     /// Messages that peers have announced, by when their senders have given them up.
     mail_times: BTreeSet<(Nanos, ChannelId, u64)>,
     early: Early,
@@ -267,6 +269,7 @@ impl Shard {
             files: BTreeMap::new(),
             revoked: Vec::new(),
             channels: BTreeMap::new(),
+            receives: 0,
             mail_times: BTreeSet::new(),
             early: Early::default(),
             eager: config.eager,

@@ -12,7 +12,7 @@ use crate::command::{Event, LaneClass, OpenRequest};
 use crate::ids::{HandleId, PeerId, SessionId, SocketId};
 use crate::io::{Io, Resource};
 use crate::limits::{self, FRAGMENT_BYTES_MIN};
-use crate::report::PeerReport;
+use crate::report::{LaneReport, PeerReport};
 use crate::request::Status;
 use crate::tally::{LaneLoss, RetryReason};
 use crate::wire::frame::SWEEP;
@@ -662,7 +662,9 @@ impl Shard {
     pub(super) fn report_outbound(&self, link: &Outbound) -> PeerReport {
         let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
             let state = &link.lanes[class as usize];
-            self.report_lane(class, state.lane, state.epoch, state.last_loss)
+            let messages = self.report_messages(link).filter(|_| class == LaneClass::Latency);
+            let lane = self.report_lane(class, state.lane, state.epoch, state.last_loss);
+            LaneReport { messages, ..lane }
         });
         PeerReport { name: link.name.clone(), inbound: false, lanes: lanes.into() }
     }

@@ -9,7 +9,7 @@ use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
 use super::transfer::{Start, Waiter};
-use super::{FileState, On, Shard};
+use super::{FileState, On, Shard, Work};
 use crate::command::{
     Access, ChannelTarget, Event, OpenKind, OpenRequest, Output, RegionTarget, Target,
 };
@@ -273,6 +273,10 @@ impl Shard {
             _ => self.admit(origin, request, now),
         };
         match done {
+            // It does nothing until there is a message, which must not wait for it to end.
+            Ok((transfer, _)) if matches!(request.verb, Verb::Receive { .. }) => {
+                self.make_ready(Work::Transfer(transfer));
+            }
             Ok((transfer, bytes)) => {
                 self.enter_outbox(transfer);
                 self.enter_client(transfer, origin.session, bytes);
@@ -396,6 +400,10 @@ impl Shard {
                 Ok((Operation::Send, [Some(handle), None], buffer.length, body))
             }
             Verb::Receive { handle, tag, buffer } => {
+                // Places are left for what brings the messages.
+                if self.receives >= self.config.transfers_max / 2 {
+                    return Err(Status::WouldBlock);
+                }
                 let memory = self.memory_of(session, buffer)?;
                 let Place::Local(Target::Channel(it)) = self.place_of(session, handle, READ)?
                 else {

@@ -341,6 +341,7 @@ impl Shard {
             body,
         };
         let key = self.transfers.insert(transfer).ok()?;
+        self.receives += u32::from(kind == Operation::Receive);
         self.deadlines.set(key.index(), deadline);
         self.enter(session, handles);
         self.trace_begin(Subject::Transfer(key), now);
@@ -599,6 +600,7 @@ impl Shard {
         self.leave_outbox(key);
         self.leave_client(key);
         let Some(transfer) = self.transfers.remove(key) else { return };
+        self.receives -= u32::from(transfer.kind == Operation::Receive);
         self.deadlines.clear(key.index());
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();

@@ -214,6 +214,38 @@ fn early_arrival_memory_has_a_limit_and_comes_back() {
 }
 
 #[test]
+fn receives_that_wait_leave_room_for_what_brings_their_messages() {
+    let mut world = World::new();
+    let [inbox, outbox] = with_sender(&mut world);
+    world.command(Command::SetEager(EagerMode::Fixed(0)));
+    let client = ClientLimits { requests: 1, in_flight: 4096, ..Limits::NONE.client };
+    world.command(Command::SetLimits(Limits {
+        requests: 1,
+        in_flight: 4096,
+        client,
+        ..Limits::NONE
+    }));
+    // As many as there are places for, and some more.
+    let most = 256 / 2;
+    for number in 0..most + 5 {
+        world.submit(SESSION, 1000 + number, receive(Some(number), number << 12, 4096));
+    }
+    for number in most..most + 5 {
+        assert_eq!(wait_end(&mut world, 1000 + number), (Status::WouldBlock, 0));
+    }
+    for number in 0..most {
+        fill(&mut world, outbox, 0, 4096, number as u8);
+        world.submit(SENDER, number, send(number, 0, 4096));
+        assert_eq!(wait_end(&mut world, number), (Status::Ok, 4096));
+        assert_eq!(wait_end(&mut world, 1000 + number), (Status::Ok, 4096));
+        assert!(holds(&world, inbox, number << 12, 4096, number as u8));
+    }
+    world.submit(SESSION, 2000, receive(Some(1), 0, 4096));
+    world.settle();
+    assert_eq!(world.end_of(2000), None);
+}
+
+#[test]
 fn a_channel_that_goes_ends_what_waits_for_it() {
     for session_ends in [false, true] {
         let mut world = World::new();
@@ -788,4 +820,71 @@ fn a_peer_that_answers_what_was_not_sent_loses_its_lane() {
         world.settle();
         assert!(!world.is_up(latency), "{message:?}");
     }
+}
+
+#[test]
+fn a_thousand_senders_to_one_lose_nothing_and_stay_within_the_memory_allowed() {
+    const SENDERS: u32 = 1000;
+    const TAGS: u64 = 16;
+    const EACH: u64 = 2;
+    const AT_ONCE: u64 = 32;
+    const RECEIVE: u64 = 1 << 60;
+    let limit = 128 << 10;
+    let mut world = World::new();
+    let inbox = channel(&mut world);
+    world.command(Command::SetLimits(Limits { early_arrival: limit, ..limits(limit) }));
+    let senders: Vec<SegmentId> = (0..SENDERS)
+        .map(|number| {
+            let session = SessionId(100 + number);
+            let segment = world.session(session, 8192);
+            let target = target(false);
+            world.command(Command::InstallHandle { session, handle: OUTBOX, target });
+            segment
+        })
+        .collect();
+    let mut last = std::collections::BTreeMap::new();
+    let (mut sent, mut received, mut most) = (0, 0, 0);
+    let mut free: Vec<u64> = (0..AT_ONCE).collect();
+    let all = u64::from(SENDERS) * TAGS * EACH;
+    while received < all {
+        // Faster than they are received, so some find no room.
+        for _ in 0..96 {
+            let (number, sender) = (sent / u64::from(SENDERS), (sent % u64::from(SENDERS)) as u32);
+            if sent == all || world.shard.report().transfers > 200 {
+                break;
+            }
+            let name = [sender.to_le_bytes(), (number as u32).to_le_bytes()].concat();
+            // The buffer of its message before may still be read: one behind the other.
+            let offset = number % 2 * 4096;
+            let span = Span { segment: senders[sender as usize], offset, length: 8 };
+            world.kernel.bytes_mut(world.node, span).copy_from_slice(&name);
+            let length = 8 + number * 100;
+            world.submit(SessionId(100 + sender), sent, send(number % TAGS, offset, length));
+            sent += 1;
+        }
+        while let Some(place) = free.pop() {
+            world.submit(SESSION, RECEIVE + place, receive(None, place * 8192, 8192));
+        }
+        while world.turn_near() {}
+        most = most.max(world.shard.report().limits.early_arrival.now);
+        for completion in std::mem::take(&mut world.completions) {
+            let Completion::Finished { origin, status, bytes, value, .. } = completion else {
+                panic!("{completion:?}")
+            };
+            assert_eq!(status, Status::Ok, "{completion:?}");
+            let Some(place) = origin.user_data.checked_sub(RECEIVE) else { continue };
+            let span = Span { segment: inbox, offset: place * 8192, length: 8 };
+            let name = world.kernel.bytes(world.node, span).to_vec();
+            let word = |at: usize| u32::from_le_bytes(name[at..at + 4].try_into().expect("4"));
+            let (sender, number) = (word(0), u64::from(word(4)));
+            assert_eq!((value, bytes), (number % TAGS, 8 + number * 100));
+            let before = last.insert((sender, value), number);
+            assert!(before.is_none_or(|before| before + TAGS == number), "{sender}: {number}");
+            free.push(place);
+            received += 1;
+        }
+    }
+    assert_eq!(last.len() as u64, u64::from(SENDERS) * TAGS);
+    assert!((1..=limit).contains(&most), "{most}");
+    assert!(ways(&world)[MessageWay::Stalled as usize] > 0);
 }

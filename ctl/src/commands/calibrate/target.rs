@@ -312,6 +312,7 @@ mod tests {
             requests: 0,
             last_loss: None,
             zero_copy: None,
+            messages: None,
         };
         let lanes = vec![lane(LaneClass::Latency), lane(LaneClass::Bulk)];
         PeerEntry { shard: 0, name: name.to_owned(), inbound: false, address: None, lanes }

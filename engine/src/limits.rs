@@ -73,6 +73,12 @@ pub const SENDS_PER_HANDLE: u32 = 256;
 /// else, for its bytes are with its sender.
 pub const MAIL_MAX: usize = 65_536;
 
+/// Those of one peer.
+pub const MAIL_PER_LINK: u32 = 8192;
+
+/// Of those whose senders have given them up, what one turn forgets.
+pub const MAIL_PER_TURN: usize = 256;
+
 /// Early-arrival memory of a shard at most, as a divisor of its staging: what nobody asks for stays.
 pub const EARLY_STAGING_DIVISOR: u64 = 4;
 
@@ -92,7 +98,8 @@ pub const HANDSHAKE_FIRST: Nanos = Nanos::from_micros(50);
 pub const LANE_QUEUE_DATA: usize = 128;
 
 /// Frames queued on one lane: data, and an answer to every request and open there may be, so that
-/// answers always find room.
+/// answers always find room. (Messages that are announced are answered at once, and told of later when they are asked
+/// for: there may be more of those than find room. Then the lane is lost, and they are announced again.)
 pub const LANE_QUEUE: usize = LANE_QUEUE_DATA + 2 * SERVES_PER_LANE as usize;
 
 /// Frames one serve or write may have queued on its lane, so that others get a turn.

@@ -162,8 +162,8 @@ pub enum Status {
     /// The other end of a region or channel is gone.
     #[error("who offered the region or channel is gone")]
     Gone = 11,
-    /// No such export, file or region.
-    #[error("no such export, file or region")]
+    /// No such export, file, region or channel.
+    #[error("no such export, file, region or channel")]
     NotFound = 12,
     /// A limit is reached; try again when something completed.
     #[error("a limit is reached")]

@@ -200,23 +200,18 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
     let write_data = (any::<(u64, bool)>(), offset).prop_map(|((transfer, backlogged), offset)| {
         Message::WriteData { transfer, offset, backlogged }
     });
-    let send =
-        (any::<(u64, u32, u64, u32, u32, u32)>(), 1..=PAYLOAD_BYTES_MAX, class(), any::<bool>())
-            .prop_flat_map(|(numbers, length, class, eager)| {
-                let (transfer, handle, tag, sequence, oldest, time_left_us) = numbers;
-                let message = Message::Send {
-                    transfer,
-                    handle,
-                    tag,
-                    length,
-                    sequence,
-                    oldest,
-                    class,
-                    time_left_us,
-                };
-                let payload = if eager { length } else { 0 };
-                with_payload(Just(message), payload, payload)
-            });
+    let send = (
+        any::<(u64, u32, u64, u32, u32, u32)>(),
+        1..=piped_engine::limits::EAGER_BYTES_MAX,
+        any::<bool>(),
+    )
+        .prop_flat_map(|(numbers, length, eager)| {
+            let (transfer, handle, tag, sequence, oldest, time_left_us) = numbers;
+            let message =
+                Message::Send { transfer, handle, tag, length, sequence, oldest, time_left_us };
+            let payload = if eager { length } else { 0 };
+            with_payload(Just(message), payload, payload)
+        });
     let ready = (any::<(u64, u32)>(), status()).prop_map(|((transfer, handle), status)| {
         let handle = if status == Status::Ok { handle } else { 0 };
         Message::Ready { transfer, status, handle }
@@ -355,7 +350,6 @@ fn values_no_kind_allows_are_refused() {
         length,
         sequence: 4,
         oldest: 4,
-        class: Class::Latency,
         time_left_us: 5,
     };
     refused(plain(send(0)), "length");

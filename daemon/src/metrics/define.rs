@@ -35,9 +35,9 @@ metrics! {
     SESSIONS GAUGE "piped_sessions" ["shard"]
         "Clients' sessions, those that drain among them.";
     HANDLES GAUGE "piped_handles" ["shard"]
-        "Files and regions that clients have open.";
+        "Files, regions and channels that clients have open.";
     SERVED_HANDLES GAUGE "piped_served_handles" ["shard"]
-        "Files and regions that peers have open here.";
+        "Files, regions and channels that peers have open here.";
     TRANSFERS_RUNNING GAUGE "piped_transfers_running" ["shard"]
         "Transfers in execution, the halves of copies' chunks among them.";
     DIALS GAUGE "piped_dials" ["shard"]

@@ -11,7 +11,7 @@ use piped_model::units::Nanos;
 
 use super::early::Piece;
 use super::slab::Key;
-use crate::ids::SessionId;
+use crate::ids::{ChannelId, SessionId};
 
 /// A message that is to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,16 @@ pub(super) struct Mail {
     pub(super) deadline: Nanos,
     /// The peer waits to be told that it is asked for.
     pub(super) waits: bool,
+}
+
+/// A message that a peer has announced, in the books of what it was sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MailPlace {
+    pub(super) sequence: u32,
+    pub(super) channel: ChannelId,
+    pub(super) order: u64,
+    /// The receive that has it; without one it waits.
+    pub(super) receive: Option<Key>,
 }
 
 /// A receive that waits.
@@ -120,16 +130,15 @@ impl Channel {
         self.waiting.insert(at, envelope);
     }
 
-    /// A message that waits and was announced by a peer, by what it was sent by.
-    pub(super) fn mail_mut(&mut self, served: Key, sequence: u32) -> Option<&mut Envelope> {
-        self.waiting.iter_mut().find(|envelope| {
-            matches!(envelope.data, Data::Peer(mail) if (mail.served, mail.sequence) == (served, sequence))
-        })
+    /// A message that waits, by its place.
+    pub(super) fn message_mut(&mut self, order: u64) -> Option<&mut Envelope> {
+        let at = self.waiting.binary_search_by_key(&order, |envelope| envelope.order).ok()?;
+        self.waiting.get_mut(at)
     }
 
-    /// Removes the first message that waits and is wanted.
-    pub(super) fn remove(&mut self, wanted: impl Fn(&Envelope) -> bool) -> Option<Envelope> {
-        let at = self.waiting.iter().position(wanted)?;
+    /// The same; it waits no longer.
+    pub(super) fn remove(&mut self, order: u64) -> Option<Envelope> {
+        let at = self.waiting.binary_search_by_key(&order, |envelope| envelope.order).ok()?;
         self.waiting.remove(at)
     }
 

@@ -1,10 +1,10 @@
 //! Memory for messages that came before anybody asked for them.
 //!
 //! It is staging, charged to who is to receive. A granule of staging is far longer than most messages, so short
-//! ones share one: they are put one behind the other, and it goes back with the last of them. What they leave
-//! unused meanwhile counts, too: the limit is one on memory.
+//! ones for one receiver share one: they are put one behind the other, and it goes back with the last of them. What
+//! they leave unused meanwhile counts, too: the limits are on memory.
 
-use super::staging::{GRANULE_BYTES, Run, Staging};
+use super::staging::{GRANULE_BYTES, Run, Staging, footprint_of};
 use crate::ids::SessionId;
 use crate::io::Span;
 use crate::report::Gauge;
@@ -23,12 +23,11 @@ pub(super) struct Piece {
     block: u32,
     /// As long as the message.
     pub(super) span: Span,
-    /// What it is charged with, in bytes.
-    pub(super) charge: u64,
 }
 
 #[derive(Debug)]
 struct Block {
+    owner: SessionId,
     run: Run,
     /// Bytes given out, from its start.
     used: u32,
@@ -45,16 +44,26 @@ pub(super) struct Early {
     pub(super) bytes: Gauge,
 }
 
-/// What a message of so many bytes is charged with.
-pub(super) fn charge(length: u32) -> u64 {
-    if length <= SHARED_BYTES_MAX {
-        u64::from(length.next_multiple_of(STEP_BYTES))
-    } else {
-        super::staging::footprint_of(length)
-    }
-}
-
 impl Early {
+    /// What of staging a message would take beside what its receiver has already, in bytes.
+    pub(super) fn needed(&self, owner: SessionId, length: u32) -> u64 {
+        match self.shared(owner, length) {
+            Some(_) => 0,
+            None => footprint_of(block_bytes(length)),
+        }
+    }
+
+    /// The receiver's block in which a short message has room.
+    fn shared(&self, owner: SessionId, length: u32) -> Option<usize> {
+        let fits = |block: &Block| {
+            block.shared
+                && block.owner == owner
+                && block.run.span.length - block.used >= length.next_multiple_of(STEP_BYTES)
+        };
+        let short = length <= SHARED_BYTES_MAX;
+        self.blocks.iter().rposition(|block| short && block.as_ref().is_some_and(fits))
+    }
+
     /// Memory for a message; `None` beyond `limit` bytes of staging, or when staging has none.
     pub(super) fn allocate(
         &mut self,
@@ -62,37 +71,32 @@ impl Early {
         limit: u64,
         staging: &mut Staging,
     ) -> Option<Piece> {
-        let charge = charge(length);
-        let shared = length <= SHARED_BYTES_MAX;
-        let step = charge as u32;
-        let fits = |block: &Block| block.shared && block.run.span.length - block.used >= step;
-        let place = self
-            .blocks
-            .iter()
-            .rposition(|block| shared && block.as_ref().is_some_and(fits))
-            .or_else(|| {
-                self.open(if shared { GRANULE_BYTES } else { length }, shared, limit, staging)
-            })?;
+        let place = match self.shared(owner, length) {
+            Some(place) => place,
+            None => self.open(owner, length, limit, staging)?,
+        };
         let block = self.blocks[place].as_mut().expect("found or opened here");
         let span = block.run.span.part(block.used, length);
-        block.used += if shared { step } else { length };
+        block.used += if block.shared { length.next_multiple_of(STEP_BYTES) } else { length };
         block.pieces += 1;
-        Some(Piece { owner, block: place as u32, span, charge })
+        Some(Piece { owner, block: place as u32, span })
     }
 
     fn open(
         &mut self,
-        bytes: u32,
-        shared: bool,
+        owner: SessionId,
+        length: u32,
         limit: u64,
         staging: &mut Staging,
     ) -> Option<usize> {
-        if self.bytes.now + super::staging::footprint_of(bytes) > limit {
+        let bytes = block_bytes(length);
+        if self.bytes.now + footprint_of(bytes) > limit {
             return None;
         }
         let run = staging.allocate(bytes)?;
         self.bytes.add(run.footprint());
-        let block = Some(Block { run, used: 0, pieces: 0, shared });
+        let shared = length <= SHARED_BYTES_MAX;
+        let block = Some(Block { owner, run, used: 0, pieces: 0, shared });
         match self.blocks.iter().position(Option::is_none) {
             Some(place) => {
                 self.blocks[place] = block;
@@ -119,6 +123,11 @@ impl Early {
         self.bytes.sub(run.footprint());
         Some(run)
     }
+}
+
+/// How long the block is that is opened for a message.
+const fn block_bytes(length: u32) -> u32 {
+    if length <= SHARED_BYTES_MAX { GRANULE_BYTES } else { length }
 }
 
 #[cfg(test)]
@@ -169,6 +178,19 @@ mod tests {
             }
         }
         assert_eq!(staging.used().now, 0);
+    }
+
+    #[test]
+    fn nobody_shares_a_granule_with_another_receiver() {
+        let (mut early, mut staging) = (Early::default(), staging(4));
+        let other = SessionId(8);
+        let first = early.allocate((OWNER, 1), u64::MAX, &mut staging).expect("room");
+        assert_eq!(early.needed(OWNER, 100), 0);
+        assert_eq!(early.needed(other, 100), u64::from(GRANULE_BYTES));
+        assert_eq!(early.needed(OWNER, GRANULE_BYTES + 1), u64::from(2 * GRANULE_BYTES));
+        let second = early.allocate((other, 1), u64::MAX, &mut staging).expect("room");
+        assert_ne!(first.block, second.block);
+        assert_eq!(early.bytes.now, u64::from(2 * GRANULE_BYTES));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::slab::Key;
 use super::trace::Subject;
 use super::{Shard, Work};
 use crate::command::{self, Event, LaneClass, OpenRequest};
-use crate::ids::SocketId;
+use crate::ids::{RegionId, SocketId};
 use crate::io::{Io, Span};
 use crate::limits::{self, CREDIT_BATCH_DIVISOR};
 use crate::report::{Gauge, PeerReport};
@@ -44,6 +44,8 @@ pub(super) struct Inbound {
     pub(super) read_staging: Gauge,
     /// Staging of its writes, over both lanes.
     pub(super) write_staging: Gauge,
+    /// Messages that it has announced and that are not received.
+    pub(super) mails: u32,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +142,7 @@ impl Shard {
             account: Account::default(),
             read_staging: Gauge::default(),
             write_staging: Gauge::default(),
+            mails: 0,
         };
         self.inbound.insert(link).ok()
     }
@@ -322,21 +325,20 @@ impl Shard {
                 self.handle_write_data(key, transfer, frame.payload, target, intact, io);
                 Ok(())
             }
-            Message::Send { .. } if !Self::may_announce(lane.class) => {
-                Err("a message on the bulk lane")
-            }
-            Message::Send { .. } => {
-                let sent = sent_of(frame.message, io.now()).expect("it is one");
-                self.handle_send((key, link), sent, (target, intact), io)
-            }
+            Message::Send { .. } => match sent_of(frame.message, io.now()) {
+                Some(sent) if self.may_send(key, sent) => {
+                    self.handle_send((key, link), sent, (target, intact), io)
+                }
+                _ => Err(SEND_FAULT),
+            },
             Message::Cancel { transfer } => {
                 let serve = lane.serves.iter().find(|(wire, _)| *wire == transfer);
                 if let Some(&(_, serve)) = serve {
                     self.end_serve(serve, Status::Cancelled);
                     self.make_ready(Work::Serve(serve));
-                } else {
-                    self.cancel_mail(key, transfer, io);
                 }
+                // It may be a message that was being written, or not yet.
+                self.cancel_mail(key, transfer, io);
                 Ok(())
             }
             Message::Open { .. } | Message::Close { .. } if lane.class != LaneClass::Latency => {
@@ -467,8 +469,9 @@ impl Shard {
             return match frame.message {
                 Message::Open { .. } | Message::Write { .. } => Destination::Inline,
                 Message::Send { .. } => match sent_of(frame.message, now) {
-                    Some(sent) => self.destination_of_send(link, sent),
-                    None => Destination::Discard,
+                    Some(sent) if self.may_send(key, sent) => self.destination_of_send(link, sent),
+                    // Before anything is pinned or taken for it.
+                    _ => Destination::Fault(SEND_FAULT),
                 },
                 _ => Destination::Fault("a payload with a frame that has none"),
             };
@@ -527,6 +530,10 @@ impl Shard {
     }
 }
 
+/// Why a lane is lost that carries a message as none may be.
+const SEND_FAULT: &str =
+    "a message on the wrong lane, or more under way on a handle than there may be";
+
 /// A message as its frame says it.
 fn sent_of(message: Message, now: Nanos) -> Option<Sent> {
     let Message::Send { transfer, handle, tag, length, sequence, oldest, time_left_us, .. } =
@@ -563,6 +570,12 @@ fn check(served: Option<&Served>, ask: Ask, op: ServeOp) -> Result<command::Targ
     let end = ask.offset.checked_add(ask.length).ok_or(Status::Invalid)?;
     let bound = match target {
         command::Target::File(_) => i64::MAX as u64,
+        // Only its bytes are for whoever receives.
+        command::Target::Region(region)
+            if region.region == RegionId::MESSAGE && op == ServeOp::Sync =>
+        {
+            return Err(Status::Invalid);
+        }
         command::Target::Region(region) => region.length,
         command::Target::Channel(_) => return Err(Status::Invalid),
     };

@@ -121,8 +121,10 @@ pub(super) struct Lane {
     pub(super) starved: bool,
     /// Requests given up here and not yet ended by the peer: they still count there.
     pub(super) abandoned: u32,
-    /// Messages that the peer has announced: of each it will say when it is asked for (outbound).
+    /// Messages of ours that the peer knows of: of each it will say when it is asked for (outbound).
     pub(super) queued_sends: u32,
+    /// There was no room for a word that the peer waits for: it is said again on the next lane (inbound).
+    pub(super) overrun: bool,
     /// What the last read took, to be told with the next request (outbound).
     pub(super) outcome: Option<Message>,
     /// A write ended other than well: credit for what it sent may still come (outbound).
@@ -209,7 +211,8 @@ impl Lane {
     pub(super) fn lands_in(&self, transfer: Key) -> bool {
         self.receiving
             && (self.predicted == Some(transfer)
-                || self.payload_target == Target::Transfer(transfer))
+                || self.payload_target == Target::Transfer(transfer)
+                || self.payload_target == Target::Receive(transfer))
     }
 
     /// The peer answers a request, for the `last` time or not. One that was given up here counts no
@@ -312,6 +315,7 @@ impl Shard {
             starved: false,
             abandoned: 0,
             queued_sends: 0,
+            overrun: false,
             outcome: None,
             write_failed: false,
             partial: None,
@@ -336,6 +340,11 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.queued = false;
         if lane.state == LaneState::Closing {
+            return self.bury_lane(key, io);
+        }
+        if lane.overrun {
+            let reason = String::from("it does not read what it waits for");
+            self.close_lane(key, LaneLoss::Unread, reason, io);
             return self.bury_lane(key, io);
         }
         let may_send = self.move_scratch(key, io);

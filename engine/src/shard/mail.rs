@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use piped_model::units::Nanos;
 
+use super::lane::LaneState;
 use super::outbound::Outbound;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
@@ -33,7 +34,7 @@ pub(super) struct Outgoing {
     number: Option<(u32, u64)>,
     /// The peer's number of what it is to be written to.
     pub(super) slot: Option<u32>,
-    /// The peer has it announced, and will say when it is asked for.
+    /// The peer knows of it, and will say when it is asked for.
     queued: bool,
 }
 
@@ -114,8 +115,12 @@ impl Shard {
 
     /// Whether it is a message's turn to be asked for.
     pub(super) fn is_next_to_send(&mut self, key: Key) -> bool {
-        self.outbox(key)
-            .is_some_and(|outbox| outbox.waiting.front() == Some(&key) && !outbox.is_full())
+        let body = self.transfers.get(key).map(|transfer| &transfer.body);
+        let numbered = matches!(body, Some(Body::Remote(RemoteBody { message: Some(it), .. })) if it.number.is_some());
+        // Those that have a number already are among those that may be under way.
+        self.outbox(key).is_some_and(|outbox| {
+            outbox.waiting.front() == Some(&key) && (numbered || !outbox.is_full())
+        })
     }
 
     /// Asks a peer to take a message.
@@ -144,7 +149,6 @@ impl Shard {
             length,
             sequence,
             oldest,
-            class: transfer.class,
             time_left_us: u32::try_from(left).unwrap_or(u32::MAX).max(1),
         };
         let under_way = lane.outstanding.len() + lane.abandoned as usize;
@@ -189,10 +193,20 @@ impl Shard {
 
     /// A message is over, or given up: those behind it go on.
     pub(super) fn leave_outbox(&mut self, key: Key) {
-        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| it.body_ref()) else {
+        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
             return;
         };
-        let number = body.message.and_then(|message| message.number);
+        let Some(message) = body.message else { return };
+        let (number, peer) = (message.number, body.peer);
+        // Who waits for its bytes waits no longer, whichever lane they took.
+        let failed = self.transfers.get(key).is_some_and(|it| it.status != Some(Status::Ok));
+        let lane = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency));
+        if let Some(lane_key) = lane.filter(|_| message.slot.is_some() && failed)
+            && let Some(lane) = self.lanes.get_mut(lane_key).filter(|it| it.state == LaneState::Up)
+        {
+            lane.push(Message::Cancel { transfer: key.to_bits() });
+            self.make_ready(Work::Lane(lane_key));
+        }
         let Some(outbox) = self.outbox(key) else { return };
         outbox.waiting.retain(|&other| other != key);
         if let Some((number, _)) = number {
@@ -205,7 +219,7 @@ impl Shard {
 
     /// A message is to be asked for again: at its old place, which its number says.
     pub(super) fn send_again(&mut self, key: Key) {
-        let number = |shard: &Self, key: Key| match shard.transfers.get(key)?.body_ref() {
+        let number = |shard: &Self, key: Key| match &shard.transfers.get(key)?.body {
             Body::Remote(body) => body.message?.number.map(|(number, _)| number),
             _ => None,
         };
@@ -260,7 +274,7 @@ impl Shard {
         }
     }
 
-    /// The peer has the announcement; nobody has asked for the message yet.
+    /// The peer knows of a message; nobody has asked for it yet.
     pub(super) fn handle_queued<I: Io>(
         &mut self,
         lane_key: Key,
@@ -331,9 +345,9 @@ impl Shard {
         Ok(())
     }
 
-    /// A message that the peer has announced is given up.
+    /// A message that the peer knows of is given up.
     pub(super) fn cancel_queued(&mut self, key: Key) {
-        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| it.body_ref()) else {
+        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
             return;
         };
         let queued = body.message.is_some_and(|message| message.queued);

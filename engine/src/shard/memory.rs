@@ -85,7 +85,8 @@ impl Shard {
     }
 }
 
-fn overlap(a: Span, b: Span) -> bool {
+/// Whether two pieces of memory have bytes in common.
+pub(super) fn overlap(a: Span, b: Span) -> bool {
     a.segment == b.segment
         && a.offset < b.offset + u64::from(b.length)
         && b.offset < a.offset + u64::from(a.length)

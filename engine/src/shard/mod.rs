@@ -62,7 +62,7 @@ mod trace;
 mod transfer;
 mod zero_copy;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use piped_model::units::Nanos;
 
@@ -190,8 +190,10 @@ pub struct Shard {
     channels: BTreeMap<ChannelId, Channel>,
     /// Transfers that receive messages.
     receives: u32,
-    /// Messages that peers have announced, by when their senders have given them up.
-    mail_times: BTreeSet<(Nanos, ChannelId, u64)>,
+    /// Messages that peers have announced, by when their senders have given them up; and what they were sent by.
+    mail_times: BTreeMap<(Nanos, ChannelId, u64), Key>,
+    /// The same by lane and the peer's name for them.
+    mail_names: BTreeMap<(Key, u64), (Key, u32)>,
     early: Early,
     eager: EagerMode,
     /// Peers that were forgotten to make room for others.
@@ -270,7 +272,8 @@ impl Shard {
             revoked: Vec::new(),
             channels: BTreeMap::new(),
             receives: 0,
-            mail_times: BTreeSet::new(),
+            mail_times: BTreeMap::new(),
+            mail_names: BTreeMap::new(),
             early: Early::default(),
             eager: config.eager,
             links_forgotten: 0,
@@ -418,7 +421,7 @@ impl Shard {
         [&self.deadlines, &self.serve_deadlines, &self.lane_times, &self.frame_times]
             .into_iter()
             .filter_map(Timers::next)
-            .chain(self.mail_times.first().map(|&(deadline, ..)| deadline))
+            .chain(self.mail_times.first_key_value().map(|(&(deadline, ..), _)| deadline))
             .chain(self.ask_driver)
             .chain(self.dials.next())
             .min()

@@ -15,10 +15,11 @@
 
 use piped_model::units::Nanos;
 
-use super::channel::{Channel, Data, Envelope, Mail, Posted, is_within};
+use super::channel::{Channel, Data, Envelope, Mail, MailPlace, Posted, is_within};
 use super::dial::{Effect, Hop};
-use super::early::{self, Piece};
-use super::lane::{Destination, LaneState, Target as Landing};
+use super::early::Piece;
+use super::lane::{Destination, Lane, LaneState, Target as Landing};
+use super::memory::overlap;
 use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, Memory};
@@ -75,8 +76,14 @@ pub(super) struct SendBody {
     pub(super) channel: ChannelId,
     pub(super) tag: u64,
     pub(super) memory: Memory,
-    /// It waits to be received.
-    pub(super) offered: bool,
+    /// Its place among the channel's messages; 0 until it has one.
+    order: u64,
+}
+
+impl SendBody {
+    pub(super) fn new(channel: ChannelId, tag: u64, memory: Memory) -> Self {
+        Self { channel, tag, memory, order: 0 }
+    }
 }
 
 /// A message that comes from a peer.
@@ -116,7 +123,7 @@ impl Shard {
     // ---- what is on this shard ----
 
     pub(super) fn drive_send<I: Io>(&mut self, key: Key, body: SendBody, io: &mut I) {
-        if body.offered {
+        if body.order > 0 {
             return;
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
@@ -126,7 +133,7 @@ impl Shard {
         };
         let order = channel.next_order();
         let asked_for = channel.receive_for(body.tag).is_some();
-        transfer.body = Body::Send(SendBody { offered: true, ..body });
+        transfer.body = Body::Send(SendBody { order, ..body });
         let mut data = Data::Local(key);
         if !asked_for
             && length <= self.eager_most(None)
@@ -204,12 +211,39 @@ impl Shard {
             self.decide(key, Status::TooLong, io);
             return false;
         }
-        let Body::Receive(body) = &mut transfer.body else { return false };
-        body.from = From::Message(envelope, None);
+        let Body::Receive(body) = transfer.body else { return false };
+        let mut slot = None;
         match envelope.data {
             Data::Here(_) => {}
-            Data::Local(sender) => self.pin(sender),
-            Data::Peer(_) => self.ask_for(key),
+            Data::Local(sender) => {
+                let from = self.transfers.get(sender).and_then(|it| match it.body {
+                    Body::Send(sent) => Some(sent.memory.span(0, envelope.length)),
+                    _ => None,
+                });
+                let to = body.memory.span(0, envelope.length);
+                // A client that sends its own buffer to itself has the bytes where it wants them, or gets what has
+                // no defined result.
+                if from.is_none_or(|from| from != to && overlap(from, to)) {
+                    self.decide(key, Status::Invalid, io);
+                    return false;
+                }
+                self.pin(sender);
+            }
+            Data::Peer(mail) => {
+                slot = self.open_slot(mail.link, key, envelope.length);
+                if slot.is_none() {
+                    self.decide(key, Status::WouldBlock, io);
+                    return false;
+                }
+                self.book_receive(mail.served, envelope.order, Some(key));
+            }
+        }
+        self.store_body(
+            key,
+            Body::Receive(ReceiveBody { from: From::Message(envelope, slot), ..body }),
+        );
+        if slot.is_some() {
+            self.ask_for(key);
         }
         self.make_ready(Work::Transfer(key));
         true
@@ -227,11 +261,8 @@ impl Shard {
         let piece = from.part(start, MEMORY_BYTES_PER_TURN);
         let to = body.memory.span(start.into(), piece.length);
         let arrived = io.now();
-        // A client that sends its own buffer to itself has the bytes where it wants them.
-        if !overlap(piece, to) {
+        if piece != to {
             io.copy(piece, to);
-        } else if piece != to {
-            return self.decide(key, Status::Invalid, io);
         }
         let now = io.now();
         self.planner.sample_copy(piece.length, now.since(arrived));
@@ -295,9 +326,10 @@ impl Shard {
     /// A receive or a send is given up: it waits no longer, and its message is for others.
     pub(super) fn leave_channel<I: Io>(&mut self, key: Key, io: &mut I) {
         match self.transfers.get(key).map(|transfer| &transfer.body) {
-            Some(&Body::Send(SendBody { channel, offered: true, .. })) => {
-                if let Some(channel) = self.channels.get_mut(&channel) {
-                    channel.remove(|envelope| envelope.data == Data::Local(key));
+            Some(&Body::Send(SendBody { channel, order, .. })) => {
+                let channel = self.channels.get_mut(&channel).filter(|_| order > 0);
+                if let Some(channel) = channel {
+                    channel.remove(order);
                 }
             }
             Some(&Body::Receive(body)) => {
@@ -311,6 +343,9 @@ impl Shard {
                 }
                 if let Some(slot) = slot {
                     self.close_slot(slot, io);
+                }
+                if let Data::Peer(mail) = envelope.data {
+                    self.book_receive(mail.served, envelope.order, None);
                 }
                 match envelope.data {
                     // It was given up itself, and only waited for this.
@@ -343,10 +378,10 @@ impl Shard {
     fn allocate_early(&mut self, channel: ChannelId, length: u32) -> Option<Piece> {
         let owner = self.channels.get(&channel)?.owner;
         let session = self.sessions.get_mut(&owner)?;
-        let charge = early::charge(length);
+        let needed = self.early.needed(owner, length);
         // Staging is for those as well who come and go: messages stay as long as nobody asks for them.
         let most = self.staging.kept_bytes() / limits::EARLY_STAGING_DIVISOR;
-        let piece = if session.early.now + charge <= self.limits.client.early_arrival {
+        let piece = if session.early.now + needed <= self.limits.client.early_arrival {
             self.early.allocate(
                 (owner, length),
                 self.limits.early_arrival.min(most),
@@ -355,8 +390,8 @@ impl Shard {
         } else {
             None
         };
-        if let Some(piece) = &piece {
-            session.early.add(piece.charge);
+        if piece.is_some() {
+            session.early.add(needed);
         }
         let way = if piece.is_some() { MessageWay::Early } else { MessageWay::Stalled };
         self.tally.messages[way as usize] += 1;
@@ -364,12 +399,11 @@ impl Shard {
     }
 
     fn free_early(&mut self, piece: Piece) {
+        let Some(run) = self.early.free(piece) else { return };
         if let Some(session) = self.sessions.get_mut(&piece.owner) {
-            session.early.sub(piece.charge);
+            session.early.sub(run.footprint());
         }
-        if let Some(run) = self.early.free(piece) {
-            self.free_staging(run);
-        }
+        self.free_staging(run);
     }
 
     // ---- what comes from peers ----
@@ -390,12 +424,9 @@ impl Shard {
         let Ok((served, id)) = self.channel_of(link, sent.handle) else {
             return Destination::Discard;
         };
-        let known = self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence));
-        let Some(channel) = self.channels.get_mut(&id) else { return Destination::Discard };
-        if known
-            || channel.mail_mut(served, sent.sequence).is_some()
-            || self.receive_of_mail(served, sent.sequence).is_some()
-        {
+        let known = self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence))
+            || self.mail_place(served, sent.sequence).is_some();
+        if known || !self.channels.contains_key(&id) {
             return Destination::Discard;
         }
         let length = sent.length;
@@ -426,9 +457,6 @@ impl Shard {
         (landed, intact): (Landing, bool),
         io: &mut I,
     ) -> Result<(), &'static str> {
-        if !is_within(sent.sequence, sent.oldest) {
-            return Err("more messages under way on a handle than there may be");
-        }
         let (served, id) = match self.channel_of(link, sent.handle) {
             Ok(found) => found,
             Err(status) => {
@@ -436,9 +464,7 @@ impl Shard {
                 return self.answer_send(lane, sent, status);
             }
         };
-        if let Some(served) = self.served.get_mut(served) {
-            served.taken_in.forget_before(sent.oldest);
-        }
+        self.forget_before(served, sent.oldest, io);
         match landed {
             // It keeps its place, and its sender has it still.
             Landing::Receive(_) | Landing::Early(..) if !intact => {
@@ -471,7 +497,7 @@ impl Shard {
                 }
                 answered
             }
-            _ if self.served.get(served).is_some_and(|it| it.taken_in.has(sent.sequence)) => {
+            _ if self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence)) => {
                 self.answer_send(lane, sent, Status::Ok)
             }
             _ => self.announce(lane, link, (served, id), sent, io),
@@ -490,26 +516,28 @@ impl Shard {
         let Sent { transfer: wire, sequence, deadline, .. } = sent;
         let mail = Mail { served, link, lane, wire, sequence, deadline, waits: true };
         // It was announced before, on a lane that is no more, or its write found its receive given up.
-        if let Some(key) = self.receive_of_mail(served, sequence) {
-            self.set_mail(id, key, mail);
-            self.ask_for(key);
-            return Ok(());
+        if let Some(place) = self.mail_place(served, sequence) {
+            return match place.receive {
+                Some(key) => {
+                    self.set_mail(place, mail);
+                    self.ask_for(key);
+                    Ok(())
+                }
+                None => {
+                    self.set_mail(place, mail);
+                    self.answer_queued(lane, wire)
+                }
+            };
+        }
+        let mails = self.inbound.get(link).map_or(0, |link| link.mails);
+        if self.mail_times.len() >= limits::MAIL_MAX || mails >= limits::MAIL_PER_LINK {
+            return self.answer_send(lane, sent, Status::WouldBlock);
         }
         let Some(channel) = self.channels.get_mut(&id) else {
             return self.answer_send(lane, sent, Status::Gone);
         };
-        if let Some(envelope) = channel.mail_mut(served, sequence) {
-            if let Data::Peer(old) = std::mem::replace(&mut envelope.data, Data::Peer(mail)) {
-                self.mail_times.remove(&(old.deadline, id, envelope.order));
-            }
-            self.mail_times.insert((deadline, id, envelope.order));
-            return self.answer_queued(lane, wire);
-        }
-        if self.mail_times.len() >= limits::MAIL_MAX {
-            return self.answer_send(lane, sent, Status::WouldBlock);
-        }
         let order = channel.next_order();
-        self.mail_times.insert((deadline, id, order));
+        self.book_mail(MailPlace { sequence, channel: id, order, receive: None }, mail);
         let (tag, length) = (sent.tag, sent.length);
         if self.offer(id, Envelope { order, tag, length, data: Data::Peer(mail) }, io) {
             return Ok(());
@@ -529,28 +557,64 @@ impl Shard {
         self.answer_end(lane, sent.transfer, status, bytes)
     }
 
-    /// The receive that has a peer's message and waits for its bytes.
-    fn receive_of_mail(&self, served: Key, sequence: u32) -> Option<Key> {
-        if self.mail_times.is_empty() {
-            return None;
+    // ---- the books of what peers have announced ----
+
+    fn book_mail(&mut self, place: MailPlace, mail: Mail) {
+        self.mail_times.insert((mail.deadline, place.channel, place.order), mail.served);
+        self.mail_names.insert((mail.lane, mail.wire), (mail.served, mail.sequence));
+        if let Some(served) = self.served.get_mut(mail.served) {
+            served.mails.push(place);
         }
-        let is_it = |body: &Body| match body {
-            Body::Receive(ReceiveBody { from: From::Message(envelope, _), .. }) => {
-                matches!(envelope.data, Data::Peer(mail) if (mail.served, mail.sequence) == (served, sequence))
-            }
-            _ => false,
-        };
-        self.transfers.next_from(0, |transfer| transfer.status.is_none() && is_it(&transfer.body))
+        if let Some(link) = self.inbound.get_mut(mail.link) {
+            link.mails += 1;
+        }
     }
 
-    fn set_mail(&mut self, id: ChannelId, key: Key, mail: Mail) {
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
-        let Body::Receive(body) = &mut transfer.body else { return };
-        let From::Message(envelope, _) = &mut body.from else { return };
-        if let Data::Peer(old) = std::mem::replace(&mut envelope.data, Data::Peer(mail)) {
-            self.mail_times.remove(&(old.deadline, id, envelope.order));
-            self.mail_times.insert((mail.deadline, id, envelope.order));
+    fn strike_mail(&mut self, id: ChannelId, order: u64, mail: Mail) {
+        self.mail_times.remove(&(mail.deadline, id, order));
+        self.mail_names.remove(&(mail.lane, mail.wire));
+        if let Some(served) = self.served.get_mut(mail.served) {
+            served.mails.retain(|place| place.order != order);
         }
+        if let Some(link) = self.inbound.get_mut(mail.link) {
+            link.mails -= 1;
+        }
+    }
+
+    fn mail_place(&self, served: Key, sequence: u32) -> Option<MailPlace> {
+        let mut mails = self.served.get(served)?.mails.iter();
+        mails.find(|place| place.sequence == sequence).copied()
+    }
+
+    fn book_receive(&mut self, served: Key, order: u64, receive: Option<Key>) {
+        let mails = self.served.get_mut(served).map(|served| &mut served.mails);
+        if let Some(place) = mails.and_then(|it| it.iter_mut().find(|place| place.order == order)) {
+            place.receive = receive;
+        }
+    }
+
+    /// A message is announced anew.
+    fn set_mail(&mut self, place: MailPlace, mail: Mail) {
+        let data = match place.receive {
+            Some(key) => match self.transfers.get_mut(key).map(|transfer| &mut transfer.body) {
+                Some(Body::Receive(ReceiveBody { from: From::Message(envelope, _), .. })) => {
+                    Some(&mut envelope.data)
+                }
+                _ => None,
+            },
+            None => {
+                let channel = self.channels.get_mut(&place.channel);
+                channel.and_then(|it| Some(&mut it.message_mut(place.order)?.data))
+            }
+        };
+        let Some(Data::Peer(old)) = data.map(|data| std::mem::replace(data, Data::Peer(mail)))
+        else {
+            return;
+        };
+        self.mail_times.remove(&(old.deadline, place.channel, place.order));
+        self.mail_times.insert((mail.deadline, place.channel, place.order), mail.served);
+        self.mail_names.remove(&(old.lane, old.wire));
+        self.mail_names.insert((mail.lane, mail.wire), (mail.served, mail.sequence));
     }
 
     /// Tells a sender that its message is asked for, and where to write it. Without its lane now: when it says
@@ -560,13 +624,11 @@ impl Shard {
         let Body::Receive(mut body) = transfer.body else { return };
         let From::Message(mut envelope, slot) = body.from else { return };
         let Data::Peer(mail) = envelope.data else { return };
-        let up = |lane: &super::lane::Lane| lane.state == LaneState::Up;
+        let up = |lane: &Lane| lane.state == LaneState::Up;
         if !mail.waits || !self.lanes.get(mail.lane).is_some_and(up) {
             return;
         }
-        let Some(slot) = slot.or_else(|| self.open_slot(mail.link, key, envelope.length)) else {
-            return;
-        };
+        let Some(slot) = slot else { return };
         envelope.data = Data::Peer(Mail { waits: false, ..mail });
         body.from = From::Message(envelope, Some(slot));
         self.store_body(key, Body::Receive(body));
@@ -576,7 +638,8 @@ impl Shard {
 
     fn push_ready(&mut self, lane: Key, message: Message) {
         if let Some(state) = self.lanes.get_mut(lane) {
-            state.push(message);
+            // Nobody would say it again.
+            state.overrun |= !state.push(message);
             self.make_ready(Work::Lane(lane));
         }
     }
@@ -609,7 +672,10 @@ impl Shard {
         let mut from = 0;
         while let Some(serve) = self.serves.next_from(from, |it| it.served == slot.served) {
             from = serve.index() + 1;
-            self.end_serve(serve, Status::Cancelled);
+            // Also one that is done and has not said so: the message is for another receive.
+            if let Some(serve) = self.serves.get_mut(serve).filter(|serve| !serve.answered) {
+                serve.status = Some(Status::Cancelled);
+            }
             self.make_ready(Work::Serve(serve));
         }
         self.close_served(slot.served, io);
@@ -619,7 +685,8 @@ impl Shard {
     pub(super) fn handle_message_written<I: Io>(
         &mut self,
         key: Key,
-        (served, written): (Key, Status),
+        served: Key,
+        bytes: u64,
         io: &mut I,
     ) {
         let Some(transfer) = self.transfers.get(key).filter(|it| it.status.is_none()) else {
@@ -628,11 +695,11 @@ impl Shard {
         let Body::Receive(body) = transfer.body else { return };
         let From::Message(envelope, Some(slot)) = body.from else { return };
         let Data::Peer(mail) = envelope.data else { return };
-        if slot.served != served || written != Status::Ok {
+        if slot.served != served || bytes != envelope.length.into() {
             // It comes again, or its sender gives it up.
             return;
         }
-        self.mail_times.remove(&(mail.deadline, body.channel, envelope.order));
+        self.strike_mail(body.channel, envelope.order, mail);
         self.take_in(mail.served, mail.sequence);
         self.forget_message(key);
         self.close_slot(slot, io);
@@ -693,26 +760,36 @@ impl Shard {
 
     /// A peer gives up a message that it announced.
     pub(super) fn cancel_mail<I: Io>(&mut self, lane: Key, wire: u64, io: &mut I) {
-        let is_it =
-            |data: Data| matches!(data, Data::Peer(mail) if (mail.lane, mail.wire) == (lane, wire));
-        let found = self.channels.iter_mut().find_map(|(&id, channel)| {
-            channel.remove(|envelope| is_it(envelope.data)).map(|envelope| (id, envelope))
-        });
-        if let Some((id, envelope)) = found {
-            if let Data::Peer(mail) = envelope.data {
-                self.end_mail(id, envelope.order, mail, Status::Cancelled);
-            }
-            return;
+        let Some(&(served, sequence)) = self.mail_names.get(&(lane, wire)) else { return };
+        if let Some(place) = self.mail_place(served, sequence) {
+            self.lose_mail(place, Status::Cancelled, io);
         }
-        let waits = |body: &Body| match body {
-            Body::Receive(ReceiveBody { from: From::Message(envelope, _), .. }) => {
-                is_it(envelope.data)
-            }
-            _ => false,
-        };
-        if let Some(key) = self.transfers.next_from(0, |it| it.status.is_none() && waits(&it.body))
+    }
+
+    /// What a peer will not send again: it is over there.
+    fn forget_before<I: Io>(&mut self, served: Key, oldest: u32, io: &mut I) {
+        if let Some(served) = self.served.get_mut(served) {
+            served.taken_in.forget_before(oldest);
+        }
+        let is_over = |place: &MailPlace| !is_within(place.sequence, oldest);
+        while let Some(served) = self.served.get_mut(served)
+            && let Some(at) = served.mails.iter().position(is_over)
         {
-            self.lose_message(key, Status::Cancelled, io);
+            let place = served.mails.swap_remove(at);
+            self.lose_mail(place, Status::Cancelled, io);
+        }
+    }
+
+    /// An announced message will not come.
+    fn lose_mail<I: Io>(&mut self, place: MailPlace, status: Status, io: &mut I) {
+        if let Some(key) = place.receive {
+            return self.lose_message(key, status, io);
+        }
+        let channel = self.channels.get_mut(&place.channel);
+        if let Some(envelope) = channel.and_then(|channel| channel.remove(place.order))
+            && let Data::Peer(mail) = envelope.data
+        {
+            self.end_mail(place.channel, place.order, mail, status);
         }
     }
 
@@ -731,7 +808,7 @@ impl Shard {
 
     /// Nobody waits for a message any more; its sender is told if it waits for that.
     fn end_mail(&mut self, id: ChannelId, order: u64, mail: Mail, status: Status) {
-        self.mail_times.remove(&(mail.deadline, id, order));
+        self.strike_mail(id, order, mail);
         if mail.waits {
             let (transfer, handle) = (mail.wire, 0);
             self.push_ready(mail.lane, Message::Ready { transfer, status, handle });
@@ -740,65 +817,35 @@ impl Shard {
 
     /// Messages whose senders have given them up, and could not say so.
     pub(super) fn expire_mail<I: Io>(&mut self, now: Nanos, io: &mut I) {
-        while let Some(&(deadline, id, order)) = self.mail_times.first()
-            && deadline <= now
-        {
-            self.mail_times.pop_first();
-            let status = Status::DeadlineExceeded;
-            let waiting = self
-                .channels
-                .get_mut(&id)
-                .and_then(|channel| channel.remove(|envelope| envelope.order == order));
-            if let Some(envelope) = waiting {
-                if let Data::Peer(mail) = envelope.data {
-                    self.end_mail(id, order, mail, status);
-                }
-                continue;
-            }
-            let has_it = |body: &Body| {
-                matches!(body, Body::Receive(ReceiveBody { channel, from: From::Message(envelope, _), .. })
-                    if *channel == id && envelope.order == order)
+        for _ in 0..limits::MAIL_PER_TURN {
+            let Some((&(deadline, _, order), &served)) = self.mail_times.first_key_value() else {
+                return;
             };
-            if let Some(key) = self.transfers.next_from(0, |it| has_it(&it.body)) {
-                self.lose_message(key, status, io);
+            if deadline > now {
+                return;
             }
+            let mails = self.served.get(served).map(|served| &served.mails);
+            let place = mails.and_then(|it| it.iter().find(|place| place.order == order).copied());
+            match place {
+                Some(place) => self.lose_mail(place, Status::DeadlineExceeded, io),
+                None => debug_assert!(false, "a message is in one book and not in the other"),
+            }
+            // Whatever became of it, the next turn has another.
+            self.mail_times.remove(&(deadline, place.map_or(ChannelId(0), |it| it.channel), order));
         }
     }
 
     /// A peer has closed what it sent by, or is another one now: what it announced will not come.
     pub(super) fn forget_mail<I: Io>(&mut self, served: Key, io: &mut I) {
-        let is_its = |data: Data| matches!(data, Data::Peer(mail) if mail.served == served);
-        let ids: Vec<ChannelId> = self.channels.keys().copied().collect();
-        for id in ids {
-            while let Some(envelope) =
-                self.channels.get_mut(&id).and_then(|it| it.remove(|it| is_its(it.data)))
-            {
-                if let Data::Peer(mail) = envelope.data {
-                    self.end_mail(id, envelope.order, mail, Status::Closed);
-                }
-            }
-        }
-        let has_its = |body: &Body| match body {
-            Body::Receive(ReceiveBody { from: From::Message(envelope, _), .. }) => {
-                is_its(envelope.data)
-            }
-            _ => false,
-        };
-        while let Some(key) =
-            self.transfers.next_from(0, |it| it.status.is_none() && has_its(&it.body))
-        {
-            self.lose_message(key, Status::Closed, io);
+        while let Some(place) = self.served.get_mut(served).and_then(|it| it.mails.pop()) {
+            self.lose_mail(place, Status::Closed, io);
         }
     }
 
-    /// Lanes that announce messages.
-    pub(super) fn may_announce(class: LaneClass) -> bool {
-        class == LaneClass::Latency
+    /// Whether a message may come like this: on the lane that keeps their order, and no more of a handle than are
+    /// remembered.
+    pub(super) fn may_send(&self, lane: Key, sent: Sent) -> bool {
+        let fits = |lane: &Lane| lane.class == LaneClass::Latency && lane.state == LaneState::Up;
+        self.lanes.get(lane).is_some_and(fits) && is_within(sent.sequence, sent.oldest)
     }
-}
-
-fn overlap(a: Span, b: Span) -> bool {
-    a.segment == b.segment
-        && a.offset < b.offset + u64::from(b.length)
-        && b.offset < a.offset + u64::from(a.length)
 }

@@ -160,9 +160,8 @@ impl Shard {
                 fragment: planned.map_or(0, |planned| planned.cut.lane.largest() as u32),
                 time_left_us,
             },
-            RemoteOp::Sync | RemoteOp::Send => {
-                Message::Sync { transfer: wire, handle, time_left_us }
-            }
+            RemoteOp::Sync => Message::Sync { transfer: wire, handle, time_left_us },
+            RemoteOp::Send => unreachable!("messages have a way of their own"),
         }
     }
 

@@ -390,7 +390,9 @@ impl Shard {
         let (id, status) = (self.transfers_started, serve.status.unwrap_or(Status::Ok));
         self.trace_end(Subject::Serve(key), id, status, (serve.plan.as_ref(), None), io.now());
         if let Some(receive) = self.served.get(serve.served).and_then(|served| served.receive) {
-            self.handle_message_written(receive, (serve.served, status), io);
+            let whole = serve.writes() && serve.offset == 0;
+            let bytes = if whole && status == Status::Ok { serve.length } else { 0 };
+            self.handle_message_written(receive, serve.served, bytes, io);
         }
         self.leave_served(serve.served, io);
         if let Some(region) = serve.region() {

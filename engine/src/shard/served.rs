@@ -1,6 +1,6 @@
 //! What peers have open here: handles by the numbers they were given.
 
-use super::channel::TakenIn;
+use super::channel::{MailPlace, TakenIn};
 use super::inbound::Inbound;
 use super::lane::LaneState;
 use super::slab::{Key, Slab};
@@ -24,6 +24,8 @@ pub(super) struct Served {
     pub(super) receive: Option<Key>,
     /// Of a channel, which messages have been taken in.
     pub(super) taken_in: TakenIn,
+    /// And which are announced: no more than may be under way.
+    pub(super) mails: Vec<MailPlace>,
 }
 
 /// A number we gave a peer.
@@ -263,6 +265,7 @@ impl Inbound {
             closed: false,
             receive: None,
             taken_in: TakenIn::default(),
+            mails: Vec::new(),
         };
         let served = all.insert(served).ok()?;
         self.handles[at].number = Some(Number { served, ..number });

@@ -39,6 +39,8 @@ pub(super) struct Session {
     pub(super) staging: Gauge,
     /// Messages for it that it has not asked for, in bytes of early-arrival memory.
     pub(super) early: Gauge,
+    /// Its receives that have not ended. They wait for others, so they have no place among its requests.
+    pub(super) receives: u32,
 }
 
 /// Something a client opened.
@@ -104,6 +106,7 @@ impl Shard {
             account: Account::default(),
             staging: Gauge::default(),
             early: Gauge::default(),
+            receives: 0,
         };
         self.sessions.insert(session, value);
     }
@@ -389,7 +392,7 @@ impl Shard {
                 let memory = self.memory_of(session, buffer)?;
                 let body = match self.place_of(session, handle, WRITE)? {
                     Place::Local(Target::Channel(ChannelTarget { channel, .. })) => {
-                        Body::Send(SendBody { channel, tag, memory, offered: false })
+                        Body::Send(SendBody::new(channel, tag, memory))
                     }
                     Place::Remote(peer, handle) if self.is_channel(session, handle) => {
                         let body = RemoteBody::new(peer, handle, RemoteOp::Send, 0, memory);
@@ -400,8 +403,11 @@ impl Shard {
                 Ok((Operation::Send, [Some(handle), None], buffer.length, body))
             }
             Verb::Receive { handle, tag, buffer } => {
-                // Places are left for what brings the messages.
-                if self.receives >= self.config.transfers_max / 2 {
+                // Places are left for what brings the messages, and for others that receive.
+                let own = self.sessions.get(&session).map_or(0, |it| it.receives);
+                if own >= self.limits.client.requests
+                    || self.receives >= self.config.transfers_max / 2
+                {
                     return Err(Status::WouldBlock);
                 }
                 let memory = self.memory_of(session, buffer)?;

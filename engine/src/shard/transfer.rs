@@ -291,10 +291,6 @@ impl RemoteBody {
 }
 
 impl Transfer {
-    pub(super) fn body_ref(&self) -> &Body {
-        &self.body
-    }
-
     /// Whether it fills its memory.
     fn reads(&self) -> bool {
         match &self.body {
@@ -341,7 +337,12 @@ impl Shard {
             body,
         };
         let key = self.transfers.insert(transfer).ok()?;
-        self.receives += u32::from(kind == Operation::Receive);
+        if kind == Operation::Receive {
+            self.receives += 1;
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.receives += 1;
+            }
+        }
         self.deadlines.set(key.index(), deadline);
         self.enter(session, handles);
         self.trace_begin(Subject::Transfer(key), now);
@@ -600,7 +601,12 @@ impl Shard {
         self.leave_outbox(key);
         self.leave_client(key);
         let Some(transfer) = self.transfers.remove(key) else { return };
-        self.receives -= u32::from(transfer.kind == Operation::Receive);
+        if transfer.kind == Operation::Receive {
+            self.receives -= 1;
+            if let Some(session) = self.sessions.get_mut(&transfer.session) {
+                session.receives -= 1;
+            }
+        }
         self.deadlines.clear(key.index());
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();

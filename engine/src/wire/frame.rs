@@ -14,6 +14,7 @@ use crc_fast::CrcAlgorithm;
 use zerocopy::little_endian::U32;
 
 use crate::command::{Access, LaneClass, OpenKind};
+use crate::limits::EAGER_BYTES_MAX;
 use crate::request::{Class, Status};
 use crate::sizes::SIZES_MAX;
 use crate::wire::header::{Header, MAGIC, VERSION};
@@ -213,8 +214,6 @@ pub enum Message {
         sequence: u32,
         /// All before this one are over for the requester.
         oldest: u32,
-        /// How urgent.
-        class: Class,
         /// Time until the deadline in microseconds.
         time_left_us: u32,
     },
@@ -532,7 +531,7 @@ impl Message {
             Self::Data { last, .. } => (u32::from(last.is_none()), PAYLOAD_BYTES_MAX),
             Self::WriteData { .. } => (1, PAYLOAD_BYTES_MAX),
             Self::Write { .. } => (0, 2 * SIZES_MAX as u32),
-            Self::Send { .. } => (0, PAYLOAD_BYTES_MAX),
+            Self::Send { .. } => (0, EAGER_BYTES_MAX),
             _ => (0, 0),
         }
     }

@@ -183,10 +183,9 @@ impl Message {
             Self::Cancel { transfer } => {
                 Header { kind: KIND_CANCEL, transfer: transfer.into(), ..empty }
             }
-            Self::Send { transfer, handle, tag, length, sequence, oldest, class, time_left_us } => {
+            Self::Send { transfer, handle, tag, length, sequence, oldest, time_left_us } => {
                 Header {
                     kind: KIND_SEND,
-                    class: class_number(class),
                     transfer: transfer.into(),
                     offset: tag.into(),
                     arg0: u64::from(length).into(),
@@ -344,7 +343,6 @@ impl Header {
                 length: low_half(self.arg0),
                 sequence: low_half(self.arg1),
                 oldest: high_half(self.arg1),
-                class: self.request_class()?,
                 time_left_us: self.arg3.get(),
             },
             KIND_QUEUED => Message::Queued { transfer },

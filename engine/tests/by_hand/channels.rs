@@ -7,7 +7,7 @@ use piped_engine::command::{
 use piped_engine::dial::{DialCost, DialPlace};
 use piped_engine::ids::{ChannelId, HandleId, SegmentId, SessionId};
 use piped_engine::io::Span;
-use piped_engine::request::{ArenaBuffer, Class, Completion, Status, Verb};
+use piped_engine::request::{ArenaBuffer, Completion, Status, Verb};
 use piped_engine::tally::MessageWay;
 use piped_engine::wire::Message;
 use piped_model::units::Nanos;
@@ -194,10 +194,10 @@ fn what_is_given_up_leaves_its_message_or_its_receive_to_others() {
 fn early_arrival_memory_has_a_limit_and_comes_back() {
     let mut world = World::new();
     let [_, _] = with_sender(&mut world);
-    world.command(Command::SetEager(EagerMode::Fixed(4096)));
-    world.command(Command::SetLimits(limits(10_000)));
+    world.command(Command::SetEager(EagerMode::Fixed(60_000)));
+    world.command(Command::SetLimits(limits(128 << 10)));
     for number in 0..4 {
-        world.submit(SENDER, number, send(number, 0, 4096));
+        world.submit(SENDER, number, send(number, 0, 60_000));
     }
     world.settle();
     let ended = |world: &World| (0..4).filter(|&number| world.end_of(number).is_some()).count();
@@ -205,8 +205,8 @@ fn early_arrival_memory_has_a_limit_and_comes_back() {
     assert_eq!(ways(&world)[MessageWay::Stalled as usize], 2);
     let used = staging(&world);
     for number in 0..4 {
-        world.submit(SESSION, 10 + number, receive(None, 0, 4096));
-        assert_eq!(wait_end(&mut world, 10 + number), (Status::Ok, 4096));
+        world.submit(SESSION, 10 + number, receive(None, 0, 60_000));
+        assert_eq!(wait_end(&mut world, 10 + number), (Status::Ok, 60_000));
         assert_eq!(tag_of(&world, 10 + number), number);
     }
     assert_eq!(ended(&world), 4);
@@ -218,13 +218,9 @@ fn receives_that_wait_leave_room_for_what_brings_their_messages() {
     let mut world = World::new();
     let [inbox, outbox] = with_sender(&mut world);
     world.command(Command::SetEager(EagerMode::Fixed(0)));
-    let client = ClientLimits { requests: 1, in_flight: 4096, ..Limits::NONE.client };
-    world.command(Command::SetLimits(Limits {
-        requests: 1,
-        in_flight: 4096,
-        client,
-        ..Limits::NONE
-    }));
+    let client = ClientLimits { in_flight: 4096, ..Limits::NONE.client };
+    let limits = Limits { requests: 1, in_flight: 4096, client, ..Limits::NONE };
+    world.command(Command::SetLimits(limits));
     // As many as there are places for, and some more.
     let most = 256 / 2;
     for number in 0..most + 5 {
@@ -240,9 +236,14 @@ fn receives_that_wait_leave_room_for_what_brings_their_messages() {
         assert_eq!(wait_end(&mut world, 1000 + number), (Status::Ok, 4096));
         assert!(holds(&world, inbox, number << 12, 4096, number as u8));
     }
-    world.submit(SESSION, 2000, receive(Some(1), 0, 4096));
-    world.settle();
-    assert_eq!(world.end_of(2000), None);
+    // One session has as many as it may have requests.
+    let client = ClientLimits { requests: 2, ..client };
+    world.command(Command::SetLimits(Limits { client, ..limits }));
+    for number in 2000..2003 {
+        world.submit(SESSION, number, receive(Some(1), 0, 4096));
+    }
+    assert_eq!(wait_end(&mut world, 2002), (Status::WouldBlock, 0));
+    assert_eq!((world.end_of(2000), world.end_of(2001)), (None, None));
 }
 
 #[test]
@@ -307,7 +308,6 @@ fn sent(handle: u32, tag: u64, length: u32, sequence: u32) -> Message {
         length,
         sequence,
         oldest: 0,
-        class: Class::Latency,
         time_left_us: 10_000_000,
     }
 }
@@ -593,18 +593,118 @@ fn a_peer_that_restarts_or_closes_takes_its_announcements_along() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_rules_of_messages_loses_its_lane() {
-    let beyond = |handle| sent(handle, 7, 10, 256);
+fn a_peer_that_breaks_the_rules_of_messages_loses_its_lane_and_leaves_nothing() {
+    for (payload, waits) in [(&[][..], false), (&[1; 10][..], false), (&[1; 10][..], true)] {
+        let mut world = World::new();
+        let (line, handle, _) = peer(&mut world);
+        if waits {
+            world.submit(SESSION, 1, receive(None, 0, 100));
+            world.submit(SESSION, 2, receive(None, 0, 100));
+        }
+        world.send(line, sent(handle, 7, 10, 256), payload);
+        world.settle();
+        assert!(!world.is_up(line));
+        let bulk = world.lane("beta", LaneClass::Bulk, 1);
+        world.send(bulk, sent(handle, 7, 10, 0), payload);
+        world.settle();
+        assert!(!world.is_up(bulk));
+        assert_eq!(world.shard.report().counters.peer_faults, 2);
+        world.command(Command::CloseSession { session: SESSION });
+        world.settle();
+        let drained = |event: &Event| matches!(event, Event::SessionDrained { session: SESSION });
+        assert!(world.events.iter().any(drained), "{payload:?}, {waits}");
+        assert_eq!(world.shard.report().limits.early_arrival.now, 0);
+    }
+}
+
+#[test]
+fn a_client_that_receives_what_it_sends_in_place_harms_itself_only() {
+    let mut world = World::new();
+    let inbox = channel(&mut world);
+    world.command(Command::SetEager(EagerMode::Fixed(0)));
+    let (session, handle) = (SESSION, OUTBOX);
+    world.command(Command::InstallHandle { session, handle, target: target(false) });
+    // Shifted bytes have no defined result; the message is for another receive.
+    world.submit(SESSION, 1, receive(None, 50, 300_000));
+    world.submit(SESSION, 2, send(7, 0, 300_000));
+    assert_eq!(wait_end(&mut world, 1), (Status::Invalid, 0));
+    fill(&mut world, inbox, 0, 300_000, 5);
+    // The same bytes need no copy.
+    world.submit(SESSION, 3, receive(None, 0, 300_000));
+    assert_eq!(wait_end(&mut world, 3), (Status::Ok, 300_000));
+    assert_eq!(wait_end(&mut world, 2), (Status::Ok, 300_000));
+    assert!(holds(&world, inbox, 0, 300_000, 5));
+    assert!(world.shard.is_idle());
+}
+
+#[test]
+fn a_receive_ends_only_by_its_whole_message() {
+    let mut world = World::new();
+    let (line, handle, segment) = peer(&mut world);
+    world.submit(SESSION, 1, receive(Some(7), 0, 60_000));
+    world.settle();
+    world.send(line, sent(handle, 7, 50_000, 0), &[]);
+    let slot = ready(&mut world, line, 1000);
+    let sync = Message::Sync { transfer: 5, handle: slot, time_left_us: 1_000_000 };
+    world.send(line, sync, &[]);
+    assert_eq!(world.read_end(line, 5), Status::Invalid);
+    write_to(&mut world, line, 6, slot, &[9; 100]);
+    assert_eq!(world.read_end(line, 6), Status::Ok);
+    world.settle();
+    assert_eq!(world.end_of(1), None);
+    write_to(&mut world, line, 1000, slot, &[6; 50_000]);
+    assert_eq!(wait_end(&mut world, 1), (Status::Ok, 50_000));
+    assert!(holds(&world, segment, 0, 50_000, 6));
+}
+
+#[test]
+fn announcements_are_forgotten_when_their_sender_goes_on_without_them() {
     let mut world = World::new();
     let (line, handle, _) = peer(&mut world);
-    world.send(line, beyond(handle), &[]);
+    // More than may be under way, each of which makes the ones long before it over.
+    for number in 0..2000 {
+        let Message::Send { transfer, handle, tag, length, sequence, time_left_us, .. } =
+            sent(handle, 7, 50_000, number)
+        else {
+            unreachable!()
+        };
+        let oldest = number.saturating_sub(9);
+        let message =
+            Message::Send { transfer, handle, tag, length, sequence, oldest, time_left_us };
+        world.send(line, message, &[]);
+        if number % 100 == 0 {
+            world.settle();
+            while world.take_frame(line).is_some() {}
+        }
+    }
     world.settle();
-    assert!(!world.is_up(line));
-    let bulk = world.lane("beta", LaneClass::Bulk, 1);
-    world.send(bulk, sent(handle, 7, 10, 0), &[]);
+    while world.take_frame(line).is_some() {}
+    // The oldest of those that are left is asked for.
+    world.submit(SESSION, 1, receive(None, 0, 60_000));
+    let _ = ready(&mut world, line, 1000 + 1990);
+    assert!(world.is_up(line));
+}
+
+#[test]
+fn a_receive_takes_its_buffer_back_from_a_peer_that_does_not_go_on() {
+    let mut world = World::new();
+    let (line, handle, _) = peer(&mut world);
+    world.submit(SESSION, 1, receive(Some(7), 0, 60_000));
+    let frame = world.frame(line, sent(handle, 7, 50_000, 0), &[3; 50_000]);
+    world.send_bytes(line, &frame[..20_000]);
     world.settle();
-    assert!(!world.is_up(bulk));
-    assert_eq!(world.shard.report().counters.peer_faults, 2);
+    world.submit(SESSION, 2, Verb::Cancel { target: 1 });
+    world.settle();
+    assert_eq!(world.end_of(1).map(|end| end.0), Some(Status::Cancelled));
+    // It is told that it is free, long before the peer is given up.
+    world.run_for(Nanos::from_millis(1_000));
+    let drained = |event: &Event| matches!(event, Event::SessionDrained { session: SESSION });
+    world.command(Command::CloseSession { session: SESSION });
+    world.settle();
+    assert!(world.events.iter().any(drained));
+    // The rest of it is nobody's.
+    world.send_bytes(line, &frame[20_000..]);
+    assert_eq!(world.read_end(line, 1000), Status::Gone);
 }
 
 #[test]
@@ -761,6 +861,52 @@ fn messages_that_are_asked_again_keep_their_order_and_their_numbers() {
     assert!((0..7).all(|number| world.end_of(number).is_some_and(|it| it.0 == Status::Ok)));
     world.submit(SENDER, 7, send(7, 0, 10));
     assert_eq!(next_send(&mut world, latency).3, 7);
+}
+
+#[test]
+fn as_many_messages_as_may_be_under_way_are_all_asked_again() {
+    let mut world = World::new();
+    let ([latency, _], _) = asking(&mut world);
+    world.command(Command::SetEager(EagerMode::Fixed(0)));
+    for number in 0..250 {
+        world.submit(SENDER, number, send(7, 0, 100));
+        let (transfer, ..) = next_send(&mut world, latency);
+        // The first waits; those behind it are over, and as many as may be are remembered for it.
+        let answer = match number {
+            0 => Message::Queued { transfer },
+            _ => end(transfer, Status::Ok, 100),
+        };
+        world.send(latency, answer, &[]);
+    }
+    for number in 250..256 {
+        world.submit(SENDER, number, send(7, 0, 100));
+        let (transfer, ..) = next_send(&mut world, latency);
+        world.send(latency, Message::Queued { transfer }, &[]);
+    }
+    world.settle();
+    // There is no room for another one until the first is over.
+    world.submit(SENDER, 256, send(7, 0, 100));
+    world.settle();
+    assert!(!world.has_frame(latency));
+    world.hang_up(latency);
+    let latency = world.answer_connect(LaneClass::Latency, CREDIT);
+    opened(&mut world, latency);
+    let numbers: Vec<u32> = (0..7).map(|_| next_send(&mut world, latency).2).collect();
+    assert_eq!(numbers, [0, 250, 251, 252, 253, 254, 255]);
+}
+
+#[test]
+fn a_message_that_is_given_up_while_it_is_asked_for_is_told_to_the_peer() {
+    let mut world = World::new();
+    let ([latency, bulk], _) = asking(&mut world);
+    world.command(Command::SetEager(EagerMode::Fixed(0)));
+    world.submit(SENDER, 1, send(7, 0, 300_000));
+    let (transfer, ..) = next_send(&mut world, latency);
+    world.send(latency, Message::Ready { transfer, status: Status::Ok, handle: 99 }, &[]);
+    world.wait_until("the write", |world| world.has_frame(bulk));
+    world.submit(SENDER, 2, Verb::Cancel { target: 1 });
+    // On the lane of its announcement, too: the peer knows it by that.
+    assert_eq!(world.next(latency), Message::Cancel { transfer });
 }
 
 #[test]

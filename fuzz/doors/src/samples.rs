@@ -122,7 +122,6 @@ pub fn send() -> Message {
         length: 5000,
         sequence: 0,
         oldest: 0,
-        class: Class::Latency,
         time_left_us: 1_000_000,
     }
 }

@@ -265,6 +265,10 @@ impl World {
             Status::PeerLost if self.clocks_differ => true,
             Status::Cancelled => flight.cancelled,
             Status::Io => faults.disk_error > 0.0 || faults.sync_error > 0.0,
+            // More receives than a session may have.
+            Status::WouldBlock if matches!(flight.verb, Verb::Receive { .. }) => {
+                options.limit_changes > 0
+            }
             Status::WouldBlock => options.stalls > 0,
             Status::NoSpace => options.spare.is_some(),
             // Garbage in a payload is that, too.

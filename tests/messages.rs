@@ -83,6 +83,13 @@ fn messages_of_all_lengths_reach_a_client_of_the_same_node_and_of_another() {
             }
         });
     }
+    // Who does not want to wait is told that nobody has sent.
+    let buffer = receiver.allocate(100).expect("memory");
+    let mut queue = receiver.queue().expect("a queue");
+    let request = Request::receive(&mail, Tag::Any, buffer).no_wait();
+    let error = queue.run(request).expect_err("nothing is there");
+    assert_eq!(error.status(), Some(Status::WouldBlock), "{error}");
+    drop(queue);
     // A name is taken as long as somebody receives under it.
     let second = Client::connect(pair.beta.client_socket()).expect("it serves");
     let taken = second.offer_channel("mail").expect_err("taken").to_string();

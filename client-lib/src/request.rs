@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_ring::{
-    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, Opcode,
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_NO_WAIT,
+    Opcode,
 };
 
 use crate::buffer::Buffer;
@@ -242,6 +243,13 @@ impl<B> Request<B> {
     pub fn deadline(mut self, deadline: Duration) -> Self {
         // 0 would be the default; a nanosecond is as soon as it gets.
         self.descriptor.deadline_ns = clock::nanos(deadline).max(1);
+        self
+    }
+
+    /// End with [`crate::Status::WouldBlock`] instead of waiting: for a limit of the daemon's, for somebody to send what
+    /// is to be received, or for room for what is sent. What is in the ring before it is still taken first.
+    pub fn no_wait(mut self) -> Self {
+        self.descriptor.flags |= FLAG_NO_WAIT;
         self
     }
 

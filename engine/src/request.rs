@@ -49,6 +49,8 @@ pub struct Request {
     pub class: Class,
     /// Time allowed from submission; `None` takes the configured default.
     pub deadline: Option<Nanos>,
+    /// End with [`Status::WouldBlock`] instead of waiting for a limit, or for somebody to send or to receive.
+    pub no_wait: bool,
 }
 
 /// The verbs of the shared-memory ring.

@@ -38,6 +38,10 @@ pub const FLAG_DURABLE: u8 = 1 << 0;
 /// [`Descriptor::flags`]: a receive takes a message of any tag.
 pub const FLAG_ANY_TAG: u8 = 1 << 1;
 
+/// [`Descriptor::flags`]: end with [`Status::WouldBlock`] instead of waiting for a limit, or for somebody to send or
+/// to receive.
+pub const FLAG_NO_WAIT: u8 = 1 << 2;
+
 /// [`Descriptor::class`]: what the session said in its Hello.
 pub const CLASS_DEFAULT: u8 = 0;
 /// [`Descriptor::class`]: somebody is blocked on it.

@@ -34,7 +34,8 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     output.prose(&format!("transfer {}: {what}", it.id), 2)?;
     output.field("status", &words::status(it.status))?;
     output.field("plan", &plan(&chosen(it)))?;
-    if !it.planned_here {
+    // Of what needs none nobody has candidates.
+    if !it.planned_here && it.fragment_bytes > 0 {
         let why = "the peer: it holds the data (ask its daemon for the candidates)";
         output.field("planner", why)?;
     }

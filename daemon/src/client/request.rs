@@ -7,7 +7,8 @@ use piped_engine::ids::HandleId;
 use piped_engine::request::{ArenaBuffer, Class, Request, Status, Verb};
 use piped_model::units::Nanos;
 use piped_ring::{
-    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, Opcode,
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_NO_WAIT,
+    Opcode,
 };
 
 /// Reads a descriptor. `class`: of requests that name none.
@@ -21,8 +22,9 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
     }
     let opcode = Opcode::from_u8(descriptor.opcode);
     let allowed = match opcode {
-        Some(Opcode::Write) => FLAG_DURABLE,
-        Some(Opcode::Recv) => FLAG_ANY_TAG,
+        Some(Opcode::Write) => FLAG_DURABLE | FLAG_NO_WAIT,
+        Some(Opcode::Recv) => FLAG_ANY_TAG | FLAG_NO_WAIT,
+        Some(Opcode::Read | Opcode::Copy | Opcode::Sync | Opcode::Send) => FLAG_NO_WAIT,
         _ => 0,
     };
     if descriptor.flags & !allowed != 0 {
@@ -32,6 +34,7 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
         verb: opcode.map_or(Verb::Unsupported, |opcode| verb(opcode, descriptor)),
         class: class_of(descriptor.class, class).ok_or(Status::Invalid)?,
         deadline: (descriptor.deadline_ns != 0).then_some(Nanos(descriptor.deadline_ns)),
+        no_wait: descriptor.flags & FLAG_NO_WAIT != 0,
     })
 }
 
@@ -159,13 +162,18 @@ mod tests {
             for flags in 1..=u8::MAX {
                 let result = parse(&Descriptor { flags, ..full(opcode) }, Class::Bulk);
                 match result {
-                    Ok(request) => match request.verb {
-                        Verb::Write { durable, .. } => assert!(durable && flags == FLAG_DURABLE),
-                        Verb::Receive { tag, .. } => {
-                            assert!(tag.is_none() && flags == FLAG_ANY_TAG);
-                        }
-                        other => panic!("{other:?} with flags {flags}"),
-                    },
+                    Ok(request) => {
+                        let own = match request.verb {
+                            Verb::Write { durable: true, .. } => FLAG_DURABLE,
+                            Verb::Receive { tag: None, .. } => FLAG_ANY_TAG,
+                            Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => {
+                                panic!("{opcode:?} with flags {flags}")
+                            }
+                            _ => 0,
+                        };
+                        let wait = if request.no_wait { FLAG_NO_WAIT } else { 0 };
+                        assert_eq!(flags, own | wait, "{opcode:?}");
+                    }
                     Err(status) => assert_eq!(status, Status::Unsupported),
                 }
             }

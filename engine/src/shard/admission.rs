@@ -100,8 +100,13 @@ impl Shard {
         if may && self.turn.is_none_or(|turn| turn == session) {
             self.admit_one(session);
         }
-        let waits = |t: &super::Transfer| matches!(t.admission, Admission::Waits(_));
-        self.waited += u64::from(self.transfers.get(key).is_some_and(waits));
+        self.waited += u64::from(self.waits_for_limit(key));
+    }
+
+    /// Whether a client's request waits for a limit.
+    pub(super) fn waits_for_limit(&self, key: Key) -> bool {
+        let admission = self.transfers.get(key).map(|transfer| transfer.admission);
+        matches!(admission, Some(Admission::Waits(_)))
     }
 
     /// A client's request is over, or its client was told so.

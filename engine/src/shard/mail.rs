@@ -36,11 +36,13 @@ pub(super) struct Outgoing {
     pub(super) slot: Option<u32>,
     /// The peer knows of it, and will say when it is asked for.
     queued: bool,
+    /// It ends if it is not taken in or asked for now.
+    no_wait: bool,
 }
 
 impl Outgoing {
-    pub(super) const fn new(tag: u64) -> Self {
-        Self { tag, number: None, slot: None, queued: false }
+    pub(super) const fn new(tag: u64, no_wait: bool) -> Self {
+        Self { tag, number: None, slot: None, queued: false, no_wait }
     }
 }
 
@@ -295,10 +297,13 @@ impl Shard {
             && let Some(message) = &mut body.message
         {
             message.queued = true;
-            heard = Some((body.peer, now.since(body.sent_at)));
+            heard = Some((body.peer, now.since(body.sent_at), message.no_wait));
         }
-        if let Some((peer, time)) = heard {
+        if let Some((peer, time, no_wait)) = heard {
             self.note_handshake(peer, time);
+            if no_wait {
+                self.give_up(key, Status::WouldBlock, io);
+            }
         }
         self.wake_starved();
         Ok(())

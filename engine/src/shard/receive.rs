@@ -44,6 +44,8 @@ pub(super) struct ReceiveBody {
     from: From,
     /// Bytes that were copied.
     next: u32,
+    /// It ends if there is no message now.
+    no_wait: bool,
 }
 
 /// What a receive gets.
@@ -65,8 +67,8 @@ struct Slot {
 }
 
 impl ReceiveBody {
-    pub(super) fn new(channel: ChannelId, tag: Option<u64>, memory: Memory) -> Self {
-        Self { channel, tag, memory, order: 0, from: From::Nothing, next: 0 }
+    pub(super) fn new(channel: ChannelId, tag: Option<u64>, memory: Memory, no_wait: bool) -> Self {
+        Self { channel, tag, memory, order: 0, from: From::Nothing, next: 0, no_wait }
     }
 }
 
@@ -78,11 +80,13 @@ pub(super) struct SendBody {
     pub(super) memory: Memory,
     /// Its place among the channel's messages; 0 until it has one.
     order: u64,
+    /// It ends if it is not taken in now.
+    no_wait: bool,
 }
 
 impl SendBody {
-    pub(super) fn new(channel: ChannelId, tag: u64, memory: Memory) -> Self {
-        Self { channel, tag, memory, order: 0 }
+    pub(super) fn new(channel: ChannelId, tag: u64, memory: Memory, no_wait: bool) -> Self {
+        Self { channel, tag, memory, order: 0, no_wait }
     }
 }
 
@@ -143,7 +147,10 @@ impl Shard {
             data = Data::Here(piece);
             self.end_message(key, length, io);
         }
-        self.offer(body.channel, Envelope { order, tag: body.tag, length, data }, io);
+        let went = self.offer(body.channel, Envelope { order, tag: body.tag, length, data }, io);
+        if body.no_wait && !went && matches!(data, Data::Local(_)) {
+            self.give_up(key, Status::WouldBlock, io);
+        }
     }
 
     pub(super) fn drive_receive<I: Io>(&mut self, key: Key, body: ReceiveBody, io: &mut I) {
@@ -171,6 +178,9 @@ impl Shard {
         };
         body.order = channel.next_order();
         let envelope = channel.take_message(body.tag);
+        if envelope.is_none() && body.no_wait {
+            return self.decide(key, Status::WouldBlock, io);
+        }
         if envelope.is_none() {
             channel.post(Posted { order: body.order, transfer: key, tag: body.tag });
         }
@@ -818,9 +828,8 @@ impl Shard {
     /// Messages whose senders have given them up, and could not say so.
     pub(super) fn expire_mail<I: Io>(&mut self, now: Nanos, io: &mut I) {
         for _ in 0..limits::MAIL_PER_TURN {
-            let Some((&(deadline, _, order), &served)) = self.mail_times.first_key_value() else {
-                return;
-            };
+            let Some((&at, &served)) = self.mail_times.first_key_value() else { return };
+            let (deadline, _, order) = at;
             if deadline > now {
                 return;
             }
@@ -830,8 +839,8 @@ impl Shard {
                 Some(place) => self.lose_mail(place, Status::DeadlineExceeded, io),
                 None => debug_assert!(false, "a message is in one book and not in the other"),
             }
-            // Whatever became of it, the next turn has another.
-            self.mail_times.remove(&(deadline, place.map_or(ChannelId(0), |it| it.channel), order));
+            // Whatever became of it, the next look finds another.
+            self.mail_times.remove(&at);
         }
     }
 

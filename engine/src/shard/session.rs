@@ -283,6 +283,10 @@ impl Shard {
             Ok((transfer, bytes)) => {
                 self.enter_outbox(transfer);
                 self.enter_client(transfer, origin.session, bytes);
+                if request.no_wait && self.waits_for_limit(transfer) {
+                    self.waited -= 1;
+                    self.decide(transfer, Status::WouldBlock, io);
+                }
             }
             Err(status) => self.complete_at_once(origin, status),
         }
@@ -330,7 +334,8 @@ impl Shard {
         if session.closing {
             return Err(Status::Closed);
         }
-        let (kind, handles, length, body) = self.resolve(origin.session, request.verb)?;
+        let (kind, handles, length, body) =
+            self.resolve(origin.session, request.verb, request.no_wait)?;
         let allowed = request.deadline.unwrap_or(self.config.deadline_default);
         let allowed = allowed.min(limits::DEADLINE_MAX);
         let start = Start {
@@ -348,7 +353,7 @@ impl Shard {
         Ok((key, bytes))
     }
 
-    fn resolve(&self, session: SessionId, verb: Verb) -> Result<Resolved, Status> {
+    fn resolve(&self, session: SessionId, verb: Verb, no_wait: bool) -> Result<Resolved, Status> {
         match verb {
             Verb::Read { handle, offset, buffer } => {
                 let memory = self.memory_of(session, buffer)?;
@@ -392,11 +397,14 @@ impl Shard {
                 let memory = self.memory_of(session, buffer)?;
                 let body = match self.place_of(session, handle, WRITE)? {
                     Place::Local(Target::Channel(ChannelTarget { channel, .. })) => {
-                        Body::Send(SendBody::new(channel, tag, memory))
+                        Body::Send(SendBody::new(channel, tag, memory, no_wait))
                     }
                     Place::Remote(peer, handle) if self.is_channel(session, handle) => {
                         let body = RemoteBody::new(peer, handle, RemoteOp::Send, 0, memory);
-                        Body::Remote(RemoteBody { message: Some(Outgoing::new(tag)), ..body })
+                        Body::Remote(RemoteBody {
+                            message: Some(Outgoing::new(tag, no_wait)),
+                            ..body
+                        })
                     }
                     Place::Local(_) | Place::Remote(..) => return Err(Status::Invalid),
                 };
@@ -415,7 +423,7 @@ impl Shard {
                 else {
                     return Err(Status::Invalid);
                 };
-                let body = Body::Receive(ReceiveBody::new(it.channel, tag, memory));
+                let body = Body::Receive(ReceiveBody::new(it.channel, tag, memory, no_wait));
                 Ok((Operation::Receive, [Some(handle), None], buffer.length, body))
             }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),

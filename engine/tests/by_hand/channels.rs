@@ -247,6 +247,36 @@ fn receives_that_wait_leave_room_for_what_brings_their_messages() {
 }
 
 #[test]
+fn who_does_not_wait_is_told_that_it_would_have_to() {
+    let mut world = World::new();
+    let [_, _] = with_sender(&mut world);
+    world.command(Command::SetEager(EagerMode::Fixed(1000)));
+    let would_block = (Status::WouldBlock, 0);
+    // Nobody has sent, nobody receives; what finds early-arrival memory need not wait.
+    world.submit_as(SESSION, 1, receive(None, 0, 2000), true);
+    assert_eq!(wait_end(&mut world, 1), would_block);
+    world.submit_as(SENDER, 2, send(7, 0, 1001), true);
+    assert_eq!(wait_end(&mut world, 2), would_block);
+    world.submit_as(SENDER, 3, send(7, 0, 1000), true);
+    assert_eq!(wait_end(&mut world, 3), (Status::Ok, 1000));
+    world.submit_as(SESSION, 4, receive(None, 0, 2000), true);
+    assert_eq!(wait_end(&mut world, 4), (Status::Ok, 1000));
+    // Nor for a limit: here for the one request that there may be.
+    let client = ClientLimits { requests: 1, ..Limits::NONE.client };
+    world.command(Command::SetLimits(Limits { client, ..Limits::NONE }));
+    world.submit(SENDER, 5, send(7, 0, 1001));
+    world.submit_as(SENDER, 6, send(7, 0, 10), true);
+    world.submit(SENDER, 7, send(7, 0, 10));
+    assert_eq!(wait_end(&mut world, 6), would_block);
+    world.settle();
+    assert_eq!((world.end_of(5), world.end_of(7)), (None, None));
+    world.submit_as(SESSION, 8, receive(None, 0, 2000), true);
+    assert_eq!(wait_end(&mut world, 8), (Status::Ok, 1001));
+    assert_eq!(wait_end(&mut world, 7), (Status::Ok, 10));
+    assert_eq!(world.shard.report().limits.waited, 1);
+}
+
+#[test]
 fn a_channel_that_goes_ends_what_waits_for_it() {
     for session_ends in [false, true] {
         let mut world = World::new();
@@ -906,6 +936,18 @@ fn a_message_that_is_given_up_while_it_is_asked_for_is_told_to_the_peer() {
     world.wait_until("the write", |world| world.has_frame(bulk));
     world.submit(SENDER, 2, Verb::Cancel { target: 1 });
     // On the lane of its announcement, too: the peer knows it by that.
+    assert_eq!(world.next(latency), Message::Cancel { transfer });
+}
+
+#[test]
+fn a_message_that_does_not_wait_is_given_up_when_nobody_asks_for_it() {
+    let mut world = World::new();
+    let ([latency, _], _) = asking(&mut world);
+    world.command(Command::SetEager(EagerMode::Fixed(0)));
+    world.submit_as(SENDER, 1, send(7, 0, 100), true);
+    let (transfer, ..) = next_send(&mut world, latency);
+    world.send(latency, Message::Queued { transfer }, &[]);
+    assert_eq!(wait_end(&mut world, 1), (Status::WouldBlock, 0));
     assert_eq!(world.next(latency), Message::Cancel { transfer });
 }
 

@@ -174,8 +174,19 @@ impl World {
     }
 
     pub(crate) fn submit(&mut self, session: SessionId, user_data: u64, verb: Verb) {
+        self.submit_as(session, user_data, verb, false);
+    }
+
+    /// `no_wait`: it ends instead of waiting.
+    pub(crate) fn submit_as(
+        &mut self,
+        session: SessionId,
+        user_data: u64,
+        verb: Verb,
+        no_wait: bool,
+    ) {
         let origin = Origin { session, queue: QueueId(0), slot: 0, user_data };
-        let request = Request { verb, class: Class::Latency, deadline: None };
+        let request = Request { verb, class: Class::Latency, deadline: None, no_wait };
         let io = &mut self.kernel.io(self.node);
         let now = io.now();
         self.shard.submit(origin, request, now, io);

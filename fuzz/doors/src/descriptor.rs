@@ -9,7 +9,9 @@ use piped_engine::command::{CalibrationMode, PlannerMode};
 use piped_engine::request::{Class, Request, Status, Verb};
 use piped_model::units::Nanos;
 use piped_ring::layout::DESCRIPTOR_WORDS;
-use piped_ring::{CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, Opcode};
+use piped_ring::{
+    CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_NO_WAIT, Opcode,
+};
 
 use crate::Seed;
 use crate::input::Input;
@@ -67,14 +69,15 @@ fn words(bytes: [u8; DESCRIPTOR_WORDS * 8]) -> [u64; DESCRIPTOR_WORDS] {
 /// Its request; none if it is refused.
 fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
     assert_eq!(Descriptor::from_words(descriptor.to_words()), *descriptor);
-    let flag = match Opcode::from_u8(descriptor.opcode) {
-        Some(Opcode::Write) => FLAG_DURABLE,
-        Some(Opcode::Recv) => FLAG_ANY_TAG,
+    let flags = match Opcode::from_u8(descriptor.opcode) {
+        Some(Opcode::Write) => FLAG_DURABLE | FLAG_NO_WAIT,
+        Some(Opcode::Recv) => FLAG_ANY_TAG | FLAG_NO_WAIT,
+        Some(Opcode::Read | Opcode::Copy | Opcode::Sync | Opcode::Send) => FLAG_NO_WAIT,
         _ => 0,
     };
     let refusal = if descriptor.reserved != 0 || descriptor.reserved_tail != 0 {
         Some(Status::Invalid)
-    } else if descriptor.flags != 0 && descriptor.flags != flag {
+    } else if descriptor.flags & !flags != 0 {
         Some(Status::Unsupported)
     } else if descriptor.class > CLASS_BULK {
         Some(Status::Invalid)
@@ -96,6 +99,12 @@ fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
 
 /// The descriptor as an honest client writes it.
 fn descriptor_of(request: &Request) -> Descriptor {
+    let descriptor = verb_of(request);
+    let no_wait = if request.no_wait { FLAG_NO_WAIT } else { 0 };
+    Descriptor { flags: descriptor.flags | no_wait, ..descriptor }
+}
+
+fn verb_of(request: &Request) -> Descriptor {
     let with = |opcode| Descriptor {
         class: match request.class {
             Class::Latency => CLASS_LATENCY,

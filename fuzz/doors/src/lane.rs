@@ -247,7 +247,7 @@ impl Peers {
         };
         let deadline = (class & 2 != 0).then(|| Nanos(1 << (class >> 2 & 31)));
         let class = if class & 1 == 0 { Class::Latency } else { Class::Bulk };
-        self.world.submit(Request { verb, class, deadline }, offset % 8);
+        self.world.submit(Request { verb, class, deadline, no_wait: length % 16 == 7 }, offset % 8);
     }
 
     fn open_remote(&mut self, choice: u8) {

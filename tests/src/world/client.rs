@@ -428,7 +428,7 @@ impl World {
         let place = &mut self.clients[client];
         let (node, session) = (place.node, place.session);
         let origin = Origin { session, queue: flight.queue, slot: flight.slot, user_data: number };
-        let request = Request { verb: flight.verb, class, deadline };
+        let request = Request { verb: flight.verb, class, deadline, no_wait: false };
         place.calls.insert(number, flight);
         let id = self.nodes[node].id;
         self.kernel.note(|| format!("{id:?} client {client} call {number}: {request:?}"));

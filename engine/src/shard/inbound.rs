@@ -3,9 +3,9 @@
 use piped_model::units::Nanos;
 
 use super::admission::Account;
+use super::inbox::Sent;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::plan::Outcome;
-use super::receive::Sent;
 use super::serve::{Serve, ServeOp};
 use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};

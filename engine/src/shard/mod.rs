@@ -28,6 +28,7 @@ mod early;
 mod guard;
 mod history;
 mod inbound;
+mod inbox;
 mod kept;
 mod lane;
 mod mail;

@@ -59,7 +59,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // Killed, it would leave its namespaces to the next one.
+        if matches!(self.process.try_wait(), Ok(None)) {
+            self.signal(Signal::TERM);
+        }
         let _ = self.process.wait();
     }
 }

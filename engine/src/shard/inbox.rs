@@ -141,16 +141,13 @@ impl Shard {
         let mail = Mail { served, link, lane, wire, sequence, deadline, waits: true };
         // It was announced before, on a lane that is no more, or its write found its receive given up.
         if let Some(place) = self.mail_place(served, sequence) {
+            self.set_mail(place, mail);
             return match place.receive {
                 Some(key) => {
-                    self.set_mail(place, mail);
                     self.ask_for(key);
                     Ok(())
                 }
-                None => {
-                    self.set_mail(place, mail);
-                    self.answer_queued(lane, wire)
-                }
+                None => self.answer_queued(lane, wire),
             };
         }
         let mails = self.inbound.get(link).map_or(0, |link| link.mails);
@@ -244,13 +241,12 @@ impl Shard {
     pub(super) fn ask_for(&mut self, key: Key) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Receive(mut body) = transfer.body else { return };
-        let From::Message(mut envelope, slot) = body.from else { return };
+        let From::Message(mut envelope, Some(slot)) = body.from else { return };
         let Data::Peer(mail) = envelope.data else { return };
         let up = |lane: &Lane| lane.state == LaneState::Up;
         if !mail.waits || !self.lanes.get(mail.lane).is_some_and(up) {
             return;
         }
-        let Some(slot) = slot else { return };
         envelope.data = Data::Peer(Mail { waits: false, ..mail });
         body.from = From::Message(envelope, Some(slot));
         self.store_body(key, Body::Receive(body));

@@ -11,7 +11,6 @@ use piped_model::units::Nanos;
 
 use super::lane::LaneState;
 use super::outbound::Outbound;
-use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
 use super::{Shard, Work};
@@ -98,12 +97,15 @@ impl Handshake {
 
 impl Shard {
     fn outbox(&mut self, key: Key) -> Option<&mut Outbox> {
-        let transfer = self.transfers.get(key)?;
-        let Body::Remote(RemoteBody { handle, message: Some(_), .. }) = transfer.body else {
-            return None;
-        };
-        match &mut self.handles.get_mut(&(transfer.session, handle))?.kind {
-            HandleKind::Remote(RemoteHandle { outbox, .. }) => Some(outbox),
+        let Body::Remote(body) = self.transfers.get(key)?.body else { return None };
+        body.message?;
+        Some(&mut self.remote_of(key, body)?.outbox)
+    }
+
+    /// A message's number among those of its handle, once it was asked for.
+    fn message_number(&self, key: Key) -> Option<u32> {
+        match &self.transfers.get(key)?.body {
+            Body::Remote(body) => body.message?.number.map(|(number, _)| number),
             _ => None,
         }
     }
@@ -117,8 +119,7 @@ impl Shard {
 
     /// Whether it is a message's turn to be asked for.
     pub(super) fn is_next_to_send(&mut self, key: Key) -> bool {
-        let body = self.transfers.get(key).map(|transfer| &transfer.body);
-        let numbered = matches!(body, Some(Body::Remote(RemoteBody { message: Some(it), .. })) if it.number.is_some());
+        let numbered = self.message_number(key).is_some();
         // Those that have a number already are among those that may be under way.
         self.outbox(key).is_some_and(|outbox| {
             outbox.waiting.front() == Some(&key) && (numbered || !outbox.is_full())
@@ -204,10 +205,9 @@ impl Shard {
         let failed = self.transfers.get(key).is_some_and(|it| it.status != Some(Status::Ok));
         let lane = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency));
         if let Some(lane_key) = lane.filter(|_| message.slot.is_some() && failed)
-            && let Some(lane) = self.lanes.get_mut(lane_key).filter(|it| it.state == LaneState::Up)
+            && self.lanes.get(lane_key).is_some_and(|it| it.state == LaneState::Up)
         {
-            lane.push(Message::Cancel { transfer: key.to_bits() });
-            self.make_ready(Work::Lane(lane_key));
+            self.push_cancel(lane_key, key);
         }
         let Some(outbox) = self.outbox(key) else { return };
         outbox.waiting.retain(|&other| other != key);
@@ -221,21 +221,17 @@ impl Shard {
 
     /// A message is to be asked for again: at its old place, which its number says.
     pub(super) fn send_again(&mut self, key: Key) {
-        let number = |shard: &Self, key: Key| match &shard.transfers.get(key)?.body {
-            Body::Remote(body) => body.message?.number.map(|(number, _)| number),
-            _ => None,
-        };
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
             return;
         };
         let Some(message) = &mut body.message else { return };
         (body.op, body.lane, message.slot, message.queued) = (RemoteOp::Send, None, None, false);
-        let own = number(self, key);
+        let own = self.message_number(key);
         let Some(outbox) = self.outbox(key) else { return };
         let (oldest, mut waiting) = (outbox.oldest(), std::mem::take(&mut outbox.waiting));
         // Those without a number were never asked for and come after all that were.
         let rank = |number: Option<u32>| number.map_or(u32::MAX, |it| it.wrapping_sub(oldest));
-        let at = waiting.partition_point(|&other| rank(number(self, other)) < rank(own));
+        let at = waiting.partition_point(|&other| rank(self.message_number(other)) < rank(own));
         waiting.insert(at, key);
         let first = waiting.front().copied();
         if let Some(outbox) = self.outbox(key) {
@@ -356,9 +352,14 @@ impl Shard {
             return;
         };
         let queued = body.message.is_some_and(|message| message.queued);
-        if let Some(lane_key) = body.lane.filter(|_| queued)
-            && let Some(lane) = self.lanes.get_mut(lane_key)
-        {
+        if let Some(lane_key) = body.lane.filter(|_| queued) {
+            self.push_cancel(lane_key, key);
+        }
+    }
+
+    /// Tells a peer that a message will not come.
+    fn push_cancel(&mut self, lane_key: Key, key: Key) {
+        if let Some(lane) = self.lanes.get_mut(lane_key) {
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));
         }
@@ -387,12 +388,9 @@ impl Shard {
     }
 
     fn eager_most_by(&self, link: Option<&Outbound>) -> u32 {
-        let EagerMode::Auto = self.eager else {
-            return match self.eager {
-                EagerMode::Fixed(bytes) => bytes.min(EAGER_BYTES_MAX),
-                EagerMode::Auto => 0,
-            };
-        };
+        if let EagerMode::Fixed(bytes) = self.eager {
+            return bytes.min(EAGER_BYTES_MAX);
+        }
         let handshake = link.and_then(|link| link.handshake.mean).unwrap_or(HANDSHAKE_FIRST);
         let lane = link.and_then(|link| self.lanes.get(link.lane(LaneClass::Latency)?));
         let fits = |bytes: u32| {

@@ -597,7 +597,7 @@ impl Shard {
         }
     }
 
-    fn remote_of(&mut self, key: Key, body: RemoteBody) -> Option<&mut RemoteHandle> {
+    pub(super) fn remote_of(&mut self, key: Key, body: RemoteBody) -> Option<&mut RemoteHandle> {
         let session = self.transfers.get(key)?.session;
         match &mut self.handles.get_mut(&(session, body.handle))?.kind {
             HandleKind::Remote(remote) => Some(remote),

@@ -66,6 +66,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_evictions_total", Step::Hostile),
     ("piped_handshakes_refused_total", Step::Hostile),
     ("piped_client_stalls_total", Step::Hostile),
+    ("piped_turn_waits_total", Step::Local),
     ("piped_bounces_total", Step::Local),
     ("piped_retries_total", Step::Corrupt),
     ("piped_lane_up", Step::Killed),
@@ -262,8 +263,23 @@ fn local(world: &World) -> Session {
             }
         }
     }
+    share(&client, &mut queue, &own);
     queue.sync(&own).expect("synced");
     Session { client, queue, own, file: None }
+}
+
+/// More of bulk than the device does in a while, and something urgent.
+fn share(client: &Client, queue: &mut Queue, own: &Handle) {
+    let mut ask = |class, length: usize| {
+        let buffer = client.allocate(length).expect("memory");
+        queue.submit_detached(Request::read(own, 0, buffer).class(class)).expect("room");
+    };
+    ask(Class::Latency, 4096);
+    (0..32).for_each(|_| ask(Class::Bulk, 1 << 20));
+    queue.flush();
+    while queue.underway() > 0 {
+        queue.wait(None).expect("a completion").result.expect("read");
+    }
 }
 
 fn remote(world: &World, session: &mut Session) {

@@ -130,8 +130,8 @@ impl ClientBuilder {
         Self { class, ..self }
     }
 
-    /// The share among sessions of the same class; 0 is the daemon's default. A daemon of this version
-    /// takes all sessions in turn, whatever their weight.
+    /// The share of bytes among clients of the same class, 1 to 255, wherever several want the same disk, lane or
+    /// copy; 1 without. A client of weight 3 gets three times what one of weight 1 does.
     #[must_use]
     pub fn weight(self, weight: u32) -> Self {
         Self { weight, ..self }

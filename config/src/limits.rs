@@ -10,8 +10,9 @@
 //! | `handles` | handles of all sessions | of one session | what one peer has open here |
 //! | `requests` | clients' requests in execution | of one session | one peer's reads and syncs in execution |
 //! | `early_arrival` | of staging, messages that nobody has asked for | those for one session | – |
+//! | `rate` | – | bytes that one session has moved in a second | those that one peer has |
 //!
-//! At a limit of bytes or requests work waits; at one of sessions or handles a new one is refused, and
+//! At a limit of bytes, requests or rate work waits; at one of sessions or handles a new one is refused, and
 //! those that exist stay.
 
 use core::fmt;
@@ -67,6 +68,8 @@ pub struct ClientLimits {
     pub requests: u32,
     /// Messages that one session has not asked for.
     pub early_arrival: Bytes,
+    /// What one session has moved in a second; 0 is no bound.
+    pub rate: Bytes,
 }
 
 /// `[limits.peer]`
@@ -81,6 +84,8 @@ pub struct PeerLimits {
     pub handles: u32,
     /// One peer's reads and syncs in execution.
     pub requests: u32,
+    /// What one peer has moved here in a second; 0 is no bound.
+    pub rate: Bytes,
 }
 
 impl Default for GlobalLimits {
@@ -105,19 +110,28 @@ impl Default for ClientLimits {
             handles: 4096,
             requests: 2048,
             early_arrival: Bytes::mib(8),
+            rate: Bytes(0),
         }
     }
 }
 
 impl Default for PeerLimits {
     fn default() -> Self {
-        Self { staging: Bytes::mib(64), in_flight: Bytes::gib(16), handles: 4096, requests: 512 }
+        Self {
+            staging: Bytes::mib(64),
+            in_flight: Bytes::gib(16),
+            handles: 4096,
+            requests: 512,
+            rate: Bytes(0),
+        }
     }
 }
 
 /// More staging than that has more segments than a shard has places.
 const STAGING_MAX: Bytes = Bytes::gib(16);
 const IN_FLIGHT: (Bytes, Bytes) = (Bytes::mib(4), Bytes::gib(1 << 20));
+/// Bytes a second, where there is a bound.
+const RATE: (Bytes, Bytes) = (Bytes(64 << 10), Bytes::gib(1 << 10));
 /// Of sessions, the most that the daemon's threads are planned for.
 const SESSIONS_MAX: u32 = 4096;
 /// Handles of one session, or of one peer.
@@ -155,6 +169,11 @@ impl Limits {
         // None is a choice: then every message waits with its sender.
         bytes(global.early_arrival, Bytes(0), STAGING_MAX, "limits.global.early_arrival");
         bytes(client.early_arrival, Bytes(0), STAGING_MAX, "limits.client.early_arrival");
+        for (rate, key) in [(client.rate, "limits.client.rate"), (peer.rate, "limits.peer.rate")] {
+            // None is no bound; a lower one than that is a mistake.
+            let from = if rate.0 == 0 { Bytes(0) } else { RATE.0 };
+            bytes(rate, from, RATE.1, key);
+        }
         bytes(peer.staging, Self::STAGING_UNIT, STAGING_MAX, "limits.peer.staging");
         let (from, to) = IN_FLIGHT;
         bytes(global.in_flight, from, to, "limits.global.in_flight");
@@ -191,7 +210,7 @@ impl Limits {
 
     /// Every limit, by the name it has behind `limits.`.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, Amount); 16] {
+    pub fn entries(&self) -> [(&'static str, Amount); 18] {
         let Self { global, client, peer } = self;
         [
             ("global.staging", global.staging.into()),
@@ -206,10 +225,12 @@ impl Limits {
             ("client.handles", client.handles.into()),
             ("client.requests", client.requests.into()),
             ("client.early_arrival", client.early_arrival.into()),
+            ("client.rate", client.rate.into()),
             ("peer.staging", peer.staging.into()),
             ("peer.in_flight", peer.in_flight.into()),
             ("peer.handles", peer.handles.into()),
             ("peer.requests", peer.requests.into()),
+            ("peer.rate", peer.rate.into()),
         ]
     }
 
@@ -234,10 +255,12 @@ impl Limits {
             "client.handles" => Place::Count(&mut client.handles),
             "client.requests" => Place::Count(&mut client.requests),
             "client.early_arrival" => Place::Bytes(&mut client.early_arrival),
+            "client.rate" => Place::Bytes(&mut client.rate),
             "peer.staging" => Place::Bytes(&mut peer.staging),
             "peer.in_flight" => Place::Bytes(&mut peer.in_flight),
             "peer.handles" => Place::Count(&mut peer.handles),
             "peer.requests" => Place::Count(&mut peer.requests),
+            "peer.rate" => Place::Bytes(&mut peer.rate),
             _ => return Err(unknown(key)),
         };
         match place {
@@ -331,7 +354,7 @@ mod tests {
         assert_eq!(keys, Limits::default().entries().len());
         for (at, (key, _)) in Limits::default().entries().into_iter().enumerate() {
             let mut limits = Limits::default();
-            let bytes = ["staging", "in_flight", "early_arrival"];
+            let bytes = ["staging", "in_flight", "early_arrival", "rate"];
             let is_bytes = bytes.iter().any(|kind| key.ends_with(kind));
             let value = if is_bytes { "5MiB" } else { "5" };
             limits.set(&format!("limits.{key}"), value).expect("its kind");

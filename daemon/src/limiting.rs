@@ -352,6 +352,8 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         "global.handles" => Use { used: control.handles_open(), high: limiter.handles_high.get() },
         "global.early_arrival" => sum(|view| view.limits.early_arrival),
         "client.early_arrival" => most(&clients, |row| row.early_arrival),
+        "client.rate" => most(&clients, |row| row.rate),
+        "peer.rate" => most(&peers, |row| row.rate),
         "client.staging" => most(&clients, |row| row.staging),
         "client.in_flight" => most(&clients, |row| row.in_flight),
         "client.requests" => most(&clients, |row| row.requests),
@@ -401,6 +403,7 @@ fn parties(
         waiting: party.waiting,
         handles: party.handles,
         early_arrival: gauge(party.early_arrival),
+        rate: gauge(party.rate),
     };
     let all = views.iter().enumerate();
     all.flat_map(move |(shard, view)| {

@@ -131,12 +131,14 @@ pub(crate) fn limits(limits: &piped_config::Limits, shards: u32) -> Limits {
             in_flight: client.in_flight.0,
             requests: client.requests,
             early_arrival: client.early_arrival.0,
+            rate: client.rate.0,
         },
         peer: PeerLimits {
             staging: peer.staging.0,
             in_flight: peer.in_flight.0,
             requests: peer.requests,
             handles: peer.handles,
+            rate: peer.rate.0,
         },
     }
 }

@@ -14,7 +14,7 @@ use piped_config::{Config, Peer, Period};
 use piped_engine::command::{Access as Rights, LaneClass, OpenKind};
 use piped_engine::request::{Class, Status as Ended};
 use piped_engine::sim::Random;
-use piped_engine::wire::{HEADER_BYTES, LastPart, Message, ReportedStage};
+use piped_engine::wire::{Asker, HEADER_BYTES, LastPart, Message, ReportedStage};
 use piped_ring::handshake::{Access, Hello, Request};
 use piped_ring::{CompletionKind, Descriptor, Opcode, Status};
 use support::peer::{RawPeer, free_address};
@@ -182,7 +182,7 @@ fn write_of(transfer: u64, handle: u32) -> Message {
         handle,
         offset: 0,
         length: 1 << 20,
-        class: Class::Bulk,
+        asker: Asker::alone(Class::Bulk),
         durable: false,
         fragment: 1 << 20,
         time_left_us: u32::MAX,
@@ -231,7 +231,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
                 handle,
                 offset,
                 length,
-                class,
+                asker: Asker::alone(class),
                 from: length / 2,
                 time_left_us,
             },
@@ -265,7 +265,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
                 handle,
                 offset,
                 length,
-                class,
+                asker: Asker::alone(class),
                 durable: true,
                 fragment: d as u32,
                 time_left_us,
@@ -466,7 +466,15 @@ fn floods_and_peers_that_do_not_read_cost_only_themselves() {
     for transfer in 0..24 {
         let (offset, length, class) = (0, FILE_BYTES as u64, Class::Bulk);
         let (from, time_left_us) = (0, u32::MAX);
-        let read = Message::Read { transfer, handle, offset, length, class, from, time_left_us };
+        let read = Message::Read {
+            transfer,
+            handle,
+            offset,
+            length,
+            asker: Asker::alone(class),
+            from,
+            time_left_us,
+        };
         deaf.send(read, &[]);
     }
     // Half frames, and silence.

@@ -8,7 +8,7 @@ use std::path::Path;
 use piped_config::{Config, Peer, Period};
 use piped_engine::command::LaneClass;
 use piped_engine::request::Class;
-use piped_engine::wire::Message;
+use piped_engine::wire::{Asker, Message};
 use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Reply, Request};
 use piped_ring::{Descriptor, FLAG_DURABLE, Opcode, Status};
 use support::peer::{RawPeer, free_address};
@@ -182,7 +182,7 @@ fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
                 handle: theirs,
                 offset: 0,
                 length: REGION.arena_bytes,
-                class: Class::Bulk,
+                asker: Asker::alone(Class::Bulk),
                 from: 0,
                 time_left_us: 60_000_000,
             },

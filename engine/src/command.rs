@@ -217,6 +217,8 @@ pub struct ClientLimits {
     pub requests: u32,
     /// Messages that it has not asked for, in bytes.
     pub early_arrival: u64,
+    /// What it may have moved in a second, in bytes; 0 is no bound.
+    pub rate: u64,
 }
 
 /// What one peer may use here.
@@ -230,6 +232,8 @@ pub struct PeerLimits {
     pub requests: u32,
     /// What it may have open.
     pub handles: u32,
+    /// What it may have moved in a second, in bytes; 0 is no bound.
+    pub rate: u64,
 }
 
 impl Limits {
@@ -243,12 +247,14 @@ impl Limits {
             in_flight: u64::MAX,
             requests: u32::MAX,
             early_arrival: u64::MAX,
+            rate: 0,
         },
         peer: PeerLimits {
             staging: u64::MAX,
             in_flight: u64::MAX,
             requests: u32::MAX,
             handles: u32::MAX,
+            rate: 0,
         },
     };
 }
@@ -276,6 +282,8 @@ pub enum Command {
     OpenSession {
         /// Its name.
         session: SessionId,
+        /// Its share of what it has to share with others of its class; at least 1.
+        weight: u8,
     },
     /// One more segment of a client's arena, in the order of the client's segment numbers.
     AddSegment {

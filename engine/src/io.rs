@@ -174,6 +174,19 @@ pub const NOTICE_IN_PLACE: i32 = 0;
 /// The kernel copied after all, as it does for whoever is on the same machine.
 pub const NOTICE_COPIED: i32 = 1;
 
+/// What the kernel knows of a socket's way to the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireState {
+    /// From a byte's way out to its acknowledgement, of late.
+    pub round_trip: Nanos,
+    /// The shortest of late.
+    pub round_trip_min: Nanos,
+    /// Bytes that the other side has acknowledged, ever.
+    pub acknowledged: u64,
+    /// Bytes that the socket has and could not send yet.
+    pub unsent: u32,
+}
+
 /// The engine's name for an operation in flight. The driver hands it back untouched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
@@ -241,6 +254,14 @@ pub trait Io {
     fn hand_over(&mut self) -> bool {
         false
     }
+
+    /// What the kernel knows of a socket's wire; nothing where there is none.
+    fn wire_state(&mut self, _socket: SocketId) -> Option<WireState> {
+        None
+    }
+
+    /// From now on a socket hands the wire at most so many bytes per second; as it likes without.
+    fn pace(&mut self, _socket: SocketId, _bytes_per_second: Option<u64>) {}
 
     /// CRC32C of a span, computed over private copies of its bytes.
     fn crc32c(&mut self, span: Span) -> u32;

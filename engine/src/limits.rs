@@ -97,6 +97,13 @@ pub const HANDSHAKE_FIRST: Nanos = Nanos::from_micros(50);
 /// Frames of data queued on one lane.
 pub const LANE_QUEUE_DATA: usize = 128;
 
+/// What a lane sends at once, in bytes, while several share it.
+pub const SHARED_BATCH_BYTES: u64 = 128 * 1024;
+
+/// Frames of data of one lane whose turn has not come: more than its requests have together, unless they are very
+/// many and of many short frames.
+pub const LANE_WAITING_MAX: usize = 16 * SERVES_PER_LANE as usize;
+
 /// Frames queued on one lane: data, and an answer to every request and open there may be, so that
 /// answers always find room. (Messages that are announced are answered at once, and told of later when they are asked
 /// for: there may be more of those than find room. Then the lane is lost, and they are announced again.)
@@ -169,8 +176,11 @@ pub const CORRUPT_RETRIES: u32 = 3;
 /// Requests at most this long travel on the latency lane when their class is `latency`.
 pub const LATENCY_LANE_BYTES_MAX: u64 = 256 * 1024;
 
-/// Bytes of memory-to-memory copy in one turn, so that a long put does not hold the shard up.
-pub const MEMORY_BYTES_PER_TURN: u32 = 256 * 1024;
+/// What is copied from memory to memory at once, in bytes.
+pub const COPY_PIECE_BYTES: u32 = 256 * 1024;
+
+/// Bytes of memory-to-memory copies in one turn of a shard, so that long puts do not hold it up: about 50 us.
+pub const COPY_BYTES_PER_TURN: u32 = 512 * 1024;
 
 /// Pieces of work one turn looks at.
 pub const WORK_PER_TURN: usize = 256;

@@ -131,6 +131,9 @@ pub struct PartyUse {
     pub name: String,
     /// Messages for a session that it has not asked for, in bytes of early-arrival memory.
     pub early_arrival: Gauge,
+    /// Bytes moved in a second.
+    #[serde(default)]
+    pub rate: Gauge,
     /// Staging in use, in bytes.
     pub staging: Gauge,
     /// Bytes in execution.
@@ -160,6 +163,9 @@ pub struct Counters {
     pub bounced_unaligned: u64,
     /// Fragments that took a copy because the receive prediction was wrong.
     pub bounced_mispredicted: u64,
+    /// Fragments that waited for their turn at a device.
+    #[serde(default)]
+    pub turns_waited: u64,
     /// Payload bytes received for nobody.
     pub discarded_bytes: u64,
     /// Frames whose payload checksum did not match.
@@ -241,6 +247,9 @@ pub struct LaneReport {
     /// Why its last incarnation was lost.
     #[serde(default)]
     pub last_loss: Option<LaneLoss>,
+    /// What it hands to the wire at most, in bytes per second, if that is bounded: so much it was seen to take.
+    #[serde(default)]
+    pub pace: Option<u64>,
     /// What is known of sends without a copy, if some were tried.
     #[serde(default)]
     pub zero_copy: Option<ZeroCopyReport>,

@@ -3,7 +3,7 @@
 use piped_engine::command::{Access, LaneClass, OpenKind};
 use piped_engine::request::{Class, Status};
 use piped_engine::wire::{
-    Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
+    Asker, Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
 };
 use proptest::prelude::*;
 
@@ -17,6 +17,14 @@ fn lane() -> impl Strategy<Value = LaneClass> {
 
 fn class() -> impl Strategy<Value = Class> {
     prop_oneof![Just(Class::Latency), Just(Class::Bulk)]
+}
+
+fn asker() -> impl Strategy<Value = Asker> {
+    (class(), any::<u32>(), 1..=u8::MAX).prop_map(|(class, client, weight)| Asker {
+        class,
+        client,
+        weight,
+    })
 }
 
 fn stage() -> impl Strategy<Value = ReportedStage> {
@@ -153,27 +161,22 @@ fn handle_frames() -> impl Strategy<Value = Frame> {
 }
 
 fn transfer_frames() -> impl Strategy<Value = Frame> {
-    let read = (any::<(u64, u32, u32)>(), range(), class()).prop_flat_map(
-        |((transfer, handle, time_left_us), (offset, length), class)| {
-            (0..=length).prop_map(move |from| Message::Read {
-                transfer,
-                handle,
-                offset,
-                length,
-                class,
-                from,
-                time_left_us,
-            })
-        },
-    );
-    let write = (any::<(u64, u32, bool, u32, u32)>(), range(), class()).prop_map(
-        |((transfer, handle, durable, fragment, time_left_us), (offset, length), class)| {
+    let read =
+        (any::<(u64, u32, u32)>(), range(), asker()).prop_flat_map(
+            |((transfer, handle, time_left_us), (offset, length), asker)| {
+                (0..=u32::try_from(length).unwrap_or(u32::MAX)).prop_map(move |from| {
+                    Message::Read { transfer, handle, offset, length, asker, from, time_left_us }
+                })
+            },
+        );
+    let write = (any::<(u64, u32, bool, u32, u32)>(), range(), asker()).prop_map(
+        |((transfer, handle, durable, fragment, time_left_us), (offset, length), asker)| {
             Message::Write {
                 transfer,
                 handle,
                 offset,
                 length,
-                class,
+                asker,
                 durable,
                 fragment,
                 time_left_us,
@@ -302,9 +305,17 @@ fn plain(message: Message) -> Frame {
     Frame { epoch: 1, message, payload: 0, payload_crc: 0 }
 }
 
-fn read(offset: u64, length: u64, from: u64) -> Message {
+fn read(offset: u64, length: u64, from: u32) -> Message {
     let (transfer, handle, time_left_us) = (0x1112_1314_1516_1718, 0x2122_2324, 0x6162_6364);
-    Message::Read { transfer, handle, offset, length, class: Class::Latency, from, time_left_us }
+    Message::Read {
+        transfer,
+        handle,
+        offset,
+        length,
+        asker: Asker { class: Class::Latency, client: 0x0051_5253, weight: 9 },
+        from,
+        time_left_us,
+    }
 }
 
 #[test]
@@ -318,7 +329,7 @@ fn faults_name_what_is_wrong() {
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
     assert_eq!(Frame::parse(&with(2, 9)), Err(PeerFault::Version(9)));
     let text = PeerFault::Version(9).to_string();
-    assert!(text.contains("frame version 9, this daemon version 6"), "{text}");
+    assert!(text.contains("frame version 9, this daemon version 7"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -337,6 +348,11 @@ fn values_no_kind_allows_are_refused() {
     };
     refused(plain(read(u64::MAX, 1, 0)), "length");
     refused(plain(read(0, 10, 11)), "from");
+    let mut nobody = read(0, 10, 0);
+    if let Message::Read { asker, .. } = &mut nobody {
+        asker.weight = 0;
+    }
+    refused(plain(nobody), "weight");
     refused(plain(Message::Credit { bytes: 1, window: 0 }), "window");
     refused(plain(Message::HelloRefused { status: Status::Ok }), "status");
     let opened = Message::Opened { ticket: 1, status: Status::Denied, handle: 3, length: 0 };
@@ -383,9 +399,9 @@ fn payloads_keep_to_their_kinds_bounds() {
 /// Two nodes of different releases meet on the wire: the bytes are fixed, not merely consistent.
 #[test]
 fn the_layout_is_the_documented_one() {
-    let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x0051_5253_5455_5657);
+    let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x5455_5657);
     let bytes = Frame { epoch: 0x0102_0304, ..plain(message) }.encode();
-    assert_eq!(bytes[..8], [b'p', b'D', 6, 7, 0, 0, 1, 0]);
+    assert_eq!(bytes[..8], [b'p', b'D', 7, 7, 0, 0, 1, 9]);
     assert_eq!(bytes[8..16], [4, 3, 2, 1, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], 0x1112_1314_1516_1718_u64.to_le_bytes());
     assert_eq!(bytes[24..32], 0x0031_3233_3435_3637_u64.to_le_bytes());
@@ -408,5 +424,5 @@ fn a_kind_more_is_a_version_more() {
         !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
-    assert_eq!((ping[2], known), (6, (1..=21).collect()), "raise VERSION, and then this");
+    assert_eq!((ping[2], known), (7, (1..=21).collect()), "raise VERSION, and then this");
 }

@@ -88,6 +88,9 @@ pub struct PartyRow {
     pub handles: u32,
     /// Messages that it has not asked for, in bytes of early-arrival memory.
     pub early_arrival: Use,
+    /// Bytes moved in a second.
+    #[serde(default)]
+    pub rate: Use,
 }
 
 /// Limits to change: all of them, or, if one cannot be, none.

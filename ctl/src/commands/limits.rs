@@ -79,7 +79,7 @@ fn set(
     let changed: LimitsChanged = admin.put_and_read(LIMITS, body)?;
     for (key, _) in settings {
         let amount = changed.limits.get(key).copied().unwrap_or_default();
-        output.line(format_args!("{key} is {}", amount_of(amount, is_bytes(key))))?;
+        output.line(format_args!("{key} is {}", allowed(key, amount, is_bytes(key))))?;
     }
     match changed.persisted {
         Some(file) => output.prose(
@@ -101,6 +101,15 @@ fn is_bytes(key: &str) -> bool {
     entries.iter().any(|(name, amount)| *name == key && matches!(amount, Amount::Bytes(_)))
 }
 
+/// A rate of 0 is no bound.
+fn allowed(key: &str, number: u64, is_bytes: bool) -> String {
+    match number {
+        0 if key.ends_with(".rate") => "unlimited".to_owned(),
+        _ if key.ends_with(".rate") => units::rate(number as f64),
+        _ => amount_of(number, is_bytes),
+    }
+}
+
 fn amount_of(number: u64, is_bytes: bool) -> String {
     if is_bytes { units::bytes(number) } else { units::count(number) }
 }
@@ -113,7 +122,7 @@ fn show(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
     let row = |row: &LimitRow| {
         vec![
             row.name.clone(),
-            amount_of(row.limit, row.is_bytes),
+            allowed(&row.name, row.limit, row.is_bytes),
             amount_of(row.used, row.is_bytes),
             amount_of(row.high, row.is_bytes),
         ]

@@ -44,6 +44,16 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         let columns = [Text("PEER"), Number("AT ONCE UP TO"), Number("HAND-SHAKE")];
         output.table(&columns, messages)?;
     }
+    let paced: Vec<Vec<String>> = lanes()
+        .filter_map(|(peer, lane)| {
+            let rate = units::rate(lane.pace? as f64);
+            Some(name(peer, lane, shards).into_iter().chain([rate]).collect())
+        })
+        .collect();
+    if !paced.is_empty() {
+        output.heading("Paced to what the wire was seen to take")?;
+        output.table(&[Text("PEER"), Text("ROLE"), Text("LANE"), Number("PACED AT")], paced)?;
+    }
     zero_copy(output, &lending)
 }
 

@@ -16,7 +16,7 @@ use super::completion::wire_status;
 use super::door::Door;
 use super::handles::Client;
 use super::reasons::{Eviction, HandshakeRefusal};
-use super::wanted::check;
+use super::wanted::{Wanted, check};
 use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::closing::{Account, HeldFile};
 use crate::control::{Control, SessionEars};
@@ -164,8 +164,9 @@ async fn welcome(
     client.queues = wanted.queues;
     client.note();
     let session = client.id;
-    let class = wanted.class;
-    client.ask(|answer| Message::OpenSession { session, class, segments, queues, answer }).await?;
+    let Wanted { class, weight, .. } = wanted;
+    let open = |answer| Message::OpenSession { session, class, weight, segments, queues, answer };
+    client.ask(open).await?;
     let welcome = Welcome {
         features: hello.features & FEATURES,
         session: session.0,

@@ -19,6 +19,8 @@ pub struct Wanted {
     pub queues: u32,
     /// Of requests that name none.
     pub class: Class,
+    /// Its share beside others of a class.
+    pub weight: u8,
 }
 
 /// Checks a Hello against the configured limits.
@@ -40,7 +42,10 @@ pub fn check(hello: &Hello, limits: &piped_config::Client) -> Result<Wanted, Ope
     // Whoever waits for an answer is blocked unless it says that it is not.
     let class = request::class_of(hello.class, Class::Latency)
         .ok_or_else(|| invalid(format!("there is no class {}", hello.class)))?;
-    Ok(Wanted { arena_bytes, entries: hello.entries, queues: hello.queues, class })
+    // None named is the share of one.
+    let weight = u8::try_from(hello.weight.max(1))
+        .map_err(|_| invalid(format!("weight {}: take one from 1 to {}", hello.weight, u8::MAX)))?;
+    Ok(Wanted { arena_bytes, entries: hello.entries, queues: hello.queues, class, weight })
 }
 
 /// The length of one more segment of an arena of `used` bytes, in whole pages.

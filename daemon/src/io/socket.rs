@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
+use piped_engine::io::WireState;
+use piped_model::units::Nanos;
 use tokio::io::unix::AsyncFd;
 
 use crate::closing::HeldFile;
@@ -61,15 +63,23 @@ fn peer_groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Reads a socket option; how many `T`s it is.
+/// Reads a socket option of the socket itself; how many `T`s it is.
 fn get<T: Plain>(socket: &impl AsFd, option: libc::c_int, into: &mut [T]) -> io::Result<usize> {
+    get_of(socket, (libc::SOL_SOCKET, option), into)
+}
+
+fn get_of<T: Plain>(
+    socket: &impl AsFd,
+    (level, option): (libc::c_int, libc::c_int),
+    into: &mut [T],
+) -> io::Result<usize> {
     let mut length = size_of_val(into) as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, which is what `into` has, and any bytes are
     // a valid `T` (`Plain`).
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
+            level,
             option,
             into.as_mut_ptr().cast(),
             &mut length,
@@ -85,6 +95,8 @@ fn get<T: Plain>(socket: &impl AsFd, option: libc::c_int, into: &mut [T]) -> io:
 unsafe trait Plain {}
 // SAFETY: an integer.
 unsafe impl Plain for u32 {}
+// SAFETY: an integer.
+unsafe impl Plain for u64 {}
 // SAFETY: three integers of 32 bits, without padding.
 unsafe impl Plain for libc::ucred {}
 
@@ -94,14 +106,57 @@ unsafe impl Plain for libc::ucred {}
 /// # Errors
 /// What the kernel says: not a TCP socket.
 pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    // SAFETY: the kernel reads one `u32` of the size given and keeps no pointer.
+    set(&socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), bytes)
+}
+
+/// Have a TCP socket hand at most so many bytes per second to the network (`SO_MAX_PACING_RATE`); as many as it
+/// likes without.
+///
+/// # Errors
+/// What the kernel says.
+pub fn set_pace(socket: impl AsFd, bytes_per_second: Option<u64>) -> io::Result<()> {
+    set(&socket, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), bytes_per_second.unwrap_or(u64::MAX))
+}
+
+/// What the kernel knows of a TCP socket's way to the other side (`TCP_INFO`).
+///
+/// # Errors
+/// What the kernel says: not a TCP socket, or (`Unsupported`) a kernel before 4.6, which does not say it all.
+pub fn wire_state(socket: impl AsFd) -> io::Result<WireState> {
+    // `struct tcp_info`, of which the first 8 bytes are 8 small fields, in words: only grown at its end.
+    const RTT: usize = 17;
+    const BYTES_ACKED: usize = 30;
+    const NOTSENT_BYTES: usize = 36;
+    const MIN_RTT: usize = 37;
+    let mut info = [0_u32; MIN_RTT + 1];
+    let known = get_of(&socket, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut info)?;
+    if known <= MIN_RTT {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let [first, second] = [info[BYTES_ACKED], info[BYTES_ACKED + 1]].map(u32::to_ne_bytes);
+    let [a, b, c, d] = first;
+    let [e, f, g, h] = second;
+    Ok(WireState {
+        round_trip: Nanos::from_micros(info[RTT].into()),
+        round_trip_min: Nanos::from_micros(info[MIN_RTT].into()),
+        acknowledged: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        unsent: info[NOTSENT_BYTES],
+    })
+}
+
+fn set<T: Plain>(
+    socket: &impl AsFd,
+    (level, option): (libc::c_int, libc::c_int),
+    value: T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads one `T` of the size given and keeps no pointer.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
-            ptr::from_ref(&bytes).cast(),
-            size_of::<u32>() as libc::socklen_t,
+            level,
+            option,
+            ptr::from_ref(&value).cast(),
+            size_of::<T>() as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -122,7 +177,9 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
-    use super::{peer_credentials, set_unsent_limit};
+    use std::io::Write as _;
+
+    use super::{peer_credentials, set_pace, set_unsent_limit, wire_state};
 
     #[test]
     fn the_other_end_of_a_pair_is_this_process() {
@@ -137,6 +194,28 @@ mod tests {
         mine.sort_unstable();
         theirs.sort_unstable();
         assert_eq!(mine, theirs);
+    }
+
+    #[test]
+    fn a_tcp_socket_knows_its_wire_and_can_be_paced() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let mut stream =
+            TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let before = wire_state(&stream).expect("a TCP socket");
+        assert!(before.round_trip_min <= before.round_trip);
+        stream.write_all(&[0; 1000]).expect("there is room");
+        let acknowledged = |at_least| loop {
+            let state = wire_state(&stream).expect("a TCP socket");
+            if state.acknowledged >= at_least {
+                return state;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(acknowledged(before.acknowledged + 1000).unsent, 0);
+        set_pace(&stream, Some(1_000_000)).expect("a socket");
+        set_pace(&stream, None).expect("a socket");
+        let (near, _far) = UnixStream::pair().expect("a pair");
+        assert!(wire_state(&near).is_err());
     }
 
     #[test]

@@ -165,6 +165,12 @@ impl Descriptors {
         }
     }
 
+    /// A socket that is in use.
+    pub(super) fn socket(&self, id: u32) -> Option<BorrowedFd<'_>> {
+        let in_use = |it: &&Descriptor| it.fd.kind() == DescriptorKind::Socket && !it.released;
+        self.slots.get(id).filter(in_use).map(|descriptor| descriptor.fd.as_fd())
+    }
+
     /// How an operation that has the descriptor on loan names it, for its next round.
     pub(super) fn lent(&self, id: u32) -> Option<Target> {
         self.slots.get(id).filter(|descriptor| !descriptor.released).map(|it| target(id, it))

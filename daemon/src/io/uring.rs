@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue};
 use piped_engine::ids::{FileId, SegmentId, SocketId};
-use piped_engine::io::{Io, Op, Resource, Span, Token};
+use piped_engine::io::{Io, Op, Resource, Span, Token, WireState};
 use piped_model::units::Nanos;
 use piped_ring::Segment;
 
@@ -21,7 +21,7 @@ use super::registration::REGISTRATION_BYTES_PER_TURN;
 use super::ring::{Patience, Ring};
 use super::tables::{DescriptorKind, Descriptors, Fd};
 use super::wake::{WatchId, Watches};
-use super::{UringError, clock};
+use super::{UringError, clock, socket};
 use crate::closing::HeldFile;
 
 /// How large the driver is, and what it may use. Its memory is taken when it is made.
@@ -466,6 +466,19 @@ impl Io for UringIo {
             self.enter(Patience::None);
         }
         self.ring.completions() > before
+    }
+
+    fn wire_state(&mut self, SocketId(id): SocketId) -> Option<WireState> {
+        let socket = self.descriptors.socket(id)?;
+        self.counters.other_syscalls += 1;
+        socket::wire_state(socket).ok()
+    }
+
+    fn pace(&mut self, SocketId(id): SocketId, bytes_per_second: Option<u64>) {
+        let Some(socket) = self.descriptors.socket(id) else { return };
+        self.counters.other_syscalls += 1;
+        // Where the kernel cannot, the lane goes as it did.
+        let _ = socket::set_pace(socket, bytes_per_second);
     }
 
     fn crc32c(&mut self, span: Span) -> u32 {

@@ -114,6 +114,8 @@ metrics! {
         "Clients that connected and got no session.";
     BOUNCES COUNTER "piped_bounces_total" ["reason"]
         "Fragments that took a copy.";
+    TURN_WAITS COUNTER "piped_turn_waits_total" []
+        "Fragments that waited for their turn at a device, because others wanted it, too.";
     RETRIES COUNTER "piped_retries_total" ["reason"]
         "Requests sent again to a peer.";
 

@@ -31,6 +31,7 @@ fn lane(class: LaneClass, epoch: u32) -> LaneReport {
         frames_received,
         requests,
         last_loss,
+        pace: None,
         zero_copy: None,
         messages: None,
     }
@@ -82,6 +83,7 @@ fn snapshot() -> Snapshot {
         retries: 0,
         bounced_unaligned: 41,
         bounced_mispredicted: 42,
+        turns_waited: 48,
         discarded_bytes: 43,
         corrupt_frames: 44,
         held: 50,
@@ -198,6 +200,7 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_retries_total{reason="lane_lost"} 0"#,
         r#"piped_lanes_lost_total{reason="unread"} 33"#,
         "piped_requests_total 42",
+        r#"piped_turn_waits_total 48"#,
         r#"piped_bounces_total{reason="unaligned"} 41"#,
         r#"piped_bounces_total{reason="mispredicted"} 42"#,
         "piped_discarded_bytes_total 43",

@@ -46,6 +46,8 @@ pub enum Message {
         session: SessionId,
         /// The class of requests that name none.
         class: Class,
+        /// Its share beside others of a class; at least 1.
+        weight: u8,
         /// Its arena.
         segments: Vec<Arc<Segment>>,
         /// Its queues.

@@ -269,8 +269,8 @@ impl Reactor {
 
     fn handle_message(&mut self, message: Message) {
         match message {
-            Message::OpenSession { session, class, segments, queues, answer } => {
-                self.engine(Command::OpenSession { session });
+            Message::OpenSession { session, class, weight, segments, queues, answer } => {
+                self.engine(Command::OpenSession { session, weight });
                 self.sessions.open(session, class);
                 let added = segments
                     .into_iter()

@@ -14,6 +14,7 @@ use std::ops::Bound;
 use super::lane::LaneState;
 use super::serve::ServeOp;
 use super::slab::Key;
+use super::throttle::Throttle;
 use super::{Shard, Work};
 use crate::command::{LaneClass, Limits};
 use crate::ids::SessionId;
@@ -40,6 +41,8 @@ pub(super) struct Account {
     pub(super) requests: Gauge,
     pub(super) in_flight: Gauge,
     pub(super) waiting: VecDeque<(Key, u64)>,
+    /// What it moves in a second.
+    pub(super) throttle: Throttle,
 }
 
 impl Account {

@@ -9,12 +9,16 @@ use std::collections::VecDeque;
 use piped_model::units::Nanos;
 
 use super::Work;
+use super::fair::Flow;
+use super::gate::Gate;
+use super::slab::Key;
 use crate::command::FileTarget;
 use crate::ids::DeviceId;
 use crate::limits::{
     CHOKED_TIME, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE, FRAGMENT_BYTES_MAX, OPS_PER_JOB,
     STAGING_SHARE,
 };
+use crate::request::Class;
 
 /// Where an operation goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) struct Devices {
     loads: Vec<Load>,
     /// Operations of all foreign ones.
     foreign: u32,
+    /// Jobs at all gates.
+    queued: u32,
     ops_max: u32,
 }
 
@@ -54,6 +60,8 @@ struct Load {
     moved: Nanos,
     /// What waits for room here.
     waiting: VecDeque<Work>,
+    /// Jobs that have their room, and wait for their turn.
+    gate: Gate,
 }
 
 /// Devices remembered without a need, so that one request after the other allocates nothing.
@@ -61,12 +69,13 @@ const IDLE_MAX: usize = 16;
 
 impl Devices {
     pub(super) fn new(ops_max: u32) -> Self {
-        Self { loads: Vec::with_capacity(IDLE_MAX), foreign: 0, ops_max }
+        Self { loads: Vec::with_capacity(IDLE_MAX), foreign: 0, queued: 0, ops_max }
     }
 
     /// Whether a device may begin with a job more, or with anything else. `used`: operations of all kinds.
     pub(super) fn has_room(&self, on: On, used: u32) -> bool {
-        let ops = self.find(on).map_or(0, |load| load.ops);
+        let used = used + self.reserved();
+        let ops = self.find(on).map_or(0, |load| load.ops + load.gate.len() as u32 * OPS_PER_JOB);
         // One that has nothing under way may begin one, or it would wait for nothing.
         ops == 0 || ops + OPS_PER_JOB <= self.most(on, used)
     }
@@ -80,6 +89,51 @@ impl Devices {
         } else {
             self.ops_max.saturating_sub(used)
         }
+    }
+
+    /// Operations that jobs at the gates will want.
+    pub(super) fn reserved(&self) -> u32 {
+        self.queued * OPS_PER_JOB
+    }
+
+    /// A job comes to a device. Whether it may begin now; else it will be polled.
+    pub(super) fn arrive(&mut self, on: On, flow: Flow, bytes: u32, job: Key, now: Nanos) -> bool {
+        let begins = self.load(on).gate.arrive(flow, bytes, job, now);
+        self.queued += u32::from(!begins);
+        begins
+    }
+
+    /// A job has left a device.
+    pub(super) fn leave(&mut self, on: On, class: Class, bytes: u32, now: Nanos) {
+        self.load(on).gate.leave(class, bytes, now);
+    }
+
+    /// The next job that may begin at a device.
+    pub(super) fn poll_job(&mut self, on: On, now: Nanos) -> Option<Key> {
+        let job = self.load(on).gate.poll(now)?;
+        self.queued -= 1;
+        Some(job)
+    }
+
+    /// Of all devices.
+    pub(super) fn poll_any_job(&mut self, now: Nanos) -> Option<Key> {
+        if self.queued == 0 {
+            return None;
+        }
+        let job = self.loads.iter_mut().find_map(|load| load.gate.poll(now))?;
+        self.queued -= 1;
+        Some(job)
+    }
+
+    /// Jobs that are not to begin any more.
+    pub(super) fn remove_jobs(&mut self, mut unwanted: impl FnMut(&Key) -> bool) -> Vec<Key> {
+        if self.queued == 0 {
+            return Vec::new();
+        }
+        let removed: Vec<Key> =
+            self.loads.iter_mut().flat_map(|load| load.gate.remove(&mut unwanted)).collect();
+        self.queued -= removed.len() as u32;
+        removed
     }
 
     /// Whether so many bytes of staging more may wait for a device, when so many are left for all.
@@ -128,7 +182,7 @@ impl Devices {
             load.ops -= 1;
             load.moved = now;
             waiting = std::mem::take(&mut load.waiting);
-            if idle && load.ops == 0 {
+            if idle && load.ops == 0 && load.gate.len() == 0 {
                 self.loads.swap_remove(place);
             }
         }
@@ -160,6 +214,7 @@ impl Devices {
                 staging: 0,
                 moved: Nanos::ZERO,
                 waiting: VecDeque::new(),
+                gate: Gate::default(),
             });
             self.loads.len() - 1
         });

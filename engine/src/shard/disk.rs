@@ -12,6 +12,7 @@ use piped_model::estimate::Ticket;
 
 use super::devices::On;
 use super::dial::{Effect, Hop};
+use super::fair::Flow;
 use super::ops::OpOwner;
 use super::plan::StageIndex;
 use super::slab::Key;
@@ -165,7 +166,9 @@ pub(super) struct Job {
     buffered: FileId,
     unit: u32,
     stage: StageIndex,
-    ticket: Ticket,
+    flow: Flow,
+    /// It is with the device.
+    ticket: Option<Ticket>,
     pieces: [Option<Progress>; PIECES_MAX],
     status: Status,
 }
@@ -220,7 +223,8 @@ impl Shard {
         if !self.devices.has_room(on, self.ops.len()) {
             return Err(Wanted::Device(on));
         }
-        if self.jobs.room() == 0 || self.ops.room() < OPS_PER_JOB || self.dials.is_full() {
+        let ops = OPS_PER_JOB + self.devices.reserved();
+        if self.jobs.room() == 0 || self.ops.room() < ops || self.dials.is_full() {
             return Err(Wanted::Anything);
         }
         let now = io.now();
@@ -230,7 +234,7 @@ impl Shard {
             *place = Some(self.prepare_piece(target, piece));
         }
         let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
-        let ticket = self.planner.arrive(stage, now);
+        let flow = self.flow_of(owner.work());
         let job = Job {
             owner,
             direction,
@@ -242,17 +246,55 @@ impl Shard {
                 .direct
                 .map_or(1, |(_, alignment)| alignment.offset.max(alignment.memory).max(1)),
             stage,
-            ticket,
+            flow,
+            ticket: None,
             pieces: progress,
             status: Status::Ok,
         };
         self.devices.hold(on, job.staging_bytes());
-        self.enter_stage(owner.into(), stage, (owner.start(), span.length), now);
         let Ok(key) = self.jobs.insert(job) else { unreachable!("room was checked above") };
+        if self.devices.arrive(on, flow, span.length, key, now) {
+            self.launch(key, io);
+        } else {
+            self.counters.turns_waited += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives a job to its device.
+    fn launch<I: Io>(&mut self, key: Key, io: &mut I) {
+        let now = io.now();
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let (owner, stage, length) = (job.owner, job.stage, job.span.length);
+        job.ticket = Some(self.planner.arrive(stage, now));
+        self.enter_stage(owner.into(), stage, (owner.start(), length), now);
         for index in 0..PIECES_MAX {
             self.push_piece(key, index, io);
         }
-        Ok(())
+    }
+
+    /// Jobs whose turn has come, as far as there is room for their operations.
+    pub(super) fn launch_waiting<I: Io>(&mut self, io: &mut I) {
+        while self.devices.reserved() > 0 && self.ops.room() >= OPS_PER_JOB {
+            let Some(key) = self.devices.poll_any_job(io.now()) else { return };
+            self.launch(key, io);
+        }
+    }
+
+    /// What is given up does not go to its device any more.
+    pub(super) fn drop_waiting<I: Io>(&mut self, work: Work, io: &mut I) {
+        let Self { devices, jobs, .. } = self;
+        let dropped =
+            devices.remove_jobs(|&key| jobs.get(key).is_some_and(|job| job.owner.work() == work));
+        for key in dropped {
+            let Some(job) = self.jobs.remove(key) else { continue };
+            self.devices.let_go(job.on, job.staging_bytes());
+            for run in job.pieces.iter().flatten().filter_map(|progress| progress.bounce) {
+                self.free_staging(run);
+            }
+            let result = JobResult { asked: job.span.length, bytes: 0, status: Status::Cancelled };
+            self.handle_job(job.owner, result, io);
+        }
     }
 
     /// Chooses the descriptor, and staging where the piece needs it. Without staging a bounced read
@@ -364,8 +406,16 @@ impl Shard {
             }
         }
         let now = self.batch_time(io);
+        self.devices.leave(job.on, job.flow.class, job.span.length, now);
+        if self.ops.room() >= OPS_PER_JOB
+            && let Some(next) = self.devices.poll_job(job.on, now)
+        {
+            self.launch(next, io);
+        }
         let counts = job.status == Status::Ok && bytes == job.span.length;
-        self.planner.depart(job.stage, job.ticket, job.span.length, counts, now);
+        if let Some(ticket) = job.ticket {
+            self.planner.depart(job.stage, ticket, job.span.length, counts, now);
+        }
         self.leave_stage(job.owner.into(), job.stage, Some(job.owner.start()), now);
         let result = JobResult { asked: job.span.length, bytes, status: job.status };
         if self.dials.any() && bytes > 0 {

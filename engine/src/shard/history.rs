@@ -232,7 +232,7 @@ impl Shard {
         self.transfers_started += 1;
         let status = serve.status.unwrap_or(Status::Ok);
         let measured = now.since(serve.started);
-        let kind = (serve.operation(), serve.class);
+        let kind = (serve.operation(), serve.flow.class);
         self.tally.add_serve(kind, status, serve.done, measured.0);
         self.history.push(Record {
             id: self.transfers_started,
@@ -242,7 +242,7 @@ impl Shard {
             route: serve.route(),
             bytes: serve.length,
             done: serve.done,
-            class: serve.class,
+            class: serve.flow.class,
             status,
             plan: serve.plan.clone(),
             told: None,

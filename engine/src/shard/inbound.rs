@@ -22,7 +22,7 @@ use crate::request::{Class, Status};
 use crate::sizes::{SIZES_MAX, Sizes};
 use crate::tally::LaneLoss;
 use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, is_node_name};
-use crate::wire::{Frame, Message};
+use crate::wire::{Asker, Frame, Message};
 
 /// A node that connected to us.
 #[derive(Debug)]
@@ -290,8 +290,9 @@ impl Shard {
             return Err(OTHER_EPOCH);
         }
         match frame.message {
-            Message::Read { transfer, handle, offset, length, class, from, time_left_us } => {
-                let ask = Ask { transfer, handle, offset, length, class, time_left_us };
+            Message::Read { transfer, handle, offset, length, asker, from, time_left_us } => {
+                let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
+                let from = from.into();
                 self.serve(key, link, ask, ServeOp::Read { from }, io)
             }
             Message::Write {
@@ -299,7 +300,7 @@ impl Shard {
                 handle,
                 offset,
                 length,
-                class,
+                asker,
                 durable,
                 fragment,
                 time_left_us,
@@ -311,12 +312,12 @@ impl Shard {
                     (None, _) => return Err("the sizes of a write's fragments are damaged"),
                 };
                 let sink = Sink { sizes, frame: fragment };
-                let ask = Ask { transfer, handle, offset, length, class, time_left_us };
+                let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
                 self.serve(key, link, ask, ServeOp::Write { durable, sink }, io)
             }
             Message::Sync { transfer, handle, time_left_us } => {
-                let class = Class::Latency;
-                let ask = Ask { transfer, handle, offset: 0, length: 0, class, time_left_us };
+                let asker = Asker::alone(Class::Latency);
+                let ask = Ask { transfer, handle, offset: 0, length: 0, asker, time_left_us };
                 self.serve(key, link, ask, ServeOp::Sync, io)
             }
             Message::WriteData { transfer, backlogged, .. } => {
@@ -498,6 +499,30 @@ impl Shard {
     /// peer waits for all of its credit before it predicts again.
     pub(super) fn return_credit(&mut self, key: Key, bytes: u32, rest: bool) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.owed += bytes;
+        lane.owes_rest |= rest;
+        self.make_ready(Work::Lane(key));
+    }
+
+    /// Gives back what is owed, when the peer's rate allows it: one that writes too fast has no credit for a while.
+    pub(super) fn give_owed(&mut self, key: Key, now: Nanos) {
+        let owed = |lane: &Lane| (lane.owed, lane.owes_rest);
+        let Some((bytes, rest)) = self.lanes.get(key).map(owed).filter(|&(bytes, _)| bytes > 0)
+        else {
+            return;
+        };
+        if !self.may_move(Work::Lane(key), now) {
+            return;
+        }
+        self.charge(Work::Lane(key), bytes.into(), now);
+        if let Some(lane) = self.lanes.get_mut(key) {
+            (lane.owed, lane.owes_rest) = (0, false);
+        }
+        self.give_credit(key, bytes, rest);
+    }
+
+    fn give_credit(&mut self, key: Key, bytes: u32, rest: bool) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
         let bytes = u64::from(bytes);
         let withheld = lane.withheld.min(bytes);
         lane.withheld -= withheld;
@@ -552,7 +577,7 @@ pub(super) struct Ask {
     pub(super) handle: u32,
     pub(super) offset: u64,
     pub(super) length: u64,
-    pub(super) class: Class,
+    pub(super) asker: Asker,
     time_left_us: u32,
 }
 

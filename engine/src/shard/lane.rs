@@ -8,7 +8,9 @@
 use piped_model::units::Nanos;
 
 use super::early::Piece;
+use super::fair::{Fair, Flow};
 use super::ops::OpOwner;
+use super::pace::Pacer;
 use super::plan::StageIndex;
 use super::reports::Reports;
 use super::sending::Sending;
@@ -22,7 +24,7 @@ use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
 use crate::report::LaneReport;
 use crate::tally::LaneLoss;
-use crate::wire::{Frame, Message, Owner, Receiver, Sender, Step};
+use crate::wire::{BATCH_BYTES_MAX, Frame, Message, Owner, Receiver, Sender, Step};
 
 /// Whose lane it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub(super) struct Lane {
     pub(super) epoch: u32,
     pub(super) state: LaneState,
     pub(super) sender: Sender,
+    /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided late.
+    waiting: Fair<Waiting>,
     pub(super) receiver: Receiver,
     pub(super) scratch: Run,
     /// Where the scratch moves to, because its segment is to go.
@@ -80,6 +84,8 @@ pub(super) struct Lane {
     pub(super) send: Sending,
     /// Whether it may go without a copy.
     pub(super) zero_copy: ZeroCopy,
+    /// How fast it may go.
+    pub(super) pacer: Pacer,
     pub(super) receiving: bool,
     /// Where the payload of the frame at hand goes, from its header to its last byte.
     pub(super) payload_target: Target,
@@ -105,6 +111,9 @@ pub(super) struct Lane {
     pub(super) withheld: u64,
     /// Write bytes the peer may still send before more credit (inbound).
     pub(super) granted: u64,
+    /// Bytes of writes whose credit is to be given back, and whether it is the rest of one that failed (inbound).
+    pub(super) owed: u32,
+    pub(super) owes_rest: bool,
     /// Staging that its writes hold (inbound).
     pub(super) staged: u64,
     pub(super) requests_max: u32,
@@ -145,6 +154,14 @@ struct Partial {
     /// Its header is here.
     in_payload: bool,
     since: Nanos,
+}
+
+/// A frame of data whose turn has not come.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    message: Message,
+    payload: Option<Span>,
+    owner: Owner,
 }
 
 /// Frames of one size that came back to back. One gap says little: the kernel hands over several
@@ -207,6 +224,14 @@ pub(super) const OTHER_EPOCH: &str = "a frame of another epoch";
 const FRAMES_PER_TURN: usize = 64;
 
 impl Lane {
+    /// The link of a lane that we serve.
+    pub(super) fn inbound(&self) -> Option<Key> {
+        match self.link {
+            Link::Inbound(link) => Some(link),
+            Link::Outbound(_) | Link::Stranger => None,
+        }
+    }
+
     /// Whether a receive under way may write the transfer's buffer.
     pub(super) fn lands_in(&self, transfer: Key) -> bool {
         self.receiving
@@ -235,12 +260,53 @@ impl Lane {
 
     /// Whether it has work beside the last request that came.
     pub(super) fn serves_others(&self) -> bool {
-        self.serves.len() > 1 || !self.sender.is_empty()
+        self.serves.len() > 1 || self.has_frames()
     }
 
     /// Whether a frame of data finds room; the rest of the queue is for answers.
     pub(super) fn has_room_for_data(&self) -> bool {
         self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA
+    }
+
+    /// Whether frames wait or are being sent.
+    pub(super) fn has_frames(&self) -> bool {
+        !self.sender.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room for it.
+    pub(super) fn push_data(
+        &mut self,
+        flow: Flow,
+        message: Message,
+        payload: Option<Span>,
+        owner: Owner,
+    ) -> bool {
+        // Each owner has few: what is refused here is more than all requests of a lane may have together.
+        let room = self.waiting.len() < limits::LANE_WAITING_MAX;
+        if room {
+            let bytes = payload.map_or(0, |span| span.length);
+            self.waiting.push(flow, bytes, Waiting { message, payload, owner });
+        }
+        room
+    }
+
+    /// Gives the sender a batch; a short one where several share the lane, so that their turns are short.
+    pub(super) fn feed(&mut self) {
+        let most =
+            if self.waiting.is_shared() { limits::SHARED_BATCH_BYTES } else { BATCH_BYTES_MAX };
+        while self.sender.queued_bytes() < most
+            && self.has_room_for_data()
+            && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
+        {
+            let pushed = self.sender.push(self.epoch, message, payload, owner);
+            debug_assert!(pushed.is_ok(), "there was room");
+        }
+    }
+
+    /// Takes back what an owner has queued and the sender has not got, in bytes of each frame.
+    pub(super) fn take_back(&mut self, owner: Owner) -> impl Iterator<Item = u32> + use<> {
+        let taken = self.waiting.remove(|waiting| waiting.owner == owner);
+        taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
     }
 
     /// Notes what is waited for by the receive that is about to be posted.
@@ -285,12 +351,14 @@ impl Shard {
             epoch,
             state: LaneState::Greeting,
             sender: Sender::new(send, limits::LANE_QUEUE),
+            waiting: Fair::default(),
             receiver: Receiver::new(receive),
             scratch,
             next_scratch: None,
             sending: false,
             send: Sending::default(),
             zero_copy: ZeroCopy::new(),
+            pacer: Pacer::default(),
             receiving: false,
             payload_target: Target::Nothing,
             predicted: None,
@@ -304,6 +372,8 @@ impl Shard {
             told_window: 0,
             withheld: 0,
             granted: 0,
+            owed: 0,
+            owes_rest: false,
             staged: 0,
             requests_max: 0,
             frames_received: 0,
@@ -347,6 +417,7 @@ impl Shard {
             self.close_lane(key, LaneLoss::Unread, reason, io);
             return self.bury_lane(key, io);
         }
+        self.give_owed(key, io.now());
         let may_send = self.move_scratch(key, io);
         if self.receive_frames(key, io) {
             self.post_receive(key, io);
@@ -652,6 +723,7 @@ impl Shard {
             frames_received: lane.map_or(0, |lane| lane.frames_received),
             requests: lane.map_or(0, |lane| (lane.outstanding.len() + lane.serves.len()) as u32),
             last_loss,
+            pace: lane.and_then(|lane| lane.pacer.rate()),
             zero_copy: lane
                 .and_then(|lane| lane.zero_copy.report(self.zero_copy, lane.sender.is_lending())),
             messages: None,
@@ -689,7 +761,9 @@ impl Shard {
         }
         self.drop_target(key, io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        let unsent: Vec<Owner> = lane.sender.drain().collect();
+        let unsent = lane.sender.drain();
+        let waiting = lane.waiting.remove(|_| true).into_iter().map(|waiting| waiting.owner);
+        let unsent: Vec<Owner> = unsent.chain(waiting).collect();
         // Of a batch that was lent in part.
         self.free_frames(key);
         for owner in unsent {

@@ -1,18 +1,20 @@
-//! Local regions: the daemon itself copies between two clients' memories, a bounded piece a turn, so
-//! that a long put does not hold up the others on the shard.
+//! Local regions: the daemon itself copies between two clients' memories, piece by piece, in turn, and no more than
+//! so much in a turn of the shard, so that a long put does not hold up the others.
+
+use piped_model::units::Nanos;
 
 use super::dial::{Effect, Hop};
 use super::disk::Direction;
 use super::slab::Key;
 use super::trace::Subject;
-use super::transfer::{Body, MemoryBody};
+use super::transfer::{Body, MemoryBody, Transfer};
 use super::{Shard, Work};
 use crate::io::{Io, Span};
-use crate::limits::MEMORY_BYTES_PER_TURN;
+use crate::limits::{COPY_BYTES_PER_TURN, COPY_PIECE_BYTES};
 use crate::request::Status;
 
 impl Shard {
-    pub(super) fn drive_memory<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {
+    pub(super) fn drive_memory(&mut self, key: Key, mut body: MemoryBody, now: Nanos) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if body.next == transfer.length || self.dials.is_full() {
             // Its last pieces are in a dial, or it waits until they are not.
@@ -21,12 +23,40 @@ impl Shard {
             }
             return;
         }
-        let end = transfer.length.min(transfer.available);
-        let length = end.saturating_sub(body.next).min(u64::from(MEMORY_BYTES_PER_TURN)) as u32;
-        if length == 0 {
+        let length = transfer.next_piece(body);
+        if length == 0 || body.waits {
             // What it writes is not read yet.
             return;
         }
+        if !self.may_move(Work::Transfer(key), now) {
+            return;
+        }
+        self.charge(Work::Transfer(key), length.into(), now);
+        body.waits = true;
+        self.store_body(key, Body::Memory(body));
+        self.copies.push(self.flow_of(Work::Transfer(key)), length, key);
+    }
+
+    /// Copies the next pieces, as many as a turn has room for.
+    pub(super) fn copy_pieces<I: Io>(&mut self, io: &mut I) {
+        let mut copied = 0;
+        while copied < COPY_BYTES_PER_TURN
+            && let Some((bytes, key)) = self.copies.pop()
+        {
+            let Some(transfer) = self.transfers.get_mut(key) else { continue };
+            let Body::Memory(body) = &mut transfer.body else { continue };
+            body.waits = false;
+            if transfer.status.is_none() {
+                let body = *body;
+                self.copy_piece(key, body, io);
+                copied += bytes;
+            }
+        }
+    }
+
+    fn copy_piece<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let length = transfer.next_piece(body);
         let ours = body.memory.span(body.next, length);
         let region = body.region;
         let theirs = Span {
@@ -82,6 +112,14 @@ impl Shard {
         } else {
             self.tell_progress(key);
         }
+    }
+}
+
+impl Transfer {
+    /// The next bytes to be copied, as far as they are there.
+    fn next_piece(&self, body: MemoryBody) -> u32 {
+        let end = self.length.min(self.available);
+        end.saturating_sub(body.next).min(COPY_PIECE_BYTES.into()) as u32
     }
 }
 

@@ -25,6 +25,8 @@ mod dial;
 mod disk;
 mod drafts;
 mod early;
+mod fair;
+mod gate;
 mod guard;
 mod history;
 mod inbound;
@@ -37,6 +39,7 @@ mod observe;
 mod ops;
 mod outbound;
 mod outlook;
+mod pace;
 mod passed;
 mod paths;
 mod peering;
@@ -58,6 +61,7 @@ mod servers;
 mod session;
 mod slab;
 mod stage;
+mod throttle;
 mod timers;
 mod trace;
 mod transfer;
@@ -73,6 +77,7 @@ use self::devices::{Devices, On};
 use self::dial::Dials;
 use self::disk::Job;
 use self::early::Early;
+use self::fair::Fair;
 use self::history::History;
 use self::inbound::Inbound;
 use self::lane::Lane;
@@ -97,6 +102,7 @@ use crate::ids::{ChannelId, FileId, HandleId, PeerId, RegionId, SegmentId, Sessi
 use crate::io::{Io, Op, Resource};
 use crate::limits;
 use crate::report::{Counters, Gauge, LimitParties, LimitUse, PartyUse};
+use crate::request::Class;
 use crate::tally::{MessageWay, Tally};
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
@@ -212,14 +218,18 @@ pub struct Shard {
     /// Requests that had to wait for one, and scratches that had to move, since start.
     waited: u64,
     scratches_moved: u64,
+    /// When somebody may go on who has used up what his rate gives him.
+    throttled: Option<Nanos>,
     /// Whose turn it is to get what all clients have together.
     turn: Option<SessionId>,
     /// Whose request was the last that was let run.
     last_turn: SessionId,
     /// Staging that copies use.
     copy_bytes: u64,
-    /// Transfers and serves that want a turn.
-    ready: VecDeque<Work>,
+    /// Transfers and serves that want a turn, of the latency class and of bulk.
+    ready: [VecDeque<Work>; 2],
+    /// Local transfers whose next piece is to be copied.
+    copies: Fair<Key>,
     /// Lanes that do. They come last in a turn: a lane sends all that the others have queued, and posts
     /// its receive when it is known what will arrive.
     ready_lanes: VecDeque<Work>,
@@ -286,10 +296,12 @@ impl Shard {
             clients_waiting: 0,
             waited: 0,
             scratches_moved: 0,
+            throttled: None,
             turn: None,
             last_turn: SessionId(0),
             copy_bytes: 0,
-            ready: VecDeque::with_capacity(work),
+            ready: [(); 2].map(|()| VecDeque::with_capacity(work)),
+            copies: Fair::default(),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
             starved: VecDeque::with_capacity(work),
             outputs: VecDeque::with_capacity(transfers as usize),
@@ -315,7 +327,7 @@ impl Shard {
             Command::AddStaging { segment, length } => self.add_staging(segment, length),
             Command::SetStaging { bytes } => self.set_staging(bytes),
             Command::SetLimits(limits) => self.set_limits(limits),
-            Command::OpenSession { session } => self.open_session(session),
+            Command::OpenSession { session, weight } => self.open_session(session, weight),
             Command::AddSegment { session, segment, length } => {
                 self.add_segment(session, segment, length);
             }
@@ -362,6 +374,7 @@ impl Shard {
         self.batch = None;
         self.release_drained(io);
         self.push_stalled(io);
+        self.launch_waiting(io);
         let now = io.now();
         let through = self.work_off(now, io);
         self.ask_driver = (!self.stalled.is_empty()).then(|| now + limits::DRIVER_FULL_TIME);
@@ -383,19 +396,40 @@ impl Shard {
         }
         self.expire_mail(now, io);
         self.release_due(now, io);
-        for _ in 0..limits::WORK_PER_TURN {
-            let Some(work) = self.ready.pop_front() else { break };
+        self.wake_throttled(now);
+        for turn in 0..limits::WORK_PER_TURN {
+            let Some(work) = self.next_ready(turn) else { break };
             self.work(work, io);
             if std::mem::take(&mut self.hand_over_first) {
                 return false;
             }
         }
+        self.copy_pieces(io);
         // Each once: what they make ready meanwhile is for the next turn.
         for _ in 0..self.ready_lanes.len() {
             let Some(work) = self.ready_lanes.pop_front() else { break };
             self.work(work, io);
         }
         true
+    }
+
+    /// What is urgent first; of four turns one is bulk's.
+    fn next_ready(&mut self, turn: usize) -> Option<Work> {
+        let [urgent, bulk] = &mut self.ready;
+        let (first, second) = if turn % 4 == 3 { (bulk, urgent) } else { (urgent, bulk) };
+        first.pop_front().or_else(|| second.pop_front())
+    }
+
+    fn queue_ready(&mut self, work: Work) {
+        let keeps_order = match work {
+            Work::Transfer(key) => {
+                self.transfers.get(key).is_some_and(|transfer| transfer.is_message())
+            }
+            Work::Serve(_) | Work::Lane(_) => false,
+        };
+        // Messages are in order whatever their class.
+        let class = if keeps_order { Class::Latency } else { self.flow_of(work).class };
+        self.ready[class as usize].push_back(work);
     }
 
     fn work<I: Io>(&mut self, work: Work, io: &mut I) {
@@ -424,6 +458,7 @@ impl Shard {
             .filter_map(Timers::next)
             .chain(self.mail_times.first_key_value().map(|(&(deadline, ..), _)| deadline))
             .chain(self.ask_driver)
+            .chain(self.throttled)
             .chain(self.dials.next())
             .min()
     }
@@ -435,7 +470,8 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.ready_lanes.is_empty() || !self.drained.is_empty()
+        let ready = self.ready.iter().any(|ready| !ready.is_empty());
+        ready || !self.copies.is_empty() || !self.ready_lanes.is_empty() || !self.drained.is_empty()
     }
 
     /// What would have to be added if staging were to have so many bytes.
@@ -456,7 +492,7 @@ impl Shard {
         {
             match work {
                 Work::Lane(_) => self.ready_lanes.push_back(work),
-                _ => self.ready.push_back(work),
+                _ => self.queue_ready(work),
             }
         }
     }
@@ -526,7 +562,7 @@ impl Shard {
                 }
                 self.make_ready(work);
             } else {
-                self.ready.push_back(work);
+                self.queue_ready(work);
             }
         }
     }
@@ -600,6 +636,7 @@ impl Shard {
             early_arrival,
             staging,
             in_flight: account.in_flight,
+            rate: account.throttle.shown(),
             requests: account.requests,
             waiting: account.waiting.len() as u32,
             handles,

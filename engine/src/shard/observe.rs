@@ -142,7 +142,7 @@ impl Shard {
             operation: serve.operation(),
             served: true,
             route: serve.route().to_owned(),
-            class: serve.class,
+            class: serve.flow.class,
             session: None,
             bytes: serve.length,
             bytes_done: serve.done,

@@ -23,7 +23,7 @@ use super::transfer::{Body, Memory};
 use super::{Shard, Work};
 use crate::ids::{ChannelId, SessionId};
 use crate::io::{Io, Span};
-use crate::limits::{self, MEMORY_BYTES_PER_TURN};
+use crate::limits::{self, COPY_PIECE_BYTES};
 use crate::request::Status;
 use crate::tally::MessageWay;
 
@@ -249,7 +249,7 @@ impl Shard {
             return self.starve(Work::Transfer(key));
         }
         let start = body.next;
-        let piece = from.part(start, MEMORY_BYTES_PER_TURN);
+        let piece = from.part(start, COPY_PIECE_BYTES);
         let to = body.memory.span(start.into(), piece.length);
         let arrived = io.now();
         if piece != to {

@@ -4,18 +4,19 @@ use piped_model::units::Nanos;
 
 use super::Shard;
 use super::Work;
+use super::fair::Flow;
 use super::lane::{Destination, LaneState, Target};
 use super::planned::{CUT_BYTES, boundary, level_end};
 use super::session::HandleKind;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
 use crate::command::LaneClass;
 use crate::io::{Io, Span};
 use crate::limits;
 use crate::request::{Class, Status};
 use crate::sizes::{Sizes, UNIT_BYTES};
 use crate::tally::RetryReason;
-use crate::wire::{Frame, Message, Owner, SPILL_BYTES};
+use crate::wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
 
 impl RemoteBody {
     /// Which lane it takes. Messages must keep their order, so they are asked for on one.
@@ -39,7 +40,7 @@ impl Shard {
     pub(super) fn drive_remote<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
         match body.lane {
             None => self.ask(key, body, io),
-            Some(lane) => self.send_data(key, lane),
+            Some(lane) => self.send_data(key, lane, io.now()),
         }
     }
 
@@ -69,11 +70,21 @@ impl Shard {
             },
             _ => return self.decide(key, Status::BadHandle, io),
         };
+        let left = match body.op {
+            RemoteOp::Read => transfer.length - transfer.landed.watermark(),
+            RemoteOp::Send => transfer.length,
+            // They pay as they go, or have nothing to pay for.
+            RemoteOp::Write { .. } | RemoteOp::Sync => 0,
+        };
         let (session, ready) = (transfer.session, transfer.available.min(transfer.length));
         if body.op == RemoteOp::Send && !self.is_next_to_send(key) {
             return;
         }
         let number = body.message.and_then(|message| message.slot).unwrap_or(number);
+        let now = io.now();
+        if left > 0 && !self.may_move(Work::Transfer(key), now) {
+            return;
+        }
         if !self.may_ask(lane_key, Some(session), io) {
             return self.starve(Work::Transfer(key));
         }
@@ -98,6 +109,7 @@ impl Shard {
         if let Some(outcome) = lane.outcome.take() {
             lane.push(outcome);
         }
+
         body.alone = lane.outstanding.is_empty();
         lane.outstanding.push(key);
         body.lane = Some(lane_key);
@@ -110,9 +122,10 @@ impl Shard {
             // The peer plans anew for each attempt.
             transfer.told_plan = None;
         }
+        self.charge(Work::Transfer(key), left, now);
         self.make_ready(Work::Lane(lane_key));
         if matches!(body.op, RemoteOp::Write { .. }) {
-            self.send_data(key, lane_key);
+            self.send_data(key, lane_key, now);
         }
     }
 
@@ -136,7 +149,9 @@ impl Shard {
             RemoteOp::Write { .. } => Some(self.plan_write(key, body.peer)),
             _ => None,
         };
+        let Flow { class, weight, .. } = self.flow_of(Work::Transfer(key));
         let transfer = self.transfers.get(key).expect("the caller looked it up");
+        let asker = Asker { class, client: transfer.session.0, weight };
         let left = transfer.deadline.since(now).0 / 1_000;
         let time_left_us = u32::try_from(left).unwrap_or(u32::MAX).max(1);
         let (wire, offset, length) = (key.to_bits(), body.offset, transfer.length);
@@ -146,8 +161,8 @@ impl Shard {
                 handle,
                 offset,
                 length,
-                class: transfer.class,
-                from: transfer.landed.watermark(),
+                asker,
+                from: transfer.landed.watermark() as u32,
                 time_left_us,
             },
             RemoteOp::Write { durable } => Message::Write {
@@ -155,7 +170,7 @@ impl Shard {
                 handle,
                 offset,
                 length,
-                class: transfer.class,
+                asker,
                 durable,
                 fragment: planned.map_or(0, |planned| planned.cut.lane.largest() as u32),
                 time_left_us,
@@ -173,7 +188,15 @@ impl Shard {
     }
 
     /// Queues as much of a write as credit and the lane's queue allow.
-    fn send_data(&mut self, key: Key, lane_key: Key) {
+    fn send_data(&mut self, key: Key, lane_key: Key, now: Nanos) {
+        let is_write = |transfer: &Transfer| matches!(&transfer.body, Body::Remote(body) if matches!(body.op, RemoteOp::Write { .. }));
+        if !self.transfers.get(key).is_some_and(is_write)
+            || !self.may_move(Work::Transfer(key), now)
+        {
+            return;
+        }
+        let flow = self.flow_of(Work::Transfer(key));
+        let mut queued = 0;
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let (length, available) = (transfer.length, transfer.available);
         let planned = transfer.plan.clone();
@@ -194,16 +217,17 @@ impl Shard {
             }
             if at + bytes > available {
                 // It comes back when more is read.
+                self.charge(Work::Transfer(key), queued, now);
                 return self.make_ready(Work::Lane(lane_key));
             }
-            if lane.credit < bytes || !lane.has_room_for_data() {
+            if lane.credit < bytes {
                 break;
             }
-            let backlogged = !lane.sender.is_empty();
+            let backlogged = lane.has_frames();
             let message =
                 Message::WriteData { transfer: key.to_bits(), offset: body.next, backlogged };
             let span = body.memory.span(body.next, bytes as u32);
-            if lane.sender.push(lane.epoch, message, Some(span), Owner(key.to_bits())).is_err() {
+            if !lane.push_data(flow, message, Some(span), Owner(key.to_bits())) {
                 break;
             }
             if at >= body.fragment_end {
@@ -212,10 +236,12 @@ impl Shard {
             }
             lane.credit -= bytes;
             body.next += bytes;
+            queued += bytes;
             body.frames += 1;
             transfer.pins += 1;
         }
         let more = body.next < length && body.frames == 0;
+        self.charge(Work::Transfer(key), queued, now);
         self.make_ready(Work::Lane(lane_key));
         if more {
             // No frame of ours will come back to wake us: credit or room on the lane will.
@@ -237,6 +263,20 @@ impl Shard {
         self.make_ready(Work::Transfer(key));
     }
 
+    /// What is queued of a write that is given up stays here, with its credit.
+    fn take_back_data(&mut self, key: Key, lane_key: Key) {
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        let mut frames = 0;
+        for bytes in lane.take_back(Owner(key.to_bits())) {
+            lane.credit += u64::from(bytes);
+            frames += 1;
+        }
+        for _ in 0..frames {
+            self.handle_write_frame_taken(key);
+            self.handle_write_frame_sent(key);
+        }
+    }
+
     /// Takes a transfer off its lane, because it is over or (`cancel`) because it is given up.
     pub(super) fn leave_lane(&mut self, key: Key, cancel: bool) {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) else {
@@ -253,6 +293,8 @@ impl Shard {
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));
         }
+        // Asked for again, it would send what is queued as if it were of the new attempt.
+        self.take_back_data(key, lane_key);
         self.wake_starved();
     }
 

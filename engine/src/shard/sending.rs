@@ -11,6 +11,7 @@ use super::ops::{OpOwner, notice_token};
 use super::slab::Key;
 use super::zero_copy::Way;
 use super::{Shard, Work};
+use crate::command::LaneClass;
 use crate::io::{Io, NOTICE_COPIED, Op};
 use crate::tally::{LaneLoss, SendWay};
 use crate::wire::{Lent, Owner};
@@ -46,6 +47,7 @@ impl Shard {
         if lane.sending || lane.state == LaneState::Closing {
             return;
         }
+        lane.feed();
         if self.dials.any() {
             self.dial_frames(key, io);
         }
@@ -167,7 +169,22 @@ impl Shard {
             self.handle_frame_taken(key, owner, now);
         }
         self.free_frames(key);
+        self.pace_lane(key, now, io);
         self.make_ready(Work::Lane(key));
+    }
+
+    /// What is urgent has a lane of its own, and passes the same queues below as this one's frames.
+    fn pace_lane<I: Io>(&mut self, key: Key, now: Nanos, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let urgent = lane.class == LaneClass::Latency;
+        if urgent || lane.state != LaneState::Up || !lane.pacer.is_due(now) {
+            return;
+        }
+        if let Some(state) = io.wire_state(lane.socket)
+            && let Some(rate) = lane.pacer.look(state, now)
+        {
+            io.pace(lane.socket, rate);
+        }
     }
 
     /// The kernel is done with what a send was lent.

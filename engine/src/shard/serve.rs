@@ -10,6 +10,7 @@ use piped_model::units::Nanos;
 
 use super::admission::Admission;
 use super::blocks::Blocks;
+use super::fair::{Flow, Party};
 use super::inbound::Ask;
 use super::landed::Landed;
 use super::passed::Passed;
@@ -24,7 +25,7 @@ use crate::command::{FileTarget, LaneClass, RegionTarget, Target};
 use crate::ids::SegmentId;
 use crate::io::Io;
 use crate::limits;
-use crate::request::{Class, Status};
+use crate::request::Status;
 use crate::tally::{LaneLoss, Operation};
 use crate::wire::Message;
 
@@ -57,7 +58,8 @@ pub(super) struct Serve {
     pub(super) served: Key,
     pub(super) offset: u64,
     pub(super) length: u64,
-    pub(super) class: Class,
+    /// For which of the peer's clients.
+    pub(super) flow: Flow,
     pub(super) started: Nanos,
     pub(super) deadline: Nanos,
     pub(super) plan: Option<Arc<Planned>>,
@@ -140,7 +142,11 @@ impl Serve {
             served,
             offset: ask.offset,
             length: ask.length,
-            class: ask.class,
+            flow: Flow {
+                party: Party::Peer(link, ask.asker.client),
+                class: ask.asker.class,
+                weight: ask.asker.weight,
+            },
             started,
             deadline,
             plan: None,
@@ -290,6 +296,7 @@ impl Shard {
                 self.old_writes.push(key);
             }
             if given_up {
+                self.drop_waiting(Work::Serve(key), io);
                 self.hurry(Work::Serve(key), io);
             }
             return self.cancel_landing(lane, key, io);

@@ -225,6 +225,10 @@ impl Shard {
             if !over && serve.read.read.watermark() < end {
                 return;
             }
+            if !self.may_move(Work::Serve(key), io.now()) {
+                return;
+            }
+            let Some(serve) = self.serves.get_mut(key) else { return };
             let last = end >= limit;
             let Some(block) = serve.blocks.at(at) else { return };
             let span = block.span(at, end);
@@ -250,6 +254,10 @@ impl Shard {
                 return;
             }
             let boundary = planned.lane_end(serve.offset, serve.done, serve.length);
+            if !self.may_move(Work::Serve(key), io.now()) {
+                return;
+            }
+            let Some(serve) = self.serves.get(key) else { return };
             let length = (boundary - serve.done) as u32;
             let offset = region.offset + serve.offset + serve.done;
             let span = Span { segment: region.segment, offset, length };
@@ -275,9 +283,6 @@ impl Shard {
     ) -> bool {
         let Some(serve) = self.serves.get_mut(key) else { return true };
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
-        if !lane.has_room_for_data() {
-            return false;
-        }
         // The checksum comes when the frame leaves, but is no part of the wire either.
         let check = self.planner.check_time(span.length);
         let service = (now.since(serve.started) + check).0 / 1_000;
@@ -293,12 +298,12 @@ impl Shard {
             transfer: serve.wire,
             offset: serve.done,
             fragment: planned.grid(),
-            backlogged: !lane.sender.is_empty(),
+            backlogged: lane.has_frames(),
             service_us: u32::try_from(service).unwrap_or(u32::MAX),
             last,
         };
         let payload = (span.length > 0).then_some(span);
-        if lane.sender.push(lane.epoch, message, payload, Owner(key.to_bits())).is_err() {
+        if !lane.push_data(serve.flow, message, payload, Owner(key.to_bits())) {
             return false;
         }
         if last.is_some() {
@@ -311,6 +316,7 @@ impl Shard {
         serve.frames += 1;
         serve.pins += 1;
         let lane = serve.lane;
+        self.charge(Work::Serve(key), span.length.into(), now);
         self.make_ready(Work::Lane(lane));
         true
     }

@@ -26,6 +26,8 @@ pub(super) struct Session {
     /// The arena, by the client's segment numbers.
     segments: Vec<(SegmentId, u64)>,
     closing: bool,
+    /// Its share beside the others of a class.
+    pub(super) weight: u8,
     /// Transfers that still use its memory.
     pub(super) transfers: u32,
     pub(super) completed: u64,
@@ -94,10 +96,11 @@ pub(super) enum Place {
 }
 
 impl Shard {
-    pub(super) fn open_session(&mut self, session: SessionId) {
+    pub(super) fn open_session(&mut self, session: SessionId, weight: u8) {
         let value = Session {
             segments: Vec::new(),
             closing: false,
+            weight: weight.max(1),
             transfers: 0,
             completed: 0,
             failed: 0,
@@ -530,7 +533,7 @@ pub(super) fn body_for(
             if end > region.length {
                 return Err(Status::Invalid);
             }
-            Body::Memory(MemoryBody { region, direction, offset, memory, next: 0 })
+            Body::Memory(MemoryBody { region, direction, offset, memory, next: 0, waits: false })
         }
         Place::Local(Target::Channel(_)) => return Err(Status::Invalid),
         Place::Remote(peer, handle) => {

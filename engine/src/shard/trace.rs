@@ -219,7 +219,7 @@ impl Shard {
                 route: serve.route(),
                 bytes: serve.length,
                 offset: serve.offset,
-                class: serve.class,
+                class: serve.flow.class,
             }),
         };
         // A sync, or a request for nothing, has no fragments.

@@ -12,6 +12,7 @@ use piped_model::units::Nanos;
 use super::admission::Admission;
 use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
+use super::fair::{Flow, Party};
 use super::landed::Landed;
 use super::mail::Outgoing;
 use super::ops::{OpOwner, status_of};
@@ -222,6 +223,8 @@ pub(super) struct MemoryBody {
     pub(super) offset: u64,
     pub(super) memory: Memory,
     pub(super) next: u64,
+    /// Its next piece waits for its turn.
+    pub(super) waits: bool,
 }
 
 /// What is asked of a peer.
@@ -291,8 +294,13 @@ impl RemoteBody {
 }
 
 impl Transfer {
+    /// Whether it sends or receives a message.
+    pub(super) fn is_message(&self) -> bool {
+        matches!(self.kind, Operation::Send | Operation::Receive)
+    }
+
     /// Whether it fills its memory.
-    fn reads(&self) -> bool {
+    pub(super) fn reads(&self) -> bool {
         match &self.body {
             Body::File(body) => body.direction == Direction::Read,
             Body::Memory(body) => body.direction == Direction::Read,
@@ -360,7 +368,7 @@ impl Shard {
         }
         match transfer.body {
             Body::File(body) => self.drive_file(key, body, io),
-            Body::Memory(body) => self.drive_memory(key, body, io),
+            Body::Memory(body) => self.drive_memory(key, body, io.now()),
             Body::Remote(body) => self.drive_remote(key, body, io),
             Body::Copy(_) => self.drive_copy(key, io),
             Body::Send(body) => self.drive_send(key, body, io),
@@ -407,6 +415,10 @@ impl Shard {
                 if end > available {
                     break;
                 }
+                let now = io.now();
+                if !self.may_move(Work::Transfer(key), now) {
+                    break;
+                }
                 let span = body.memory.span(body.next, (end - body.next) as u32);
                 let owner = JobOwner::Transfer { transfer: key, start: body.next };
                 let offset = body.offset + body.next;
@@ -415,6 +427,7 @@ impl Shard {
                     self.want(Work::Transfer(key), wanted);
                     break;
                 }
+                self.charge(Work::Transfer(key), end - body.next, now);
                 self.pin(key);
                 body.next = end;
                 body.in_flight += 1;
@@ -520,6 +533,24 @@ impl Shard {
         }
     }
 
+    /// Who pays for what a transfer or serve has to do.
+    pub(super) fn flow_of(&self, work: Work) -> Flow {
+        match work {
+            Work::Transfer(key) => {
+                let (session, class) = self
+                    .transfers
+                    .get(key)
+                    .map_or((SessionId(0), Class::Bulk), |it| (it.session, it.class));
+                let weight = self.sessions.get(&session).map_or(1, |session| session.weight);
+                Flow { party: Party::Client(session), class, weight }
+            }
+            Work::Serve(key) | Work::Lane(key) => {
+                let none = Flow { party: Party::Peer(key, 0), class: Class::Bulk, weight: 1 };
+                self.serves.get(key).map_or(none, |serve| serve.flow)
+            }
+        }
+    }
+
     pub(super) fn store_body(&mut self, key: Key, body: Body) {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.body = body;
@@ -556,6 +587,7 @@ impl Shard {
         let ended = transfer.status.is_some();
         let status = *transfer.status.get_or_insert(status);
         self.cancel_ops_of(key, io);
+        self.drop_waiting(Work::Transfer(key), io);
         self.hurry(Work::Transfer(key), io);
         self.cancel_queued(key);
         self.leave_lane(key, !ended);

@@ -120,10 +120,10 @@ pub enum Message {
         offset: u64,
         /// Length of the whole request in bytes.
         length: u64,
-        /// How urgent.
-        class: Class,
+        /// For whom.
+        asker: Asker,
         /// Bytes from the request's start that are already in place; at most `length`.
-        from: u64,
+        from: u32,
         /// Time until the deadline in microseconds; no clock is shared between nodes.
         time_left_us: u32,
     },
@@ -172,8 +172,8 @@ pub enum Message {
         offset: u64,
         /// Length of the whole request in bytes.
         length: u64,
-        /// How urgent.
-        class: Class,
+        /// For whom.
+        asker: Asker,
         /// Ended means on stable storage.
         durable: bool,
         /// The longest piece in bytes.
@@ -352,6 +352,26 @@ impl ReportedStage {
     }
 }
 
+/// For which of a peer's clients a request is, and how it stands with the others. What is shared is shared between
+/// all clients of all nodes that want it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker {
+    /// How urgent.
+    pub class: Class,
+    /// The requester's number for the client; any, as long as it is the same for all of its requests.
+    pub client: u32,
+    /// The client's share beside others of the class; at least 1.
+    pub weight: u8,
+}
+
+impl Asker {
+    /// The only client of its node.
+    #[must_use]
+    pub const fn alone(class: Class) -> Self {
+        Self { class, client: 0, weight: 1 }
+    }
+}
+
 /// What a peer did wrong. The lane is closed; the peer may dial again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PeerFault {
@@ -491,7 +511,10 @@ impl Frame {
             {
                 bad("length")
             }
-            Message::Read { length, from, .. } if from > length => bad("from"),
+            Message::Read { length, from, .. } if u64::from(from) > length => bad("from"),
+            Message::Read { asker, .. } | Message::Write { asker, .. } if asker.weight == 0 => {
+                bad("weight")
+            }
             Message::Send { length, .. }
                 if length == 0 || self.payload > 0 && self.payload != length =>
             {

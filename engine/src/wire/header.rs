@@ -9,14 +9,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::command::{Access, LaneClass, OpenKind};
 use crate::request::{Class, Status};
-use crate::wire::frame::{HEADER_BYTES, LastPart, Message, PeerFault, ReportedStage};
+use crate::wire::frame::{Asker, HEADER_BYTES, LastPart, Message, PeerFault, ReportedStage};
 
 /// `p` `D` on the wire.
 pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 /// The version of this header, of its kinds, and of what they mean. A kind more is a version more: who
 /// does not know it would lose its lanes in the middle of work instead of being told at Hello. Version 1,
 /// which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 6;
+pub(super) const VERSION: u8 = 7;
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;
@@ -223,13 +223,14 @@ impl Message {
     fn transfer_header(&self) -> Header {
         let empty = Header::default();
         match *self {
-            Self::Read { transfer, handle, offset, length, class, from, time_left_us } => Header {
+            Self::Read { transfer, handle, offset, length, asker, from, time_left_us } => Header {
                 kind: KIND_READ,
-                class: class_number(class),
+                class: class_number(asker.class),
+                aux: asker.weight,
                 transfer: transfer.into(),
                 offset: offset.into(),
                 arg0: length.into(),
-                arg1: from.into(),
+                arg1: halves(from, asker.client).into(),
                 arg2: handle.into(),
                 arg3: time_left_us.into(),
                 ..empty
@@ -252,18 +253,19 @@ impl Message {
                 handle,
                 offset,
                 length,
-                class,
+                asker,
                 durable,
                 fragment,
                 time_left_us,
             } => Header {
                 kind: KIND_WRITE,
                 flags: flag(durable, FLAG_DURABLE).into(),
-                class: class_number(class),
+                class: class_number(asker.class),
+                aux: asker.weight,
                 transfer: transfer.into(),
                 offset: offset.into(),
                 arg0: length.into(),
-                arg1: u64::from(fragment).into(),
+                arg1: halves(fragment, asker.client).into(),
                 arg2: handle.into(),
                 arg3: time_left_us.into(),
                 ..empty
@@ -368,8 +370,8 @@ impl Header {
                 handle: self.arg2.get(),
                 offset,
                 length: self.arg0.get(),
-                class: self.request_class()?,
-                from: self.arg1.get(),
+                asker: self.asker()?,
+                from: low_half(self.arg1),
                 time_left_us: self.arg3.get(),
             },
             KIND_DATA => Message::Data {
@@ -385,7 +387,7 @@ impl Header {
                 handle: self.arg2.get(),
                 offset,
                 length: self.arg0.get(),
-                class: self.request_class()?,
+                asker: self.asker()?,
                 durable: self.has(FLAG_DURABLE),
                 fragment: low_half(self.arg1),
                 time_left_us: self.arg3.get(),
@@ -405,6 +407,11 @@ impl Header {
             margin_percent: self.class,
             plan: high_half(self.arg1),
         })
+    }
+
+    fn asker(&self) -> Result<Asker, PeerFault> {
+        let (class, client) = (self.request_class()?, high_half(self.arg1));
+        Ok(Asker { class, client, weight: self.aux })
     }
 
     fn has(&self, flag: u16) -> bool {

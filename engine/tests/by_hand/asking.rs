@@ -75,7 +75,7 @@ pub(crate) fn answer(
         panic!("not a read: {asked:?}")
     };
     let mut burst = before.to_vec();
-    let (mut done, base) = (from, offset / 4096 * 4096);
+    let (mut done, base) = (u64::from(from), offset / 4096 * 4096);
     while done < length {
         let end = ((offset + done - base) / fragment + 1) * fragment + base - offset;
         let end = end.min(length);

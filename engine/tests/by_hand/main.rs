@@ -4,6 +4,7 @@
 mod asking;
 mod channels;
 mod dials;
+mod fairness;
 mod faults;
 mod limits;
 mod nested;

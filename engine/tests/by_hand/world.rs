@@ -14,7 +14,7 @@ use piped_engine::sim::{
     ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
 };
 use piped_engine::solve::solve;
-use piped_engine::wire::{Frame, HEADER_BYTES, Message, ReportedStage};
+use piped_engine::wire::{Asker, Frame, HEADER_BYTES, Message, ReportedStage};
 use piped_model::units::Nanos;
 
 pub(crate) const ALL: Access = Access { read: true, write: true };
@@ -166,7 +166,16 @@ impl World {
 
     /// A client with so many bytes of memory.
     pub(crate) fn session(&mut self, session: SessionId, length: u64) -> SegmentId {
-        self.command(Command::OpenSession { session });
+        self.session_of_weight(session, length, 1)
+    }
+
+    pub(crate) fn session_of_weight(
+        &mut self,
+        session: SessionId,
+        length: u64,
+        weight: u8,
+    ) -> SegmentId {
+        self.command(Command::OpenSession { session, weight });
         let segment = self.kernel.add_segment(self.node, length);
         self.kernel.share(self.node, segment);
         self.command(Command::AddSegment { session, segment, length });
@@ -185,8 +194,21 @@ impl World {
         verb: Verb,
         no_wait: bool,
     ) {
+        self.submit_request(
+            session,
+            user_data,
+            Request { verb, class: Class::Latency, deadline: None, no_wait },
+        );
+    }
+
+    /// Of the bulk class.
+    pub(crate) fn submit_bulk(&mut self, session: SessionId, user_data: u64, verb: Verb) {
+        let (class, deadline, no_wait) = (Class::Bulk, None, false);
+        self.submit_request(session, user_data, Request { verb, class, deadline, no_wait });
+    }
+
+    fn submit_request(&mut self, session: SessionId, user_data: u64, request: Request) {
         let origin = Origin { session, queue: QueueId(0), slot: 0, user_data };
-        let request = Request { verb, class: Class::Latency, deadline: None, no_wait };
         let io = &mut self.kernel.io(self.node);
         let now = io.now();
         self.shard.submit(origin, request, now, io);
@@ -473,6 +495,16 @@ impl World {
     }
 
     /// Until nothing moves but clocks.
+    /// The shard's time.
+    pub(crate) fn clock(&mut self) -> Nanos {
+        self.kernel.io(self.node).now()
+    }
+
+    /// A moment passes, in which nothing ends that takes time.
+    pub(crate) fn settle_turn(&mut self) {
+        self.run_for(Nanos(1));
+    }
+
     pub(crate) fn settle(&mut self) {
         self.run_for(Nanos::from_millis(100));
     }
@@ -666,7 +698,7 @@ pub(crate) fn write_in(transfer: u64, handle: u32, length: u64, fragment: u32) -
         handle,
         offset: 0,
         length,
-        class: Class::Latency,
+        asker: Asker::alone(Class::Latency),
         durable: false,
         fragment,
         time_left_us: 10_000_000,
@@ -683,7 +715,7 @@ pub(crate) fn read(transfer: u64, handle: u32, length: u64) -> Message {
         handle,
         offset: 0,
         length,
-        class: Class::Latency,
+        asker: Asker::alone(Class::Latency),
         from: 0,
         time_left_us: 10_000_000,
     }

@@ -2,7 +2,7 @@
 
 use piped_engine::command::{Access, LaneClass, OpenKind};
 use piped_engine::request::{Class, Status};
-use piped_engine::wire::{Frame, LastPart, Message, ReportedStage};
+use piped_engine::wire::{Asker, Frame, LastPart, Message, ReportedStage};
 
 /// Each with its name.
 #[must_use]
@@ -106,7 +106,7 @@ pub fn read() -> Message {
         handle: 0,
         offset: 100,
         length: 9000,
-        class: Class::Latency,
+        asker: Asker::alone(Class::Latency),
         from: 0,
         time_left_us: 1_000_000,
     }
@@ -134,7 +134,7 @@ pub fn write() -> Message {
         handle: 0,
         offset: 100,
         length: 5000,
-        class: Class::Bulk,
+        asker: Asker::alone(Class::Bulk),
         durable: true,
         fragment: 65_536,
         time_left_us: 1_000_000,

@@ -110,7 +110,7 @@ impl World {
         let inodes = [writable, read_only].map(|content| kernel.add_inode(content.clone()));
         let mut command = |command| shard.handle_command(command, &mut kernel);
         command(Command::AddStaging { segment: staging, length: STAGING_BYTES });
-        command(Command::OpenSession { session: SESSION });
+        command(Command::OpenSession { session: SESSION, weight: 1 });
         command(Command::AddSegment { session: SESSION, segment, length: SEGMENT_BYTES });
         let mut world = Self {
             kernel,

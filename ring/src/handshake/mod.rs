@@ -139,7 +139,7 @@ pub struct Hello {
     pub entries: u32,
     /// Queues.
     pub queues: u32,
-    /// Weight among sessions; 0 takes the default. Has its place for the scheduler to come; not used yet.
+    /// Share among clients of a class, 1 to 255; 0 takes the default, which is 1.
     pub weight: u32,
     /// The class of requests that name none: a `CLASS_*`.
     pub class: u8,

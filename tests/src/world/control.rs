@@ -141,6 +141,7 @@ impl World {
         self.tally("serial plans", last.is_some_and(|it| it.chosen == "serial").into());
         self.tally("retries", counters.retries);
         self.tally("unaligned bounces", counters.bounced_unaligned);
+        self.tally("fragments waited for their turn", counters.turns_waited);
         self.tally("mispredicted bounces", counters.bounced_mispredicted);
         self.tally("discarded bytes", counters.discarded_bytes);
         self.tally("corrupt frames", counters.corrupt_frames);
@@ -368,7 +369,7 @@ impl World {
         }
         self.tally("limits changed", 1);
         let random = &mut self.random;
-        let bytes = [(); 7].map(|()| 1_u64 << random.between(12, 24));
+        let bytes = [(); 9].map(|()| 1_u64 << random.between(12, 24));
         let count = [(); 3].map(|()| random.between(1, 16) as u32);
         let limits = Limits {
             requests: count[0] * 4,
@@ -379,12 +380,14 @@ impl World {
                 in_flight: bytes[2],
                 requests: count[1],
                 early_arrival: bytes[6],
+                rate: bytes[7] * 16,
             },
             peer: PeerLimits {
                 staging: bytes[3],
                 in_flight: bytes[4],
                 requests: count[2],
                 handles: u32::MAX,
+                rate: bytes[8] * 16,
             },
         };
         let staging = random.between(1, 12) << 22;

@@ -198,7 +198,7 @@ impl World {
         let id = self.nodes[node].id;
         self.nodes[node].sessions_made += 1;
         let session = SessionId(self.nodes[node].sessions_made);
-        self.command(node, Command::OpenSession { session });
+        self.command(node, Command::OpenSession { session, weight: 1 + (client % 3) as u8 });
         let length = self.piece_bytes() * u64::from(self.options.depth);
         let arena = self.kernel.add_segment(id, length);
         self.kernel.guard(id, arena);

@@ -311,6 +311,7 @@ mod tests {
             frames_received: 0,
             requests: 0,
             last_loss: None,
+            pace: None,
             zero_copy: None,
             messages: None,
         };

@@ -172,7 +172,7 @@ impl World {
         self.nodes.push(node);
         let node = self.nodes.len() - 1;
         self.command(node, Command::AddStaging { segment: staging, length: STAGING });
-        self.command(node, Command::OpenSession { session: SESSION });
+        self.command(node, Command::OpenSession { session: SESSION, weight: 1 });
         let length = self.bytes;
         self.command(node, Command::AddSegment { session: SESSION, segment: arena, length });
         Ok(())

@@ -1,0 +1,253 @@
+//! The way into a device: as much at once as it takes to keep it busy, when somebody else wants it, too.
+//!
+//! What a device has been given it does in an order of its own. So while more than one party wants it, it is given
+//! no more than it does in a short while, and the rest waits here, where the order is ours ([`super::fair`]). One
+//! party alone waits for nobody.
+
+use piped_model::units::Nanos;
+
+use super::fair::{Fair, Flow, Party};
+use super::slab::Key;
+use crate::request::Class;
+
+/// Who asked within that time wants it still: who waits for one answer at a time is away for a moment.
+const RECENT: Nanos = Nanos::from_millis(100);
+
+/// What a device is given at once: beside somebody urgent what it does in this time, else what it does in that.
+const URGENT_TIME: Nanos = Nanos::from_micros(1_000);
+const BULK_TIME: Nanos = Nanos::from_micros(2_000);
+
+/// It always has so much, in bytes: of a device that was not seen yet nothing is known.
+const INSIDE_MIN: u64 = 128 * 1024;
+
+/// Parties that are remembered.
+const SEEN_MAX: usize = 32;
+
+/// How long a device is looked at for its rate, and what part of the best one is forgotten each time: half of it in
+/// some seconds. Less inside may make the device slower, and then still less would be let in.
+const WINDOW: Nanos = Nanos::from_millis(20);
+const AGEING: u64 = 256;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    waiting: Fair<Key>,
+    /// Bytes inside, of the latency class and of bulk.
+    inside: [u64; 2],
+    /// Who asked of late.
+    seen: Vec<Seen>,
+    rate: Rate,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    party: Party,
+    class: Class,
+    at: Nanos,
+}
+
+/// What it does in a while when it has enough to do: the best there was, which counts less as time goes by.
+#[derive(Debug, Default)]
+struct Rate {
+    /// Bytes, in the window at hand.
+    bytes: u64,
+    time: Nanos,
+    /// Since when what is inside is worked on.
+    since: Nanos,
+    /// Bytes per second.
+    best: u64,
+}
+
+impl Rate {
+    fn add(&mut self, bytes: u32, now: Nanos) {
+        self.bytes += u64::from(bytes);
+        self.time = self.time + now.since(self.since);
+        self.since = now;
+        if self.time >= WINDOW {
+            self.best = self.in_window().max(self.best - self.best / AGEING);
+            (self.bytes, self.time) = (0, Nanos::ZERO);
+        }
+    }
+
+    fn in_window(&self) -> u64 {
+        let rate = u128::from(self.bytes) * 1_000_000_000 / u128::from(self.time.0.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+
+    /// What it does in `time`, in bytes.
+    fn within(&self, time: Nanos) -> u64 {
+        let rate = if self.best == 0 { self.in_window() } else { self.best };
+        let bytes = u128::from(rate) * u128::from(time.0) / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+impl Gate {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// A piece of work comes. Whether it goes in at once; else it waits.
+    pub(super) fn arrive(&mut self, flow: Flow, bytes: u32, job: Key, now: Nanos) -> bool {
+        self.see(flow, now);
+        let first = match flow.class {
+            // It passes bulk by, whether that waits or not, but what bulk is guaranteed.
+            Class::Latency => self.waiting.next_class() != Some(Class::Latency),
+            Class::Bulk => self.waiting.is_empty(),
+        };
+        if first && self.has_room(flow.class, now) {
+            self.enter(flow.class, bytes, now);
+            return true;
+        }
+        self.waiting.push(flow, bytes, job);
+        false
+    }
+
+    /// The next of those that wait, if there is room for it.
+    pub(super) fn poll(&mut self, now: Nanos) -> Option<Key> {
+        let class = self.waiting.next_class()?;
+        if !self.has_room(class, now) {
+            return None;
+        }
+        let (bytes, job) = self.waiting.pop_of(class)?;
+        self.enter(class, bytes, now);
+        Some(job)
+    }
+
+    /// A piece of work is done.
+    pub(super) fn leave(&mut self, class: Class, bytes: u32, now: Nanos) {
+        self.inside[class as usize] -= u64::from(bytes);
+        self.rate.add(bytes, now);
+    }
+
+    /// Takes out of those that wait who is not wanted any more.
+    pub(super) fn remove(&mut self, unwanted: impl FnMut(&Key) -> bool) -> Vec<Key> {
+        self.waiting.remove(unwanted)
+    }
+
+    fn enter(&mut self, class: Class, bytes: u32, now: Nanos) {
+        if self.inside == [0, 0] {
+            self.rate.since = now;
+        }
+        self.inside[class as usize] += u64::from(bytes);
+    }
+
+    fn has_room(&self, class: Class, now: Nanos) -> bool {
+        let [urgent, bulk] = self.inside;
+        let beside = match class {
+            Class::Latency => urgent,
+            Class::Bulk => urgent + bulk,
+        };
+        if beside == 0 {
+            return true;
+        }
+        let mut recent = self.seen.iter().filter(|seen| now.since(seen.at) < RECENT);
+        let alone = recent.clone().count() <= 1;
+        let hurry = class == Class::Bulk && recent.any(|seen| seen.class == Class::Latency);
+        let time = if hurry { URGENT_TIME } else { BULK_TIME };
+        alone || beside < self.rate.within(time).max(INSIDE_MIN)
+    }
+
+    fn see(&mut self, flow: Flow, now: Nanos) {
+        let Flow { party, class, .. } = flow;
+        let seen = Seen { party, class, at: now };
+        let known = self.seen.iter_mut().find(|seen| (seen.party, seen.class) == (party, class));
+        if let Some(known) = known {
+            known.at = now;
+        } else if self.seen.len() < SEEN_MAX {
+            self.seen.push(seen);
+        } else if let Some(oldest) = self.seen.iter_mut().min_by_key(|seen| seen.at) {
+            *oldest = seen;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SessionId;
+    use crate::shard::slab::Slab;
+
+    const PIECE: u32 = 1 << 20;
+    /// Of a device that does a piece in half a millisecond.
+    const PIECE_TIME: Nanos = Nanos::from_micros(500);
+
+    fn flow(client: u32, class: Class) -> Flow {
+        Flow { party: Party::Client(SessionId(client)), class, weight: 1 }
+    }
+
+    struct World {
+        gate: Gate,
+        jobs: Slab<Class>,
+        now: Nanos,
+    }
+
+    impl World {
+        /// In which the device's rate is known.
+        fn new() -> Self {
+            let mut world = Self {
+                gate: Gate::default(),
+                jobs: Slab::with_capacity(256),
+                now: Nanos::from_millis(1),
+            };
+            for _ in 0..80 {
+                assert!(world.arrive(flow(1, Class::Bulk), PIECE), "it is alone");
+                world.now = world.now + PIECE_TIME;
+                world.gate.leave(Class::Bulk, PIECE, world.now);
+            }
+            world
+        }
+
+        fn arrive(&mut self, flow: Flow, bytes: u32) -> bool {
+            let job = self.jobs.insert(flow.class).expect("room");
+            self.gate.arrive(flow, bytes, job, self.now)
+        }
+    }
+
+    #[test]
+    fn one_alone_waits_for_nobody() {
+        let mut world = World::new();
+        assert!((0..64).all(|_| world.arrive(flow(1, Class::Bulk), PIECE)));
+    }
+
+    #[test]
+    fn two_are_given_what_the_device_does_in_a_while_and_the_rest_in_turn() {
+        let mut world = World::new();
+        let (one, two) = (flow(1, Class::Bulk), flow(2, Class::Bulk));
+        assert!(world.arrive(two, PIECE), "nothing is inside");
+        let inside = 1 + (0..32).filter(|_| world.arrive(one, PIECE)).count();
+        // Two milliseconds of it.
+        assert_eq!(inside, 4);
+        assert!(!world.arrive(two, PIECE));
+        assert_eq!(world.gate.poll(world.now), None);
+        world.now = world.now + PIECE_TIME;
+        world.gate.leave(Class::Bulk, PIECE, world.now);
+        assert!(world.gate.poll(world.now).is_some());
+        assert_eq!(world.gate.poll(world.now), None);
+    }
+
+    #[test]
+    fn beside_somebody_urgent_little_bulk_is_inside_and_the_urgent_one_passes() {
+        let mut world = World::new();
+        let (bulk, urgent) = (flow(1, Class::Bulk), flow(2, Class::Latency));
+        assert!(world.arrive(urgent, 4096));
+        world.gate.leave(Class::Latency, 4096, world.now);
+        let inside = (0..32).filter(|_| world.arrive(bulk, PIECE)).count();
+        assert_eq!(inside, 2);
+        assert!(world.arrive(urgent, 4096), "what waits is bulk");
+        // Long after the last that was urgent, bulk has it for itself again.
+        world.now = world.now + RECENT;
+        assert!(world.gate.poll(world.now).is_some());
+    }
+
+    #[test]
+    fn who_gives_up_waits_no_longer() {
+        let mut world = World::new();
+        assert!(world.arrive(flow(2, Class::Latency), 4096));
+        while world.arrive(flow(1, Class::Bulk), PIECE) {}
+        assert_eq!(world.gate.len(), 1);
+        assert_eq!(world.gate.remove(|_| true).len(), 1);
+        assert_eq!(world.gate.poll(world.now), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! How many bytes a second a client, or a peer, may have moved: `limits.client.rate`, `limits.peer.rate`.
+//!
+//! What is moved puts off what comes next: a party that has had `b` bytes at a rate of `r` has the next `b / r` seconds
+//! later, give or take a burst. So nothing is counted by the second, nobody saves up more than the burst, and a rate
+//! that changes holds from the next piece on. A client pays for what it reads and writes once: of a copy for the
+//! reads. What it reads from a peer it pays for when it asks, because the bytes come by themselves.
+
+use piped_model::units::Nanos;
+
+use super::transfer::Waiter;
+use super::{Shard, Work};
+use crate::report::Gauge;
+
+/// How far ahead of its rate a party may be.
+const BURST: Nanos = Nanos::from_millis(5);
+
+/// What is shown is the mean over so long.
+const SHOWN: Nanos = Nanos::from_millis(1_000);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Throttle {
+    /// When it has paid for what it has moved.
+    paid: Nanos,
+    /// Bytes since then, for what is shown.
+    since: Nanos,
+    bytes: u64,
+    shown: Gauge,
+}
+
+impl Throttle {
+    /// When it may go on, if that is not now.
+    fn until(&self, now: Nanos) -> Option<Nanos> {
+        let until = self.paid.since(BURST);
+        (until > now).then_some(until)
+    }
+
+    /// It moves so many bytes, at so many a second at most; 0 is no bound.
+    fn charge(&mut self, bytes: u64, rate: u64, now: Nanos) {
+        self.turn(now);
+        self.bytes += bytes;
+        let time = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+        self.paid = match rate {
+            0 => now,
+            _ => self.paid.max(now) + Nanos(u64::try_from(time).unwrap_or(u64::MAX / 4)),
+        };
+    }
+
+    fn turn(&mut self, now: Nanos) {
+        let time = now.since(self.since);
+        if time >= SHOWN {
+            let rate = u128::from(self.bytes) * 1_000_000_000 / u128::from(time.0);
+            self.shown.now = u64::try_from(rate).unwrap_or(u64::MAX);
+            self.shown.high = self.shown.high.max(self.shown.now);
+            (self.since, self.bytes) = (now, 0);
+        }
+    }
+
+    /// Bytes a second, of late and at most.
+    pub(super) fn shown(&self) -> Gauge {
+        self.shown
+    }
+}
+
+impl Shard {
+    /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it starves until it
+    /// may.
+    pub(super) fn may_move(&mut self, work: Work, now: Nanos) -> bool {
+        let Some((throttle, rate)) = self.throttle_of(work) else { return true };
+        let Some(until) = throttle.until(now).filter(|_| rate > 0) else { return true };
+        self.throttled = Some(self.throttled.map_or(until, |at| at.min(until)));
+        self.starve(work);
+        false
+    }
+
+    /// It has.
+    pub(super) fn charge(&mut self, work: Work, bytes: u64, now: Nanos) {
+        if let Some((throttle, rate)) = self.throttle_of(work) {
+            throttle.charge(bytes, rate, now);
+        }
+    }
+
+    /// Somebody may go on.
+    pub(super) fn wake_throttled(&mut self, now: Nanos) {
+        if self.throttled.is_some_and(|at| at <= now) {
+            self.throttled = None;
+            self.wake_starved();
+        }
+    }
+
+    fn throttle_of(&mut self, work: Work) -> Option<(&mut Throttle, u64)> {
+        let link = match work {
+            Work::Transfer(key) => {
+                let transfer = self.transfers.get(key)?;
+                if matches!(transfer.waiter, Waiter::Copy { .. }) && !transfer.reads() {
+                    return None;
+                }
+                let session = self.sessions.get_mut(&transfer.session)?;
+                return Some((&mut session.account.throttle, self.limits.client.rate));
+            }
+            Work::Serve(key) => self.serves.get(key)?.link,
+            Work::Lane(key) => self.lanes.get(key)?.inbound()?,
+        };
+        Some((&mut self.inbound.get_mut(link)?.account.throttle, self.limits.peer.rate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_holds_over_any_while_but_for_a_burst() {
+        const RATE: u64 = 100_000_000;
+        let mut throttle = Throttle::default();
+        let (mut now, begin) = (Nanos::from_millis(7), Nanos::from_millis(7));
+        let mut moved = 0;
+        while now.since(begin) < Nanos::from_millis(2_000) {
+            while throttle.until(now).is_none() {
+                throttle.charge(250_000, RATE, now);
+                moved += 250_000;
+            }
+            let allowed = RATE / 1000 * (now.since(begin).0 / 1_000_000 + 5) + 250_000;
+            assert!(moved <= allowed, "{moved} of {allowed}");
+            now = throttle.until(now).expect("it was moved until then");
+        }
+        assert!(moved >= 2 * RATE, "{moved}");
+        let off = throttle.shown().now.abs_diff(RATE);
+        assert!(off < RATE / 50, "{:?}", throttle.shown());
+        // Who did nothing for long has saved up nothing.
+        now = now + Nanos::from_millis(10_000);
+        throttle.charge(2_000_000, RATE, now);
+        assert_eq!(throttle.until(now), Some(now + Nanos::from_millis(15)));
+        throttle.charge(1, 0, now);
+        assert_eq!(throttle.until(now), None, "no rate, no debt");
+    }
+}

@@ -1,0 +1,202 @@
+//! Who goes first, who gets how much, and how much at most: at devices, on lanes, and by rates.
+
+use piped_engine::command::{ClientLimits, Command, LaneClass, Limits, PeerLimits};
+use piped_engine::ids::{HandleId, SegmentId, SessionId};
+use piped_engine::request::{ArenaBuffer, BufferState, Class, Completion, Status, Verb};
+use piped_engine::wire::{Asker, Message};
+use piped_model::units::Nanos;
+
+use crate::world::{SESSION, World, read, region};
+
+const OTHER: SessionId = SessionId(2);
+const HANDLE: HandleId = HandleId(1);
+const MIB: u64 = 1 << 20;
+
+/// A session with a file of 4 MiB.
+fn client(world: &mut World, session: SessionId, weight: u8) {
+    world.session_of_weight(session, 64 * MIB, weight);
+    let target = world.file(4 << 20);
+    world.command(Command::InstallHandle { session, handle: HANDLE, target });
+}
+
+/// A read of so many bytes, into memory of its own.
+fn get(call: u64, length: u64) -> Verb {
+    let buffer = ArenaBuffer { segment: 0, offset: call % 32 * 2 * MIB, length };
+    Verb::Read { handle: HANDLE, offset: 0, buffer }
+}
+
+fn ended(world: &World, calls: std::ops::Range<u64>) -> usize {
+    calls.filter(|&call| world.end_of(call).is_some()).count()
+}
+
+fn wait_for(world: &mut World, call: u64) -> Status {
+    world.wait("an end", |world| world.end_of(call)).0
+}
+
+#[test]
+fn a_short_read_does_not_wait_behind_what_bulk_wants() {
+    let mut world = World::new();
+    client(&mut world, SESSION, 1);
+    client(&mut world, OTHER, 1);
+    world.submit(SESSION, 100, get(0, 4096));
+    (0..16).for_each(|call| world.submit_bulk(OTHER, call, get(call, MIB)));
+    assert_eq!(wait_for(&mut world, 100), Status::Ok);
+    // 16 MiB take 8 ms, and are all wanted at once.
+    for call in 101..104 {
+        let begun = world.clock();
+        world.submit(SESSION, call, get(0, 4096));
+        assert_eq!(wait_for(&mut world, call), Status::Ok);
+        let took = world.clock().since(begun);
+        assert!(took < Nanos::from_micros(1_200), "{took:?}");
+    }
+    assert!(ended(&world, 0..16) < 12);
+    assert!(world.shard.report().counters.turns_waited > 0);
+    for call in 0..16 {
+        assert_eq!(wait_for(&mut world, call), Status::Ok);
+    }
+}
+
+#[test]
+fn a_device_is_shared_by_weight() {
+    let mut world = World::new();
+    client(&mut world, SESSION, 1);
+    client(&mut world, OTHER, 3);
+    (0..24).for_each(|call| world.submit_bulk(SESSION, call, get(call, MIB)));
+    (100..124).for_each(|call| world.submit_bulk(OTHER, call, get(call, MIB)));
+    world.wait("most of the heavier one's", |world| (ended(world, 100..124) >= 18).then_some(()));
+    let light = ended(&world, 0..24);
+    // Its reads are under way side by side: what is done of those that have not ended counts, too.
+    assert!(light <= 7, "{light} of the lighter one's");
+    for call in (0..24).chain(100..124) {
+        assert_eq!(wait_for(&mut world, call), Status::Ok);
+    }
+}
+
+#[test]
+fn what_waits_for_its_turn_is_given_back_at_once_when_it_is_given_up() {
+    let mut world = World::new();
+    client(&mut world, SESSION, 1);
+    client(&mut world, OTHER, 1);
+    world.block_device(Nanos::from_millis(2_000));
+    world.submit(SESSION, 100, get(0, 4096));
+    world.submit_bulk(OTHER, 1, get(1, 256 << 10));
+    world.submit_bulk(OTHER, 2, get(2, 256 << 10));
+    world.settle();
+    assert!(world.shard.report().counters.turns_waited >= 4, "all of the second");
+    world.submit(OTHER, 9, Verb::Cancel { target: 2 });
+    assert_eq!(wait_for(&mut world, 2), Status::Cancelled);
+    let returned = world.completions.iter().any(|completion| {
+        matches!(completion, Completion::Finished { origin, buffer: BufferState::Returned, .. }
+            if origin.user_data == 2)
+    });
+    assert!(returned, "the device never had it");
+    // The next in line has its place.
+    world.submit_bulk(OTHER, 3, get(3, 4096));
+    for call in [100, 1, 3] {
+        assert_eq!(wait_for(&mut world, call), Status::Ok);
+    }
+}
+
+#[test]
+fn a_session_that_ends_leaves_nothing_in_line() {
+    let mut world = World::new();
+    client(&mut world, SESSION, 1);
+    client(&mut world, OTHER, 1);
+    world.submit(SESSION, 100, get(0, 4096));
+    (0..16).for_each(|call| world.submit_bulk(OTHER, call, get(call, MIB)));
+    world.settle_turn();
+    world.command(Command::CloseSession { session: OTHER });
+    assert_eq!(wait_for(&mut world, 100), Status::Ok);
+    world.wait("its end", |world| (world.shard.report().sessions == 1).then_some(()));
+    world.submit_bulk(SESSION, 101, get(1, MIB));
+    assert_eq!(wait_for(&mut world, 101), Status::Ok);
+}
+
+/// A read of one of a peer's clients.
+fn read_of(transfer: u64, handle: u32, client: u32, weight: u8) -> Message {
+    let Message::Read { handle, offset, length, from, time_left_us, .. } =
+        read(transfer, handle, MIB)
+    else {
+        unreachable!("it reads")
+    };
+    let asker = Asker { class: Class::Bulk, client, weight };
+    Message::Read { transfer, handle, offset, length, asker, from, time_left_us }
+}
+
+/// A peer's bulk lane, and its number for a region of 4 MiB.
+fn peer(world: &mut World) -> (usize, u32) {
+    let memory: SegmentId = world.session(SESSION, 4 * MIB);
+    let target = region(1, memory, 4 * MIB);
+    let latency = world.lane("beta", LaneClass::Latency, 1);
+    let bulk = world.lane("beta", LaneClass::Bulk, 1);
+    let handle = world.open(latency, 1, target);
+    (bulk, handle)
+}
+
+#[test]
+fn a_lane_is_shared_by_the_weights_of_the_peers_clients() {
+    let mut world = World::new();
+    let (line, handle) = peer(&mut world);
+    // More than the socket takes at once is queued before the first is sent.
+    world.stop_reading(line);
+    for transfer in 0..16 {
+        let (client, weight) = if transfer < 8 { (7, 1) } else { (8, 3) };
+        world.send(line, read_of(transfer, handle, client, weight), &[]);
+    }
+    world.settle();
+    world.read_on(line);
+    let (mut light, mut heavy) = (0_u64, 0_u64);
+    while heavy < 6 * MIB {
+        let (frame, payload) = world.next_frame(line);
+        let Message::Data { transfer, .. } = frame.message else { continue };
+        let sum = if transfer < 8 { &mut light } else { &mut heavy };
+        *sum += payload.len() as u64;
+    }
+    // What was sent before all had asked is not shared.
+    assert!((MIB..=3 * MIB).contains(&light), "{light} bytes beside {heavy}");
+}
+
+#[test]
+fn a_clients_rate_holds_and_is_its_own() {
+    let mut world = World::new();
+    client(&mut world, SESSION, 1);
+    client(&mut world, OTHER, 1);
+    let limit =
+        |rate| Limits { client: ClientLimits { rate, ..Limits::NONE.client }, ..Limits::NONE };
+    world.command(Command::SetLimits(limit(10 * MIB)));
+    let begun = world.clock();
+    (0..2).for_each(|call| world.submit(SESSION, call, get(call, MIB)));
+    world.submit(OTHER, 100, get(0, 4096));
+    assert_eq!(wait_for(&mut world, 100), Status::Ok);
+    let other = world.clock().since(begun);
+    for call in 0..2 {
+        assert_eq!(wait_for(&mut world, call), Status::Ok);
+    }
+    let took = world.clock().since(begun);
+    // 2 MiB at 10 MiB/s, but for a burst and the last fragment.
+    assert!(took >= Nanos::from_millis(180) && took <= Nanos::from_millis(230), "{took:?}");
+    assert!(other < Nanos::from_millis(20), "{other:?}: it has a rate of its own");
+    // Without a rate what is put off goes on at once.
+    world.submit(SESSION, 2, get(2, MIB));
+    world.settle_turn();
+    world.command(Command::SetLimits(limit(0)));
+    let begun = world.clock();
+    assert_eq!(wait_for(&mut world, 2), Status::Ok);
+    assert!(world.clock().since(begun) < Nanos::from_millis(60));
+}
+
+#[test]
+fn a_peers_rate_holds_for_what_it_reads() {
+    let mut world = World::new();
+    let (line, handle) = peer(&mut world);
+    let peer = PeerLimits { rate: 10 * MIB, ..Limits::NONE.peer };
+    world.command(Command::SetLimits(Limits { peer, ..Limits::NONE }));
+    let begun = world.clock();
+    (0..2).for_each(|transfer| world.send(line, read_of(transfer, handle, 1, 1), &[]));
+    let mut bytes = 0;
+    while bytes < 2 * MIB {
+        bytes += world.next_frame(line).1.len() as u64;
+    }
+    let took = world.clock().since(begun);
+    assert!(took >= Nanos::from_millis(180) && took <= Nanos::from_millis(230), "{took:?}");
+}

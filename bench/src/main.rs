@@ -7,6 +7,7 @@
 //! what makes a bar hold, [`raw`] for the floors, [`rows`] for the bars.
 
 mod admin;
+mod bulk;
 mod clock;
 mod contest;
 mod copiers;

@@ -52,6 +52,9 @@ const SETTINGS: &str = "[planner]\nallow_dials = true\n";
 /// Of each of the two files: no cache of a device holds both, and they are made within seconds.
 const BYTES: u64 = 256 * MIB as u64;
 
+/// A link of one gigabit per second, in bytes per second.
+pub(crate) const GIGABIT: u64 = 125_000_000;
+
 /// What an asker may hold: the largest transfers, a few of them.
 const ARENA_BYTES: u64 = 64 << 20;
 
@@ -177,6 +180,11 @@ impl Rig {
         self.dialled.set(false);
         self.pair = Pair::start_at(&self.sites, PROFILE, self.cpus, self.data.path())?;
         Ok(())
+    }
+
+    /// Where its files are, on the disk of both nodes.
+    pub(crate) fn directory(&self) -> &Path {
+        self.data.path()
     }
 
     /// What leaves either node does so at this many bytes per second.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use piped_client::Handle;
 use piped_config::{CalibrationMode, PlannerMode};
 
-use super::Rig;
 use super::dials::{Dial, DialStage};
 use super::link::UNSHAPED;
+use super::{GIGABIT, Rig};
 use crate::clock;
 use crate::contest;
 use crate::failure::{Doing as _, Failure};
@@ -56,7 +56,7 @@ impl Pace {
             Self::Own | Self::Paper => UNSHAPED,
             Self::Equal100 => 100 * MEGABYTES,
             Self::EqualOwn => rig.disk_rate()?,
-            Self::SlowDisk => 125 * MEGABYTES,
+            Self::SlowDisk => GIGABIT,
         })
     }
 

@@ -4,6 +4,7 @@ mod checks;
 mod copy;
 mod disk;
 mod disturbed;
+mod fair;
 mod floor;
 mod hostile;
 mod idle;
@@ -155,6 +156,14 @@ pub(crate) static BUFFERS: Group = Group {
         ("eager-128k", messages::threshold),
         ("eager-256k", messages::threshold),
         ("eager-1m", messages::threshold),
+        ("priority-get", fair::latency),
+        ("priority-read", fair::latency),
+        ("bulk-beside-get", fair::throughput),
+        ("bulk-beside-read", fair::throughput),
+        ("shares-link-1-3", fair::shares),
+        ("shares-link-8", fair::shares),
+        ("shares-disk-1-3", fair::shares),
+        ("shares-disk-8", fair::shares),
     ],
 };
 

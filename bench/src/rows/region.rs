@@ -18,7 +18,7 @@ pub(crate) struct Region {
     pub(crate) asker: Asker,
     pub(crate) handle: Handle,
     /// Its export lives as long as it is read.
-    _export: RegionExport,
+    pub(crate) _export: RegionExport,
 }
 
 impl Region {

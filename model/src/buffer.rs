@@ -24,7 +24,12 @@
 //! [`required`] takes any list of arrivals, each with its own size and bandwidth: several senders are several
 //! lists joined.
 //!
+//! And it has one consumer, always alike. What was measured is not: [`replay`] takes each message with the start-up
+//! and the copy rate that it had, and [`advise`] says from there what memory to allow.
+//!
 //! Units: bytes, seconds, bytes per second.
+
+pub mod advise;
 
 use core::fmt;
 
@@ -162,12 +167,21 @@ pub fn levels(
     consumer: Consumer,
     mode: Mode,
 ) -> Result<Vec<Fill>, BufferFault> {
-    check(arrivals, consumer)?;
-    let mut order: Vec<&Arrival> = arrivals.iter().collect();
-    order.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    let mut bends = Vec::with_capacity(6 * order.len());
+    check(&[], consumer)?;
+    let mut order: Vec<(Arrival, Consumer)> = arrivals.iter().map(|&it| (it, consumer)).collect();
+    order.sort_by(|(a, _), (b, _)| a.seconds.total_cmp(&b.seconds));
+    replay(&order, mode)
+}
+
+/// The same for messages in the order in which they are taken, each with a start-up and a copy rate of its own.
+///
+/// # Errors
+/// As [`required`].
+pub fn replay(messages: &[(Arrival, Consumer)], mode: Mode) -> Result<Vec<Fill>, BufferFault> {
+    let mut bends = Vec::with_capacity(6 * messages.len());
     let mut free = 0.0_f64;
-    for message in order {
+    for (message, consumer) in messages {
+        check(&[*message], *consumer)?;
         let lambda = message.bytes_per_second;
         bends.push(Bend { seconds: message.seconds, slope: lambda, flows: 1 });
         bends.push(Bend { seconds: message.end(), slope: -lambda, flows: -1 });

@@ -69,7 +69,7 @@ pub const SERVED_MAX: u32 = 16_384;
 /// Messages by one handle that are not over: as many may come again after a lost lane, and be known then.
 pub const SENDS_PER_HANDLE: u32 = 256;
 
-/// Messages that peers have announced and that are not received: each is an entry of 100 bytes here, and nothing
+/// Messages that peers have announced and that are not received: each is an entry of 150 bytes here, and nothing
 /// else, for its bytes are with its sender.
 pub const MAIL_MAX: usize = 65_536;
 
@@ -78,6 +78,13 @@ pub const MAIL_PER_LINK: u32 = 8192;
 
 /// Of those whose senders have given them up, what one turn forgets.
 pub const MAIL_PER_TURN: usize = 256;
+
+/// Channels of a shard whose messages are remembered for advice on their memory: 30 KiB each, which whoever asks copies on
+/// the shard's thread.
+pub const CHANNELS_SEEN_MAX: usize = 16;
+
+/// Messages remembered of each: some bursts of a hundred.
+pub const MESSAGES_SEEN: usize = 512;
 
 /// Early-arrival memory of a shard at most, as a divisor of its staging: what nobody asks for stays.
 pub const EARLY_STAGING_DIVISOR: u64 = 4;

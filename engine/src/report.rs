@@ -2,6 +2,7 @@
 //!
 //! Times are in seconds, sizes in bytes, as Prometheus wants them; people's units are pipectl's work.
 
+mod arrivals;
 mod stage;
 
 use core::fmt;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::arrivals::{ArrivalSender, ChannelArrivals};
 pub use self::stage::{ServedWith, StageReport, StageTime};
 use crate::command::{CalibrationMode, LaneClass, PlannerMode};
 use crate::dial::DialPlace;

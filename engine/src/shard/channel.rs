@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use piped_model::units::Nanos;
 
+use super::arrivals::Came;
 use super::early::Piece;
 use super::slab::Key;
 use crate::ids::{ChannelId, SessionId};
@@ -22,6 +23,8 @@ pub(super) struct Envelope {
     /// In bytes.
     pub(super) length: u32,
     pub(super) data: Data,
+    /// Of those that early-arrival memory is for, when.
+    pub(super) came: Option<Came>,
 }
 
 /// Where a message lies.
@@ -142,6 +145,11 @@ impl Channel {
         self.waiting.remove(at)
     }
 
+    /// The messages that wait, in their order.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Envelope> {
+        self.waiting.iter()
+    }
+
     /// Everything that waits, for a channel that is no more.
     pub(super) fn into_parts(self) -> (VecDeque<Envelope>, VecDeque<Posted>) {
         (self.waiting, self.posted)
@@ -186,7 +194,7 @@ mod tests {
     }
 
     fn envelope(order: u64, tag: u64) -> Envelope {
-        Envelope { order, tag, length: 1, data: Data::Local(key(order)) }
+        Envelope { order, tag, length: 1, data: Data::Local(key(order)), came: None }
     }
 
     fn posted(order: u64, tag: Option<u64>) -> Posted {

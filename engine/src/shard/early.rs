@@ -60,7 +60,7 @@ impl Early {
                 && block.owner == owner
                 && block.run.span.length - block.used >= length.next_multiple_of(STEP_BYTES)
         };
-        let short = length <= SHARED_BYTES_MAX;
+        let short = is_shared(length);
         self.blocks.iter().rposition(|block| short && block.as_ref().is_some_and(fits))
     }
 
@@ -95,7 +95,7 @@ impl Early {
         }
         let run = staging.allocate(bytes)?;
         self.bytes.add(run.footprint());
-        let shared = length <= SHARED_BYTES_MAX;
+        let shared = is_shared(length);
         let block = Some(Block { owner, run, used: 0, pieces: 0, shared });
         match self.blocks.iter().position(Option::is_none) {
             Some(place) => {
@@ -125,9 +125,23 @@ impl Early {
     }
 }
 
+/// What of staging a message takes, in bytes; one of those that share a granule, its part.
+pub(super) const fn memory_of(length: u32) -> u64 {
+    if is_shared(length) {
+        length.next_multiple_of(STEP_BYTES) as u64
+    } else {
+        footprint_of(length)
+    }
+}
+
+/// Whether a message of that length shares a granule.
+pub(super) const fn is_shared(length: u32) -> bool {
+    length <= SHARED_BYTES_MAX
+}
+
 /// How long the block is that is opened for a message.
 const fn block_bytes(length: u32) -> u32 {
-    if length <= SHARED_BYTES_MAX { GRANULE_BYTES } else { length }
+    if is_shared(length) { GRANULE_BYTES } else { length }
 }
 
 #[cfg(test)]

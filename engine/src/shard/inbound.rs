@@ -3,6 +3,7 @@
 use piped_model::units::Nanos;
 
 use super::admission::Account;
+use super::arrivals::Arriving;
 use super::inbox::Sent;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::plan::Outcome;
@@ -46,6 +47,8 @@ pub(super) struct Inbound {
     pub(super) write_staging: Gauge,
     /// Messages that it has announced and that are not received.
     pub(super) mails: u32,
+    /// The message whose bytes come in: one at a time, for they have one lane.
+    pub(super) arriving: Option<Arriving>,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +146,7 @@ impl Shard {
             read_staging: Gauge::default(),
             write_staging: Gauge::default(),
             mails: 0,
+            arriving: None,
         };
         self.inbound.insert(link).ok()
     }
@@ -470,7 +474,9 @@ impl Shard {
             return match frame.message {
                 Message::Open { .. } | Message::Write { .. } => Destination::Inline,
                 Message::Send { .. } => match sent_of(frame.message, now) {
-                    Some(sent) if self.may_send(key, sent) => self.destination_of_send(link, sent),
+                    Some(sent) if self.may_send(key, sent) => {
+                        self.destination_of_send(link, sent, now)
+                    }
                     // Before anything is pinned or taken for it.
                     _ => Destination::Fault(SEND_FAULT),
                 },

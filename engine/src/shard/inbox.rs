@@ -4,8 +4,10 @@
 //! the lane and the peer's name for it, and by when its sender gives it up. Peers choose how many there are and what
 //! they say of them, so nothing is searched for, and there are bounds for each handle, each peer, and all.
 
+use piped_model::buffer::advise::Way;
 use piped_model::units::Nanos;
 
+use super::arrivals::{Arriving, Came};
 use super::channel::{Data, Envelope, Mail, MailPlace, is_within};
 use super::lane::{Destination, Lane, LaneState, Target as Landing};
 use super::receive::{From, ReceiveBody, Slot};
@@ -44,14 +46,22 @@ impl Shard {
     }
 
     /// Where the payload of a message goes: to the receive that waits for it, or into early-arrival memory.
-    pub(super) fn destination_of_send(&mut self, link: Key, sent: Sent) -> Destination {
-        let Ok((served, id)) = self.channel_of(link, sent.handle) else {
-            return Destination::Discard;
-        };
+    pub(super) fn destination_of_send(&mut self, link: Key, sent: Sent, now: Nanos) -> Destination {
+        let placed = self.place_message(link, sent);
+        if let Some(link) = self.inbound.get_mut(link) {
+            let sequence = sent.sequence;
+            link.arriving = placed.map(|(_, way)| Arriving { sequence, way, first: now });
+        }
+        placed.map_or(Destination::Discard, |(destination, _)| destination)
+    }
+
+    /// `None`: nobody receives it, or it came before.
+    fn place_message(&mut self, link: Key, sent: Sent) -> Option<(Destination, Way)> {
+        let (served, id) = self.channel_of(link, sent.handle).ok()?;
         let known = self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence))
             || self.mail_place(served, sent.sequence).is_some();
         if known || !self.channels.contains_key(&id) {
-            return Destination::Discard;
+            return None;
         }
         let length = sent.length;
         if let Some(posted) = self.channels.get(&id).and_then(|it| it.receive_for(sent.tag))
@@ -65,12 +75,13 @@ impl Shard {
             if let Some(channel) = self.channels.get_mut(&id) {
                 channel.unpost(posted.transfer);
             }
-            return Destination::Land(Landing::Receive(posted.transfer), span);
+            let landing = Landing::Receive(posted.transfer);
+            return Some((Destination::Land(landing, span), Way::Direct));
         }
-        match self.allocate_early(id, length) {
-            Some(piece) => Destination::Land(Landing::Early(id, piece), piece.span),
-            None => Destination::Discard,
-        }
+        Some(match self.allocate_early(id, length) {
+            Some(piece) => (Destination::Land(Landing::Early(id, piece), piece.span), Way::Kept),
+            None => (Destination::Discard, Way::Stalled),
+        })
     }
 
     /// A peer's message is here, or announced.
@@ -89,22 +100,28 @@ impl Shard {
             }
         };
         self.forget_before(served, sent.oldest, io);
+        let arriving = self.inbound.get_mut(link).and_then(|state| state.arriving.take());
+        let arriving = arriving.filter(|arriving| arriving.sequence == sent.sequence);
+        let came = arriving.map(|arriving| arriving.landed(link, io.now()));
         match landed {
             // It keeps its place, and its sender has it still.
             Landing::Receive(_) | Landing::Early(..) if !intact => {
                 self.drop_landed(landed, io);
-                self.announce(lane, link, (served, id), sent, io)
+                self.announce((lane, link), (served, id), sent, None, io)
             }
             // It was given up while this landed: the message is for another one.
             Landing::Receive(key)
                 if self.transfers.get(key).is_none_or(|it| it.status.is_some()) =>
             {
                 self.unpin(key);
-                self.announce(lane, link, (served, id), sent, io)
+                self.announce((lane, link), (served, id), sent, None, io)
             }
             Landing::Receive(key) => {
                 self.take_in(served, sent.sequence);
                 self.unpin(key);
+                if let Some(came) = came {
+                    self.note_received(id, sent.length, came, io.now());
+                }
                 self.end_received(key, sent.length, io);
                 self.answer_send(lane, sent, Status::Ok)
             }
@@ -114,8 +131,8 @@ impl Shard {
                 match self.channels.get_mut(&id) {
                     Some(channel) => {
                         let (order, data) = (channel.next_order(), Data::Here(piece));
-                        let envelope = Envelope { order, tag: sent.tag, length: sent.length, data };
-                        self.offer(id, envelope, io);
+                        let (tag, length) = (sent.tag, sent.length);
+                        self.offer(id, Envelope { order, tag, length, data, came }, io);
                     }
                     None => self.free_early(piece),
                 }
@@ -124,17 +141,17 @@ impl Shard {
             _ if self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence)) => {
                 self.answer_send(lane, sent, Status::Ok)
             }
-            _ => self.announce(lane, link, (served, id), sent, io),
+            _ => self.announce((lane, link), (served, id), sent, came, io),
         }
     }
 
     /// A peer has a message that is not here.
     fn announce<I: Io>(
         &mut self,
-        lane: Key,
-        link: Key,
+        (lane, link): (Key, Key),
         (served, id): (Key, ChannelId),
         sent: Sent,
+        came: Option<Came>,
         io: &mut I,
     ) -> Result<(), &'static str> {
         let Sent { transfer: wire, sequence, deadline, .. } = sent;
@@ -160,7 +177,7 @@ impl Shard {
         let order = channel.next_order();
         self.book_mail(MailPlace { sequence, channel: id, order, receive: None }, mail);
         let (tag, length) = (sent.tag, sent.length);
-        if self.offer(id, Envelope { order, tag, length, data: Data::Peer(mail) }, io) {
+        if self.offer(id, Envelope { order, tag, length, data: Data::Peer(mail), came }, io) {
             return Ok(());
         }
         self.answer_queued(lane, wire)
@@ -319,6 +336,9 @@ impl Shard {
         }
         self.strike_mail(body.channel, envelope.order, mail);
         self.take_in(mail.served, mail.sequence);
+        if let Some(came) = envelope.came {
+            self.note_received(body.channel, envelope.length, came, io.now());
+        }
         self.forget_message(key);
         self.close_slot(slot, io);
         self.end_received(key, envelope.length, io);
@@ -338,7 +358,10 @@ impl Shard {
                 self.unpin(key);
                 self.post_again(key, io);
             }
-            Landing::Early(_, piece) => self.free_early(piece),
+            Landing::Early(id, piece) => {
+                self.arrivals.forget_early(id, piece.span.length);
+                self.free_early(piece);
+            }
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ pub(crate) mod landed;
 pub(crate) mod staging;
 
 mod admission;
+mod arrivals;
 mod blocks;
 mod candidates;
 mod channel;
@@ -72,6 +73,7 @@ use std::collections::{BTreeMap, VecDeque};
 use piped_model::units::Nanos;
 
 use self::admission::Account;
+use self::arrivals::Arrivals;
 use self::channel::Channel;
 use self::devices::{Devices, On};
 use self::dial::Dials;
@@ -202,6 +204,8 @@ pub struct Shard {
     /// The same by lane and the peer's name for them.
     mail_names: BTreeMap<(Key, u64), (Key, u32)>,
     early: Early,
+    /// What was seen of messages.
+    arrivals: Arrivals,
     eager: EagerMode,
     /// Peers that were forgotten to make room for others.
     links_forgotten: u64,
@@ -286,6 +290,7 @@ impl Shard {
             mail_times: BTreeMap::new(),
             mail_names: BTreeMap::new(),
             early: Early::default(),
+            arrivals: Arrivals::default(),
             eager: config.eager,
             links_forgotten: 0,
             staging: Staging::default(),

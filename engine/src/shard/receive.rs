@@ -13,6 +13,9 @@
 //! early-arrival memory for counts as announced: it stays with its sender and nothing is lost. A receive that is given
 //! up gives its message back.
 
+use piped_model::buffer::advise::Way;
+
+use super::arrivals::Came;
 use super::channel::{Channel, Data, Envelope, Posted};
 use super::dial::{Effect, Hop};
 use super::early::Piece;
@@ -88,12 +91,14 @@ impl SendBody {
 impl Shard {
     pub(super) fn open_channel(&mut self, id: ChannelId, owner: SessionId) {
         self.channels.entry(id).or_insert_with(|| Channel::new(owner));
+        self.arrivals.expect_channel();
     }
 
     /// Nobody receives any more: what waits ends, and whoever sends from now on is told.
     pub(super) fn close_channel<I: Io>(&mut self, id: ChannelId, io: &mut I) {
         let Some(channel) = self.channels.remove(&id) else { return };
         self.revoke_channel(id);
+        self.arrivals.close(id);
         let (waiting, posted) = channel.into_parts();
         for envelope in waiting {
             match envelope.data {
@@ -120,15 +125,19 @@ impl Shard {
         let asked_for = channel.receive_for(body.tag).is_some();
         transfer.body = Body::Send(SendBody { order, ..body });
         let mut data = Data::Local(key);
-        if !asked_for
-            && length <= self.eager_most(None)
-            && let Some(piece) = self.allocate_early(body.channel, length)
-        {
-            io.copy(body.memory.span(0, length), piece.span);
-            data = Data::Here(piece);
-            self.end_message(key, length, io);
+        let mut came = None;
+        if length <= self.eager_most(None) {
+            let now = io.now();
+            came = Some(Came::here(if asked_for { Way::Direct } else { Way::Stalled }, now));
+            if !asked_for && let Some(piece) = self.allocate_early(body.channel, length) {
+                io.copy(body.memory.span(0, length), piece.span);
+                data = Data::Here(piece);
+                came = Some(Came::here(Way::Kept, now));
+                self.end_message(key, length, io);
+            }
         }
-        let went = self.offer(body.channel, Envelope { order, tag: body.tag, length, data }, io);
+        let envelope = Envelope { order, tag: body.tag, length, data, came };
+        let went = self.offer(body.channel, envelope, io);
         if body.no_wait && !went && matches!(data, Data::Local(_)) {
             self.give_up(key, Status::WouldBlock, io);
         }
@@ -193,7 +202,7 @@ impl Shard {
     }
 
     /// Gives a receive its message. `false`: it has ended, and the message is for the next.
-    fn pair<I: Io>(&mut self, key: Key, envelope: Envelope, io: &mut I) -> bool {
+    fn pair<I: Io>(&mut self, key: Key, mut envelope: Envelope, io: &mut I) -> bool {
         let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
             return false;
         };
@@ -228,6 +237,9 @@ impl Shard {
                 }
                 self.book_receive(mail.served, envelope.order, Some(key));
             }
+        }
+        if let Some(came) = &mut envelope.came {
+            came.taken = io.now();
         }
         self.store_body(
             key,
@@ -294,6 +306,9 @@ impl Shard {
             return self.tell_progress(key);
         }
         self.forget_message(key);
+        if let Some(came) = envelope.came {
+            self.note_received(body.channel, envelope.length, came, io.now());
+        }
         match envelope.data {
             Data::Here(piece) => self.free_early(piece),
             Data::Local(sender) => {
@@ -384,6 +399,7 @@ impl Shard {
         }
         let way = if piece.is_some() { MessageWay::Early } else { MessageWay::Stalled };
         self.tally.messages[way as usize] += 1;
+        self.arrivals.note_early(channel, owner, length, piece.is_some());
         piece
     }
 

@@ -15,15 +15,19 @@ use piped_model::units::Nanos;
 use crate::asking::{ARENA, CREDIT, PEER};
 use crate::world::{LineId, SESSION, World};
 
-const SENDER: SessionId = SessionId(2);
-const CHANNEL: ChannelId = ChannelId(1);
+pub(crate) const SENDER: SessionId = SessionId(2);
+pub(crate) const CHANNEL: ChannelId = ChannelId(1);
 /// The end that receives, of [`SESSION`].
-const INBOX: HandleId = HandleId(1);
+pub(crate) const INBOX: HandleId = HandleId(1);
 /// The end that sends, of [`SENDER`].
 const OUTBOX: HandleId = HandleId(2);
 
 fn target(receives: bool) -> Target {
-    Target::Channel(ChannelTarget { channel: CHANNEL, receives })
+    target_of(CHANNEL, receives)
+}
+
+pub(crate) fn target_of(channel: ChannelId, receives: bool) -> Target {
+    Target::Channel(ChannelTarget { channel, receives })
 }
 
 /// A channel of [`SESSION`], whose memory this is.
@@ -35,7 +39,7 @@ fn channel(world: &mut World) -> SegmentId {
 }
 
 /// And a sender on the same node, whose memory this is.
-fn with_sender(world: &mut World) -> [SegmentId; 2] {
+pub(crate) fn with_sender(world: &mut World) -> [SegmentId; 2] {
     let inbox = channel(world);
     let outbox = world.session(SENDER, ARENA);
     let (session, handle) = (SENDER, OUTBOX);
@@ -47,11 +51,11 @@ fn at(offset: u64, length: u64) -> ArenaBuffer {
     ArenaBuffer { segment: 0, offset, length }
 }
 
-fn send(tag: u64, offset: u64, length: u64) -> Verb {
+pub(crate) fn send(tag: u64, offset: u64, length: u64) -> Verb {
     Verb::Send { handle: OUTBOX, tag, buffer: at(offset, length) }
 }
 
-fn receive(tag: Option<u64>, offset: u64, length: u64) -> Verb {
+pub(crate) fn receive(tag: Option<u64>, offset: u64, length: u64) -> Verb {
     Verb::Receive { handle: INBOX, tag, buffer: at(offset, length) }
 }
 
@@ -66,7 +70,7 @@ fn holds(world: &World, segment: SegmentId, offset: u64, length: u32, byte: u8) 
     world.kernel.bytes(world.node, span).iter().all(|&it| it == byte)
 }
 
-fn wait_end(world: &mut World, user_data: u64) -> (Status, u64) {
+pub(crate) fn wait_end(world: &mut World, user_data: u64) -> (Status, u64) {
     world.wait("an end", |world| world.end_of(user_data))
 }
 
@@ -78,7 +82,7 @@ fn tag_of(world: &World, user_data: u64) -> u64 {
     world.completions.iter().find_map(of).expect("it has ended")
 }
 
-fn limits(early_arrival: u64) -> Limits {
+pub(crate) fn limits(early_arrival: u64) -> Limits {
     Limits { client: ClientLimits { early_arrival, ..Limits::NONE.client }, ..Limits::NONE }
 }
 
@@ -330,7 +334,7 @@ fn nothing_else_can_be_done_with_a_channel() {
 // ---- from a peer ----
 
 /// A peer's message, the `sequence`th by its handle.
-fn sent(handle: u32, tag: u64, length: u32, sequence: u32) -> Message {
+pub(crate) fn sent(handle: u32, tag: u64, length: u32, sequence: u32) -> Message {
     Message::Send {
         transfer: 1000 + u64::from(sequence),
         handle,
@@ -343,7 +347,7 @@ fn sent(handle: u32, tag: u64, length: u32, sequence: u32) -> Message {
 }
 
 /// A peer that may send to the channel: its lane, its handle, the receiver's memory.
-fn peer(world: &mut World) -> (LineId, u32, SegmentId) {
+pub(crate) fn peer(world: &mut World) -> (LineId, u32, SegmentId) {
     let segment = channel(world);
     let line = world.lane("beta", LaneClass::Latency, 1);
     let handle = world.open(line, 1, target(false));
@@ -383,7 +387,7 @@ fn an_eager_message_that_comes_first_is_kept() {
 }
 
 /// What the peer is to write to.
-fn ready(world: &mut World, line: LineId, transfer: u64) -> u32 {
+pub(crate) fn ready(world: &mut World, line: LineId, transfer: u64) -> u32 {
     loop {
         match world.next(line) {
             Message::Ready { transfer: of, status: Status::Ok, handle } if of == transfer => {
@@ -396,7 +400,7 @@ fn ready(world: &mut World, line: LineId, transfer: u64) -> u32 {
 }
 
 /// Writes a message to what the peer was told.
-fn write_to(world: &mut World, line: LineId, transfer: u64, slot: u32, bytes: &[u8]) {
+pub(crate) fn write_to(world: &mut World, line: LineId, transfer: u64, slot: u32, bytes: &[u8]) {
     let length = bytes.len() as u64;
     world.send(line, crate::world::write(transfer, slot, length), &[]);
     let data = Message::WriteData { transfer, offset: 0, backlogged: false };

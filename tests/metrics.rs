@@ -54,6 +54,8 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_staging_limit_bytes", Step::Restart),
     ("piped_staging_bytes", Step::Restart),
     ("piped_early_arrival_used_bytes", Step::Messages),
+    ("piped_early_arrival_limit_bytes", Step::Restart),
+    ("piped_early_arrival_required_bytes", Step::Messages),
     ("piped_messages_total", Step::Messages),
     ("piped_in_flight_bytes", Step::Still),
     ("piped_in_flight_limit_bytes", Step::Limited),

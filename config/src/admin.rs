@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::modes::{CalibrationMode, PlannerMode, Profile};
 
+pub mod advice;
 pub mod calibrate;
 pub mod dials;
 pub mod limits;

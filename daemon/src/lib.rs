@@ -14,6 +14,7 @@
 //! control thread's blocking pool, and arrives at the shard as a message.
 #![deny(unsafe_code)]
 
+mod advising;
 pub mod closing;
 mod limiting;
 pub mod limits;

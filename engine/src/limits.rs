@@ -89,6 +89,9 @@ pub const MESSAGES_SEEN: usize = 512;
 /// Early-arrival memory of a shard at most, as a divisor of its staging: what nobody asks for stays.
 pub const EARLY_STAGING_DIVISOR: u64 = 4;
 
+/// What early-arrival memory is given out in, in bytes; short messages share one.
+pub const EARLY_GRANULE_BYTES: u64 = GRANULE_BYTES as u64;
+
 /// The longest message that is sent without being announced: the latency lane carries it, and others wait behind it.
 pub const EAGER_BYTES_MAX: u32 = 256 * 1024;
 

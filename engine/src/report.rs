@@ -91,6 +91,8 @@ pub struct LimitUse {
     pub staging: Gauge,
     /// Of that, for messages that nobody has asked for.
     pub early_arrival: Gauge,
+    /// The most of that.
+    pub early_arrival_limit_bytes: u64,
     /// Messages for which there was no early-arrival memory, since start.
     pub stalled: u64,
     /// Staging it may have, in bytes; it has `staging_bytes`, less while memory is made.

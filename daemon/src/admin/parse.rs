@@ -4,6 +4,7 @@
 //! A new endpoint is a row of `ENDPOINTS`, a variant of [`AdminRequest`], and an arm of `routes::answer`.
 
 use hyper::{Method, StatusCode};
+use piped_config::admin::advice::ADVICE;
 use piped_config::admin::calibrate::{CALIBRATE, CalibrateBody};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
 use piped_config::admin::limits::{LIMITS, LimitsChange};
@@ -51,6 +52,8 @@ pub enum AdminRequest {
     SetTrace(TraceBody),
     /// What is limited, and what is used of it.
     Limits,
+    /// What early-arrival memory messages need.
+    Advice,
     /// Other limits from now on.
     SetLimits(LimitsChange),
     /// The stages that are made slower.
@@ -158,6 +161,7 @@ static ENDPOINTS: &[Endpoint] = &[
     post(admin::RELOAD, |_| Ok(AdminRequest::Reload)),
     put(admin::PLANNER, planner),
     ask(PLAN, |asked| Ok(AdminRequest::Plan(asked.read()?))),
+    get(ADVICE, |_| Ok(AdminRequest::Advice)),
     get(LIMITS, |_| Ok(AdminRequest::Limits)),
     put(LIMITS, |asked| Ok(AdminRequest::SetLimits(asked.read()?))),
     get(TRACE, |_| Ok(AdminRequest::Trace)),
@@ -281,6 +285,7 @@ mod tests {
             watch::TRANSFERS,
             watch::TRANSFERS_ENDED,
             watch::EXPORTS,
+            ADVICE,
             "/v1/explain/last",
         ] {
             assert_eq!(status(&Method::GET, path, ""), StatusCode::OK, "{path}");

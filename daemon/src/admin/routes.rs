@@ -25,7 +25,7 @@ use crate::io::clock;
 use crate::io::socket::Credentials;
 use crate::limits::{ADMIN_BODY_BYTES_MAX, ADMIN_TIMEOUT};
 use crate::shard::message::{Message, Question, ShardGone, ShardStatus};
-use crate::{limiting, metrics, settings};
+use crate::{advising, limiting, metrics, settings};
 
 pub(super) type Reply = Response<Full<Bytes>>;
 
@@ -93,6 +93,7 @@ async fn answer(
         AdminRequest::Trace => trace::report(control).await,
         AdminRequest::SetTrace(body) => trace::arm(control, body).await.map(json),
         AdminRequest::Limits => limiting::report(control).await.map(json),
+        AdminRequest::Advice => advising::advise(control).await.map(json),
         AdminRequest::SetLimits(body) => limiting::change(control, body).await.map(json),
         AdminRequest::Dials => dials::show(control).await.map(json),
         AdminRequest::SetDial(body) => dials::set(control, body).await.map(json),

@@ -89,6 +89,10 @@ metrics! {
         "Staging memory there is: more than the limit only while some of it drains.";
     EARLY_ARRIVAL GAUGE "piped_early_arrival_used_bytes" ["shard"]
         "Staging that messages have which nobody has asked for.";
+    EARLY_ARRIVAL_LIMIT GAUGE "piped_early_arrival_limit_bytes" ["shard"]
+        "The most of them.";
+    EARLY_ARRIVAL_REQUIRED GAUGE "piped_early_arrival_required_bytes" ["shard"]
+        "What they need for 99 of 100 messages to find room, by what was seen.";
     IN_FLIGHT GAUGE "piped_in_flight_bytes" ["shard"]
         "Bytes of clients' requests in execution.";
     IN_FLIGHT_LIMIT GAUGE "piped_in_flight_limit_bytes" ["shard"]

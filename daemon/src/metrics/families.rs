@@ -40,6 +40,8 @@ pub(super) struct Snapshot {
 pub struct ShardObservation {
     /// The engine's part.
     pub engine: Box<Observation>,
+    /// What its messages need.
+    pub early_required_bytes: u64,
     /// The thread's part.
     pub reactor: ReactorReport,
     /// Clients evicted.
@@ -81,6 +83,8 @@ impl Snapshot {
             (&define::STAGING_OWNED, report.staging_bytes),
             (&define::IN_FLIGHT, report.limits.in_flight.now),
             (&define::EARLY_ARRIVAL, report.limits.early_arrival.now),
+            (&define::EARLY_ARRIVAL_LIMIT, report.limits.early_arrival_limit_bytes),
+            (&define::EARLY_ARRIVAL_REQUIRED, shard.early_required_bytes),
             (&define::IN_FLIGHT_LIMIT, report.limits.in_flight_limit_bytes),
             (&define::REQUESTS_RUNNING, report.limits.requests.now),
             (&define::REQUESTS_LIMIT, report.limits.requests_limit.into()),

@@ -23,6 +23,7 @@ use prometheus::{Registry, TextEncoder, proto};
 
 pub use self::families::ShardObservation;
 use self::families::Snapshot;
+use crate::advising;
 use crate::control::Control;
 use crate::io::clock;
 use crate::limits::METRICS_AGE;
@@ -80,7 +81,9 @@ async fn scrape_seldom(control: &Control) -> Result<Rc<str>, ShardGone> {
 async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
     let mut shards = Vec::with_capacity(control.shards.len());
     for shard in &control.shards {
-        shards.push(shard.mailbox.ask(|answer| Message::Ask(Question::Observe(answer))).await?);
+        let mut seen = shard.mailbox.ask(|answer| Message::Ask(Question::Observe(answer))).await?;
+        seen.early_required_bytes = advising::required(&shard.mailbox).await?;
+        shards.push(seen);
     }
     let mut evictions = control.evictions();
     for shard in &shards {

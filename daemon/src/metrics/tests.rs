@@ -109,6 +109,8 @@ fn snapshot() -> Snapshot {
         staging_used_bytes: 15,
         limits: LimitUse {
             staging_limit_bytes: 101,
+            early_arrival: Gauge { now: 107, high: 0 },
+            early_arrival_limit_bytes: 108,
             in_flight: Gauge { now: 102, high: 0 },
             in_flight_limit_bytes: 103,
             requests: Gauge { now: 104, high: 0 },
@@ -160,7 +162,13 @@ fn snapshot() -> Snapshot {
     Snapshot {
         version: "1.2.3",
         started: 1e9,
-        shards: vec![ShardObservation { engine, reactor, evictions, malformed }],
+        shards: vec![ShardObservation {
+            engine,
+            early_required_bytes: 109,
+            reactor,
+            evictions,
+            malformed,
+        }],
         evictions,
         refusals,
         known_peers: ["beta", "gamma"].map(str::to_owned).into(),
@@ -183,6 +191,9 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_requests_running{shard="0"} 104"#,
         r#"piped_requests_running_limit{shard="0"} 105"#,
         r#"piped_limit_waits_total{shard="0"} 106"#,
+        r#"piped_early_arrival_used_bytes{shard="0"} 107"#,
+        r#"piped_early_arrival_limit_bytes{shard="0"} 108"#,
+        r#"piped_early_arrival_required_bytes{shard="0"} 109"#,
         r#"piped_staging_used_bytes{shard="0"} 15"#,
         r#"piped_handles{shard="0"} 16"#,
         r#"piped_served_handles{shard="0"} 17"#,

@@ -77,6 +77,13 @@ impl Channels {
         Ok(ChannelSource { receives: false, ..*source })
     }
 
+    /// The name of a channel, if somebody still receives on it.
+    #[must_use]
+    pub fn name_of(&self, channel: ChannelId) -> Option<&str> {
+        let mut names = self.by_name.iter();
+        names.find(|(_, source)| source.channel == channel).map(|(name, _)| name.as_str())
+    }
+
     /// Nobody receives on it any more.
     pub fn withdraw(&mut self, channel: ChannelId) {
         self.by_name.retain(|_, source| source.channel != channel);
@@ -115,6 +122,8 @@ mod tests {
         channels.withdraw(first.channel);
         let next = channels.offer("mail", SessionId(4), 0).expect("free again");
         assert_ne!(next.channel, first.channel);
+        assert_eq!(channels.name_of(next.channel), Some("mail"));
+        assert_eq!(channels.name_of(first.channel), None);
         // The close of the old one comes late.
         channels.withdraw(first.channel);
         assert!(channels.find("mail", 0).is_ok());

@@ -20,7 +20,8 @@ use piped_engine::draft::{Draft, DraftAsk, DraftFault};
 use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
 use piped_engine::kept::KnownStage;
 use piped_engine::report::{
-    Explanation, LimitParties, LimitUse, SessionUse, ShardReport, StageReport, TransferReport,
+    ChannelArrivals, Explanation, LimitParties, LimitUse, SessionUse, ShardReport, StageReport,
+    TransferReport,
 };
 use piped_engine::request::{Class, Status};
 use piped_engine::shard::Recording;
@@ -199,6 +200,8 @@ pub enum Question {
     },
     /// What is limited, and who uses it.
     Limits(oneshot::Sender<LimitView>),
+    /// What was seen of messages, and how many more there were.
+    Arrivals(oneshot::Sender<(Vec<ChannelArrivals>, u64)>),
     /// What it would lack of so many bytes of staging.
     StagingMissing(u64, oneshot::Sender<u64>),
     /// How far a recording is, and what it has once it is over.

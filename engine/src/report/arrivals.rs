@@ -39,6 +39,6 @@ pub struct ArrivalSender {
     pub peer: Option<String>,
     /// How many.
     pub messages: u32,
-    /// The memory that one of them takes while its bytes come in, in bytes: a peer has one at a time.
-    pub landing_bytes: u64,
+    /// The memory that the longest takes, in bytes.
+    pub memory_bytes: u64,
 }

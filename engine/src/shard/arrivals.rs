@@ -193,8 +193,7 @@ impl Shard {
                 self.inbound.get(link).map_or(String::from("(gone)"), |link| link.name.clone())
             }),
             messages,
-            // What comes from here is here at once.
-            landing_bytes: if from.is_some() { early::memory_of(longest) } else { 0 },
+            memory_bytes: early::memory_of(longest),
         });
         let longest = book.ring.iter().map(|record| record.length).max().unwrap_or(1).max(1);
         let copy_seconds = self.planner.seconds(self.planner.copy_stage(), longest);

@@ -628,6 +628,7 @@ impl Shard {
             waiting: self.clients_waiting,
             waited: self.waited,
             early_arrival: self.early.bytes,
+            early_arrival_limit_bytes: self.early_limit(),
             stalled: self.tally.messages[MessageWay::Stalled as usize],
             scratches_moved: self.scratches_moved,
         }

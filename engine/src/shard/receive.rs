@@ -381,16 +381,11 @@ impl Shard {
     /// Early-arrival memory for a message, charged to who receives on the channel.
     pub(super) fn allocate_early(&mut self, channel: ChannelId, length: u32) -> Option<Piece> {
         let owner = self.channels.get(&channel)?.owner;
-        let session = self.sessions.get_mut(&owner)?;
         let needed = self.early.needed(owner, length);
-        // Staging is for those as well who come and go: messages stay as long as nobody asks for them.
-        let most = self.staging.kept_bytes() / limits::EARLY_STAGING_DIVISOR;
+        let most = self.early_limit();
+        let session = self.sessions.get_mut(&owner)?;
         let piece = if session.early.now + needed <= self.limits.client.early_arrival {
-            self.early.allocate(
-                (owner, length),
-                self.limits.early_arrival.min(most),
-                &mut self.staging,
-            )
+            self.early.allocate((owner, length), most, &mut self.staging)
         } else {
             None
         };
@@ -401,6 +396,12 @@ impl Shard {
         self.tally.messages[way as usize] += 1;
         self.arrivals.note_early(channel, owner, length, piece.is_some());
         piece
+    }
+
+    /// The most early-arrival memory. Staging is for those as well who come and go: messages stay as long as nobody
+    /// asks for them.
+    pub(super) fn early_limit(&self) -> u64 {
+        self.limits.early_arrival.min(self.staging.kept_bytes() / limits::EARLY_STAGING_DIVISOR)
     }
 
     pub(super) fn free_early(&mut self, piece: Piece) {

@@ -73,7 +73,7 @@ fn when_a_message_came_and_was_taken_and_copied_is_what_is_seen() {
     let bursts = Bursts::of(&channel.seen, channel.copy_bytes_per_second);
     assert_eq!((bursts.count(), needed(&channel)), (1, 3.0 * GRANULE));
     let [sender] = &channel.senders[..] else { panic!("{:?}", channel.senders) };
-    assert_eq!((sender.peer.as_deref(), sender.messages, sender.landing_bytes), (None, 3, 0));
+    assert_eq!((sender.peer.as_deref(), sender.messages, sender.memory_bytes), (None, 3, 65_536));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_peer_s_messages_are_seen_whichever_way_they_came() {
     assert!(channel.shares);
     assert_eq!(needed(&channel), GRANULE + 3_008.0);
     let [sender] = &channel.senders[..] else { panic!("{:?}", channel.senders) };
-    assert_eq!((sender.peer.as_deref(), sender.landing_bytes), (Some("beta"), 65_536));
+    assert_eq!((sender.peer.as_deref(), sender.memory_bytes), (Some("beta"), 65_536));
 }
 
 #[test]

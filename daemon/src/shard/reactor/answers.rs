@@ -5,6 +5,7 @@ use super::super::message::{
     LimitView, Question, ReactorReport, ShardObservation, ShardSession, ShardStatus, ShardView,
 };
 use super::Reactor;
+use crate::io::clock;
 use crate::limits::TRANSFERS_LISTED_MAX;
 
 impl Reactor {
@@ -21,6 +22,7 @@ impl Reactor {
                     parties: self.shard.limit_parties(),
                 }));
             }
+            Question::Arrivals(asker) => drop(asker.send(self.shard.arrivals(clock::now()))),
             Question::StagingMissing(bytes, asker) => {
                 let _ = asker.send(self.shard.staging_missing(bytes));
             }
@@ -85,6 +87,8 @@ impl Reactor {
     fn observe(&self) -> ShardObservation {
         ShardObservation {
             engine: self.shard.observe(),
+            // Computed where nobody waits for it.
+            early_required_bytes: 0,
             reactor: self.report(),
             evictions: self.evictions,
             malformed: self.malformed,

@@ -228,3 +228,79 @@ fn a_peer_that_is_killed_ends_messages_with_an_error_that_has_a_type() {
     let error = receive.receive(&mail, Tag::Any, buffer).expect_err("the daemon is gone");
     assert!(matches!(error.cause, Cause::Disconnected | Cause::NotSubmitted(_)), "{error}");
 }
+
+#[test]
+fn what_is_advised_is_what_messages_need_and_can_be_set() {
+    const GRANULE: u64 = 64 << 10;
+    let Some((_directory, pair)) = pair("[planner]\neager = \"64KiB\"\n") else { return };
+    let advise = |more: &[&str]| {
+        let words = ["limits", "advise"].into_iter().chain(more.iter().copied());
+        pair.beta.pipectl(words).output().expect("it runs")
+    };
+    let required = || {
+        let advice = pair.beta.json(&["limits", "advise"]);
+        ["global.early_arrival", "client.early_arrival"].map(|name| {
+            let limits = advice["limits"].as_array().expect("rows");
+            let row = limits.iter().find(|row| row["name"] == name).expect(name);
+            row["required_bytes"].as_u64()
+        })
+    };
+    assert_eq!(required(), [None, None]);
+    let output = advise(&[]);
+    assert!(output.status.success() && words_of(&output).contains("No messages were seen"));
+    let output = advise(&["--apply"]);
+    assert_eq!(output.status.code(), Some(6), "{}", words_of(&output));
+
+    let receiver = Client::connect(pair.beta.client_socket()).expect("it serves");
+    let mail = receiver.offer_channel("mail").expect("offered");
+    let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
+    let to = opened(&client, Some("beta"), "mail");
+    let mut sender = client.queue().expect("a queue");
+    let mut send = |messages: u64| -> Vec<Pending<_>> {
+        let one = |_| {
+            let buffer = client.allocate(20_000).expect("memory");
+            sender.submit(Request::send(&to, 1, buffer).deadline(LATE)).expect("room")
+        };
+        let pending = (0..messages).map(one).collect();
+        sender.flush();
+        pending
+    };
+    let receive = |messages: u64| {
+        let mut queue = receiver.queue().expect("a queue");
+        let mut buffer = receiver.allocate(64 << 10).expect("memory");
+        for _ in 0..messages {
+            buffer = queue.receive(&mail, 1, buffer).expect("received").0;
+        }
+    };
+    let channel = |key: &str| pair.beta.json(&["limits", "advise"])["channels"][0][key].clone();
+    // Nobody has asked for them, and they are needed already; afterwards it is the same.
+    let _three = send(3);
+    eventually("they are there", || (required() == [Some(3 * GRANULE); 2]).then_some(()));
+    receive(3);
+    assert_eq!(required(), [Some(3 * GRANULE); 2]);
+    assert_eq!((channel("name"), channel("stalled")), ("mail".into(), 0.into()));
+    assert_eq!(channel("senders")[0]["peer"], "alpha");
+    assert_eq!(channel("high_bytes"), 3 * GRANULE);
+
+    let output = advise(&["--apply"]);
+    assert!(output.status.success(), "{}", words_of(&output));
+    let report = pair.beta.json(&["limits"]);
+    for name in ["global.early_arrival", "client.early_arrival"] {
+        let rows = report["limits"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["name"] == name).expect(name);
+        assert_eq!(row["limit"], 3 * GRANULE, "{row}");
+    }
+    // More than was seen: two find no memory, and now they are seen.
+    let _five = send(5);
+    eventually("two wait", || (channel("stalled") == 2).then_some(()));
+    assert_eq!(required(), [Some(5 * GRANULE); 2]);
+    receive(5);
+    assert_eq!(required(), [Some(5 * GRANULE); 2]);
+    // As people see it, also where there is little room.
+    let mut narrow = pair.beta.pipectl(["limits", "advise"]);
+    let text = words_of(&narrow.env("COLUMNS", "40").output().expect("it runs"));
+    assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+    for word in ["mail", "320 KiB", "no start-up", "alpha 64 KiB"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}

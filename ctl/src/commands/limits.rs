@@ -1,5 +1,7 @@
 //! `pipectl limits`: what may be used at once, what is used of it, and changes while running.
 
+mod advise;
+
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
@@ -34,6 +36,8 @@ enum Action {
         #[arg(long)]
         persist: bool,
     },
+    /// Show what memory early messages need, by those that were seen, and what each factor contributes
+    Advise(advise::AdviseArgs),
 }
 
 /// A mistake in the name or the amount is found before the daemon is asked.
@@ -55,6 +59,7 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     match &args.action {
         Some(Action::Set { settings, persist }) => set(admin, output, settings, *persist, json),
+        Some(Action::Advise(args)) => advise::run(admin, output, args, json),
         _ => show(admin, output, json),
     }
 }

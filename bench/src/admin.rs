@@ -9,6 +9,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use piped_config::admin::advice::{ADVICE, Advice};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear, Dials};
 use piped_config::admin::limits::{LIMITS, LimitValue, LimitsChange, LimitsReport};
 use piped_config::admin::{
@@ -117,6 +118,12 @@ impl Admin {
         let set = set.map(|(key, value)| (key.to_owned(), LimitValue::Text(value.to_owned())));
         let body = Envelope::new(LimitsChange { set: set.collect(), persist: false }).json();
         self.request(Method::PUT, LIMITS, body).map(drop)
+    }
+
+    /// What early-arrival memory messages need.
+    pub(crate) fn advice(&self) -> Result<Advice, Failure> {
+        let body = self.request(Method::GET, ADVICE, String::new())?;
+        Envelope::parse(&body).doing(ADVICE)
     }
 
     /// Staging by the ledger or as it is mapped, whichever is more, in bytes.

@@ -1,5 +1,6 @@
 //! The rows of the run. Each file has the rows of one kind; this one has what they share and their order.
 
+mod advised;
 mod checks;
 mod copy;
 mod disk;
@@ -156,6 +157,9 @@ pub(crate) static BUFFERS: Group = Group {
         ("eager-128k", messages::threshold),
         ("eager-256k", messages::threshold),
         ("eager-1m", messages::threshold),
+        ("advised-time", advised::time),
+        ("advised-memory", advised::memory),
+        ("advised-stalls", advised::stalls),
         ("priority-get", fair::latency),
         ("priority-read", fair::latency),
         ("bulk-beside-get", fair::throughput),

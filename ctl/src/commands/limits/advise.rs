@@ -136,11 +136,11 @@ fn measured(channel: &ChannelAdvice) -> String {
     let it = channel.measured;
     let rate = |rate: Option<f64>, none: &str| rate.map_or_else(|| none.to_owned(), units::rate);
     format!(
-        "seen: {} bursts of {} messages of {}, one every {}; each arrives at {}, waits {} for its receiver, and is \
-         copied at {}",
-        units::count(channel.bursts),
-        units::compact(it.messages),
+        "seen: {:.1} messages of {} in a burst ({} such), one every {}; each arrives at {}, waits {} for its receiver, and \
+         is copied at {}",
+        it.messages,
         units::bytes(it.bytes.round() as u64),
+        units::count(channel.bursts),
         units::seconds(it.delay_seconds),
         rate(it.arrival_rate, "once"),
         units::seconds(it.startup_seconds),
@@ -259,7 +259,12 @@ mod tests {
             is_cut: false,
             senders: vec![sender(Some("beta")), sender(None)],
             bursts: 1,
-            measured: Measured { copy_rate: Some(91e6), ..Measured::default() },
+            measured: Measured {
+                messages: 4.0,
+                bytes: 64_000.0,
+                copy_rate: Some(91e6),
+                ..Measured::default()
+            },
             factors: vec![FactorAdvice {
                 factor: "no_startup".to_owned(),
                 required_bytes: 1 << 20,
@@ -298,6 +303,7 @@ mod tests {
         }
         assert!(!text.contains("share"), "{text}");
         let text = measured(&channel);
+        assert!(text.starts_with("seen: 4.0 messages of 62.5 KiB in a burst (1 such)"), "{text}");
         assert!(text.contains("arrives at once") && text.contains("86.8 MiB/s"), "{text}");
         assert_eq!(name_of(&channel), "#7 (closed)");
         for factor in

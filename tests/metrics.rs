@@ -10,8 +10,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use piped_client::{
-    Access, BufferState, Client, ClientBuilder, Handle, OpenOptions, Payload, Pending, Queue,
-    Request, RequestError, Status, Waited,
+    Access, BufferState, Class, Client, ClientBuilder, Handle, OpenOptions, Payload, Pending,
+    Queue, Request, RequestError, Status, Waited,
 };
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Request as Message, fds};
 use piped_ring::{Descriptor, Opcode};

@@ -232,7 +232,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
                 offset,
                 length,
                 asker: Asker::alone(class),
-                from: length / 2,
+                from: (length / 2) as u32,
                 time_left_us,
             },
             vec![],

@@ -44,7 +44,7 @@ pub fn check(hello: &Hello, limits: &piped_config::Client) -> Result<Wanted, Ope
         .ok_or_else(|| invalid(format!("there is no class {}", hello.class)))?;
     // None named is the share of one.
     let weight = u8::try_from(hello.weight.max(1))
-        .map_err(|_| invalid(format!("weight {}: take one from 1 to {}", hello.weight, u8::MAX)))?;
+        .map_err(|_| invalid(format!("weight {}: ask for 1 to {}", hello.weight, u8::MAX)))?;
     Ok(Wanted { arena_bytes, entries: hello.entries, queues: hello.queues, class, weight })
 }
 
@@ -88,7 +88,7 @@ mod tests {
         let wanted = check(&Hello { arena_bytes: 4097, ..HELLO }, &limits()).expect("granted");
         assert_eq!((wanted.arena_bytes, wanted.class), (8192, Class::Latency));
         let bulk = check(&Hello { class: 2, arena_bytes: 0, ..HELLO }, &limits()).expect("granted");
-        assert_eq!((bulk.arena_bytes, bulk.class), (0, Class::Bulk));
+        assert_eq!((bulk.arena_bytes, bulk.class, bulk.weight), (0, Class::Bulk, 1));
     }
 
     #[test]
@@ -101,6 +101,7 @@ mod tests {
             assert_eq!(status(Hello { queues, ..HELLO }), Err(Status::Invalid), "{queues}");
         }
         assert_eq!(status(Hello { class: 3, ..HELLO }), Err(Status::Invalid));
+        assert_eq!(status(Hello { weight: 256, ..HELLO }), Err(Status::Invalid));
         for arena_bytes in [(1 << 20) + 1, u64::MAX] {
             let fault = check(&Hello { arena_bytes, ..HELLO }, &limits()).expect_err("too much");
             assert_eq!(fault.status, Status::WouldBlock);

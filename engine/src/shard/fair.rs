@@ -50,8 +50,11 @@ pub(super) struct Fair<T> {
     rings: [Ring<T>; 2],
     /// Bytes that bulk may move before the latency class.
     saved: u64,
-    spare: Vec<VecDeque<(u32, T)>>,
+    spare: Vec<Line<T>>,
 }
+
+/// What a party has that waits, with its bytes.
+type Line<T> = VecDeque<(u32, T)>;
 
 /// The parties of a class that have something that waits, in turn.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ struct Waiting<T> {
     deficit: u64,
     /// It was given what it gets in this turn.
     served: bool,
-    items: VecDeque<(u32, T)>,
+    items: Line<T>,
 }
 
 impl<T> Default for Fair<T> {
@@ -78,7 +81,7 @@ impl<T> Default for Fair<T> {
     }
 }
 
-impl<T> Fair<T> {
+impl<T: Copy> Fair<T> {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.rings.iter().map(|ring| ring.count).sum()
@@ -130,10 +133,8 @@ impl<T> Fair<T> {
     /// The next of a class, and its bytes.
     pub(super) fn pop_of(&mut self, class: Class) -> Option<(u32, T)> {
         let bulk_waits = self.rings[Class::Bulk as usize].count > 0;
-        let (bytes, item, emptied) = self.rings[class as usize].pop()?;
-        if let Some(list) = emptied.filter(|_| self.spare.len() < SPARE_MAX) {
-            self.spare.push(list);
-        }
+        let Self { rings, spare, .. } = self;
+        let (bytes, item) = rings[class as usize].pop(spare)?;
         self.saved = match class {
             Class::Bulk => self.saved.saturating_sub(bytes.into()),
             Class::Latency if bulk_waits => {
@@ -155,13 +156,13 @@ impl<T> Fair<T> {
         for ring in &mut self.rings {
             for waiting in &mut ring.parties {
                 let before = waiting.items.len();
-                for (bytes, item) in std::mem::take(&mut waiting.items) {
-                    if unwanted(&item) {
-                        removed.push(item);
-                    } else {
-                        waiting.items.push_back((bytes, item));
+                waiting.items.retain(|(_, item)| {
+                    let stays = !unwanted(item);
+                    if !stays {
+                        removed.push(*item);
                     }
-                }
+                    stays
+                });
                 ring.count -= before - waiting.items.len();
             }
             ring.parties.retain(|waiting| !waiting.items.is_empty());
@@ -170,8 +171,9 @@ impl<T> Fair<T> {
     }
 }
 
-impl<T> Ring<T> {
-    fn pop(&mut self) -> Option<(u32, T, Option<VecDeque<(u32, T)>>)> {
+impl<T: Copy> Ring<T> {
+    /// The next. The list of a party that has nothing more goes to `spare`.
+    fn pop(&mut self, spare: &mut Vec<Line<T>>) -> Option<(u32, T)> {
         loop {
             let front = self.parties.front_mut()?;
             if !std::mem::replace(&mut front.served, true) {
@@ -180,10 +182,15 @@ impl<T> Ring<T> {
             let &(bytes, _) = front.items.front()?;
             if u64::from(bytes) <= front.deficit {
                 front.deficit -= u64::from(bytes);
-                let (bytes, item) = front.items.pop_front()?;
+                let next = front.items.pop_front();
                 self.count -= 1;
-                let emptied = if front.items.is_empty() { self.parties.pop_front() } else { None };
-                return Some((bytes, item, emptied.map(|waiting| waiting.items)));
+                if front.items.is_empty()
+                    && let Some(gone) = self.parties.pop_front()
+                    && spare.len() < SPARE_MAX
+                {
+                    spare.push(gone.items);
+                }
+                return next;
             }
             front.served = false;
             // One alone needs no turns.

@@ -283,6 +283,7 @@ impl Shard {
             return;
         };
         let Some(lane_key) = body.lane.take() else { return };
+        let queued = body.frames > 0;
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let asked = lane.outstanding.len();
         lane.outstanding.retain(|&other| other != key);
@@ -294,7 +295,9 @@ impl Shard {
             self.make_ready(Work::Lane(lane_key));
         }
         // Asked for again, it would send what is queued as if it were of the new attempt.
-        self.take_back_data(key, lane_key);
+        if queued {
+            self.take_back_data(key, lane_key);
+        }
         self.wake_starved();
     }
 

@@ -120,7 +120,7 @@ mod tests {
                 throttle.charge(250_000, RATE, now);
                 moved += 250_000;
             }
-            let allowed = RATE / 1000 * (now.since(begin).0 / 1_000_000 + 5) + 250_000;
+            let allowed = (now.since(begin) + BURST).0 / 10 + 250_000;
             assert!(moved <= allowed, "{moved} of {allowed}");
             now = throttle.until(now).expect("it was moved until then");
         }

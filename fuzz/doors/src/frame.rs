@@ -47,7 +47,7 @@ fn check_header(bytes: &Header) {
     }
     match frame.message {
         Message::Read { offset, length, from, .. } => {
-            assert!(offset.checked_add(length).is_some() && from <= length);
+            assert!(offset.checked_add(length).is_some() && u64::from(from) <= length);
         }
         Message::Write { offset, length, .. } => assert!(offset.checked_add(length).is_some()),
         Message::Data { offset, .. } | Message::WriteData { offset, .. } => {

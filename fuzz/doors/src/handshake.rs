@@ -133,7 +133,8 @@ fn check_text(text: &str, max: usize) {
 fn check_hello(hello: &Hello) {
     let limits = Client::default();
     match wanted::check(hello, &limits) {
-        Ok(Wanted { arena_bytes, entries, queues, class: _ }) => {
+        Ok(Wanted { arena_bytes, entries, queues, class: _, weight }) => {
+            assert!(weight > 0, "{hello:?} got no share");
             assert!(QueueLayout::new(entries).is_some() && entries <= limits.entries_max);
             assert!((1..=limits.queues_max.min(WELCOME_QUEUES_MAX)).contains(&queues));
             assert!(arena_bytes >= hello.arena_bytes && arena_bytes <= limits.arena_bytes_max.0);

@@ -107,6 +107,9 @@ pub const HANDSHAKE_FIRST: Nanos = Nanos::from_micros(50);
 /// Frames of data queued on one lane.
 pub const LANE_QUEUE_DATA: usize = 128;
 
+/// What all clients of a peer weigh together, at most, beside clients of this node and other peers.
+pub const PEER_WEIGHT_MAX: u64 = 64;
+
 /// What a lane sends at once, in bytes, while several share it.
 pub const SHARED_BATCH_BYTES: u64 = 128 * 1024;
 

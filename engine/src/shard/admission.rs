@@ -11,6 +11,8 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
+use piped_model::units::Nanos;
+
 use super::lane::LaneState;
 use super::serve::ServeOp;
 use super::slab::Key;
@@ -76,7 +78,8 @@ pub(super) fn weight(length: u64, is_copy: bool) -> u64 {
 
 impl Shard {
     /// New limits; what waits for the old ones may go on.
-    pub(super) fn set_limits(&mut self, limits: Limits) {
+    pub(super) fn set_limits(&mut self, limits: Limits, now: Nanos) {
+        self.change_rates(&limits, now);
         self.limits = limits;
         self.move_windows();
         self.admit_clients();

@@ -98,14 +98,18 @@ impl Devices {
 
     /// A job comes to a device. Whether it may begin now; else it will be polled.
     pub(super) fn arrive(&mut self, on: On, flow: Flow, bytes: u32, job: Key, now: Nanos) -> bool {
-        let begins = self.load(on).gate.arrive(flow, bytes, job, now);
+        // Whose answers are somebody else's affair have few operations, and say nothing of what they can do.
+        let begins = on.foreign || self.load(on).gate.arrive(flow, bytes, job, now);
         self.queued += u32::from(!begins);
         begins
     }
 
     /// A job has left a device.
-    pub(super) fn leave(&mut self, on: On, class: Class, bytes: u32, now: Nanos) {
-        self.load(on).gate.leave(class, bytes, now);
+    /// `direct`: past the page cache.
+    pub(super) fn leave(&mut self, on: On, class: Class, bytes: u32, direct: bool, now: Nanos) {
+        if !on.foreign {
+            self.load(on).gate.leave(class, bytes, direct, now);
+        }
     }
 
     /// The next job that may begin at a device.

@@ -406,7 +406,9 @@ impl Shard {
             }
         }
         let now = self.batch_time(io);
-        self.devices.leave(job.on, job.flow.class, job.span.length, now);
+        let mut pieces = job.pieces.iter().flatten();
+        let direct = pieces.all(|progress| progress.piece.way != Way::Buffered);
+        self.devices.leave(job.on, job.flow.class, job.span.length, direct, now);
         if self.ops.room() >= OPS_PER_JOB
             && let Some(next) = self.devices.poll_job(job.on, now)
         {

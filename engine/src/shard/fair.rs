@@ -1,8 +1,13 @@
 //! Who goes next on a stage that several share: what is urgent first, and by turns inside a class.
 //!
-//! Inside a class it is deficit round robin (Shreedhar and Varghese, 1995): in its turn a party may move a quantum
-//! of bytes for each unit of its weight, and keeps what it did not use as long as it has something that waits. So
-//! shares are of bytes, whatever the lengths of the pieces, and a turn costs the same however many wait.
+//! Inside a class it is deficit round robin (Shreedhar and Varghese, 1995): in its turn a party may move bytes in
+//! proportion to its weight, and keeps what it did not use as long as it has something that waits. So shares are of bytes,
+//! whatever the lengths of the pieces. The turn of the heaviest is [`QUANTUM`], so that weights make the others' turns
+//! shorter and nobody's longer.
+//!
+//! Turns are taken twice: clients of this node and peers among each other, and the clients of a peer among each other.
+//! How many clients a peer has, and what they weigh, are its own words: together they weigh
+//! [`PEER_WEIGHT_MAX`] at most.
 //!
 //! The latency class goes before the bulk class, but for what bulk is guaranteed: a byte for every
 //! [`LATENCY_PER_BULK`] of the others, saved up while it waits.
@@ -11,6 +16,7 @@ use std::collections::VecDeque;
 
 use super::slab::Key;
 use crate::ids::SessionId;
+use crate::limits::PEER_WEIGHT_MAX;
 use crate::request::Class;
 
 /// Who pays for a piece of work.
@@ -22,6 +28,16 @@ pub(super) enum Party {
     Peer(Key, u32),
 }
 
+impl Party {
+    /// Who it is among the parties of this node: a peer with all its clients.
+    fn household(self) -> Self {
+        match self {
+            Self::Client(_) => self,
+            Self::Peer(link, _) => Self::Peer(link, 0),
+        }
+    }
+}
+
 /// Whose a piece of work is, and how it stands with the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
@@ -31,7 +47,7 @@ pub(super) struct Flow {
     pub(super) weight: u8,
 }
 
-/// What a party of weight 1 may move in a turn, in bytes.
+/// What the heaviest may move in a turn, in bytes.
 const QUANTUM: u64 = 64 * 1024;
 
 /// Bytes of the latency class for a byte that bulk is guaranteed: a fifth of the stage is bulk's.
@@ -40,164 +56,256 @@ const LATENCY_PER_BULK: u64 = 4;
 /// What bulk saves up at most, in bytes: the longest piece.
 const SAVED_MAX: u64 = crate::limits::FRAGMENT_BYTES_MAX as u64;
 
-/// Lists that are kept for parties to come, so that one request after the other allocates nothing.
+/// Turns that are kept for who comes next, so that one request after the other allocates nothing.
 const SPARE_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
     /// Latency and bulk.
-    rings: [Ring<T>; 2],
+    classes: [Households<T>; 2],
+    counts: [usize; 2],
     /// Bytes that bulk may move before the latency class.
     saved: u64,
-    spare: Vec<Line<T>>,
 }
 
-/// What a party has that waits, with its bytes.
-type Line<T> = VecDeque<(u32, T)>;
+/// Clients of this node, and peers with theirs.
+type Households<T> = Turns<Turns<VecDeque<(u32, T)>>>;
 
-/// The parties of a class that have something that waits, in turn.
+/// Parties that have something that waits, in turn.
 #[derive(Debug)]
-struct Ring<T> {
-    parties: VecDeque<Waiting<T>>,
-    count: usize,
+struct Turns<L> {
+    turns: VecDeque<Turn<L>>,
+    spare: Vec<Turn<L>>,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct Turn<L> {
     party: Party,
-    weight: u8,
+    weight: u64,
     /// Bytes that it may move still.
     deficit: u64,
     /// It was given what it gets in this turn.
     served: bool,
-    items: Line<T>,
+    line: L,
 }
 
-impl<T> Default for Fair<T> {
+/// What a party has that waits.
+trait Line {
+    type Item: Copy;
+    /// The bytes of the next; none if there is none.
+    fn next_bytes(&mut self) -> Option<u32>;
+    fn pop(&mut self) -> Option<(u32, Self::Item)>;
+    /// Takes out what is not wanted any more.
+    fn remove(&mut self, unwanted: &mut dyn FnMut(&Self::Item) -> bool, out: &mut Vec<Self::Item>);
+    fn is_empty(&self) -> bool;
+}
+
+impl<T: Copy> Line for VecDeque<(u32, T)> {
+    type Item = T;
+
+    fn next_bytes(&mut self) -> Option<u32> {
+        self.front().map(|&(bytes, _)| bytes)
+    }
+
+    fn pop(&mut self) -> Option<(u32, T)> {
+        self.pop_front()
+    }
+
+    fn remove(&mut self, unwanted: &mut dyn FnMut(&T) -> bool, out: &mut Vec<T>) {
+        self.retain(|(_, item)| {
+            let stays = !unwanted(item);
+            if !stays {
+                out.push(*item);
+            }
+            stays
+        });
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
+}
+
+impl<L: Line> Line for Turns<L> {
+    type Item = L::Item;
+
+    /// Goes on to the party whose turn it is and that may move its next piece.
+    fn next_bytes(&mut self) -> Option<u32> {
+        let heaviest = self.turns.iter().map(|turn| turn.weight).max()?.max(1);
+        let quantum = |weight: u64| (QUANTUM * weight / heaviest).max(1);
+        loop {
+            for _ in 0..self.turns.len() {
+                let front = self.turns.front_mut()?;
+                if !std::mem::replace(&mut front.served, true) {
+                    front.deficit += quantum(front.weight);
+                }
+                let bytes = front.line.next_bytes()?;
+                if u64::from(bytes) <= front.deficit {
+                    return Some(bytes);
+                }
+                front.served = false;
+                self.turns.rotate_left(1);
+            }
+            // Nobody has enough: as many rounds at once as the first one needs that will.
+            let needed = |turn: &mut Turn<L>| {
+                let bytes = u64::from(turn.line.next_bytes().unwrap_or(0));
+                bytes.saturating_sub(turn.deficit).div_ceil(quantum(turn.weight))
+            };
+            let rounds = self.turns.iter_mut().map(needed).min()?.saturating_sub(1);
+            for turn in &mut self.turns {
+                turn.deficit += rounds * quantum(turn.weight);
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<(u32, Self::Item)> {
+        let bytes = self.next_bytes()?;
+        let front = self.turns.front_mut()?;
+        front.deficit -= u64::from(bytes);
+        let next = front.line.pop();
+        if front.line.is_empty() {
+            self.retire_front();
+        }
+        next
+    }
+
+    fn remove(&mut self, unwanted: &mut dyn FnMut(&Self::Item) -> bool, out: &mut Vec<Self::Item>) {
+        for _ in 0..self.turns.len() {
+            let Some(front) = self.turns.front_mut() else { return };
+            front.line.remove(unwanted, out);
+            if front.line.is_empty() {
+                self.retire_front();
+            } else {
+                self.turns.rotate_left(1);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+}
+
+impl<L> Turns<L> {
+    const fn new() -> Self {
+        Self { turns: VecDeque::new(), spare: Vec::new() }
+    }
+
+    /// The party's turn, at the end if it had nothing.
+    fn of(&mut self, party: Party, weight: u64, line: impl FnOnce() -> L) -> &mut Turn<L> {
+        let place = self.turns.iter().position(|turn| turn.party == party).unwrap_or_else(|| {
+            let (deficit, served) = (0, false);
+            let line = self.spare.pop().map_or_else(line, |spare| spare.line);
+            self.turns.push_back(Turn { party, weight, deficit, served, line });
+            self.turns.len() - 1
+        });
+        let turn = &mut self.turns[place];
+        turn.weight = weight;
+        turn
+    }
+
+    /// It has nothing more.
+    fn retire_front(&mut self) {
+        if let Some(turn) = self.turns.pop_front()
+            && self.spare.len() < SPARE_MAX
+        {
+            self.spare.push(turn);
+        }
+    }
+}
+
+impl<T: Copy> Default for Fair<T> {
     fn default() -> Self {
-        let ring = || Ring { parties: VecDeque::new(), count: 0 };
-        Self { rings: [ring(), ring()], saved: 0, spare: Vec::new() }
+        Self { classes: [Turns::new(), Turns::new()], counts: [0; 2], saved: 0 }
     }
 }
 
 impl<T: Copy> Fair<T> {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
-        self.rings.iter().map(|ring| ring.count).sum()
+        self.counts.iter().sum()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// How many of a class wait.
+    pub(super) fn count(&self, class: Class) -> usize {
+        self.counts[class as usize]
+    }
+
     /// Whether more than one party has something that waits.
     pub(super) fn is_shared(&self) -> bool {
-        self.rings.iter().map(|ring| ring.parties.len()).sum::<usize>() > 1
+        let clients = self.classes.iter().flat_map(|class| &class.turns);
+        clients.map(|household| household.line.turns.len()).sum::<usize>() > 1
     }
 
     /// The last of its party's line.
     pub(super) fn push(&mut self, flow: Flow, bytes: u32, item: T) {
-        let Self { rings, spare, .. } = self;
-        let ring = &mut rings[flow.class as usize];
-        ring.count += 1;
-        match ring.parties.iter_mut().find(|waiting| waiting.party == flow.party) {
-            Some(waiting) => {
-                waiting.weight = flow.weight;
-                waiting.items.push_back((bytes, item));
-            }
-            None => {
-                let mut items = spare.pop().unwrap_or_default();
-                items.push_back((bytes, item));
-                let Flow { party, weight, .. } = flow;
-                ring.parties.push_back(Waiting { party, weight, deficit: 0, served: false, items });
-            }
-        }
+        let Flow { party, class, weight } = flow;
+        self.counts[class as usize] += 1;
+        let household = self.classes[class as usize].of(party.household(), 0, Turns::new);
+        let client = household.line.of(party, weight.max(1).into(), VecDeque::new);
+        client.line.push_back((bytes, item));
+        let all = household.line.turns.iter().map(|client| client.weight).sum::<u64>();
+        household.weight = match party {
+            Party::Client(_) => all,
+            Party::Peer(..) => all.min(PEER_WEIGHT_MAX),
+        };
     }
 
-    /// The class whose turn it is.
-    pub(super) fn next_class(&self) -> Option<Class> {
-        let [urgent, bulk] = &self.rings;
-        match (urgent.count > 0, bulk.count > 0) {
+    /// Whether bulk has saved up enough to go before the latency class.
+    fn is_bulks_turn(&mut self) -> bool {
+        let next = self.classes[Class::Bulk as usize].next_bytes();
+        next.is_some_and(|bytes| self.saved >= bytes.into())
+    }
+
+    /// The class whose turn it is. `urgent`: something of the latency class has just come, and does not wait yet.
+    pub(super) fn next_class(&mut self, urgent: bool) -> Option<Class> {
+        match (urgent || self.count(Class::Latency) > 0, self.count(Class::Bulk) > 0) {
             (false, false) => None,
-            (true, false) => Some(Class::Latency),
             (false, true) => Some(Class::Bulk),
-            (true, true) => {
-                let head = bulk.parties.front().and_then(|party| party.items.front());
-                let guaranteed = head.is_some_and(|&(bytes, _)| self.saved >= bytes.into());
-                Some(if guaranteed { Class::Bulk } else { Class::Latency })
-            }
+            (true, true) if self.is_bulks_turn() => Some(Class::Bulk),
+            (true, _) => Some(Class::Latency),
         }
     }
 
     /// The next of a class, and its bytes.
     pub(super) fn pop_of(&mut self, class: Class) -> Option<(u32, T)> {
-        let bulk_waits = self.rings[Class::Bulk as usize].count > 0;
-        let Self { rings, spare, .. } = self;
-        let (bytes, item) = rings[class as usize].pop(spare)?;
+        let (bytes, item) = self.classes[class as usize].pop()?;
+        self.counts[class as usize] -= 1;
+        self.book(class, bytes);
+        Some((bytes, item))
+    }
+
+    /// Something of a class goes, or went past those that wait.
+    pub(super) fn book(&mut self, class: Class, bytes: u32) {
         self.saved = match class {
             Class::Bulk => self.saved.saturating_sub(bytes.into()),
-            Class::Latency if bulk_waits => {
+            Class::Latency if self.count(Class::Bulk) > 0 => {
                 (self.saved + u64::from(bytes) / LATENCY_PER_BULK).min(SAVED_MAX)
             }
             Class::Latency => 0,
         };
-        Some((bytes, item))
     }
 
     /// The next of all.
     pub(super) fn pop(&mut self) -> Option<(u32, T)> {
-        self.pop_of(self.next_class()?)
+        let class = self.next_class(false)?;
+        self.pop_of(class)
     }
 
     /// Takes out what is not wanted any more.
     pub(super) fn remove(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
-        for ring in &mut self.rings {
-            for waiting in &mut ring.parties {
-                let before = waiting.items.len();
-                waiting.items.retain(|(_, item)| {
-                    let stays = !unwanted(item);
-                    if !stays {
-                        removed.push(*item);
-                    }
-                    stays
-                });
-                ring.count -= before - waiting.items.len();
-            }
-            ring.parties.retain(|waiting| !waiting.items.is_empty());
+        for (class, count) in self.classes.iter_mut().zip(&mut self.counts) {
+            let before = removed.len();
+            class.remove(&mut unwanted, &mut removed);
+            *count -= removed.len() - before;
         }
         removed
-    }
-}
-
-impl<T: Copy> Ring<T> {
-    /// The next. The list of a party that has nothing more goes to `spare`.
-    fn pop(&mut self, spare: &mut Vec<Line<T>>) -> Option<(u32, T)> {
-        loop {
-            let front = self.parties.front_mut()?;
-            if !std::mem::replace(&mut front.served, true) {
-                front.deficit += QUANTUM * u64::from(front.weight.max(1));
-            }
-            let &(bytes, _) = front.items.front()?;
-            if u64::from(bytes) <= front.deficit {
-                front.deficit -= u64::from(bytes);
-                let next = front.items.pop_front();
-                self.count -= 1;
-                if front.items.is_empty()
-                    && let Some(gone) = self.parties.pop_front()
-                    && spare.len() < SPARE_MAX
-                {
-                    spare.push(gone.items);
-                }
-                return next;
-            }
-            front.served = false;
-            // One alone needs no turns.
-            if self.parties.len() > 1 {
-                self.parties.rotate_left(1);
-            }
-        }
     }
 }
 
@@ -261,6 +369,36 @@ mod tests {
         assert_eq!(fair.pop(), Some((1 << 20, 0)));
         fair.push(parties[1].0, 4096, 1);
         assert_eq!(fair.pop(), Some((4096, 1)));
+    }
+
+    #[test]
+    fn a_peer_weighs_no_more_than_it_may_whatever_it_says_of_its_clients() {
+        let mut slab = crate::shard::slab::Slab::with_capacity(1);
+        let link = slab.insert(()).expect("room");
+        let local = flow(1, Class::Bulk, 4);
+        let mut parties = vec![(local, 4096)];
+        for client in 0..64 {
+            let party = Party::Peer(link, client);
+            parties.push((Flow { party, class: Class::Bulk, weight: 255 }, 1 << 20));
+        }
+        let moved = shares(&parties, 680 << 20);
+        let off = moved[0].abs_diff(40 << 20);
+        assert!(off <= 4 << 20, "{moved:?}");
+        // And they have equal parts of it.
+        let (least, most) = (moved[1..].iter().min(), moved[1..].iter().max());
+        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1 << 20), "{moved:?}");
+    }
+
+    #[test]
+    fn a_heavy_party_does_not_make_the_turns_of_others_rare() {
+        let (light, heavy) = (flow(1, Class::Bulk, 1), flow(2, Class::Bulk, 255));
+        let mut fair = Fair::default();
+        for _ in 0..1000 {
+            fair.push(heavy, 64 * 1024, 2);
+        }
+        fair.push(light, 256, 1);
+        let before = std::iter::from_fn(|| fair.pop()).take_while(|&(_, item)| item == 2).count();
+        assert!(before <= 2, "{before} of the heavy one's went first");
     }
 
     #[test]

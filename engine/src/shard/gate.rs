@@ -37,6 +37,9 @@ pub(super) struct Gate {
     /// Who asked of late.
     seen: Vec<Seen>,
     rate: Rate,
+    depth: Depth,
+    /// Some of its work went past the page cache: only that says how fast it is.
+    is_direct: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,14 +62,18 @@ struct Rate {
 }
 
 impl Rate {
-    fn add(&mut self, bytes: u32, now: Nanos) {
+    /// The rate of a window that is over with this.
+    fn add(&mut self, bytes: u32, now: Nanos) -> Option<u64> {
         self.bytes += u64::from(bytes);
         self.time = self.time + now.since(self.since);
         self.since = now;
-        if self.time >= WINDOW {
-            self.best = self.in_window().max(self.best - self.best / AGEING);
-            (self.bytes, self.time) = (0, Nanos::ZERO);
+        if self.time < WINDOW {
+            return None;
         }
+        let rate = self.in_window();
+        self.best = rate.max(self.best - self.best / AGEING);
+        (self.bytes, self.time) = (0, Nanos::ZERO);
+        Some(rate)
     }
 
     fn in_window(&self) -> u64 {
@@ -82,6 +89,54 @@ impl Rate {
     }
 }
 
+/// How much more than that a device wants inside: one that is slow to answer and does many at once has nothing to do
+/// while answers are on their way. By turns it gets a quarter more, and keeps it if it is so much faster then.
+#[derive(Debug)]
+struct Depth {
+    /// Of what is let in, in percent.
+    percent: u64,
+    trial: bool,
+    windows: u32,
+    /// What it did without and with the quarter, in bytes per second, summed.
+    sums: [u64; 2],
+}
+
+/// Windows of each, and the bounds.
+const TRIAL_WINDOWS: u32 = 4;
+const PERCENT_MAX: u64 = 6_400;
+
+impl Default for Depth {
+    fn default() -> Self {
+        Self { percent: 100, trial: false, windows: 0, sums: [0; 2] }
+    }
+}
+
+impl Depth {
+    fn of(&self, bytes: u64) -> u64 {
+        let percent = if self.trial { self.percent * 5 / 4 } else { self.percent };
+        bytes.saturating_mul(percent) / 100
+    }
+
+    /// A window is over in which there was enough to do.
+    fn add(&mut self, rate: u64) {
+        self.sums[usize::from(self.trial)] += rate;
+        self.windows += 1;
+        if self.windows < TRIAL_WINDOWS {
+            return;
+        }
+        self.windows = 0;
+        if self.trial {
+            let [without, with] = self.sums;
+            self.sums = [0; 2];
+            self.percent = match with > without + without / 8 {
+                true => (self.percent * 5 / 4).min(PERCENT_MAX),
+                false => (self.percent - self.percent / 16).max(100),
+            };
+        }
+        self.trial = !self.trial;
+    }
+}
+
 impl Gate {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
@@ -91,13 +146,16 @@ impl Gate {
     /// A piece of work comes. Whether it goes in at once; else it waits.
     pub(super) fn arrive(&mut self, flow: Flow, bytes: u32, job: Key, now: Nanos) -> bool {
         self.see(flow, now);
-        let first = match flow.class {
-            // It passes bulk by, whether that waits or not, but what bulk is guaranteed.
-            Class::Latency => self.waiting.next_class() != Some(Class::Latency),
-            Class::Bulk => self.waiting.is_empty(),
-        };
-        if first && self.has_room(flow.class, now) {
-            self.enter(flow.class, bytes, now);
+        let class = flow.class;
+        // Nobody of its class waits, and it is not the other's turn.
+        let first = self.waiting.count(class) == 0
+            && match class {
+                Class::Latency => self.waiting.next_class(true) == Some(class),
+                Class::Bulk => self.waiting.is_empty(),
+            };
+        if first && self.has_room(class, now) {
+            self.waiting.book(class, bytes);
+            self.enter(class, bytes, now);
             return true;
         }
         self.waiting.push(flow, bytes, job);
@@ -106,7 +164,7 @@ impl Gate {
 
     /// The next of those that wait, if there is room for it.
     pub(super) fn poll(&mut self, now: Nanos) -> Option<Key> {
-        let class = self.waiting.next_class()?;
+        let class = self.waiting.next_class(false)?;
         if !self.has_room(class, now) {
             return None;
         }
@@ -115,10 +173,17 @@ impl Gate {
         Some(job)
     }
 
-    /// A piece of work is done.
-    pub(super) fn leave(&mut self, class: Class, bytes: u32, now: Nanos) {
+    /// A piece of work is done. `direct`: by the device, and not by the page cache above it.
+    pub(super) fn leave(&mut self, class: Class, bytes: u32, direct: bool, now: Nanos) {
         self.inside[class as usize] -= u64::from(bytes);
-        self.rate.add(bytes, now);
+        self.is_direct |= direct;
+        if direct != self.is_direct {
+            self.rate.since = now;
+        } else if let Some(rate) = self.rate.add(bytes, now)
+            && !self.waiting.is_empty()
+        {
+            self.depth.add(rate);
+        }
     }
 
     /// Takes out of those that wait who is not wanted any more.
@@ -146,7 +211,7 @@ impl Gate {
         let alone = recent.clone().count() <= 1;
         let hurry = class == Class::Bulk && recent.any(|seen| seen.class == Class::Latency);
         let time = if hurry { URGENT_TIME } else { BULK_TIME };
-        alone || beside < self.rate.within(time).max(INSIDE_MIN)
+        alone || beside < self.depth.of(self.rate.within(time).max(INSIDE_MIN))
     }
 
     fn see(&mut self, flow: Flow, now: Nanos) {
@@ -194,7 +259,7 @@ mod tests {
             for _ in 0..80 {
                 assert!(world.arrive(flow(1, Class::Bulk), PIECE), "it is alone");
                 world.now = world.now + PIECE_TIME;
-                world.gate.leave(Class::Bulk, PIECE, world.now);
+                world.gate.leave(Class::Bulk, PIECE, true, world.now);
             }
             world
         }
@@ -222,7 +287,7 @@ mod tests {
         assert!(!world.arrive(two, PIECE));
         assert_eq!(world.gate.poll(world.now), None);
         world.now = world.now + PIECE_TIME;
-        world.gate.leave(Class::Bulk, PIECE, world.now);
+        world.gate.leave(Class::Bulk, PIECE, true, world.now);
         assert!(world.gate.poll(world.now).is_some());
         assert_eq!(world.gate.poll(world.now), None);
     }
@@ -232,13 +297,80 @@ mod tests {
         let mut world = World::new();
         let (bulk, urgent) = (flow(1, Class::Bulk), flow(2, Class::Latency));
         assert!(world.arrive(urgent, 4096));
-        world.gate.leave(Class::Latency, 4096, world.now);
+        world.gate.leave(Class::Latency, 4096, true, world.now);
         let inside = (0..32).filter(|_| world.arrive(bulk, PIECE)).count();
         assert_eq!(inside, 2);
         assert!(world.arrive(urgent, 4096), "what waits is bulk");
         // Long after the last that was urgent, bulk has it for itself again.
         world.now = world.now + RECENT;
         assert!(world.gate.poll(world.now).is_some());
+    }
+
+    /// A device of so many bytes a second that takes `latency` besides, and clients that ask for the next piece when
+    /// they have the last: what each gets in five seconds, after as many, in bytes.
+    fn closed_loops(rate: u64, latency: Nanos, loops: &[(Flow, u32)]) -> Vec<u64> {
+        let (mut gate, mut jobs) = (Gate::default(), Slab::with_capacity(1024));
+        let (begin, mut free) = (Nanos::from_millis(1), Nanos::from_millis(1));
+        let mut now = begin;
+        let mut inside = std::collections::BinaryHeap::new();
+        let mut got = vec![0; loops.len()];
+        let mut asking: Vec<usize> = (0..loops.len()).collect();
+        let (half, end) = (Nanos::from_millis(5_000), Nanos::from_millis(10_000));
+        while now.since(begin) < end {
+            let mut entered = Vec::new();
+            for of in asking.drain(..) {
+                let (flow, bytes) = loops[of];
+                let job = jobs.insert(of).expect("room");
+                if gate.arrive(flow, bytes, job, now) {
+                    entered.push(job);
+                }
+            }
+            while let Some(job) = gate.poll(now) {
+                entered.push(job);
+            }
+            for job in entered {
+                let of = jobs.remove(job).expect("it is there");
+                free = free.max(now) + Nanos(u64::from(loops[of].1) * 1_000_000_000 / rate);
+                inside.push(std::cmp::Reverse((free + latency, of)));
+            }
+            let std::cmp::Reverse((at, of)) = inside.pop().expect("something is inside");
+            now = at;
+            got[of] += if now.since(begin) < half { 0 } else { u64::from(loops[of].1) };
+            gate.leave(loops[of].0.class, loops[of].1, true, now);
+            asking.push(of);
+        }
+        got
+    }
+
+    #[test]
+    fn nobody_starves_however_much_is_urgent() {
+        for (rate, urgent) in [(100_000_000, 6), (400_000_000, 16), (400_000_000, 10)] {
+            let mut loops = vec![(flow(100, Class::Bulk), PIECE); 8];
+            loops.extend((0..urgent).map(|client| (flow(client, Class::Latency), 64 * 1024)));
+            let got = closed_loops(rate, Nanos::from_micros(50), &loops);
+            let (bulk, urgent) = got.split_at(8);
+            let all = got.iter().sum::<u64>() as f64;
+            assert!(all > 0.9 * 5.0 * rate as f64, "{all} bytes");
+            let bulk = bulk.iter().sum::<u64>() as f64 / all;
+            assert!((0.15..0.35).contains(&bulk), "bulk has {bulk}");
+            let least = *urgent.iter().min().expect("some") as f64;
+            assert!(least > 0.5 * (all * (1.0 - bulk)) / urgent.len() as f64, "{urgent:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_slow_to_answer_and_does_many_at_once_is_kept_busy() {
+        // Finding out how much it wants takes a while, and longer where answers come in lumps.
+        for (millis, least) in
+            [(0, 4_000_000_000), (1, 4_000_000_000), (5, 3_500_000_000), (30, 1_000_000_000)]
+        {
+            let latency = Nanos::from_millis(millis);
+            let reads = |client| vec![(flow(client, Class::Bulk), 256 * 1024); 128];
+            let loops = [reads(1), reads(2)].concat();
+            let got = closed_loops(1_000_000_000, latency, &loops);
+            let all = got.iter().sum::<u64>();
+            assert!(all > least, "{all} bytes in 5 s at {latency:?}");
+        }
     }
 
     #[test]

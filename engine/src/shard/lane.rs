@@ -128,6 +128,8 @@ pub(super) struct Lane {
     pub(super) queued: bool,
     /// It waits for staging with a frame at hand; its sends go on.
     pub(super) starved: bool,
+    /// Its credit waits for its peer's rate.
+    pub(super) put_off: bool,
     /// Requests given up here and not yet ended by the peer: they still count there.
     pub(super) abandoned: u32,
     /// Messages of ours that the peer knows of: of each it will say when it is asked for (outbound).
@@ -383,6 +385,7 @@ impl Shard {
             reports: Reports::new(),
             queued: false,
             starved: false,
+            put_off: false,
             abandoned: 0,
             queued_sends: 0,
             overrun: false,

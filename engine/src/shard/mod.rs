@@ -224,6 +224,8 @@ pub struct Shard {
     scratches_moved: u64,
     /// When somebody may go on who has used up what his rate gives him.
     throttled: Option<Nanos>,
+    /// What waits for that.
+    put_off: VecDeque<Work>,
     /// Whose turn it is to get what all clients have together.
     turn: Option<SessionId>,
     /// Whose request was the last that was let run.
@@ -302,6 +304,7 @@ impl Shard {
             waited: 0,
             scratches_moved: 0,
             throttled: None,
+            put_off: VecDeque::new(),
             turn: None,
             last_turn: SessionId(0),
             copy_bytes: 0,
@@ -331,7 +334,7 @@ impl Shard {
         match command {
             Command::AddStaging { segment, length } => self.add_staging(segment, length),
             Command::SetStaging { bytes } => self.set_staging(bytes),
-            Command::SetLimits(limits) => self.set_limits(limits),
+            Command::SetLimits(limits) => self.set_limits(limits, io.now()),
             Command::OpenSession { session, weight } => self.open_session(session, weight),
             Command::AddSegment { session, segment, length } => {
                 self.add_segment(session, segment, length);

@@ -23,7 +23,7 @@ const SAMPLE_TIME: Nanos = Nanos::from_millis(4);
 
 /// Looks at the kernel's books are so far apart, or are two different windows.
 const LOOK_TIME: Nanos = Nanos::from_millis(1);
-const LOOK_TIME_MAX: Nanos = Nanos::from_millis(20);
+const LOOK_TIME_MAX: Nanos = Nanos::from_millis(500);
 
 /// The queue that is aimed at, as time: half of the bound for what is urgent.
 const QUEUE_SHORT: Nanos = Nanos::from_micros(500);
@@ -87,15 +87,22 @@ impl Pacer {
     }
 
     /// Books what the kernel says after a send. `Some` is a rate to be set from now on, or that there is none.
-    pub(super) fn look(&mut self, state: WireState, now: Nanos) -> Option<Option<u64>> {
+    /// `backlogged`: the lane has more to send at once, and had since the last look.
+    pub(super) fn look(
+        &mut self,
+        state: WireState,
+        backlogged: bool,
+        now: Nanos,
+    ) -> Option<Option<u64>> {
         let since_last = now.since(self.looked);
         self.looked = now;
         let shortest =
             self.shortest.map_or(state.round_trip_min, |it| it.min(state.round_trip_min));
         self.shortest = Some(shortest);
         let look = Look { at: now, state };
-        if state.unsent == 0 || since_last > LOOK_TIME_MAX {
-            self.window = (state.unsent > 0).then_some(look);
+        let busy = backlogged && state.unsent > 0;
+        if !busy || since_last > LOOK_TIME_MAX {
+            self.window = busy.then_some(look);
             return self.forget(now);
         }
         let Some(start) = self.window else {
@@ -215,7 +222,7 @@ mod tests {
                         acknowledged: self.acknowledged as u64,
                         unsent: 100_000,
                     };
-                    self.pacer.look(state, self.now);
+                    self.pacer.look(state, true, self.now);
                 }
             }
             (self.acknowledged - before) / (self.now.since(begun).0 as f64 / 1e9)
@@ -260,6 +267,27 @@ mod tests {
     }
 
     #[test]
+    fn one_request_at_a_time_says_nothing_of_the_wire() {
+        let mut wire = Wire::new(1_250_000_000);
+        for _ in 0..1000 {
+            // A MiB in two sends, and a while until the next is asked for.
+            for backlogged in [true, false] {
+                wire.acknowledged += 524_288.0;
+                wire.now = wire.now + Nanos::from_micros(420);
+                let state = WireState {
+                    round_trip: ROUND_TRIP,
+                    round_trip_min: ROUND_TRIP,
+                    acknowledged: wire.acknowledged as u64,
+                    unsent: 131_072,
+                };
+                wire.pacer.look(state, backlogged, wire.now);
+            }
+            wire.now = wire.now + Nanos::from_micros(1_000);
+        }
+        assert_eq!(wire.pacer.rate(), None);
+    }
+
+    #[test]
     fn a_fast_wire_is_not_paced() {
         let mut wire = Wire::new(5_000_000_000);
         wire.run(Nanos::from_millis(200));
@@ -278,8 +306,8 @@ mod tests {
             unsent: 0,
         };
         let soon = wire.now + Nanos::from_millis(100);
-        assert_eq!(wire.pacer.look(idle, soon), None);
-        assert_eq!(wire.pacer.look(idle, soon + FORGET_TIME), Some(None));
+        assert_eq!(wire.pacer.look(idle, false, soon), None);
+        assert_eq!(wire.pacer.look(idle, false, soon + FORGET_TIME), Some(None));
         assert_eq!(wire.pacer.rate(), None);
     }
 }

@@ -71,7 +71,8 @@ impl Shard {
             _ => return self.decide(key, Status::BadHandle, io),
         };
         let left = match body.op {
-            RemoteOp::Read => transfer.length - transfer.landed.watermark(),
+            // Asked again it is not paid for again.
+            RemoteOp::Read => transfer.length - transfer.charged,
             RemoteOp::Send => transfer.length,
             // They pay as they go, or have nothing to pay for.
             RemoteOp::Write { .. } | RemoteOp::Sync => 0,
@@ -123,6 +124,9 @@ impl Shard {
             transfer.told_plan = None;
         }
         self.charge(Work::Transfer(key), left, now);
+        if let Some(transfer) = self.transfers.get_mut(key).filter(|_| body.op == RemoteOp::Read) {
+            transfer.charged = transfer.length;
+        }
         self.make_ready(Work::Lane(lane_key));
         if matches!(body.op, RemoteOp::Write { .. }) {
             self.send_data(key, lane_key, now);

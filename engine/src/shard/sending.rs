@@ -177,11 +177,13 @@ impl Shard {
     fn pace_lane<I: Io>(&mut self, key: Key, now: Nanos, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let urgent = lane.class == LaneClass::Latency;
-        if urgent || lane.state != LaneState::Up || !lane.pacer.is_due(now) {
+        // What ends a busy time is always looked at.
+        let due = lane.pacer.is_due(now) || !lane.has_frames();
+        if urgent || lane.state != LaneState::Up || !due {
             return;
         }
         if let Some(state) = io.wire_state(lane.socket)
-            && let Some(rate) = lane.pacer.look(state, now)
+            && let Some(rate) = lane.pacer.look(state, lane.has_frames(), now)
         {
             io.pace(lane.socket, rate);
         }

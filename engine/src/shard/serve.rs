@@ -92,6 +92,8 @@ pub(super) struct Serve {
     pub(super) queued: bool,
     /// Its device wakes it.
     pub(super) parked: bool,
+    /// It waits for its peer's rate.
+    pub(super) put_off: bool,
     /// It waits, or waited a moment ago, for its device to take something.
     pub(super) hurried: bool,
 }
@@ -167,6 +169,7 @@ impl Serve {
             answered: false,
             queued: false,
             parked: false,
+            put_off: false,
             hurried: false,
         }
     }
@@ -302,6 +305,11 @@ impl Shard {
             return self.cancel_landing(lane, key, io);
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
+        // Its credit comes before its end: behind that the peer may have a receive in a client's memory.
+        if !serve.answered && serve.writes() && !self.give_owed(lane_key, io.now()) {
+            return self.put_off(Work::Serve(key));
+        }
+        let Some(serve) = self.serves.get(key) else { return };
         if !serve.answered {
             let status = serve.status.unwrap_or(Status::Ok);
             let service = io.now().since(serve.started).0 / 1_000;

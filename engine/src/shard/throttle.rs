@@ -9,6 +9,7 @@ use piped_model::units::Nanos;
 
 use super::transfer::Waiter;
 use super::{Shard, Work};
+use crate::command::Limits;
 use crate::report::Gauge;
 
 /// How far ahead of its rate a party may be.
@@ -46,6 +47,22 @@ impl Throttle {
         };
     }
 
+    /// It gets back what it paid for and did not get.
+    fn refund(&mut self, bytes: u64, rate: u64) {
+        let time = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+        self.paid = self.paid.since(Nanos(u64::try_from(time).unwrap_or(u64::MAX)));
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// What it has moved too much is paid for at another rate from now on.
+    pub(super) fn rescale(&mut self, old: u64, new: u64, now: Nanos) {
+        let debt = u128::from(self.paid.since(now).0) * u128::from(old) / u128::from(new.max(1));
+        self.paid = match (old, new) {
+            (0, _) | (_, 0) => now,
+            _ => now + Nanos(u64::try_from(debt).unwrap_or(u64::MAX / 4)),
+        };
+    }
+
     fn turn(&mut self, now: Nanos) {
         let time = now.since(self.since);
         if time >= SHOWN {
@@ -63,14 +80,28 @@ impl Throttle {
 }
 
 impl Shard {
-    /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it starves until it
+    /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it is put off until it
     /// may.
     pub(super) fn may_move(&mut self, work: Work, now: Nanos) -> bool {
         let Some((throttle, rate)) = self.throttle_of(work) else { return true };
         let Some(until) = throttle.until(now).filter(|_| rate > 0) else { return true };
         self.throttled = Some(self.throttled.map_or(until, |at| at.min(until)));
-        self.starve(work);
+        self.put_off(work);
         false
+    }
+
+    /// Work is looked at again when somebody's rate allows something, or when there are other news of it.
+    pub(super) fn put_off(&mut self, work: Work) {
+        let flag = match work {
+            Work::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.put_off),
+            Work::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.put_off),
+            Work::Lane(key) => self.lanes.get_mut(key).map(|it| &mut it.put_off),
+        };
+        if let Some(flag) = flag
+            && !std::mem::replace(flag, true)
+        {
+            self.put_off.push_back(work);
+        }
     }
 
     /// It has.
@@ -80,11 +111,48 @@ impl Shard {
         }
     }
 
+    /// It was charged for so much that it did not get.
+    pub(super) fn refund(&mut self, work: Work, bytes: u64) {
+        if let Some((throttle, rate)) = self.throttle_of(work)
+            && bytes > 0
+        {
+            throttle.refund(bytes, rate);
+        }
+    }
+
+    /// Other rates, for what is owed, too.
+    pub(super) fn change_rates(&mut self, new: &Limits, now: Nanos) {
+        let (old, clients) = (self.limits, new.client.rate);
+        for session in self.sessions.values_mut() {
+            session.account.throttle.rescale(old.client.rate, clients, now);
+        }
+        let mut from = 0;
+        while let Some(link) = self.inbound.next_from(from, |_| true) {
+            from = link.index() + 1;
+            if let Some(link) = self.inbound.get_mut(link) {
+                link.account.throttle.rescale(old.peer.rate, new.peer.rate, now);
+            }
+        }
+        self.throttled = Some(now);
+    }
+
     /// Somebody may go on.
     pub(super) fn wake_throttled(&mut self, now: Nanos) {
-        if self.throttled.is_some_and(|at| at <= now) {
-            self.throttled = None;
-            self.wake_starved();
+        if self.throttled.is_none_or(|at| at > now) {
+            return;
+        }
+        self.throttled = None;
+        for _ in 0..self.put_off.len() {
+            let Some(work) = self.put_off.pop_front() else { return };
+            let flag = match work {
+                Work::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.put_off),
+                Work::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.put_off),
+                Work::Lane(key) => self.lanes.get_mut(key).map(|it| &mut it.put_off),
+            };
+            if let Some(flag) = flag {
+                *flag = false;
+                self.make_ready(work);
+            }
         }
     }
 
@@ -131,6 +199,10 @@ mod tests {
         now = now + Nanos::from_millis(10_000);
         throttle.charge(2_000_000, RATE, now);
         assert_eq!(throttle.until(now), Some(now + Nanos::from_millis(15)));
+        throttle.rescale(RATE, 2 * RATE, now);
+        assert_eq!(throttle.until(now), Some(now + Nanos::from_millis(5)), "half as long");
+        throttle.refund(1_000_000, 2 * RATE);
+        assert_eq!(throttle.until(now), None);
         throttle.charge(1, 0, now);
         assert_eq!(throttle.until(now), None, "no rate, no debt");
     }

@@ -129,6 +129,10 @@ pub(super) struct Transfer {
     pub(super) queued: bool,
     /// Its device wakes it.
     pub(super) parked: bool,
+    /// It waits for its client's rate.
+    pub(super) put_off: bool,
+    /// Bytes of a read from a peer that its client has paid for.
+    pub(super) charged: u64,
     pub(super) retries: u32,
     pub(super) corrupt: u32,
     /// A payload of the present attempt did not match its checksum.
@@ -335,6 +339,8 @@ impl Shard {
             pins: 0,
             queued: false,
             parked: false,
+            put_off: false,
+            charged: 0,
             retries: 0,
             corrupt: 0,
             damaged: false,
@@ -632,6 +638,11 @@ impl Shard {
         self.leave_lane(key, false);
         self.leave_outbox(key);
         self.leave_client(key);
+        let unused = self
+            .transfers
+            .get(key)
+            .map_or(0, |it| it.charged.saturating_sub(it.landed.watermark()));
+        self.refund(Work::Transfer(key), unused);
         let Some(transfer) = self.transfers.remove(key) else { return };
         if transfer.kind == Operation::Receive {
             self.receives -= 1;

@@ -6,7 +6,7 @@ use piped_engine::request::{ArenaBuffer, BufferState, Class, Completion, Status,
 use piped_engine::wire::{Asker, Message};
 use piped_model::units::Nanos;
 
-use crate::world::{SESSION, World, read, region};
+use crate::world::{SESSION, World, read, region, write_data, write_in};
 
 const OTHER: SessionId = SessionId(2);
 const HANDLE: HandleId = HandleId(1);
@@ -199,4 +199,65 @@ fn a_peers_rate_holds_for_what_it_reads() {
     }
     let took = world.clock().since(begun);
     assert!(took >= Nanos::from_millis(180) && took <= Nanos::from_millis(230), "{took:?}");
+}
+
+/// A peer's write of 1 MiB to a region, and what comes back for it up to its end.
+fn answers_to_a_write(world: &mut World, line: usize, handle: u32, transfer: u64) -> Vec<Message> {
+    world.send(line, write_in(transfer, handle, MIB, 64 << 10), &[]);
+    for piece in 0..16 {
+        world.send(line, write_data(transfer, piece << 16), &[7; 64 << 10]);
+    }
+    let mut answers = Vec::new();
+    loop {
+        let message = world.next(line);
+        let is_end = matches!(message, Message::End { .. });
+        if !matches!(message, Message::Report { .. }) {
+            answers.push(message);
+        }
+        if is_end {
+            return answers;
+        }
+    }
+}
+
+/// Behind the end of a write the peer may have a receive in a client's memory.
+#[test]
+fn the_credit_of_a_write_comes_before_its_end_also_when_its_rate_puts_it_off() {
+    let mut world = World::new();
+    let (line, handle) = peer(&mut world);
+    let mut given = 0;
+    for transfer in 1..=4 {
+        let answers = answers_to_a_write(&mut world, line, handle, transfer);
+        given += answers.iter().filter(|it| matches!(it, Message::Credit { .. })).count();
+        world.settle();
+        assert!(!world.has_frame(line), "nothing comes behind the end");
+    }
+    assert!(given > 0);
+    let peer = PeerLimits { rate: 10 * MIB, ..Limits::NONE.peer };
+    world.command(Command::SetLimits(Limits { peer, ..Limits::NONE }));
+    let begun = world.clock();
+    for transfer in 5..=8 {
+        answers_to_a_write(&mut world, line, handle, transfer);
+        world.settle_turn();
+        assert!(!world.has_frame(line), "nothing comes behind the end");
+    }
+    let took = world.clock().since(begun);
+    // 4 MiB at 10 MiB/s, but for a burst and the last write.
+    assert!(took >= Nanos::from_millis(290) && took <= Nanos::from_millis(420), "{took:?}");
+}
+
+#[test]
+fn a_higher_rate_holds_for_what_is_owed_too() {
+    let mut world = World::new();
+    client(&mut world, SESSION, 1);
+    let limit =
+        |rate| Limits { client: ClientLimits { rate, ..Limits::NONE.client }, ..Limits::NONE };
+    world.command(Command::SetLimits(limit(MIB / 10)));
+    (0..2).for_each(|call| world.submit(SESSION, call, get(call, 64 << 10)));
+    assert_eq!(wait_for(&mut world, 0), Status::Ok);
+    assert_eq!(world.end_of(1), None, "it owes more than half a second");
+    world.command(Command::SetLimits(limit(100 * MIB)));
+    let begun = world.clock();
+    assert_eq!(wait_for(&mut world, 1), Status::Ok);
+    assert!(world.clock().since(begun) < Nanos::from_millis(10));
 }

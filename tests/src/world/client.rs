@@ -167,6 +167,7 @@ impl World {
 
     /// Ends the client's session, with whatever it has under way.
     pub fn close_client(&mut self, client: usize) {
+        self.messages.sender_died(client);
         use piped_engine::command::Command;
         let (node, session) = (self.clients[client].node, self.clients[client].session);
         if self.clients[client].state != ClientState::Running {

@@ -42,7 +42,8 @@ pub(super) struct Messages {
     sent: BTreeMap<Name, Sent>,
     /// Of each channel, sender and tag: which receive has got which message.
     order: BTreeMap<(usize, usize, u64), BTreeMap<u64, u64>>,
-    /// Channels of which a receive was given up.
+    /// Channels of which a receive was given up, or a message: a receive that had it is in its old place again, and gets
+    /// what comes after others have got theirs.
     disordered: BTreeSet<usize>,
 }
 
@@ -59,7 +60,17 @@ impl Messages {
     pub(super) fn end(&mut self, name: Name, status: Status) {
         if let Some(sent) = self.sent.get_mut(&name) {
             sent.ended = Some(status);
+            if status != Status::Ok {
+                self.disordered.insert(sent.object);
+            }
         }
+    }
+
+    /// A sender is no more.
+    pub(super) fn sender_died(&mut self, sender: usize) {
+        let unfinished = self.sent.range((sender, 0)..=(sender, u64::MAX));
+        let unfinished = unfinished.filter(|(_, sent)| sent.ended.is_none());
+        self.disordered.extend(unfinished.map(|(_, sent)| sent.object));
     }
 
     /// A receive was given up.

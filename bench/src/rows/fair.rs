@@ -172,13 +172,6 @@ pub(super) fn shares(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
                 (rate / due - 1.0).abs()
             });
             sums.borrow_mut().iter_mut().zip(&rates).for_each(|(sum, rate)| *sum += rate);
-            if std::env::var_os("DBG").is_some() {
-                eprintln!(
-                    "{:?} {:.0}",
-                    rates.iter().map(|r| (r / all * 1000.0) as u32).collect::<Vec<_>>(),
-                    all / 1e6
-                );
-            }
             Ok(off.fold(0.0, f64::max))
         })];
         let rounds = bench.rounds(&mut arms)?;

@@ -44,7 +44,7 @@ pub(crate) async fn required(mailbox: &Mailbox) -> Result<u64, ShardGone> {
         return Ok(0);
     }
     let needed = move || {
-        let all: Vec<Seen<'_>> = arrivals.iter().map(Seen::of).collect();
+        let all: Vec<Seen<'_>> = with_messages(&arrivals).map(Seen::of).collect();
         together(&all.iter().collect::<Vec<_>>())
     };
     tokio::task::spawn_blocking(needed).await.map_err(|_| ShardGone)
@@ -52,6 +52,11 @@ pub(crate) async fn required(mailbox: &Mailbox) -> Result<u64, ShardGone> {
 
 async fn ask(mailbox: &Mailbox) -> Result<(Vec<ChannelArrivals>, u64), ShardGone> {
     mailbox.ask(|answer| Message::Ask(Question::Arrivals(answer))).await
+}
+
+/// Channels of which something is known: one whose receiver died before it received says nothing.
+fn with_messages(channels: &[ChannelArrivals]) -> impl Iterator<Item = &ChannelArrivals> {
+    channels.iter().filter(|channel| !channel.seen.is_empty())
 }
 
 /// A channel's messages as the model has them.
@@ -102,7 +107,7 @@ fn report(
     unseen: u64,
 ) -> Advice {
     let seen: Vec<Vec<Seen<'_>>> =
-        shards.iter().map(|channels| channels.iter().map(Seen::of).collect()).collect();
+        shards.iter().map(|channels| with_messages(channels).map(Seen::of).collect()).collect();
     // Each shard has an equal part of it.
     let all = |channels: &Vec<Seen<'_>>| together(&channels.iter().collect::<Vec<_>>());
     let global = seen.iter().map(all).max().unwrap_or(0) * shards.len() as u64;
@@ -152,14 +157,12 @@ fn channel(shard: usize, seen: &Seen<'_>) -> ChannelAdvice {
     let Seen { arrivals, bursts } = seen;
     let need = bursts.need();
     let required_bytes = seen.needed(need.memory_bytes);
-    let [model, whole, memory] =
-        [need.model_bytes, need.whole_bytes, need.memory_bytes].map(|bytes| bytes.round() as u64);
+    let [model, whole] = [need.model_bytes, need.whole_bytes].map(|bytes| bytes.round() as u64);
     let rounded = granules(need.memory_bytes);
     let factor = |factor: Factor| FactorAdvice {
         factor: name_of(factor).to_owned(),
         required_bytes: seen.needed(bursts.with(factor).need().memory_bytes),
     };
-    debug_assert!(model <= whole && whole <= memory, "{need:?}");
     ChannelAdvice {
         name: None,
         channel: arrivals.channel.0,
@@ -167,8 +170,8 @@ fn channel(shard: usize, seen: &Seen<'_>) -> ChannelAdvice {
         shard: shard as u32,
         required_bytes,
         model_bytes: model,
-        whole_bytes: whole - model,
-        rounding_bytes: rounded - whole,
+        whole_bytes: whole.saturating_sub(model),
+        rounding_bytes: rounded.saturating_sub(whole),
         sharing_bytes: needed(need.memory_bytes, arrivals.shares, 0) - rounded,
         fixed_bytes: seen.fixed(),
         high_bytes: arrivals.memory.high,

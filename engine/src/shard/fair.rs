@@ -59,6 +59,14 @@ const SAVED_MAX: u64 = crate::limits::FRAGMENT_BYTES_MAX as u64;
 /// Turns that are kept for who comes next, so that one request after the other allocates nothing.
 const SPARE_MAX: usize = 64;
 
+/// What a party of this node weighs at most.
+fn most_of(party: Party) -> u64 {
+    match party {
+        Party::Client(_) => u64::MAX,
+        Party::Peer(..) => PEER_WEIGHT_MAX,
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
@@ -99,6 +107,10 @@ trait Line {
     /// Takes out what is not wanted any more.
     fn remove(&mut self, unwanted: &mut dyn FnMut(&Self::Item) -> bool, out: &mut Vec<Self::Item>);
     fn is_empty(&self) -> bool;
+    /// Of those that have something, together; none if that is not known here.
+    fn weight_now(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<T: Copy> Line for VecDeque<(u32, T)> {
@@ -164,6 +176,9 @@ impl<L: Line> Line for Turns<L> {
         let front = self.turns.front_mut()?;
         front.deficit -= u64::from(bytes);
         let next = front.line.pop();
+        if let Some(weight) = front.line.weight_now() {
+            front.weight = weight.min(most_of(front.party));
+        }
         if front.line.is_empty() {
             self.retire_front();
         }
@@ -185,11 +200,19 @@ impl<L: Line> Line for Turns<L> {
     fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
+
+    fn weight_now(&self) -> Option<u64> {
+        Some(self.weight())
+    }
 }
 
 impl<L> Turns<L> {
     const fn new() -> Self {
         Self { turns: VecDeque::new(), spare: Vec::new() }
+    }
+
+    fn weight(&self) -> u64 {
+        self.turns.iter().map(|turn| turn.weight).sum()
     }
 
     /// The party's turn, at the end if it had nothing.
@@ -249,11 +272,7 @@ impl<T: Copy> Fair<T> {
         let household = self.classes[class as usize].of(party.household(), 0, Turns::new);
         let client = household.line.of(party, weight.max(1).into(), VecDeque::new);
         client.line.push_back((bytes, item));
-        let all = household.line.turns.iter().map(|client| client.weight).sum::<u64>();
-        household.weight = match party {
-            Party::Client(_) => all,
-            Party::Peer(..) => all.min(PEER_WEIGHT_MAX),
-        };
+        household.weight = household.line.weight().min(most_of(party));
     }
 
     /// Whether bulk has saved up enough to go before the latency class.

@@ -177,9 +177,8 @@ impl Gate {
     pub(super) fn leave(&mut self, class: Class, bytes: u32, direct: bool, now: Nanos) {
         self.inside[class as usize] -= u64::from(bytes);
         self.is_direct |= direct;
-        if direct != self.is_direct {
-            self.rate.since = now;
-        } else if let Some(rate) = self.rate.add(bytes, now)
+        if direct == self.is_direct
+            && let Some(rate) = self.rate.add(bytes, now)
             && !self.waiting.is_empty()
         {
             self.depth.add(rate);

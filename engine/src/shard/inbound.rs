@@ -513,20 +513,22 @@ impl Shard {
     /// Gives back what is owed, when the peer's rate allows it: one that writes too fast has no credit for a while.
     /// `false`: not yet.
     pub(super) fn give_owed(&mut self, key: Key, now: Nanos) -> bool {
-        let owed = |lane: &Lane| (lane.owed, lane.owes_rest);
-        let Some((bytes, rest)) = self.lanes.get(key).map(owed).filter(|&(bytes, _)| bytes > 0)
-        else {
+        if self.lanes.get(key).is_none_or(|lane| lane.owed == 0) {
             return true;
-        };
-        if !self.may_move(Work::Lane(key), now) {
-            return false;
         }
+        let may = self.may_move(Work::Lane(key), now);
+        if may {
+            self.give_all_owed(key, now);
+        }
+        may
+    }
+
+    /// The same whatever the rate.
+    pub(super) fn give_all_owed(&mut self, key: Key, now: Nanos) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let (bytes, rest) = (std::mem::take(&mut lane.owed), std::mem::take(&mut lane.owes_rest));
         self.charge(Work::Lane(key), bytes.into(), now);
-        if let Some(lane) = self.lanes.get_mut(key) {
-            (lane.owed, lane.owes_rest) = (0, false);
-        }
         self.give_credit(key, bytes, rest);
-        true
     }
 
     fn give_credit(&mut self, key: Key, bytes: u32, rest: bool) {

@@ -275,6 +275,11 @@ impl Lane {
         !self.sender.is_empty() || !self.waiting.is_empty()
     }
 
+    /// Whether there is more to send at once: frames, or requests whose next frames come in this turn.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_frames() || !self.serves.is_empty()
+    }
+
     /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room for it.
     pub(super) fn push_data(
         &mut self,

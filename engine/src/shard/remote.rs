@@ -72,7 +72,7 @@ impl Shard {
         };
         let left = match body.op {
             // Asked again it is not paid for again.
-            RemoteOp::Read => transfer.length - transfer.charged,
+            RemoteOp::Read => transfer.length - transfer.charged.max(transfer.landed.watermark()),
             RemoteOp::Send => transfer.length,
             // They pay as they go, or have nothing to pay for.
             RemoteOp::Write { .. } | RemoteOp::Sync => 0,
@@ -124,7 +124,8 @@ impl Shard {
             transfer.told_plan = None;
         }
         self.charge(Work::Transfer(key), left, now);
-        if let Some(transfer) = self.transfers.get_mut(key).filter(|_| body.op == RemoteOp::Read) {
+        let counts = body.op == RemoteOp::Read && self.limits.client.rate > 0;
+        if let Some(transfer) = self.transfers.get_mut(key).filter(|_| counts) {
             transfer.charged = transfer.length;
         }
         self.make_ready(Work::Lane(lane_key));

@@ -178,12 +178,12 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let urgent = lane.class == LaneClass::Latency;
         // What ends a busy time is always looked at.
-        let due = lane.pacer.is_due(now) || !lane.has_frames();
+        let due = lane.pacer.is_due(now) || !lane.has_more();
         if urgent || lane.state != LaneState::Up || !due {
             return;
         }
         if let Some(state) = io.wire_state(lane.socket)
-            && let Some(rate) = lane.pacer.look(state, lane.has_frames(), now)
+            && let Some(rate) = lane.pacer.look(state, lane.has_more(), now)
         {
             io.pace(lane.socket, rate);
         }

@@ -306,8 +306,14 @@ impl Shard {
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
         // Its credit comes before its end: behind that the peer may have a receive in a client's memory.
-        if !serve.answered && serve.writes() && !self.give_owed(lane_key, io.now()) {
-            return self.put_off(Work::Serve(key));
+        let (well, now) = (serve.status == Some(Status::Ok), io.now());
+        let in_time = well && now < serve.deadline;
+        if !serve.answered && serve.writes() && !self.give_owed(lane_key, now) {
+            if in_time {
+                return self.put_off(Work::Serve(key));
+            }
+            // What it holds is wanted by others: the peer has its credit, and pays for it later.
+            self.give_all_owed(lane_key, now);
         }
         let Some(serve) = self.serves.get(key) else { return };
         if !serve.answered {

@@ -10,6 +10,7 @@ use piped_model::units::Nanos;
 use super::transfer::Waiter;
 use super::{Shard, Work};
 use crate::command::Limits;
+use crate::limits;
 use crate::report::Gauge;
 
 /// How far ahead of its rate a party may be.
@@ -100,7 +101,21 @@ impl Shard {
         if let Some(flag) = flag
             && !std::mem::replace(flag, true)
         {
+            self.forget_put_off();
             self.put_off.push_back(work);
+        }
+    }
+
+    /// Forgets who is not there any more, when they become many.
+    fn forget_put_off(&mut self) {
+        let Self { put_off, transfers, serves, lanes, config, .. } = self;
+        let most = config.transfers_max + limits::SERVES_MAX + limits::LANES_MAX;
+        if put_off.len() >= most as usize {
+            put_off.retain(|work| match *work {
+                Work::Transfer(key) => transfers.get(key).is_some(),
+                Work::Serve(key) => serves.get(key).is_some(),
+                Work::Lane(key) => lanes.get(key).is_some(),
+            });
         }
     }
 
@@ -117,6 +132,8 @@ impl Shard {
             && bytes > 0
         {
             throttle.refund(bytes, rate);
+            // Others of the party may go on before it was thought.
+            self.throttled = self.throttled.map(|_| Nanos::ZERO);
         }
     }
 

@@ -1,7 +1,9 @@
 //! Who goes first, who gets how much, and how much at most: at devices, on lanes, and by rates.
 
-use piped_engine::command::{ClientLimits, Command, LaneClass, Limits, PeerLimits};
-use piped_engine::ids::{HandleId, SegmentId, SessionId};
+use piped_engine::command::{
+    Access, ClientLimits, Command, LaneClass, Limits, OpenKind, OpenRequest, PeerLimits,
+};
+use piped_engine::ids::{HandleId, PeerId, SegmentId, SessionId};
 use piped_engine::request::{ArenaBuffer, BufferState, Class, Completion, Status, Verb};
 use piped_engine::wire::{Asker, Message};
 use piped_model::units::Nanos;
@@ -246,6 +248,74 @@ fn the_credit_of_a_write_comes_before_its_end_also_when_its_rate_puts_it_off() {
     assert!(took >= Nanos::from_millis(290) && took <= Nanos::from_millis(420), "{took:?}");
 }
 
+/// A read from a peer is paid for when it is asked for; what is not got of it is paid back, and others go on at once.
+#[test]
+fn what_was_not_got_is_paid_back() {
+    let mut world = World::new();
+    client(&mut world, SESSION, 1);
+    let peer = PeerId(1);
+    world.command(Command::AddPeer { peer, name: "beta".to_owned() });
+    let line = world.answer_connect(LaneClass::Bulk, 1 << 20);
+    let latency = world.answer_connect(LaneClass::Latency, 1 << 20);
+    let open = OpenRequest {
+        kind: OpenKind::File,
+        name: "data".to_owned(),
+        path: "a".to_owned(),
+        access: Access { read: true, write: false },
+        create: false,
+    };
+    let handle = HandleId(2);
+    world.command(Command::OpenRemote { ticket: 1, session: SESSION, handle, peer, open });
+    let ticket = loop {
+        if let Message::Open { ticket, .. } = world.next(latency) {
+            break ticket;
+        }
+    };
+    let opened = Message::Opened { ticket, status: Status::Ok, handle: 9, length: 1 << 30 };
+    world.send(latency, opened, &[]);
+    world.settle();
+    let client = ClientLimits { rate: MIB, ..Limits::NONE.client };
+    world.command(Command::SetLimits(Limits { client, ..Limits::NONE }));
+    let buffer = ArenaBuffer { segment: 0, offset: 0, length: 32 * MIB };
+    world.submit(SESSION, 0, Verb::Read { handle, offset: 0, buffer });
+    let asked = loop {
+        if let Message::Read { transfer, .. } = world.next(line) {
+            break transfer;
+        }
+    };
+    world.submit(SESSION, 1, get(20, 4096));
+    world.settle();
+    assert_eq!(world.end_of(1), None, "32 MiB are to be paid for");
+    // It ends at once, with nothing.
+    let (service_us, fragment, predicted_us) = (0, 0, 0);
+    let (transfer, status, bytes) = (asked, Status::Ok, 0);
+    let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
+    let begun = world.clock();
+    world.send(line, end, &[]);
+    assert_eq!(wait_for(&mut world, 0), Status::Ok);
+    assert_eq!(wait_for(&mut world, 1), Status::Ok);
+    assert!(world.clock().since(begun) < Nanos::from_millis(20));
+}
+
+/// Who is gone does not stay in line for a rate, and a write that was given up ends whatever its peer owes.
+#[test]
+fn a_rate_holds_up_nothing_that_is_over() {
+    let mut world = World::new();
+    let (line, handle) = peer(&mut world);
+    let peer = PeerLimits { rate: 64 << 10, ..Limits::NONE.peer };
+    world.command(Command::SetLimits(Limits { peer, ..Limits::NONE }));
+    // One that is paid for half a minute.
+    world.send(line, write_in(1, handle, 2 * MIB, 64 << 10), &[]);
+    (0..32).for_each(|piece| world.send(line, write_data(1, piece << 16), &[7; 64 << 10]));
+    world.settle();
+    world.send(line, write_in(2, handle, MIB, 64 << 10), &[]);
+    world.send(line, write_data(2, 0), &[7; 64 << 10]);
+    world.send(line, Message::Cancel { transfer: 2 }, &[]);
+    let begun = world.clock();
+    assert_eq!(world.read_end(line, 2), Status::Cancelled);
+    assert!(world.clock().since(begun) < Nanos::from_millis(100));
+}
+
 #[test]
 fn a_higher_rate_holds_for_what_is_owed_too() {
     let mut world = World::new();
@@ -260,4 +330,31 @@ fn a_higher_rate_holds_for_what_is_owed_too() {
     let begun = world.clock();
     assert_eq!(wait_for(&mut world, 1), Status::Ok);
     assert!(world.clock().since(begun) < Nanos::from_millis(10));
+}
+
+#[test]
+fn a_peer_that_does_not_read_slows_nobody_but_itself() {
+    let mut world = World::new();
+    let (slow, handle) = peer(&mut world);
+    let latency = world.lane("gamma", LaneClass::Latency, 1);
+    let quick = world.lane("gamma", LaneClass::Bulk, 1);
+    let memory = world.session(OTHER, 4 * MIB);
+    let other = world.open(latency, 1, region(2, memory, 4 * MIB));
+    world.stop_reading(slow);
+    (0..32).for_each(|transfer| world.send(slow, read_of(transfer, handle, 1, 255), &[]));
+    world.settle();
+    let begun = world.clock();
+    (0..4).for_each(|transfer| world.send(quick, read_of(transfer, other, 1, 1), &[]));
+    let mut bytes = 0;
+    while bytes < 4 * MIB {
+        bytes += world.next_frame(quick).1.len() as u64;
+    }
+    // At half a nanosecond for each byte, 4 MiB take 2 ms.
+    let took = world.clock().since(begun);
+    assert!(took < Nanos::from_millis(4), "{took:?}");
+    world.read_on(slow);
+    let mut bytes = 0;
+    while bytes < 32 * MIB {
+        bytes += world.next_frame(slow).1.len() as u64;
+    }
 }

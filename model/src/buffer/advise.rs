@@ -209,9 +209,11 @@ impl Bursts {
         });
         let Some((memory_bytes, number)) = fitting(peaks.collect()) else { return Need::default() };
         let burst = &self.bursts[number];
+        let whole_bytes = peak(&holds(burst, |it| it.bytes));
         Need {
-            model_bytes: model(burst),
-            whole_bytes: peak(&holds(burst, |it| it.bytes)),
+            // What is lost in the last digits is not more than there was.
+            model_bytes: model(burst).min(whole_bytes),
+            whole_bytes,
             memory_bytes,
             is_of_first: number == 0,
         }
@@ -363,8 +365,12 @@ fn peak(holds: &[Hold]) -> f64 {
 
 /// The model's requirement.
 fn model(burst: &[Passage]) -> f64 {
+    // Times of messages that came at once are tiny beside those since a daemon began: they count from the burst's start.
+    let origin = burst.iter().map(|it| it.came).fold(f64::INFINITY, f64::min);
+    let burst: Vec<Passage> =
+        burst.iter().map(|it| Passage { came: it.came - origin, ..*it }).collect();
     let mut free = 0.0_f64;
-    let messages: Vec<(Arrival, Consumer)> = copies(burst)
+    let messages: Vec<(Arrival, Consumer)> = copies(&burst)
         .filter(|(it, ..)| it.held)
         .map(|(it, start, end)| {
             // What takes no memory keeps the consumer busy: that is start-up to those behind it.
@@ -458,6 +464,24 @@ mod tests {
         };
         assert_eq!(with(Factor::Bandwidth), own(2.0 * LAMBDA, MU));
         assert_eq!(with(Factor::CopyRate), own(LAMBDA, 2.0 * MU));
+    }
+
+    #[test]
+    fn a_message_that_comes_at_once_is_no_longer_in_an_old_daemon() {
+        for age in [0.0, 1e4, 1e6, 1e8] {
+            let message = Seen {
+                came_seconds: age,
+                landed_seconds: age,
+                taken_seconds: age + 0.001,
+                ended_seconds: age + 0.002,
+                bytes: 4096.0,
+                memory_bytes: 65_536.0,
+                way: Way::Kept,
+            };
+            let need = Bursts::of(&[message], 1e9).need();
+            assert!((need.model_bytes - 4096.0).abs() < 1.0, "{need:?} after {age} s");
+            assert!(need.model_bytes <= need.whole_bytes && need.whole_bytes <= need.memory_bytes);
+        }
     }
 
     #[test]

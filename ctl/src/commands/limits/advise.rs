@@ -38,17 +38,25 @@ pub(super) fn run(
         Failure::new(Exit::NotFound, format!("{}; nothing was set", none(&advice)))
     })?;
     set(admin, output, &settings, args.persist, json)?;
-    match too_little_staging(&advice).filter(|_| !json) {
-        Some(text) => output.prose(&text, 0),
-        None => Ok(()),
-    }
+    let kept = "Not all messages are remembered, so no limit was lowered.".to_owned();
+    let told = [too_little_staging(&advice), is_part(&advice).then_some(kept)];
+    told.iter().flatten().filter(|_| !json).try_for_each(|text| output.prose(text, 0))
 }
 
 /// What to set; none if no messages were seen.
 fn settings(advice: &Advice) -> Option<Vec<(String, String)>> {
-    let setting =
-        |limit: &AdvisedLimit| Some((limit.name.clone(), format!("{}B", limit.required_bytes?)));
+    let setting = |limit: &AdvisedLimit| {
+        let required = limit.required_bytes?;
+        // What is not known may need more than what is.
+        let least = if is_part(advice) { limit.configured_bytes } else { 0 };
+        Some((limit.name.clone(), format!("{}B", required.max(least))))
+    };
     advice.limits.iter().map(setting).collect()
+}
+
+/// Whether some of what came is not known.
+fn is_part(advice: &Advice) -> bool {
+    advice.unseen > 0 || advice.channels.iter().any(|channel| channel.is_cut)
 }
 
 fn none(advice: &Advice) -> String {
@@ -283,6 +291,20 @@ mod tests {
         }
         assert_eq!(settings(&advice(None)), None);
         assert!(none(&advice(None)).starts_with("no messages were seen: "));
+    }
+
+    #[test]
+    fn what_is_not_known_lowers_no_limit() {
+        let unseen = Advice { unseen: 1, ..advice(Some(65_536)) };
+        let cut = ChannelAdvice { is_cut: true, ..channel() };
+        let cut = Advice { channels: vec![cut], ..advice(Some(65_536)) };
+        for advice in [unseen, cut] {
+            let set = settings(&advice).expect("messages were seen");
+            for ((_, value), limit) in set.into_iter().zip(&advice.limits) {
+                assert_eq!(value, format!("{}B", limit.configured_bytes.max(65_536)));
+                assert!(limit.configured_bytes > 65_536);
+            }
+        }
     }
 
     #[test]

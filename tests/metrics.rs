@@ -68,6 +68,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_evictions_total", Step::Hostile),
     ("piped_handshakes_refused_total", Step::Hostile),
     ("piped_client_stalls_total", Step::Hostile),
+    ("piped_rate_waits_total", Step::Limited),
     ("piped_turn_waits_total", Step::Local),
     ("piped_bounces_total", Step::Local),
     ("piped_retries_total", Step::Corrupt),
@@ -433,9 +434,12 @@ fn hostile(world: &World) {
 }
 
 fn limited(world: &World, session: &mut Session) {
-    let settings = ["limits", "set", "global.in_flight=4MiB", "global.requests=1000"];
-    let set = world.alpha.pipectl(settings).output().expect("pipectl starts");
-    assert!(set.status.success(), "{}", words(&set));
+    let set = |settings: &[&str]| {
+        let settings = ["limits", "set"].iter().chain(settings);
+        let set = world.alpha.pipectl(settings).output().expect("pipectl starts");
+        assert!(set.status.success(), "{}", words(&set));
+    };
+    set(&["global.in_flight=4MiB", "global.requests=1000", "client.rate=64MiB"]);
     let Session { client, queue, own, .. } = session;
     let ask = |_| {
         let buffer = client.allocate(BLOCKS_BYTES).expect("memory");
@@ -446,6 +450,7 @@ fn limited(world: &World, session: &mut Session) {
     for pending in pending {
         end(pending, queue).expect("read in its turn");
     }
+    set(&["client.rate=0B"]);
 }
 
 fn killed(world: &mut World) {

@@ -365,12 +365,16 @@ fn one_thread_reconnects_for_all() {
     const THREADS: usize = 6;
     const ROUNDS: usize = 10;
     let (done, steps) = std::sync::mpsc::channel();
+    // None is so late that the first daemon is gone when it wants a queue.
+    let ready = std::sync::Barrier::new(THREADS);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             let (client, file, done) = (client.clone(), file.clone(), done.clone());
+            let ready = &ready;
             scope.spawn(move || {
                 let mut queue = client.queue().expect("a queue");
                 let mut buffer = client.allocate(PAGE).expect("room");
+                ready.wait();
                 // Each sees every daemon, or is told to stop.
                 while done.send(()).is_ok() {
                     buffer.as_mut_slice().fill(0);

@@ -170,6 +170,9 @@ pub struct Counters {
     /// Fragments that waited for their turn at a device.
     #[serde(default)]
     pub turns_waited: u64,
+    /// Times that work of a client or a peer was put off for its rate.
+    #[serde(default)]
+    pub rate_waits: u64,
     /// Payload bytes received for nobody.
     pub discarded_bytes: u64,
     /// Frames whose payload checksum did not match.

@@ -118,6 +118,8 @@ metrics! {
         "Clients that connected and got no session.";
     BOUNCES COUNTER "piped_bounces_total" ["reason"]
         "Fragments that took a copy.";
+    RATE_WAITS COUNTER "piped_rate_waits_total" []
+        "Times that work of a client or a peer was put off because it had moved what its rate allows.";
     TURN_WAITS COUNTER "piped_turn_waits_total" []
         "Fragments that waited for their turn at a device, because others wanted it, too.";
     RETRIES COUNTER "piped_retries_total" ["reason"]

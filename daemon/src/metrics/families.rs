@@ -201,6 +201,7 @@ impl Snapshot {
             (&define::REQUESTS, requests + malformed),
             (&define::CORRUPT, sum(|counters| counters.corrupt_frames)),
             (&define::DISCARDED, sum(|counters| counters.discarded_bytes)),
+            (&define::RATE_WAITS, sum(|counters| counters.rate_waits)),
             (&define::TURN_WAITS, sum(|counters| counters.turns_waited)),
             (&define::HOLDS, sum(|counters| counters.held)),
             (&define::HELD, sum(|counters| counters.held.saturating_sub(counters.released))),

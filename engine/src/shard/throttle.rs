@@ -101,6 +101,7 @@ impl Shard {
         if let Some(flag) = flag
             && !std::mem::replace(flag, true)
         {
+            self.counters.rate_waits += 1;
             self.forget_put_off();
             self.put_off.push_back(work);
         }

@@ -80,8 +80,7 @@ impl Rounds {
 
     /// What an arm measured, in all rounds in which it took part; none if those were discarded.
     pub(crate) fn all_of(&self, arm: usize) -> Option<Interval> {
-        let values: Vec<f64> = self.kept.iter().filter_map(|round| round.values[arm]).collect();
-        Interval::of_median(&values)
+        self.all(|round| round.values[arm]).ok()
     }
 
     /// Median and interval over the even rounds.
@@ -96,9 +95,13 @@ impl Rounds {
 
     /// The ratio of two arms, each of which is what it is and not the best of some, in all rounds.
     pub(crate) fn all_ratio(&self, new: usize, old: usize) -> Result<Interval, Failure> {
-        let ratio = |round: &Round| Some(round.values[new]? / round.values[old]?);
-        let ratios: Vec<f64> = self.kept.iter().filter_map(ratio).collect();
-        Interval::of_median(&ratios).ok_or_else(too_few)
+        self.all(|round| Some(round.values[new]? / round.values[old]?))
+    }
+
+    /// Median and interval over all rounds.
+    pub(crate) fn all(&self, of: impl Fn(&Round) -> Option<f64>) -> Result<Interval, Failure> {
+        let values: Vec<f64> = self.kept.iter().filter_map(of).collect();
+        Interval::of_median(&values).ok_or_else(too_few)
     }
 
     /// One arm in the even rounds.

@@ -211,7 +211,7 @@ pub(super) fn time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
 pub(super) fn memory(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let tried = [("advised", Allowed::Advised(1.0))];
     let (rounds, outcomes) = rounds(bench, &tried, |it| WIDE_BYTES as f64 / it.bytes as f64)?;
-    let found = rounds.all_of(0).ok_or_else(too_few)?;
+    let found = rounds.all(|round| round.values[0])?;
     let (kib, _) = told(&outcomes[0]);
     let note = format!("64 MiB over what is advised for such bursts, {kib:.0} KiB");
     let bar = Bar::AtLeast(MEMORY_BAR);
@@ -223,7 +223,7 @@ pub(super) fn stalls(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
     let tried =
         [("advised", Allowed::Advised(1.0)), ("a fifth less", Allowed::Advised(1.0 - LESS))];
     let (rounds, outcomes) = rounds(bench, &tried, |it| it.stalled as f64)?;
-    let found = rounds.all_of(1).ok_or_else(too_few)?;
+    let found = rounds.all(|round| round.values[1])?;
     let [(whole, in_whole), (less, in_less)] = [0, 1].map(|arm| told(&outcomes[arm]));
     let note = format!(
         "of the 64 messages of a burst, with {less:.0} KiB; some stalled in {in_less} of {} bursts, and in {in_whole} of {} \
@@ -234,8 +234,4 @@ pub(super) fn stalls(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
     let bar = Bar::AtLeast(1.0);
     Ok(Row::judged(name, &profile_name(PROFILE), Unit::Count, found, bar, note)
         .with_arms(&rounds, Unit::Count))
-}
-
-fn too_few() -> Failure {
-    Failure::new("too few rounds are left to say anything: run it again with --rounds 31")
 }

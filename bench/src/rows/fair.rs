@@ -84,13 +84,10 @@ pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Fail
         ];
         let rounds = bench.rounds(&mut arms)?;
         drop(arms);
-        let of_bar = |round: &crate::stats::Round| {
+        let found = rounds.all(|round| {
             let (alone, beside) = (round.values[0]?, round.values[1]?);
             Some(beside / (TIMES_ALONE * alone + BESIDE_SECONDS))
-        };
-        let ratios: Vec<f64> = rounds.kept.iter().filter_map(of_bar).collect();
-        let found = Interval::of_median(&ratios)
-            .ok_or_else(|| Failure::new("no round is left: other guests took the time"))?;
+        })?;
         let told = |arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median * 1e3);
         let note = format!(
             "99th percentile {:.2} ms alone, {:.2} ms beside two copies over the link and one on the disk; of 3 x alone + 3 ms",
@@ -176,7 +173,7 @@ pub(super) fn shares(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
         })];
         let rounds = bench.rounds(&mut arms)?;
         drop(arms);
-        let found = rounds.all_of(0).ok_or_else(|| Failure::new("no round is left"))?;
+        let found = rounds.all(|round| round.values[0])?;
         let sums = sums.into_inner();
         let parts = sums.iter().map(|sum| format!("{:.3}", sum / sums.iter().sum::<f64>()));
         let note = format!("of all rounds: {}", parts.collect::<Vec<_>>().join(", "));

@@ -45,8 +45,6 @@ pub(super) struct Devices {
     loads: Vec<Load>,
     /// Operations of all foreign ones.
     foreign: u32,
-    /// Jobs at all gates.
-    queued: u32,
     ops_max: u32,
 }
 
@@ -64,18 +62,25 @@ struct Load {
     gate: Gate,
 }
 
+impl Load {
+    /// Operations that jobs at its gate will want.
+    fn reserved(&self) -> u32 {
+        self.gate.len() as u32 * OPS_PER_JOB
+    }
+}
+
 /// Devices remembered without a need, so that one request after the other allocates nothing.
 const IDLE_MAX: usize = 16;
 
 impl Devices {
     pub(super) fn new(ops_max: u32) -> Self {
-        Self { loads: Vec::with_capacity(IDLE_MAX), foreign: 0, queued: 0, ops_max }
+        Self { loads: Vec::with_capacity(IDLE_MAX), foreign: 0, ops_max }
     }
 
     /// Whether a device may begin with a job more, or with anything else. `used`: operations of all kinds.
     pub(super) fn has_room(&self, on: On, used: u32) -> bool {
         let used = used + self.reserved();
-        let ops = self.find(on).map_or(0, |load| load.ops + load.gate.len() as u32 * OPS_PER_JOB);
+        let ops = self.find(on).map_or(0, |load| load.ops + load.reserved());
         // One that has nothing under way may begin one, or it would wait for nothing.
         ops == 0 || ops + OPS_PER_JOB <= self.most(on, used)
     }
@@ -93,19 +98,16 @@ impl Devices {
 
     /// Operations that jobs at the gates will want.
     pub(super) fn reserved(&self) -> u32 {
-        self.queued * OPS_PER_JOB
+        self.loads.iter().map(Load::reserved).sum()
     }
 
     /// A job comes to a device. Whether it may begin now; else it will be polled.
     pub(super) fn arrive(&mut self, on: On, flow: Flow, bytes: u32, job: Key, now: Nanos) -> bool {
         // Whose answers are somebody else's affair have few operations, and say nothing of what they can do.
-        let begins = on.foreign || self.load(on).gate.arrive(flow, bytes, job, now);
-        self.queued += u32::from(!begins);
-        begins
+        on.foreign || self.load(on).gate.arrive(flow, bytes, job, now)
     }
 
-    /// A job has left a device.
-    /// `direct`: past the page cache.
+    /// A job has left a device. `direct`: it went past the page cache.
     pub(super) fn leave(&mut self, on: On, class: Class, bytes: u32, direct: bool, now: Nanos) {
         if !on.foreign {
             self.load(on).gate.leave(class, bytes, direct, now);
@@ -114,30 +116,17 @@ impl Devices {
 
     /// The next job that may begin at a device.
     pub(super) fn poll_job(&mut self, on: On, now: Nanos) -> Option<Key> {
-        let job = self.load(on).gate.poll(now)?;
-        self.queued -= 1;
-        Some(job)
+        self.load(on).gate.poll(now)
     }
 
     /// Of all devices.
     pub(super) fn poll_any_job(&mut self, now: Nanos) -> Option<Key> {
-        if self.queued == 0 {
-            return None;
-        }
-        let job = self.loads.iter_mut().find_map(|load| load.gate.poll(now))?;
-        self.queued -= 1;
-        Some(job)
+        self.loads.iter_mut().find_map(|load| load.gate.poll(now))
     }
 
     /// Jobs that are not to begin any more.
     pub(super) fn remove_jobs(&mut self, mut unwanted: impl FnMut(&Key) -> bool) -> Vec<Key> {
-        if self.queued == 0 {
-            return Vec::new();
-        }
-        let removed: Vec<Key> =
-            self.loads.iter_mut().flat_map(|load| load.gate.remove(&mut unwanted)).collect();
-        self.queued -= removed.len() as u32;
-        removed
+        self.loads.iter_mut().flat_map(|load| load.gate.remove(&mut unwanted)).collect()
     }
 
     /// Whether so many bytes of staging more may wait for a device, when so many are left for all.

@@ -8,12 +8,12 @@
 use piped_model::units::Nanos;
 
 use super::early::Piece;
-use super::fair::{Fair, Flow};
+use super::fair::Fair;
 use super::ops::OpOwner;
 use super::pace::Pacer;
 use super::plan::StageIndex;
 use super::reports::Reports;
-use super::sending::Sending;
+use super::sending::{Sending, Waiting};
 use super::slab::Key;
 use super::staging::Run;
 use super::zero_copy::ZeroCopy;
@@ -24,7 +24,7 @@ use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
 use crate::report::LaneReport;
 use crate::tally::LaneLoss;
-use crate::wire::{BATCH_BYTES_MAX, Frame, Message, Owner, Receiver, Sender, Step};
+use crate::wire::{Frame, Message, Owner, Receiver, Sender, Step};
 
 /// Whose lane it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) struct Lane {
     pub(super) state: LaneState,
     pub(super) sender: Sender,
     /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided late.
-    waiting: Fair<Waiting>,
+    pub(super) waiting: Fair<Waiting>,
     pub(super) receiver: Receiver,
     pub(super) scratch: Run,
     /// Where the scratch moves to, because its segment is to go.
@@ -156,14 +156,6 @@ struct Partial {
     /// Its header is here.
     in_payload: bool,
     since: Nanos,
-}
-
-/// A frame of data whose turn has not come.
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    message: Message,
-    payload: Option<Span>,
-    owner: Owner,
 }
 
 /// Frames of one size that came back to back. One gap says little: the kernel hands over several
@@ -263,57 +255,6 @@ impl Lane {
     /// Whether it has work beside the last request that came.
     pub(super) fn serves_others(&self) -> bool {
         self.serves.len() > 1 || self.has_frames()
-    }
-
-    /// Whether a frame of data finds room; the rest of the queue is for answers.
-    pub(super) fn has_room_for_data(&self) -> bool {
-        self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA
-    }
-
-    /// Whether frames wait or are being sent.
-    pub(super) fn has_frames(&self) -> bool {
-        !self.sender.is_empty() || !self.waiting.is_empty()
-    }
-
-    /// Whether there is more to send at once: frames, or requests whose next frames come in this turn.
-    pub(super) fn has_more(&self) -> bool {
-        self.has_frames() || !self.serves.is_empty()
-    }
-
-    /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room for it.
-    pub(super) fn push_data(
-        &mut self,
-        flow: Flow,
-        message: Message,
-        payload: Option<Span>,
-        owner: Owner,
-    ) -> bool {
-        // Each owner has few: what is refused here is more than all requests of a lane may have together.
-        let room = self.waiting.len() < limits::LANE_WAITING_MAX;
-        if room {
-            let bytes = payload.map_or(0, |span| span.length);
-            self.waiting.push(flow, bytes, Waiting { message, payload, owner });
-        }
-        room
-    }
-
-    /// Gives the sender a batch; a short one where several share the lane, so that their turns are short.
-    pub(super) fn feed(&mut self) {
-        let most =
-            if self.waiting.is_shared() { limits::SHARED_BATCH_BYTES } else { BATCH_BYTES_MAX };
-        while self.sender.queued_bytes() < most
-            && self.has_room_for_data()
-            && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
-        {
-            let pushed = self.sender.push(self.epoch, message, payload, owner);
-            debug_assert!(pushed.is_ok(), "there was room");
-        }
-    }
-
-    /// Takes back what an owner has queued and the sender has not got, in bytes of each frame.
-    pub(super) fn take_back(&mut self, owner: Owner) -> impl Iterator<Item = u32> + use<> {
-        let taken = self.waiting.remove(|waiting| waiting.owner == owner);
-        taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
     }
 
     /// Notes what is waited for by the receive that is about to be posted.

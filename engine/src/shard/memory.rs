@@ -25,7 +25,7 @@ impl Shard {
         }
         let length = transfer.next_piece(body);
         if length == 0 || body.waits {
-            // What it writes is not read yet.
+            // What it writes is not read yet, or a piece of it has its place in the line.
             return;
         }
         if !self.may_move(Work::Transfer(key), now) {

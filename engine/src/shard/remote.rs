@@ -9,7 +9,7 @@ use super::lane::{Destination, LaneState, Target};
 use super::planned::{CUT_BYTES, boundary, level_end};
 use super::session::HandleKind;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
+use super::transfer::{Body, RemoteBody, RemoteOp};
 use crate::command::LaneClass;
 use crate::io::{Io, Span};
 use crate::limits;
@@ -110,7 +110,6 @@ impl Shard {
         if let Some(outcome) = lane.outcome.take() {
             lane.push(outcome);
         }
-
         body.alone = lane.outstanding.is_empty();
         lane.outstanding.push(key);
         body.lane = Some(lane_key);
@@ -194,21 +193,19 @@ impl Shard {
 
     /// Queues as much of a write as credit and the lane's queue allow.
     fn send_data(&mut self, key: Key, lane_key: Key, now: Nanos) {
-        let is_write = |transfer: &Transfer| matches!(&transfer.body, Body::Remote(body) if matches!(body.op, RemoteOp::Write { .. }));
-        if !self.transfers.get(key).is_some_and(is_write)
-            || !self.may_move(Work::Transfer(key), now)
-        {
+        let body = self.transfers.get(key).map(|transfer| &transfer.body);
+        let Some(Body::Remote(RemoteBody { op: RemoteOp::Write { .. }, .. })) = body else {
+            return;
+        };
+        if !self.may_move(Work::Transfer(key), now) {
             return;
         }
         let flow = self.flow_of(Work::Transfer(key));
-        let mut queued = 0;
+        let (mut queued, mut is_read) = (0, true);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let (length, available) = (transfer.length, transfer.available);
         let planned = transfer.plan.clone();
         let Body::Remote(body) = &mut transfer.body else { return };
-        if !matches!(body.op, RemoteOp::Write { .. }) {
-            return;
-        }
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let most = limits::write_piece_max(lane.credit_window);
         while body.next < length && body.frames < limits::FRAMES_PER_OWNER {
@@ -222,8 +219,8 @@ impl Shard {
             }
             if at + bytes > available {
                 // It comes back when more is read.
-                self.charge(Work::Transfer(key), queued, now);
-                return self.make_ready(Work::Lane(lane_key));
+                is_read = false;
+                break;
             }
             if lane.credit < bytes {
                 break;
@@ -245,7 +242,7 @@ impl Shard {
             body.frames += 1;
             transfer.pins += 1;
         }
-        let more = body.next < length && body.frames == 0;
+        let more = is_read && body.next < length && body.frames == 0;
         self.charge(Work::Transfer(key), queued, now);
         self.make_ready(Work::Lane(lane_key));
         if more {

@@ -1,4 +1,4 @@
-//! A lane's sends: how each goes, and when the memory of its frames is free.
+//! A lane's sends: whose frames come next, how each goes, and when the memory of its frames is free.
 //!
 //! A send that copies is over when it ends. One that lends ends twice, and what comes between is a
 //! [`Notice`], which owns the frames' memory: it is counted, it keeps the lane from being forgotten, and nothing but
@@ -6,15 +6,17 @@
 
 use piped_model::units::Nanos;
 
-use super::lane::{LaneState, Link};
+use super::fair::Flow;
+use super::lane::{Lane, LaneState, Link};
 use super::ops::{OpOwner, notice_token};
 use super::slab::Key;
 use super::zero_copy::Way;
 use super::{Shard, Work};
 use crate::command::LaneClass;
-use crate::io::{Io, NOTICE_COPIED, Op};
+use crate::io::{Io, NOTICE_COPIED, Op, Span};
+use crate::limits;
 use crate::tally::{LaneLoss, SendWay};
-use crate::wire::{Lent, Owner};
+use crate::wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
 /// How a send under way goes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +42,67 @@ pub(super) struct Notice {
 /// What the kernel says where a socket cannot send without a copy (EOPNOTSUPP, EINVAL), or where a limit for
 /// pinned memory is reached (ENOMEM, ENOBUFS). The stream is as it was.
 const REFUSALS: [i32; 4] = [-95, -22, -12, -105];
+
+/// A frame of data whose turn has not come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    message: Message,
+    payload: Option<Span>,
+    pub(super) owner: Owner,
+}
+
+impl Lane {
+    /// Whether a frame of data finds room; the rest of the queue is for answers.
+    pub(super) fn has_room_for_data(&self) -> bool {
+        self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA
+    }
+
+    /// Whether frames wait or are being sent.
+    pub(super) fn has_frames(&self) -> bool {
+        !self.sender.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Whether there is more to send at once: frames, or requests whose next frames come in this turn.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_frames() || !self.serves.is_empty()
+    }
+
+    /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room for it.
+    pub(super) fn push_data(
+        &mut self,
+        flow: Flow,
+        message: Message,
+        payload: Option<Span>,
+        owner: Owner,
+    ) -> bool {
+        // Each owner has few: what is refused here is more than all requests of a lane may have together.
+        let room = self.waiting.len() < limits::LANE_WAITING_MAX;
+        if room {
+            let bytes = payload.map_or(0, |span| span.length);
+            self.waiting.push(flow, bytes, Waiting { message, payload, owner });
+        }
+        room
+    }
+
+    /// Gives the sender a batch; a short one where several share the lane, so that their turns are short.
+    pub(super) fn feed(&mut self) {
+        let most =
+            if self.waiting.is_shared() { limits::SHARED_BATCH_BYTES } else { BATCH_BYTES_MAX };
+        while self.sender.queued_bytes() < most
+            && self.has_room_for_data()
+            && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
+        {
+            let pushed = self.sender.push(self.epoch, message, payload, owner);
+            debug_assert!(pushed.is_ok(), "there was room");
+        }
+    }
+
+    /// Takes back what an owner has queued and the sender has not got, in bytes of each frame.
+    pub(super) fn take_back(&mut self, owner: Owner) -> impl Iterator<Item = u32> + use<> {
+        let taken = self.waiting.remove(|waiting| waiting.owner == owner);
+        taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
+    }
+}
 
 impl Shard {
     pub(super) fn send_frames<I: Io>(&mut self, key: Key, io: &mut I) {
@@ -176,14 +239,14 @@ impl Shard {
     /// What is urgent has a lane of its own, and passes the same queues below as this one's frames.
     fn pace_lane<I: Io>(&mut self, key: Key, now: Nanos, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        let urgent = lane.class == LaneClass::Latency;
+        let (urgent, more) = (lane.class == LaneClass::Latency, lane.has_more());
         // What ends a busy time is always looked at.
-        let due = lane.pacer.is_due(now) || !lane.has_more();
+        let due = lane.pacer.is_due(now) || !more;
         if urgent || lane.state != LaneState::Up || !due {
             return;
         }
         if let Some(state) = io.wire_state(lane.socket)
-            && let Some(rate) = lane.pacer.look(state, lane.has_more(), now)
+            && let Some(rate) = lane.pacer.look(state, more, now)
         {
             io.pace(lane.socket, rate);
         }

@@ -306,8 +306,8 @@ impl Shard {
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
         // Its credit comes before its end: behind that the peer may have a receive in a client's memory.
-        let (well, now) = (serve.status == Some(Status::Ok), io.now());
-        let in_time = well && now < serve.deadline;
+        let now = io.now();
+        let in_time = serve.status == Some(Status::Ok) && now < serve.deadline;
         if !serve.answered && serve.writes() && !self.give_owed(lane_key, now) {
             if in_time {
                 return self.put_off(Work::Serve(key));

@@ -24,7 +24,7 @@ const SHOWN: Nanos = Nanos::from_millis(1_000);
 pub(super) struct Throttle {
     /// When it has paid for what it has moved.
     paid: Nanos,
-    /// Bytes since then, for what is shown.
+    /// For what is shown: bytes, and since when.
     since: Nanos,
     bytes: u64,
     shown: Gauge,
@@ -93,12 +93,7 @@ impl Shard {
 
     /// Work is looked at again when somebody's rate allows something, or when there are other news of it.
     pub(super) fn put_off(&mut self, work: Work) {
-        let flag = match work {
-            Work::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.put_off),
-            Work::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.put_off),
-            Work::Lane(key) => self.lanes.get_mut(key).map(|it| &mut it.put_off),
-        };
-        if let Some(flag) = flag
+        if let Some(flag) = self.put_off_flag(work)
             && !std::mem::replace(flag, true)
         {
             self.counters.rate_waits += 1;
@@ -162,15 +157,18 @@ impl Shard {
         self.throttled = None;
         for _ in 0..self.put_off.len() {
             let Some(work) = self.put_off.pop_front() else { return };
-            let flag = match work {
-                Work::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.put_off),
-                Work::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.put_off),
-                Work::Lane(key) => self.lanes.get_mut(key).map(|it| &mut it.put_off),
-            };
-            if let Some(flag) = flag {
+            if let Some(flag) = self.put_off_flag(work) {
                 *flag = false;
                 self.make_ready(work);
             }
+        }
+    }
+
+    fn put_off_flag(&mut self, work: Work) -> Option<&mut bool> {
+        match work {
+            Work::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.put_off),
+            Work::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.put_off),
+            Work::Lane(key) => self.lanes.get_mut(key).map(|it| &mut it.put_off),
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_ring::{
-    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_NO_WAIT,
-    Opcode,
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE,
+    FLAG_NO_WAIT, Opcode,
 };
 
 use crate::buffer::Buffer;
@@ -195,6 +195,19 @@ impl Request<Buffer> {
         self
     }
 
+    /// A write to a region: have its exporter notified of `id`, after this write and all puts that this queue has asked
+    /// of that node before, whichever way their bytes go. The request is over when that is done, too. One that fails
+    /// notifies nobody.
+    ///
+    /// See [`Request::notify`] for what it promises.
+    pub fn then_notify(mut self, id: u32) -> Self {
+        self.descriptor.opcode = Opcode::PutNotify as u8;
+        self.descriptor.notify_id = id;
+        // Who was notified may have gone on: it is not to be written again.
+        self.again = false;
+        self
+    }
+
     /// A read: the byte that is wanted first, from the start of the request.
     pub fn wanted_first(mut self, offset: u64) -> Self {
         self.descriptor.wanted_offset = offset;
@@ -219,11 +232,84 @@ impl Request<()> {
         request
     }
 
-    /// Bring what completed writes wrote to stable storage.
-    pub fn sync(handle: &Handle) -> Self {
-        let mut request = Self::new(Opcode::Sync, ());
+    /// Add to 8 bytes of a region, wrapping around, at once with everybody else who changes them so;
+    /// [`Done::value`] is what they were. They are a word of the exporter's byte order at a multiple of 8 bytes, and the
+    /// handle is open for [`crate::Access::atomic`].
+    ///
+    /// It is done exactly once, however often the connection to the peer is lost. If the peer's daemon ends in
+    /// between, the request ends with [`crate::Status::OutcomeUnknown`]; and one that ended at its deadline may have been
+    /// done, or not.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use piped_client::{Access, Client, Request};
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let counters = client.open_region(Some("beta"), "counters", Access::ALL)?;
+    /// let ticket = client.queue()?.run(Request::fetch_add(&counters, 0, 1))?.value;
+    /// println!("my ticket is {ticket}");
+    /// # Ok(()) }
+    /// ```
+    pub fn fetch_add(region: &Handle, offset: u64, addend: u64) -> Self {
+        let mut request = Self::on(Opcode::FetchAdd, region, offset);
+        request.descriptor.operand_a = addend;
+        request
+    }
+
+    /// Replace 8 bytes of a region if they are `expected`, otherwise as [`Self::fetch_add`]; [`Done::value`] is what they
+    /// were, so it was done if that is `expected`.
+    pub fn compare_swap(region: &Handle, offset: u64, expected: u64, new: u64) -> Self {
+        let mut request = Self::on(Opcode::CompareSwap, region, offset);
+        (request.descriptor.operand_a, request.descriptor.operand_b) = (expected, new);
+        request
+    }
+
+    /// Notify the exporter of a region of `id`, after all puts that this queue has asked of that node before. Exactly
+    /// once, like an atomic.
+    ///
+    /// A put before it that fails does not hold it back: whoever needs to know looks at its result first, or lets
+    /// [`Request::then_notify`] do both.
+    pub fn notify(region: &Handle, id: u32) -> Self {
+        let mut request = Self::on(Opcode::Notify, region, 0);
+        request.descriptor.notify_id = id;
+        request
+    }
+
+    /// Wait until `count` notifications of `id` have come to a region of this client ([`crate::RegionExport::handle`]),
+    /// and take them. Several that wait for the same `id` are served in their order. [`Done::value`] is how many are
+    /// left.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use piped_client::{Access, Client, Request};
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let halo = client.export_region("halo", client.allocate(1 << 20)?, Access::WRITE)?;
+    /// let mut queue = client.queue()?;
+    /// queue.run(Request::wait(halo.handle(), 7, 1))?; // Somebody has put the next rows.
+    /// # Ok(()) }
+    /// ```
+    pub fn wait(region: &Handle, id: u32, count: u64) -> Self {
+        let mut request = Self::on(Opcode::Wait, region, 0);
+        request.descriptor.notify_id = id;
+        request.descriptor.operand_a = count;
+        request
+    }
+
+    /// Wait for all reads, writes, atomics and notifications that this queue has asked of the handle's node before. Each
+    /// of them says itself how it ended.
+    pub fn flush(handle: &Handle) -> Self {
+        Self::on(Opcode::Flush, handle, 0)
+    }
+
+    fn on(opcode: Opcode, handle: &Handle, offset: u64) -> Self {
+        let mut request = Self::new(opcode, ());
+        request.descriptor.offset_a = offset;
         request.handles[0] = Some(Arc::clone(&handle.core));
         request
+    }
+
+    /// Bring what completed writes wrote to stable storage.
+    pub fn sync(handle: &Handle) -> Self {
+        Self::on(Opcode::Sync, handle, 0)
     }
 }
 
@@ -253,6 +339,13 @@ impl<B> Request<B> {
         self
     }
 
+    /// A read, write, atomic or notification: begin only when all of these that this queue has asked of the same node
+    /// before are over. Without it requests are done in any order, and only notifications wait for puts.
+    pub fn fence(mut self) -> Self {
+        self.descriptor.flags |= FLAG_FENCE;
+        self
+    }
+
     /// A number of the caller's own, for [`Completed::tag`].
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
@@ -275,7 +368,8 @@ pub struct RequestId {
 pub struct Done<B> {
     /// Bytes moved, from the request's start.
     pub bytes: u64,
-    /// Of a receive, the message's tag; of others 0.
+    /// Of a receive, the message's tag; of an atomic, what the word was; of a wait, the notifications that are left; of
+    /// others 0.
     pub value: u64,
     /// What the request took.
     pub payload: B,

@@ -22,7 +22,7 @@ use support::{Client, HELLO, PATIENCE, World, eventually, pause};
 
 const FILE_BYTES: usize = 1 << 20;
 const ARENA: Hello = Hello { arena_bytes: 2 << 20, ..HELLO };
-const BOTH: Rights = Rights { read: true, write: true };
+const BOTH: Rights = Rights::READ_WRITE;
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 4096) as u8).collect()

@@ -39,6 +39,29 @@ pub struct Access {
     pub read: bool,
     /// Writes and puts.
     pub write: bool,
+    /// Atomics; of regions only.
+    pub atomic: bool,
+}
+
+impl Access {
+    /// Nothing.
+    pub const NONE: Self = Self { read: false, write: false, atomic: false };
+    /// Reads and gets.
+    pub const READ: Self = Self { read: true, ..Self::NONE };
+    /// Writes and puts.
+    pub const WRITE: Self = Self { write: true, ..Self::NONE };
+    /// Both.
+    pub const READ_WRITE: Self = Self { read: true, ..Self::WRITE };
+    /// Atomics as well.
+    pub const ALL: Self = Self { atomic: true, ..Self::READ_WRITE };
+
+    /// Whether all that is `wanted` is in it.
+    #[must_use]
+    pub const fn allows(self, wanted: Self) -> bool {
+        (self.read || !wanted.read)
+            && (self.write || !wanted.write)
+            && (self.atomic || !wanted.atomic)
+    }
 }
 
 /// How a device wants its direct I/O aligned, in bytes (STATX_DIOALIGN); powers of two.

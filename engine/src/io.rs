@@ -8,6 +8,7 @@
 use piped_model::units::Nanos;
 
 use crate::ids::{FileId, SegmentId, SocketId};
+use crate::request::Update;
 
 /// A piece of registered memory: `length` bytes at `offset` of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,6 +241,9 @@ pub trait Io {
 
     /// Copy into shared memory. `from.len()` equals `to.length`.
     fn store(&mut self, from: &[u8], to: Span);
+
+    /// Change a word of shared memory (8 bytes at a multiple of 8) at once with everybody else. What it was.
+    fn update(&mut self, at: Span, update: Update) -> u64;
 
     /// Spend so much of the thread's time on nothing: the host overhead of a dial.
     fn spend(&mut self, time: Nanos);

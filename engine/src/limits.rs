@@ -66,8 +66,12 @@ pub const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
 /// Handles of all peers together.
 pub const SERVED_MAX: u32 = 16_384;
 
-/// Messages by one handle that are not over: as many may come again after a lost lane, and be known then.
-pub const SENDS_PER_HANDLE: u32 = 256;
+/// Messages, or changes of words and notifications, by one handle that are not over: as many may come again after a
+/// lost lane, and be known then. No more than a frame can say.
+pub const NUMBERS_PER_HANDLE: u32 = 256;
+
+/// Numbers of notifications on a region that were raised and that nobody has taken.
+pub const NOTIFICATIONS_PER_REGION: usize = 4096;
 
 /// Messages that peers have announced and that are not received: each is an entry of 150 bytes here, and nothing
 /// else, for its bytes are with its sender.

@@ -51,6 +51,37 @@ pub struct Request {
     pub deadline: Option<Nanos>,
     /// End with [`Status::WouldBlock`] instead of waiting for a limit, or for somebody to send or to receive.
     pub no_wait: bool,
+    /// Begin only when all is over that the same queue has asked of the same node before.
+    pub fence: bool,
+}
+
+/// What is done to 8 bytes of a region at once with everybody else, as words of the machine's byte order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// Add this, wrapping around.
+    Add(u64),
+    /// Replace what is expected; anything else stays.
+    CompareSwap {
+        /// What is replaced.
+        expected: u64,
+        /// By this.
+        new: u64,
+    },
+}
+
+impl Update {
+    /// Bytes of a region that it changes; it lies at a multiple of them.
+    pub const BYTES: u64 = 8;
+
+    /// What it makes of a word.
+    #[must_use]
+    pub const fn of(self, word: u64) -> u64 {
+        match self {
+            Self::Add(addend) => word.wrapping_add(addend),
+            Self::CompareSwap { expected, new } if word == expected => new,
+            Self::CompareSwap { .. } => word,
+        }
+    }
 }
 
 /// The verbs of the shared-memory ring.
@@ -77,6 +108,39 @@ pub enum Verb {
         buffer: ArenaBuffer,
         /// Completed means on stable storage.
         durable: bool,
+        /// Of a region: what its exporter is notified of, after this and all earlier puts of the same queue to
+        /// the same node.
+        notify: Option<u32>,
+    },
+    /// Change 8 bytes of a region and tell what they were. Exactly once, but where a daemon ended in between.
+    Update {
+        /// The region.
+        handle: HandleId,
+        /// Offset in it, a multiple of [`Update::BYTES`].
+        offset: u64,
+        /// What is done.
+        update: Update,
+    },
+    /// Notify the exporter of a region, after all earlier puts of the same queue to the same node.
+    Notify {
+        /// The region.
+        handle: HandleId,
+        /// Of what.
+        id: u32,
+    },
+    /// Wait for notifications on a region of this session, and take them.
+    Wait {
+        /// The region, as its exporter has it.
+        handle: HandleId,
+        /// Of what.
+        id: u32,
+        /// How many; at least 1.
+        count: u64,
+    },
+    /// Nothing but to wait for what the same queue has asked of the same node before.
+    Flush {
+        /// Something of that node.
+        handle: HandleId,
     },
     /// Copy between two handles without passing through the client.
     Copy {
@@ -261,7 +325,8 @@ pub enum Completion {
         status: Status,
         /// Contiguous bytes done from the request's start.
         bytes: u64,
-        /// Of a receive, the message's tag; else 0.
+        /// Of a receive, the message's tag; of an update, what the word was; of a wait, the notifications that are left;
+        /// else 0.
         value: u64,
         /// Whether the buffer may be used again.
         buffer: BufferState,

@@ -1,7 +1,7 @@
 //! What a shard counts for metrics: arrays of a fixed size, each place named by enums.
 //!
 //! They are added to where a request ends and where a lane is lost, copied as a whole when somebody asks
-//! (about 40 KiB), and turned into names and labels by who asked. So every label has as many values as its enum.
+//! (about 60 KiB), and turned into names and labels by who asked. So every label has as many values as its enum.
 
 use piped_model::plan::Algorithm;
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,14 @@ named!(
         Send = "send",
         /// From a channel.
         Receive = "receive",
+        /// A change of a word of a region.
+        Atomic = "atomic",
+        /// Of a region's exporter.
+        Notify = "notify",
+        /// For notifications.
+        Wait = "wait",
+        /// For what was asked before.
+        Flush = "flush",
     }
 );
 
@@ -350,7 +358,7 @@ fn add_all<const N: usize>(counts: &mut [u64; N], more: &[u64; N]) {
 }
 
 // It is copied on a shard's thread when somebody asks: that must stay a matter of microseconds.
-const _: () = assert!(size_of::<Tally>() <= 64 * 1024);
+const _: () = assert!(size_of::<Tally>() <= 80 * 1024);
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,10 @@
 //! The parser of a peer's bytes: what was written is read back, everything else is refused.
 
 use piped_engine::command::{Access, LaneClass, OpenKind};
-use piped_engine::request::{Class, Status};
+use piped_engine::request::{Class, Status, Update};
 use piped_engine::wire::{
-    Asker, Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
+    After, Asker, Change, Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault,
+    ReportedStage,
 };
 use proptest::prelude::*;
 
@@ -127,7 +128,7 @@ fn handle_frames() -> impl Strategy<Value = Frame> {
                 (false, 0) => OpenKind::Channel,
                 (false, _) => OpenKind::File,
             };
-            let access = Access { read, write };
+            let access = Access { read, write, atomic: read };
             let message = Message::Open { ticket, kind, access, create, name_length };
             with_payload(Just(message), u32::from(name_length), 1152)
         },
@@ -219,7 +220,13 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
         let handle = if status == Status::Ok { handle } else { 0 };
         Message::Ready { transfer, status, handle }
     });
+    let updated = (any::<(u64, u64)>(), status()).prop_map(|((transfer, value), status)| {
+        let value = if status == Status::Ok { value } else { 0 };
+        Message::Updated { transfer, status, value }
+    });
     prop_oneof![
+        bare(update()),
+        bare(updated),
         bare(any::<u64>().prop_map(|transfer| Message::Queued { transfer })),
         bare(ready),
         send,
@@ -228,6 +235,31 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
         data,
         with_payload(write_data, 1, PAYLOAD_BYTES_MAX)
     ]
+}
+
+fn update() -> impl Strategy<Value = Message> {
+    let word = (0..u64::MAX / 8, any::<(bool, u64, u64)>()).prop_map(|(at, (add, one, two))| {
+        let update = match add {
+            true => Update::Add(one),
+            false => Update::CompareSwap { expected: one, new: two },
+        };
+        Change::Word { offset: 8 * at, update }
+    });
+    let after = prop_oneof![
+        Just(After::Nothing),
+        any::<(u32, u32)>().prop_map(|(client, failed)| After::Writes { client, failed }),
+        Just(After::Known),
+    ];
+    let notify = (any::<u32>(), after).prop_map(|(id, after)| Change::Notify { id, after });
+    (any::<(u64, u32, u32, u8)>(), prop_oneof![word, notify]).prop_map(
+        |((transfer, handle, sequence, behind), change)| Message::Update {
+            transfer,
+            handle,
+            change,
+            sequence,
+            behind,
+        },
+    )
 }
 
 fn frames() -> impl Strategy<Value = Frame> {
@@ -264,9 +296,10 @@ proptest! {
     #[test]
     fn a_signed_header_has_one_meaning_or_none(
         bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES),
-        kind in 0..24_u8,
+        kind in 0..32_u8,
         blanks in any::<u64>(),
     ) {
+        let version = plain(Message::Ping { nonce: 0 }).encode()[2];
         let mut header: [u8; HEADER_BYTES] = bytes.try_into().expect("of that length");
         // Many zeros, or no kind's unused fields would ever be right.
         for (place, byte) in header.iter_mut().enumerate() {
@@ -274,7 +307,7 @@ proptest! {
                 *byte = 0;
             }
         }
-        header[..4].copy_from_slice(&[b'p', b'D', 6, kind]);
+        header[..4].copy_from_slice(&[b'p', b'D', version, kind]);
         let header = signed(header);
         if let Ok(frame) = Frame::parse(&header) {
             prop_assert_eq!(frame.encode(), header);
@@ -329,7 +362,7 @@ fn faults_name_what_is_wrong() {
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
     assert_eq!(Frame::parse(&with(2, 9)), Err(PeerFault::Version(9)));
     let text = PeerFault::Version(9).to_string();
-    assert!(text.contains("frame version 9, this daemon version 7"), "{text}");
+    assert!(text.contains("frame version 9, this daemon version 8"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -389,7 +422,7 @@ fn payloads_keep_to_their_kinds_bounds() {
     assert_eq!(data(0, None), Err(PeerFault::PayloadTooShort { kind: 8, length: 0 }));
     assert!(data(PAYLOAD_BYTES_MAX, None).is_ok());
     assert!(matches!(data(PAYLOAD_BYTES_MAX + 1, None), Err(PeerFault::PayloadTooLong { .. })));
-    let access = Access { read: true, write: false };
+    let access = Access::READ;
     let (ticket, kind, create, name_length) = (1, OpenKind::File, false, 9);
     let open = plain(Message::Open { ticket, kind, access, create, name_length });
     let cut_name = Frame::parse(&Frame { payload: 8, ..open }.encode());
@@ -424,5 +457,5 @@ fn a_kind_more_is_a_version_more() {
         !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
-    assert_eq!((ping[2], known), (7, (1..=21).collect()), "raise VERSION, and then this");
+    assert_eq!((ping[2], known), (8, (1..=23).collect()), "raise VERSION, and then this");
 }

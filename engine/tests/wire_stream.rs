@@ -4,6 +4,7 @@
 use piped_engine::command::LaneClass;
 use piped_engine::ids::SegmentId;
 use piped_engine::io::{Io, Op, Resource, SPANS_PER_OP_MAX, Span, Spans, Token};
+use piped_engine::request::Update;
 use piped_engine::wire::{
     BATCH_BYTES_MAX, Frame, Full, HEADER_BYTES, INLINE_BYTES_MAX, INLINE_LANDING_BYTES, Lent,
     Message, Owner, PAYLOAD_BYTES_MAX, PeerFault, Receiver, SPILL_BYTES, Sender, Step,
@@ -96,6 +97,9 @@ impl Io for Memory {
     }
     fn store(&mut self, from: &[u8], to: Span) {
         self.bytes_mut(to).copy_from_slice(from);
+    }
+    fn update(&mut self, _: Span, _: Update) -> u64 {
+        unreachable!("sender and receiver change no words")
     }
     fn spend(&mut self, _: Nanos) {}
     fn crc32c(&mut self, span: Span) -> u32 {

@@ -42,6 +42,9 @@ pub const FLAG_ANY_TAG: u8 = 1 << 1;
 /// to receive.
 pub const FLAG_NO_WAIT: u8 = 1 << 2;
 
+/// [`Descriptor::flags`]: begin only when all is over that this queue has asked of the same node before.
+pub const FLAG_FENCE: u8 = 1 << 3;
+
 /// [`Descriptor::class`]: what the session said in its Hello.
 pub const CLASS_DEFAULT: u8 = 0;
 /// [`Descriptor::class`]: somebody is blocked on it.
@@ -70,11 +73,12 @@ pub enum Opcode {
     FetchAdd = 6,
     /// Replace `operand_a` by `operand_b` there; the old value comes back.
     CompareSwap = 7,
-    /// Raise `notify_id` at the owner of `handle_a`, after all earlier puts of this queue.
+    /// Notify the exporter of region `handle_a` of `notify_id`, after all earlier puts of this queue to its node.
     Notify = 8,
-    /// Wait until `notify_id` was raised here.
+    /// Wait until `operand_a` notifications of `notify_id` have come to region `handle_a`, which is this session's, and
+    /// take them.
     Wait = 9,
-    /// A write followed by a notify.
+    /// A write to a region, and a notify behind it.
     PutNotify = 10,
     /// The buffer to channel `handle_a` under `tag`.
     Send = 11,
@@ -84,11 +88,13 @@ pub enum Opcode {
     ReadV = 13,
     /// A write from the pieces of a table of [`VectorEntry`].
     WriteV = 14,
+    /// Wait for all that this queue has asked of the node of `handle_a` before.
+    Flush = 15,
 }
 
 impl Opcode {
     /// All of them, at the place of their number.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Nop,
         Self::Read,
         Self::Write,
@@ -104,6 +110,7 @@ impl Opcode {
         Self::Recv,
         Self::ReadV,
         Self::WriteV,
+        Self::Flush,
     ];
 
     /// The verb of a number, `None` if this version does not know it.
@@ -150,7 +157,7 @@ pub struct Descriptor {
     pub length: u64,
     /// Nanoseconds allowed from submission; 0 takes the session's default.
     pub deadline_ns: u64,
-    /// First operand of an atomic; the target of a cancel.
+    /// First operand of an atomic; the target of a cancel; how many notifications a wait is for.
     pub operand_a: u64,
     /// Second operand of an atomic.
     pub operand_b: u64,
@@ -214,7 +221,7 @@ pub struct CompletionEntry {
     pub user_data: u64,
     /// Contiguous bytes done from the request's start.
     pub bytes: u64,
-    /// What an atomic returned; the tag of a received message.
+    /// What the word of an atomic was; the tag of a received message; the notifications that a wait has left.
     pub value: u64,
     /// A [`Status`].
     pub status: u16,

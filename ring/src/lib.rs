@@ -91,7 +91,8 @@ pub mod view;
 pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault};
 pub use layout::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, CompletionEntry, CompletionKind, Descriptor,
-    FLAG_ANY_TAG, FLAG_DURABLE, FLAG_NO_WAIT, Opcode, QueueLayout, SLOT_NONE, Status, VectorEntry,
+    FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout, SLOT_NONE, Status,
+    VectorEntry,
 };
 #[cfg(not(loom))]
 pub use queue::{AttachFault, ClientQueue, QueueFds, ServerQueue};

@@ -18,7 +18,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 #[cfg(not(loom))]
-use crate::atomic::AtomicU64;
+use crate::atomic::{AtomicU64, Ordering};
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 
 /// The longest segment: 1 TiB. A bound that keeps every sum of an offset and a length small, far
@@ -56,7 +56,10 @@ pub struct Segment {
 
 /// An access that does not lie inside the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes")]
+#[error(
+    "{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes, or (of a word) not at a \
+     multiple of 8"
+)]
 pub struct OutOfRange {
     /// Where the access starts, bytes.
     pub offset: u64,
@@ -238,6 +241,46 @@ impl Segment {
         // from the mappings' lengths. `ptr::copy` allows overlap.
         unsafe { ptr::copy(from, to, length as usize) };
         Ok(())
+    }
+
+    /// Add to the 8 bytes at `offset`, wrapping around, at once with everybody else who does; what they were.
+    ///
+    /// # Errors
+    /// They do not lie inside the segment at a multiple of 8; nothing was changed.
+    #[cfg(not(loom))]
+    pub fn fetch_add(&self, offset: u64, addend: u64) -> Result<u64, OutOfRange> {
+        // What others do before and after is ordered by it, as they expect of an atomic.
+        self.with_word(offset, |word| word.fetch_add(addend, Ordering::SeqCst))
+    }
+
+    /// Replace the 8 bytes at `offset` if they are what is expected, at once with everybody else; what they were.
+    ///
+    /// # Errors
+    /// They do not lie inside the segment at a multiple of 8; nothing was changed.
+    #[cfg(not(loom))]
+    pub fn compare_swap(&self, offset: u64, expected: u64, new: u64) -> Result<u64, OutOfRange> {
+        self.with_word(offset, |word| {
+            match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(was) | Err(was) => was,
+            }
+        })
+    }
+
+    #[cfg(not(loom))]
+    fn with_word<T>(
+        &self,
+        offset: u64,
+        act: impl FnOnce(&AtomicU64) -> T,
+    ) -> Result<T, OutOfRange> {
+        let length = size_of::<AtomicU64>() as u64;
+        let at = self.range(offset, length)?.cast::<AtomicU64>();
+        if !at.is_aligned() {
+            return Err(OutOfRange { offset, length, segment_bytes: self.len() });
+        }
+        // SAFETY: `range` checked that 8 bytes from `at` lie inside the mapping, which lives as long as
+        // `self`, and they are aligned. An atomic word may be changed by others, also in other processes, while
+        // it is looked at; `load`, `store` and `copy` of the same bytes go through no reference.
+        Ok(act(unsafe { &*at }))
     }
 
     /// CRC32C (the iSCSI polynomial) of a range, each byte read once into a private copy.

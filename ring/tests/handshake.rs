@@ -24,7 +24,11 @@ fn text(max: usize) -> impl Strategy<Value = String> {
 }
 
 fn access() -> impl Strategy<Value = Access> {
-    (any::<bool>(), any::<bool>()).prop_map(|(read, write)| Access { read, write })
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(read, write, atomic)| Access {
+        read,
+        write,
+        atomic,
+    })
 }
 
 fn request() -> impl Strategy<Value = Request> {

@@ -26,7 +26,7 @@ impl Region {
         let owner = Asker::connect(&pair.b, Place::BesideShard, REGION_BYTES as u64)?;
         let mut buffer = owner.client.allocate(REGION_BYTES).doing("allocate")?;
         buffer.as_mut_slice().fill(0x5a);
-        let access = Access { read: true, write: false };
+        let access = Access::READ;
         let export = owner.client.export_region("bench", buffer, access).doing("export")?;
         let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
         let handle = asker.client.open_region(Some(PEER), "bench", access).doing("open")?;

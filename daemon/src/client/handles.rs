@@ -113,7 +113,7 @@ impl Client {
                     self.install(Source::Channel(source?)).await
                 } else {
                     let (kind, path) = (OpenKind::Channel, String::new());
-                    let access = Access { read: false, write: true };
+                    let access = Access::WRITE;
                     let open = OpenRequest { kind, name, path, access, create: false };
                     self.open_remote(&peer, open).await
                 }
@@ -472,7 +472,7 @@ impl Client {
 type Opened = Result<(HandleId, u32, u64), OpenFault>;
 
 fn access_of(access: handshake::Access) -> Access {
-    Access { read: access.read, write: access.write }
+    Access { read: access.read, write: access.write, atomic: access.atomic }
 }
 
 fn gone(error: ShardGone) -> OpenFault {

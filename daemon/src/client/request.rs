@@ -4,11 +4,11 @@
 //! buffers and lengths are checked by the shard against the session, in one place for all verbs.
 
 use piped_engine::ids::HandleId;
-use piped_engine::request::{ArenaBuffer, Class, Request, Status, Verb};
+use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
 use piped_model::units::Nanos;
 use piped_ring::{
-    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_NO_WAIT,
-    Opcode,
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE,
+    FLAG_NO_WAIT, Opcode,
 };
 
 /// Reads a descriptor. `class`: of requests that name none.
@@ -22,9 +22,18 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
     }
     let opcode = Opcode::from_u8(descriptor.opcode);
     let allowed = match opcode {
-        Some(Opcode::Write) => FLAG_DURABLE | FLAG_NO_WAIT,
+        Some(Opcode::Write) => FLAG_DURABLE | FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Recv) => FLAG_ANY_TAG | FLAG_NO_WAIT,
-        Some(Opcode::Read | Opcode::Copy | Opcode::Sync | Opcode::Send) => FLAG_NO_WAIT,
+        Some(
+            Opcode::Read
+            | Opcode::PutNotify
+            | Opcode::FetchAdd
+            | Opcode::CompareSwap
+            | Opcode::Notify,
+        ) => FLAG_NO_WAIT | FLAG_FENCE,
+        Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
+            FLAG_NO_WAIT
+        }
         _ => 0,
     };
     if descriptor.flags & !allowed != 0 {
@@ -35,6 +44,7 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
         class: class_of(descriptor.class, class).ok_or(Status::Invalid)?,
         deadline: (descriptor.deadline_ns != 0).then_some(Nanos(descriptor.deadline_ns)),
         no_wait: descriptor.flags & FLAG_NO_WAIT != 0,
+        fence: descriptor.flags & FLAG_FENCE != 0,
     })
 }
 
@@ -62,8 +72,24 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
         Opcode::Read => Verb::Read { handle, offset, buffer },
         Opcode::Write => {
             let durable = descriptor.flags & FLAG_DURABLE != 0;
-            Verb::Write { handle, offset, buffer, durable }
+            Verb::Write { handle, offset, buffer, durable, notify: None }
         }
+        Opcode::PutNotify => {
+            let notify = Some(descriptor.notify_id);
+            Verb::Write { handle, offset, buffer, durable: false, notify }
+        }
+        Opcode::FetchAdd => {
+            Verb::Update { handle, offset, update: Update::Add(descriptor.operand_a) }
+        }
+        Opcode::CompareSwap => {
+            let (expected, new) = (descriptor.operand_a, descriptor.operand_b);
+            Verb::Update { handle, offset, update: Update::CompareSwap { expected, new } }
+        }
+        Opcode::Notify => Verb::Notify { handle, id: descriptor.notify_id },
+        Opcode::Wait => {
+            Verb::Wait { handle, id: descriptor.notify_id, count: descriptor.operand_a }
+        }
+        Opcode::Flush => Verb::Flush { handle },
         Opcode::Copy => Verb::Copy {
             from: handle,
             from_offset: offset,
@@ -78,13 +104,7 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
             let any = descriptor.flags & FLAG_ANY_TAG != 0;
             Verb::Receive { handle, tag: (!any).then_some(descriptor.tag), buffer }
         }
-        Opcode::FetchAdd
-        | Opcode::CompareSwap
-        | Opcode::Notify
-        | Opcode::Wait
-        | Opcode::PutNotify
-        | Opcode::ReadV
-        | Opcode::WriteV => Verb::Unsupported,
+        Opcode::ReadV | Opcode::WriteV => Verb::Unsupported,
     }
 }
 
@@ -126,8 +146,21 @@ mod tests {
                 Opcode::Nop => Verb::Nop,
                 Opcode::Read => Verb::Read { handle: A, offset: 13, buffer: BUFFER },
                 Opcode::Write => {
-                    Verb::Write { handle: A, offset: 13, buffer: BUFFER, durable: false }
+                    let (offset, durable, notify) = (13, false, None);
+                    Verb::Write { handle: A, offset, buffer: BUFFER, durable, notify }
                 }
+                Opcode::PutNotify => {
+                    let (offset, durable, notify) = (13, false, Some(25));
+                    Verb::Write { handle: A, offset, buffer: BUFFER, durable, notify }
+                }
+                Opcode::FetchAdd => Verb::Update { handle: A, offset: 13, update: Update::Add(20) },
+                Opcode::CompareSwap => {
+                    let update = Update::CompareSwap { expected: 20, new: 21 };
+                    Verb::Update { handle: A, offset: 13, update }
+                }
+                Opcode::Notify => Verb::Notify { handle: A, id: 25 },
+                Opcode::Wait => Verb::Wait { handle: A, id: 25, count: 20 },
+                Opcode::Flush => Verb::Flush { handle: A },
                 Opcode::Copy => Verb::Copy {
                     from: A,
                     from_offset: 13,
@@ -139,7 +172,7 @@ mod tests {
                 Opcode::Cancel => Verb::Cancel { target: 20 },
                 Opcode::Send => Verb::Send { handle: A, tag: 22, buffer: BUFFER },
                 Opcode::Recv => Verb::Receive { handle: A, tag: Some(22), buffer: BUFFER },
-                _ => Verb::Unsupported,
+                Opcode::ReadV | Opcode::WriteV => Verb::Unsupported,
             };
             let request = parse(&full(opcode), Class::Latency).expect("well-formed");
             assert_eq!(request.verb, expected, "{opcode:?}");
@@ -172,7 +205,8 @@ mod tests {
                             _ => 0,
                         };
                         let wait = if request.no_wait { FLAG_NO_WAIT } else { 0 };
-                        assert_eq!(flags, own | wait, "{opcode:?}");
+                        let fence = if request.fence { FLAG_FENCE } else { 0 };
+                        assert_eq!(flags, own | wait | fence, "{opcode:?}");
                     }
                     Err(status) => assert_eq!(status, Status::Unsupported),
                 }

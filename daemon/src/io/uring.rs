@@ -7,6 +7,7 @@ use std::sync::Arc;
 use io_uring::{opcode, squeue};
 use piped_engine::ids::{FileId, SegmentId, SocketId};
 use piped_engine::io::{Io, Op, Resource, Span, Token, WireState};
+use piped_engine::request::Update;
 use piped_model::units::Nanos;
 use piped_ring::Segment;
 
@@ -446,6 +447,16 @@ impl Io for UringIo {
         let stored = from.len() == to.length as usize
             && self.memory.segment(to).is_some_and(|it| it.store(to.offset, from).is_ok());
         self.counters.misuses += u64::from(!stored);
+    }
+
+    fn update(&mut self, at: Span, update: Update) -> u64 {
+        let segment = self.memory.segment(at).filter(|_| u64::from(at.length) == Update::BYTES);
+        let word = segment.and_then(|it| match update {
+            Update::Add(addend) => it.fetch_add(at.offset, addend).ok(),
+            Update::CompareSwap { expected, new } => it.compare_swap(at.offset, expected, new).ok(),
+        });
+        self.counters.misuses += u64::from(word.is_none());
+        word.unwrap_or(0)
     }
 
     fn spend(&mut self, time: Nanos) {

@@ -65,11 +65,11 @@ mod tests {
     #[test]
     fn it_is_the_same_for_all_and_nobody_writes_it() {
         let echo = Echo::default();
-        let read = Access { read: true, write: false };
+        let read = Access::READ;
         let [one, other] = [(); 2].map(|()| echo.find(read).expect("there"));
         assert!(Arc::ptr_eq(&one.memory, &other.memory));
         assert_eq!(one.length, one.memory.len());
-        for access in [Access { write: true, ..read }, Access { read: false, write: false }] {
+        for access in [Access::READ_WRITE, Access::NONE] {
             assert_eq!(echo.find(access).expect_err("read only").status, Status::Denied);
         }
     }

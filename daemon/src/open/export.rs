@@ -97,7 +97,7 @@ impl Exports {
                 .map_err(|error| ExportError::User { name: name.clone(), error })?;
             let export = Export {
                 directory,
-                offered: Access { read: export.read, write: export.write },
+                offered: Access { read: export.read, write: export.write, ..Access::NONE },
                 users: (!users.is_empty()).then_some(users),
                 peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
             };
@@ -147,7 +147,8 @@ impl Exports {
         write: bool,
     ) -> Result<DeviceId, OpenFault> {
         let export = self.admitted(asker, name)?;
-        check_access(export.offered, Access { read: !write, write }, false, name)?;
+        let wanted = if write { Access::WRITE } else { Access::READ };
+        check_access(export.offered, wanted, false, name)?;
         check_path(path)?;
         let found = match find(export.directory.as_fd(), path, false) {
             Err(fault) if fault.status == Status::NotFound && write => {
@@ -279,8 +280,8 @@ mod tests {
     use super::*;
     use crate::closing::{Account, Closer};
 
-    const READ: Access = Access { read: true, write: false };
-    const WRITE: Access = Access { read: false, write: true };
+    const READ: Access = Access::READ;
+    const WRITE: Access = Access::WRITE;
 
     struct World {
         _dir: tempfile::TempDir,

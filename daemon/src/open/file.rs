@@ -216,8 +216,8 @@ mod tests {
 
     use super::*;
 
-    const READ: Access = Access { read: true, write: false };
-    const WRITE: Access = Access { read: false, write: true };
+    const READ: Access = Access::READ;
+    const WRITE: Access = Access::WRITE;
 
     fn held(file: impl Into<OwnedFd>) -> HeldFile {
         HeldFile::from(file.into())
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(status(inspect(None, write(), WRITE)), Status::Ok);
         assert_eq!(status(inspect(None, read(), WRITE)), Status::Denied);
         assert_eq!(status(inspect(None, write(), READ)), Status::Denied);
-        let neither = Access { read: false, write: false };
+        let neither = Access::NONE;
         assert_eq!(status(inspect(None, read(), neither)), Status::Invalid);
         let append = open(OpenOptions::new().append(true));
         assert_eq!(status(inspect(None, append, WRITE)), Status::Invalid);

@@ -60,7 +60,7 @@ impl Regions {
             let text = format!("`{ECHO_REGION}` is the daemon's own; choose another name");
             return Err(OpenFault::new(Status::Invalid, text));
         }
-        if !source.access.read && !source.access.write {
+        if source.access == Access::NONE {
             let text = "the region is offered neither for reading nor for writing";
             return Err(OpenFault::new(Status::Invalid, text));
         }
@@ -106,7 +106,7 @@ impl Regions {
         let source = self.by_name.get(name).ok_or_else(|| {
             OpenFault::new(Status::NotFound, format!("no region `{name}` on this node"))
         })?;
-        if !access.read && !access.write {
+        if access == Access::NONE {
             let text = "the region is to be opened neither for reading nor for writing";
             return Err(OpenFault::new(Status::Invalid, text));
         }
@@ -115,6 +115,9 @@ impl Regions {
         }
         if access.write && !source.access.write {
             return Err(denied(format!("the region `{name}` is not offered for writing")));
+        }
+        if access.atomic && !source.access.atomic {
+            return Err(denied(format!("the region `{name}` is not offered for atomics")));
         }
         Ok(RegionSource { access, ..source.clone() })
     }
@@ -213,8 +216,8 @@ mod tests {
         }
     }
 
-    const READ: Access = Access { read: true, write: false };
-    const BOTH: Access = Access { read: true, write: true };
+    const READ: Access = Access::READ;
+    const BOTH: Access = Access::READ_WRITE;
 
     #[test]
     fn a_region_is_found_by_its_name_until_it_is_withdrawn() {
@@ -254,7 +257,7 @@ mod tests {
         assert_eq!(regions.find("grid", BOTH).expect_err("read only").status, Status::Denied);
         let own = regions.offer(ECHO_REGION, source(1, READ)).expect_err("the daemon's own");
         assert_eq!(own.status, Status::Invalid);
-        let none = Access { read: false, write: false };
+        let none = Access::NONE;
         assert_eq!(regions.find("grid", none).expect_err("no access").status, Status::Invalid);
         assert_eq!(regions.offer("x", source(1, none)).expect_err("none").status, Status::Invalid);
     }

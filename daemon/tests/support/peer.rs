@@ -63,7 +63,7 @@ impl RawPeer {
     }
 
     pub(crate) fn open_region(&mut self, name: &str) -> u32 {
-        self.open(OpenKind::Region, Access { read: true, write: false }, name, "")
+        self.open(OpenKind::Region, Access::READ, name, "")
     }
 
     pub(crate) fn send(&mut self, message: Message, payload: &[u8]) {

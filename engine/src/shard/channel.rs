@@ -156,35 +156,6 @@ impl Channel {
     }
 }
 
-/// Which of a sender's messages have been taken in, among those that it may send again.
-///
-/// A lane may be lost with the answer on it: then the message comes once more, and must not be received twice.
-#[derive(Debug, Default)]
-pub(super) struct TakenIn {
-    /// Not long: no longer than [`crate::limits::SENDS_PER_HANDLE`].
-    sequences: Vec<u32>,
-}
-
-impl TakenIn {
-    /// Forgets what its sender will not send again: all before `oldest`.
-    pub(super) fn forget_before(&mut self, oldest: u32) {
-        self.sequences.retain(|&sequence| is_within(sequence, oldest));
-    }
-
-    pub(super) fn has(&self, sequence: u32) -> bool {
-        self.sequences.contains(&sequence)
-    }
-
-    pub(super) fn add(&mut self, sequence: u32) {
-        self.sequences.push(sequence);
-    }
-}
-
-/// Whether a sequence is one of those that may be under way when `oldest` is.
-pub(super) fn is_within(sequence: u32, oldest: u32) -> bool {
-    sequence.wrapping_sub(oldest) < crate::limits::SENDS_PER_HANDLE
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,18 +200,5 @@ mod tests {
         assert!(!channel.unpost(key(2)));
         assert_eq!(first(&channel, 8), Some(3));
         assert_eq!(first(&channel, 9), None);
-    }
-
-    #[test]
-    fn what_was_taken_in_is_remembered_as_long_as_it_may_come_again() {
-        let mut taken = TakenIn::default();
-        for sequence in [u32::MAX - 1, u32::MAX, 0, 1] {
-            taken.add(sequence);
-        }
-        taken.forget_before(u32::MAX);
-        assert!(!taken.has(u32::MAX - 1) && taken.has(u32::MAX) && taken.has(1));
-        taken.forget_before(1);
-        assert!(!taken.has(0) && taken.has(1));
-        assert!(is_within(0, u32::MAX) && !is_within(u32::MAX, 0));
     }
 }

@@ -266,11 +266,11 @@ fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
     match &transfer.body {
         Body::File(body) if !body.durable => Some((PlanPath::Local, planned?)),
         // It waited for its receiver.
-        Body::Remote(body) if body.message.is_some() => None,
+        Body::Remote(body) if body.message.is_some() || body.once.is_some() => None,
         Body::Remote(body) => match body.op {
             RemoteOp::Read => Some((PlanPath::PeerRead, transfer.told_plan?.predicted)),
             RemoteOp::Write { durable: false } => Some((PlanPath::PeerWrite, planned?)),
-            RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Send => None,
+            RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Send | RemoteOp::Once => None,
         },
         _ => None,
     }

@@ -6,6 +6,7 @@ use super::admission::Account;
 use super::arrivals::Arriving;
 use super::inbox::Sent;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
+use super::once::Asked;
 use super::plan::Outcome;
 use super::serve::{Serve, ServeOp};
 use super::serve_write::Sink;
@@ -336,6 +337,10 @@ impl Shard {
                 }
                 _ => Err(SEND_FAULT),
             },
+            Message::Update { transfer, handle, change, sequence, behind } => {
+                let asked = Asked { transfer, handle, change, sequence, behind };
+                self.handle_update((key, link), asked, io)
+            }
             Message::Cancel { transfer } => {
                 let serve = lane.serves.iter().find(|(wire, _)| *wire == transfer);
                 if let Some(&(_, serve)) = serve {
@@ -458,6 +463,7 @@ impl Shard {
         let (service_us, fragment, predicted_us) = (0, 0, 0);
         let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
         let pushed = lane.push(end);
+        lane.ends_failed = lane.ends_failed.wrapping_add(u32::from(status != Status::Ok));
         self.make_ready(Work::Lane(key));
         pushed.then_some(()).ok_or("it does not read its answers")
     }

@@ -8,8 +8,9 @@ use piped_model::buffer::advise::Way;
 use piped_model::units::Nanos;
 
 use super::arrivals::{Arriving, Came};
-use super::channel::{Data, Envelope, Mail, MailPlace, is_within};
+use super::channel::{Data, Envelope, Mail, MailPlace};
 use super::lane::{Destination, Lane, LaneState, Target as Landing};
+use super::numbers::is_within;
 use super::receive::{From, ReceiveBody, Slot};
 use super::slab::Key;
 use super::transfer::Body;
@@ -289,7 +290,7 @@ impl Shard {
             segment: body.memory.segment,
             offset: body.memory.offset,
             length: length.into(),
-            access: Access { read: false, write: true },
+            access: Access::WRITE,
         });
         let (number, served) = self.inbound.get_mut(link)?.keep_slot(target, &mut self.served)?;
         if let Some(served) = self.served.get_mut(served) {
@@ -347,7 +348,7 @@ impl Shard {
     /// It is not to be received a second time, should it come again.
     fn take_in(&mut self, served: Key, sequence: u32) {
         if let Some(served) = self.served.get_mut(served) {
-            served.taken_in.add(sequence);
+            served.taken_in.add(sequence, ());
         }
     }
 

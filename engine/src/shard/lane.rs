@@ -138,6 +138,8 @@ pub(super) struct Lane {
     pub(super) overrun: bool,
     /// What the last read took, to be told with the next request (outbound).
     pub(super) outcome: Option<Message>,
+    /// Requests that ended other than well: as they were told to the peer (inbound), or by it (outbound).
+    pub(super) ends_failed: u32,
     /// A write ended other than well: credit for what it sent may still come (outbound).
     pub(super) write_failed: bool,
     /// The frame whose rest is waited for.
@@ -247,6 +249,11 @@ impl Lane {
         Ok(())
     }
 
+    /// Whether the peer takes one more request.
+    pub(super) fn has_room_for_request(&self) -> bool {
+        self.outstanding.len() + (self.abandoned as usize) < self.requests_max as usize
+    }
+
     /// No request is outstanding any more: predictions are safe again.
     pub(super) fn forget_mixture(&mut self) {
         self.mixed &= !self.outstanding.is_empty();
@@ -336,6 +343,7 @@ impl Shard {
             queued_sends: 0,
             overrun: false,
             outcome: None,
+            ends_failed: 0,
             write_failed: false,
             partial: None,
             watched: false,

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use piped_model::units::Nanos;
 
 use super::lane::LaneState;
+use super::numbers::Numbers;
 use super::outbound::Outbound;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -17,9 +18,7 @@ use super::{Shard, Work};
 use crate::command::{EagerMode, LaneClass};
 use crate::ids::PeerId;
 use crate::io::Io;
-use crate::limits::{
-    EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDSHAKE_FIRST, SENDS_PER_HANDLE,
-};
+use crate::limits::{EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDSHAKE_FIRST};
 use crate::report::MessageReport;
 use crate::request::Status;
 use crate::tally::{MessageWay, RetryReason};
@@ -50,35 +49,7 @@ impl Outgoing {
 pub(super) struct Outbox {
     /// Those that wait to be asked for, in their order.
     waiting: VecDeque<Key>,
-    /// The next one's number.
-    next: u32,
-    /// The numbers of those that are not over, or stand behind one that is not; `true` if it is over.
-    under_way: VecDeque<(u32, bool)>,
-}
-
-impl Outbox {
-    /// The least number that may be asked again.
-    fn oldest(&self) -> u32 {
-        self.under_way.front().map_or(self.next, |&(number, _)| number)
-    }
-
-    fn is_full(&self) -> bool {
-        self.under_way.len() >= SENDS_PER_HANDLE as usize
-    }
-
-    fn begin(&mut self) -> u32 {
-        let number = self.next;
-        self.next = self.next.wrapping_add(1);
-        self.under_way.push_back((number, false));
-        number
-    }
-
-    fn end(&mut self, number: u32) {
-        if let Some(entry) = self.under_way.iter_mut().find(|(other, _)| *other == number) {
-            entry.1 = true;
-        }
-        while self.under_way.pop_front_if(|(_, over)| *over).is_some() {}
-    }
+    numbers: Numbers,
 }
 
 /// How long a peer takes to answer a message: what it costs to announce one instead of sending it.
@@ -122,7 +93,7 @@ impl Shard {
         let numbered = self.message_number(key).is_some();
         // Those that have a number already are among those that may be under way.
         self.outbox(key).is_some_and(|outbox| {
-            outbox.waiting.front() == Some(&key) && (numbered || !outbox.is_full())
+            outbox.waiting.front() == Some(&key) && (numbered || !outbox.numbers.is_full())
         })
     }
 
@@ -138,8 +109,8 @@ impl Shard {
         let eager_most = self.eager_most(Some(body.peer));
         let Some(mut message) = body.message else { return };
         let Some(outbox) = self.outbox(key) else { return };
-        let sequence = message.number.map_or(outbox.next, |(number, _)| number);
-        let oldest = outbox.oldest();
+        let sequence = message.number.map_or(outbox.numbers.next(), |(number, _)| number);
+        let oldest = outbox.numbers.oldest();
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let left = transfer.deadline.since(io.now()).0 / 1_000;
@@ -154,8 +125,7 @@ impl Shard {
             oldest,
             time_left_us: u32::try_from(left).unwrap_or(u32::MAX).max(1),
         };
-        let under_way = lane.outstanding.len() + lane.abandoned as usize;
-        let room = under_way < lane.requests_max as usize && lane.has_room_for_data();
+        let room = lane.has_room_for_request() && lane.has_room_for_data();
         let payload = eager.then(|| body.memory.span(0, length));
         let owner = if eager { Owner(key.to_bits()) } else { Owner::NONE };
         if !room || lane.sender.push(lane.epoch, frame, payload, owner).is_err() {
@@ -177,7 +147,7 @@ impl Shard {
         self.tally.messages[way as usize] += u64::from(first);
         if let Some(outbox) = self.outbox(key) {
             if first {
-                outbox.begin();
+                outbox.numbers.begin();
             }
             outbox.waiting.pop_front();
             let next = outbox.waiting.front().copied();
@@ -212,7 +182,7 @@ impl Shard {
         let Some(outbox) = self.outbox(key) else { return };
         outbox.waiting.retain(|&other| other != key);
         if let Some((number, _)) = number {
-            outbox.end(number);
+            outbox.numbers.end(number);
         }
         if let Some(&next) = outbox.waiting.front() {
             self.make_ready(Work::Transfer(next));
@@ -228,7 +198,7 @@ impl Shard {
         (body.op, body.lane, message.slot, message.queued) = (RemoteOp::Send, None, None, false);
         let own = self.message_number(key);
         let Some(outbox) = self.outbox(key) else { return };
-        let (oldest, mut waiting) = (outbox.oldest(), std::mem::take(&mut outbox.waiting));
+        let (oldest, mut waiting) = (outbox.numbers.oldest(), std::mem::take(&mut outbox.waiting));
         // Those without a number were never asked for and come after all that were.
         let rank = |number: Option<u32>| number.map_or(u32::MAX, |it| it.wrapping_sub(oldest));
         let at = waiting.partition_point(|&other| rank(self.message_number(other)) < rank(own));

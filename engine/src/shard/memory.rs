@@ -1,8 +1,6 @@
 //! Local regions: the daemon itself copies between two clients' memories, piece by piece, in turn, and no more than
 //! so much in a turn of the shard, so that a long put does not hold up the others.
 
-use piped_model::units::Nanos;
-
 use super::dial::{Effect, Hop};
 use super::disk::Direction;
 use super::slab::Key;
@@ -14,8 +12,12 @@ use crate::limits::{COPY_BYTES_PER_TURN, COPY_PIECE_BYTES};
 use crate::request::Status;
 
 impl Shard {
-    pub(super) fn drive_memory(&mut self, key: Key, mut body: MemoryBody, now: Nanos) {
+    pub(super) fn drive_memory<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if transfer.landed.watermark() == transfer.length {
+            return self.end_memory(key, io);
+        }
+        let now = io.now();
         if body.next == transfer.length || self.dials.is_full() {
             // Its last pieces are in a dial, or it waits until they are not.
             if body.next < transfer.length {
@@ -108,9 +110,18 @@ impl Shard {
         let inserted = transfer.landed.insert(start, end);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
         if end == transfer.length {
-            self.decide(key, Status::Ok, io);
+            self.end_memory(key, io);
         } else {
             self.tell_progress(key);
+        }
+    }
+
+    /// All bytes are copied.
+    fn end_memory<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(Body::Memory(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
+        match body.notify {
+            Some(id) => self.raise_in_order(key, (body.region.region, id), io),
+            None => self.decide(key, Status::Ok, io),
         }
     }
 }

@@ -36,8 +36,12 @@ mod kept;
 mod lane;
 mod mail;
 mod memory;
+mod notify;
+mod numbers;
 mod observe;
+mod once;
 mod ops;
+mod order;
 mod outbound;
 mod outlook;
 mod pace;
@@ -83,6 +87,7 @@ use self::fair::Fair;
 use self::history::History;
 use self::inbound::Inbound;
 use self::lane::Lane;
+use self::notify::Notifications;
 use self::ops::InFlight;
 use self::outbound::Outbound;
 pub use self::plan::Draft;
@@ -197,7 +202,9 @@ pub struct Shard {
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
     channels: BTreeMap<ChannelId, Channel>,
-    /// Transfers that receive messages.
+    /// Of regions whose exporters are clients of this shard.
+    notifications: BTreeMap<RegionId, Notifications>,
+    /// Transfers that receive messages, or wait for notifications.
     receives: u32,
     /// Messages that peers have announced, by when their senders have given them up; and what they were sent by.
     mail_times: BTreeMap<(Nanos, ChannelId, u64), Key>,
@@ -288,6 +295,7 @@ impl Shard {
             files: BTreeMap::new(),
             revoked: Vec::new(),
             channels: BTreeMap::new(),
+            notifications: BTreeMap::new(),
             receives: 0,
             mail_times: BTreeMap::new(),
             mail_names: BTreeMap::new(),

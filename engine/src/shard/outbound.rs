@@ -4,6 +4,7 @@ use piped_model::units::Nanos;
 
 use super::lane::{Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::mail::{Handshake, Outbox};
+use super::numbers::Numbers;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
@@ -224,7 +225,13 @@ impl Shard {
                 // One that is not known any more may have been a write.
                 let wrote = self.transfers.get(transfer).is_none_or(|t| !reads(t));
                 lane.write_failed |= wrote && status != Status::Ok;
-                self.handle_end(transfer, key, last, service_us, io)
+                lane.ends_failed = lane.ends_failed.wrapping_add(u32::from(status != Status::Ok));
+                self.handle_end(transfer, key, Ending { last, service_us }, io)
+            }
+            Message::Updated { transfer, status, value } => {
+                let transfer = Key::from_bits(transfer);
+                lane.note_answer(transfer, true)?;
+                self.handle_updated(transfer, key, (status, value), io)
             }
             Message::Queued { transfer } => self.handle_queued(key, transfer, io),
             Message::Ready { transfer, status, handle } => {
@@ -297,6 +304,7 @@ impl Shard {
             pending: false,
             unsynced: None,
             outbox: Outbox::default(),
+            updates: Numbers::default(),
         };
         self.install_remote(session, handle, remote);
         if let Some(link) = self.outbound.get_mut(&peer) {
@@ -516,13 +524,12 @@ impl Shard {
         &mut self,
         key: Key,
         lane: Key,
-        last: LastPart,
-        service_us: u32,
+        ending: Ending,
         io: &mut I,
     ) -> Result<(), &'static str> {
-        let now = io.now();
+        let last = ending.last;
         let Some(transfer) = self.transfers.get_mut(key) else { return Ok(()) };
-        let Body::Remote(body) = transfer.body else {
+        let Body::Remote(mut body) = transfer.body else {
             return Err("an end for a request that was not the peer's");
         };
         if body.lane != Some(lane) || transfer.status.is_some() {
@@ -533,6 +540,22 @@ impl Shard {
                 self.dial_data(key, lane, 0, (None, Some(last)), io);
             }
             RemoteOp::Read => self.end_read(key, last, io),
+            RemoteOp::Once => return Err("an end of what is answered otherwise"),
+            RemoteOp::Write { .. } if last.bytes > transfer.length => {
+                return Err("an end that counts more bytes than were sent");
+            }
+            // Believed, it would be told to a client for whom Ok of a write means all of it.
+            RemoteOp::Write { .. } if last.status == Status::Ok && last.bytes < transfer.length => {
+                return Err("an end that says Ok to a write of which it counts a part");
+            }
+            RemoteOp::Write { .. } if body.once.is_some_and(|once| once.is_sent()) => {
+                // What comes of it depends on the notification behind it, whose answer is under way.
+                let Some(once) = body.once.as_mut().filter(|once| once.write.is_none()) else {
+                    return Err("an end of a write that has ended");
+                };
+                once.write = Some(ending);
+                transfer.body = Body::Remote(body);
+            }
             _ if last.status == Status::Corrupt => self.retry_corrupt(key, io),
             _ if body.message.is_some() => self.end_send(key, last.status, io),
             RemoteOp::Send => return Err("an end of a message that is none"),
@@ -543,30 +566,37 @@ impl Shard {
                 };
                 self.decide(key, status, io);
             }
-            RemoteOp::Write { durable } => {
-                if last.bytes > transfer.length {
-                    return Err("an end that counts more bytes than were sent");
-                }
-                // Believed, it would be told to a client for whom Ok of a write means all of it.
-                if last.status == Status::Ok && last.bytes < transfer.length {
-                    return Err("an end that says Ok to a write of which it counts a part");
-                }
-                let moved = transfer.landed.insert(0, last.bytes);
-                debug_assert!(moved.is_ok(), "a write lands once, at its end");
-                transfer.told_plan = Some(Told::last(None, last));
-                // A write that failed was fast for another reason, and a durable one waits for a sync.
-                if last.status == Status::Ok && last.bytes == transfer.length && !durable {
-                    self.time_write(key, body, service_us, now);
-                }
-                // What was counted of a write that failed counts, too: its sync may be what failed.
-                if last.bytes > 0 && !(durable && last.status == Status::Ok) {
-                    self.note_unsynced(key, body, now);
-                }
-                self.note_served(key, Nanos::from_micros(service_us.into()), now);
-                self.decide(key, last.status, io);
-            }
+            RemoteOp::Write { .. } => self.end_write(key, ending, io),
         }
         Ok(())
+    }
+
+    /// A write has ended at the peer, and nothing else of it is under way there.
+    pub(super) fn end_write<I: Io>(&mut self, key: Key, ending: Ending, io: &mut I) {
+        let Ending { last, service_us } = ending;
+        if last.status == Status::Corrupt {
+            return self.retry_corrupt(key, io);
+        }
+        let now = io.now();
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Body::Remote(body) = transfer.body else { return };
+        let durable = body.op == RemoteOp::Write { durable: true };
+        let moved = transfer.landed.insert(0, last.bytes);
+        debug_assert!(moved.is_ok(), "a write lands once, at its end");
+        transfer.told_plan = Some(Told::last(None, last));
+        // A write that failed was fast for another reason, and a durable one waits for a sync.
+        if last.status == Status::Ok && last.bytes == transfer.length && !durable {
+            self.time_write(key, body, service_us, now);
+        }
+        // What was counted of a write that failed counts, too: its sync may be what failed.
+        if last.bytes > 0 && !(durable && last.status == Status::Ok) {
+            self.note_unsynced(key, body, now);
+        }
+        self.note_served(key, Nanos::from_micros(service_us.into()), now);
+        if last.status == Status::Ok && self.notify_after_write(key, io) {
+            return;
+        }
+        self.decide(key, last.status, io);
     }
 
     /// A write ended of which something was written and is not on stable storage yet.
@@ -600,7 +630,7 @@ impl Shard {
     pub(super) fn remote_of(&mut self, key: Key, body: RemoteBody) -> Option<&mut RemoteHandle> {
         let session = self.transfers.get(key)?.session;
         match &mut self.handles.get_mut(&(session, body.handle))?.kind {
-            HandleKind::Remote(remote) => Some(remote),
+            HandleKind::Remote(remote) => Some(remote.as_mut()),
             _ => None,
         }
     }
@@ -684,6 +714,13 @@ fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
 
 /// Reads up to this length have no choice of fragments.
 const OUTCOME_BYTES_MIN: u64 = FRAGMENT_BYTES_MIN as u64;
+
+/// The end of a request at the peer, as it came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ending {
+    last: LastPart,
+    service_us: u32,
+}
 
 /// A frame of data as it came.
 #[derive(Debug, Clone, Copy)]

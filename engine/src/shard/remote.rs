@@ -39,8 +39,23 @@ pub(super) fn lane_class(class: Class, length: u64) -> LaneClass {
 impl Shard {
     pub(super) fn drive_remote<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
         match body.lane {
+            None if body.op == RemoteOp::Once => self.ask_once(key, body, io),
             None => self.ask(key, body, io),
-            Some(lane) => self.send_data(key, lane, io.now()),
+            Some(lane) => self.send_write(key, lane, io),
+        }
+    }
+
+    /// Sends of a write what it can, and the notification behind it.
+    fn send_write<I: Io>(&mut self, key: Key, lane: Key, io: &mut I) {
+        self.send_data(key, lane, io.now());
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Body::Remote(body) = &transfer.body else { return };
+        if matches!(body.op, RemoteOp::Write { .. }) && body.next == transfer.length {
+            let notifies = body.once.is_some();
+            self.wake_order(key);
+            if notifies {
+                self.send_behind_put(key, lane, io);
+            }
         }
     }
 
@@ -75,7 +90,7 @@ impl Shard {
             RemoteOp::Read => transfer.length - transfer.charged.max(transfer.landed.watermark()),
             RemoteOp::Send => transfer.length,
             // They pay as they go, or have nothing to pay for.
-            RemoteOp::Write { .. } | RemoteOp::Sync => 0,
+            RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Once => 0,
         };
         let (session, ready) = (transfer.session, transfer.available.min(transfer.length));
         if body.op == RemoteOp::Send && !self.is_next_to_send(key) {
@@ -92,18 +107,22 @@ impl Shard {
         if body.op == RemoteOp::Send {
             return self.send_message(key, lane_key, body, (number, incarnation), io);
         }
+        if self.lanes.get(lane_key).is_none_or(|lane| !lane.has_room_for_request()) {
+            return self.starve(Work::Transfer(key));
+        }
+        if body.once.is_some_and(|once| once.number.is_some()) {
+            return self.ask_whether_done(key, lane_key, io);
+        }
         let message = self.request_message(key, body, number, io.now());
         let sizes = self.sink_sizes(key, message);
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
-        let under_way = lane.outstanding.len() + lane.abandoned as usize;
-        let pushed = under_way < lane.requests_max as usize
-            && match sizes.map(|sizes| sizes.encode()) {
-                Some((bytes, length)) => {
-                    let sizes = &bytes[..length];
-                    lane.sender.push_inline(lane.epoch, message, sizes, Owner::NONE).is_ok()
-                }
-                None => lane.push(message),
-            };
+        let pushed = match sizes.map(|sizes| sizes.encode()) {
+            Some((bytes, length)) => {
+                let sizes = &bytes[..length];
+                lane.sender.push_inline(lane.epoch, message, sizes, Owner::NONE).is_ok()
+            }
+            None => lane.push(message),
+        };
         if !pushed {
             return self.starve(Work::Transfer(key));
         }
@@ -129,7 +148,7 @@ impl Shard {
         }
         self.make_ready(Work::Lane(lane_key));
         if matches!(body.op, RemoteOp::Write { .. }) {
-            self.send_data(key, lane_key, now);
+            self.send_write(key, lane_key, io);
         }
     }
 
@@ -180,7 +199,7 @@ impl Shard {
                 time_left_us,
             },
             RemoteOp::Sync => Message::Sync { transfer: wire, handle, time_left_us },
-            RemoteOp::Send => unreachable!("messages have a way of their own"),
+            RemoteOp::Send | RemoteOp::Once => unreachable!("they have ways of their own"),
         }
     }
 
@@ -284,6 +303,7 @@ impl Shard {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) else {
             return;
         };
+        let due = body.answers_due();
         let Some(lane_key) = body.lane.take() else { return };
         let queued = body.frames > 0;
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
@@ -292,7 +312,7 @@ impl Shard {
         lane.forget_mixture();
         // What has been answered (and is in a dial still) is nothing to cancel.
         if cancel && lane.outstanding.len() < asked {
-            lane.abandoned += 1;
+            lane.abandoned += due;
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));
         }
@@ -311,6 +331,9 @@ impl Shard {
         body.lane = None;
         body.next = 0;
         body.fragment_end = 0;
+        if let Some(once) = &mut body.once {
+            once.forget_lane();
+        }
         if transfer.status.is_none() {
             transfer.passed = Default::default();
             transfer.landed.forget_extents();

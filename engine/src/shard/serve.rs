@@ -333,6 +333,7 @@ impl Shard {
             if !lane.push(message) {
                 return self.starve(Work::Serve(key));
             }
+            lane.ends_failed = lane.ends_failed.wrapping_add(u32::from(status != Status::Ok));
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.answered = true;
             }

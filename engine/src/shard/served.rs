@@ -1,8 +1,9 @@
 //! What peers have open here: handles by the numbers they were given.
 
-use super::channel::{MailPlace, TakenIn};
+use super::channel::MailPlace;
 use super::inbound::Inbound;
 use super::lane::LaneState;
+use super::numbers::Remembered;
 use super::slab::{Key, Slab};
 use super::{FileState, On, Shard, Work};
 use crate::command::{self, Event, LaneClass, OpenRequest};
@@ -23,9 +24,11 @@ pub(super) struct Served {
     /// It is the buffer of this receive, which it keeps from being given back.
     pub(super) receive: Option<Key>,
     /// Of a channel, which messages have been taken in.
-    pub(super) taken_in: TakenIn,
+    pub(super) taken_in: Remembered<()>,
     /// And which are announced: no more than may be under way.
     pub(super) mails: Vec<MailPlace>,
+    /// Of a region, what came of changes of its words and of notifications.
+    pub(super) updates: Remembered<u64>,
 }
 
 /// A number we gave a peer.
@@ -264,8 +267,9 @@ impl Inbound {
             uses: 0,
             closed: false,
             receive: None,
-            taken_in: TakenIn::default(),
+            taken_in: Remembered::default(),
             mails: Vec::new(),
+            updates: Remembered::default(),
         };
         let served = all.insert(served).ok()?;
         self.handles[at].number = Some(Number { served, ..number });

@@ -1,10 +1,16 @@
 //! Sessions and handles, and the step from a client's [`Request`] to a checked transfer.
 
+use std::collections::BTreeMap;
+
 use piped_model::units::Nanos;
 
 use super::admission::{Account, weight};
 use super::disk::Direction;
 use super::mail::{Outbox, Outgoing};
+use super::notify::WaitBody;
+use super::numbers::Numbers;
+use super::once::{Once, What};
+use super::order::{Course, Order};
 use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
@@ -41,8 +47,10 @@ pub(super) struct Session {
     pub(super) staging: Gauge,
     /// Messages for it that it has not asked for, in bytes of early-arrival memory.
     pub(super) early: Gauge,
-    /// Its receives that have not ended. They wait for others, so they have no place among its requests.
+    /// Its receives and waits that have not ended. They wait for others, so they have no place among its requests.
     pub(super) receives: u32,
+    /// What its queues have asked of each node.
+    pub(super) orders: BTreeMap<Course, Order>,
 }
 
 /// Something a client opened.
@@ -57,7 +65,7 @@ pub(super) struct Handle {
 #[derive(Debug)]
 pub(super) enum HandleKind {
     Local(Target),
-    Remote(RemoteHandle),
+    Remote(Box<RemoteHandle>),
     /// The exporter of the region is gone.
     Gone,
 }
@@ -83,6 +91,8 @@ pub(super) struct RemoteHandle {
     pub(super) unsynced: Option<(u64, Nanos)>,
     /// Of a channel, what is sent to it.
     pub(super) outbox: Outbox,
+    /// Of a region, what is done once.
+    pub(super) updates: Numbers,
 }
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.
@@ -110,6 +120,7 @@ impl Shard {
             staging: Gauge::default(),
             early: Gauge::default(),
             receives: 0,
+            orders: BTreeMap::new(),
         };
         self.sessions.insert(session, value);
     }
@@ -178,6 +189,11 @@ impl Shard {
         if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
             self.open_channel(channel, session);
         }
+        if let Target::Region(region) = target
+            && self.owns(session, region.segment)
+        {
+            self.open_notifications(region.region);
+        }
         let handle = Handle { kind: HandleKind::Local(target), uses: 0, closing: false };
         self.handles.insert((session, id), handle);
     }
@@ -188,7 +204,7 @@ impl Shard {
         id: HandleId,
         remote: RemoteHandle,
     ) {
-        let handle = Handle { kind: HandleKind::Remote(remote), uses: 0, closing: false };
+        let handle = Handle { kind: HandleKind::Remote(Box::new(remote)), uses: 0, closing: false };
         self.handles.insert((session, id), handle);
     }
 
@@ -205,7 +221,7 @@ impl Shard {
         let Some(handle) = self.handles.remove(&(session, id)) else { return };
         match handle.kind {
             HandleKind::Local(target) => self.release_target(target, io),
-            HandleKind::Remote(remote) => self.close_remote(remote),
+            HandleKind::Remote(remote) => self.close_remote(*remote),
             HandleKind::Gone => {}
         }
     }
@@ -246,6 +262,7 @@ impl Shard {
     /// Marks every handle of a region, and ends the requests that use it.
     pub(super) fn revoke_region<I: Io>(&mut self, region: RegionId, io: &mut I) {
         self.end_region_users(|r| r.region == region, io);
+        self.close_notifications(region, io);
         if !self.revoked.contains(&region) {
             self.revoked.push(region);
         }
@@ -280,10 +297,15 @@ impl Shard {
         };
         match done {
             // It does nothing until there is a message, which must not wait for it to end.
-            Ok((transfer, _)) if matches!(request.verb, Verb::Receive { .. }) => {
+            Ok((transfer, _))
+                if matches!(request.verb, Verb::Receive { .. } | Verb::Wait { .. }) =>
+            {
                 self.make_ready(Work::Transfer(transfer));
             }
             Ok((transfer, bytes)) => {
+                if let Some(node) = self.ordered(origin.session, request.verb) {
+                    self.enter_order(transfer, (origin.queue, node));
+                }
                 self.enter_outbox(transfer);
                 self.enter_client(transfer, origin.session, bytes);
                 if request.no_wait && self.waits_for_limit(transfer) {
@@ -353,14 +375,41 @@ impl Shard {
         };
         let bytes = weight(length, kind == Operation::Copy);
         let key = self.start_transfer(start, now).ok_or(Status::WouldBlock)?;
+        let fence = request.fence || matches!(request.verb, Verb::Flush { .. });
+        if let Some(transfer) = self.transfers.get_mut(key).filter(|_| fence) {
+            transfer.fence = true;
+        }
         Ok((key, bytes))
+    }
+
+    /// The node of a request that has its place among others of its queue; `None` inside is this one. Messages have
+    /// an order of their own, and a copy belongs to two nodes.
+    fn ordered(&self, session: SessionId, verb: Verb) -> Option<Option<PeerId>> {
+        let handle = match verb {
+            Verb::Read { handle, .. }
+            | Verb::Write { handle, .. }
+            | Verb::Update { handle, .. }
+            | Verb::Notify { handle, .. }
+            | Verb::Flush { handle } => handle,
+            _ => return None,
+        };
+        match self.handles.get(&(session, handle)).map(|handle| &handle.kind) {
+            Some(HandleKind::Remote(remote)) => Some(Some(remote.peer)),
+            _ => Some(None),
+        }
+    }
+
+    /// Whether a segment is of a session's arena.
+    fn owns(&self, session: SessionId, segment: SegmentId) -> bool {
+        let segments = self.sessions.get(&session).map(|session| &session.segments);
+        segments.is_some_and(|segments| segments.iter().any(|&(id, _)| id == segment))
     }
 
     fn resolve(&self, session: SessionId, verb: Verb, no_wait: bool) -> Result<Resolved, Status> {
         match verb {
             Verb::Read { handle, offset, buffer } => {
                 let memory = self.memory_of(session, buffer)?;
-                let place = self.bytes_of(session, handle, READ)?;
+                let place = self.bytes_of(session, handle, Access::READ)?;
                 let body = body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
                 let kind = match self.is_region(session, handle) {
                     true => Operation::Get,
@@ -368,20 +417,74 @@ impl Shard {
                 };
                 Ok((kind, [Some(handle), None], buffer.length, body))
             }
-            Verb::Write { handle, offset, buffer, durable } => {
+            Verb::Write { handle, offset, buffer, durable, notify } => {
                 let memory = self.memory_of(session, buffer)?;
-                let place = self.bytes_of(session, handle, WRITE)?;
-                let body =
+                let place = self.bytes_of(session, handle, Access::WRITE)?;
+                let mut body =
                     body_for(place, Direction::Write, durable, offset, buffer.length, memory)?;
                 let kind = match self.is_region(session, handle) {
                     true => Operation::Put,
+                    false if notify.is_some() => return Err(Status::Invalid),
                     false => Operation::Write,
                 };
+                match (&mut body, notify) {
+                    (Body::Memory(body), notify) => body.notify = notify,
+                    (Body::Remote(body), Some(id)) => {
+                        body.once = Some(Once::new(What::Notify { id }));
+                    }
+                    _ => {}
+                }
                 Ok((kind, [Some(handle), None], buffer.length, body))
             }
+            Verb::Update { handle, offset, update } => {
+                let what = What::Word { offset, update };
+                let body = match self.region_of(session, handle, ATOMIC)? {
+                    Place::Local(Target::Region(region)) => Body::Update { region, offset, update },
+                    place => once_body(place, what)?,
+                };
+                Ok((Operation::Atomic, [Some(handle), None], 0, body))
+            }
+            Verb::Notify { handle, id } => {
+                let body = match self.region_of(session, handle, Access::WRITE)? {
+                    Place::Local(Target::Region(region)) => {
+                        let (direction, memory) = (Direction::Write, Memory::NONE);
+                        let notify = Some(id);
+                        let (offset, next, waits) = (0, 0, false);
+                        Body::Memory(MemoryBody {
+                            region,
+                            direction,
+                            offset,
+                            memory,
+                            next,
+                            waits,
+                            notify,
+                        })
+                    }
+                    place => once_body(place, What::Notify { id })?,
+                };
+                Ok((Operation::Notify, [Some(handle), None], 0, body))
+            }
+            Verb::Wait { handle, id, count } => {
+                self.may_wait(session)?;
+                let place = self.region_of(session, handle, Access::NONE)?;
+                let Place::Local(Target::Region(target)) = place else {
+                    return Err(Status::Invalid);
+                };
+                if count == 0 {
+                    return Err(Status::Invalid);
+                }
+                if !self.owns(session, target.segment) {
+                    return Err(Status::Denied);
+                }
+                let body = Body::Wait(WaitBody { region: target.region, id, count, no_wait });
+                Ok((Operation::Wait, [Some(handle), None], 0, body))
+            }
+            Verb::Flush { handle } => {
+                self.bytes_of(session, handle, Access::NONE)?;
+                Ok((Operation::Flush, [Some(handle), None], 0, Body::Settled))
+            }
             Verb::Sync { handle } => {
-                let any = Access { read: false, write: false };
-                let place = self.bytes_of(session, handle, any)?;
+                let place = self.bytes_of(session, handle, Access::NONE)?;
                 let unsynced = match self.handles.get(&(session, handle)).map(|it| &it.kind) {
                     Some(HandleKind::Remote(remote)) => remote.unsynced.map(|(first, _)| first),
                     _ => None,
@@ -389,8 +492,8 @@ impl Shard {
                 Ok((Operation::Sync, [Some(handle), None], 0, sync_body(place, unsynced)))
             }
             Verb::Copy { from, from_offset, to, to_offset, length } => {
-                let source = self.bytes_of(session, from, READ)?;
-                let sink = self.bytes_of(session, to, WRITE)?;
+                let source = self.bytes_of(session, from, Access::READ)?;
+                let sink = self.bytes_of(session, to, Access::WRITE)?;
                 from_offset.checked_add(length).ok_or(Status::Invalid)?;
                 to_offset.checked_add(length).ok_or(Status::Invalid)?;
                 let body = Body::copy((source, from_offset), (sink, to_offset));
@@ -398,7 +501,7 @@ impl Shard {
             }
             Verb::Send { handle, tag, buffer } => {
                 let memory = self.memory_of(session, buffer)?;
-                let body = match self.place_of(session, handle, WRITE)? {
+                let body = match self.place_of(session, handle, Access::WRITE)? {
                     Place::Local(Target::Channel(ChannelTarget { channel, .. })) => {
                         Body::Send(SendBody::new(channel, tag, memory, no_wait))
                     }
@@ -414,15 +517,10 @@ impl Shard {
                 Ok((Operation::Send, [Some(handle), None], buffer.length, body))
             }
             Verb::Receive { handle, tag, buffer } => {
-                // Places are left for what brings the messages, and for others that receive.
-                let own = self.sessions.get(&session).map_or(0, |it| it.receives);
-                if own >= self.limits.client.requests
-                    || self.receives >= self.config.transfers_max / 2
-                {
-                    return Err(Status::WouldBlock);
-                }
+                self.may_wait(session)?;
                 let memory = self.memory_of(session, buffer)?;
-                let Place::Local(Target::Channel(it)) = self.place_of(session, handle, READ)?
+                let Place::Local(Target::Channel(it)) =
+                    self.place_of(session, handle, Access::READ)?
                 else {
                     return Err(Status::Invalid);
                 };
@@ -431,6 +529,21 @@ impl Shard {
             }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
         }
+    }
+
+    /// Whether a session may have one more request that waits for others. Places are left for what they wait for,
+    /// and for those of others.
+    fn may_wait(&self, session: SessionId) -> Result<(), Status> {
+        let own = self.sessions.get(&session).map_or(0, |it| it.receives);
+        let room =
+            own < self.limits.client.requests && self.receives < self.config.transfers_max / 2;
+        room.then_some(()).ok_or(Status::WouldBlock)
+    }
+
+    /// A region.
+    fn region_of(&self, session: SessionId, id: HandleId, wanted: Access) -> Result<Place, Status> {
+        let place = self.bytes_of(session, id, wanted)?;
+        self.is_region(session, id).then_some(place).ok_or(Status::Invalid)
     }
 
     /// A file or a region: with a channel nothing else can be done than to send and receive.
@@ -481,10 +594,7 @@ impl Shard {
             HandleKind::Remote(remote) => (Place::Remote(remote.peer, id), remote.open.access),
             HandleKind::Gone => return Err(Status::Gone),
         };
-        if wanted.read && !access.read || wanted.write && !access.write {
-            return Err(Status::Denied);
-        }
-        Ok(place)
+        access.allows(wanted).then_some(place).ok_or(Status::Denied)
     }
 
     /// Counts a transfer in at its session and handles.
@@ -500,15 +610,22 @@ impl Shard {
     }
 }
 
-const READ: Access = Access { read: true, write: false };
-const WRITE: Access = Access { read: false, write: true };
-
 pub(super) fn access_of(target: Target) -> Access {
     match target {
         Target::File(file) => file.access,
         Target::Region(region) => region.access,
-        Target::Channel(channel) => Access { read: channel.receives, write: !channel.receives },
+        Target::Channel(ChannelTarget { receives: true, .. }) => Access::READ,
+        Target::Channel(_) => Access::WRITE,
     }
+}
+
+const ATOMIC: Access = Access { atomic: true, ..Access::NONE };
+
+/// The body of what a peer does once.
+fn once_body(place: Place, what: What) -> Result<Body, Status> {
+    let Place::Remote(peer, handle) = place else { return Err(Status::Invalid) };
+    let body = RemoteBody::new(peer, handle, RemoteOp::Once, 0, Memory::NONE);
+    Ok(Body::Remote(RemoteBody { once: Some(Once::new(what)), ..body }))
 }
 
 /// The body of a read or write between a place and memory.
@@ -533,7 +650,8 @@ pub(super) fn body_for(
             if end > region.length {
                 return Err(Status::Invalid);
             }
-            Body::Memory(MemoryBody { region, direction, offset, memory, next: 0, waits: false })
+            let (next, waits, notify) = (0, false, None);
+            Body::Memory(MemoryBody { region, direction, offset, memory, next, waits, notify })
         }
         Place::Local(Target::Channel(_)) => return Err(Status::Invalid),
         Place::Remote(peer, handle) => {
@@ -552,8 +670,7 @@ fn sync_body(place: Place, unsynced: Option<u64>) -> Body {
         // Memory has no stable storage; what was put is there.
         Place::Local(Target::Region(_) | Target::Channel(_)) => Body::Settled,
         Place::Remote(peer, handle) => {
-            let memory = Memory { segment: SegmentId(u32::MAX), offset: 0 };
-            let body = RemoteBody::new(peer, handle, RemoteOp::Sync, 0, memory);
+            let body = RemoteBody::new(peer, handle, RemoteOp::Sync, 0, Memory::NONE);
             Body::Remote(RemoteBody { unsynced, ..body })
         }
     }

@@ -15,7 +15,10 @@ use super::disk::{Direction, JobOwner, JobResult};
 use super::fair::{Flow, Party};
 use super::landed::Landed;
 use super::mail::Outgoing;
+use super::notify::WaitBody;
+use super::once::Once;
 use super::ops::{OpOwner, status_of};
+use super::order::Course;
 use super::passed::Passed;
 use super::planned::{Planned, boundary};
 use super::receive::{ReceiveBody, SendBody};
@@ -26,7 +29,7 @@ use crate::command::{FileTarget, Output, RegionTarget, Target};
 use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
 use crate::io::{Io, Op, Span};
 use crate::limits;
-use crate::request::{BufferState, Class, Completion, Origin, Progress, Status};
+use crate::request::{BufferState, Class, Completion, Origin, Progress, Status, Update};
 use crate::tally::{Operation, Route};
 use crate::wire::LastPart;
 
@@ -54,6 +57,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// Of what moves no bytes.
+    pub(super) const NONE: Self = Self { segment: SegmentId(u32::MAX), offset: 0 };
+
     pub(super) fn span(self, skip: u64, length: u32) -> Span {
         Span { segment: self.segment, offset: self.offset + skip, length }
     }
@@ -116,8 +122,13 @@ pub(super) struct Transfer {
     pub(super) deadline: Nanos,
     pub(super) length: u64,
     pub(super) landed: Landed,
-    /// Of a receive, the tag of its message.
+    /// What its client is told: of a receive, the tag of its message; of an update, what the word was; of a wait,
+    /// what is left.
     pub(super) value: u64,
+    /// Its place among the requests of its queue.
+    pub(super) course: Option<Course>,
+    /// It begins when all before it there are over.
+    pub(super) fence: bool,
     /// Of what it writes, bytes that are there: the rest is still being read.
     pub(super) available: u64,
     /// How it ends, once that is decided. Nothing new is started after that.
@@ -160,6 +171,14 @@ pub(super) enum Body {
     /// A message to a channel of this shard.
     Send(SendBody),
     Receive(ReceiveBody),
+    /// For notifications.
+    Wait(WaitBody),
+    /// Of a word of a region of this node.
+    Update {
+        region: RegionTarget,
+        offset: u64,
+        update: Update,
+    },
     Sync {
         file: FileId,
         started: bool,
@@ -229,6 +248,8 @@ pub(super) struct MemoryBody {
     pub(super) next: u64,
     /// Its next piece waits for its turn.
     pub(super) waits: bool,
+    /// What the region's exporter is notified of at its end.
+    pub(super) notify: Option<u32>,
 }
 
 /// What is asked of a peer.
@@ -241,6 +262,8 @@ pub(super) enum RemoteOp {
     Sync,
     /// A message; once the peer has asked for it, a write.
     Send,
+    /// What moves no bytes and is done once.
+    Once,
 }
 
 /// Between a peer and memory.
@@ -268,6 +291,8 @@ pub(super) struct RemoteBody {
     pub(super) unsynced: Option<u64>,
     /// What makes it a message.
     pub(super) message: Option<Outgoing>,
+    /// What is done once: after a write, or alone.
+    pub(super) once: Option<Once>,
 }
 
 impl RemoteBody {
@@ -293,6 +318,7 @@ impl RemoteBody {
             ready: 0,
             unsynced: None,
             message: None,
+            once: None,
         }
     }
 }
@@ -303,6 +329,11 @@ impl Transfer {
         matches!(self.kind, Operation::Send | Operation::Receive)
     }
 
+    /// Whether it waits for others and counts so.
+    fn waits_for_others(&self) -> bool {
+        matches!(self.kind, Operation::Receive | Operation::Wait)
+    }
+
     /// Whether it fills its memory.
     pub(super) fn reads(&self) -> bool {
         match &self.body {
@@ -310,7 +341,12 @@ impl Transfer {
             Body::Memory(body) => body.direction == Direction::Read,
             Body::Remote(body) => body.op == RemoteOp::Read,
             Body::Receive(_) => true,
-            Body::Send(_) | Body::Copy(_) | Body::Sync { .. } | Body::Settled => false,
+            Body::Send(_)
+            | Body::Copy(_)
+            | Body::Wait(_)
+            | Body::Update { .. }
+            | Body::Sync { .. }
+            | Body::Settled => false,
         }
     }
 }
@@ -332,6 +368,8 @@ impl Shard {
             length,
             landed: Landed::new(0),
             value: 0,
+            course: None,
+            fence: false,
             available: u64::MAX,
             status: None,
             told: false,
@@ -350,8 +388,9 @@ impl Shard {
             passed: Passed::default(),
             body,
         };
+        let waits = transfer.waits_for_others();
         let key = self.transfers.insert(transfer).ok()?;
-        if kind == Operation::Receive {
+        if waits {
             self.receives += 1;
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.receives += 1;
@@ -372,9 +411,24 @@ impl Shard {
         if matches!(transfer.admission, Admission::Waits(_)) {
             return;
         }
+        if transfer.fence {
+            transfer.fence = false;
+            if !self.is_first_in_order(key) {
+                self.wait_in_order(key);
+                if let Some(transfer) = self.transfers.get_mut(key) {
+                    transfer.fence = true;
+                }
+                return;
+            }
+        }
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
         match transfer.body {
             Body::File(body) => self.drive_file(key, body, io),
-            Body::Memory(body) => self.drive_memory(key, body, io.now()),
+            Body::Memory(body) => self.drive_memory(key, body, io),
+            Body::Wait(wait) => self.drive_wait(key, wait, io),
+            Body::Update { region, offset, update } => {
+                self.drive_update(key, (region, offset, update), io);
+            }
             Body::Remote(body) => self.drive_remote(key, body, io),
             Body::Copy(_) => self.drive_copy(key, io),
             Body::Send(body) => self.drive_send(key, body, io),
@@ -637,6 +691,9 @@ impl Shard {
         }
         self.leave_lane(key, false);
         self.leave_outbox(key);
+        self.end_number(key);
+        self.leave_order(key);
+        self.leave_notifications(key);
         self.leave_client(key);
         let unused = self
             .transfers
@@ -644,7 +701,7 @@ impl Shard {
             .map_or(0, |it| it.charged.saturating_sub(it.landed.watermark()));
         self.refund(Work::Transfer(key), unused);
         let Some(transfer) = self.transfers.remove(key) else { return };
-        if transfer.kind == Operation::Receive {
+        if transfer.waits_for_others() {
             self.receives -= 1;
             if let Some(session) = self.sessions.get_mut(&transfer.session) {
                 session.receives -= 1;
@@ -771,7 +828,9 @@ impl Body {
     /// The local regions it touches.
     pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> {
         let (memory, copy) = match self {
-            Self::Memory(body) => (Some(body.region), None),
+            Self::Memory(MemoryBody { region, .. }) | Self::Update { region, .. } => {
+                (Some(*region), None)
+            }
             Self::Copy(copy) => (None, Some(copy.regions())),
             _ => (None, None),
         };
@@ -785,7 +844,12 @@ impl Body {
             Self::Memory(body) => body.offset,
             Self::Remote(body) => body.offset,
             Self::Copy(copy) => copy.offset(),
-            Self::Send(_) | Self::Receive(_) | Self::Sync { .. } | Self::Settled => 0,
+            Self::Update { offset, .. } => *offset,
+            Self::Send(_)
+            | Self::Receive(_)
+            | Self::Wait(_)
+            | Self::Sync { .. }
+            | Self::Settled => 0,
         }
     }
 
@@ -798,6 +862,8 @@ impl Body {
             | Self::Memory(_)
             | Self::Send(_)
             | Self::Receive(_)
+            | Self::Wait(_)
+            | Self::Update { .. }
             | Self::Sync { .. }
             | Self::Settled => Route::Local,
         }
@@ -817,9 +883,12 @@ impl Body {
                 RemoteOp::Write { .. } => "client memory -> lane -> peer",
                 RemoteOp::Sync => "peer's file",
                 RemoteOp::Send => "client memory -> lane -> channel of a peer",
+                RemoteOp::Once => "lane -> peer",
             },
             Self::Send(_) => "client memory -> local channel",
             Self::Receive(_) => "channel -> client memory",
+            Self::Wait(_) => "notifications",
+            Self::Update { .. } => "local region",
             Self::Copy(copy) => copy.route(),
             Self::Sync { .. } => "local file",
             Self::Settled => "nothing to do",

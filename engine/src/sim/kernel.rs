@@ -16,6 +16,7 @@ use super::random::Random;
 use super::stage::{Cost, Server};
 use crate::ids::{DeviceId, FileId, SegmentId, SocketId};
 use crate::io::{Done, Io, Op, Resource, Span, Token};
+use crate::request::Update;
 
 /// The simulated kernel. A node's driver is borrowed from it with [`SimKernel::io`]; the owner lets
 /// time pass with [`SimKernel::advance`] and takes ends of operations with [`SimKernel::poll_done`].
@@ -500,6 +501,16 @@ impl Io for SimIo<'_> {
         assert_eq!(to.length as usize, from.len(), "sim: store to {to:?}: lengths differ");
         self.check(to, Touch::Writes, "store");
         self.kernel.bytes_mut(self.node, to).copy_from_slice(from);
+    }
+
+    fn update(&mut self, at: Span, update: Update) -> u64 {
+        assert_eq!(u64::from(at.length), Update::BYTES, "sim: update of {at:?}: not a word");
+        assert_eq!(at.offset % Update::BYTES, 0, "sim: update of {at:?}: no multiple of 8");
+        self.check(at, Touch::Writes, "update");
+        let bytes = self.kernel.bytes_mut(self.node, at);
+        let word = u64::from_ne_bytes((&*bytes).try_into().expect("8 bytes"));
+        bytes.copy_from_slice(&update.of(word).to_ne_bytes());
+        word
     }
 
     fn spend(&mut self, time: Nanos) {

@@ -15,7 +15,7 @@ use zerocopy::little_endian::U32;
 
 use crate::command::{Access, LaneClass, OpenKind};
 use crate::limits::EAGER_BYTES_MAX;
-use crate::request::{Class, Status};
+use crate::request::{Class, Status, Update};
 use crate::sizes::SIZES_MAX;
 use crate::wire::header::{Header, MAGIC, VERSION};
 
@@ -231,6 +231,29 @@ pub enum Message {
         /// A region as long as the message; 0 unless `status` is `Ok`.
         handle: u32,
     },
+    /// Change a word of a region, or notify its exporter: at once, and once, however often it is sent. Answered by
+    /// [`Message::Updated`].
+    Update {
+        /// The requester's number for it.
+        transfer: u64,
+        /// From [`Message::Opened`].
+        handle: u32,
+        /// What is done.
+        change: Change,
+        /// How many the requester has sent by this handle before. The same when it is sent again.
+        sequence: u32,
+        /// So many before it may be sent again still.
+        behind: u8,
+    },
+    /// The answer to [`Message::Update`].
+    Updated {
+        /// From the update.
+        transfer: u64,
+        /// How it ended; of [`Change::Notify`], `WouldBlock` if not now.
+        status: Status,
+        /// What the word was; 0 unless `status` is `Ok`.
+        value: u64,
+    },
     /// Give up on a request. It still ends with [`Message::End`] or a last [`Message::Data`].
     Cancel {
         /// The request.
@@ -289,6 +312,42 @@ pub enum Message {
         /// From the ping.
         nonce: u64,
     },
+}
+
+/// What a [`Message::Update`] does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Change the 8 bytes at this offset of the region.
+    Word {
+        /// In bytes, a multiple of 8.
+        offset: u64,
+        /// How.
+        update: Update,
+    },
+    /// Notify the region's exporter.
+    Notify {
+        /// Of what.
+        id: u32,
+        /// After what.
+        after: After,
+    },
+}
+
+/// What a notification comes after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// Nothing: what it was to come after is over.
+    Nothing,
+    /// The writes of this client that were asked for on this lane before. Those of them that have not landed, or failed
+    /// without the requester knowing, keep it from being done now.
+    Writes {
+        /// The requester's number for the client.
+        client: u32,
+        /// Writes that have failed on this lane as far as the requester knows.
+        failed: u32,
+    },
+    /// It is not to be done: only told whether it was, when it was sent before.
+    Known,
 }
 
 /// The end of a read, carried by its last [`Message::Data`].
@@ -521,6 +580,14 @@ impl Frame {
                 bad("length")
             }
             Message::Ready { status, handle, .. } if status != Status::Ok && handle != 0 => {
+                bad("status")
+            }
+            Message::Update { change: Change::Word { offset, .. }, .. }
+                if offset % Update::BYTES != 0 || offset > u64::MAX - Update::BYTES =>
+            {
+                bad("offset")
+            }
+            Message::Updated { status, value, .. } if status != Status::Ok && value != 0 => {
                 bad("status")
             }
             Message::Data { offset, .. } | Message::WriteData { offset, .. }

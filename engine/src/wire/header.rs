@@ -8,15 +8,17 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::command::{Access, LaneClass, OpenKind};
-use crate::request::{Class, Status};
-use crate::wire::frame::{Asker, HEADER_BYTES, LastPart, Message, PeerFault, ReportedStage};
+use crate::request::{Class, Status, Update};
+use crate::wire::frame::{
+    After, Asker, Change, HEADER_BYTES, LastPart, Message, PeerFault, ReportedStage,
+};
 
 /// `p` `D` on the wire.
 pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 /// The version of this header, of its kinds, and of what they mean. A kind more is a version more: who
 /// does not know it would lose its lanes in the middle of work instead of being told at Hello. Version 1,
 /// which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 7;
+pub(super) const VERSION: u8 = 8;
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;
@@ -24,6 +26,7 @@ const FLAG_CREATE: u16 = 1 << 2;
 const FLAG_DURABLE: u16 = 1 << 3;
 const FLAG_BACKLOGGED: u16 = 1 << 4;
 const FLAG_LAST: u16 = 1 << 5;
+const FLAG_ATOMIC: u16 = 1 << 6;
 
 const KIND_HELLO: u8 = 1;
 const KIND_HELLO_ACK: u8 = 2;
@@ -46,6 +49,14 @@ const KIND_OUTCOME: u8 = 18;
 const KIND_SEND: u8 = 19;
 const KIND_QUEUED: u8 = 20;
 const KIND_READY: u8 = 21;
+const KIND_UPDATE: u8 = 22;
+const KIND_UPDATED: u8 = 23;
+
+const CHANGE_ADD: u8 = 1;
+const CHANGE_COMPARE_SWAP: u8 = 2;
+const CHANGE_NOTIFY: u8 = 3;
+const CHANGE_NOTIFY_AFTER: u8 = 4;
+const CHANGE_NOTIFY_KNOWN: u8 = 5;
 
 /// The header as it lies on the wire.
 #[derive(
@@ -159,6 +170,7 @@ impl Message {
                 aux: kind_number(kind),
                 flags: (flag(access.read, FLAG_READ)
                     | flag(access.write, FLAG_WRITE)
+                    | flag(access.atomic, FLAG_ATOMIC)
                     | flag(create, FLAG_CREATE))
                 .into(),
                 arg2: u32::from(name_length).into(),
@@ -203,6 +215,21 @@ impl Message {
                 transfer: transfer.into(),
                 aux: status as u8,
                 arg2: handle.into(),
+                ..empty
+            },
+            Self::Update { transfer, handle, change, sequence, behind } => Header {
+                kind: KIND_UPDATE,
+                class: behind,
+                transfer: transfer.into(),
+                arg2: handle.into(),
+                arg3: sequence.into(),
+                ..change_header(change)
+            },
+            Self::Updated { transfer, status, value } => Header {
+                kind: KIND_UPDATED,
+                transfer: transfer.into(),
+                aux: status as u8,
+                arg0: value.into(),
                 ..empty
             },
             Self::End { transfer, status, bytes, service_us, fragment, predicted_us } => Header {
@@ -282,6 +309,25 @@ impl Message {
     }
 }
 
+/// The fields that say what an update does.
+fn change_header(change: Change) -> Header {
+    let (aux, offset, arg0, arg1) = match change {
+        Change::Word { offset, update: Update::Add(addend) } => (CHANGE_ADD, offset, addend, 0),
+        Change::Word { offset, update: Update::CompareSwap { expected, new } } => {
+            (CHANGE_COMPARE_SWAP, offset, expected, new)
+        }
+        Change::Notify { id, after } => {
+            let (aux, arg1) = match after {
+                After::Nothing => (CHANGE_NOTIFY, 0),
+                After::Writes { client, failed } => (CHANGE_NOTIFY_AFTER, halves(client, failed)),
+                After::Known => (CHANGE_NOTIFY_KNOWN, 0),
+            };
+            (aux, 0, u64::from(id), arg1)
+        }
+    };
+    Header { aux, offset: offset.into(), arg0: arg0.into(), arg1: arg1.into(), ..Header::default() }
+}
+
 impl Header {
     /// The typed message. Fields it does not use are looked at by the caller.
     pub(super) fn message(&self) -> Result<Message, PeerFault> {
@@ -325,7 +371,11 @@ impl Header {
             KIND_OPEN => Message::Open {
                 ticket: transfer,
                 kind: self.open_kind()?,
-                access: Access { read: self.has(FLAG_READ), write: self.has(FLAG_WRITE) },
+                access: Access {
+                    read: self.has(FLAG_READ),
+                    write: self.has(FLAG_WRITE),
+                    atomic: self.has(FLAG_ATOMIC),
+                },
                 create: self.has(FLAG_CREATE),
                 name_length: u8::try_from(handle).map_err(|_| self.bad("name_length"))?,
             },
@@ -349,6 +399,16 @@ impl Header {
             },
             KIND_QUEUED => Message::Queued { transfer },
             KIND_READY => Message::Ready { transfer, status: self.status()?, handle },
+            KIND_UPDATE => Message::Update {
+                transfer,
+                handle,
+                change: self.change()?,
+                sequence: self.arg3.get(),
+                behind: self.class,
+            },
+            KIND_UPDATED => {
+                Message::Updated { transfer, status: self.status()?, value: self.arg0.get() }
+            }
             KIND_END => Message::End {
                 transfer,
                 status: self.status()?,
@@ -358,6 +418,24 @@ impl Header {
                 predicted_us: low_half(self.arg1),
             },
             _ => return self.transfer_message(),
+        })
+    }
+
+    fn change(&self) -> Result<Change, PeerFault> {
+        let (offset, id) = (self.offset.get(), low_half(self.arg0));
+        let word = |update| Change::Word { offset, update };
+        let notify = |after| Change::Notify { id, after };
+        Ok(match self.aux {
+            CHANGE_ADD => word(Update::Add(self.arg0.get())),
+            CHANGE_COMPARE_SWAP => {
+                word(Update::CompareSwap { expected: self.arg0.get(), new: self.arg1.get() })
+            }
+            CHANGE_NOTIFY => notify(After::Nothing),
+            CHANGE_NOTIFY_AFTER => {
+                notify(After::Writes { client: low_half(self.arg1), failed: high_half(self.arg1) })
+            }
+            CHANGE_NOTIFY_KNOWN => notify(After::Known),
+            _ => return Err(self.bad("change")),
         })
     }
 

@@ -21,7 +21,8 @@ mod seal;
 mod send;
 
 pub use frame::{
-    Asker, Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault, ReportedStage,
+    After, Asker, Change, Frame, HEADER_BYTES, LastPart, Message, PAYLOAD_BYTES_MAX, PeerFault,
+    ReportedStage,
 };
 pub(crate) use frame::{OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN};
 pub use lent::{LENT_MAX, Lent};

@@ -165,7 +165,7 @@ fn a_frame_that_comes_before_the_data_is_not_parsed_from_a_clients_memory() {
     // A write that the peer refuses: the credit for its data comes after its end.
     let buffer = ArenaBuffer { segment: 0, offset: 0, length: 4096 };
     let (handle, offset, durable) = (HANDLE, 0, false);
-    world.submit(SESSION, 1, Verb::Write { handle, offset, buffer, durable });
+    world.submit(SESSION, 1, Verb::Write { handle, offset, buffer, durable, notify: None });
     let Message::Write { transfer, .. } = world.next(line) else { panic!("a write") };
     world.next(line);
     let (bytes, service_us, fragment, predicted_us, status) = (0, 1, 0, 0, Status::NoSpace);
@@ -357,7 +357,11 @@ fn a_peer_that_says_ok_to_half_a_write_loses_the_lane_and_its_client_is_not_told
     let mut world = World::new();
     let (line, _) = connected(&mut world, &[SESSION]);
     let buffer = ArenaBuffer { segment: 0, offset: 0, length: 8192 };
-    world.submit(SESSION, 1, Verb::Write { handle: HANDLE, offset: 0, buffer, durable: false });
+    world.submit(
+        SESSION,
+        1,
+        Verb::Write { handle: HANDLE, offset: 0, buffer, durable: false, notify: None },
+    );
     let transfer = loop {
         match world.next(line) {
             Message::Write { transfer, .. } => break transfer,
@@ -384,7 +388,11 @@ fn no_piece_of_a_write_waits_for_credit_that_the_peer_keeps_back() {
     for (number, length) in [(1, 8 << 10), (2, 256 << 10), (3, 8 << 10), (4, 200_000)] {
         let buffer = ArenaBuffer { segment: 0, offset: 0, length };
         let (handle, offset, durable) = (HANDLE, 0, false);
-        world.submit(SESSION, number, Verb::Write { handle, offset, buffer, durable });
+        world.submit(
+            SESSION,
+            number,
+            Verb::Write { handle, offset, buffer, durable, notify: None },
+        );
         let Message::Write { transfer, .. } = world.next(line) else { panic!("a write") };
         let mut done = 0;
         while done < length {

@@ -74,7 +74,7 @@ pub(crate) fn wait_end(world: &mut World, user_data: u64) -> (Status, u64) {
     world.wait("an end", |world| world.end_of(user_data))
 }
 
-fn tag_of(world: &World, user_data: u64) -> u64 {
+pub(crate) fn value_of(world: &World, user_data: u64) -> u64 {
     let of = |completion: &Completion| match completion {
         Completion::Finished { origin, value, .. } if origin.user_data == user_data => Some(*value),
         _ => None,
@@ -115,7 +115,7 @@ fn a_short_message_is_sent_before_anybody_asks_and_a_long_one_waits() {
     assert_eq!(wait_end(&mut world, 12), (Status::Ok, 4097));
     assert_eq!(wait_end(&mut world, 2), (Status::Ok, 4097));
     assert!(holds(&world, inbox, 0, 4096, 1) && holds(&world, inbox, 16_384, 4097, 2));
-    assert_eq!(tag_of(&world, 12), 7);
+    assert_eq!(value_of(&world, 12), 7);
     assert!(world.shard.is_idle());
 }
 
@@ -211,7 +211,7 @@ fn early_arrival_memory_has_a_limit_and_comes_back() {
     for number in 0..4 {
         world.submit(SESSION, 10 + number, receive(None, 0, 60_000));
         assert_eq!(wait_end(&mut world, 10 + number), (Status::Ok, 60_000));
-        assert_eq!(tag_of(&world, 10 + number), number);
+        assert_eq!(value_of(&world, 10 + number), number);
     }
     assert_eq!(ended(&world), 4);
     assert!(staging(&world) < used);
@@ -321,7 +321,7 @@ fn nothing_else_can_be_done_with_a_channel() {
         (SENDER, send(0, 0, 0), Status::Invalid),
         (
             SENDER,
-            Verb::Write { handle: OUTBOX, offset: 0, buffer, durable: false },
+            Verb::Write { handle: OUTBOX, offset: 0, buffer, durable: false, notify: None },
             Status::Invalid,
         ),
     ];
@@ -364,7 +364,7 @@ fn an_eager_message_of_a_peer_lands_in_the_receive_that_waits() {
     assert_eq!(world.read_end(line, 1000), Status::Ok);
     assert_eq!(wait_end(&mut world, 1), (Status::Ok, 70_000));
     assert!(holds(&world, segment, 4096, 70_000, 5));
-    assert_eq!(tag_of(&world, 1), 7);
+    assert_eq!(value_of(&world, 1), 7);
     assert_eq!(ways(&world)[MessageWay::Early as usize], 0);
 }
 
@@ -429,7 +429,7 @@ fn an_announced_message_is_written_where_it_is_asked_for() {
     let slot = ready(&mut world, line, 1001);
     write_to(&mut world, line, 1001, slot, &[7; 50_000]);
     assert_eq!(wait_end(&mut world, 2), (Status::Ok, 50_000));
-    assert_eq!(tag_of(&world, 2), 8);
+    assert_eq!(value_of(&world, 2), 8);
     world.settle();
     assert!(world.shard.is_idle());
 }
@@ -778,7 +778,7 @@ fn asking(world: &mut World) -> ([LineId; 2], SegmentId) {
     let latency = world.answer_connect(LaneClass::Latency, CREDIT);
     let bulk = world.answer_connect(LaneClass::Bulk, CREDIT);
     let segment = world.session(SENDER, ARENA);
-    let access = Access { read: false, write: true };
+    let access = Access::WRITE;
     let (kind, name, path) = (OpenKind::Channel, "mail".to_owned(), String::new());
     let open = OpenRequest { kind, name, path, access, create: false };
     let (session, handle, peer) = (SENDER, OUTBOX, PEER);

@@ -261,7 +261,7 @@ fn what_was_not_got_is_paid_back() {
         kind: OpenKind::File,
         name: "data".to_owned(),
         path: "a".to_owned(),
-        access: Access { read: true, write: false },
+        access: Access::READ,
         create: false,
     };
     let handle = HandleId(2);

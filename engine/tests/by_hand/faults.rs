@@ -81,7 +81,7 @@ fn answers_that_break_the_rules_cost_the_lane_and_land_nowhere() {
         ("a request on a lane", |_| (Message::Ping { nonce: 1 }, vec![])),
         ("a request on a lane", |it| (world::read(it, 0, 1), vec![])),
         ("a payload with a frame that has none", |_| {
-            let (kind, access) = (OpenKind::File, Access { read: true, write: true });
+            let (kind, access) = (OpenKind::File, Access::READ_WRITE);
             let open = Message::Open { ticket: 1, kind, access, create: true, name_length: 4 };
             (open, b"name".to_vec())
         }),
@@ -150,7 +150,11 @@ fn a_request_that_ended_before_its_data_had_left_is_not_waited_for_twice() {
     world.settle();
     // The peer refuses a write of which most cannot leave, and the client's time passes.
     let buffer = ArenaBuffer { segment: 0, offset: 0, length: ARENA };
-    world.submit(SESSION, 1, Verb::Write { handle: HANDLE, offset: 0, buffer, durable: false });
+    world.submit(
+        SESSION,
+        1,
+        Verb::Write { handle: HANDLE, offset: 0, buffer, durable: false, notify: None },
+    );
     let Message::Write { transfer, .. } = world.next(line) else { panic!("a write") };
     world.stop_reading(line);
     world.send(line, end(transfer, Status::NoSpace, 0), &[]);

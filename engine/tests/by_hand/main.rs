@@ -9,6 +9,7 @@ mod fairness;
 mod faults;
 mod limits;
 mod nested;
+mod once;
 mod peering;
 mod serving;
 mod tracing;

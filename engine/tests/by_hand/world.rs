@@ -8,7 +8,7 @@ use piped_engine::command::{
 };
 use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
-use piped_engine::request::{Class, Completion, Origin, Request, Status, Verb};
+use piped_engine::request::{Class, Completion, Origin, Request, Status, Update, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{
     ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
@@ -17,7 +17,7 @@ use piped_engine::solve::solve;
 use piped_engine::wire::{Asker, Frame, HEADER_BYTES, Message, ReportedStage};
 use piped_model::units::Nanos;
 
-pub(crate) const ALL: Access = Access { read: true, write: true };
+pub(crate) const ALL: Access = Access::ALL;
 pub(crate) const SESSION: SessionId = SessionId(1);
 pub(crate) const INCARNATION: u64 = 77;
 pub(crate) const STAGING: u64 = 64 << 20;
@@ -197,17 +197,18 @@ impl World {
         self.submit_request(
             session,
             user_data,
-            Request { verb, class: Class::Latency, deadline: None, no_wait },
+            Request { verb, class: Class::Latency, deadline: None, no_wait, fence: false },
         );
     }
 
     /// Of the bulk class.
     pub(crate) fn submit_bulk(&mut self, session: SessionId, user_data: u64, verb: Verb) {
-        let (class, deadline, no_wait) = (Class::Bulk, None, false);
-        self.submit_request(session, user_data, Request { verb, class, deadline, no_wait });
+        let (class, deadline, no_wait, fence) = (Class::Bulk, None, false, false);
+        let request = Request { verb, class, deadline, no_wait, fence };
+        self.submit_request(session, user_data, request);
     }
 
-    fn submit_request(&mut self, session: SessionId, user_data: u64, request: Request) {
+    pub(crate) fn submit_request(&mut self, session: SessionId, user_data: u64, request: Request) {
         let origin = Origin { session, queue: QueueId(0), slot: 0, user_data };
         let io = &mut self.kernel.io(self.node);
         let now = io.now();
@@ -669,6 +670,10 @@ impl Io for Recorder<'_> {
 
     fn store(&mut self, from: &[u8], to: Span) {
         self.io.store(from, to);
+    }
+
+    fn update(&mut self, at: Span, update: Update) -> u64 {
+        self.io.update(at, update)
     }
 
     fn spend(&mut self, time: Nanos) {

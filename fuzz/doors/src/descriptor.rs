@@ -6,11 +6,12 @@
 
 use piped::client::request::parse;
 use piped_engine::command::{CalibrationMode, PlannerMode};
-use piped_engine::request::{Class, Request, Status, Verb};
+use piped_engine::request::{Class, Request, Status, Update, Verb};
 use piped_model::units::Nanos;
 use piped_ring::layout::DESCRIPTOR_WORDS;
 use piped_ring::{
-    CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_NO_WAIT, Opcode,
+    CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT,
+    Opcode,
 };
 
 use crate::Seed;
@@ -70,9 +71,18 @@ fn words(bytes: [u8; DESCRIPTOR_WORDS * 8]) -> [u64; DESCRIPTOR_WORDS] {
 fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
     assert_eq!(Descriptor::from_words(descriptor.to_words()), *descriptor);
     let flags = match Opcode::from_u8(descriptor.opcode) {
-        Some(Opcode::Write) => FLAG_DURABLE | FLAG_NO_WAIT,
+        Some(Opcode::Write) => FLAG_DURABLE | FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Recv) => FLAG_ANY_TAG | FLAG_NO_WAIT,
-        Some(Opcode::Read | Opcode::Copy | Opcode::Sync | Opcode::Send) => FLAG_NO_WAIT,
+        Some(
+            Opcode::Read
+            | Opcode::PutNotify
+            | Opcode::FetchAdd
+            | Opcode::CompareSwap
+            | Opcode::Notify,
+        ) => FLAG_NO_WAIT | FLAG_FENCE,
+        Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
+            FLAG_NO_WAIT
+        }
         _ => 0,
     };
     let refusal = if descriptor.reserved != 0 || descriptor.reserved_tail != 0 {
@@ -101,7 +111,8 @@ fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
 fn descriptor_of(request: &Request) -> Descriptor {
     let descriptor = verb_of(request);
     let no_wait = if request.no_wait { FLAG_NO_WAIT } else { 0 };
-    Descriptor { flags: descriptor.flags | no_wait, ..descriptor }
+    let fence = if request.fence { FLAG_FENCE } else { 0 };
+    Descriptor { flags: descriptor.flags | no_wait | fence, ..descriptor }
 }
 
 fn verb_of(request: &Request) -> Descriptor {
@@ -123,15 +134,31 @@ fn verb_of(request: &Request) -> Descriptor {
             length: buffer.length,
             ..with(Opcode::Read)
         },
-        Verb::Write { handle, offset, buffer, durable } => Descriptor {
+        Verb::Write { handle, offset, buffer, durable, notify } => Descriptor {
             flags: if durable { FLAG_DURABLE } else { 0 },
+            notify_id: notify.unwrap_or(0),
             handle_a: handle.0,
             offset_a: offset,
             segment: buffer.segment,
             buffer_offset: buffer.offset,
             length: buffer.length,
-            ..with(Opcode::Write)
+            ..with(if notify.is_some() { Opcode::PutNotify } else { Opcode::Write })
         },
+        Verb::Update { handle, offset, update } => {
+            let (opcode, operand_a, operand_b) = match update {
+                Update::Add(addend) => (Opcode::FetchAdd, addend, 0),
+                Update::CompareSwap { expected, new } => (Opcode::CompareSwap, expected, new),
+            };
+            let (handle_a, offset_a) = (handle.0, offset);
+            Descriptor { handle_a, offset_a, operand_a, operand_b, ..with(opcode) }
+        }
+        Verb::Notify { handle, id } => {
+            Descriptor { handle_a: handle.0, notify_id: id, ..with(Opcode::Notify) }
+        }
+        Verb::Wait { handle, id, count } => {
+            Descriptor { handle_a: handle.0, notify_id: id, operand_a: count, ..with(Opcode::Wait) }
+        }
+        Verb::Flush { handle } => Descriptor { handle_a: handle.0, ..with(Opcode::Flush) },
         Verb::Copy { from, from_offset, to, to_offset, length } => Descriptor {
             handle_a: from.0,
             handle_b: to.0,
@@ -159,7 +186,7 @@ fn verb_of(request: &Request) -> Descriptor {
             length: buffer.length,
             ..with(Opcode::Recv)
         },
-        Verb::Unsupported => with(Opcode::Wait),
+        Verb::Unsupported => with(Opcode::ReadV),
     }
 }
 

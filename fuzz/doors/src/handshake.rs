@@ -159,7 +159,7 @@ fn check_growth(bytes: u64) {
 
 /// What is offered lies inside its segment, and others get what it is offered for.
 fn check_region(name: &str, offset: u64, length: u64, access: Access) {
-    let access = command::Access { read: access.read, write: access.write };
+    let access = command::Access { read: access.read, write: access.write, atomic: access.atomic };
     let source = RegionSource {
         region: RegionId(0),
         owner: SessionId(1),
@@ -176,7 +176,7 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
     assert!(regions.has(offered.region));
     assert!(regions.offer(name, source).is_err(), "one name, one region");
     for (read, write) in [(true, false), (false, true), (true, true), (false, false)] {
-        let found = regions.find(name, command::Access { read, write });
+        let found = regions.find(name, command::Access { read, write, atomic: false });
         let may = (read || write) && (access.read || !read) && (access.write || !write);
         assert_eq!(found.is_ok(), may, "read {read}, write {write} of {access:?}");
     }

@@ -8,6 +8,7 @@ use piped_engine::ids::{FileId, SegmentId, SocketId};
 use piped_engine::io::{
     Done, Io, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Resource, Span, Spans, Token,
 };
+use piped_engine::request::Update;
 use piped_model::units::Nanos;
 
 use crate::signed::crc32c;
@@ -419,6 +420,15 @@ impl Io for Kernel {
     fn store(&mut self, from: &[u8], to: Span) {
         self.check_span(to, true);
         self.bytes_mut(to).copy_from_slice(from);
+    }
+
+    fn update(&mut self, at: Span, update: Update) -> u64 {
+        assert_eq!((u64::from(at.length), at.offset % Update::BYTES), (Update::BYTES, 0), "{at:?}");
+        self.check_span(at, true);
+        let bytes = self.bytes_mut(at);
+        let word = u64::from_ne_bytes((&*bytes).try_into().expect("8 bytes"));
+        bytes.copy_from_slice(&update.of(word).to_ne_bytes());
+        word
     }
 
     fn spend(&mut self, _: Nanos) {}

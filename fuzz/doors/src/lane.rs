@@ -10,7 +10,7 @@ use piped_engine::command::{
     Access, CalibrationMode, Command, Event, LaneClass, OpenKind, OpenRequest, PlannerMode,
 };
 use piped_engine::ids::{HandleId, PeerId, SocketId};
-use piped_engine::request::{ArenaBuffer, Class, Request, Status, Verb};
+use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
 use piped_engine::wire::{Frame, HEADER_BYTES, Message};
 use piped_model::units::Nanos;
 
@@ -236,18 +236,33 @@ impl Peers {
         let (handle, to) = (handle(handles), handle(handles / 5));
         let buffer = ArenaBuffer { segment: 0, offset: offset / 2, length };
         let tag = length % 3;
-        let verb = match verb % 8 {
+        let (id, offset_of_word) = (length as u32 % 5, offset / 8 * 8);
+        let verb = match verb % 12 {
             0 | 1 => Verb::Read { handle, offset, buffer },
-            2 => Verb::Write { handle, offset, buffer, durable: length % 2 == 1 },
+            2 => {
+                let notify = (length % 3 == 2).then_some(length as u32 % 5);
+                Verb::Write { handle, offset, buffer, durable: length % 2 == 1, notify }
+            }
             3 => Verb::Copy { from: handle, from_offset: offset, to, to_offset: offset, length },
             4 => Verb::Sync { handle },
             5 => Verb::Send { handle, tag, buffer },
             6 => Verb::Receive { handle, tag: (tag > 0).then_some(tag), buffer },
+            7 => {
+                let update = match length % 2 {
+                    0 => Update::Add(length),
+                    _ => Update::CompareSwap { expected: tag, new: length },
+                };
+                Verb::Update { handle, offset: offset_of_word, update }
+            }
+            8 => Verb::Notify { handle, id },
+            9 => Verb::Wait { handle, id, count: tag },
+            10 => Verb::Flush { handle },
             _ => Verb::Cancel { target: length % 8 },
         };
         let deadline = (class & 2 != 0).then(|| Nanos(1 << (class >> 2 & 31)));
         let class = if class & 1 == 0 { Class::Latency } else { Class::Bulk };
-        self.world.submit(Request { verb, class, deadline, no_wait: length % 16 == 7 }, offset % 8);
+        let (no_wait, fence) = (length % 16 == 7, length % 8 == 5);
+        self.world.submit(Request { verb, class, deadline, no_wait, fence }, offset % 8);
     }
 
     fn open_remote(&mut self, choice: u8) {
@@ -260,7 +275,7 @@ impl Peers {
             },
             name: "data".to_owned(),
             path: if choice & 1 == 0 { "file".to_owned() } else { String::new() },
-            access: Access { read: true, write: choice & 2 == 0 },
+            access: Access { write: choice & 2 == 0, ..Access::ALL },
             create: false,
         };
         // A handle that has its number already is not asked for again by the control thread.
@@ -549,7 +564,7 @@ impl Talk {
 
     /// A peer opens the thing of that number.
     fn open(self, lane: u8, which: u8) -> Self {
-        let access = Access { read: true, write: which != 1 };
+        let access = Access { write: which != 1, ..Access::READ };
         let kind = OpenKind::File;
         let message = Message::Open { ticket: 3, kind, access, create: false, name_length: 4 };
         let frame = Frame { epoch: 1, message, payload: 8, payload_crc: 0 };

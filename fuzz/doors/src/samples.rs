@@ -9,7 +9,7 @@ use piped_engine::wire::{Asker, Frame, LastPart, Message, ReportedStage};
 pub fn messages() -> Vec<(&'static str, Frame)> {
     let bare = |message| Frame { epoch: 1, message, payload: 0, payload_crc: 0 };
     let with = |message, payload| Frame { payload, payload_crc: 0x0101_0101, ..bare(message) };
-    let access = Access { read: true, write: true };
+    let access = Access::READ_WRITE;
     let last =
         LastPart { status: Status::Ok, bytes: 9000, predicted_us: 90, margin_percent: 20, plan: 3 };
     let data = |last| Message::Data {

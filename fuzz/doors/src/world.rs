@@ -47,7 +47,7 @@ const TRANSFERS_MAX: u32 = 16;
 /// make takes a few thousand.
 const TURNS_MAX: usize = 200_000;
 
-const ALL: Access = Access { read: true, write: true };
+const ALL: Access = Access::ALL;
 
 /// See the module.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl World {
             buffered: self.kernel.open(inode, None),
             device: DeviceId(1),
             length: CONTENTS[if writable { 1 } else { 2 }].len() as u64,
-            access: Access { read: true, write: writable },
+            access: Access { read: true, write: writable, atomic: writable },
             foreign: false,
         })
     }
@@ -375,6 +375,13 @@ fn length(verb: &Verb) -> u64 {
         | Verb::Send { buffer, .. }
         | Verb::Receive { buffer, .. } => buffer.length,
         Verb::Copy { length, .. } => *length,
-        Verb::Nop | Verb::Sync { .. } | Verb::Cancel { .. } | Verb::Unsupported => 0,
+        Verb::Nop
+        | Verb::Update { .. }
+        | Verb::Notify { .. }
+        | Verb::Wait { .. }
+        | Verb::Flush { .. }
+        | Verb::Sync { .. }
+        | Verb::Cancel { .. }
+        | Verb::Unsupported => 0,
     }
 }

@@ -15,6 +15,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"piped-h1");
 
 const ACCESS_READ: u8 = 1 << 0;
 const ACCESS_WRITE: u8 = 1 << 1;
+const ACCESS_ATOMIC: u8 = 1 << 2;
 
 mod kind {
     pub(super) const HELLO: u16 = 1;
@@ -475,14 +476,20 @@ fn flag(field: &'static str, value: u8) -> Result<bool, HandshakeFault> {
 }
 
 fn bits(access: Access) -> u8 {
-    (u8::from(access.read) * ACCESS_READ) | (u8::from(access.write) * ACCESS_WRITE)
+    (u8::from(access.read) * ACCESS_READ)
+        | (u8::from(access.write) * ACCESS_WRITE)
+        | (u8::from(access.atomic) * ACCESS_ATOMIC)
 }
 
 fn access(bits: u8) -> Result<Access, HandshakeFault> {
-    if bits & !(ACCESS_READ | ACCESS_WRITE) != 0 {
+    if bits & !(ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC) != 0 {
         return Err(HandshakeFault::Field("access"));
     }
-    Ok(Access { read: bits & ACCESS_READ != 0, write: bits & ACCESS_WRITE != 0 })
+    Ok(Access {
+        read: bits & ACCESS_READ != 0,
+        write: bits & ACCESS_WRITE != 0,
+        atomic: bits & ACCESS_ATOMIC != 0,
+    })
 }
 
 // The longest message of each direction fits.

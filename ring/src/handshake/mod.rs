@@ -43,15 +43,19 @@ pub struct Access {
     pub read: bool,
     /// Write it.
     pub write: bool,
+    /// Change words of it at once with everybody else; of regions only.
+    pub atomic: bool,
 }
 
 impl Access {
     /// Reading only.
-    pub const READ: Self = Self { read: true, write: false };
+    pub const READ: Self = Self { read: true, write: false, atomic: false };
     /// Writing only.
-    pub const WRITE: Self = Self { read: false, write: true };
+    pub const WRITE: Self = Self { read: false, write: true, atomic: false };
     /// Both.
-    pub const READ_WRITE: Self = Self { read: true, write: true };
+    pub const READ_WRITE: Self = Self { read: true, write: true, atomic: false };
+    /// Everything: atomics as well.
+    pub const ALL: Self = Self { read: true, write: true, atomic: true };
 }
 
 /// What a client asks.

@@ -363,7 +363,7 @@ impl World {
     ) {
         let handle = self.handle(client, object);
         let buffer = self.take_buffer(client, flight, length, false);
-        flight.verb = Verb::Write { handle, offset, buffer, durable };
+        flight.verb = Verb::Write { handle, offset, buffer, durable, notify: None };
         flight.length = length;
         let data = self
             .kernel
@@ -429,7 +429,7 @@ impl World {
         let place = &mut self.clients[client];
         let (node, session) = (place.node, place.session);
         let origin = Origin { session, queue: flight.queue, slot: flight.slot, user_data: number };
-        let request = Request { verb: flight.verb, class, deadline, no_wait: false };
+        let request = Request { verb: flight.verb, class, deadline, no_wait: false, fence: false };
         place.calls.insert(number, flight);
         let id = self.nodes[node].id;
         self.kernel.note(|| format!("{id:?} client {client} call {number}: {request:?}"));

@@ -19,7 +19,7 @@ use super::{
 };
 
 pub(super) const NODES: usize = 2;
-pub(super) const ALL: Access = Access { read: true, write: true };
+pub(super) const ALL: Access = Access::ALL;
 
 impl World {
     /// A world whose whole course follows from the seed and the options.
@@ -127,7 +127,7 @@ impl World {
                 }
             };
             let access = match kind {
-                OpenKind::Channel => Access { read: false, write: true },
+                OpenKind::Channel => Access::WRITE,
                 OpenKind::File | OpenKind::Region => ALL,
             };
             let open = OpenRequest { kind, name, path, access, create: false };

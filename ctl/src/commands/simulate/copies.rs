@@ -83,7 +83,13 @@ fn what_a_copy_takes_is_held_against_its_own_plan() {
     // Plans of one number on both paths.
     world.plan(FIXED, None);
     let to = world.open(home, "server").expect("opened");
-    let write = Verb::Write { handle: to, offset: 0, buffer: World::buffer(MIB), durable: false };
+    let write = Verb::Write {
+        handle: to,
+        offset: 0,
+        buffer: World::buffer(MIB),
+        durable: false,
+        notify: None,
+    };
     let alone = last_of(&mut world, home, 40, write).measured_seconds;
     let copy = copy(&mut world, home, ["home:data", "server"], MIB);
     let copied = last_of(&mut world, home, 40, copy).measured_seconds;
@@ -116,7 +122,13 @@ fn what_is_copied_from_peer_to_peer_says_nothing_of_the_way_out() {
     let node = world.find("b").expect("it is there");
     world.plan(FIXED, None);
     let to = world.open(node, "c").expect("opened");
-    let write = Verb::Write { handle: to, offset: 0, buffer: World::buffer(MIB), durable: false };
+    let write = Verb::Write {
+        handle: to,
+        offset: 0,
+        buffer: World::buffer(MIB),
+        durable: false,
+        notify: None,
+    };
     let alone = last_of(&mut world, node, 40, write).measured_seconds;
     let copy = copy(&mut world, node, ["a", "c"], MIB);
     last_of(&mut world, node, 40, copy);
@@ -194,7 +206,13 @@ fn the_longest_path_is_known_to_its_end() {
     }
     // The other node reports of what comes in bursts.
     let to = world.open(home, "server").expect("opened");
-    let write = Verb::Write { handle: to, offset: 0, buffer: World::buffer(MIB), durable: false };
+    let write = Verb::Write {
+        handle: to,
+        offset: 0,
+        buffer: World::buffer(MIB),
+        durable: false,
+        notify: None,
+    };
     last_of(&mut world, home, 10, write);
     for stage in ["disk:data:read", "check", "send:server"] {
         dial(&mut world, "home", stage, cost);

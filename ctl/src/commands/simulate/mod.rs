@@ -171,9 +171,13 @@ fn verb(world: &mut World, transfer: &Transfer, node: usize, bytes: u64) -> Resu
         (Some(from), None, None) => {
             Ok(Verb::Read { handle: world.open(node, from)?, offset: 0, buffer })
         }
-        (None, Some(to), None) => {
-            Ok(Verb::Write { handle: world.open(node, to)?, offset: 0, buffer, durable: false })
-        }
+        (None, Some(to), None) => Ok(Verb::Write {
+            handle: world.open(node, to)?,
+            offset: 0,
+            buffer,
+            durable: false,
+            notify: None,
+        }),
         (None, None, Some([from, to])) => {
             let (from, to) = (world.open(node, from)?, world.open(node, to)?);
             Ok(Verb::Copy { from, from_offset: 0, to, to_offset: 0, length: bytes })

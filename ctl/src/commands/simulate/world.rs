@@ -26,7 +26,7 @@ use super::scenario::{self, Dial, Scenario};
 #[cfg(test)]
 mod outstanding;
 
-const ALL: Access = Access { read: true, write: true };
+const ALL: Access = Access::ALL;
 const SESSION: SessionId = SessionId(1);
 const STAGING: u64 = 256 << 20;
 /// Larger than what a plan has under way, so that only what the scenario names is slow.
@@ -295,7 +295,8 @@ impl World {
         self.requests += 1;
         let number = self.requests;
         let origin = Origin { session: SESSION, queue: QueueId(0), slot: 0, user_data: number };
-        let request = Request { verb, class: Class::Bulk, deadline: None, no_wait: false };
+        let request =
+            Request { verb, class: Class::Bulk, deadline: None, no_wait: false, fence: false };
         let began = self.kernel.now();
         let Node { id, shard, .. } = &mut self.nodes[node];
         let io = &mut self.kernel.io(*id);

@@ -56,7 +56,8 @@ impl World {
         self.requests += 1;
         let number = self.requests;
         let origin = Origin { session: SESSION, queue: QueueId(0), slot: 0, user_data: number };
-        let request = Request { verb, class: Class::Bulk, deadline: None, no_wait: false };
+        let request =
+            Request { verb, class: Class::Bulk, deadline: None, no_wait: false, fence: false };
         let id = self.nodes[node].id;
         let io = &mut self.kernel.io(id);
         let now = io.now();

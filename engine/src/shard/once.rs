@@ -1,0 +1,426 @@
+//! What a peer does once, however often it is asked: changes of words, and notifications.
+//!
+//! The frame that asks has a number among those of its handle; the peer remembers what came of it as long as it may
+//! come again, so that an answer that was lost with its lane is given again and nothing is done twice.
+//!
+//! A notification comes after all puts before it. It need not wait for their answers where it can follow their bytes:
+//! on the same lane, behind them. The peer looks whether they have landed; if one has not, or has failed without our
+//! knowing (its bytes will come again), it is told to wait, and is sent once more when all of them are over. A put that
+//! notifies is a write with such a frame behind it; if their lane is lost in between, the peer is asked whether the
+//! notification was done before any byte is written again: who was notified may have gone on.
+
+use super::fair::{Flow, Party};
+use super::lane::LaneState;
+use super::outbound::Ending;
+use super::remote::lane_class;
+use super::session::access_of;
+use super::slab::Key;
+use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::{Shard, Work};
+use crate::command::{RegionTarget, Target};
+use crate::ids::RegionId;
+use crate::io::{Io, Span};
+use crate::request::{Status, Update};
+use crate::wire::{After, Change, Message, Owner};
+
+/// Something that is asked of a peer, and done once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Once {
+    what: What,
+    /// Its number among those of its handle, and the peer's incarnation that was told it first.
+    pub(super) number: Option<(u32, u64)>,
+    state: State,
+    /// How the write before it ended at the peer, until it has ended itself.
+    pub(super) write: Option<Ending>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Word { offset: u64, update: Update },
+    Notify { id: u32 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is not under way.
+    Idle,
+    Sent,
+    /// The peer is asked whether it was done.
+    Asked,
+    /// It has to wait for all before it.
+    Late,
+    Done,
+    Failed(Status),
+}
+
+impl Once {
+    pub(super) const fn new(what: What) -> Self {
+        Self { what, number: None, state: State::Idle, write: None }
+    }
+
+    /// Whether an answer will come.
+    pub(super) fn is_sent(&self) -> bool {
+        matches!(self.state, State::Sent | State::Asked)
+    }
+
+    /// Its lane is gone.
+    pub(super) fn forget_lane(&mut self) {
+        self.write = None;
+        self.state = match self.state {
+            State::Failed(_) => self.state,
+            State::Late => State::Late,
+            _ => State::Idle,
+        };
+    }
+}
+
+impl RemoteBody {
+    /// Answers of the peer that are still to come.
+    pub(super) fn answers_due(&self) -> u32 {
+        let once = self.once.as_ref();
+        let second = once.is_some_and(Once::is_sent);
+        let only = self.op == RemoteOp::Once || once.is_some_and(|it| it.state == State::Asked);
+        let first = !only && once.is_none_or(|it| it.write.is_none());
+        u32::from(first) + u32::from(second)
+    }
+}
+
+impl Shard {
+    /// Sends what is to be done once, when its time has come.
+    pub(super) fn ask_once<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
+        let Some(Once { what, state, .. }) = body.once else { return };
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let own = lane_class(transfer.class, 0);
+        let early = state == State::Idle && transfer.retries == 0;
+        let (class, after) = match what {
+            What::Notify { .. } if self.puts_before(key).next().is_some() => {
+                let Some(lane) = self.follows(key).filter(|_| early) else {
+                    return self.wait_in_order(key);
+                };
+                let Some(lane) = self.lanes.get(lane) else { return };
+                let client = transfer.session.0;
+                (lane.class, After::Writes { client, failed: lane.ends_failed })
+            }
+            _ => (own, After::Nothing),
+        };
+        let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
+            return self.decide(key, Status::PeerLost, io);
+        };
+        let lane = link.lane(class);
+        let up = lane
+            .filter(|&lane| self.lanes.get(lane).is_some_and(|lane| lane.state == LaneState::Up));
+        let Some(lane) = up else { return };
+        let session = transfer.session;
+        if !self.may_ask(lane, Some(session), io) {
+            return self.starve(Work::Transfer(key));
+        }
+        if self.lanes.get(lane).is_none_or(|it| !it.has_room_for_request()) {
+            return self.starve(Work::Transfer(key));
+        }
+        self.send_once(key, lane, after, io);
+    }
+
+    /// Asks whether a notification was done that went out on a lane that was lost, before its put is sent again.
+    pub(super) fn ask_whether_done<I: Io>(&mut self, key: Key, lane: Key, io: &mut I) {
+        self.send_once(key, lane, After::Known, io);
+    }
+
+    /// The bytes of a put are all on their way: the notification follows them, if it may.
+    pub(super) fn send_behind_put<I: Io>(&mut self, key: Key, lane_key: Key, io: &mut I) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Body::Remote(body) = &transfer.body else { return };
+        let idle = body.once.is_some_and(|once| once.state == State::Idle);
+        if !idle || transfer.retries > 0 || body.next < transfer.length {
+            return;
+        }
+        if self.puts_before(key).next().is_some() && self.follows(key) != Some(lane_key) {
+            return self.wait_in_order(key);
+        }
+        let client = transfer.session.0;
+        let Some(lane) = self.lanes.get(lane_key) else { return };
+        let failed = lane.ends_failed;
+        self.send_once(key, lane_key, After::Writes { client, failed }, io);
+    }
+
+    /// The lane on which the bytes of all puts before a notification are under way, if it is one and they go in the
+    /// same queue.
+    fn follows(&self, key: Key) -> Option<Key> {
+        let class = self.transfers.get(key)?.class;
+        let mut lane = None;
+        for put in self.puts_before(key) {
+            let put = self.transfers.get(put)?;
+            let Body::Remote(body) = &put.body else { return None };
+            let sent = matches!(body.op, RemoteOp::Write { .. }) && body.next == put.length;
+            let own = body.lane.filter(|_| sent && put.retries == 0 && put.class == class)?;
+            if lane.replace(own).is_some_and(|other| other != own) {
+                return None;
+            }
+        }
+        lane
+    }
+
+    fn send_once<I: Io>(&mut self, key: Key, lane_key: Key, after: After, io: &mut I) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Body::Remote(mut body) = transfer.body else { return };
+        let Some(mut once) = body.once else { return };
+        let flow = self.flow_of(Work::Transfer(key));
+        let Some(link) = self.outbound.get(&body.peer) else { return };
+        let incarnation = link.incarnation;
+        if once.number.is_some_and(|(_, of)| of != incarnation) {
+            return self.decide(key, Status::OutcomeUnknown, io);
+        }
+        let Some(remote) = self.remote_of(key, body) else {
+            return self.decide(key, Status::BadHandle, io);
+        };
+        // The peer restarted: the handle is being opened again.
+        let Some((handle, _)) = remote.number.filter(|&(_, of)| of == incarnation) else { return };
+        if once.number.is_none() && remote.updates.is_full() {
+            return self.starve(Work::Transfer(key));
+        }
+        let sequence = once.number.map_or(remote.updates.next(), |(number, _)| number);
+        let behind = sequence.wrapping_sub(remote.updates.oldest()) as u8;
+        let change = match once.what {
+            What::Word { offset, update } => Change::Word { offset, update },
+            What::Notify { id } => Change::Notify { id, after },
+        };
+        let message = Message::Update { transfer: key.to_bits(), handle, change, sequence, behind };
+        let now = io.now();
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        // Behind the bytes it may have to follow, and in their queue.
+        if !lane.push_data(flow, message, None, Owner::NONE) {
+            return self.starve(Work::Transfer(key));
+        }
+        if !lane.outstanding.contains(&key) {
+            lane.outstanding.push(key);
+            body.lane = Some(lane_key);
+            body.sent_at = now;
+        }
+        once.state = if after == After::Known { State::Asked } else { State::Sent };
+        if once.number.is_none()
+            && let Some(remote) = self.remote_of(key, body)
+        {
+            once.number = Some((remote.updates.begin(), incarnation));
+        }
+        body.once = Some(once);
+        self.store_body(key, Body::Remote(body));
+        self.make_ready(Work::Lane(lane_key));
+    }
+
+    /// The peer says what came of something that it does once.
+    pub(super) fn handle_updated<I: Io>(
+        &mut self,
+        key: Key,
+        lane: Key,
+        (status, value): (Status, u64),
+        io: &mut I,
+    ) -> Result<(), &'static str> {
+        let Some(transfer) = self.transfers.get_mut(key) else { return Ok(()) };
+        let Body::Remote(body) = &mut transfer.body else {
+            return Err("an answer to an update that is none");
+        };
+        if body.lane != Some(lane) || transfer.status.is_some() {
+            return Ok(());
+        }
+        let op = body.op;
+        let Some(once) = body.once.as_mut().filter(|once| once.is_sent()) else {
+            return Err("an answer to an update that was not sent");
+        };
+        let asked = once.state == State::Asked;
+        once.state = match status {
+            Status::Ok => State::Done,
+            Status::WouldBlock if matches!(once.what, What::Notify { .. }) && !asked => State::Late,
+            status => State::Failed(status),
+        };
+        let late = once.state == State::Late;
+        let write = once.write.take();
+        match op {
+            // It was done, so the put before it was.
+            _ if asked && status == Status::Ok => {
+                let length = transfer.length;
+                let inserted = transfer.landed.insert(0, length);
+                debug_assert!(inserted.is_ok(), "a write lands once, at its end");
+                self.decide(key, Status::Ok, io);
+            }
+            _ if asked => self.begin_again(key, status, io),
+            RemoteOp::Once if late => {
+                self.leave_lane(key, false);
+                self.make_ready(Work::Transfer(key));
+            }
+            RemoteOp::Once => {
+                transfer.value = value;
+                self.decide(key, status, io);
+            }
+            _ => {
+                if let Some(ending) = write {
+                    self.end_write(key, ending, io);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A notification was not done: its put is sent again, under another number.
+    fn begin_again<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+        if !matches!(status, Status::WouldBlock) {
+            return self.decide(key, status, io);
+        }
+        self.leave_lane(key, false);
+        self.end_number(key);
+        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
+            return;
+        };
+        if let Some(once) = &mut body.once {
+            *once = Once::new(once.what);
+        }
+        self.make_ready(Work::Transfer(key));
+    }
+
+    /// A write that notifies is at the peer. `true`: the notification is still to come.
+    pub(super) fn notify_after_write<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
+        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
+            return false;
+        };
+        match body.once.as_mut().map(|once| once.state) {
+            None | Some(State::Done) => false,
+            Some(State::Failed(status)) => {
+                self.decide(key, status, io);
+                true
+            }
+            Some(_) => {
+                body.op = RemoteOp::Once;
+                self.leave_lane(key, false);
+                self.make_ready(Work::Transfer(key));
+                true
+            }
+        }
+    }
+
+    /// It will not be asked again.
+    pub(super) fn end_number(&mut self, key: Key) {
+        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
+        let body = *body;
+        if let Some((number, _)) = body.once.and_then(|once| once.number)
+            && let Some(remote) = self.remote_of(key, body)
+        {
+            remote.updates.end(number);
+        }
+    }
+
+    /// A peer wants something done once. An error is its fault.
+    pub(super) fn handle_update(
+        &mut self,
+        (lane, link): (Key, Key),
+        asked: Asked,
+        io: &mut impl Io,
+    ) -> Result<(), &'static str> {
+        let result = self.update_once((lane, link), asked, io);
+        let (status, value) = match result {
+            Ok(value) => (Status::Ok, value),
+            Err(status) => (status, 0),
+        };
+        let message = Message::Updated { transfer: asked.transfer, status, value };
+        let pushed = self.lanes.get_mut(lane).is_none_or(|lane| lane.push(message));
+        self.make_ready(Work::Lane(lane));
+        pushed.then_some(()).ok_or("it does not read its answers")
+    }
+
+    fn update_once(
+        &mut self,
+        (lane, link): (Key, Key),
+        asked: Asked,
+        io: &mut impl Io,
+    ) -> Result<u64, Status> {
+        let Asked { handle, change, sequence, behind, .. } = asked;
+        let number = self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
+        let key = number.ok_or(Status::BadHandle)?.served;
+        let served = self.served.get_mut(key).ok_or(Status::BadHandle)?;
+        served.updates.forget_before(sequence.wrapping_sub(behind.into()));
+        if let Some(value) = served.updates.get(sequence) {
+            return Ok(value);
+        }
+        let region = match served.target.ok_or(Status::Gone)? {
+            Target::Region(region) if region.region != RegionId::MESSAGE => region,
+            _ => return Err(Status::Invalid),
+        };
+        let value = match change {
+            Change::Word { offset, update } => update_word(region, offset, update, io)?,
+            Change::Notify { id, after } => {
+                let held_back = match after {
+                    After::Nothing => false,
+                    After::Writes { client, failed } => self.has_unlanded(lane, client, failed),
+                    After::Known => true,
+                };
+                if !access_of(Target::Region(region)).write {
+                    return Err(Status::Denied);
+                }
+                if held_back {
+                    return Err(Status::WouldBlock);
+                }
+                self.raise(region.region, id)?;
+                0
+            }
+        };
+        if let Some(served) = self.served.get_mut(key) {
+            served.updates.add(sequence, value);
+        }
+        Ok(value)
+    }
+
+    /// Whether a write that a peer's client asked for on a lane has not landed, or has failed and the peer did not
+    /// know.
+    fn has_unlanded(&self, lane: Key, client: u32, failed: u32) -> bool {
+        let Some(lane) = self.lanes.get(lane) else { return true };
+        let unlanded = |&(_, serve): &(u64, Key)| {
+            self.serves.get(serve).is_some_and(|serve| {
+                let Flow { party, .. } = serve.flow;
+                let own = matches!(party, Party::Peer(_, of) if of == client);
+                let whole = serve.done == serve.length;
+                let well = serve.status.is_none_or(|status| status == Status::Ok);
+                own && serve.writes() && !(whole && well)
+            })
+        };
+        lane.ends_failed != failed || lane.serves.iter().any(unlanded)
+    }
+
+    /// Changes a word of a region of this node.
+    pub(super) fn drive_update<I: Io>(
+        &mut self,
+        key: Key,
+        (region, offset, update): (RegionTarget, u64, Update),
+        io: &mut I,
+    ) {
+        let result = update_word(region, offset, update, io);
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.value = result.unwrap_or(0);
+        }
+        self.decide(key, result.err().unwrap_or(Status::Ok), io);
+    }
+}
+
+/// A request for something that is done once, as it came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) transfer: u64,
+    pub(super) handle: u32,
+    pub(super) change: Change,
+    pub(super) sequence: u32,
+    pub(super) behind: u8,
+}
+
+fn update_word(
+    region: RegionTarget,
+    offset: u64,
+    update: Update,
+    io: &mut impl Io,
+) -> Result<u64, Status> {
+    if !region.access.atomic {
+        return Err(Status::Denied);
+    }
+    let end = offset.checked_add(Update::BYTES).ok_or(Status::Invalid)?;
+    let at = region.offset + offset;
+    if end > region.length || !at.is_multiple_of(Update::BYTES) {
+        return Err(Status::Invalid);
+    }
+    let length = Update::BYTES as u32;
+    Ok(io.update(Span { segment: region.segment, offset: at, length }, update))
+}

@@ -1,0 +1,85 @@
+//! What each queue of a client has asked of each node, in its order, as far as it is not over.
+//!
+//! Requests are done in any order, on two lanes and in pieces. What comes after others says so: a fenced request
+//! begins when all before it are over, and a notification is done after all puts before it.
+
+use std::collections::VecDeque;
+
+use super::slab::Key;
+use super::{Shard, Work};
+use crate::ids::{PeerId, QueueId};
+use crate::tally::Operation;
+
+/// A queue and a node; `None` is this one.
+pub(super) type Course = (QueueId, Option<PeerId>);
+
+/// The requests of one course.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    asked: VecDeque<Key>,
+    /// Those that wait for others before them.
+    waiting: Vec<Key>,
+}
+
+impl Shard {
+    /// A client's request comes after all that its queue has asked of the node before.
+    pub(super) fn enter_order(&mut self, key: Key, course: Course) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        transfer.course = Some(course);
+        let Some(session) = self.sessions.get_mut(&transfer.session) else { return };
+        session.orders.entry(course).or_default().asked.push_back(key);
+    }
+
+    fn order_of(&mut self, key: Key) -> Option<&mut Order> {
+        let transfer = self.transfers.get(key)?;
+        self.sessions.get_mut(&transfer.session)?.orders.get_mut(&transfer.course?)
+    }
+
+    /// A request is over: those that waited for it look again.
+    pub(super) fn leave_order(&mut self, key: Key) {
+        let Some(order) = self.order_of(key) else { return };
+        match order.asked.front() {
+            Some(&first) if first == key => {
+                order.asked.pop_front();
+            }
+            _ => order.asked.retain(|&other| other != key),
+        }
+        self.wake_order(key);
+    }
+
+    /// Something has happened to a request that others may wait for.
+    pub(super) fn wake_order(&mut self, key: Key) {
+        let Some(order) = self.order_of(key).filter(|order| !order.waiting.is_empty()) else {
+            return;
+        };
+        for waiting in std::mem::take(&mut order.waiting) {
+            self.make_ready(Work::Transfer(waiting));
+        }
+    }
+
+    /// Has a request be looked at again when something happens to one before it.
+    pub(super) fn wait_in_order(&mut self, key: Key) {
+        if let Some(order) = self.order_of(key)
+            && !order.waiting.contains(&key)
+        {
+            order.waiting.push(key);
+        }
+    }
+
+    /// Whether all before a request are over.
+    pub(super) fn is_first_in_order(&mut self, key: Key) -> bool {
+        self.order_of(key).is_none_or(|order| order.asked.front() == Some(&key))
+    }
+
+    /// The puts and writes before a request that are not over.
+    pub(super) fn puts_before(&self, key: Key) -> impl Iterator<Item = Key> {
+        let order = self.transfers.get(key).and_then(|transfer| {
+            self.sessions.get(&transfer.session)?.orders.get(&transfer.course?)
+        });
+        let before = order.into_iter().flat_map(|order| order.asked.iter().copied());
+        before.take_while(move |&other| other != key).filter(|&other| {
+            let kind = self.transfers.get(other).map(|transfer| transfer.kind);
+            matches!(kind, Some(Operation::Put | Operation::Write))
+        })
+    }
+}

@@ -240,7 +240,7 @@ impl Peers {
         let verb = match verb % 12 {
             0 | 1 => Verb::Read { handle, offset, buffer },
             2 => {
-                let notify = (length % 3 == 2).then_some(length as u32 % 5);
+                let notify = (length % 7 == 3).then_some(length as u32 % 5);
                 Verb::Write { handle, offset, buffer, durable: length % 2 == 1, notify }
             }
             3 => Verb::Copy { from: handle, from_offset: offset, to, to_offset: offset, length },

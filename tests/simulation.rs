@@ -465,7 +465,8 @@ fn requests_that_make_no_sense_are_refused() {
         let [local, remote] = local_and_remote(world);
         let region = world.region(0);
         let buffer = ArenaBuffer { segment: 0, offset: 0, length: 10 };
-        let raw = |handle, offset, buffer| Call::Raw(Verb::Read { handle, offset, buffer });
+        let raw =
+            |handle, offset, buffer| Call::Raw(Verb::Read { handle, offset, buffer, wanted: 0 });
         let own_region = world.handle(0, region);
         let length = world.area(region, Some(1)).end;
         for handle in [local, remote].map(|file| world.handle(0, file)) {

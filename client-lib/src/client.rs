@@ -19,9 +19,11 @@ use crate::connection::{Settings, Shared};
 use crate::control::lock;
 use crate::core::Core;
 use crate::error::{
-    AllocateError, ConnectError, ExportError, OpenError, QueueError, ReconnectError, SessionError,
+    AllocateError, ConnectError, ExportError, OpenError, PiecesError, QueueError, ReconnectError,
+    SessionError,
 };
-use crate::handle::{Handle, OpenOptions, RegionExport};
+use crate::handle::{Handle, OpenOptions, RegionExport, RegionOptions};
+use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
 use crate::reconnect::Reconnected;
 use crate::request::Class;
@@ -259,6 +261,29 @@ impl Client {
         self.shared.allocate(length)
     }
 
+    /// A table of pieces for vectored requests ([`crate::Request::read_pieces`]). It lies in the arena: 32 bytes for each.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use piped_client::{Access, Client, Piece, Request};
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let matrix = client.open_region(Some("beta"), "matrix", Access::READ)?;
+    /// // Column 3 of 1000 rows of 512 words, packed.
+    /// let column = client.pieces(&[Piece::new(3 * 8, 0, 8).repeat(1000, 512 * 8, 8)])?;
+    /// let buffer = client.allocate(8000)?;
+    /// let column = client.queue()?.run(Request::read_pieces(&matrix, &column, buffer))?.payload;
+    /// println!("{:?}", &column.as_slice()[..8]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`PiecesError`].
+    pub fn pieces(&self, pieces: &[Piece]) -> Result<Pieces, PiecesError> {
+        let entries = Pieces::entries(pieces)?;
+        let table = self.allocate(size_of_val(entries.as_slice()))?;
+        Ok(Pieces::new(table, pieces, &entries))
+    }
+
     /// A queue, for one thread. Dropped ones are used again.
     ///
     /// # Errors
@@ -316,7 +341,8 @@ impl Client {
         options.open_export((&connection, &self.shared.link), peer, export, path)
     }
 
-    /// Let others reach a buffer by name, here and on other nodes.
+    /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or those that
+    /// [`RegionOptions`] name.
     ///
     /// # Errors
     /// See [`ExportError`].
@@ -324,7 +350,7 @@ impl Client {
         &self,
         name: &str,
         buffer: Buffer,
-        access: Access,
+        options: impl Into<RegionOptions>,
     ) -> Result<RegionExport, ExportError> {
         let connection = self.shared.connection();
         let buffer = match self.shared.bring(buffer, &connection, 0..0) {
@@ -338,7 +364,8 @@ impl Client {
             let cause = SessionError::Refused { status, message };
             return Err(ExportError { cause, buffer: Some(buffer) });
         }
-        RegionExport::open((&connection, &self.shared.link), name, buffer, access)
+        let options = options.into();
+        RegionExport::open((&connection, &self.shared.link), name, buffer, options)
             .map_err(|(cause, buffer)| ExportError { cause, buffer })
     }
 

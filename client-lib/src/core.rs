@@ -88,6 +88,9 @@ pub struct QueueCounters {
     pub sleeps: u64,
 }
 
+/// Verbs that write the buffer.
+const FILLS: [u8; 3] = [Opcode::Read as u8, Opcode::Recv as u8, Opcode::ReadV as u8];
+
 impl Core {
     pub(crate) fn new(
         ring: ClientQueue,
@@ -159,7 +162,7 @@ impl Core {
         request: Request<B>,
         owner: Owner,
     ) -> Result<RequestId, SubmitError<B>> {
-        let Request { mut descriptor, handles, piece, tag, again, payload } = request;
+        let Request { mut descriptor, handles, piece, pieces, tag, again, payload } = request;
         let foreign = handles.iter().flatten().any(|it| !Arc::ptr_eq(&it.link, &self.link));
         let again = again && !self.again.is_empty();
         // What outlives a daemon can also begin without one.
@@ -169,6 +172,9 @@ impl Core {
         let fault = match (&buffer, placed) {
             _ if self.dead.is_some() && !parks => Err(SubmitFault::Disconnected),
             _ if foreign => Err(SubmitFault::Foreign),
+            _ if pieces.as_ref().is_some_and(|it| !it.table.is_of(&self.arena)) => {
+                Err(SubmitFault::TableLost)
+            }
             (_, Err(fault)) if !parks => Err(fault),
             (Some(buffer), _) if !buffer.is_of_client(self.arena.client()) => {
                 Err(SubmitFault::Foreign)
@@ -181,7 +187,8 @@ impl Core {
                 descriptor.segment = segment;
                 descriptor.buffer_offset = offset + piece.start as u64;
                 descriptor.length = piece.len() as u64;
-                let inside = !piece.is_empty() && piece.end <= buffer.len();
+                let room = pieces.as_ref().map_or(1, crate::Pieces::room);
+                let inside = piece.len() as u64 >= room && piece.end <= buffer.len();
                 if inside { Ok(piece.start as u64) } else { Err(SubmitFault::Piece) }
             }
             (None, _) => Ok(0),
@@ -193,9 +200,10 @@ impl Core {
             let loan = Loan {
                 owner,
                 buffer: buffer.take(),
-                fills: [Opcode::Read as u8, Opcode::Recv as u8].contains(&descriptor.opcode),
+                fills: FILLS.contains(&descriptor.opcode),
                 handles,
-                length: descriptor.length,
+                length: pieces.as_ref().map_or(descriptor.length, crate::Pieces::bytes),
+                pieces,
                 start,
                 tag,
                 again,

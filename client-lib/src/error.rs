@@ -178,9 +178,37 @@ pub enum SubmitFault {
              `client.arena_bytes_max` of the daemon"
     )]
     NoRoom,
-    /// The piece does not lie inside the buffer.
-    #[error("the piece of the buffer is empty or ends behind its end")]
+    /// The piece does not lie inside the buffer, or the pieces do not.
+    #[error("a piece of the buffer is empty or ends behind its end")]
     Piece,
+    /// The table of pieces is another client's, or of the daemon before.
+    #[error("the table of pieces lies in the memory of another session; make it anew")]
+    TableLost,
+}
+
+/// Why pieces are no table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PiecesFault {
+    /// None, or too many.
+    #[error("a table has 1 to 65536 rows, and this one {0}; `Piece::repeat` says many in one")]
+    Rows(usize),
+    /// A row of nothing, or beyond what can be said.
+    #[error("row {0} moves nothing, or ends beyond 2^64 in the file or beyond 2^32 in the buffer")]
+    Row(usize),
+    /// More than one request moves.
+    #[error("the pieces have {0} bytes together; one request moves 1 GiB at most")]
+    Bytes(u64),
+}
+
+/// Why there is no table of pieces.
+#[derive(Debug, thiserror::Error)]
+pub enum PiecesError {
+    /// They are none.
+    #[error(transparent)]
+    Fault(#[from] PiecesFault),
+    /// There is no room for it.
+    #[error(transparent)]
+    Allocate(#[from] AllocateError),
 }
 
 /// A request that did not enter the queue, with its buffer.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use piped_ring::Status;
-use piped_ring::handshake::{Access, Reply, Request};
+use piped_ring::handshake::{Access, Audience, Reply, Request};
 use rustix::fs::{Mode, OFlags};
 
 use crate::buffer::{Buffer, Shared};
@@ -303,6 +303,50 @@ impl Drop for HandleCore {
     }
 }
 
+/// What others may do with a region, and who they are.
+///
+/// ```
+/// use piped_client::{Access, RegionOptions};
+/// // For programs of one user on this node, and for those of the node `beta`.
+/// let options = RegionOptions::new(Access::ALL).users([1000]).peers(["beta"]);
+/// assert_eq!(RegionOptions::from(Access::READ), RegionOptions::new(Access::READ));
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionOptions {
+    access: Access,
+    audience: Audience,
+}
+
+impl RegionOptions {
+    /// For everybody that the daemons admit.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self { access, audience: Audience::default() }
+    }
+
+    /// Of this node's users these alone, by their numbers; 16 at most. None: no user.
+    #[must_use]
+    pub fn users(mut self, users: impl IntoIterator<Item = u32>) -> Self {
+        self.audience.users = Some(users.into_iter().collect());
+        self
+    }
+
+    /// Of other nodes these alone, by their names; 16 at most. None: no node. Whoever may use a peer's daemon may reach
+    /// what is for the peer.
+    #[must_use]
+    pub fn peers<N: Into<String>>(mut self, peers: impl IntoIterator<Item = N>) -> Self {
+        self.audience.peers = Some(peers.into_iter().map(Into::into).collect());
+        self
+    }
+}
+
+impl From<Access> for RegionOptions {
+    fn from(access: Access) -> Self {
+        Self::new(access)
+    }
+}
+
 /// Memory that others may read or write by name, until it is closed or dropped.
 ///
 /// Others reach it at any time, so its bytes are copied in and out, never looked at in place.
@@ -334,7 +378,7 @@ impl RegionExport {
         at: At<'_>,
         name: &str,
         buffer: Buffer,
-        access: Access,
+        RegionOptions { access, audience }: RegionOptions,
     ) -> Result<Self, (SessionError, Option<Buffer>)> {
         let (segment, offset) = buffer.place();
         let request = Request::ExportRegion {
@@ -343,6 +387,7 @@ impl RegionExport {
             offset,
             length: buffer.len() as u64,
             access,
+            audience,
         };
         let shared = buffer.share();
         let opened = at.0.control.ask(&request, &[]);

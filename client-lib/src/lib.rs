@@ -50,6 +50,7 @@ mod error;
 mod handle;
 mod origin;
 mod pending;
+mod pieces;
 mod queue;
 mod reconnect;
 mod request;
@@ -60,10 +61,12 @@ pub use client::{Client, ClientBuilder, WaitPolicy};
 pub use core::QueueCounters;
 pub use error::{
     AllocateError, BufferState, Cause, ConnectError, ExportError, OpenError, OutOfBuffer,
-    QueueError, ReconnectError, RequestError, SessionError, SubmitError, SubmitFault,
+    PiecesError, PiecesFault, QueueError, ReconnectError, RequestError, SessionError, SubmitError,
+    SubmitFault,
 };
-pub use handle::{Handle, OpenOptions, RegionExport};
+pub use handle::{Handle, OpenOptions, RegionExport, RegionOptions};
 pub use pending::{Pending, Waited};
+pub use pieces::{Piece, Pieces};
 pub use piped_ring::Status;
 pub use piped_ring::handshake::Access;
 pub use queue::Queue;

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -461,12 +462,28 @@ impl Queue {
         }
     }
 
+    /// The first bytes of a read beyond [`Self::progress`] that are in place, too: after
+    /// [`crate::Request::wanted_first`] the part that was. Empty if there are none, or the others have reached them.
+    #[must_use]
+    pub fn landed(&self, request: impl Into<RequestId>) -> Range<u64> {
+        let id = request.into();
+        let progress = self.progress(id);
+        let core = self.core();
+        let landed = core.names(id).and_then(|(slot, generation)| {
+            let (length, done) = core.table.progress(slot, generation)?;
+            let landed = core.ring().landed(slot);
+            (done.is_none() && landed.end <= length).then_some(landed)
+        });
+        landed.filter(|it| progress <= it.start && it.start < it.end).unwrap_or(progress..progress)
+    }
+
     /// Copy bytes of a read that is under way: those from `offset` of the request that are in place
     /// already. Returns how many; 0 if none are there yet.
     #[must_use]
     pub fn copy_landed(&self, request: impl Into<RequestId>, offset: u64, to: &mut [u8]) -> usize {
         let id = request.into();
-        let watermark = self.progress(id);
+        let (watermark, landed) = (self.progress(id), self.landed(id));
+        let watermark = if landed.contains(&offset) { landed.end } else { watermark };
         let core = self.core();
         core.names(id).map_or(0, |(slot, generation)| {
             core.table.copy_landed(slot, generation, (offset, watermark), to)

@@ -13,6 +13,7 @@ use crate::buffer::Buffer;
 use crate::clock;
 use crate::error::RequestError;
 use crate::handle::{Handle, HandleCore};
+use crate::pieces::Pieces;
 
 /// How urgent a request is.
 ///
@@ -112,6 +113,8 @@ pub struct Request<B> {
     pub(crate) handles: [Option<Arc<HandleCore>>; 2],
     /// The piece of the buffer, from its start; a descriptor has the piece from the segment's.
     pub(crate) piece: Option<Range<usize>>,
+    /// The table of its pieces, if it is vectored.
+    pub(crate) pieces: Option<Pieces>,
     pub(crate) tag: u64,
     /// Submit it again if the daemon ends first.
     pub(crate) again: bool,
@@ -127,6 +130,31 @@ impl Request<Buffer> {
     /// Write the buffer at `offset` of a file or region.
     pub fn write(to: &Handle, offset: u64, buffer: Buffer) -> Self {
         Self::transfer(Opcode::Write, to, offset, buffer)
+    }
+
+    /// Fill the buffer with pieces of a file or region, in one request ([`crate::Client::pieces`]). [`Done::bytes`] counts
+    /// them one behind the other, in the table's order; [`Queue::progress`] does, too. Short pieces of a peer's region
+    /// travel together and cost a copy each; those of files are a transfer each.
+    ///
+    /// [`Queue::progress`]: crate::Queue::progress
+    pub fn read_pieces(from: &Handle, pieces: &Pieces, buffer: Buffer) -> Self {
+        Self::vectored(Opcode::ReadV, from, pieces, buffer)
+    }
+
+    /// Write pieces of the buffer to a file or region, in one request. They are written in any order: pieces that
+    /// overlap in the file or region have no defined result.
+    pub fn write_pieces(to: &Handle, pieces: &Pieces, buffer: Buffer) -> Self {
+        Self::vectored(Opcode::WriteV, to, pieces, buffer)
+    }
+
+    fn vectored(opcode: Opcode, handle: &Handle, pieces: &Pieces, buffer: Buffer) -> Self {
+        let mut request = Self::transfer(opcode, handle, 0, buffer);
+        let (segment, offset) = pieces.table.place();
+        (request.descriptor.table_segment, request.descriptor.table_offset) = (segment, offset);
+        request.descriptor.table_count = pieces.rows();
+        request.descriptor.operand_a = pieces.bytes();
+        request.pieces = Some(pieces.clone());
+        request
     }
 
     /// Send the buffer to a channel ([`crate::Client::open_channel`]) under a tag. Over when it has been taken in:
@@ -208,7 +236,10 @@ impl Request<Buffer> {
         self
     }
 
-    /// A read: the byte that is wanted first, from the start of the request.
+    /// A read: the byte that is wanted first, from the start of the request, as after a page fault. The page about it
+    /// (4 KiB of the file or region) travels before the rest; [`Queue::landed`] says when it is there.
+    ///
+    /// [`Queue::landed`]: crate::Queue::landed
     pub fn wanted_first(mut self, offset: u64) -> Self {
         self.descriptor.wanted_offset = offset;
         self
@@ -316,7 +347,8 @@ impl Request<()> {
 impl<B> Request<B> {
     fn new(opcode: Opcode, payload: B) -> Self {
         let descriptor = Descriptor::new(opcode, 0);
-        Self { descriptor, handles: [None, None], piece: None, tag: 0, again: false, payload }
+        let handles = [None, None];
+        Self { descriptor, handles, piece: None, pieces: None, tag: 0, again: false, payload }
     }
 
     /// How urgent it is.

@@ -21,6 +21,7 @@ use piped_ring::{CompletionEntry, CompletionKind, Status};
 use crate::buffer::Buffer;
 use crate::error::{BufferState, Cause, RequestError};
 use crate::handle::HandleCore;
+use crate::pieces::Pieces;
 use crate::request::Done;
 
 /// The end of a list.
@@ -49,6 +50,8 @@ pub(crate) struct Loan {
     /// Bytes are written into the buffer, not read from it.
     pub(crate) fills: bool,
     pub(crate) handles: [Option<Arc<HandleCore>>; 2],
+    /// The table of its pieces, which the daemon reads.
+    pub(crate) pieces: Option<Pieces>,
     /// The most bytes it can move.
     pub(crate) length: u64,
     /// Where its first byte is in the buffer.
@@ -100,6 +103,7 @@ const EMPTY: Loan = Loan {
     buffer: None,
     fills: false,
     handles: [None, None],
+    pieces: None,
     length: 0,
     start: 0,
     tag: 0,
@@ -468,7 +472,9 @@ impl Table {
         to: &mut [u8],
     ) -> usize {
         let Some(place) = self.place(slot, generation) else { return 0 };
-        let Some(buffer) = place.loan.buffer.as_ref().filter(|_| place.loan.fills) else {
+        let Some(buffer) =
+            place.loan.buffer.as_ref().filter(|_| place.loan.fills && place.loan.pieces.is_none())
+        else {
             return 0;
         };
         let there = watermark.min(place.loan.length).saturating_sub(offset);

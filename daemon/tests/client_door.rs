@@ -193,6 +193,7 @@ fn a_region_is_shared_by_name_and_ends_with_its_owner() {
             offset: 8192,
             length: 4096,
             access: Access::READ,
+            audience: Default::default(),
         };
         let open =
             |access| Request::OpenRegion { peer: String::new(), name: "grid".to_owned(), access };

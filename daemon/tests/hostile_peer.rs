@@ -184,6 +184,7 @@ fn write_of(transfer: u64, handle: u32) -> Message {
         length: 1 << 20,
         asker: Asker::alone(Class::Bulk),
         durable: false,
+        pieces: false,
         fragment: 1 << 20,
         time_left_us: u32::MAX,
     }
@@ -233,6 +234,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
                 length,
                 asker: Asker::alone(class),
                 from: (length / 2) as u32,
+                pieces: false,
                 time_left_us,
             },
             vec![],
@@ -267,6 +269,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
                 length,
                 asker: Asker::alone(class),
                 durable: true,
+                pieces: false,
                 fragment: d as u32,
                 time_left_us,
             },
@@ -473,6 +476,7 @@ fn floods_and_peers_that_do_not_read_cost_only_themselves() {
             length,
             asker: Asker::alone(class),
             from,
+            pieces: false,
             time_left_us,
         };
         deaf.send(read, &[]);

@@ -126,6 +126,7 @@ fn a_remote_region_is_got_and_put_until_its_owner_leaves() {
             offset: 4096,
             length: 1 << 20,
             access: Access::READ_WRITE,
+            audience: Default::default(),
         };
         owner.segments[0].store(4096, &pattern(1 << 20)).expect("inside");
         owner.open(&offer, &[]);
@@ -172,6 +173,7 @@ fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
             offset: 0,
             length: REGION.arena_bytes,
             access: Access::READ,
+            audience: Default::default(),
         };
         let handle = owner.open(&offer, &[]);
         let mut peer = RawPeer::connect(address, &format!("peer-{number}"));
@@ -184,6 +186,7 @@ fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
                 length: REGION.arena_bytes,
                 asker: Asker::alone(Class::Bulk),
                 from: 0,
+                pieces: false,
                 time_left_us: 60_000_000,
             },
             &[],

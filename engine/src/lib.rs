@@ -20,6 +20,7 @@ pub mod ids;
 pub mod io;
 pub mod kept;
 pub mod limits;
+pub mod pieces;
 pub mod report;
 pub mod request;
 pub mod shard;

@@ -70,6 +70,24 @@ pub const SERVED_MAX: u32 = 16_384;
 /// lost lane, and be known then. No more than a frame can say.
 pub const NUMBERS_PER_HANDLE: u32 = 256;
 
+/// What one part of a vectored request moves, in bytes: staging on both sides, and what a turn copies at once.
+pub const PART_BYTES: u32 = 512 * 1024;
+
+/// Pieces of a part: each is a copy.
+pub const PART_PIECES: u32 = 4096;
+
+/// Rows of its table.
+pub const PART_ROWS: u32 = 1024;
+
+/// Parts of a vectored request under way at once.
+pub const VECTOR_PARTS: usize = 8;
+
+/// Rows of a client's table.
+pub const TABLE_ROWS_MAX: u32 = 1 << 16;
+
+/// Of staging, a peer's limit and all there is, tables may have one part in so many.
+pub const TABLE_STAGING_DIVISOR: u64 = 8;
+
 /// Numbers of notifications on a region that were raised and that nobody has taken.
 pub const NOTIFICATIONS_PER_REGION: usize = 4096;
 

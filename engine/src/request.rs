@@ -40,6 +40,17 @@ pub struct ArenaBuffer {
     pub length: u64,
 }
 
+/// A table of pieces ([`crate::pieces::Row`]) in the client's arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// The segment's number in the session's arena.
+    pub segment: u32,
+    /// Bytes from the segment's start.
+    pub offset: u64,
+    /// Rows.
+    pub rows: u32,
+}
+
 /// A request as it leaves the client door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -97,6 +108,21 @@ pub enum Verb {
         offset: u64,
         /// Where to.
         buffer: ArenaBuffer,
+        /// The byte that is wanted first, from the start of the request.
+        wanted: u64,
+    },
+    /// Read or write pieces of a file or region.
+    Vector {
+        /// The file or region.
+        handle: HandleId,
+        /// It reads.
+        reads: bool,
+        /// Where to or from.
+        buffer: ArenaBuffer,
+        /// The table of them.
+        table: Table,
+        /// Bytes of all of them.
+        bytes: u64,
     },
     /// Write to a file or region, local or remote.
     Write {
@@ -345,4 +371,7 @@ pub struct Progress {
     pub origin: Origin,
     /// Contiguous bytes in place.
     pub bytes: u64,
+    /// The first extent behind them that is in place, too: from where to where, in bytes from the request's start.
+    /// Empty if there is none.
+    pub landed: (u64, u64),
 }

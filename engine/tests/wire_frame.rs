@@ -162,14 +162,20 @@ fn handle_frames() -> impl Strategy<Value = Frame> {
 }
 
 fn transfer_frames() -> impl Strategy<Value = Frame> {
-    let read =
-        (any::<(u64, u32, u32)>(), range(), asker()).prop_flat_map(
-            |((transfer, handle, time_left_us), (offset, length), asker)| {
-                (0..=u32::try_from(length).unwrap_or(u32::MAX)).prop_map(move |from| {
-                    Message::Read { transfer, handle, offset, length, asker, from, time_left_us }
-                })
-            },
-        );
+    let read = (any::<(u64, u32, u32)>(), range(), asker()).prop_flat_map(
+        |((transfer, handle, time_left_us), (offset, length), asker)| {
+            (0..=u32::try_from(length).unwrap_or(u32::MAX)).prop_map(move |from| Message::Read {
+                transfer,
+                handle,
+                offset,
+                length,
+                asker,
+                from,
+                pieces: false,
+                time_left_us,
+            })
+        },
+    );
     let write = (any::<(u64, u32, bool, u32, u32)>(), range(), asker()).prop_map(
         |((transfer, handle, durable, fragment, time_left_us), (offset, length), asker)| {
             Message::Write {
@@ -179,6 +185,7 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
                 length,
                 asker,
                 durable,
+                pieces: false,
                 fragment,
                 time_left_us,
             }
@@ -224,7 +231,36 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
         let value = if status == Status::Ok { value } else { 0 };
         Message::Updated { transfer, status, value }
     });
+    let pieces = (any::<(u64, u32, u32, bool)>(), 0..=u64::MAX, asker(), 1..=1024_u32)
+        .prop_flat_map(|((transfer, handle, time_left_us, reads), length, asker, rows)| {
+            let (offset, from, fragment, durable, pieces) = (0, 0, 65_536, false, true);
+            let message = match reads {
+                true => Message::Read {
+                    transfer,
+                    handle,
+                    offset,
+                    length,
+                    asker,
+                    from,
+                    pieces,
+                    time_left_us,
+                },
+                false => Message::Write {
+                    transfer,
+                    handle,
+                    offset,
+                    length,
+                    asker,
+                    durable,
+                    pieces,
+                    fragment,
+                    time_left_us,
+                },
+            };
+            with_payload(Just(message), 24 * rows, 24 * rows)
+        });
     prop_oneof![
+        pieces,
         bare(update()),
         bare(updated),
         bare(any::<u64>().prop_map(|transfer| Message::Queued { transfer })),
@@ -347,6 +383,7 @@ fn read(offset: u64, length: u64, from: u32) -> Message {
         length,
         asker: Asker { class: Class::Latency, client: 0x0051_5253, weight: 9 },
         from,
+        pieces: false,
         time_left_us,
     }
 }

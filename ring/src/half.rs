@@ -26,6 +26,8 @@
 //! publishes only the first pays for a ring of the bell; and it rings after the swap, so that a
 //! sleeper who lost its flag always has a bell coming.
 
+use core::ops::Range;
+
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::cursor::{Consumer, IndexFault, Place, Producer};
 use crate::layout::{
@@ -234,6 +236,17 @@ impl ServerHalf {
         }
     }
 
+    /// Say which bytes beyond these are in place: the first that are, without a gap, from the request's start. A slot out
+    /// of range is nothing.
+    pub fn set_landed(&self, words: &[AtomicU64], slot: u32, landed: Range<u64>) {
+        if let Some(place) = self.layout.progress(slot) {
+            let half = |offset: u64| offset.min(u32::MAX.into());
+            let word = half(landed.start) << 32 | half(landed.end);
+            // As for the watermark.
+            words[place + 1].store(word, Ordering::Release);
+        }
+    }
+
     /// Let the client see what was posted and that places are free. `true`: ring its bell.
     #[must_use]
     pub fn publish(&mut self, words: &[AtomicU64]) -> bool {
@@ -339,8 +352,9 @@ impl ClientHalf {
             return Err(Full);
         }
         if let Some(place) = self.layout.progress(descriptor.slot) {
-            // Relaxed: *entries before tail* orders it before the daemon's first use.
+            // Relaxed: *entries before tail* orders them before the daemon's first use.
             words[place].store(0, Ordering::Relaxed);
+            words[place + 1].store(0, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -379,6 +393,15 @@ impl ClientHalf {
     pub fn progress(&self, words: &[AtomicU64], slot: u32) -> u64 {
         // *bytes before watermark*: pairs with the Release store in `ServerHalf::set_progress`.
         self.layout.progress(slot).map_or(0, |place| words[place].load(Ordering::Acquire))
+    }
+
+    /// The first bytes beyond these that are in place, from the request's start; none for no such slot. They may have
+    /// been reached by the others since.
+    #[must_use]
+    pub fn landed(&self, words: &[AtomicU64], slot: u32) -> Range<u64> {
+        let place = self.layout.progress(slot);
+        let word = place.map_or(0, |place| words[place + 1].load(Ordering::Acquire));
+        word >> 32..word & u64::from(u32::MAX)
     }
 
     /// Flush, then say that the client is about to sleep. The second value is `false` if a

@@ -11,7 +11,7 @@ use core::mem::{align_of, offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 /// Version of the queue's memory and of the handshake. Both sides must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// First word of a queue's memory: `piped-q1` read as little-endian bytes.
 pub const QUEUE_MAGIC: u64 = u64::from_le_bytes(*b"piped-q1");
@@ -84,9 +84,9 @@ pub enum Opcode {
     Send = 11,
     /// A message of channel `handle_a` with `tag` (or any) into the buffer.
     Recv = 12,
-    /// A read into the pieces of a table of [`VectorEntry`].
+    /// A read of the pieces of a table of [`VectorEntry`], of `operand_a` bytes in all, into the buffer.
     ReadV = 13,
-    /// A write from the pieces of a table of [`VectorEntry`].
+    /// The same, out of the buffer.
     WriteV = 14,
     /// Wait for all that this queue has asked of the node of `handle_a` before.
     Flush = 15,
@@ -157,7 +157,8 @@ pub struct Descriptor {
     pub length: u64,
     /// Nanoseconds allowed from submission; 0 takes the session's default.
     pub deadline_ns: u64,
-    /// First operand of an atomic; the target of a cancel; how many notifications a wait is for.
+    /// First operand of an atomic; the target of a cancel; how many notifications a wait is for; bytes of all pieces of
+    /// a vectored request.
     pub operand_a: u64,
     /// Second operand of an atomic.
     pub operand_b: u64,
@@ -169,7 +170,7 @@ pub struct Descriptor {
     pub table_offset: u64,
     /// The notification.
     pub notify_id: u32,
-    /// Entries of the vector table.
+    /// Rows of the vector table.
     pub table_count: u32,
     /// Zero.
     pub reserved_tail: u64,
@@ -195,20 +196,32 @@ impl Descriptor {
     }
 }
 
-/// One piece of a vectored request, in a table in the arena.
+/// A row of a vectored request's table, which lies in the arena: `count` pieces of `length` bytes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C, align(8))]
 pub struct VectorEntry {
-    /// The piece's segment in the arena.
-    pub segment: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Its offset there, bytes.
+    /// Of the first piece in the file or region, bytes.
     pub offset: u64,
-    /// Its length, bytes.
-    pub length: u64,
+    /// From one piece to the next there, bytes.
+    pub stride: u64,
+    /// Of the first piece in the request's buffer, bytes.
+    pub at: u32,
+    /// From one piece to the next there, bytes.
+    pub at_stride: u32,
+    /// Of each piece, bytes; at least 1.
+    pub length: u32,
+    /// Pieces; at least 1.
+    pub count: u32,
+}
+
+impl VectorEntry {
+    /// As it lies in memory.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; size_of::<Self>()] {
+        transmute!(self)
+    }
 }
 
 /// The end of a request, or the later release of its buffer: 32 bytes.
@@ -421,6 +434,10 @@ pub(crate) mod word {
 
 const HEADER_WORDS: usize = size_of::<QueueHeader>() / 8;
 
+/// Of a slot: how far its request is, and the first bytes beyond that are there (where they begin in the upper half,
+/// where they end in the lower one; no request is longer).
+pub const PROGRESS_WORDS: usize = 2;
+
 /// Where the parts of a queue with some number of entries are, in 64-bit words. The only way to get
 /// one checks the number, so a layout's arithmetic cannot overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -451,7 +468,7 @@ impl QueueLayout {
     /// Words of the whole memory that are used.
     #[must_use]
     pub fn words(self) -> usize {
-        self.progress_start() + self.entries as usize
+        self.progress_start() + PROGRESS_WORDS * self.entries as usize
     }
 
     /// Bytes of the memory: the words, rounded up to whole pages.
@@ -472,9 +489,9 @@ impl QueueLayout {
         self.completions_start() + self.completions() as usize * COMPLETION_WORDS
     }
 
-    /// The progress word of a slot, `None` if there is no such slot.
+    /// The first progress word of a slot, `None` if there is no such slot. Behind it is that of what has landed beyond.
     pub(crate) fn progress(self, slot: u32) -> Option<usize> {
-        (slot < self.entries).then(|| self.progress_start() + slot as usize)
+        (slot < self.entries).then(|| self.progress_start() + PROGRESS_WORDS * slot as usize)
     }
 }
 
@@ -497,7 +514,9 @@ const _: () = {
     assert!(offset_of!(CompletionEntry, bytes) == 8 && offset_of!(CompletionEntry, value) == 16);
     assert!(offset_of!(CompletionEntry, status) == 24 && offset_of!(CompletionEntry, kind) == 26);
 
-    assert!(size_of::<VectorEntry>() == 24);
+    assert!(size_of::<VectorEntry>() == 32);
+    assert!(offset_of!(VectorEntry, stride) == 8 && offset_of!(VectorEntry, at) == 16);
+    assert!(offset_of!(VectorEntry, at_stride) == 20 && offset_of!(VectorEntry, length) == 24);
 
     assert!(size_of::<Line>() == 128 && size_of::<QueueHeader>() == 1024);
     assert!(word::SUBMISSION_TAIL == 16 && word::SUBMISSION_HEAD == 32);
@@ -538,7 +557,10 @@ mod tests {
             let layout = QueueLayout::new(1 << exponent).expect("a power of two up to 4096");
             assert!(layout.words() as u64 * 8 <= layout.bytes());
             assert_eq!(layout.progress(layout.entries()), None);
-            assert_eq!(layout.progress(layout.entries() - 1), Some(layout.words() - 1));
+            assert_eq!(
+                layout.progress(layout.entries() - 1),
+                Some(layout.words() - PROGRESS_WORDS)
+            );
         }
     }
 }

@@ -16,7 +16,7 @@
 //!       768    client asleep     ─┘                         client; daemon takes it down
 //!      1024    Descriptor[n]           128 bytes each       client
 //!              CompletionEntry[2n]      32 bytes each       daemon
-//!              progress[n]               8 bytes each       daemon; client clears it at submit
+//!              progress[n]              16 bytes each       daemon; client clears it at submit
 //! ```
 //!
 //! Beside it two bells wake whoever sleeps. A request costs no system call while both sides are up,

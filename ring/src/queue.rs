@@ -1,5 +1,6 @@
 //! A queue as the daemon and the client hold it: a half, its mapped memory and the doorbells.
 
+use core::ops::Range;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -116,6 +117,11 @@ impl ServerQueue {
         self.half.set_progress(self.memory.words(), slot, bytes);
     }
 
+    /// Say which bytes beyond these are in place, as [`Self::set_progress`].
+    pub fn set_landed(&self, slot: u32, landed: Range<u64>) {
+        self.half.set_landed(self.memory.words(), slot, landed);
+    }
+
     /// Let the client see what was posted and which places are free, and wake it if it sleeps.
     /// Returns whether that took a system call. Costs nothing if there is nothing new.
     pub fn publish(&mut self) -> bool {
@@ -213,6 +219,12 @@ impl ClientQueue {
     #[must_use]
     pub fn progress(&self, slot: u32) -> u64 {
         self.half.progress(self.memory.words(), slot)
+    }
+
+    /// The first bytes beyond these that are in place; they may have been reached by the others since.
+    #[must_use]
+    pub fn landed(&self, slot: u32) -> Range<u64> {
+        self.half.landed(self.memory.words(), slot)
     }
 
     /// Flush, and tell the daemon that the client is about to sleep. `false`: a completion is there

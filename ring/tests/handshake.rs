@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use piped_ring::Status;
 use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{
-    Access, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Reply,
-    Request, TEXT_BYTES_MAX, Welcome, sequence,
+    AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
+    PATH_BYTES_MAX, Reply, Request, TEXT_BYTES_MAX, Welcome, sequence,
 };
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -37,13 +37,18 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(features, arena_bytes, entries, queues, weight, class)| {
             Request::Hello(Hello { features, arena_bytes, entries, queues, weight, class })
         });
-    let export_region = (name(), any::<u32>(), any::<u64>(), any::<u64>(), access()).prop_map(
-        |(name, segment, offset, length, access)| Request::ExportRegion {
+    let users = prop::option::of(prop::collection::vec(any::<u32>(), 0..=AUDIENCE_MAX));
+    let peers = prop::option::of(prop::collection::vec(name(), 0..=AUDIENCE_MAX));
+    let audience = (users, peers).prop_map(|(users, peers)| Audience { users, peers });
+    let place = (any::<u32>(), any::<u64>(), any::<u64>());
+    let export_region = (name(), place, access(), audience).prop_map(
+        |(name, (segment, offset, length), access, audience)| Request::ExportRegion {
             name,
             segment,
             offset,
             length,
             access,
+            audience,
         },
     );
     prop_oneof![

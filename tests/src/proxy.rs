@@ -1,4 +1,4 @@
-//! A wire between two nodes that a test holds in its hand: it can stand still, and change a byte.
+//! A wire between two nodes that a test holds in its hand: it can stand still, be cut, and change a byte.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,6 +22,8 @@ struct State {
     paused: bool,
     /// Change a byte of the next large piece that goes back to who dialled.
     bend: bool,
+    /// What passes now.
+    streams: Vec<TcpStream>,
 }
 
 /// Most bytes passed on at once.
@@ -77,6 +79,13 @@ impl Proxy {
         self.state.changed.notify_all();
     }
 
+    /// Ends all connections there are. New ones pass.
+    pub fn cut(&self) {
+        for stream in std::mem::take(&mut self.state.state().streams) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Changes a byte in the middle of the next large piece that goes back, most likely of a payload.
     pub fn bend(&self) {
         self.state.state().bend = true;
@@ -84,6 +93,7 @@ impl Proxy {
 }
 
 fn connect(from: &TcpStream, to: &TcpStream, wire: &Arc<Wire>) {
+    wire.state().streams.extend(from.try_clone());
     for (source, sink, back) in [(from, to, false), (to, from, true)] {
         let (Ok(source), Ok(sink)) = (source.try_clone(), sink.try_clone()) else { return };
         let wire = Arc::clone(wire);

@@ -9,7 +9,7 @@ use piped_config::admin::calibrate::ECHO_REGION;
 use piped_engine::command::{Access, Command, OpenKind, OpenRequest};
 use piped_engine::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_engine::request::Status;
-use piped_ring::handshake::{self, Reply, Request};
+use piped_ring::handshake::{self, Audience, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -103,8 +103,9 @@ impl Client {
                     self.open_remote(&peer, open).await
                 }
             }
-            Request::ExportRegion { name, segment, offset, length, access } => {
-                self.export_region(&name, segment, offset, length, access_of(access)).await
+            Request::ExportRegion { name, segment, offset, length, access, audience } => {
+                let place = (segment, offset, length);
+                self.export_region(&name, place, access_of(access), audience).await
             }
             Request::OfferChannel { name } => self.offer_channel(&name).await,
             Request::OpenChannel { peer, name } => {
@@ -313,10 +314,9 @@ impl Client {
     async fn export_region(
         &mut self,
         name: &str,
-        segment: u32,
-        offset: u64,
-        length: u64,
+        (segment, offset, length): (u32, u64, u64),
         access: Access,
+        audience: Audience,
     ) -> Opened {
         let memory = self.segments.get(segment as usize).ok_or_else(|| {
             OpenFault::new(Status::BadBuffer, format!("the arena has no segment {segment}"))
@@ -330,6 +330,7 @@ impl Client {
             offset,
             length,
             access,
+            audience,
         };
         let source = self.control.regions.borrow_mut().offer(name, source)?;
         let region = source.region;
@@ -372,7 +373,8 @@ impl Client {
     }
 
     async fn open_region(&mut self, name: &str, access: Access) -> Opened {
-        let source = self.control.regions.borrow().find(name, access)?;
+        let asker = Asker::User(self.uid);
+        let source = self.control.regions.borrow().find(name, access, asker)?;
         let region = source.region;
         let opened = self.install(Source::Region(source)).await?;
         if self.control.regions.borrow().has(region) {

@@ -4,7 +4,7 @@
 //! buffers and lengths are checked by the shard against the session, in one place for all verbs.
 
 use piped_engine::ids::HandleId;
-use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
+use piped_engine::request::{ArenaBuffer, Class, Request, Status, Table, Update, Verb};
 use piped_model::units::Nanos;
 use piped_ring::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE,
@@ -29,7 +29,9 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
             | Opcode::PutNotify
             | Opcode::FetchAdd
             | Opcode::CompareSwap
-            | Opcode::Notify,
+            | Opcode::Notify
+            | Opcode::ReadV
+            | Opcode::WriteV,
         ) => FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
             FLAG_NO_WAIT
@@ -69,7 +71,7 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
     };
     match opcode {
         Opcode::Nop => Verb::Nop,
-        Opcode::Read => Verb::Read { handle, offset, buffer },
+        Opcode::Read => Verb::Read { handle, offset, buffer, wanted: descriptor.wanted_offset },
         Opcode::Write => {
             let durable = descriptor.flags & FLAG_DURABLE != 0;
             Verb::Write { handle, offset, buffer, durable, notify: None }
@@ -104,12 +106,23 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
             let any = descriptor.flags & FLAG_ANY_TAG != 0;
             Verb::Receive { handle, tag: (!any).then_some(descriptor.tag), buffer }
         }
-        Opcode::ReadV | Opcode::WriteV => Verb::Unsupported,
+        Opcode::ReadV | Opcode::WriteV => {
+            let table = Table {
+                segment: descriptor.table_segment,
+                offset: descriptor.table_offset,
+                rows: descriptor.table_count,
+            };
+            let (reads, bytes) = (opcode == Opcode::ReadV, descriptor.operand_a);
+            Verb::Vector { handle, reads, buffer, table, bytes }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use piped_engine::pieces::Row;
+    use piped_ring::VectorEntry;
+
     use super::*;
 
     /// A descriptor whose fields all differ, so that a mix-up shows.
@@ -144,7 +157,7 @@ mod tests {
         for opcode in Opcode::ALL {
             let expected = match opcode {
                 Opcode::Nop => Verb::Nop,
-                Opcode::Read => Verb::Read { handle: A, offset: 13, buffer: BUFFER },
+                Opcode::Read => Verb::Read { handle: A, offset: 13, buffer: BUFFER, wanted: 23 },
                 Opcode::Write => {
                     let (offset, durable, notify) = (13, false, None);
                     Verb::Write { handle: A, offset, buffer: BUFFER, durable, notify }
@@ -172,12 +185,26 @@ mod tests {
                 Opcode::Cancel => Verb::Cancel { target: 20 },
                 Opcode::Send => Verb::Send { handle: A, tag: 22, buffer: BUFFER },
                 Opcode::Recv => Verb::Receive { handle: A, tag: Some(22), buffer: BUFFER },
-                Opcode::ReadV | Opcode::WriteV => Verb::Unsupported,
+                Opcode::ReadV | Opcode::WriteV => Verb::Vector {
+                    handle: A,
+                    reads: opcode == Opcode::ReadV,
+                    buffer: BUFFER,
+                    table: Table { segment: 16, offset: 24, rows: 26 },
+                    bytes: 20,
+                },
             };
             let request = parse(&full(opcode), Class::Latency).expect("well-formed");
             assert_eq!(request.verb, expected, "{opcode:?}");
             assert_eq!(request.deadline, Some(Nanos(19)));
         }
+    }
+
+    #[test]
+    fn a_row_of_a_table_is_read_as_clients_write_it() {
+        let (offset, stride, at, at_stride, length, count) = (1 << 40, 5 << 33, 7, 8, 9, 10);
+        let entry = VectorEntry { offset, stride, at, at_stride, length, count };
+        let row = Row { offset, stride, at, at_stride, length, count };
+        assert_eq!(Row::from_client(&entry.to_bytes()), row);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use piped_engine::ids::{RegionId, SessionId};
 use piped_engine::limits::FRAGMENT_BYTES_MAX;
 use piped_engine::request::Status;
 use piped_ring::Segment;
+use piped_ring::handshake::Audience;
 
 use super::OpenFault;
 use super::file::denied;
@@ -54,6 +55,7 @@ impl Echo {
             offset: 0,
             length,
             access,
+            audience: Audience::default(),
         })
     }
 }

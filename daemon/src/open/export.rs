@@ -7,6 +7,7 @@
 //! come from the one place, so they are of one file whatever is renamed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use piped_engine::command::Access;
@@ -75,6 +76,15 @@ pub enum Asker<'a> {
     User(u32),
     /// A peer, by its name.
     Peer(&'a str),
+}
+
+impl fmt::Display for Asker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(user) => write!(f, "user {user}"),
+            Self::Peer(peer) => write!(f, "node `{peer}`"),
+        }
+    }
 }
 
 impl Exports {

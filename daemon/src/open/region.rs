@@ -9,9 +9,11 @@ use piped_engine::command::Access;
 use piped_engine::ids::{RegionId, SessionId};
 use piped_engine::request::Status;
 use piped_ring::Segment;
+use piped_ring::handshake::Audience;
 use tokio::sync::oneshot;
 
 use super::OpenFault;
+use super::export::Asker;
 use super::file::denied;
 use crate::limits::REGIONS_MAX;
 
@@ -34,6 +36,8 @@ pub struct RegionSource {
     pub length: u64,
     /// What may be done with it.
     pub access: Access,
+    /// By whom.
+    pub audience: Audience,
 }
 
 /// All regions. Names are unique on the node.
@@ -101,14 +105,22 @@ impl Regions {
     /// Looks a region up for somebody who wants `access`.
     ///
     /// # Errors
-    /// There is none of that name, or it is not offered for that.
-    pub fn find(&self, name: &str, access: Access) -> Result<RegionSource, OpenFault> {
+    /// There is none of that name, or it is not offered for that, or not to them.
+    pub fn find(
+        &self,
+        name: &str,
+        access: Access,
+        asker: Asker<'_>,
+    ) -> Result<RegionSource, OpenFault> {
         let source = self.by_name.get(name).ok_or_else(|| {
             OpenFault::new(Status::NotFound, format!("no region `{name}` on this node"))
         })?;
         if access == Access::NONE {
             let text = "the region is to be opened neither for reading nor for writing";
             return Err(OpenFault::new(Status::Invalid, text));
+        }
+        if !is_for(&source.audience, asker) {
+            return Err(denied(format!("the region `{name}` is not offered to {asker}")));
         }
         if access.read && !source.access.read {
             return Err(denied(format!("the region `{name}` is not offered for reading")));
@@ -163,6 +175,17 @@ impl Regions {
     }
 }
 
+/// Whether somebody is among those that a region is for.
+fn is_for(audience: &Audience, asker: Asker<'_>) -> bool {
+    match asker {
+        Asker::User(user) => audience.users.as_ref().is_none_or(|users| users.contains(&user)),
+        Asker::Peer(peer) => {
+            let peers = audience.peers.as_ref();
+            peers.is_none_or(|peers| peers.iter().any(|name| name == peer))
+        }
+    }
+}
+
 /// Withdrawn regions that shards may still use.
 #[derive(Debug, Default)]
 pub struct Withdrawals {
@@ -213,6 +236,7 @@ mod tests {
             offset: 4096,
             length: 4096,
             access,
+            audience: Audience::default(),
         }
     }
 
@@ -227,10 +251,13 @@ mod tests {
         assert_ne!(grid.region, other.region);
         let taken = regions.offer("grid", source(2, BOTH)).expect_err("the name is taken");
         assert_eq!(taken.status, Status::WouldBlock);
-        let found = regions.find("grid", READ).expect("there");
+        let found = regions.find("grid", READ, Asker::User(7)).expect("there");
         assert_eq!((found.region, found.access), (grid.region, READ));
         assert_eq!(regions.withdraw_all(SessionId(1)), vec![grid.region]);
-        assert_eq!(regions.find("grid", READ).expect_err("gone").status, Status::NotFound);
+        assert_eq!(
+            regions.find("grid", READ, Asker::User(7)).expect_err("gone").status,
+            Status::NotFound
+        );
         assert!(regions.has(other.region));
         assert!(regions.withdraw(other.region) && !regions.withdraw(other.region));
     }
@@ -254,11 +281,17 @@ mod tests {
     fn what_is_not_offered_is_denied() {
         let mut regions = Regions::default();
         regions.offer("grid", source(1, READ)).expect("offered");
-        assert_eq!(regions.find("grid", BOTH).expect_err("read only").status, Status::Denied);
+        assert_eq!(
+            regions.find("grid", BOTH, Asker::User(7)).expect_err("read only").status,
+            Status::Denied
+        );
         let own = regions.offer(ECHO_REGION, source(1, READ)).expect_err("the daemon's own");
         assert_eq!(own.status, Status::Invalid);
         let none = Access::NONE;
-        assert_eq!(regions.find("grid", none).expect_err("no access").status, Status::Invalid);
+        assert_eq!(
+            regions.find("grid", none, Asker::User(7)).expect_err("no access").status,
+            Status::Invalid
+        );
         assert_eq!(regions.offer("x", source(1, none)).expect_err("none").status, Status::Invalid);
     }
 
@@ -270,5 +303,18 @@ mod tests {
             let fault = regions.offer("grid", source).expect_err("outside");
             assert_eq!(fault.status, Status::BadBuffer, "{length} at {offset}");
         }
+    }
+
+    #[test]
+    fn a_region_is_for_those_it_is_offered_to() {
+        let mut regions = Regions::default();
+        let audience = Audience { users: Some(vec![1000]), peers: Some(vec!["beta".to_owned()]) };
+        let offered = RegionSource { audience, ..source(1, BOTH) };
+        regions.offer("grid", offered).expect("a new name");
+        let find = |asker| regions.find("grid", READ, asker).map(|_| ()).map_err(|it| it.status);
+        assert_eq!(find(Asker::User(1000)), Ok(()));
+        assert_eq!(find(Asker::Peer("beta")), Ok(()));
+        assert_eq!(find(Asker::User(1001)), Err(Status::Denied));
+        assert_eq!(find(Asker::Peer("gamma")), Err(Status::Denied));
     }
 }

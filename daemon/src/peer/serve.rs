@@ -83,7 +83,8 @@ async fn open_for(
         return control.echo.find(access).map(Source::Region);
     }
     if kind == OpenKind::Region {
-        return control.regions.borrow().find(&name, access).map(Source::Region);
+        let asker = Asker::Peer(node_of(peer));
+        return control.regions.borrow().find(&name, access, asker).map(Source::Region);
     }
     if kind == OpenKind::Channel {
         return control.channels.borrow().find(&name, shard).map(Source::Channel);

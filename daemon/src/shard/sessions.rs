@@ -290,6 +290,8 @@ impl Sessions {
         if let Some(Some(queue)) = self.queues.get(origin.queue.0 as usize)
             && queue.session == origin.session
         {
+            let (from, to) = progress.landed;
+            queue.ring.set_landed(origin.slot, from..to);
             queue.ring.set_progress(origin.slot, progress.bytes);
         }
     }

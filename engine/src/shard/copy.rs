@@ -241,7 +241,7 @@ impl Shard {
     /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers' requests and
     /// unaligned edges; of the other half a session leaves a part to the others' copies, for its own may hang
     /// at a device that stalls.
-    fn may_copy(&self, key: Key, want: u64) -> bool {
+    pub(super) fn may_copy(&self, key: Key, want: u64) -> bool {
         let left = (self.staging.kept_bytes() / 2).saturating_sub(self.copy_bytes);
         let session = self.transfers.get(key).and_then(|copy| self.sessions.get(&copy.session));
         let own = session.map_or(0, |session| session.copy_bytes);
@@ -415,13 +415,17 @@ impl Shard {
         }
     }
 
-    /// Gives up on the children of a copy.
+    /// Gives up on the children of a copy or of a vectored request.
     pub(super) fn give_up_children<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
-        if !matches!(self.transfers.get(key).map(|t| &t.body), Some(Body::Copy(_))) {
+        let body = self.transfers.get(key).map(|transfer| &transfer.body);
+        if !matches!(body, Some(Body::Copy(_) | Body::Vector(_))) {
             return;
         }
         let mut from = 0;
-        let child = |waiter| matches!(waiter, Waiter::Copy { parent, .. } if parent == key);
+        let child = |waiter| {
+            matches!(waiter, Waiter::Copy { parent, .. } | Waiter::Vector { parent, .. }
+                if parent == key)
+        };
         while let Some(child) = self.transfers.next_from(from, |t| child(t.waiter)) {
             from = child.index() + 1;
             self.give_up(child, status, io);
@@ -439,14 +443,14 @@ impl Shard {
     }
 
     /// Whether copies of a session may have so many bytes of staging more: one chunk always.
-    fn may_stage_copy(&self, session: SessionId, bytes: u64) -> bool {
+    pub(super) fn may_stage_copy(&self, session: SessionId, bytes: u64) -> bool {
         let most = self.limits.client.staging;
         self.sessions
             .get(&session)
             .is_none_or(|state| state.staging.now == 0 || state.staging.now + bytes <= most)
     }
 
-    fn note_copy_staging(&mut self, session: SessionId, run: Run, taken: bool) {
+    pub(super) fn note_copy_staging(&mut self, session: SessionId, run: Run, taken: bool) {
         let length = i64::from(run.span.length);
         self.count_copy_of(session, if taken { length } else { -length });
         if let Some(state) = self.sessions.get_mut(&session) {

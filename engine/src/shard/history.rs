@@ -11,7 +11,7 @@ use super::plan::Planner;
 use super::planned::{Cut, Planned};
 use super::schedule::{self, Rows};
 use super::serve::Serve;
-use super::transfer::{Body, RemoteOp, Told, Transfer, Waiter};
+use super::transfer::{Body, RemoteOp, Told, Transfer};
 use crate::ids::SessionId;
 use crate::limits::{EXPLAIN_VISITS_MAX, HISTORY};
 use crate::report::{Explanation, Passing, StagePassed, TransferReport};
@@ -189,7 +189,7 @@ impl Shard {
     /// Counts and records the end of a client's transfer; the halves of a copy's chunks are its own
     /// affair.
     pub(super) fn remember(&mut self, transfer: &Transfer, status: Status, now: Nanos) {
-        if matches!(transfer.waiter, Waiter::Copy { .. }) {
+        if transfer.waiter.is_part() {
             return;
         }
         match status {

@@ -9,6 +9,7 @@ use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::once::Asked;
 use super::plan::Outcome;
 use super::serve::{Serve, ServeOp};
+use super::serve_pieces::Table;
 use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};
 use super::session::access_of;
@@ -46,6 +47,8 @@ pub(super) struct Inbound {
     pub(super) read_staging: Gauge,
     /// Staging of its writes, over both lanes.
     pub(super) write_staging: Gauge,
+    /// Staging of its requests' tables, in bytes.
+    pub(super) tables: u64,
     /// Messages that it has announced and that are not received.
     pub(super) mails: u32,
     /// The message whose bytes come in: one at a time, for they have one lane.
@@ -146,6 +149,7 @@ impl Shard {
             account: Account::default(),
             read_staging: Gauge::default(),
             write_staging: Gauge::default(),
+            tables: 0,
             mails: 0,
             arriving: None,
         };
@@ -295,10 +299,13 @@ impl Shard {
             return Err(OTHER_EPOCH);
         }
         match frame.message {
-            Message::Read { transfer, handle, offset, length, asker, from, time_left_us } => {
+            Message::Read {
+                transfer, handle, offset, length, asker, from, time_left_us, ..
+            } => {
                 let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
                 let from = from.into();
-                self.serve(key, link, ask, ServeOp::Read { from }, io)
+                let table = self.table_of((key, link), frame, target, intact)?;
+                self.serve(key, link, (ask, table), ServeOp::Read { from }, io)
             }
             Message::Write {
                 transfer,
@@ -307,23 +314,26 @@ impl Shard {
                 length,
                 asker,
                 durable,
+                pieces,
                 fragment,
                 time_left_us,
             } => {
-                let text = landed.filter(|_| intact).map(|span| load_sizes(span, io));
+                let table = self.table_of((key, link), frame, target, intact)?;
+                let text = landed.filter(|_| intact && !pieces).map(|span| load_sizes(span, io));
                 let sizes = match (text, frame.payload) {
+                    _ if pieces => Sizes::equal(fragment.into()),
                     (Some(sizes), _) => sizes.ok_or("the sizes of a write's fragments are none")?,
                     (None, 0) => Sizes::equal(fragment.into()),
                     (None, _) => return Err("the sizes of a write's fragments are damaged"),
                 };
                 let sink = Sink { sizes, frame: fragment };
                 let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
-                self.serve(key, link, ask, ServeOp::Write { durable, sink }, io)
+                self.serve(key, link, (ask, table), ServeOp::Write { durable, sink }, io)
             }
             Message::Sync { transfer, handle, time_left_us } => {
                 let asker = Asker::alone(Class::Latency);
                 let ask = Ask { transfer, handle, offset: 0, length: 0, asker, time_left_us };
-                self.serve(key, link, ask, ServeOp::Sync, io)
+                self.serve(key, link, (ask, None), ServeOp::Sync, io)
             }
             Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, frame.payload, backlogged, io.now());
@@ -403,7 +413,7 @@ impl Shard {
         &mut self,
         key: Key,
         link: Key,
-        ask: Ask,
+        (ask, table): (Ask, Option<Table>),
         op: ServeOp,
         io: &mut I,
     ) -> Result<(), &'static str> {
@@ -422,10 +432,19 @@ impl Shard {
             .and_then(|state| state.place(ask.handle)?.number)
             .map(|number| number.served);
         let checked = check(served_key.and_then(|key| self.served.get(key)), ask, op);
-        let (target, served_key) = match (checked, served_key) {
-            (Ok(target), Some(key)) => (target, key),
-            (Err(status), _) => return self.refuse(key, ask.transfer, status),
-            (_, None) => return self.refuse(key, ask.transfer, Status::BadHandle),
+        let refused = match (checked, served_key) {
+            (Ok(target), Some(key)) => Ok((target, key)),
+            (Err(status), _) => Err(status),
+            (_, None) => Err(Status::BadHandle),
+        };
+        let (target, served_key) = match refused {
+            Ok(found) => found,
+            Err(status) => {
+                if let Some(table) = table {
+                    self.free_table(link, table.run);
+                }
+                return self.refuse(key, ask.transfer, status);
+            }
         };
         let deadline = now + Nanos::from_micros(ask.time_left_us.into());
         let serve =
@@ -438,13 +457,41 @@ impl Shard {
                 if let Some(lane) = self.lanes.get_mut(key) {
                     lane.serves.push((ask.transfer, serve));
                 }
+                if let Some(table) = table {
+                    if let Some(serve) = self.serves.get_mut(serve) {
+                        serve.table = Some(table);
+                    }
+                    self.check_table(serve, io);
+                }
                 self.serve_deadlines.set(serve.index(), deadline);
                 self.trace_begin(Subject::Serve(serve), now);
                 self.enter_serve(serve);
                 Ok(())
             }
-            Err(_) => self.refuse(key, ask.transfer, Status::WouldBlock),
+            Err(_) => {
+                if let Some(table) = table {
+                    self.free_table(link, table.run);
+                }
+                self.refuse(key, ask.transfer, Status::WouldBlock)
+            }
         }
+    }
+
+    /// The table that came with a request.
+    fn table_of(
+        &mut self,
+        (key, link): (Key, Key),
+        frame: Frame,
+        target: Target,
+        intact: bool,
+    ) -> Result<Option<Table>, &'static str> {
+        let Target::Table(run) = target else { return Ok(None) };
+        let twice = |lane: &Lane| lane.serves.iter().any(|&(wire, _)| Some(wire) == wire_of(frame));
+        if intact && !self.lanes.get(key).is_none_or(twice) {
+            return Ok(Some(Table::new(run, frame.payload)));
+        }
+        self.free_table(link, run);
+        Err("a table of pieces is damaged, or of a request that is under way")
     }
 
     fn refuse(&mut self, key: Key, transfer: u64, status: Status) -> Result<(), &'static str> {
@@ -478,6 +525,12 @@ impl Shard {
     ) -> Destination {
         let Message::WriteData { transfer, offset, .. } = frame.message else {
             return match frame.message {
+                Message::Read { pieces: true, .. } | Message::Write { pieces: true, .. } => {
+                    match self.stage_table(link, frame.payload) {
+                        Some(run) => Destination::Land(Target::Table(run), run.span),
+                        None => Destination::Wait,
+                    }
+                }
                 Message::Open { .. } | Message::Write { .. } => Destination::Inline,
                 Message::Send { .. } => match sent_of(frame.message, now) {
                     Some(sent) if self.may_send(key, sent) => {
@@ -584,6 +637,14 @@ fn sent_of(message: Message, now: Nanos) -> Option<Sent> {
     };
     let deadline = now + Nanos::from_micros(time_left_us.into());
     Some(Sent { transfer, handle, tag, length, sequence, oldest, deadline })
+}
+
+/// The requester's number of a read or write.
+fn wire_of(frame: Frame) -> Option<u64> {
+    match frame.message {
+        Message::Read { transfer, .. } | Message::Write { transfer, .. } => Some(transfer),
+        _ => None,
+    }
 }
 
 /// What a request asks for.

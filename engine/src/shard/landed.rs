@@ -27,6 +27,11 @@ impl Landed {
         self.watermark
     }
 
+    /// The first extent beyond the watermark; an empty one if there is none.
+    pub(crate) fn first_extent(&self) -> (u64, u64) {
+        if self.count > 0 { self.extents[0] } else { (self.watermark, self.watermark) }
+    }
+
     /// Forgets what lies beyond the watermark: a retry fetches it again.
     pub(crate) fn forget_extents(&mut self) {
         self.count = 0;

@@ -62,6 +62,8 @@ pub(super) enum Target {
     Receive(Key),
     /// Early-arrival memory, for a message of a channel.
     Early(ChannelId, Piece),
+    /// Staging for the table of a request.
+    Table(Run),
 }
 
 /// See the module.
@@ -430,7 +432,9 @@ impl Shard {
             Target::Receive(receive) => {
                 self.transfers.get(receive).is_none_or(|t| t.status.is_some())
             }
-            Target::Nothing | Target::ServeStaging(_) | Target::Early(..) => false,
+            Target::Nothing | Target::ServeStaging(_) | Target::Early(..) | Target::Table(_) => {
+                false
+            }
         };
         if dead {
             if let Some(lane) = self.lanes.get_mut(key) {
@@ -460,6 +464,11 @@ impl Shard {
             Target::ServeRegion(serve) => self.unpin_serve(serve),
             Target::ServeStaging(serve) => self.drop_landing(serve),
             landed @ (Target::Receive(_) | Target::Early(..)) => self.drop_landed(landed, io),
+            Target::Table(run) => {
+                if let Some(link) = lane.inbound() {
+                    self.free_table(link, run);
+                }
+            }
         }
     }
 
@@ -598,7 +607,7 @@ impl Shard {
                         self.pin_serve(serve);
                     }
                     Target::Receive(receive) => self.pin(receive),
-                    Target::Nothing | Target::Early(..) => {}
+                    Target::Nothing | Target::Early(..) | Target::Table(_) => {}
                 }
             }
             Destination::Inline => lane.receiver.land_inline(),

@@ -59,6 +59,7 @@ mod schedule;
 mod scratch;
 mod sending;
 mod serve;
+mod serve_pieces;
 mod serve_read;
 mod serve_write;
 mod served;
@@ -70,6 +71,7 @@ mod throttle;
 mod timers;
 mod trace;
 mod transfer;
+mod vector;
 mod zero_copy;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -239,6 +241,8 @@ pub struct Shard {
     last_turn: SessionId,
     /// Staging that copies use.
     copy_bytes: u64,
+    /// Staging that tables of peers' requests use.
+    tables: u64,
     /// Transfers and serves that want a turn, of the latency class and of bulk.
     ready: [VecDeque<Work>; 2],
     /// Local transfers whose next piece is to be copied.
@@ -316,6 +320,7 @@ impl Shard {
             turn: None,
             last_turn: SessionId(0),
             copy_bytes: 0,
+            tables: 0,
             ready: [(); 2].map(|()| VecDeque::with_capacity(work)),
             copies: Fair::default(),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use piped_model::units::Nanos;
 
 use super::Shard;
-use super::transfer::{Transfer, Waiter};
+use super::transfer::Transfer;
 use crate::kept::KnownStage;
 use crate::limits::STAGES_OBSERVED_MAX;
 use crate::report::{
@@ -120,7 +120,7 @@ impl Shard {
     /// At most `most` of what runs, clients' transfers first, and how many run in all.
     #[must_use]
     pub fn running(&self, now: Nanos, most: usize) -> (u32, Vec<TransferReport>) {
-        let is_whole = |transfer: &Transfer| !matches!(transfer.waiter, Waiter::Copy { .. });
+        let is_whole = |transfer: &Transfer| !transfer.waiter.is_part();
         let transfers = self.transfers.iter().filter(|(_, transfer)| is_whole(transfer));
         let transfers = transfers.map(|(_, transfer)| TransferReport {
             id: transfer.id,

@@ -680,6 +680,7 @@ impl Shard {
         if let (Some(Told { plan, .. }), Some((handle, _)), Some(lane)) = (told, number, body.lane)
             && body.alone
             && transfer.retries == 0
+            && body.pieces.is_none()
             && transfer.length > OUTCOME_BYTES_MIN
             && let Some(lane) = self.lanes.get_mut(lane)
         {

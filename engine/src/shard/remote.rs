@@ -114,12 +114,16 @@ impl Shard {
             return self.ask_whether_done(key, lane_key, io);
         }
         let message = self.request_message(key, body, number, io.now());
-        let sizes = self.sink_sizes(key, message);
+        let sizes = self.sink_sizes(key, message).filter(|_| body.pieces.is_none());
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        let owner = Owner(key.to_bits());
         let pushed = match sizes.map(|sizes| sizes.encode()) {
             Some((bytes, length)) => {
                 let sizes = &bytes[..length];
                 lane.sender.push_inline(lane.epoch, message, sizes, Owner::NONE).is_ok()
+            }
+            None if body.pieces.is_some() => {
+                lane.sender.push(lane.epoch, message, body.pieces, owner).is_ok()
             }
             None => lane.push(message),
         };
@@ -129,6 +133,9 @@ impl Shard {
         if let Some(outcome) = lane.outcome.take() {
             lane.push(outcome);
         }
+        // The table is lent like the bytes of a write.
+        let table = u32::from(body.pieces.is_some());
+        body.frames += table;
         body.alone = lane.outstanding.is_empty();
         lane.outstanding.push(key);
         body.lane = Some(lane_key);
@@ -140,6 +147,7 @@ impl Shard {
         if let Some(transfer) = self.transfers.get_mut(key) {
             // The peer plans anew for each attempt.
             transfer.told_plan = None;
+            transfer.pins += table;
         }
         self.charge(Work::Transfer(key), left, now);
         let counts = body.op == RemoteOp::Read && self.limits.client.rate > 0;
@@ -186,6 +194,7 @@ impl Shard {
                 length,
                 asker,
                 from: transfer.landed.watermark() as u32,
+                pieces: body.pieces.is_some(),
                 time_left_us,
             },
             RemoteOp::Write { durable } => Message::Write {
@@ -195,6 +204,7 @@ impl Shard {
                 length,
                 asker,
                 durable,
+                pieces: body.pieces.is_some(),
                 fragment: planned.map_or(0, |planned| planned.cut.lane.largest() as u32),
                 time_left_us,
             },

@@ -15,6 +15,7 @@ use super::inbound::Ask;
 use super::landed::Landed;
 use super::passed::Passed;
 use super::planned::Planned;
+use super::serve_pieces::Table;
 use super::serve_read::ReadState;
 use super::serve_write::Sink;
 use super::slab::Key;
@@ -66,6 +67,8 @@ pub(super) struct Serve {
     pub(super) passed: Passed,
     /// Its staging, in order.
     pub(super) blocks: Blocks,
+    /// The pieces it is of, if it is no range.
+    pub(super) table: Option<Table>,
     /// How far a read is.
     pub(super) read: ReadState,
     /// Bytes from the request's start for which a fragment was started (read) or that arrived (write).
@@ -154,6 +157,7 @@ impl Serve {
             plan: None,
             passed: Passed::default(),
             blocks: Blocks::EMPTY,
+            table: None,
             read: ReadState::new(from),
             next: from,
             ready: 0,
@@ -198,6 +202,11 @@ impl Serve {
         }
     }
 
+    /// Whether its bytes pass staging here.
+    pub(super) fn is_staged(&self) -> bool {
+        self.table.is_some() || file_of(self.target).is_some()
+    }
+
     /// The client memory it touches.
     pub(super) fn region_segment(&self) -> Option<SegmentId> {
         self.region().map(|region| region.segment)
@@ -240,6 +249,9 @@ impl Shard {
         }
         match (serve.op, serve.target) {
             (ServeOp::Read { .. }, Target::File(file)) => self.serve_file(key, file, io),
+            (ServeOp::Read { .. }, Target::Region(region)) if serve.table.is_some() => {
+                self.serve_gathered(key, region, io);
+            }
             (ServeOp::Read { .. }, Target::Region(region)) => self.serve_region(key, region, io),
             // It is looked at again when the old one is over.
             (ServeOp::Write { .. }, Target::File(file)) if self.is_behind_old(key, file) => {}
@@ -407,6 +419,9 @@ impl Shard {
         self.leave_serve(key);
         let Some(serve) = self.serves.remove(key) else { return };
         self.forget_old(key);
+        if let Some(table) = serve.table {
+            self.free_table(serve.link, table.run);
+        }
         self.serve_deadlines.clear(key.index());
         self.remember_serve(&serve, io.now());
         let (id, status) = (self.transfers_started, serve.status.unwrap_or(Status::Ok));

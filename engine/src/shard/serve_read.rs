@@ -59,6 +59,14 @@ impl ReadState {
 }
 
 impl Serve {
+    /// All of it is in staging.
+    pub(super) fn note_gathered(&mut self) {
+        let from = self.read.read.watermark();
+        let inserted = self.read.read.insert(from, self.length);
+        debug_assert!(inserted.is_ok(), "it was not there");
+        self.next = self.length;
+    }
+
     fn source_end(&self, planned: &Planned, at: u64) -> u64 {
         planned.source_end(self.offset, at, self.length)
     }
@@ -212,7 +220,7 @@ impl Shard {
     }
 
     /// Queues the frames on the lane whose bytes are there, in order.
-    fn send_frames_of<I: Io>(&mut self, key: Key, planned: &Planned, io: &mut I) {
+    pub(super) fn send_frames_of<I: Io>(&mut self, key: Key, planned: &Planned, io: &mut I) {
         loop {
             let Some(serve) = self.serves.get_mut(key) else { return };
             let (at, limit) = (serve.done, serve.length.min(serve.read.end));
@@ -326,7 +334,7 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.frames -= 1;
         serve.lent += 1;
-        if serve.region().is_none()
+        if serve.is_staged()
             && let Some(planned) = serve.plan.clone()
         {
             self.advance_sent(key, &planned);
@@ -339,7 +347,7 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.lent -= 1;
         serve.pins -= 1;
-        if serve.region().is_none()
+        if serve.is_staged()
             && let Some(planned) = serve.plan.clone()
         {
             self.advance_free(key, &planned);

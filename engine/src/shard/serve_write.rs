@@ -83,6 +83,9 @@ impl Shard {
             }
             return self.want(Work::Serve(key), wanted);
         }
+        if let Some(Target::Region(region)) = self.serves.get(key).map(|serve| serve.target) {
+            self.scatter(key, region, io);
+        }
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.done < serve.length || serve.pins > 0 {
             return;
@@ -145,13 +148,13 @@ impl Shard {
         }
         let lane = serve.lane;
         match serve.target {
-            Target::Region(region) => {
+            Target::Region(region) if !serve.is_staged() => {
                 let at = region.offset + serve.offset + offset;
                 let span = Span { segment: region.segment, offset: at, length: payload };
                 Destination::Land(Landing::ServeRegion(key), span)
             }
             Target::Channel(_) => Destination::Discard,
-            Target::File(_) => match self.stage_landing(key, offset, end) {
+            Target::File(_) | Target::Region(_) => match self.stage_landing(key, offset, end) {
                 Some(span) => Destination::Land(Landing::ServeStaging(key), span),
                 None => {
                     // Behind this frame come those that complete the fragments which have the room it wants.

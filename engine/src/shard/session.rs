@@ -15,6 +15,7 @@ use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
 use super::transfer::{Start, Waiter};
+use super::vector::VectorBody;
 use super::{FileState, On, Shard, Work};
 use crate::command::{
     Access, ChannelTarget, Event, OpenKind, OpenRequest, Output, RegionTarget, Target,
@@ -22,8 +23,9 @@ use crate::command::{
 use crate::ids::{ChannelId, HandleId, PeerId, RegionId, SegmentId, SessionId};
 use crate::io::{Io, Resource};
 use crate::limits;
+use crate::pieces::Row;
 use crate::report::Gauge;
-use crate::request::{ArenaBuffer, BufferState, Completion, Origin, Request, Status, Verb};
+use crate::request::{ArenaBuffer, BufferState, Completion, Origin, Request, Status, Table, Verb};
 use crate::tally::Operation;
 
 /// A client's connection.
@@ -388,6 +390,7 @@ impl Shard {
         let handle = match verb {
             Verb::Read { handle, .. }
             | Verb::Write { handle, .. }
+            | Verb::Vector { handle, .. }
             | Verb::Update { handle, .. }
             | Verb::Notify { handle, .. }
             | Verb::Flush { handle } => handle,
@@ -407,10 +410,18 @@ impl Shard {
 
     fn resolve(&self, session: SessionId, verb: Verb, no_wait: bool) -> Result<Resolved, Status> {
         match verb {
-            Verb::Read { handle, offset, buffer } => {
+            Verb::Read { handle, offset, buffer, wanted } => {
                 let memory = self.memory_of(session, buffer)?;
                 let place = self.bytes_of(session, handle, Access::READ)?;
-                let body = body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
+                if wanted >= buffer.length {
+                    return Err(Status::Invalid);
+                }
+                let mut body =
+                    body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
+                if wanted > 0 {
+                    let range = (offset, buffer.length);
+                    body = Body::Vector(VectorBody::wanted_first(place, range, memory, wanted));
+                }
                 let kind = match self.is_region(session, handle) {
                     true => Operation::Get,
                     false => Operation::Read,
@@ -435,6 +446,29 @@ impl Shard {
                     _ => {}
                 }
                 Ok((kind, [Some(handle), None], buffer.length, body))
+            }
+            Verb::Vector { handle, reads, buffer, table, bytes } => {
+                let memory = self.memory_of(session, buffer)?;
+                let wanted = if reads { Access::READ } else { Access::WRITE };
+                let place = self.bytes_of(session, handle, wanted)?;
+                if !(1..=limits::REQUEST_BYTES_MAX).contains(&bytes)
+                    || !(1..=limits::TABLE_ROWS_MAX).contains(&table.rows)
+                {
+                    return Err(Status::Invalid);
+                }
+                let length = u64::from(table.rows) * Row::BYTES as u64;
+                let Table { segment, offset, rows } = table;
+                let at = self.memory_of(session, ArenaBuffer { segment, offset, length })?;
+                let direction = if reads { Direction::Read } else { Direction::Write };
+                let is_region = self.is_region(session, handle);
+                let body = Body::Vector(VectorBody::new(
+                    (place, is_region),
+                    direction,
+                    (memory, buffer.length),
+                    (at.segment, at.offset, rows),
+                ));
+                let kind = Self::vector_kind(direction, is_region);
+                Ok((kind, [Some(handle), None], bytes, body))
             }
             Verb::Update { handle, offset, update } => {
                 let what = What::Word { offset, update };

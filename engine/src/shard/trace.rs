@@ -366,7 +366,7 @@ impl From<JobOwner> for Subject {
 
 /// Nothing of the halves of a copy's pieces, which are the copy's.
 fn head_of(transfer: &Transfer) -> Option<Head> {
-    if matches!(transfer.waiter, Waiter::Copy { .. }) {
+    if transfer.waiter.is_part() {
         return None;
     }
     Some(Head {

@@ -24,6 +24,7 @@ use super::planned::{Planned, boundary};
 use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::trace::Subject;
+use super::vector::VectorBody;
 use super::{Shard, Wanted, Work};
 use crate::command::{FileTarget, Output, RegionTarget, Target};
 use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
@@ -45,8 +46,20 @@ pub(super) enum Waiter {
         parent: Key,
         chunk: u8,
     },
+    /// A vectored request, for one of its parts.
+    Vector {
+        parent: Key,
+        part: u8,
+    },
     /// The session is gone.
     Nobody,
+}
+
+impl Waiter {
+    /// Whether it is a part of another one.
+    pub(super) fn is_part(self) -> bool {
+        matches!(self, Self::Copy { .. } | Self::Vector { .. })
+    }
 }
 
 /// A piece of a segment, of the transfer's length.
@@ -159,15 +172,12 @@ pub(super) struct Transfer {
 
 /// What is left to do, by where the other end is.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a slab's places are all of one size, taken at start"
-)]
 pub(super) enum Body {
     File(FileBody),
     Memory(MemoryBody),
     Remote(RemoteBody),
     Copy(CopyBody),
+    Vector(VectorBody),
     /// A message to a channel of this shard.
     Send(SendBody),
     Receive(ReceiveBody),
@@ -293,6 +303,8 @@ pub(super) struct RemoteBody {
     pub(super) message: Option<Outgoing>,
     /// What is done once: after a write, or alone.
     pub(super) once: Option<Once>,
+    /// The table of the pieces that it reads or writes instead of a range.
+    pub(super) pieces: Option<Span>,
 }
 
 impl RemoteBody {
@@ -319,6 +331,7 @@ impl RemoteBody {
             unsynced: None,
             message: None,
             once: None,
+            pieces: None,
         }
     }
 }
@@ -340,6 +353,7 @@ impl Transfer {
             Body::File(body) => body.direction == Direction::Read,
             Body::Memory(body) => body.direction == Direction::Read,
             Body::Remote(body) => body.op == RemoteOp::Read,
+            Body::Vector(body) => body.direction() == Direction::Read,
             Body::Receive(_) => true,
             Body::Send(_)
             | Body::Copy(_)
@@ -431,6 +445,7 @@ impl Shard {
             }
             Body::Remote(body) => self.drive_remote(key, body, io),
             Body::Copy(_) => self.drive_copy(key, io),
+            Body::Vector(_) => self.drive_vector(key, io),
             Body::Send(body) => self.drive_send(key, body, io),
             Body::Receive(body) => self.drive_receive(key, body, io),
             Body::Sync { file, started: false } => {
@@ -584,10 +599,14 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return };
         match transfer.waiter {
             Waiter::Client(origin) if bytes < transfer.length && !transfer.told => {
-                self.outputs.push_back(Output::Progress(Progress { origin, bytes }));
+                let landed = transfer.landed.first_extent();
+                self.outputs.push_back(Output::Progress(Progress { origin, bytes, landed }));
             }
             Waiter::Copy { parent, chunk } if transfer.reads() => {
                 self.note_chunk_read(parent, chunk, bytes);
+            }
+            Waiter::Vector { parent, part } if transfer.reads() => {
+                self.note_part_read(parent, part, bytes);
             }
             _ => {}
         }
@@ -711,6 +730,7 @@ impl Shard {
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();
         self.free_chunks(transfer.session, &transfer.body);
+        self.free_parts(transfer.session, &transfer.body);
         self.tally.released += u64::from(transfer.told);
         self.remember(&transfer, status, io.now());
         let plans = (transfer.plan.as_ref(), transfer.told_plan);
@@ -727,6 +747,9 @@ impl Shard {
             Waiter::Copy { parent, chunk } => {
                 self.handle_child(key, (parent, chunk), (status, bytes), io);
             }
+            Waiter::Vector { parent, part } => {
+                self.handle_part((parent, part), (status, bytes), io);
+            }
             Waiter::Nobody => {}
         }
         self.leave(&transfer, io);
@@ -741,7 +764,7 @@ impl Shard {
         }
         if let Some(session) = self.sessions.get_mut(&transfer.session) {
             session.transfers -= 1;
-            if !matches!(transfer.waiter, Waiter::Copy { .. }) {
+            if !transfer.waiter.is_part() {
                 let ok = transfer.status == Some(Status::Ok);
                 session.completed += u64::from(ok);
                 session.failed += u64::from(!ok);
@@ -834,7 +857,11 @@ impl Body {
             Self::Copy(copy) => (None, Some(copy.regions())),
             _ => (None, None),
         };
-        memory.into_iter().chain(copy.into_iter().flatten())
+        let vector = match self {
+            Self::Vector(vector) => vector.regions(),
+            _ => None,
+        };
+        memory.into_iter().chain(copy.into_iter().flatten()).chain(vector)
     }
 
     /// Where its bytes lie in the file or region that is not the client's; of a copy, in the source.
@@ -845,7 +872,8 @@ impl Body {
             Self::Remote(body) => body.offset,
             Self::Copy(copy) => copy.offset(),
             Self::Update { offset, .. } => *offset,
-            Self::Send(_)
+            Self::Vector(_)
+            | Self::Send(_)
             | Self::Receive(_)
             | Self::Wait(_)
             | Self::Sync { .. }
@@ -858,6 +886,7 @@ impl Body {
         match self {
             Self::Remote(_) => Route::Remote,
             Self::Copy(copy) => copy.place(),
+            Self::Vector(vector) => vector.route().0,
             Self::File(_)
             | Self::Memory(_)
             | Self::Send(_)
@@ -890,6 +919,7 @@ impl Body {
             Self::Wait(_) => "notifications",
             Self::Update { .. } => "local region",
             Self::Copy(copy) => copy.route(),
+            Self::Vector(vector) => vector.route().1,
             Self::Sync { .. } => "local file",
             Self::Settled => "nothing to do",
         }

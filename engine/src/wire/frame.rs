@@ -14,7 +14,8 @@ use crc_fast::CrcAlgorithm;
 use zerocopy::little_endian::U32;
 
 use crate::command::{Access, LaneClass, OpenKind};
-use crate::limits::EAGER_BYTES_MAX;
+use crate::limits::{EAGER_BYTES_MAX, PART_ROWS};
+use crate::pieces::Row;
 use crate::request::{Class, Status, Update};
 use crate::sizes::SIZES_MAX;
 use crate::wire::header::{Header, MAGIC, VERSION};
@@ -40,6 +41,9 @@ pub fn is_node_name(name: &str) -> bool {
 
 /// The longest export or region name together with its path, in bytes.
 pub const OPEN_BYTES_MAX: u32 = 1152;
+
+/// The longest table of pieces, in bytes.
+pub const TABLE_BYTES_MAX: u32 = PART_ROWS * Row::WIRE_BYTES as u32;
 
 /// The checksum does not cover itself.
 const CHECKED_BYTES: usize = HEADER_BYTES - size_of::<u32>();
@@ -110,7 +114,8 @@ pub enum Message {
         /// From [`Message::Opened`].
         handle: u32,
     },
-    /// Send me this range as [`Message::Data`].
+    /// Send me this range as [`Message::Data`]. Payload: of `pieces`, the table of them ([`Row::to_wire`]), which are sent
+    /// one behind the other; `offset` is 0 then.
     Read {
         /// The requester's number for it.
         transfer: u64,
@@ -124,6 +129,8 @@ pub enum Message {
         asker: Asker,
         /// Bytes from the request's start that are already in place; at most `length`.
         from: u32,
+        /// Pieces of a region instead of a range.
+        pieces: bool,
         /// Time until the deadline in microseconds; no clock is shared between nodes.
         time_left_us: u32,
     },
@@ -162,7 +169,8 @@ pub enum Message {
         predicted_us: u32,
     },
     /// I shall send this range as [`Message::WriteData`]. Payload: the sizes of the fragments in which it shall
-    /// be written ([`crate::sizes::Sizes::encode`]); none if they are those of the frames.
+    /// be written ([`crate::sizes::Sizes::encode`]); none if they are those of the frames. Or of `pieces`, as of
+    /// [`Message::Read`].
     Write {
         /// The requester's number for it.
         transfer: u64,
@@ -176,6 +184,8 @@ pub enum Message {
         asker: Asker,
         /// Ended means on stable storage.
         durable: bool,
+        /// Pieces of a region instead of a range.
+        pieces: bool,
         /// The longest piece in bytes.
         fragment: u32,
         /// Time until the deadline in microseconds.
@@ -571,6 +581,13 @@ impl Frame {
                 bad("length")
             }
             Message::Read { length, from, .. } if u64::from(from) > length => bad("from"),
+            Message::Read { offset: 1.., pieces: true, .. }
+            | Message::Write { offset: 1.., pieces: true, .. } => bad("offset"),
+            Message::Read { pieces: true, .. } | Message::Write { pieces: true, .. }
+                if !self.payload.is_multiple_of(Row::WIRE_BYTES as u32) =>
+            {
+                bad("payload_len")
+            }
             Message::Read { asker, .. } | Message::Write { asker, .. } if asker.weight == 0 => {
                 bad("weight")
             }
@@ -620,6 +637,9 @@ impl Message {
             Self::Open { name_length, .. } => (u32::from(*name_length), OPEN_BYTES_MAX),
             Self::Data { last, .. } => (u32::from(last.is_none()), PAYLOAD_BYTES_MAX),
             Self::WriteData { .. } => (1, PAYLOAD_BYTES_MAX),
+            Self::Read { pieces: true, .. } | Self::Write { pieces: true, .. } => {
+                (Row::WIRE_BYTES as u32, TABLE_BYTES_MAX)
+            }
             Self::Write { .. } => (0, 2 * SIZES_MAX as u32),
             Self::Send { .. } => (0, EAGER_BYTES_MAX),
             _ => (0, 0),

@@ -27,6 +27,7 @@ const FLAG_DURABLE: u16 = 1 << 3;
 const FLAG_BACKLOGGED: u16 = 1 << 4;
 const FLAG_LAST: u16 = 1 << 5;
 const FLAG_ATOMIC: u16 = 1 << 6;
+const FLAG_PIECES: u16 = 1 << 7;
 
 const KIND_HELLO: u8 = 1;
 const KIND_HELLO_ACK: u8 = 2;
@@ -250,18 +251,21 @@ impl Message {
     fn transfer_header(&self) -> Header {
         let empty = Header::default();
         match *self {
-            Self::Read { transfer, handle, offset, length, asker, from, time_left_us } => Header {
-                kind: KIND_READ,
-                class: class_number(asker.class),
-                aux: asker.weight,
-                transfer: transfer.into(),
-                offset: offset.into(),
-                arg0: length.into(),
-                arg1: halves(from, asker.client).into(),
-                arg2: handle.into(),
-                arg3: time_left_us.into(),
-                ..empty
-            },
+            Self::Read { transfer, handle, offset, length, asker, from, pieces, time_left_us } => {
+                Header {
+                    kind: KIND_READ,
+                    flags: flag(pieces, FLAG_PIECES).into(),
+                    class: class_number(asker.class),
+                    aux: asker.weight,
+                    transfer: transfer.into(),
+                    offset: offset.into(),
+                    arg0: length.into(),
+                    arg1: halves(from, asker.client).into(),
+                    arg2: handle.into(),
+                    arg3: time_left_us.into(),
+                    ..empty
+                }
+            }
             Self::Data { transfer, offset, fragment, backlogged, service_us, last } => Header {
                 kind: KIND_DATA,
                 flags: (flag(backlogged, FLAG_BACKLOGGED) | flag(last.is_some(), FLAG_LAST)).into(),
@@ -282,11 +286,12 @@ impl Message {
                 length,
                 asker,
                 durable,
+                pieces,
                 fragment,
                 time_left_us,
             } => Header {
                 kind: KIND_WRITE,
-                flags: flag(durable, FLAG_DURABLE).into(),
+                flags: (flag(durable, FLAG_DURABLE) | flag(pieces, FLAG_PIECES)).into(),
                 class: class_number(asker.class),
                 aux: asker.weight,
                 transfer: transfer.into(),
@@ -450,6 +455,7 @@ impl Header {
                 length: self.arg0.get(),
                 asker: self.asker()?,
                 from: low_half(self.arg1),
+                pieces: self.has(FLAG_PIECES),
                 time_left_us: self.arg3.get(),
             },
             KIND_DATA => Message::Data {
@@ -467,6 +473,7 @@ impl Header {
                 length: self.arg0.get(),
                 asker: self.asker()?,
                 durable: self.has(FLAG_DURABLE),
+                pieces: self.has(FLAG_PIECES),
                 fragment: low_half(self.arg1),
                 time_left_us: self.arg3.get(),
             },

@@ -58,7 +58,7 @@ fn connected_with(
 
 pub(crate) fn read(offset: u64, length: u64) -> Verb {
     let buffer = ArenaBuffer { segment: 0, offset: 0, length };
-    Verb::Read { handle: HANDLE, offset, buffer }
+    Verb::Read { handle: HANDLE, offset, buffer, wanted: 0 }
 }
 
 /// What an honest peer answers a read with: frames that end at multiples of the fragment, in one

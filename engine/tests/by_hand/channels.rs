@@ -313,7 +313,7 @@ fn nothing_else_can_be_done_with_a_channel() {
     let _ = with_sender(&mut world);
     let (handle, buffer) = (INBOX, at(0, 10));
     let wrong = [
-        (SESSION, Verb::Read { handle, offset: 0, buffer }, Status::Invalid),
+        (SESSION, Verb::Read { handle, offset: 0, buffer, wanted: 0 }, Status::Invalid),
         (SESSION, Verb::Sync { handle }, Status::Invalid),
         (SESSION, Verb::Send { handle, tag: 0, buffer }, Status::Denied),
         (SENDER, Verb::Receive { handle: OUTBOX, tag: None, buffer }, Status::Denied),

@@ -36,7 +36,7 @@ fn with_local(world: &mut World, target: impl FnOnce(&mut World) -> Target) {
 /// The `number`th of reads that run together: each has a buffer of its own.
 fn a_read(handle: HandleId, number: u64, length: u64) -> Verb {
     let buffer = ArenaBuffer { segment: 0, offset: number * SPAN, length };
-    Verb::Read { handle, offset: 0, buffer }
+    Verb::Read { handle, offset: 0, buffer, wanted: 0 }
 }
 
 /// The device of the only file.

@@ -24,7 +24,7 @@ fn client(world: &mut World, session: SessionId, weight: u8) {
 /// A read of so many bytes, into memory of its own.
 fn get(call: u64, length: u64) -> Verb {
     let buffer = ArenaBuffer { segment: 0, offset: call % 32 * 2 * MIB, length };
-    Verb::Read { handle: HANDLE, offset: 0, buffer }
+    Verb::Read { handle: HANDLE, offset: 0, buffer, wanted: 0 }
 }
 
 fn ended(world: &World, calls: std::ops::Range<u64>) -> usize {
@@ -116,13 +116,13 @@ fn a_session_that_ends_leaves_nothing_in_line() {
 
 /// A read of one of a peer's clients.
 fn read_of(transfer: u64, handle: u32, client: u32, weight: u8) -> Message {
-    let Message::Read { handle, offset, length, from, time_left_us, .. } =
+    let Message::Read { handle, offset, length, from, pieces: false, time_left_us, .. } =
         read(transfer, handle, MIB)
     else {
         unreachable!("it reads")
     };
     let asker = Asker { class: Class::Bulk, client, weight };
-    Message::Read { transfer, handle, offset, length, asker, from, time_left_us }
+    Message::Read { transfer, handle, offset, length, asker, from, pieces: false, time_left_us }
 }
 
 /// A peer's bulk lane, and its number for a region of 4 MiB.
@@ -277,7 +277,7 @@ fn what_was_not_got_is_paid_back() {
     let client = ClientLimits { rate: MIB, ..Limits::NONE.client };
     world.command(Command::SetLimits(Limits { client, ..Limits::NONE }));
     let buffer = ArenaBuffer { segment: 0, offset: 0, length: 32 * MIB };
-    world.submit(SESSION, 0, Verb::Read { handle, offset: 0, buffer });
+    world.submit(SESSION, 0, Verb::Read { handle, offset: 0, buffer, wanted: 0 });
     let asked = loop {
         if let Message::Read { transfer, .. } = world.next(line) {
             break transfer;

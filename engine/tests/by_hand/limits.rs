@@ -25,7 +25,7 @@ fn clients(world: &mut World, sessions: &[SessionId]) {
 /// A read into memory of its own.
 fn get(world: &mut World, session: SessionId, call: u64, length: u64) {
     let buffer = ArenaBuffer { segment: 0, offset: call * 2 * MIB, length };
-    world.submit(session, call, Verb::Read { handle: HANDLE, offset: 0, buffer });
+    world.submit(session, call, Verb::Read { handle: HANDLE, offset: 0, buffer, wanted: 0 });
 }
 
 fn limit(world: &mut World, change: impl FnOnce(&mut Limits)) {

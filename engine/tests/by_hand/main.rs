@@ -13,4 +13,5 @@ mod once;
 mod peering;
 mod serving;
 mod tracing;
+mod vectored;
 mod world;

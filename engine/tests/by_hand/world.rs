@@ -8,7 +8,7 @@ use piped_engine::command::{
 };
 use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
-use piped_engine::request::{Class, Completion, Origin, Request, Status, Update, Verb};
+use piped_engine::request::{Class, Completion, Origin, Progress, Request, Status, Update, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{
     ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
@@ -53,6 +53,7 @@ pub(crate) struct World {
     pub(crate) node: NodeId,
     pub(crate) events: Vec<Event>,
     pub(crate) completions: Vec<Completion>,
+    pub(crate) progress: Vec<Progress>,
     /// Memory that its client rewrites whenever it has a chance, and what it saw there before.
     pub(crate) rewritten: Option<Span>,
     pub(crate) seen: [bool; 256],
@@ -145,6 +146,7 @@ impl World {
             node,
             events: Vec::new(),
             completions: Vec::new(),
+            progress: Vec::new(),
             rewritten: None,
             seen: [false; 256],
             asked_at_once: None,
@@ -213,6 +215,12 @@ impl World {
         let io = &mut self.kernel.io(self.node);
         let now = io.now();
         self.shard.submit(origin, request, now, io);
+    }
+
+    /// What was told of a request's progress: bytes from its start, and the first beyond.
+    pub(crate) fn progress_of(&self, user_data: u64) -> Vec<(u64, (u64, u64))> {
+        let of = |progress: &&Progress| progress.origin.user_data == user_data;
+        self.progress.iter().filter(of).map(|it| (it.bytes, it.landed)).collect()
     }
 
     /// How a request ended, once it has.
@@ -570,7 +578,7 @@ impl World {
             match output {
                 Output::Completion(completion) => self.completions.push(completion),
                 Output::Event(event) => self.events.push(event),
-                Output::Progress(_) => {}
+                Output::Progress(progress) => self.progress.push(progress),
                 Output::Plan(question) => {
                     self.command(Command::Planned(Box::new(solve(&question))));
                 }
@@ -705,6 +713,7 @@ pub(crate) fn write_in(transfer: u64, handle: u32, length: u64, fragment: u32) -
         length,
         asker: Asker::alone(Class::Latency),
         durable: false,
+        pieces: false,
         fragment,
         time_left_us: 10_000_000,
     }
@@ -722,6 +731,7 @@ pub(crate) fn read(transfer: u64, handle: u32, length: u64) -> Message {
         length,
         asker: Asker::alone(Class::Latency),
         from: 0,
+        pieces: false,
         time_left_us: 10_000_000,
     }
 }

@@ -78,7 +78,9 @@ fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
             | Opcode::PutNotify
             | Opcode::FetchAdd
             | Opcode::CompareSwap
-            | Opcode::Notify,
+            | Opcode::Notify
+            | Opcode::ReadV
+            | Opcode::WriteV,
         ) => FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
             FLAG_NO_WAIT
@@ -126,7 +128,8 @@ fn verb_of(request: &Request) -> Descriptor {
     };
     match request.verb {
         Verb::Nop => with(Opcode::Nop),
-        Verb::Read { handle, offset, buffer } => Descriptor {
+        Verb::Read { handle, offset, buffer, wanted } => Descriptor {
+            wanted_offset: wanted,
             handle_a: handle.0,
             offset_a: offset,
             segment: buffer.segment,
@@ -143,6 +146,17 @@ fn verb_of(request: &Request) -> Descriptor {
             buffer_offset: buffer.offset,
             length: buffer.length,
             ..with(if notify.is_some() { Opcode::PutNotify } else { Opcode::Write })
+        },
+        Verb::Vector { handle, reads, buffer, table, bytes } => Descriptor {
+            handle_a: handle.0,
+            segment: buffer.segment,
+            buffer_offset: buffer.offset,
+            length: buffer.length,
+            table_segment: table.segment,
+            table_offset: table.offset,
+            table_count: table.rows,
+            operand_a: bytes,
+            ..with(if reads { Opcode::ReadV } else { Opcode::WriteV })
         },
         Verb::Update { handle, offset, update } => {
             let (opcode, operand_a, operand_b) = match update {
@@ -186,7 +200,8 @@ fn verb_of(request: &Request) -> Descriptor {
             length: buffer.length,
             ..with(Opcode::Recv)
         },
-        Verb::Unsupported => with(Opcode::ReadV),
+        // A number that is no verb's yet.
+        Verb::Unsupported => Descriptor { opcode: u8::MAX, ..with(Opcode::Nop) },
     }
 }
 

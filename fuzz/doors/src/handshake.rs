@@ -5,13 +5,15 @@
 use std::sync::{Arc, LazyLock};
 
 use piped::client::wanted::{self, Wanted};
+use piped::open::export::Asker;
 use piped::open::region::{RegionSource, Regions};
 use piped_config::Client;
 use piped_engine::command;
 use piped_engine::ids::{RegionId, SessionId};
 use piped_ring::handshake::{
-    Access, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Reply,
-    Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX, Welcome, fds, sequence,
+    AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
+    PATH_BYTES_MAX, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX,
+    Welcome, fds, sequence,
 };
 use piped_ring::{CLASS_BULK, QueueLayout, Segment, Status};
 
@@ -99,8 +101,12 @@ fn check_request(request: &Request) {
             check_text(export, NAME_BYTES_MAX);
             check_text(path, PATH_BYTES_MAX);
         }
-        Request::ExportRegion { name, segment: _, offset, length, access } => {
+        Request::ExportRegion { name, segment: _, offset, length, access, audience } => {
             check_text(name, NAME_BYTES_MAX);
+            let Audience { users, peers } = audience;
+            assert!(users.as_ref().is_none_or(|users| users.len() <= AUDIENCE_MAX));
+            assert!(peers.as_ref().is_none_or(|peers| peers.len() <= AUDIENCE_MAX));
+            peers.iter().flatten().for_each(|peer| check_text(peer, NAME_BYTES_MAX));
             check_region(name, *offset, *length, *access);
         }
         Request::OfferChannel { name } => check_text(name, NAME_BYTES_MAX),
@@ -169,6 +175,7 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
         offset,
         length,
         access,
+        audience: Audience::default(),
     };
     let mut regions = Regions::default();
     let Ok(offered) = regions.offer(name, source.clone()) else { return };
@@ -176,7 +183,8 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
     assert!(regions.has(offered.region));
     assert!(regions.offer(name, source).is_err(), "one name, one region");
     for (read, write) in [(true, false), (false, true), (true, true), (false, false)] {
-        let found = regions.find(name, command::Access { read, write, atomic: false });
+        let found =
+            regions.find(name, command::Access { read, write, atomic: false }, Asker::User(7));
         let may = (read || write) && (access.read || !read) && (access.write || !write);
         assert_eq!(found.is_ok(), may, "read {read}, write {write} of {access:?}");
     }
@@ -218,6 +226,7 @@ pub fn seeds() -> Vec<Seed> {
                 offset: 4096,
                 length: 8192,
                 access,
+                audience: Audience { users: Some(vec![0, 1000]), peers: Some(vec![peer.clone()]) },
             },
         ),
         ("offer-channel", Request::OfferChannel { name: name.clone() }),

@@ -238,7 +238,8 @@ impl Peers {
         let tag = length % 3;
         let (id, offset_of_word) = (length as u32 % 5, offset / 8 * 8);
         let verb = match verb % 12 {
-            0 | 1 => Verb::Read { handle, offset, buffer },
+            0 => Verb::Read { handle, offset, buffer, wanted: 0 },
+            1 => Verb::Read { handle, offset, buffer, wanted: length / 2 * (length % 2) },
             2 => {
                 let notify = (length % 7 == 3).then_some(length as u32 % 5);
                 Verb::Write { handle, offset, buffer, durable: length % 2 == 1, notify }

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use piped_ring::half::{ClientHalf, ServerHalf};
-use piped_ring::layout::{COMPLETION_WORDS, DESCRIPTOR_WORDS, FIRST_INDEX};
+use piped_ring::layout::{COMPLETION_WORDS, DESCRIPTOR_WORDS, FIRST_INDEX, PROGRESS_WORDS};
 use piped_ring::{
     ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout, Status,
 };
@@ -282,12 +282,18 @@ impl Queue {
     }
 
     fn progress(&mut self, slot: u8, bytes: u8) {
-        let entries = self.layout.entries();
-        let place = self.layout.words() - entries as usize + usize::from(slot);
-        let mine: &[usize] = if u32::from(slot) < entries { &[place] } else { &[] };
-        self.by_server(mine, |server, words| server.set_progress(words, slot.into(), bytes.into()));
-        for word in mine {
-            assert_eq!(self.get(*word), u64::from(bytes));
+        let (entries, bytes) = (self.layout.entries(), u64::from(bytes));
+        let left = (entries as usize).saturating_sub(slot.into());
+        let place = self.layout.words() - PROGRESS_WORDS * left;
+        let mine: &[usize] = if u32::from(slot) < entries { &[place, place + 1] } else { &[] };
+        let landed = bytes + 1..bytes + 3;
+        self.by_server(mine, |server, words| {
+            server.set_landed(words, slot.into(), landed.clone());
+            server.set_progress(words, slot.into(), bytes);
+        });
+        if !mine.is_empty() {
+            assert_eq!(self.get(place), bytes);
+            assert_eq!(self.get(place + 1), landed.start << 32 | landed.end);
         }
     }
 
@@ -320,7 +326,7 @@ impl Queue {
     fn by_client(&mut self, act: impl FnOnce(&mut ClientHalf, &[AtomicU64]) -> bool) -> bool {
         let layout = self.client.layout();
         let completions = ENTRIES + layout.entries() as usize * DESCRIPTOR_WORDS;
-        let progress = layout.words() - layout.entries() as usize;
+        let progress = layout.words() - PROGRESS_WORDS * layout.entries() as usize;
         let theirs: Vec<usize> =
             [SUBMISSION_HEAD, COMPLETION_TAIL].into_iter().chain(completions..progress).collect();
         let read =

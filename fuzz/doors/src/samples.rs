@@ -108,6 +108,7 @@ pub fn read() -> Message {
         length: 9000,
         asker: Asker::alone(Class::Latency),
         from: 0,
+        pieces: false,
         time_left_us: 1_000_000,
     }
 }
@@ -136,6 +137,7 @@ pub fn write() -> Message {
         length: 5000,
         asker: Asker::alone(Class::Bulk),
         durable: true,
+        pieces: false,
         fragment: 65_536,
         time_left_us: 1_000_000,
     }

@@ -223,6 +223,9 @@ impl World {
                 assert_eq!(asked.state, State::Running, "progress of {asked:?}");
                 assert!(progress.bytes >= asked.progress, "{asked:?} falls back");
                 assert!(progress.bytes <= length(&asked.request.verb), "{asked:?}");
+                let (from, to) = progress.landed;
+                let inside = from >= progress.bytes && to <= length(&asked.request.verb);
+                assert!(inside && from <= to, "{asked:?}: {progress:?}");
                 asked.progress = progress.bytes;
             }
             Output::Event(Event::SessionDrained { session }) => {
@@ -253,7 +256,7 @@ impl World {
     /// What is reported read of the file that nobody writes is there, unless another request had the same
     /// buffer.
     fn check_content(&self, slot: u32, verb: Verb, bytes: u64) {
-        let Verb::Read { handle: READ_ONLY, offset, buffer } = verb else { return };
+        let Verb::Read { handle: READ_ONLY, offset, buffer, .. } = verb else { return };
         let overlaps = |(start, end, other): &(u64, u64, u32)| {
             *other != slot && *start < buffer.offset + buffer.length && buffer.offset < *end
         };
@@ -375,6 +378,7 @@ fn length(verb: &Verb) -> u64 {
         | Verb::Send { buffer, .. }
         | Verb::Receive { buffer, .. } => buffer.length,
         Verb::Copy { length, .. } => *length,
+        Verb::Vector { bytes, .. } => *bytes,
         Verb::Nop
         | Verb::Update { .. }
         | Verb::Notify { .. }

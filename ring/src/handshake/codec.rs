@@ -5,8 +5,9 @@ use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    Access, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Reply,
-    Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX, Welcome,
+    AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
+    PATH_BYTES_MAX, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX,
+    Welcome,
 };
 use crate::layout::{CLASS_BULK, Status, VERSION};
 
@@ -62,7 +63,10 @@ wire! {
     }
     ExportRegionBody {
         offset: u64, length: u64, segment: u32, name_bytes: u16, access: u8, reserved: u8,
+        users: u16, peers: u16, more: u32,
     }
+    UserBody { user: u32 }
+    PeerBody { name_bytes: u16 }
     OfferChannelBody { name_bytes: u16 }
     OpenChannelBody { peer_bytes: u16, name_bytes: u16 }
     OpenRegionBody { peer_bytes: u16, name_bytes: u16, access: u8, reserved: u8 }
@@ -153,14 +157,44 @@ fn parse_open_export(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault>
 
 fn parse_export_region(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault> {
     let body: ExportRegionBody = reader.fixed()?;
-    zero("reserved", u64::from(body.reserved))?;
+    zero("reserved", u64::from(body.reserved) + u64::from(body.more))?;
+    let name = reader.text("name", body.name_bytes, NAME_BYTES_MAX)?;
+    let users = list("users", body.users, || Ok(reader.fixed::<UserBody>()?.user))?;
+    let peers = list("peers", body.peers, || {
+        let name_bytes = reader.fixed::<PeerBody>()?.name_bytes;
+        reader.text("peer", name_bytes, NAME_BYTES_MAX)
+    })?;
     Ok(Request::ExportRegion {
-        name: reader.text("name", body.name_bytes, NAME_BYTES_MAX)?,
+        name,
         segment: body.segment,
         offset: body.offset,
         length: body.length,
         access: access(body.access)?,
+        audience: Audience { users, peers },
     })
+}
+
+/// The count of a list that there is not.
+const NO_LIST: u16 = u16::MAX;
+
+fn list<T>(
+    field: &'static str,
+    count: u16,
+    mut next: impl FnMut() -> Result<T, HandshakeFault>,
+) -> Result<Option<Vec<T>>, HandshakeFault> {
+    match count {
+        NO_LIST => Ok(None),
+        _ if usize::from(count) > AUDIENCE_MAX => Err(HandshakeFault::Field(field)),
+        _ => (0..count).map(|_| next()).collect::<Result<_, _>>().map(Some),
+    }
+}
+
+fn count<T>(field: &'static str, list: Option<&Vec<T>>) -> Result<u16, HandshakeFault> {
+    match list.map(Vec::len) {
+        None => Ok(NO_LIST),
+        Some(count @ ..=AUDIENCE_MAX) => Ok(count as u16),
+        Some(_) => Err(HandshakeFault::Field(field)),
+    }
 }
 
 pub(super) fn encode_request(
@@ -217,7 +251,7 @@ pub(super) fn encode_request(
             writer.bytes(export.as_bytes())?;
             writer.bytes(path.as_bytes())?;
         }
-        Request::ExportRegion { name, segment, offset, length, access } => {
+        Request::ExportRegion { name, segment, offset, length, access, audience } => {
             writer.fixed(ExportRegionBody {
                 offset: *offset,
                 length: *length,
@@ -225,8 +259,19 @@ pub(super) fn encode_request(
                 name_bytes: checked("name", name, NAME_BYTES_MAX)?,
                 access: bits(*access),
                 reserved: 0,
+                users: count("users", audience.users.as_ref())?,
+                peers: count("peers", audience.peers.as_ref())?,
+                more: 0,
             })?;
             writer.bytes(name.as_bytes())?;
+            for &user in audience.users.iter().flatten() {
+                writer.fixed(UserBody { user })?;
+            }
+            for peer in audience.peers.iter().flatten() {
+                let name_bytes = checked("peer", peer, NAME_BYTES_MAX)?;
+                writer.fixed(PeerBody { name_bytes })?;
+                writer.bytes(peer.as_bytes())?;
+            }
         }
         Request::OpenRegion { peer, name, access } => {
             writer.fixed(OpenRegionBody {
@@ -496,5 +541,8 @@ fn access(bits: u8) -> Result<Access, HandshakeFault> {
 const _: () = {
     let longest = size_of::<Header>() + size_of::<OpenExportBody>() + 2 * NAME_BYTES_MAX;
     assert!(longest + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    let listed = AUDIENCE_MAX * (size_of::<UserBody>() + size_of::<PeerBody>() + NAME_BYTES_MAX);
+    let region = size_of::<Header>() + size_of::<ExportRegionBody>() + NAME_BYTES_MAX;
+    assert!(region + listed <= MESSAGE_BYTES_MAX);
     assert!(size_of::<Header>() + size_of::<RefusedBody>() + TEXT_BYTES_MAX <= MESSAGE_BYTES_MAX);
 };

@@ -58,6 +58,18 @@ impl Access {
     pub const ALL: Self = Self { read: true, write: true, atomic: true };
 }
 
+/// Who may open a region; without a list everybody that the daemon admits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Audience {
+    /// Users of this node, by their numbers; [`AUDIENCE_MAX`] at most.
+    pub users: Option<Vec<u32>>,
+    /// Other nodes, by their names; as many.
+    pub peers: Option<Vec<String>>,
+}
+
+/// The longest list of an [`Audience`].
+pub const AUDIENCE_MAX: usize = 16;
+
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -103,6 +115,8 @@ pub enum Request {
         length: u64,
         /// What others may do with it.
         access: Access,
+        /// Which others.
+        audience: Audience,
     },
     /// A region somebody offers. Answered by [`Reply::Opened`].
     OpenRegion {

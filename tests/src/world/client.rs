@@ -343,7 +343,7 @@ impl World {
     ) {
         let handle = self.handle(client, object);
         let buffer = self.take_buffer(client, flight, length, true);
-        flight.verb = Verb::Read { handle, offset, buffer };
+        flight.verb = Verb::Read { handle, offset, buffer, wanted: 0 };
         flight.length = length;
         let expected = &self.objects[object].expected;
         let shortest = expected.length().start.saturating_sub(offset).min(length);

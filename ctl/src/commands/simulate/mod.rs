@@ -169,7 +169,7 @@ fn verb(world: &mut World, transfer: &Transfer, node: usize, bytes: u64) -> Resu
     let buffer = World::buffer(bytes);
     match (&transfer.read, &transfer.write, &transfer.copy) {
         (Some(from), None, None) => {
-            Ok(Verb::Read { handle: world.open(node, from)?, offset: 0, buffer })
+            Ok(Verb::Read { handle: world.open(node, from)?, offset: 0, buffer, wanted: 0 })
         }
         (None, Some(to), None) => Ok(Verb::Write {
             handle: world.open(node, to)?,

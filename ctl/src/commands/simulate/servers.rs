@@ -76,11 +76,12 @@ fn received(per_kb: &str, host: &str) -> Option<ServedWith> {
     pass(
         &mut world,
         node,
-        |slot| Verb::Read { handle: there, offset: 0, buffer: buffer(slot * get, get) },
+        |slot| Verb::Read { handle: there, offset: 0, buffer: buffer(slot * get, get), wanted: 0 },
         |slot| Verb::Read {
             handle: here,
             offset: BEHIND,
             buffer: buffer(BEHIND + (slot + 1) * PIECE, PIECE),
+            wanted: 0,
         },
     );
     with(&world, node, |name| name == "net b bulk asked in", "thread")

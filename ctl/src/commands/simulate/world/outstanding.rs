@@ -48,7 +48,7 @@ impl World {
         slot: u64,
     ) -> u64 {
         let buffer = ArenaBuffer { segment: 0, offset: slot * bytes, length: bytes };
-        self.begin_any(node, Verb::Read { handle, offset: slot * bytes, buffer })
+        self.begin_any(node, Verb::Read { handle, offset: slot * bytes, buffer, wanted: 0 })
     }
 
     /// Begins anything; its number.

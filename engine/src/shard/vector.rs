@@ -1,0 +1,552 @@
+//! Vectored requests, and reads of which a part is wanted first: many pieces, each a row of a table.
+//!
+//! They are done in parts, each a child transfer, a few at a time:
+//!
+//! - A part of a region of a peer is *packed*: its pieces travel one behind the other, under one request with a table
+//!   of them, and are copied from or to the client's buffer here. Thousands of short pieces cost a copy each and no
+//!   frame. Where the buffer has them one behind the other already, there is no copy either.
+//! - A part of a file is one piece, which the client's memory is source or sink of itself.
+//! - Pieces of a region of this node are copied in the shard's turns.
+//!
+//! A table lies in the client's memory, which may change: each row is read once and checked in the copy.
+
+use super::disk::Direction;
+use super::memory::overlap;
+use super::session::{Place, body_for};
+use super::slab::Key;
+use super::staging::{Run, footprint_of};
+use super::transfer::{Body, Memory, RemoteBody, RemoteOp, Start, Waiter};
+use super::{Shard, Work};
+use crate::command::{RegionTarget, Target};
+use crate::ids::{SegmentId, SessionId};
+use crate::io::{Io, Span};
+use crate::limits::{PART_BYTES, PART_PIECES, PART_ROWS, VECTOR_PARTS};
+use crate::pieces::Row;
+use crate::request::Status;
+use crate::tally::{Operation, Route};
+
+/// What is left of it.
+#[derive(Debug)]
+pub(super) struct VectorBody {
+    pub(super) place: Place,
+    direction: Direction,
+    /// The client's buffer, and its length.
+    memory: Memory,
+    room: u64,
+    rows: Rows,
+    /// Bytes of the table for which a part was started.
+    next: u64,
+    parts: [Option<Part>; VECTOR_PARTS],
+    order: Order,
+    /// The source ended within a piece.
+    ended: bool,
+}
+
+/// How its pieces count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// One behind the other, as in the table; those of a peer's region travel so.
+    Packed,
+    /// The same, each a transfer of its own.
+    Single,
+    /// As they lie in the buffer: a read of which a part is wanted first.
+    Placed,
+}
+
+/// A child under way.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Where it counts from, in bytes of the request.
+    start: u64,
+    length: u32,
+    /// Of these, what was told.
+    told: u32,
+    /// Its rows, as the peer gets them and where they lie in the buffer.
+    table: Option<(Run, u32)>,
+    /// Where its bytes lie packed, if not in the buffer.
+    data: Option<Run>,
+}
+
+/// The table, as far as it is not done.
+#[derive(Debug)]
+struct Rows {
+    segment: SegmentId,
+    offset: u64,
+    left: u32,
+    /// Of rows that were cut, the rest; the last is next.
+    cut: [Option<Row>; 3],
+}
+
+/// Bytes of a row in a part's table: what the peer gets, and behind all of these where it lies in the buffer.
+const HERE_BYTES: usize = 16;
+
+impl Rows {
+    fn next<I: Io>(&mut self, io: &mut I) -> Option<Row> {
+        if let Some(row) = self.cut.iter_mut().rev().find_map(Option::take) {
+            return Some(row);
+        }
+        self.left = self.left.checked_sub(1)?;
+        let mut bytes = [0; Row::BYTES];
+        let span = Span { segment: self.segment, offset: self.offset, length: Row::BYTES as u32 };
+        io.load(span, &mut bytes);
+        self.offset += Row::BYTES as u64;
+        Some(Row::from_client(&bytes))
+    }
+
+    /// Gives the rest of a row back, the first of them to come next.
+    fn put_back(&mut self, rest: [Option<Row>; 2]) {
+        for row in rest.into_iter().rev().flatten() {
+            if let Some(place) = self.cut.iter_mut().find(|place| place.is_none()) {
+                *place = Some(row);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == 0 && self.cut.iter().all(Option::is_none)
+    }
+}
+
+impl VectorBody {
+    /// `table`: the segment, the offset there, and how many rows.
+    pub(super) fn new(
+        (place, is_region): (Place, bool),
+        direction: Direction,
+        (memory, room): (Memory, u64),
+        (segment, offset, left): (SegmentId, u64, u32),
+    ) -> Self {
+        let rows = Rows { segment, offset, left, cut: [None; 3] };
+        let order = if is_region { Order::Packed } else { Order::Single };
+        let parts = [None; VECTOR_PARTS];
+        Self { place, direction, memory, room, rows, next: 0, parts, order, ended: false }
+    }
+
+    /// A read whose page about byte `wanted` goes before the others.
+    pub(super) fn wanted_first(
+        place: Place,
+        (offset, length): (u64, u64),
+        memory: Memory,
+        wanted: u64,
+    ) -> Self {
+        let page = |at: u64| (offset + at) / CRITICAL_BYTES * CRITICAL_BYTES;
+        let start = page(wanted).saturating_sub(offset);
+        let end = (page(wanted) + CRITICAL_BYTES - offset).min(length);
+        // The table is of three rows at most, here and not in the client's memory; the last comes first.
+        let row = |from: u64, to: u64| {
+            (from < to).then(|| Row::single(offset + from, from as u32, (to - from) as u32))
+        };
+        let cut = [row(end, length), row(0, start), row(start, end)];
+        let rows = Rows { segment: memory.segment, offset: 0, left: 0, cut };
+        Self {
+            place,
+            direction: Direction::Read,
+            memory,
+            room: length,
+            rows,
+            next: 0,
+            parts: [None; VECTOR_PARTS],
+            order: Order::Placed,
+            ended: false,
+        }
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    pub(super) fn regions(&self) -> Option<RegionTarget> {
+        match self.place {
+            Place::Local(Target::Region(region)) => Some(region),
+            _ => None,
+        }
+    }
+
+    pub(super) fn route(&self) -> (Route, &'static str) {
+        match self.place {
+            Place::Local(_) => (Route::Local, "local pieces <-> client memory"),
+            Place::Remote(..) => (Route::Remote, "pieces at a peer <-> lane <-> client memory"),
+        }
+    }
+
+    fn free_part(&self) -> Option<usize> {
+        self.parts.iter().position(Option::is_none)
+    }
+}
+
+/// What is wanted first of a read: about as much as a page fault waits for.
+const CRITICAL_BYTES: u64 = 4096;
+
+impl Shard {
+    pub(super) fn drive_vector<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let length = transfer.length;
+        let Body::Vector(vector) = &mut transfer.body else { return };
+        let idle = vector.parts.iter().all(Option::is_none);
+        if vector.ended || vector.rows.is_over() {
+            if idle {
+                let whole = vector.ended || vector.next == length;
+                self.decide(key, if whole { Status::Ok } else { Status::Invalid }, io);
+            }
+            return;
+        }
+        let Some(index) = vector.free_part() else { return };
+        let (place, order) = (vector.place, vector.order);
+        let started = match (place, order) {
+            (Place::Local(Target::Region(region)), Order::Packed) => {
+                return self.copy_rows(key, region, io);
+            }
+            (Place::Remote(..), Order::Packed) => self.start_packed(key, index, io),
+            _ => self.start_single(key, index, io),
+        };
+        match started {
+            Ok(true) => self.make_ready(Work::Transfer(key)),
+            Ok(false) => self.starve(Work::Transfer(key)),
+            Err(status) => {
+                // What is under way of it ends first.
+                if let Some(transfer) = self.transfers.get_mut(key) {
+                    transfer.status.get_or_insert(status);
+                }
+                self.give_up_children(key, status, io);
+                self.settle(key, io);
+            }
+        }
+    }
+
+    /// The next row, if it is one: checked against the buffer and the request's length.
+    fn next_row<I: Io>(&mut self, key: Key, io: &mut I) -> Option<Result<Row, Status>> {
+        let transfer = self.transfers.get_mut(key)?;
+        let length = transfer.length;
+        let Body::Vector(vector) = &mut transfer.body else { return None };
+        let row = vector.rows.next(io)?;
+        let inside = row.end().is_some() && row.end_in_buffer() <= vector.room;
+        let wanted = vector.next.saturating_add(row.bytes()) <= length;
+        Some(if inside && wanted { Ok(row) } else { Err(Status::Invalid) })
+    }
+
+    fn vector_mut(&mut self, key: Key) -> Option<&mut VectorBody> {
+        match &mut self.transfers.get_mut(key)?.body {
+            Body::Vector(vector) => Some(vector),
+            _ => None,
+        }
+    }
+
+    /// Starts the next piece as a transfer of its own. `Ok(false)`: there is no room for it.
+    fn start_single<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> Result<bool, Status> {
+        if self.transfers.room() == 0 {
+            return Ok(false);
+        }
+        let Some(row) = self.next_row(key, io).transpose()? else { return Ok(true) };
+        let Some(vector) = self.vector_mut(key) else { return Ok(true) };
+        let (piece, rest) = row.cut(row.length, 1);
+        vector.rows.put_back(rest);
+        let start = match vector.order {
+            Order::Placed => u64::from(piece.at),
+            _ => vector.next,
+        };
+        let (place, direction) = (vector.place, vector.direction);
+        let memory = vector.memory;
+        let memory = Memory { offset: memory.offset + u64::from(piece.at), ..memory };
+        let length = piece.length.into();
+        let body = body_for(place, direction, false, piece.offset, length, memory)?;
+        vector.next += length;
+        let part = Part { start, length: piece.length, told: 0, table: None, data: None };
+        Ok(self.start_part(key, index, part, body, io))
+    }
+
+    /// Starts the next pieces of a peer's region as one transfer. `Ok(false)`: there is no room for it.
+    fn start_packed<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> Result<bool, Status> {
+        let Some(transfer) = self.transfers.get(key) else { return Ok(true) };
+        let (session, length) = (transfer.session, transfer.length);
+        let Body::Vector(vector) = &transfer.body else { return Ok(true) };
+        let (place, direction, memory) = (vector.place, vector.direction, vector.memory);
+        let Place::Remote(peer, handle) = place else { return Ok(true) };
+        let (start, most) = (vector.next, (length - vector.next).min(PART_BYTES.into()) as u32);
+        let table_bytes = PART_ROWS * (Row::WIRE_BYTES + HERE_BYTES) as u32;
+        let wanted = footprint_of(table_bytes) + footprint_of(most.max(1));
+        let room = self.transfers.room() > 0
+            && self.may_copy(key, wanted)
+            && self.may_stage_copy(session, wanted);
+        let Some(table) = room.then(|| self.staging.allocate(table_bytes)).flatten() else {
+            return Ok(false);
+        };
+        let Some(data) = self.staging.allocate(most.max(1)) else {
+            self.give_back(table);
+            return Ok(false);
+        };
+        let filled = self.fill_table(key, table, io);
+        let Filled { rows, bytes, first, in_order } = match filled {
+            Ok(filled) if filled.bytes > 0 => filled,
+            other => {
+                self.give_back(table);
+                self.give_back(data);
+                return other.map(|_| true);
+            }
+        };
+        let data = if in_order {
+            self.give_back(data);
+            None
+        } else {
+            Some(data)
+        };
+        self.note_copy_staging(session, table, true);
+        if let Some(data) = data {
+            self.note_copy_staging(session, data, true);
+        }
+        let part = Part { start, length: bytes, told: 0, table: Some((table, rows)), data };
+        if direction == Direction::Write {
+            self.move_part(memory, part, direction, io);
+        }
+        let op = match direction {
+            Direction::Read => RemoteOp::Read,
+            Direction::Write => RemoteOp::Write { durable: false },
+        };
+        let packed = match data {
+            Some(data) => Memory { segment: data.span.segment, offset: data.span.offset },
+            None => Memory { offset: memory.offset + u64::from(first), ..memory },
+        };
+        let wire = table.span.part(0, rows * Row::WIRE_BYTES as u32);
+        let body = RemoteBody::new(peer, handle, op, 0, packed);
+        let body = Body::Remote(RemoteBody { pieces: Some(wire), ..body });
+        Ok(self.start_part(key, index, part, body, io))
+    }
+
+    /// Takes rows into a part's table, as many as a part has.
+    fn fill_table<I: Io>(&mut self, key: Key, table: Run, io: &mut I) -> Result<Filled, Status> {
+        let mut filled = Filled { rows: 0, bytes: 0, first: 0, in_order: true };
+        let mut pieces = 0;
+        while filled.rows < PART_ROWS && filled.bytes < PART_BYTES && pieces < PART_PIECES {
+            let Some(row) = self.next_row(key, io).transpose()? else { break };
+            let (row, rest) = row.cut(PART_BYTES - filled.bytes, PART_PIECES - pieces);
+            let Some(vector) = self.vector_mut(key) else { break };
+            vector.rows.put_back(rest);
+            vector.next += row.bytes();
+            if filled.rows == 0 {
+                filled.first = row.at;
+            }
+            let behind = u64::from(row.at) == u64::from(filled.first) + u64::from(filled.bytes);
+            filled.in_order &= behind && (row.count == 1 || row.at_stride == row.length);
+            let at = filled.rows * Row::WIRE_BYTES as u32;
+            io.store(&row.to_wire(), table.span.part(at, Row::WIRE_BYTES as u32));
+            io.store(&here(row), here_span(table, filled.rows));
+            filled.rows += 1;
+            pieces += row.count;
+            filled.bytes += row.bytes() as u32;
+        }
+        Ok(filled)
+    }
+
+    /// Copies a part's bytes between the buffer and where they lie packed.
+    fn move_part<I: Io>(&mut self, memory: Memory, part: Part, direction: Direction, io: &mut I) {
+        let (Some((table, rows)), Some(data)) = (part.table, part.data) else { return };
+        let mut packed = 0;
+        for number in 0..rows {
+            let mut bytes = [0; HERE_BYTES];
+            io.load(here_span(table, number), &mut bytes);
+            let row = from_here(&bytes);
+            for (_, at) in row.pieces() {
+                let (here, there) =
+                    (memory.span(at.into(), row.length), data.span.part(packed, row.length));
+                match direction {
+                    Direction::Read => io.copy(there, here),
+                    Direction::Write => io.copy(here, there),
+                }
+                packed += row.length;
+            }
+        }
+    }
+
+    fn start_part<I: Io>(
+        &mut self,
+        key: Key,
+        index: usize,
+        part: Part,
+        body: Body,
+        io: &mut I,
+    ) -> bool {
+        let Some(transfer) = self.transfers.get(key) else { return true };
+        let (session, class, deadline) = (transfer.session, transfer.class, transfer.deadline);
+        let waiter = Waiter::Vector { parent: key, part: index as u8 };
+        let kind = transfer.kind;
+        let (handles, length) = ([None, None], part.length.into());
+        let start = Start { waiter, session, handles, kind, class, deadline, length, body };
+        let Some(child) = self.start_transfer(start, io.now()) else {
+            debug_assert!(false, "there was room for it");
+            self.free_part(session, part);
+            return false;
+        };
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.pins += 1;
+        }
+        if let Some(vector) = self.vector_mut(key) {
+            vector.parts[index] = Some(part);
+        }
+        self.make_ready(Work::Transfer(child));
+        true
+    }
+
+    fn free_part(&mut self, session: SessionId, part: Part) {
+        for run in part.table.map(|(run, _)| run).into_iter().chain(part.data) {
+            self.note_copy_staging(session, run, false);
+            self.free_staging(run);
+        }
+    }
+
+    /// More of a part is in the buffer.
+    pub(super) fn note_part_read(&mut self, parent: Key, index: u8, bytes: u64) {
+        let Some(transfer) = self.transfers.get_mut(parent) else { return };
+        let Body::Vector(vector) = &mut transfer.body else { return };
+        let Some(part) = vector.parts.get_mut(usize::from(index)).and_then(Option::as_mut) else {
+            return;
+        };
+        let bytes = bytes.min(part.length.into()) as u32;
+        if part.data.is_some() || bytes <= part.told {
+            return;
+        }
+        let from = part.start + u64::from(part.told);
+        part.told = bytes;
+        let inserted = transfer.landed.insert(from, part.start + u64::from(bytes));
+        debug_assert!(inserted.is_ok(), "parts are apart");
+        self.tell_progress(parent);
+    }
+
+    /// A part is over and touches its memory no more.
+    pub(super) fn handle_part<I: Io>(
+        &mut self,
+        (parent, index): (Key, u8),
+        (status, bytes): (Status, u64),
+        io: &mut I,
+    ) {
+        let Some(transfer) = self.transfers.get_mut(parent) else { return };
+        let session = transfer.session;
+        let given_up = transfer.status.is_some();
+        let Body::Vector(vector) = &mut transfer.body else { return };
+        let (memory, direction) = (vector.memory, vector.direction);
+        let Some(part) = vector.parts.get_mut(usize::from(index)).and_then(Option::take) else {
+            return;
+        };
+        // Of one with a part before the others, those have bytes still that come before it.
+        let short = status == Status::Ok && bytes < part.length.into();
+        vector.ended |= short && vector.order != Order::Placed;
+        // A client that was told has its buffer still, but what it is told no more need not be there.
+        if direction == Direction::Read && status == Status::Ok && !given_up {
+            self.move_part(memory, part, direction, io);
+        }
+        self.free_part(session, part);
+        if let Some(transfer) = self.transfers.get_mut(parent) {
+            let told = u64::from(part.told);
+            if status == Status::Ok && bytes > told {
+                let (from, to) = (part.start + told, part.start + bytes);
+                let inserted = transfer.landed.insert(from, to);
+                debug_assert!(inserted.is_ok(), "parts are apart");
+            }
+            if status != Status::Ok {
+                transfer.status.get_or_insert(status);
+            }
+        }
+        if status != Status::Ok {
+            self.give_up_children(parent, status, io);
+        }
+        self.tell_progress(parent);
+        self.unpin(parent);
+        self.make_ready(Work::Transfer(parent));
+    }
+
+    /// Copies rows of a region of this node, as many as a turn has room for.
+    fn copy_rows<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) {
+        let Some(vector) = self.vector_mut(key) else { return };
+        let (memory, direction) = (vector.memory, vector.direction);
+        let (mut bytes, mut pieces) = (0, 0);
+        let now = io.now();
+        if !self.may_move(Work::Transfer(key), now) {
+            return;
+        }
+        while bytes < PART_BYTES && pieces < PART_PIECES {
+            let row = match self.next_row(key, io) {
+                None => break,
+                Some(Ok(row)) if row.end().is_some_and(|end| end <= region.length) => row,
+                Some(_) => return self.decide(key, Status::Invalid, io),
+            };
+            let (row, rest) = row.cut(PART_BYTES - bytes, PART_PIECES - pieces);
+            for (offset, at) in row.pieces() {
+                let ours = memory.span(at.into(), row.length);
+                let offset = region.offset + offset;
+                let theirs = Span { segment: region.segment, offset, length: row.length };
+                // As of a client that puts its region onto itself.
+                if overlap(ours, theirs) {
+                    return self.decide(key, Status::Invalid, io);
+                }
+                match direction {
+                    Direction::Read => io.copy(theirs, ours),
+                    Direction::Write => io.copy(ours, theirs),
+                }
+            }
+            pieces += row.count;
+            bytes += row.bytes() as u32;
+            let Some(vector) = self.vector_mut(key) else { return };
+            vector.rows.put_back(rest);
+            vector.next += row.bytes();
+        }
+        self.charge(Work::Transfer(key), bytes.into(), now);
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Body::Vector(vector) = &transfer.body else { return };
+        let (next, from) = (vector.next, transfer.landed.watermark());
+        let inserted = transfer.landed.insert(from, next);
+        debug_assert!(inserted.is_ok(), "a copy goes forward");
+        self.tell_progress(key);
+        self.make_ready(Work::Transfer(key));
+    }
+
+    /// Frees what parts of a transfer hold that is over; none has a child.
+    pub(super) fn free_parts(&mut self, session: SessionId, body: &Body) {
+        if let Body::Vector(vector) = body {
+            for part in vector.parts.into_iter().flatten() {
+                self.free_part(session, part);
+            }
+        }
+    }
+
+    /// What kind of request moves so.
+    pub(super) const fn vector_kind(direction: Direction, is_region: bool) -> Operation {
+        match (direction, is_region) {
+            (Direction::Read, true) => Operation::Get,
+            (Direction::Read, false) => Operation::Read,
+            (Direction::Write, true) => Operation::Put,
+            (Direction::Write, false) => Operation::Write,
+        }
+    }
+}
+
+/// What a part's table became.
+#[derive(Debug, Clone, Copy)]
+struct Filled {
+    rows: u32,
+    bytes: u32,
+    /// Where the first piece lies in the buffer.
+    first: u32,
+    /// All others lie behind it.
+    in_order: bool,
+}
+
+/// Where a part's table says where a row lies in the buffer.
+fn here_span(table: Run, number: u32) -> Span {
+    let at = PART_ROWS * Row::WIRE_BYTES as u32 + number * HERE_BYTES as u32;
+    table.span.part(at, HERE_BYTES as u32)
+}
+
+fn here(row: Row) -> [u8; HERE_BYTES] {
+    let mut bytes = [0; HERE_BYTES];
+    let values = [row.at, row.at_stride, row.length, row.count];
+    for (place, value) in bytes.chunks_exact_mut(4).zip(values) {
+        place.copy_from_slice(&value.to_ne_bytes());
+    }
+    bytes
+}
+
+fn from_here(bytes: &[u8; HERE_BYTES]) -> Row {
+    let mut values = [0; 4];
+    for (value, place) in values.iter_mut().zip(bytes.chunks_exact(4)) {
+        *value = u32::from_ne_bytes(place.try_into().expect("4 bytes"));
+    }
+    let [at, at_stride, length, count] = values;
+    Row { offset: 0, stride: 0, at, at_stride, length, count }
+}

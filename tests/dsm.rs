@@ -121,6 +121,7 @@ fn everything_one_sided_between_two_nodes() {
     // What is wanted first is told of before the rest.
     let read = Request::read(&dsm.there, 0, dsm.client.allocate(2 * MIB).expect("room"));
     let read = queue.submit(read.wanted_first(counter)).expect("room");
+    queue.flush();
     let page = counter..counter + PAGE as u64;
     let mut word = [0; 8];
     eventually("the page is there", || {

@@ -37,7 +37,7 @@ pub(crate) enum Way {
 pub(crate) struct Asker {
     pub(crate) client: Client,
     queue: Queue,
-    cpu: usize,
+    pub(crate) cpu: usize,
     buffers: Vec<Buffer>,
     random: Random,
 }

@@ -1,0 +1,146 @@
+//! One-sided operations on another node's memory against a get of as many bytes.
+
+use piped_client::{Access, Client, Handle, Piece, Pieces, Queue, RegionExport, Request};
+use piped_config::Profile;
+
+use crate::clock;
+use crate::contest::Arm;
+use crate::failure::{Doing as _, Failure};
+use crate::load::{Ask, Asker, Place};
+use crate::machine;
+use crate::nodes::{PEER, Pair, profile_name};
+use crate::report::{Row, Unit};
+use crate::rows::region::Region;
+use crate::rows::{Bench, MIB, MOMENT};
+use crate::stats::{Bar, median};
+
+/// What ten thousand pieces may take against a get of as many bytes in one.
+const VECTORED_BAR: f64 = 2.5;
+
+/// What an atomic may take against a get of 64 bytes.
+const ATOMIC_BAR: f64 = 1.3;
+
+const PIECES: usize = 10_000;
+const PIECE_BYTES: usize = 512;
+const BYTES: usize = PIECES * PIECE_BYTES;
+
+/// From one piece to the next in the region: never one behind the other.
+const STRIDE: u64 = 3 * PIECE_BYTES as u64;
+
+/// A region at B for everything, and a queue at A.
+struct Words {
+    queue: Queue,
+    client: Client,
+    /// Where requests are made: where those of a get are.
+    cpu: usize,
+    handle: Handle,
+    _export: RegionExport,
+}
+
+impl Words {
+    fn open(pair: &Pair) -> Result<Self, Failure> {
+        let length = STRIDE as usize * PIECES;
+        let owner = Asker::connect(&pair.b, Place::BesideShard, length as u64)?;
+        let mut buffer = owner.client.allocate(length).doing("allocate")?;
+        buffer.as_mut_slice().fill(0x5a);
+        let export = owner.client.export_region("words", buffer, Access::ALL).doing("export")?;
+        let Asker { client, cpu, .. } = Asker::connect(&pair.a, Place::BesideShard, 64 * MIB as u64)?;
+        let queue = client.queue().doing("queue")?;
+        let handle = client.open_region(Some(PEER), "words", Access::ALL).doing("open")?;
+        Ok(Self { queue, client, cpu, handle, _export: export })
+    }
+
+    /// The median time of a request, one at a time, in seconds.
+    fn for_a_moment(
+        &mut self,
+        mut one: impl FnMut(&mut Self) -> Result<(), Failure>,
+    ) -> Result<f64, Failure> {
+        machine::pin(self.cpu)?;
+        let begun = clock::now();
+        let mut times = Vec::new();
+        while begun.elapsed() < MOMENT {
+            let start = clock::now();
+            one(self)?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        median(&times).ok_or_else(|| Failure::new("nothing ended"))
+    }
+
+    /// Pieces that lie apart there, and in another order here: neither side has them one behind the other.
+    fn scattered(&self) -> Result<Pieces, Failure> {
+        let piece = |number: usize| {
+            let at = (number ^ 1) * PIECE_BYTES;
+            Piece::new(number as u64 * STRIDE, at, PIECE_BYTES)
+        };
+        let pieces: Vec<Piece> = (0..PIECES).map(piece).collect();
+        self.client.pieces(&pieces).doing("pieces")
+    }
+}
+
+/// 10 000 descriptors of 512 bytes in one get against one get of the same bytes.
+pub(super) fn vectored(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let profile = Profile::Balanced;
+    bench.with_pair(profile, |bench, pair| {
+        let words = Words::open(pair)?;
+        let table = words.scattered()?;
+        let buffer = words.client.allocate(BYTES).doing("allocate")?;
+        let state = std::cell::RefCell::new((words, Some(buffer)));
+        let measure = |pieces: bool| {
+            let (words, buffer) = &mut *state.borrow_mut();
+            words.for_a_moment(|words| {
+                let into = buffer.take().expect("it is here between requests");
+                let request = match pieces {
+                    true => Request::read_pieces(&words.handle, &table, into),
+                    false => Request::read(&words.handle, 0, into),
+                };
+                *buffer = Some(words.queue.run(request).doing("get")?.payload);
+                Ok(())
+            })
+        };
+        let mut arms = [
+            Arm::variant("one get".to_owned(), || measure(false)),
+            Arm::variant("pieces".to_owned(), || measure(true)),
+        ];
+        let rounds = bench.rounds(&mut arms)?;
+        drop(arms);
+        let found = rounds.all_ratio(1, 0)?;
+        let told = |arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median * 1e3);
+        let note = format!(
+            "{PIECES} pieces of {PIECE_BYTES} B, apart on both sides: {:.2} ms, one get {:.2} ms",
+            told(1),
+            told(0)
+        );
+        let bar = Bar::AtMost(VECTORED_BAR);
+        Ok(Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note)
+            .with_arms(&rounds, Unit::Seconds))
+    })
+}
+
+/// A fetch_add against a get of 64 bytes.
+pub(super) fn fetch_add(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let profile = Profile::Balanced;
+    bench.with_pair(profile, |bench, pair| {
+        let mut words = Words::open(pair)?;
+        let mut region = Region::open(pair)?;
+        let mut arms = [
+            Arm::variant("get".to_owned(), || {
+                let ask = Ask { handle: &region.handle, block: 64, depth: 1 };
+                Ok(region.asker.reads(ask, MOMENT)?.p50())
+            }),
+            Arm::variant("fetch_add".to_owned(), || {
+                words.for_a_moment(|words| {
+                    let add = Request::fetch_add(&words.handle, 64, 1);
+                    words.queue.run(add).doing("fetch_add").map(|_| ())
+                })
+            }),
+        ];
+        let rounds = bench.rounds(&mut arms)?;
+        drop(arms);
+        let found = rounds.all_ratio(1, 0)?;
+        let told = |arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median * 1e6);
+        let note = format!("p50: {:.1} us, a get of 64 B {:.1} us", told(1), told(0));
+        let bar = Bar::AtMost(ATOMIC_BAR);
+        Ok(Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note)
+            .with_arms(&rounds, Unit::Seconds))
+    })
+}

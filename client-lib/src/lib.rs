@@ -77,3 +77,8 @@ pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId,
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// And so are those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide.md")]
+struct Guide;

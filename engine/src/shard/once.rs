@@ -17,10 +17,11 @@ use super::session::access_of;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
 use super::{Shard, Work};
-use crate::command::{RegionTarget, Target};
+use crate::command::{LaneClass, RegionTarget, Target};
 use crate::ids::RegionId;
 use crate::io::{Io, Span};
-use crate::request::{Status, Update};
+use crate::request::{Class, Status, Update};
+use crate::tally::Operation;
 use crate::wire::{After, Change, Message, Owner};
 
 /// Something that is asked of a peer, and done once.
@@ -313,11 +314,22 @@ impl Shard {
         asked: Asked,
         io: &mut impl Io,
     ) -> Result<(), &'static str> {
+        let begun = io.now();
         let result = self.update_once((lane, link), asked, io);
         let (status, value) = match result {
             Ok(value) => (Status::Ok, value),
             Err(status) => (status, 0),
         };
+        let operation = match asked.change {
+            Change::Word { .. } => Operation::Atomic,
+            Change::Notify { .. } => Operation::Notify,
+        };
+        let class = match self.lanes.get(lane).map(|lane| lane.class) {
+            Some(LaneClass::Bulk) => Class::Bulk,
+            _ => Class::Latency,
+        };
+        let nanos = io.now().since(begun).0;
+        self.tally.add_serve((operation, class), status, 0, nanos);
         let message = Message::Updated { transfer: asked.transfer, status, value };
         let pushed = self.lanes.get_mut(lane).is_none_or(|lane| lane.push(message));
         self.make_ready(Work::Lane(lane));

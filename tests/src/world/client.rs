@@ -1,5 +1,6 @@
 //! What clients do: by script or by chance.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use piped_engine::ids::{HandleId, QueueId};
@@ -7,7 +8,7 @@ use piped_engine::io::Span;
 use piped_engine::request::{ArenaBuffer, Class, Origin, Request, Verb};
 use piped_model::units::Nanos;
 
-use super::{ClientState, Effect, InFlight, Lock, LockEnd, OpeningState, Plan, World};
+use super::{ClientState, Effect, InFlight, Lock, LockEnd, OneSided, OpeningState, Plan, World};
 
 /// Queues of each session.
 const QUEUES: u64 = 2;
@@ -71,6 +72,13 @@ pub enum Call {
         /// How many bytes at most.
         length: u64,
     },
+    /// Something with a board.
+    OneSided(OneSided),
+    /// Wait for what the same queue has asked of an object's node.
+    Flush {
+        /// The object.
+        object: usize,
+    },
     /// Cancel an earlier call.
     Cancel {
         /// Its number.
@@ -94,11 +102,24 @@ impl World {
         class: Class,
         deadline: Option<Nanos>,
     ) -> u64 {
+        self.call_fenced(client, call, (class, deadline), false)
+    }
+
+    /// The same, and `fence`: it begins when all is over that its queue has asked of the node before.
+    pub(super) fn call_fenced(
+        &mut self,
+        client: usize,
+        call: Call,
+        (class, deadline): (Class, Option<Nanos>),
+        fence: bool,
+    ) -> u64 {
         self.clients[client].calls_made += 1;
         let number = self.clients[client].calls_made;
         let mut flight = InFlight {
             verb: Verb::Nop,
-            queue: QueueId((number % QUEUES) as u32),
+            queue: queue_of(number),
+            node: None,
+            fence,
             slot: self.free_slot(client),
             submitted: self.kernel.now(),
             deadline: deadline.unwrap_or(self.options.deadline),
@@ -148,6 +169,12 @@ impl World {
                 flight.length = length;
                 flight.effect = Effect::Receive { object, number };
             }
+            Call::OneSided(call) => self.prepare_one_sided(client, number, &mut flight, call),
+            Call::Flush { object } => {
+                flight.verb = Verb::Flush { handle: self.handle(client, object) };
+                flight.node = Some(self.objects[object].node);
+                flight.fence = true;
+            }
             Call::Cancel { call } => {
                 flight.verb = Verb::Cancel { target: call };
                 if let Some(target) = self.clients[client].calls.get_mut(&call) {
@@ -176,7 +203,10 @@ impl World {
         self.clients[client].state = ClientState::Closing(self.kernel.now());
         for object in 0..self.objects.len() {
             match self.objects[object].kind {
-                super::ObjectKind::Region { owner, region, .. } if owner == client => {
+                super::ObjectKind::Region { owner, region, .. }
+                | super::ObjectKind::Board { owner, region, .. }
+                    if owner == client =>
+                {
                     self.objects[object].gone = true;
                     self.command(node, Command::RevokeRegion { region });
                 }
@@ -223,7 +253,8 @@ impl World {
             if self.clients[client].to_do == 0 {
                 break;
             }
-            let call = self.invent(client);
+            let fence = self.options.boards > 0.0 && self.random.chance(0.2);
+            let call = self.invent(client, fence);
             // Whoever finds nothing to do (its peer is gone for good) gives up some day.
             if call.is_some() || self.random.chance(0.05) {
                 self.clients[client].to_do -= 1;
@@ -232,7 +263,14 @@ impl World {
                 let class = *self.random.pick(&[Class::Latency, Class::Bulk]);
                 let hasty = self.random.chance(self.options.hasty);
                 let deadline = hasty.then(|| Nanos(self.random.length(2_000_000)));
-                let number = self.call(client, call, class, deadline);
+                // Of what may never come.
+                let waits = matches!(call, Call::OneSided(OneSided::Wait { .. }));
+                let longest = self.options.deadline.0;
+                let deadline =
+                    deadline.or_else(|| waits.then(|| Nanos(self.random.length(longest))));
+                let number = self.call_fenced(client, call, (class, deadline), fence);
+                self.expect_signal(call);
+                self.follow_put(client, call, class);
                 if self.random.chance(self.options.cancels) {
                     let cancel = Call::Cancel { call: number };
                     self.call(client, cancel, class, None);
@@ -246,7 +284,7 @@ impl World {
     }
 
     /// Something this client may do now, or nothing.
-    fn invent(&mut self, client: usize) -> Option<Call> {
+    fn invent(&mut self, client: usize, fence: bool) -> Option<Call> {
         if self.random.chance(0.03) {
             return Some(Call::Nop);
         }
@@ -258,6 +296,11 @@ impl World {
             .collect();
         let (channels, objects): (Vec<usize>, Vec<usize>) =
             objects.into_iter().partition(|&object| self.is_channel(object));
+        let (boards, objects): (Vec<usize>, Vec<usize>) =
+            objects.into_iter().partition(|&object| self.is_board(object));
+        if self.random.chance(self.options.boards) {
+            return self.invent_one_sided(client, &boards);
+        }
         if self.random.chance(0.25) {
             return self.invent_message(client, &channels);
         }
@@ -269,7 +312,9 @@ impl World {
         let read = self.random.chance(0.3).then_some(()).map_or(Some(client), |()| None);
         match kind {
             0..50 if !self.clients[client].pieces.is_empty() => {
-                let range = self.choose(client, object, read, false)?;
+                // Behind a fence it sees what its queue still writes.
+                let behind = fence.then(|| queue_of(self.clients[client].calls_made + 1));
+                let range = self.choose_behind(client, object, read, behind)?;
                 Some(Call::Read { object, offset: range.start, length: range.end - range.start })
             }
             50..80 if !self.clients[client].pieces.is_empty() => {
@@ -307,6 +352,36 @@ impl World {
         owner: Option<usize>,
         writes: bool,
     ) -> Option<Range<u64>> {
+        self.choose_unlocked(client, object, owner, |lock, _| lock.writes || writes)
+    }
+
+    /// A range to read behind the writes of a queue; without, one that nobody writes.
+    fn choose_behind(
+        &mut self,
+        client: usize,
+        object: usize,
+        owner: Option<usize>,
+        behind: Option<QueueId>,
+    ) -> Option<Range<u64>> {
+        self.choose_unlocked(client, object, owner, |lock, calls| {
+            let call = match lock.until {
+                LockEnd::Call(call) => calls.get(&call),
+                LockEnd::Time(_) => None,
+            };
+            let is_before = call.is_some_and(|call| {
+                matches!(call.verb, Verb::Write { .. }) && Some(call.queue) == behind && !call.held
+            });
+            lock.writes && !is_before
+        })
+    }
+
+    fn choose_unlocked(
+        &mut self,
+        client: usize,
+        object: usize,
+        owner: Option<usize>,
+        forbids: impl Fn(&Lock, &BTreeMap<u64, InFlight>) -> bool,
+    ) -> Option<Range<u64>> {
         let area = self.area(object, owner);
         for _ in 0..4 {
             let mut start = self.random.between(area.start, area.end - 1);
@@ -319,9 +394,10 @@ impl World {
                 length = (length.next_multiple_of(4096)).min(most);
             }
             let range = start..start + length;
+            let calls = &self.clients[client].calls;
             let free = self.clients[client].locks.iter().all(|lock| {
                 lock.object != object
-                    || !(lock.writes || writes)
+                    || !forbids(lock, calls)
                     || lock.end <= range.start
                     || range.end <= lock.start
             });
@@ -343,6 +419,7 @@ impl World {
     ) {
         let handle = self.handle(client, object);
         let buffer = self.take_buffer(client, flight, length, true);
+        flight.node = Some(self.objects[object].node);
         flight.verb = Verb::Read { handle, offset, buffer, wanted: 0 };
         flight.length = length;
         let expected = &self.objects[object].expected;
@@ -363,6 +440,7 @@ impl World {
     ) {
         let handle = self.handle(client, object);
         let buffer = self.take_buffer(client, flight, length, false);
+        flight.node = Some(self.objects[object].node);
         flight.verb = Verb::Write { handle, offset, buffer, durable, notify: None };
         flight.length = length;
         let data = self
@@ -429,7 +507,8 @@ impl World {
         let place = &mut self.clients[client];
         let (node, session) = (place.node, place.session);
         let origin = Origin { session, queue: flight.queue, slot: flight.slot, user_data: number };
-        let request = Request { verb: flight.verb, class, deadline, no_wait: false, fence: false };
+        let request =
+            Request { verb: flight.verb, class, deadline, no_wait: false, fence: flight.fence };
         place.calls.insert(number, flight);
         let id = self.nodes[node].id;
         self.kernel.note(|| format!("{id:?} client {client} call {number}: {request:?}"));
@@ -440,7 +519,7 @@ impl World {
     }
 
     /// A buffer of the arena, filled with noise; the engine may touch it from now on.
-    fn take_buffer(
+    pub(super) fn take_buffer(
         &mut self,
         client: usize,
         flight: &mut InFlight,
@@ -485,4 +564,9 @@ impl World {
         let lock = Lock { object, start: range.start, end: range.end, writes, until };
         self.clients[client].locks.push(lock);
     }
+}
+
+/// A few in a row take the same.
+const fn queue_of(call: u64) -> QueueId {
+    QueueId((call / 4 % QUEUES) as u32)
 }

@@ -11,7 +11,7 @@ use piped_engine::tally::MessageWay;
 use piped_model::units::Nanos;
 
 use super::setup::NODES;
-use super::{ClientState, ObjectKind, OpeningState, Plan, World, node_name, peer_id};
+use super::{ClientState, Object, ObjectKind, OpeningState, Plan, World, node_name, peer_id};
 
 /// Everything must be at rest within that time after its cause is gone.
 const REST: Nanos = Nanos::from_millis(120_000);
@@ -57,6 +57,7 @@ impl World {
         }
         self.judge_contents();
         self.judge_mail();
+        self.judge_boards();
         for client in 0..self.clients.len() {
             self.close_client(client);
         }
@@ -114,12 +115,8 @@ impl World {
     fn judge_contents(&self) {
         for object in self.objects.iter().filter(|object| !object.gone) {
             let content = match object.kind {
-                ObjectKind::File(inode) => self.kernel.file_content(inode),
-                ObjectKind::Region { segment, length, .. } => {
-                    let span = piped_engine::io::Span { segment, offset: 0, length: length as u32 };
-                    self.kernel.bytes(self.nodes[object.node].id, span)
-                }
-                ObjectKind::Channel { .. } => continue,
+                ObjectKind::File(_) | ObjectKind::Region { .. } => self.content_of(object),
+                ObjectKind::Channel { .. } | ObjectKind::Board { .. } => continue,
             };
             let length = object.expected.length();
             assert!(
@@ -131,6 +128,19 @@ impl World {
             if let Some(wrong) = object.expected.difference(0, content) {
                 panic!("{}: wrong content at the end: {wrong:?}", object.name);
             }
+        }
+    }
+
+    /// The bytes of a file or region.
+    pub(super) fn content_of(&self, object: &Object) -> &[u8] {
+        match object.kind {
+            ObjectKind::File(inode) => self.kernel.file_content(inode),
+            ObjectKind::Region { segment, length, .. }
+            | ObjectKind::Board { segment, length, .. } => {
+                let span = piped_engine::io::Span { segment, offset: 0, length: length as u32 };
+                self.kernel.bytes(self.nodes[object.node].id, span)
+            }
+            ObjectKind::Channel { .. } => &[],
         }
     }
 
@@ -283,7 +293,9 @@ impl World {
                 ObjectKind::File(inode) => {
                     object.expected.crash(self.kernel.file_content(inode));
                 }
-                ObjectKind::Region { .. } | ObjectKind::Channel { .. } => object.gone = true,
+                ObjectKind::Region { .. }
+                | ObjectKind::Channel { .. }
+                | ObjectKind::Board { .. } => object.gone = true,
             }
         }
     }
@@ -507,7 +519,10 @@ impl World {
         opening.state = match result {
             Ok(length) => {
                 // The end may move between the open and its answer.
-                let most = object.expected.length().end;
+                let most = match object.kind {
+                    ObjectKind::Board { length, .. } => length,
+                    _ => object.expected.length().end,
+                };
                 assert!(length <= most, "{} has at most {most} bytes, not {length}", object.name);
                 OpeningState::Open
             }
@@ -532,7 +547,7 @@ impl World {
                             && open.name == "data"
                             && open.path == object.name
                     }
-                    ObjectKind::Region { .. } => {
+                    ObjectKind::Region { .. } | ObjectKind::Board { .. } => {
                         open.kind == OpenKind::Region && open.name == object.name && !object.gone
                     }
                     ObjectKind::Channel { .. } => {

@@ -108,9 +108,9 @@ impl World {
         place.state = ClientState::Gone;
         place.calls.clear();
         let left = self.kernel.segments(self.nodes[place.node].id);
-        for segment in [place.arena, place.region_segment] {
+        for segment in std::iter::once(&place.arena).chain(&place.region_segments) {
             assert!(
-                !left.contains(&segment),
+                !left.contains(segment),
                 "client {client} drained, but its {segment:?} was not released"
             );
         }
@@ -146,6 +146,9 @@ impl World {
             "{name} ends with {bytes} bytes, its watermark was {}",
             flight.watermark
         );
+        if flight.fence && status == Status::Ok {
+            self.judge_order(client, call, &flight, &name);
+        }
         match (&flight.effect, flight.buffer) {
             (&Effect::Send { number }, _) => self.messages.end((client, number), status),
             (&Effect::Receive { object, number }, Some(buffer)) => {
@@ -155,6 +158,7 @@ impl World {
             _ => {}
         }
         self.judge_effect(client, call, &mut flight, status, bytes, &name);
+        self.judge_one_sided(call, &flight.effect, (status, value), &name);
         self.tally(status_name(status), 1);
         if status != Status::Ok && flight.watermark > 0 {
             self.tally("failed with a part done", 1);
@@ -172,6 +176,15 @@ impl World {
         }
     }
 
+    /// What was asked before a fence is over when something behind it is.
+    fn judge_order(&mut self, client: usize, call: u64, flight: &InFlight, name: &str) {
+        let Some(node) = flight.node else { return };
+        let mut before = self.clients[client].calls.range(..call);
+        let left = before.find(|(_, it)| it.node == Some(node) && it.queue == flight.queue);
+        assert!(left.is_none(), "{name} ends before {left:?}, which its queue asked for earlier");
+        self.tally("ended behind a fence", 1);
+    }
+
     fn judge_effect(
         &mut self,
         client: usize,
@@ -182,7 +195,13 @@ impl World {
         name: &str,
     ) {
         match &mut flight.effect {
-            Effect::Nothing | Effect::Send { .. } | Effect::Receive { .. } => {}
+            Effect::Nothing
+            | Effect::Send { .. }
+            | Effect::Receive { .. }
+            | Effect::Raise(_)
+            | Effect::Wait { .. }
+            | Effect::Add { .. }
+            | Effect::Swap { .. } => {}
             &mut Effect::Read { object, start, shortest, crashes } => {
                 let expected = &self.objects[object].expected;
                 if status == Status::Ok && expected.crashes == crashes {
@@ -266,7 +285,9 @@ impl World {
             Status::Cancelled => flight.cancelled,
             Status::Io => faults.disk_error > 0.0 || faults.sync_error > 0.0,
             // More receives than a session may have.
-            Status::WouldBlock if matches!(flight.verb, Verb::Receive { .. }) => {
+            Status::WouldBlock
+                if matches!(flight.verb, Verb::Receive { .. } | Verb::Wait { .. }) =>
+            {
                 options.limit_changes > 0
             }
             Status::WouldBlock => options.stalls > 0,

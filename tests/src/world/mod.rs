@@ -14,6 +14,7 @@
 
 pub mod expect;
 
+mod board;
 mod client;
 mod control;
 mod judge;
@@ -22,6 +23,7 @@ mod options;
 mod runner;
 mod setup;
 mod sweep;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -38,6 +40,8 @@ use piped_engine::sim::{
 use piped_engine::solve::solve;
 use piped_model::units::Nanos;
 
+use self::board::{Board, Raise};
+pub use self::board::{Note, OneSided};
 pub use self::client::Call;
 pub use self::control::ClockStep;
 use self::expect::Expected;
@@ -61,6 +65,9 @@ pub struct World {
     plans: EventQueue<Plan>,
     links: Vec<[LinkId; 2]>,
     messages: Messages,
+    /// By client.
+    boards: Vec<Board>,
+    signals_made: u32,
     turns: u64,
     turns_at_once: u64,
     served_opens: u64,
@@ -133,6 +140,7 @@ enum ObjectKind {
     File(InodeId),
     Region { owner: usize, region: RegionId, segment: SegmentId, length: u64 },
     Channel { owner: usize, channel: ChannelId },
+    Board { owner: usize, region: RegionId, segment: SegmentId, length: u64 },
 }
 
 #[derive(Debug)]
@@ -141,7 +149,8 @@ struct Client {
     session: SessionId,
     state: ClientState,
     arena: SegmentId,
-    region_segment: SegmentId,
+    /// Of what it exports.
+    region_segments: Vec<SegmentId>,
     handles: Vec<Opening>,
     handles_made: u32,
     calls: BTreeMap<u64, InFlight>,
@@ -199,6 +208,10 @@ enum LockEnd {
 struct InFlight {
     verb: Verb,
     queue: QueueId,
+    /// The node of a request that has its place among others of its queue.
+    node: Option<usize>,
+    /// It is to begin when all is over that its queue has asked of the node before.
+    fence: bool,
     slot: u32,
     submitted: Nanos,
     deadline: Nanos,
@@ -250,6 +263,24 @@ enum Effect {
     Receive {
         object: usize,
         number: u64,
+    },
+    /// A put into a slot of a board, or a notification, or both.
+    Raise(Raise),
+    Wait {
+        board: usize,
+        id: u32,
+        count: u64,
+    },
+    Add {
+        board: usize,
+        counter: usize,
+        addend: u64,
+        /// What the word is before it at least.
+        least: u64,
+    },
+    Swap {
+        board: usize,
+        new: u64,
     },
 }
 

@@ -59,6 +59,8 @@ pub struct Options {
     pub serial_first: bool,
     /// Whether each client has a channel.
     pub channels: bool,
+    /// Which part of what clients do is done to boards; 0: nobody has one.
+    pub boards: f64,
     /// Which messages are sent without being announced.
     pub eager: EagerMode,
     /// Whether lanes send without a copy.
@@ -100,6 +102,7 @@ impl Options {
             calibration: CalibrationMode::Live,
             serial_first: false,
             channels: false,
+            boards: 0.0,
             eager: EagerMode::Auto,
             zero_copy: ZeroCopyMode::Auto,
             lending: None,
@@ -145,6 +148,7 @@ impl Options {
             calibration,
             serial_first: random.chance(0.4),
             channels: true,
+            boards: 0.3,
             eager: match random.below(3) {
                 0 => EagerMode::Auto,
                 _ => EagerMode::Fixed(random.length(1 << 18) as u32 - 1),
@@ -249,6 +253,32 @@ impl Options {
         let zero_copy = *random.pick(&[ZeroCopyMode::On, ZeroCopyMode::On, ZeroCopyMode::Auto]);
         let longest = base.longest.max(1 << 17);
         Self { zero_copy, lending: Some(lending), longest, ..base }
+    }
+
+    /// Mostly atomics, puts and notifications, with lanes that are lost often, in worlds of other kinds.
+    #[must_use]
+    pub fn one_sided(random: &mut Random) -> Self {
+        let base = match random.below(6) {
+            0 => Self::calm(random),
+            1 => Self::limited(random),
+            2 => Self::dialled(random),
+            3 => Self::lending(random),
+            _ => Self::stormy(random),
+        };
+        let faults = Faults {
+            reset: base.faults.reset.max(if random.chance(0.5) { 0.02 } else { 0.0 }),
+            reset_notice_max: Nanos(random.length(10_000_000)),
+            ..base.faults
+        };
+        Self {
+            faults,
+            boards: 0.9,
+            clients: base.clients.max(2),
+            requests: base.requests * 2,
+            depth: base.depth.max(8),
+            longest: 1 << random.between(8, 18),
+            ..base
+        }
     }
 
     /// Whether a request may end with something else than `Ok` for reasons of the world.

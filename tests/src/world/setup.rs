@@ -30,6 +30,8 @@ impl World {
             kernel: SimKernel::new(random.bits(), options.faults),
             options,
             messages: Messages::default(),
+            boards: Vec::new(),
+            signals_made: 0,
             nodes: Vec::new(),
             clients: Vec::new(),
             objects: Vec::new(),
@@ -119,7 +121,7 @@ impl World {
                 ObjectKind::File(_) => {
                     (OpenKind::File, "data".to_owned(), self.objects[object].name.clone())
                 }
-                ObjectKind::Region { .. } => {
+                ObjectKind::Region { .. } | ObjectKind::Board { .. } => {
                     (OpenKind::Region, self.objects[object].name.clone(), String::new())
                 }
                 ObjectKind::Channel { .. } => {
@@ -161,7 +163,8 @@ impl World {
                     foreign,
                 })
             }
-            ObjectKind::Region { region, segment, length, .. } => {
+            ObjectKind::Region { region, segment, length, .. }
+            | ObjectKind::Board { region, segment, length, .. } => {
                 Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
             }
             ObjectKind::Channel { .. } => unreachable!("it is one of the above"),
@@ -217,12 +220,16 @@ impl World {
             let kind = ObjectKind::Channel { owner: client, channel: ChannelId(client as u32) };
             self.add_object(node, format!("channel-{client}"), kind, vec![0], &[]);
         }
+        let mut region_segments = vec![segment];
+        if self.options.boards > 0.0 {
+            region_segments.push(self.add_board(client, node, session));
+        }
         self.clients.push(Client {
             node,
             session,
             state: ClientState::Running,
             arena,
-            region_segment: segment,
+            region_segments,
             handles: Vec::new(),
             handles_made: 0,
             calls: BTreeMap::new(),
@@ -235,7 +242,7 @@ impl World {
         });
     }
 
-    fn add_object(
+    pub(super) fn add_object(
         &mut self,
         node: usize,
         name: String,

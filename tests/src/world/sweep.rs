@@ -24,13 +24,14 @@ pub struct Kind {
 }
 
 /// All kinds. Most worlds have all faults.
-pub const KINDS: [Kind; 7] = [
+pub const KINDS: [Kind; 8] = [
     Kind { name: "stormy", options: Options::stormy, share: 9 },
     Kind { name: "sick disks", options: Options::sick_disks, share: 3 },
     Kind { name: "scarce", options: Options::scarce, share: 3 },
     Kind { name: "changing limits", options: Options::limited, share: 2 },
     Kind { name: "dialled", options: Options::dialled, share: 2 },
     Kind { name: "lending", options: Options::lending, share: 3 },
+    Kind { name: "one-sided", options: Options::one_sided, share: 4 },
     Kind { name: "calm", options: Options::calm, share: 1 },
 ];
 

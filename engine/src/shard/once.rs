@@ -7,7 +7,8 @@
 //! on the same lane, behind them. The peer looks whether they have landed; if one has not, or has failed without our
 //! knowing (its bytes will come again), it is told to wait, and is sent once more when all of them are over. A put that
 //! notifies is a write with such a frame behind it; if their lane is lost in between, the peer is asked whether the
-//! notification was done before any byte is written again: who was notified may have gone on.
+//! notification was done before any byte is written again, of its put or of those before it: who was notified may have
+//! gone on. If it was done, all of them have landed.
 
 use super::fair::{Flow, Party};
 use super::lane::LaneState;
@@ -64,6 +65,12 @@ impl Once {
         matches!(self.state, State::Sent | State::Asked)
     }
 
+    /// Whether it is a notification that the peer may have done.
+    fn may_have_notified(&self) -> bool {
+        let open = matches!(self.state, State::Idle | State::Sent | State::Asked | State::Done);
+        matches!(self.what, What::Notify { .. }) && self.number.is_some() && open
+    }
+
     /// Its lane is gone.
     pub(super) fn forget_lane(&mut self) {
         self.write = None;
@@ -89,12 +96,15 @@ impl RemoteBody {
 impl Shard {
     /// Sends what is to be done once, when its time has come.
     pub(super) fn ask_once<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
-        let Some(Once { what, state, .. }) = body.once else { return };
+        let Some(once @ Once { what, state, .. }) = body.once else { return };
         let Some(transfer) = self.transfers.get(key) else { return };
         let own = lane_class(transfer.class, 0);
         let early = state == State::Idle && transfer.retries == 0;
+        let behind_puts = self.puts_before(key).next().is_some();
         let (class, after) = match what {
-            What::Notify { .. } if self.puts_before(key).next().is_some() => {
+            // It was sent early, and its lane lost: the puts before it wait for what has become of it.
+            What::Notify { .. } if behind_puts && once.may_have_notified() => (own, After::Known),
+            What::Notify { .. } if behind_puts => {
                 let Some(lane) = self.follows(key).filter(|_| early) else {
                     return self.wait_in_order(key);
                 };
@@ -233,22 +243,24 @@ impl Shard {
             status => State::Failed(status),
         };
         let late = once.state == State::Late;
+        let notified = once.state == State::Done && matches!(once.what, What::Notify { .. });
         let write = once.write.take();
+        if notified {
+            self.note_landed_before(key);
+        }
+        self.wake_order(key);
         match op {
             // It was done, so the put before it was.
-            _ if asked && status == Status::Ok => {
-                let length = transfer.length;
-                let inserted = transfer.landed.insert(0, length);
-                debug_assert!(inserted.is_ok(), "a write lands once, at its end");
-                self.decide(key, Status::Ok, io);
-            }
+            _ if asked && status == Status::Ok => self.end_landed(key, io),
             _ if asked => self.begin_again(key, status, io),
             RemoteOp::Once if late => {
                 self.leave_lane(key, false);
                 self.make_ready(Work::Transfer(key));
             }
             RemoteOp::Once => {
-                transfer.value = value;
+                if let Some(transfer) = self.transfers.get_mut(key) {
+                    transfer.value = value;
+                }
                 self.decide(key, status, io);
             }
             _ => {
@@ -258,6 +270,29 @@ impl Shard {
             }
         }
         Ok(())
+    }
+
+    /// A notification was done, so all puts before it have landed: whose answer is lost with its lane ends well.
+    fn note_landed_before(&mut self, key: Key) {
+        for at in 0.. {
+            let Some(put) = self.nth_in_order(key, at).filter(|&put| put != key) else { return };
+            let Some(transfer) = self.transfers.get_mut(put) else { continue };
+            // What is durable has more to do than to land.
+            if let Body::Remote(body) = &mut transfer.body
+                && body.op == (RemoteOp::Write { durable: false })
+            {
+                body.is_landed = true;
+                self.make_ready(Work::Transfer(put));
+            }
+        }
+    }
+
+    /// Whether a write that is to be sent again may have been notified of: it is not, before that is known.
+    pub(super) fn may_be_notified_of(&self, key: Key) -> bool {
+        self.asked_after(key).any(|other| match self.transfers.get(other).map(|it| &it.body) {
+            Some(Body::Remote(body)) => body.once.is_some_and(|once| once.may_have_notified()),
+            _ => false,
+        })
     }
 
     /// A notification was not done: its put is sent again, under another number.
@@ -274,6 +309,7 @@ impl Shard {
             *once = Once::new(once.what);
         }
         self.make_ready(Work::Transfer(key));
+        self.wake_order(key);
     }
 
     /// A write that notifies is at the peer. `true`: the notification is still to come.

@@ -71,6 +71,20 @@ impl Shard {
         self.order_of(key).is_none_or(|order| order.asked.front() == Some(&key))
     }
 
+    /// The requests of an order by their place, from the first one on.
+    pub(super) fn nth_in_order(&mut self, key: Key, at: usize) -> Option<Key> {
+        self.order_of(key)?.asked.get(at).copied()
+    }
+
+    /// Those of a queue to a node that come after one of them.
+    pub(super) fn asked_after(&self, key: Key) -> impl Iterator<Item = Key> {
+        let order = self.transfers.get(key).and_then(|transfer| {
+            self.sessions.get(&transfer.session)?.orders.get(&transfer.course?)
+        });
+        let all = order.into_iter().flat_map(|order| order.asked.iter().copied());
+        all.skip_while(move |&other| other != key).skip(1)
+    }
+
     /// The puts and writes before a request that are not over.
     pub(super) fn puts_before(&self, key: Key) -> impl Iterator<Item = Key> {
         let order = self.transfers.get(key).and_then(|transfer| {

@@ -599,6 +599,21 @@ impl Shard {
         self.decide(key, last.status, io);
     }
 
+    /// A write was done, as is known from what was done behind it.
+    pub(super) fn end_landed<I: Io>(&mut self, key: Key, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Body::Remote(body) = transfer.body else { return };
+        let inserted = transfer.landed.insert(transfer.landed.watermark(), transfer.length);
+        debug_assert!(inserted.is_ok(), "a write has no extents");
+        if transfer.length > 0 {
+            self.note_unsynced(key, body, io.now());
+        }
+        // Its own notification may be still to come: it was told to wait.
+        if !self.notify_after_write(key, io) {
+            self.decide(key, Status::Ok, io);
+        }
+    }
+
     /// A write ended of which something was written and is not on stable storage yet.
     fn note_unsynced(&mut self, key: Key, body: RemoteBody, now: Nanos) {
         let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);

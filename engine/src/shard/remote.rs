@@ -47,23 +47,37 @@ impl Shard {
 
     /// Sends of a write what it can, and the notification behind it.
     fn send_write<I: Io>(&mut self, key: Key, lane: Key, io: &mut I) {
+        let was_sent = self.is_sent(key);
         self.send_data(key, lane, io.now());
-        let Some(transfer) = self.transfers.get(key) else { return };
-        let Body::Remote(body) = &transfer.body else { return };
-        if matches!(body.op, RemoteOp::Write { .. }) && body.next == transfer.length {
-            let notifies = body.once.is_some();
-            self.wake_order(key);
-            if notifies {
-                self.send_behind_put(key, lane, io);
-            }
+        if !self.is_sent(key) {
+            return;
         }
+        // Once: the notification behind it may itself be what waits, for others.
+        if !was_sent {
+            self.wake_order(key);
+        }
+        let body = self.transfers.get(key).map(|transfer| &transfer.body);
+        if matches!(body, Some(Body::Remote(body)) if body.once.is_some()) {
+            self.send_behind_put(key, lane, io);
+        }
+    }
+
+    /// Whether it is a write all of whose bytes are queued on a lane.
+    fn is_sent(&self, key: Key) -> bool {
+        let Some(transfer) = self.transfers.get(key) else { return false };
+        let Body::Remote(body) = &transfer.body else { return false };
+        matches!(body.op, RemoteOp::Write { .. }) && body.next == transfer.length
     }
 
     /// Sends the request, if there is a lane for it now; a lane that comes up looks for those that
     /// wait.
     fn ask<I: Io>(&mut self, key: Key, mut body: RemoteBody, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
+        if body.is_landed {
+            return self.end_landed(key, io);
+        }
         let class = body.lane_class(transfer.class, transfer.length);
+        let again = transfer.retries > 0;
         let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
             return self.decide(key, Status::PeerLost, io);
         };
@@ -112,6 +126,9 @@ impl Shard {
         }
         if body.once.is_some_and(|once| once.number.is_some()) {
             return self.ask_whether_done(key, lane_key, io);
+        }
+        if again && matches!(body.op, RemoteOp::Write { .. }) && self.may_be_notified_of(key) {
+            return self.wait_in_order(key);
         }
         let message = self.request_message(key, body, number, io.now());
         let sizes = self.sink_sizes(key, message).filter(|_| body.pieces.is_none());
@@ -344,6 +361,7 @@ impl Shard {
         if let Some(once) = &mut body.once {
             once.forget_lane();
         }
+        let is_landed = body.is_landed;
         if transfer.status.is_none() {
             transfer.passed = Default::default();
             transfer.landed.forget_extents();
@@ -352,6 +370,9 @@ impl Shard {
             self.tally.retries[reason as usize] += 1;
             if self.is_unasked_message(key) {
                 self.send_again(key);
+            }
+            if is_landed {
+                self.make_ready(Work::Transfer(key));
             }
         }
     }

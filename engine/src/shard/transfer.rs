@@ -305,6 +305,8 @@ pub(super) struct RemoteBody {
     pub(super) once: Option<Once>,
     /// The table of the pieces that it reads or writes instead of a range.
     pub(super) pieces: Option<Span>,
+    /// Of a write: it has landed, as a notification behind it was done. It must not come again.
+    pub(super) is_landed: bool,
 }
 
 impl RemoteBody {
@@ -332,6 +334,7 @@ impl RemoteBody {
             message: None,
             once: None,
             pieces: None,
+            is_landed: false,
         }
     }
 }

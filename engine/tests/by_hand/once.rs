@@ -6,6 +6,7 @@ use piped_engine::io::Span;
 use piped_engine::limits::NUMBERS_PER_HANDLE;
 use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
 use piped_engine::wire::{After, Change, Message};
+use piped_model::units::Nanos;
 
 use crate::asking::{CREDIT, HANDLE, connected, read};
 use crate::channels::{value_of, wait_end};
@@ -219,6 +220,119 @@ fn a_notification_waits_for_puts_that_took_another_way() {
     assert_eq!(after, After::Nothing);
     world.send(line, updated(of, Status::Ok, 0), &[]);
     assert_eq!(wait_end(&mut world, 2), OK);
+}
+
+#[test]
+fn a_put_whose_notification_waits_for_others_leaves_the_shard_at_rest() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    world.submit_bulk(SESSION, 1, put(4096, None));
+    world.submit(SESSION, 2, put(4096, Some(7)));
+    let (second, length) = take_write(&mut world, line);
+    for _ in 0..100 {
+        world.settle_turn();
+    }
+    assert_ne!(world.shard.poll_timeout(), Some(Nanos::ZERO), "it has nothing to do");
+    let bulk = world.answer_connect(LaneClass::Bulk, CREDIT);
+    let (first, _) = take_write(&mut world, bulk);
+    world.send(line, end(second, Status::Ok, length), &[]);
+    world.settle();
+    assert!(!world.has_frame(line));
+    world.send(bulk, end(first, Status::Ok, length), &[]);
+    let (transfer, after, _) = notification(world.next(line));
+    assert_eq!(after, After::Nothing);
+    world.send(line, updated(transfer, Status::Ok, 0), &[]);
+    assert_eq!([1, 2].map(|number| wait_end(&mut world, number)), [(Status::Ok, 4096); 2]);
+}
+
+/// A put, and behind it a notification, alone or of another put; all are under way. Their numbers.
+fn notified_of(world: &mut World, line: LineId, alone: bool) -> (u64, u64) {
+    world.submit(SESSION, 1, put(4096, None));
+    let (first, _) = take_write(world, line);
+    if alone {
+        world.submit(SESSION, 2, Verb::Notify { handle: HANDLE, id: 7 });
+    } else {
+        world.submit(SESSION, 2, put(4096, Some(7)));
+        take_write(world, line);
+    }
+    let (second, after, _) = notification(world.next(line));
+    assert_eq!(after, After::Writes { client: SESSION.0, failed: 0 });
+    (first, second)
+}
+
+#[test]
+fn puts_before_a_notification_that_was_done_are_not_written_again() {
+    for alone in [true, false] {
+        let mut world = World::new();
+        let (line, _) = connected(&mut world, &[SESSION]);
+        let (_, second) = notified_of(&mut world, line, alone);
+        let line = lose_lane(&mut world, line, 9);
+        assert_eq!(notification(world.next(line)), (second, After::Known, 0));
+        world.settle();
+        assert!(!world.has_frame(line), "no byte of either");
+        world.send(line, updated(second, Status::Ok, 0), &[]);
+        let bytes = if alone { 0 } else { 4096 };
+        let ends = [1, 2].map(|number| wait_end(&mut world, number));
+        assert_eq!(ends, [(Status::Ok, 4096), (Status::Ok, bytes)]);
+        assert!(!world.has_frame(line));
+    }
+}
+
+#[test]
+fn puts_before_a_notification_that_was_not_done_are_written_again() {
+    for alone in [true, false] {
+        let mut world = World::new();
+        let (line, _) = connected(&mut world, &[SESSION]);
+        let (first, second) = notified_of(&mut world, line, alone);
+        let line = lose_lane(&mut world, line, 9);
+        assert_eq!(notification(world.next(line)), (second, After::Known, 0));
+        world.send(line, updated(second, Status::WouldBlock, 0), &[]);
+        let mut puts = if alone { vec![first] } else { vec![first, second] };
+        while !puts.is_empty() {
+            let (transfer, length) = take_write(&mut world, line);
+            puts.retain(|&put| put != transfer);
+            world.settle();
+            world.send(line, end(transfer, Status::Ok, length), &[]);
+        }
+        let (of, after, sequence) = notification(world.next(line));
+        assert_eq!((of, after, sequence), (second, After::Nothing, 1));
+        world.send(line, updated(second, Status::Ok, 0), &[]);
+        assert_eq!([1, 2].map(|number| wait_end(&mut world, number).0), [Status::Ok; 2]);
+    }
+}
+
+#[test]
+fn a_notification_that_was_answered_vouches_for_the_puts_before_it() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    let (_, second) = notified_of(&mut world, line, true);
+    world.send(line, updated(second, Status::Ok, 0), &[]);
+    assert_eq!(wait_end(&mut world, 2), OK);
+    assert_eq!(world.end_of(1), None, "its answer may still say more");
+    let line = lose_lane(&mut world, line, 9);
+    assert_eq!(wait_end(&mut world, 1), (Status::Ok, 4096));
+    world.settle();
+    assert!(!world.has_frame(line));
+}
+
+#[test]
+fn a_put_that_another_notification_vouches_for_still_has_its_own() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    world.submit(SESSION, 1, put(4096, Some(7)));
+    take_write(&mut world, line);
+    let (first, _, sequence) = notification(world.next(line));
+    world.submit(SESSION, 2, Verb::Notify { handle: HANDLE, id: 7 });
+    let (second, ..) = notification(world.next(line));
+    // Its bytes had not landed when its own came, and had when the other did.
+    world.send(line, updated(first, Status::WouldBlock, 0), &[]);
+    world.send(line, updated(second, Status::Ok, 0), &[]);
+    assert_eq!(wait_end(&mut world, 2), OK);
+    let line = lose_lane(&mut world, line, 9);
+    let again = notification(world.next(line));
+    assert_eq!(again, (first, After::Nothing, sequence), "and no byte");
+    world.send(line, updated(first, Status::Ok, 0), &[]);
+    assert_eq!(wait_end(&mut world, 1), (Status::Ok, 4096));
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl Connection {
         let Reply::Welcome(welcome) = reply else {
             return Err(SessionError::Unexpected.into());
         };
+        control.set_features(welcome.features);
         let mut fds = fds.into_iter();
         let arena = Arc::new(Arena::new(client));
         for (number, fd) in (0..welcome.segments).zip(&mut fds) {

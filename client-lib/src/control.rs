@@ -13,7 +13,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use piped_ring::handshake::fds::{self, ReceiveFault};
-use piped_ring::handshake::{HandshakeFault, MESSAGE_BYTES_MAX, Reply, Request};
+use piped_ring::handshake::{
+    FEATURE_PATH_COSTS, HandshakeFault, MESSAGE_BYTES_MAX, Reply, Request,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -28,6 +30,8 @@ pub(crate) type Answer = (Reply, Vec<OwnedFd>);
 pub(crate) struct Control {
     socket: OwnedFd,
     timeout_ns: AtomicU64,
+    /// What both sides can do beyond the first version: `FEATURE_*`; 0 before the Welcome.
+    features: AtomicU64,
     /// The next question's number; held while sending, so that numbers go out in order.
     next: Mutex<u32>,
     mail: Mutex<Mail>,
@@ -64,6 +68,7 @@ impl Control {
         Ok(Self {
             socket,
             timeout_ns,
+            features: AtomicU64::new(0),
             next: Mutex::new(1),
             mail: Mutex::default(),
             arrived: Condvar::new(),
@@ -75,6 +80,17 @@ impl Control {
         // Relaxed: a number of its own.
         self.timeout_ns.store(clock::nanos(timeout), Ordering::Relaxed);
         Ok(set_socket_timeout(&self.socket, Timeout::Send, Some(timeout))?)
+    }
+
+    /// What the Welcome said.
+    pub(crate) fn set_features(&self, features: u64) {
+        // Relaxed: a number of its own.
+        self.features.store(features, Ordering::Relaxed);
+    }
+
+    /// Whether the daemon answers what a path costs.
+    pub(crate) fn tells_costs(&self) -> bool {
+        self.features.load(Ordering::Relaxed) & FEATURE_PATH_COSTS != 0
     }
 
     /// Ask, and wait for the answer. A refusal is an error.

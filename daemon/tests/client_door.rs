@@ -5,10 +5,10 @@ mod support;
 
 use std::fs::File;
 
-use piped_ring::handshake::{Access, Hello, Reply, Request};
+use piped_ring::handshake::{Access, Hello, PathCosts, Reply, Request};
 use piped_ring::{Descriptor, Opcode, Status};
 use rustix::fs::{FileType, Mode};
-use support::{HELLO, World, attach, eventually, passed, run};
+use support::{Client, HELLO, World, attach, eventually, passed, run};
 
 fn status(number: u16) -> Status {
     Status::from_u16(number).expect("a status")
@@ -108,6 +108,34 @@ fn a_passed_file_is_written_and_read() {
     assert_eq!(client.ask(&Request::CloseHandle { handle }, &[]).0, Reply::Done);
     assert_eq!(status(client.run(read).status), Status::BadHandle);
     assert_eq!(client.refused(&Request::CloseHandle { handle }).0, Status::BadHandle);
+}
+
+#[test]
+fn what_a_path_costs_is_told_once_it_was_measured() {
+    let world = World::start(|_, _| {});
+    let mut client = world.client(HELLO);
+    let ask = |handle| Request::PathCosts { handle, write: false };
+    assert_eq!(client.refused(&ask(99)).0, Status::BadHandle);
+    let path = world.path("data");
+    std::fs::write(&path, vec![7; 1 << 16]).expect("written");
+    let file = File::open(&path).expect("there");
+    let open = Request::OpenFile { access: Access::READ, direct: false };
+    let handle = client.open(&open, &passed([&file]));
+    let told = |client: &Client| match client.ask(&ask(handle), &[]).0 {
+        Reply::PathCosts(costs) => costs,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(&client), PathCosts::UNKNOWN, "nobody has read anything");
+    let mut reads = 0;
+    while told(&client).confidence_ppm == 0 {
+        let length = 4096 << (reads % 4);
+        let read = Descriptor { handle_a: handle, length, ..Descriptor::new(Opcode::Read, 5) };
+        assert_eq!(status(client.run(read).status), Status::Ok);
+        reads += 1;
+        assert!(reads < 1000, "so many reads of some sizes say nothing");
+    }
+    assert_eq!(client.ask(&Request::CloseHandle { handle }, &[]).0, Reply::Done);
+    assert_eq!(client.refused(&ask(handle)).0, Status::BadHandle);
 }
 
 #[test]

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod cost;
 pub mod dial;
 pub mod draft;
 pub mod histogram;

@@ -7,7 +7,7 @@ use piped_ring::Status;
 use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{
     AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, Reply, Request, TEXT_BYTES_MAX, Welcome, sequence,
+    PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, Welcome, sequence,
 };
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -72,6 +72,8 @@ fn request() -> impl Strategy<Value = Request> {
             access
         }),
         any::<u32>().prop_map(|handle| Request::CloseHandle { handle }),
+        (any::<u32>(), any::<bool>())
+            .prop_map(|(handle, write)| Request::PathCosts { handle, write }),
         name().prop_map(|name| Request::OfferChannel { name }),
         (name(), name()).prop_map(|(peer, name)| Request::OpenChannel { peer, name }),
     ]
@@ -99,6 +101,14 @@ fn welcome() -> impl Strategy<Value = Reply> {
     )
 }
 
+fn costs() -> impl Strategy<Value = Reply> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), 0..=PathCosts::CERTAIN_PPM).prop_map(
+        |(overhead_ns, latency_ns, mebibyte_ns, confidence_ppm)| {
+            Reply::PathCosts(PathCosts { overhead_ns, latency_ns, mebibyte_ns, confidence_ppm })
+        },
+    )
+}
+
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         welcome(),
@@ -108,6 +118,7 @@ fn reply() -> impl Strategy<Value = Reply> {
             |(handle, direct_alignment, length)| Reply::Opened { handle, direct_alignment, length }
         ),
         Just(Reply::Done),
+        costs(),
         (prop::sample::select(Status::ALL.to_vec()), text(TEXT_BYTES_MAX))
             .prop_map(|(status, message)| Reply::Refused { status, message }),
     ]
@@ -227,6 +238,18 @@ fn other_versions_and_other_protocols_are_told_apart() {
         panic!("a refusal gets through, whatever its text");
     };
     assert_eq!(message, "é".repeat(TEXT_BYTES_MAX / 2));
+}
+
+#[test]
+fn costs_are_no_surer_than_certain() {
+    let sure = PathCosts { confidence_ppm: PathCosts::CERTAIN_PPM, ..PathCosts::UNKNOWN };
+    let surer = PathCosts { confidence_ppm: PathCosts::CERTAIN_PPM + 1, ..sure };
+    let fault = Err(HandshakeFault::Field("confidence"));
+    assert_eq!(Reply::PathCosts(surer).encode(1, &mut [0; MESSAGE_BYTES_MAX]), fault);
+    let mut message = encoded(|into| Reply::PathCosts(sure).encode(1, into));
+    // The last field but the reserved one.
+    message[32] += 1;
+    assert_eq!(Reply::parse(&message).map(drop), fault.map(drop));
 }
 
 fn socket_pair() -> (OwnedFd, OwnedFd) {

@@ -16,7 +16,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome, fds};
+use piped_ring::handshake::{
+    FEATURE_PATH_COSTS, Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request, Welcome, fds,
+};
 use piped_ring::{
     CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue, Status,
 };
@@ -37,11 +39,13 @@ pub struct Manners {
     pub client_spin_ns: u64,
     /// Answers to opening the export `slow` wait for [`Session::let_go`].
     pub slow: bool,
+    /// It can say what paths cost, and says this.
+    pub costs: Option<PathCosts>,
 }
 
 impl Default for Manners {
     fn default() -> Self {
-        Self { growths: 0, shard_cpu: -1, client_spin_ns: 0, slow: false }
+        Self { growths: 0, shard_cpu: -1, client_spin_ns: 0, slow: false, costs: None }
     }
 }
 
@@ -237,6 +241,10 @@ impl Session {
             Request::OfferChannel { .. } | Request::OpenChannel { .. } => {
                 (refused(Status::Unsupported, "no channels here"), vec![])
             }
+            Request::PathCosts { .. } => match self.manners.costs {
+                Some(costs) => (Reply::PathCosts(costs), vec![]),
+                None => panic!("asked without the feature"),
+            },
             Request::CloseHandle { handle } => {
                 match self.objects.lock().expect("no panics").remove(&handle) {
                     Some(_) => (Reply::Done, vec![]),
@@ -254,7 +262,7 @@ impl Session {
             fds.extend(self.add_queue());
         }
         let welcome = Welcome {
-            features: 0,
+            features: self.manners.costs.map_or(0, |_| hello.features & FEATURE_PATH_COSTS),
             session: 7,
             segments: 1,
             queues: hello.queues,

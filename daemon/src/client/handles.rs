@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_engine::command::{Access, Command, OpenKind, OpenRequest};
+use piped_engine::cost::PathCost;
 use piped_engine::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_engine::request::Status;
-use piped_ring::handshake::{self, Audience, Reply, Request};
+use piped_ring::handshake::{self, Audience, PathCosts, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -24,7 +25,7 @@ use crate::open::export::Asker;
 use crate::open::region::RegionSource;
 use crate::open::{OpenFault, Source, file};
 use crate::patience::Turns;
-use crate::shard::message::{Answer, Mailbox, Message, ShardGone};
+use crate::shard::message::{Answer, Mailbox, Message, Question, ShardGone};
 
 /// A session's side on the control thread.
 #[derive(Debug)]
@@ -87,6 +88,7 @@ impl Client {
             Request::AddQueue => return self.add_queue().await,
             Request::GrowArena { bytes } => return self.grow_arena(bytes).await,
             Request::CloseHandle { handle } => return self.close_handle(handle).await,
+            Request::PathCosts { handle, write } => return self.path_costs(handle, write).await,
             Request::OpenFile { access, .. } => {
                 // How many there are was checked with the message.
                 let missing = || OpenFault::new(Status::Invalid, "no descriptor was passed");
@@ -281,6 +283,16 @@ impl Client {
         Ok((Reply::Done, Vec::new()))
     }
 
+    async fn path_costs(&self, handle: u32, write: bool) -> Done {
+        let (session, handle) = (self.id, HandleId(handle));
+        let ask = |answer| Message::Ask(Question::Costs { session, handle, write, answer });
+        let found = self.mailbox().ask(ask).await.map_err(gone)?;
+        let costs = found.map_err(|status| {
+            OpenFault::new(status, format!("what the handle {} costs: {status}", handle.0))
+        })?;
+        Ok((Reply::PathCosts(costs.map_or(PathCosts::UNKNOWN, wire_costs)), Vec::new()))
+    }
+
     async fn open_file(
         &mut self,
         direct: Option<HeldFile>,
@@ -472,6 +484,20 @@ impl Client {
 
 /// A handle, its alignment for direct I/O (0: none), its length in bytes.
 type Opened = Result<(HandleId, u32, u64), OpenFault>;
+
+/// Rounded to whole nanoseconds. What is known at all is not told as if it was not.
+fn wire_costs(costs: PathCost) -> PathCosts {
+    const MEBIBYTE: f64 = 1_048_576.0;
+    // Saturates: no path is as slow as that.
+    let nanos = |seconds: f64| (seconds * 1e9).round() as u64;
+    let confidence = costs.confidence.clamp(0.0, 1.0) * f64::from(PathCosts::CERTAIN_PPM);
+    PathCosts {
+        overhead_ns: nanos(costs.overhead_seconds),
+        latency_ns: nanos(costs.latency_seconds),
+        mebibyte_ns: nanos(costs.per_byte_seconds * MEBIBYTE),
+        confidence_ppm: (confidence.round() as u32).max(1),
+    }
+}
 
 fn access_of(access: handshake::Access) -> Access {
     Access { read: access.read, write: access.write, atomic: access.atomic }

@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use piped_engine::request::Status;
+use piped_ring::handshake::FEATURE_PATH_COSTS;
 use piped_ring::{Segment, ServerQueue};
 
 use super::wanted::Wanted;
 use crate::open::OpenFault;
 use crate::patience::Turns;
 
-/// Optional features of the handshake that this daemon has: none are defined yet.
-pub(super) const FEATURES: u64 = 0;
+/// Optional features of the handshake that this daemon has.
+pub(super) const FEATURES: u64 = FEATURE_PATH_COSTS;
 
 /// The memory of a session. Takes time: every page is faulted in here.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use piped_engine::command::{Command, Event, LaneClass};
+use piped_engine::cost::PathCost;
 use piped_engine::dial::DialReport;
 use piped_engine::draft::{Draft, DraftAsk, DraftFault};
 use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
@@ -170,7 +171,7 @@ impl Refusal {
     }
 }
 
-/// What the admin API asks of a shard.
+/// What the admin API, or a client's door, asks of a shard.
 #[derive(Debug)]
 pub enum Question {
     /// Whether it turns.
@@ -183,6 +184,17 @@ pub enum Question {
     Kept(oneshot::Sender<Vec<KnownStage>>),
     /// What it would plan for a transfer.
     Draft(DraftAsk, oneshot::Sender<Result<Box<Draft>, DraftFault>>),
+    /// What a handle's path costs, if that is known.
+    Costs {
+        /// Whose.
+        session: SessionId,
+        /// The handle.
+        handle: HandleId,
+        /// To it; otherwise from it.
+        write: bool,
+        /// Told.
+        answer: oneshot::Sender<Result<Option<PathCost>, Status>>,
+    },
     /// Its dials.
     Dials(oneshot::Sender<Vec<DialReport>>),
     /// All there is for metrics.

@@ -50,7 +50,7 @@ impl Shard {
         parts
     }
 
-    fn disk_parts(&self, device: DeviceId, write: bool) -> Vec<Part> {
+    pub(super) fn disk_parts(&self, device: DeviceId, write: bool) -> Vec<Part> {
         let at = DialPlace::Disk { device, write };
         let [host, dial] = self.dials.stages(|place| *place == at);
         vec![self.planner.disk_part(device, write), Part::There(host), Part::There(dial)]

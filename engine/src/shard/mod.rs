@@ -21,6 +21,7 @@ mod blocks;
 mod candidates;
 mod channel;
 mod copy;
+mod costs;
 mod devices;
 mod dial;
 mod disk;

@@ -176,7 +176,7 @@ impl Shard {
     }
 
     /// What the peer reports of the disk below a handle of ours, and of its dial.
-    fn disk_there(
+    pub(super) fn disk_there(
         &self,
         session: SessionId,
         handle: HandleId,

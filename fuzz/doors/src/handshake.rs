@@ -12,8 +12,8 @@ use piped_engine::command;
 use piped_engine::ids::{RegionId, SessionId};
 use piped_ring::handshake::{
     AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX,
-    Welcome, fds, sequence,
+    PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX,
+    WELCOME_SEGMENTS_MAX, Welcome, fds, sequence,
 };
 use piped_ring::{CLASS_BULK, QueueLayout, Segment, Status};
 
@@ -114,7 +114,10 @@ fn check_request(request: &Request) {
             check_text(peer, NAME_BYTES_MAX);
             check_text(name, NAME_BYTES_MAX);
         }
-        Request::AddQueue | Request::OpenFile { .. } | Request::CloseHandle { .. } => {}
+        Request::AddQueue
+        | Request::OpenFile { .. }
+        | Request::PathCosts { .. }
+        | Request::CloseHandle { .. } => {}
     }
 }
 
@@ -126,6 +129,7 @@ fn check_reply(reply: &Reply) {
             assert!(welcome.queues <= WELCOME_QUEUES_MAX);
         }
         Reply::Refused { message, .. } => check_text(message, TEXT_BYTES_MAX),
+        Reply::PathCosts(costs) => assert!(costs.confidence_ppm <= PathCosts::CERTAIN_PPM),
         Reply::Queue { .. } | Reply::Segment { .. } | Reply::Opened { .. } | Reply::Done => {}
     }
 }
@@ -233,6 +237,7 @@ pub fn seeds() -> Vec<Seed> {
         ("open-channel", Request::OpenChannel { peer: peer.clone(), name: name.clone() }),
         ("open-region", Request::OpenRegion { peer, name, access: Access::WRITE }),
         ("close-handle", Request::CloseHandle { handle: 7 }),
+        ("path-costs", Request::PathCosts { handle: 7, write: true }),
     ];
     let welcome = Welcome {
         features: 0,
@@ -243,6 +248,12 @@ pub fn seeds() -> Vec<Seed> {
         client_spin_ns: 50_000,
         deadline_default_ns: 30_000_000_000,
     };
+    let costs = PathCosts {
+        overhead_ns: 5000,
+        latency_ns: 120_000,
+        mebibyte_ns: 8_388_608,
+        confidence_ppm: 900_000,
+    };
     let refused = Reply::Refused { status: Status::Denied, message: "no: ask root".to_owned() };
     let replies = [
         ("welcome", Reply::Welcome(welcome)),
@@ -250,6 +261,7 @@ pub fn seeds() -> Vec<Seed> {
         ("segment", Reply::Segment { segment: 1 }),
         ("opened", Reply::Opened { handle: 9, direct_alignment: 512, length: 1 << 30 }),
         ("done", Reply::Done),
+        ("costs", Reply::PathCosts(costs)),
         ("refused", refused),
     ];
     let requests =

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
     AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX, WELCOME_SEGMENTS_MAX,
-    Welcome,
+    PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX,
+    WELCOME_SEGMENTS_MAX, Welcome,
 };
 use crate::layout::{CLASS_BULK, Status, VERSION};
 
@@ -29,6 +29,7 @@ mod kind {
     pub(super) const CLOSE_HANDLE: u16 = 8;
     pub(super) const OFFER_CHANNEL: u16 = 9;
     pub(super) const OPEN_CHANNEL: u16 = 10;
+    pub(super) const PATH_COSTS: u16 = 11;
 
     pub(super) const WELCOME: u16 = 101;
     pub(super) const QUEUE: u16 = 102;
@@ -36,6 +37,7 @@ mod kind {
     pub(super) const OPENED: u16 = 104;
     pub(super) const DONE: u16 = 105;
     pub(super) const REFUSED: u16 = 106;
+    pub(super) const COSTS: u16 = 107;
 }
 
 /// Declares the wire structs, without padding (zerocopy refuses it), all of them plain numbers.
@@ -70,12 +72,16 @@ wire! {
     OfferChannelBody { name_bytes: u16 }
     OpenChannelBody { peer_bytes: u16, name_bytes: u16 }
     OpenRegionBody { peer_bytes: u16, name_bytes: u16, access: u8, reserved: u8 }
+    PathCostsBody { handle: u32, write: u8, reserved: [u8; 3] }
     WelcomeBody {
         magic: u64, version: u32, session: u32, features: u64, segments: u32, queues: u32,
         client_spin_ns: u64, deadline_default_ns: u64, shard_cpu: i32, reserved: u32,
     }
     OpenedBody { length: u64, handle: u32, direct_alignment: u32 }
     RefusedBody { status: u16, message_bytes: u16 }
+    CostsBody {
+        overhead_ns: u64, latency_ns: u64, mebibyte_ns: u64, confidence_ppm: u32, reserved: u32,
+    }
 }
 
 pub(super) fn sequence(message: &[u8]) -> Option<u32> {
@@ -120,6 +126,11 @@ pub(super) fn parse_request(message: &[u8]) -> Result<(u32, Request), HandshakeF
             let number = reader.fixed::<NumberBody>()?.number;
             let handle = u32::try_from(number).map_err(|_| HandshakeFault::Field("handle"))?;
             Request::CloseHandle { handle }
+        }
+        kind::PATH_COSTS => {
+            let body: PathCostsBody = reader.fixed()?;
+            zero("reserved", u64::from(body.reserved != [0; 3]))?;
+            Request::PathCosts { handle: body.handle, write: flag("write", body.write)? }
         }
         other => return Err(HandshakeFault::Kind(other)),
     };
@@ -214,6 +225,7 @@ pub(super) fn encode_request(
         Request::CloseHandle { .. } => kind::CLOSE_HANDLE,
         Request::OfferChannel { .. } => kind::OFFER_CHANNEL,
         Request::OpenChannel { .. } => kind::OPEN_CHANNEL,
+        Request::PathCosts { .. } => kind::PATH_COSTS,
     };
     writer.fixed(Header { kind, reserved: 0, sequence })?;
     match request {
@@ -222,6 +234,10 @@ pub(super) fn encode_request(
         Request::GrowArena { bytes } => writer.fixed(NumberBody { number: *bytes })?,
         Request::CloseHandle { handle } => {
             writer.fixed(NumberBody { number: u64::from(*handle) })?;
+        }
+        Request::PathCosts { handle, write } => {
+            let write = u8::from(*write);
+            writer.fixed(PathCostsBody { handle: *handle, write, reserved: [0; 3] })?;
         }
         Request::OfferChannel { name } => {
             let name_bytes = checked("name", name, NAME_BYTES_MAX)?;
@@ -321,6 +337,7 @@ pub(super) fn parse_reply(message: &[u8]) -> Result<(u32, Reply), HandshakeFault
                 message: reader.text("message", body.message_bytes, TEXT_BYTES_MAX)?,
             }
         }
+        kind::COSTS => Reply::PathCosts(parse_costs(&mut reader)?),
         other => return Err(HandshakeFault::Kind(other)),
     };
     reader.finish()?;
@@ -342,6 +359,26 @@ fn parse_welcome(reader: &mut Reader<'_>) -> Result<Welcome, HandshakeFault> {
     };
     check_welcome(&welcome)?;
     Ok(welcome)
+}
+
+fn parse_costs(reader: &mut Reader<'_>) -> Result<PathCosts, HandshakeFault> {
+    let body: CostsBody = reader.fixed()?;
+    zero("reserved", u64::from(body.reserved))?;
+    let costs = PathCosts {
+        overhead_ns: body.overhead_ns,
+        latency_ns: body.latency_ns,
+        mebibyte_ns: body.mebibyte_ns,
+        confidence_ppm: body.confidence_ppm,
+    };
+    check_costs(&costs)?;
+    Ok(costs)
+}
+
+fn check_costs(costs: &PathCosts) -> Result<(), HandshakeFault> {
+    if costs.confidence_ppm > PathCosts::CERTAIN_PPM {
+        return Err(HandshakeFault::Field("confidence"));
+    }
+    Ok(())
 }
 
 fn check_welcome(welcome: &Welcome) -> Result<(), HandshakeFault> {
@@ -372,6 +409,7 @@ pub(super) fn encode_reply(
         Reply::Opened { .. } => kind::OPENED,
         Reply::Done => kind::DONE,
         Reply::Refused { .. } => kind::REFUSED,
+        Reply::PathCosts(_) => kind::COSTS,
     };
     writer.fixed(Header { kind, reserved: 0, sequence })?;
     match reply {
@@ -398,6 +436,16 @@ pub(super) fn encode_reply(
             direct_alignment: *direct_alignment,
         })?,
         Reply::Done => {}
+        Reply::PathCosts(costs) => {
+            check_costs(costs)?;
+            writer.fixed(CostsBody {
+                overhead_ns: costs.overhead_ns,
+                latency_ns: costs.latency_ns,
+                mebibyte_ns: costs.mebibyte_ns,
+                confidence_ppm: costs.confidence_ppm,
+                reserved: 0,
+            })?;
+        }
         Reply::Refused { status, message } => {
             // A refusal must get through, so its text is made to fit instead of being refused.
             let text: String = message.chars().filter(|c| !c.is_control()).collect();

@@ -36,6 +36,9 @@ pub const WELCOME_QUEUES_MAX: u32 = 16;
 /// File descriptors of a queue: memory, bell to the daemon, bell to the client.
 pub const FDS_PER_QUEUE: usize = 3;
 
+/// The feature of both sides: [`Request::PathCosts`] is understood, and answered.
+pub const FEATURE_PATH_COSTS: u64 = 1 << 0;
+
 /// What the session may do with a handle or region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Access {
@@ -139,6 +142,14 @@ pub enum Request {
         /// The channel's name.
         name: String,
     },
+    /// What moving bytes between memory of this node and a handle costs now. Only where both sides have
+    /// [`FEATURE_PATH_COSTS`]. Answered by [`Reply::PathCosts`].
+    PathCosts {
+        /// Which.
+        handle: u32,
+        /// To it; otherwise from it.
+        write: bool,
+    },
     /// Give a handle back. Answered by [`Reply::Done`].
     CloseHandle {
         /// Which.
@@ -149,7 +160,7 @@ pub enum Request {
 /// What a client wants of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// Optional features the client can use, one bit each; none are defined yet.
+    /// Optional features the client can use, one bit each: `FEATURE_*`.
     pub features: u64,
     /// Bytes of the first segment.
     pub arena_bytes: u64,
@@ -189,6 +200,8 @@ pub enum Reply {
     },
     /// Done.
     Done,
+    /// What a path costs.
+    PathCosts(PathCosts),
     /// Not done, and why.
     Refused {
         /// The kind of reason.
@@ -196,6 +209,29 @@ pub enum Reply {
         /// Cause and fix, for a human; at most [`TEXT_BYTES_MAX`] bytes are sent.
         message: String,
     },
+}
+
+/// What a path costs, as far as the daemon has measured it: requests of `x` bytes that follow each other are
+/// `overhead + x · G` apart, and one that is alone takes `latency` longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathCosts {
+    /// `g`: of a request, whatever its length, in nanoseconds.
+    pub overhead_ns: u64,
+    /// `L`: what a request takes besides, in nanoseconds.
+    pub latency_ns: u64,
+    /// `G`: of a mebibyte, in nanoseconds: a whole number that is exact enough also for memory.
+    pub mebibyte_ns: u64,
+    /// How well that is known: of [`Self::CERTAIN_PPM`]. 0: not at all, and the others mean nothing.
+    pub confidence_ppm: u32,
+}
+
+impl PathCosts {
+    /// As well as it can be.
+    pub const CERTAIN_PPM: u32 = 1_000_000;
+
+    /// Of a path of which nothing is known.
+    pub const UNKNOWN: Self =
+        Self { overhead_ns: 0, latency_ns: 0, mebibyte_ns: 0, confidence_ppm: 0 };
 }
 
 /// What a session got.
@@ -322,7 +358,7 @@ impl Reply {
             }
             Self::Queue { .. } => FDS_PER_QUEUE,
             Self::Segment { .. } => 1,
-            Self::Opened { .. } | Self::Done | Self::Refused { .. } => 0,
+            Self::Opened { .. } | Self::Done | Self::PathCosts(_) | Self::Refused { .. } => 0,
         }
     }
 

@@ -31,6 +31,9 @@ impl Reactor {
             Question::Draft(ask, asker) => {
                 drop(asker.send(self.shard.draft(&ask).map(Box::new)));
             }
+            Question::Costs { session, handle, write, answer } => {
+                let _ = answer.send(self.shard.path_costs(session, handle, write));
+            }
             Question::Dials(asker) => drop(asker.send(self.shard.dials())),
             Question::Observe(asker) => drop(asker.send(self.observe())),
             Question::Sessions(asker) => drop(asker.send(self.session_uses())),

@@ -2,6 +2,9 @@
 
 use super::stages::{disk_name, fresh};
 use super::*;
+use piped_model::estimate::Estimate;
+
+use crate::cost::PathCost;
 use crate::draft::Forecast;
 use crate::shard::candidates::{per_byte, propose};
 use crate::shard::history::shrink;
@@ -47,6 +50,38 @@ impl Planner {
     pub(in crate::shard) fn disk_part(&self, device: DeviceId, write: bool) -> Part {
         let known = self.index.get(&StageResource::Disk { device, write });
         known.map_or(Part::Disk(device, write), |&index| Part::There(index))
+    }
+
+    /// What requests between those two lengths in bytes cost on a path: the pace of its slowest stage, as the line
+    /// through both, and the latency of all. Nothing where that stage has never been measured. (A tangent somewhere
+    /// between would have an overhead as uncertain as the whole time there.)
+    pub(in crate::shard) fn cost(
+        &self,
+        parts: &[Part],
+        (short, long): (f64, f64),
+    ) -> Option<PathCost> {
+        let states = parts.iter().filter_map(|part| match part {
+            Part::There(index) => self.stages.get(usize::from(index.0)),
+            Part::Disk(..) => None,
+        });
+        let stages: Vec<&Estimate> = states.map(|state| &state.published).collect();
+        let pace = |stage: &Estimate, bytes: f64| stage.stage_at(bytes).interval(bytes);
+        let slowest = stages
+            .iter()
+            .copied()
+            .max_by(|one, other| pace(one, long).total_cmp(&pace(other, long)))?;
+        let [least, most] = [short, long].map(|bytes| pace(slowest, bytes));
+        let per_byte_seconds = ((most - least) / (long - short)).max(0.0);
+        let latency = |stage: &Estimate| {
+            let alone = stage.stage_at(short).alone(short);
+            alone - if core::ptr::eq(stage, slowest) { least } else { 0.0 }
+        };
+        (slowest.confidence > 0.0).then(|| PathCost {
+            overhead_seconds: (least - short * per_byte_seconds).max(0.0),
+            latency_seconds: stages.iter().copied().map(latency).sum::<f64>().max(0.0),
+            per_byte_seconds,
+            confidence: slowest.confidence,
+        })
     }
 
     /// `planned`: of a path on which this side plans.
@@ -296,6 +331,27 @@ mod tests {
             assert!(said.predicted_seconds > 0.0 && said.stages[0].confidence == 0.0);
         }
         assert_eq!(format!("{planner:?}"), before);
+    }
+
+    #[test]
+    fn a_paths_cost_is_its_slowest_stages_pace_and_everybodys_latency() {
+        let (planner, path) = planner();
+        let parts = parts(&planner, &path);
+        let between = (4096.0, 262_144.0);
+        // The disk: 500 us, or 1000 us more every other time, and 8 ns a byte, which the net also takes.
+        let cost = planner.cost(&parts, between).expect("it was measured");
+        assert!((cost.per_byte_seconds - 8e-9).abs() < 0.5e-9, "{cost:?}");
+        assert!((450e-6..1100e-6).contains(&cost.overhead_seconds), "{cost:?}");
+        // Of disk and net 50 us each, and what a get of 4 KiB takes in the others.
+        assert!((100e-6..300e-6).contains(&cost.latency_seconds), "{cost:?}");
+        assert!(cost.confidence > 0.0);
+        let net = planner.cost(&parts[1..], between).expect("it was measured");
+        assert!(net.overhead_seconds < 100e-6 && net.latency_seconds < cost.latency_seconds);
+        // Nobody has used it.
+        assert_eq!(planner.cost(&[planner.disk_part(DeviceId(77), true)], between), None);
+        assert_eq!(planner.cost(&[], between), None);
+        let unused = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+        assert_eq!(unused.cost(&[Part::There(unused.copy_stage())], between), None);
     }
 
     #[test]

@@ -3,18 +3,20 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use piped_ring::Status;
 use piped_ring::handshake::{Access, Audience, Reply, Request};
 use rustix::fs::{Mode, OFlags};
 
 use crate::buffer::{Buffer, Shared};
+use crate::clock;
 use crate::connection::{Connection, Link};
-use crate::control::Answer;
+use crate::control::{Answer, lock};
 use crate::error::{OpenError, OutOfBuffer, SessionError};
 use crate::origin::Origin;
+use crate::path::{Known, Measured, PathCosts};
 
 /// How to open a file.
 ///
@@ -189,6 +191,7 @@ impl Handle {
             length: AtomicU64::new(length),
             origin,
             closed: AtomicBool::new(false),
+            costs: Mutex::default(),
         });
         if core.origin.is_some() {
             link.remember(&core);
@@ -215,6 +218,52 @@ impl Handle {
         self.core.direct_alignment.load(Ordering::Relaxed)
     }
 
+    /// What reading from it costs at present, by the daemon's measurements; `None` where it has none, as of a disk of
+    /// another node, or where the daemon is older than the question. Asked each time, over the control socket.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use piped_client::{Access, Client};
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let region = client.open_region(Some("beta"), "halo", Access::READ)?;
+    /// if let Some(costs) = region.read_costs()? {
+    ///     println!("{:.0} us and {:.1} ns a byte", costs.latency_seconds * 1e6, costs.per_byte_seconds * 1e9);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn read_costs(&self) -> Result<Option<PathCosts>, SessionError> {
+        self.core.ask_costs(Way::Read)
+    }
+
+    /// The same of writing to it.
+    ///
+    /// # Errors
+    /// See [`SessionError`].
+    pub fn write_costs(&self) -> Result<Option<PathCosts>, SessionError> {
+        self.core.ask_costs(Way::Write)
+    }
+
+    /// What its users know of its path.
+    pub(crate) fn known_costs(&self, way: Way) -> Known {
+        lock(&self.core.costs)[way as usize]
+    }
+
+    /// One of them has measured it.
+    pub(crate) fn keep_costs(&self, way: Way, measured: Measured) {
+        lock(&self.core.costs)[way as usize].handle_measured(measured);
+    }
+
+    /// Asks the daemon for its users. One that cannot say is no failure of theirs.
+    pub(crate) fn ask_costs(&self, way: Way) -> Option<PathCosts> {
+        let told = self.core.ask_costs(way).ok().flatten();
+        let known = &mut lock(&self.core.costs)[way as usize];
+        known.handle_told(told, clock::now_ns());
+        known.costs()
+    }
+
     /// The number the daemon gave it, as its reports show it.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -233,6 +282,15 @@ pub(crate) struct HandleCore {
     /// `None`: nobody opens it again.
     origin: Option<Origin>,
     closed: AtomicBool,
+    /// What is known of its path, each way.
+    costs: Mutex<[Known; 2]>,
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Read,
+    Write,
 }
 
 /// How an attempt to open a handle again went.
@@ -275,6 +333,19 @@ impl HandleCore {
                 Reopened::Never
             }
             Err(_) => Reopened::NotNow,
+        }
+    }
+
+    fn ask_costs(&self, way: Way) -> Result<Option<PathCosts>, SessionError> {
+        let (generation, handle) = self.place();
+        let control = self.link.control(generation).ok_or(SessionError::Disconnected)?;
+        if !control.tells_costs() {
+            return Ok(None);
+        }
+        let request = Request::PathCosts { handle, write: way == Way::Write };
+        match control.ask(&request, &[])?.0 {
+            Reply::PathCosts(costs) => Ok(PathCosts::read(&costs)),
+            _ => Err(SessionError::Unexpected),
         }
     }
 

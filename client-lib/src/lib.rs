@@ -49,11 +49,14 @@ mod drops;
 mod error;
 mod handle;
 mod origin;
+mod path;
 mod pending;
 mod pieces;
 mod queue;
+mod recent;
 mod reconnect;
 mod request;
+mod strip;
 mod table;
 
 pub use buffer::Buffer;
@@ -65,6 +68,7 @@ pub use error::{
     SubmitFault,
 };
 pub use handle::{Handle, OpenOptions, RegionExport, RegionOptions};
+pub use path::PathCosts;
 pub use pending::{Pending, Waited};
 pub use pieces::{Piece, Pieces};
 pub use piped_ring::Status;
@@ -72,6 +76,7 @@ pub use piped_ring::handshake::Access;
 pub use queue::Queue;
 pub use reconnect::Reconnected;
 pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId, Tag};
+pub use strip::{Strip, StripError, StripPolicy, StripReader, StripWriter, Strips};
 
 /// The README's example is compiled with the others.
 #[cfg(doctest)]

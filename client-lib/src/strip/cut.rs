@@ -1,0 +1,131 @@
+//! Which bytes are in no strip yet, and how many the next one gets.
+
+use std::ops::Range;
+
+use super::pace::Pace;
+use super::size::Loop;
+use super::{StripPolicy, Strips};
+
+/// One ahead is on its way when the one before it lands, and another fills the time in which the next request goes there.
+const UNROLL_MIN: u32 = 4;
+
+/// As part of all bytes, those that may be on their way although the latency does not ask for it; and strips of it.
+const SPARE: u64 = 4;
+const SPARE_MAX: u64 = 7;
+
+/// No request is longer than this.
+const REQUEST_BYTES_MAX: u64 = 1 << 30;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Cut {
+    policy: StripPolicy,
+    unroll: Option<u32>,
+    memory: u64,
+    grain: u64,
+    bytes: u64,
+    left: Range<u64>,
+    last: Option<u64>,
+    /// Strips that are done.
+    done: u64,
+    mirrored: bool,
+}
+
+impl Cut {
+    pub(super) fn new(strips: &Strips, alignment: u32, range: Range<u64>, mirrored: bool) -> Self {
+        let grain = common(strips.grain as u64, u64::from(alignment.max(1)));
+        Self {
+            policy: strips.policy,
+            unroll: strips.unroll,
+            memory: strips.memory as u64,
+            grain,
+            bytes: range.end - range.start,
+            left: range,
+            last: None,
+            done: 0,
+            mirrored,
+        }
+    }
+
+    /// Whether every byte is in a strip.
+    pub(super) fn is_over(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// What strips are multiples of, in bytes.
+    pub(super) fn grain(&self) -> u64 {
+        self.grain
+    }
+
+    /// The loop as sizes are to be chosen for it now.
+    pub(super) fn known(&self, pace: &Pace) -> Loop {
+        let known = pace.known();
+        if self.mirrored { known.mirrored() } else { known }
+    }
+
+    /// Requests that are to be on their way behind the one that is waited for: as many as the latency is worth, and of
+    /// long ranges some more, for when somebody is late. Those come one with each strip that is done: what is asked for
+    /// at once is answered at once, and the first strip would wait for the others.
+    pub(super) fn unroll(&self, known: &Loop) -> u32 {
+        let strip = self.last.unwrap_or(self.grain);
+        let spare = (self.bytes / (strip * SPARE)).min(SPARE_MAX);
+        let more = u32::try_from(spare.min(self.done)).unwrap_or(u32::MAX);
+        self.unroll.unwrap_or_else(|| known.unroll(strip as f64).max(more).max(UNROLL_MIN))
+    }
+
+    /// A strip is done.
+    pub(super) fn handle_done(&mut self) {
+        self.done += 1;
+    }
+
+    /// Bytes of the next strip; 0 if there are none left.
+    pub(super) fn next(&self, known: &Loop) -> u64 {
+        let left = self.left.end - self.left.start;
+        let last = self.last.map(|last| last as f64);
+        let wanted = match self.policy {
+            StripPolicy::Fixed(bytes) => bytes as f64,
+            StripPolicy::Variable { first, growth } => {
+                let growth = if growth.is_finite() { growth.max(0.0) } else { 0.0 };
+                last.map_or(first as f64, |last| last * (1.0 + growth))
+            }
+            StripPolicy::Auto => known.next_strip(self.bytes as f64, left as f64, last),
+        };
+        // Saturates where it is longer than anything.
+        let wanted = (wanted as u64).min(REQUEST_BYTES_MAX).min(self.most(left, known));
+        let whole = (wanted / self.grain).max(1).saturating_mul(self.grain);
+        whole.min(left)
+    }
+
+    /// The longest strip of which `U+1` fit, or one that is all that is left.
+    fn most(&self, left: u64, known: &Loop) -> u64 {
+        if left == self.bytes && left <= self.memory {
+            return left;
+        }
+        self.memory / (u64::from(self.unroll(known)) + 1)
+    }
+
+    /// Where the next strip begins.
+    pub(super) fn offset(&self) -> u64 {
+        self.left.start
+    }
+
+    /// The next strip has so many bytes.
+    pub(super) fn advance(&mut self, bytes: u64) {
+        self.left.start += bytes;
+        self.last = Some(bytes);
+    }
+
+    /// There are no more.
+    pub(super) fn end(&mut self) {
+        self.left.start = self.left.end;
+    }
+}
+
+/// The least common multiple, or the first where that is absurd.
+fn common(one: u64, other: u64) -> u64 {
+    let (mut a, mut b) = (one, other);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    (one / a).checked_mul(other).filter(|it| *it <= REQUEST_BYTES_MAX).unwrap_or(one)
+}

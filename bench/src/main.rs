@@ -13,6 +13,7 @@ mod contest;
 mod copiers;
 mod dials;
 mod failure;
+mod kernels;
 mod load;
 mod machine;
 mod newcomer;
@@ -59,6 +60,8 @@ enum Group {
     Service(Run),
     /// Messages between clients: eager, announced, and by the measured threshold. Exit codes as of floors.
     Buffers(Run),
+    /// Communication beside computation: strip mining. Needs root. Exit codes as of floors.
+    Overlap(Run),
     /// The planner: how far from the best possible its plans are, and how long it takes. Exit codes as of
     /// floors.
     Pipelines(Run),
@@ -124,6 +127,9 @@ fn main() -> ExitCode {
         Group::Floors(run) => measure(&rows::FLOORS, run, None),
         Group::Service(run) => measure(&rows::SERVICE, run, None),
         Group::Buffers(run) => measure(&rows::BUFFERS, run, None),
+        Group::Overlap(run) => {
+            rig::require_root().and_then(|()| measure(&rows::OVERLAP, run, None))
+        }
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),

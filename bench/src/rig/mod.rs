@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     }
 }
 
-fn require_root() -> Result<(), Failure> {
+pub(crate) fn require_root() -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -149,7 +149,7 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// With a link as fast as the machine; its files are in `directory`.
-    pub(crate) fn set_up(cpus: Cpus, directory: &Path) -> Result<Self, Failure> {
+    pub(crate) fn set_up(profile: Profile, cpus: Cpus, directory: &Path) -> Result<Self, Failure> {
         require_root()?;
         require_disk(directory)?;
         remove_left_over(directory)?;
@@ -168,7 +168,7 @@ impl Rig {
             settings: SETTINGS.to_owned(),
             prefix: owner.prefix(),
         };
-        let pair = Pair::start_at(&sites, PROFILE, cpus, data.path())?;
+        let pair = Pair::start_at(&sites, profile, cpus, data.path())?;
         let (disk_rate, dialled) = (DiskRate::default(), Cell::new(false));
         Ok(Self { pair, sites, cpus, link, data, disk_rate, dialled })
     }
@@ -178,7 +178,7 @@ impl Rig {
         // The old ones first: B's port is theirs.
         self.pair.end();
         self.dialled.set(false);
-        self.pair = Pair::start_at(&self.sites, PROFILE, self.cpus, self.data.path())?;
+        self.pair = Pair::start_at(&self.sites, self.pair.profile, self.cpus, self.data.path())?;
         Ok(())
     }
 
@@ -190,6 +190,11 @@ impl Rig {
     /// What leaves either node does so at this many bytes per second.
     pub(crate) fn set_rate(&self, rate: u64) -> Result<(), Failure> {
         self.link.set_rate(rate)
+    }
+
+    /// Whether it is the rig for such daemons on such CPUs.
+    pub(crate) fn is_for(&self, profile: Profile, cpus: Cpus) -> bool {
+        self.pair.profile == profile && self.cpus == cpus
     }
 
     /// A client of A with B's file.
@@ -216,7 +221,7 @@ fn remove_left_over(directory: &Path) -> Result<(), Failure> {
 
 fn hold(run: crate::Run, pace: Pace) -> Result<u8, Failure> {
     crate::hear_interrupts()?;
-    let rig = Rig::set_up(Cpus::here(), &crate::beside_this(run.dir)?)?;
+    let rig = Rig::set_up(PROFILE, Cpus::here(), &crate::beside_this(run.dir)?)?;
     rig.pose(Scene { way: Way::Read, block: MIB, pace })?;
     for (name, side, node) in [("A", Side::A, &rig.pair.a), ("B", Side::B, &rig.pair.b)] {
         println!("{name}: namespace {}", rig.link.namespace(side).name());

@@ -15,6 +15,7 @@ mod pipelines;
 pub(crate) mod region;
 mod remote_file;
 mod ring;
+mod strips;
 pub(crate) mod zero_copy;
 
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ use crate::nodes::Pair;
 use crate::raw::disk::{Disk, make_file};
 use crate::raw::net::Server;
 use crate::report::{Report, Row, Unit};
-use crate::rig::Rig;
+use crate::rig::{self, Rig};
 use crate::stats::{Bar, Better, Verdict};
 
 pub(crate) const KIB: usize = 1 << 10;
@@ -69,6 +70,7 @@ pub(crate) struct Bench {
     directory: Option<tempfile::TempDir>,
     pair: Option<Pair>,
     rig: Option<Rig>,
+    strips: strips::Found,
     /// By the name of a check: whether the outside tool agrees.
     checks: BTreeMap<&'static str, bool>,
 }
@@ -171,6 +173,38 @@ pub(crate) static BUFFERS: Group = Group {
     ],
 };
 
+/// Communication beside computation.
+pub(crate) static OVERLAP: Group = Group {
+    name: "overlap",
+    rows_stand_alone: true,
+    entries: &[
+        ("reduction-64k-best", strips::row),
+        ("reduction-64k-balanced", strips::row),
+        ("reduction-64k-never-worse", strips::row),
+        ("reduction-64k-bound", strips::row),
+        ("reduction-512k-best", strips::row),
+        ("reduction-512k-balanced", strips::row),
+        ("reduction-512k-never-worse", strips::row),
+        ("reduction-512k-bound", strips::row),
+        ("reduction-8m-best", strips::row),
+        ("reduction-8m-balanced", strips::row),
+        ("reduction-8m-never-worse", strips::row),
+        ("reduction-8m-bound", strips::row),
+        ("vector-64k-best", strips::row),
+        ("vector-64k-balanced", strips::row),
+        ("vector-64k-never-worse", strips::row),
+        ("vector-64k-bound", strips::row),
+        ("vector-512k-best", strips::row),
+        ("vector-512k-balanced", strips::row),
+        ("vector-512k-never-worse", strips::row),
+        ("vector-512k-bound", strips::row),
+        ("vector-8m-best", strips::row),
+        ("vector-8m-balanced", strips::row),
+        ("vector-8m-never-worse", strips::row),
+        ("vector-8m-bound", strips::row),
+    ],
+};
+
 /// The planner's promises.
 pub(crate) static PIPELINES: Group = Group {
     name: "pipelines",
@@ -202,6 +236,7 @@ impl Bench {
             directory: None,
             pair: None,
             rig: None,
+            strips: strips::Found::default(),
             checks: BTreeMap::new(),
         }
     }
@@ -349,9 +384,30 @@ impl Bench {
         &mut self,
         body: impl FnOnce(&mut Self, &mut Rig) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut rig = match self.rig.take() {
+        self.with_rig_on(rig::PROFILE, self.cpus, body)
+    }
+
+    /// The same with both daemons on the first CPU: the second is the application's.
+    pub(crate) fn with_rig_for_one<T>(
+        &mut self,
+        profile: Profile,
+        body: impl FnOnce(&mut Self, &mut Rig) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let cpus = Cpus { second: self.cpus.first, ..self.cpus };
+        self.with_rig_on(profile, cpus, body)
+    }
+
+    fn with_rig_on<T>(
+        &mut self,
+        profile: Profile,
+        cpus: Cpus,
+        body: impl FnOnce(&mut Self, &mut Rig) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        // Another one is taken down first.
+        let found = self.rig.take().filter(|rig| rig.is_for(profile, cpus));
+        let mut rig = match found {
             Some(rig) => rig,
-            None => Rig::set_up(self.cpus, &self.options.directory)?,
+            None => Rig::set_up(profile, cpus, &self.options.directory)?,
         };
         let result = body(self, &mut rig);
         self.rig = Some(rig);

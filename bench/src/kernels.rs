@@ -1,0 +1,133 @@
+//! Loops over bytes as programs have them, with as much computation on a byte as a row wants.
+
+use crate::failure::Failure;
+
+/// Of an element of both kernels.
+pub(crate) const ELEMENT: usize = 8;
+
+/// Of a chain on each element: milliseconds.
+const STEPS_MAX: u32 = 1 << 20;
+
+/// What is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// All elements are brought together in one number.
+    Reduction,
+    /// Each element goes into its own of a local vector: three accesses to memory for each.
+    VectorToVector,
+}
+
+/// A loop's state: what it computes is the same however its bytes were cut.
+#[derive(Debug)]
+pub(crate) struct Work {
+    kernel: Kernel,
+    /// Steps on each element, each of which waits for the one before.
+    steps: u32,
+    sum: u64,
+    vector: Vec<u64>,
+}
+
+impl Work {
+    /// On vectors of `bytes`.
+    pub(crate) fn new(kernel: Kernel, bytes: usize) -> Self {
+        Self { kernel, steps: 0, sum: 0, vector: vec![0; bytes / ELEMENT] }
+    }
+
+    pub(crate) fn set_steps(&mut self, steps: u32) {
+        self.steps = steps;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.sum = 0;
+        self.vector.fill(0);
+    }
+
+    /// On the bytes at `offset` of all.
+    pub(crate) fn compute(&mut self, offset: u64, bytes: &[u8]) {
+        let steps = std::hint::black_box(self.steps);
+        let elements = bytes.chunks_exact(ELEMENT).map(|eight| {
+            let eight = eight.try_into().expect("chunks of eight");
+            mixed(u64::from_le_bytes(eight), steps)
+        });
+        match self.kernel {
+            Kernel::Reduction => self.sum = elements.fold(self.sum, u64::wrapping_add),
+            Kernel::VectorToVector => {
+                let vector = &mut self.vector[offset as usize / ELEMENT..];
+                for (own, element) in vector.iter_mut().zip(elements) {
+                    *own = own.wrapping_add(element);
+                }
+            }
+        }
+    }
+
+    /// What came out, as one number.
+    pub(crate) fn outcome(&self) -> u64 {
+        match self.kernel {
+            Kernel::Reduction => self.sum,
+            Kernel::VectorToVector => {
+                self.vector.iter().fold(0, |sum, own| sum.rotate_left(1) ^ own)
+            }
+        }
+    }
+}
+
+/// The shortest chain with which a loop takes that long, as `timed` says of one. Short chains of neighbours run beside each
+/// other, so time is no line in their length: it is searched.
+pub(crate) fn steps_for(
+    seconds: f64,
+    mut timed: impl FnMut(u32) -> Result<f64, Failure>,
+) -> Result<u32, Failure> {
+    let (mut short, mut long) = (0, 1);
+    while timed(long)? < seconds {
+        (short, long) = (long, 2 * long);
+        if long > STEPS_MAX {
+            return Err(Failure::new("no chain takes as long as that: is the clock right?"));
+        }
+    }
+    while long - short > 1 {
+        let middle = short.midpoint(long);
+        match timed(middle)? < seconds {
+            true => short = middle,
+            false => long = middle,
+        }
+    }
+    Ok(long)
+}
+
+/// A chain of steps (SplitMix's) that the compiler can bring into no shorter form.
+fn mixed(element: u64, steps: u32) -> u64 {
+    (0..steps).fold(element, |value, _| (value ^ (value >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_chain_that_takes_so_long_is_found() {
+        for wanted in 1..200_u32 {
+            let steps = steps_for(f64::from(wanted), |steps| Ok(f64::from(steps)));
+            assert_eq!(steps.expect("there is one"), wanted);
+        }
+        assert!(steps_for(1.0, |_| Ok(0.0)).is_err());
+    }
+
+    #[test]
+    fn what_is_computed_does_not_depend_on_how_it_is_cut() {
+        let bytes: Vec<u8> = (0..4096_u32).map(|place| (place % 251) as u8).collect();
+        for kernel in [Kernel::Reduction, Kernel::VectorToVector] {
+            let mut whole = Work { kernel, steps: 3, sum: 0, vector: vec![0; 512] };
+            let mut cut = Work { kernel, steps: 3, sum: 0, vector: vec![0; 512] };
+            whole.compute(0, &bytes);
+            for (offset, piece) in [(0, 0..8), (8, 8..1000), (1000, 1000..4096)] {
+                cut.compute(offset, &bytes[piece]);
+            }
+            assert_eq!(whole.outcome(), cut.outcome());
+            let mut other = bytes.clone();
+            other[4000] ^= 1;
+            cut.clear();
+            cut.compute(0, &other);
+            assert_ne!(whole.outcome(), cut.outcome(), "{kernel:?} sees every byte");
+        }
+    }
+}

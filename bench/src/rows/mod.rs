@@ -5,12 +5,14 @@ mod checks;
 mod copy;
 mod disk;
 mod disturbed;
+mod dsm;
 mod fair;
 mod floor;
 mod hostile;
 mod idle;
 mod limits;
 mod messages;
+mod pager;
 mod pipelines;
 pub(crate) mod region;
 mod remote_file;
@@ -202,6 +204,10 @@ pub(crate) static OVERLAP: Group = Group {
         ("vector-8m-balanced", strips::row),
         ("vector-8m-never-worse", strips::row),
         ("vector-8m-bound", strips::row),
+        ("vectored-10k", dsm::vectored),
+        ("fetch-add", dsm::fetch_add),
+        pager::ENTRIES[0],
+        pager::ENTRIES[1],
     ],
 };
 

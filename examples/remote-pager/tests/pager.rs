@@ -67,7 +67,7 @@ fn a_binary_search_touches_few_pages_and_a_scan_fetches_ahead() {
     let counts = pager.counts();
     let pages = bytes.len() / PAGE;
     assert!(counts.installed as usize >= pages - 32, "{counts:?}");
-    assert!(counts.ahead as usize >= pages - 32, "nearly all of them came ahead: {counts:?}");
+    assert!(counts.ahead as usize >= pages * 9 / 10, "nearly all of them came ahead: {counts:?}");
     assert!((counts.faults as usize) < pages / 8, "a fault for each strip: {counts:?}");
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
-use piped_client::{Buffer, Cause, Class, Request, SubmitError};
+use piped_client::{Buffer, Cause, Class, Request, SubmitError, SubmitFault};
 
 use crate::clock;
 use crate::counters::add;
@@ -48,6 +48,8 @@ impl Fetch {
     pub(crate) fn next_try(&self) -> Option<Instant> {
         match self.state {
             State::Again(at, _) => Some(at),
+            // With somebody who waits it is one that finds no room.
+            State::Landed(_) if !self.waiters.is_empty() => Some(self.until),
             State::Asked | State::Landed(_) => None,
         }
     }
@@ -61,23 +63,23 @@ impl Fetch {
 impl Server {
     /// A fault on a page nobody asked for.
     pub(crate) fn demand(&mut self, fault: Fault) -> io::Result<()> {
-        let Some(buffer) = self.page_buffers.take() else {
-            self.backlog.push(fault);
-            return Ok(());
-        };
         let pages = fault.page..fault.page + 1;
         self.pages.handle_asked(pages.clone());
+        let now = clock::now();
         let fetch = Fetch {
             pages,
             kind: Kind::PageGet,
-            state: State::Asked,
+            state: State::Again(now + PAUSE, None),
             waiters: vec![fault],
             stream: None,
             stale: false,
-            until: clock::now() + self.options.patience,
+            until: now + self.options.patience,
         };
         let index = place(&mut self.fetches, fetch);
-        self.ask(index, buffer)?;
+        // With as many under way as may be, it waits until one of them ends.
+        if let Some(buffer) = self.page_buffers.take() {
+            self.ask(index, buffer)?;
+        }
         let (stream, ended) = self.streams.handle_fault(fault.page);
         if let Some(ended) = ended {
             self.drop_ahead(|stream| stream == ended);
@@ -240,6 +242,11 @@ impl Server {
         else {
             unreachable!("only what has landed is installed")
         };
+        // Before who waits goes on, and may look.
+        add(&self.shared.counters.installed, pages.len());
+        if kind == Kind::StripGet {
+            add(&self.shared.counters.ahead, pages.len());
+        }
         let mapping = &self.shared.mapping;
         let written = |page: u32| waiters.iter().any(|it| it.page == page && it.write);
         let mut first = pages.start;
@@ -252,35 +259,10 @@ impl Server {
             mapping.install(first, bytes, self.options.writable && !write)?;
             first = end;
         }
-        add(&self.shared.counters.installed, pages.len());
-        if kind == Kind::StripGet {
-            add(&self.shared.counters.ahead, pages.len());
-        }
         self.pages.handle_installed(pages.clone());
         pages.filter(|page| written(*page)).for_each(|page| self.pages.handle_written(page));
         self.give(kind, buffer);
-        self.take_backlog()
-    }
-
-    /// A get that ended left its place to the next.
-    fn take_backlog(&mut self) -> io::Result<()> {
-        match self.backlog.pop() {
-            // Meanwhile another thread may have had the same page come.
-            Some(fault) if self.pages.get(fault.page) == Page::Absent => self.demand(fault),
-            Some(fault) => self.handle_again(fault),
-            None => Ok(()),
-        }
-    }
-
-    fn handle_again(&mut self, fault: Fault) -> io::Result<()> {
-        match self.pages.get(fault.page) {
-            Page::Coming => self.join(fault),
-            // It touches the page anew, and faults if it still must.
-            _ => {
-                self.shared.mapping.wake(fault.page)?;
-                self.take_backlog()
-            }
-        }
+        Ok(())
     }
 
     /// Tries what found no room.
@@ -288,12 +270,13 @@ impl Server {
         for index in std::mem::take(&mut self.starved) {
             let now = clock::now();
             let fetch = self.fetches[index].as_ref().expect("it waits for room");
-            let hopeless = self.save_trouble.and_then(|trouble| trouble.hopeless);
-            match hopeless {
+            let expired = now >= fetch.until;
+            match &self.save_trouble {
                 // What is here cannot be saved, so nothing can go.
-                Some(cause) if now >= fetch.until || self.pages.has_only_dirty() => {
-                    self.lose(index, cause)?;
+                Some(it) if expired || it.is_hopeless() && self.pages.has_only_dirty() => {
+                    self.lose(index, it.cause)?;
                 }
+                None if expired => self.lose(index, SubmitFault::NoRoom.into())?,
                 _ => self.install(index)?,
             }
         }
@@ -307,7 +290,8 @@ impl Server {
             let Some(fetch) = &mut self.fetches[index] else { continue };
             let (kind, until) = (fetch.kind, fetch.until);
             let State::Again(at, buffer) = &mut fetch.state else { continue };
-            if *at > now {
+            let found = kind == Kind::PageGet && buffer.is_none() && self.page_buffers.has_free();
+            if *at > now && !found {
                 continue;
             }
             let buffer = buffer.take();
@@ -322,7 +306,7 @@ impl Server {
                     let fetch = self.fetches[index].as_mut().expect("looked at above");
                     fetch.state = State::Again(now + PAUSE, None);
                 }
-                None => self.lose(index, piped_client::SubmitFault::NoRoom.into())?,
+                None => self.lose(index, SubmitFault::NoRoom.into())?,
             }
         }
         Ok(())
@@ -347,7 +331,7 @@ impl Server {
             }
             self.shared.mapping.poison(page)?;
         }
-        self.take_backlog()
+        Ok(())
     }
 
     /// Its pages are nowhere again.

@@ -33,6 +33,11 @@ impl Pool {
         Some(buffer)
     }
 
+    /// Whether one is there at once.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     pub(crate) fn give(&mut self, buffer: Buffer) {
         self.free.push(buffer);
     }

@@ -23,13 +23,17 @@ pub(crate) struct Save {
 }
 
 /// Puts fail.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Trouble {
-    since: Instant,
-    /// When they are tried again. None: now, or, if it was given up, with the next sync.
+    pub(crate) cause: Cause,
+    /// When they are tried again. None: with the next sync, for it would be the same before.
     pub(crate) again: Option<Instant>,
-    /// Why nothing is saved any more.
-    pub(crate) hopeless: Option<Cause>,
+}
+
+impl Trouble {
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.again.is_none()
+    }
 }
 
 /// Somebody waits until all is saved that was dirty when they asked.
@@ -37,6 +41,8 @@ pub(crate) struct Trouble {
 pub(crate) struct Sync {
     reply: Sender<Result<(), SyncError>>,
     step: Step,
+    /// After that, what fails is no longer tried again for it.
+    until: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,20 +64,19 @@ impl Server {
             None => {
                 // Whatever failed before, now it is tried again.
                 self.save_trouble = None;
-                self.sync = Some(Sync { reply, step: Step::Before });
+                let until = clock::now() + self.options.patience;
+                self.sync = Some(Sync { reply, step: Step::Before, until });
             }
         }
     }
 
     /// Saves as much as is wanted and can be under way.
     pub(crate) fn save_some(&mut self) -> io::Result<()> {
-        if let Some(trouble) = &mut self.save_trouble {
-            if trouble.again.is_some_and(|again| clock::now() < again) || trouble.hopeless.is_some()
-            {
-                return Ok(());
-            }
-            trouble.again = None;
+        let waits = |it: &Trouble| it.again.is_none_or(|again| clock::now() < again);
+        if self.save_trouble.as_ref().is_some_and(waits) {
+            return Ok(());
         }
+        self.save_trouble = None;
         self.advance_sync()?;
         while self.sync.is_none() && (self.pages.wants_saving() || !self.starved.is_empty()) {
             let Some(buffer) = self.put_buffers.take() else { break };
@@ -173,21 +178,19 @@ impl Server {
         };
         add(&self.shared.counters.retries, 1);
         let now = clock::now();
-        let since = self.save_trouble.map_or(now, |trouble| trouble.since);
         let passing = is_passing(cause)
             || cause == Cause::Status(Status::OutcomeUnknown)
             || cause == Cause::Disconnected && self.reconnects;
-        if passing && now - since < self.options.patience {
-            self.save_trouble = Some(Trouble { since, again: Some(now + PAUSE), hopeless: None });
-            // A sync saves it in another pass.
-            if let Some(sync) = &mut self.sync {
-                sync.step = Step::Before;
+        self.save_trouble = Some(Trouble { cause, again: passing.then_some(now + PAUSE) });
+        match &mut self.sync {
+            // It is saved in another pass.
+            Some(sync) if passing && now < sync.until => sync.step = Step::Before,
+            None if passing => {}
+            _ => {
+                let error = PageError { page: pages.start, what: Moved::Saved, cause };
+                self.note(error);
+                self.end_sync(Err(error.into()));
             }
-            return;
         }
-        self.save_trouble = Some(Trouble { since, again: None, hopeless: Some(cause) });
-        let error = PageError { page: pages.start, what: Moved::Saved, cause };
-        self.note(error);
-        self.end_sync(Err(error.into()));
     }
 }

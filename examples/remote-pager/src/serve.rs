@@ -101,8 +101,6 @@ pub(crate) struct Server {
     pub(crate) saves: Vec<Option<Save>>,
     /// Streams that may want more ahead.
     pub(crate) moved: Vec<StreamId>,
-    /// Faults that found no place for a get.
-    pub(crate) backlog: Vec<Fault>,
     /// Landed fetches that found no room.
     pub(crate) starved: Vec<usize>,
     pub(crate) sync: Option<Sync>,
@@ -159,7 +157,6 @@ impl Server {
             fetches: Vec::new(),
             saves: Vec::new(),
             moved: Vec::new(),
-            backlog: Vec::new(),
             starved: Vec::new(),
             sync: None,
             syncs_waiting: Vec::new(),
@@ -324,7 +321,7 @@ impl Server {
     /// When something is to be tried again.
     fn next_try(&self) -> Option<Instant> {
         let fetches = self.fetches.iter().flatten().filter_map(Fetch::next_try);
-        fetches.chain(self.save_trouble.and_then(|trouble| trouble.again)).min()
+        fetches.chain(self.save_trouble.as_ref().and_then(|trouble| trouble.again)).min()
     }
 
     /// Makes room for `count` pages, if that many can go at once.

@@ -208,6 +208,8 @@ pub(crate) static OVERLAP: Group = Group {
         ("fetch-add", dsm::fetch_add),
         pager::ENTRIES[0],
         pager::ENTRIES[1],
+        pager::ENTRIES[2],
+        pager::ENTRIES[3],
     ],
 };
 

@@ -15,9 +15,10 @@ use piped_client::{Buffer, Cause, Class, Request, SubmitError, SubmitFault};
 use crate::clock;
 use crate::counters::add;
 use crate::error::{Moved, PageError, is_passing};
+use crate::limits::PAUSE;
 use crate::mapping::{Fault, PAGE};
 use crate::pages::Page;
-use crate::serve::{Kind, PAUSE, Server, byte_of, place};
+use crate::serve::{Kind, Server, byte_of, place};
 use crate::stream::StreamId;
 
 /// Neighbouring pages that were asked for together.

@@ -41,6 +41,7 @@ mod clock;
 mod counters;
 mod error;
 mod fetch;
+mod limits;
 mod mapping;
 mod options;
 mod pager;

@@ -24,6 +24,7 @@ use rustix::ioctl::{self, IoctlOutput, Opcode, Updater, opcode};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, UserfaultfdFlags};
 
 use crate::error::{MapError, Need};
+use crate::limits::FAULTS_PER_READ;
 
 /// Bytes of a page: what faults one at a time. Huge pages are off in the mapping.
 pub const PAGE: usize = 4096;
@@ -49,9 +50,6 @@ const USER_MODE_ONLY: u32 = 1;
 const MESSAGE: usize = 32;
 const FLAGS: Range<usize> = 8..16;
 const ADDRESS: Range<usize> = 16..24;
-
-/// Messages taken with one system call.
-const FAULTS_PER_READ: usize = 64;
 
 /// A thread waits for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{MapError, PageError};
+use crate::limits::{DEPTH_MAX, RESIDENT_PAGES_MIN};
 use crate::mapping::PAGE;
 use crate::stream::Windows;
 
@@ -130,8 +131,3 @@ impl Options {
         Ok(())
     }
 }
-
-/// Room for some pages to stay while others go.
-const RESIDENT_PAGES_MIN: usize = 64;
-/// Strips ahead of a stream: 16 of 256 KiB are more than any link has under way.
-const DEPTH_MAX: usize = 16;

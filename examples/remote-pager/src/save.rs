@@ -13,8 +13,9 @@ use piped_client::{Buffer, Cause, Class, Request, Status, SubmitError};
 use crate::clock;
 use crate::counters::add;
 use crate::error::{Moved, PageError, SyncError, is_passing};
+use crate::limits::{PAUSE, PUT_PAGES_MAX};
 use crate::mapping::PAGE;
-use crate::serve::{Kind, PAUSE, PUT_PAGES_MAX, Server, byte_of, place};
+use crate::serve::{Kind, Server, byte_of, place};
 
 /// A put under way.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use piped_client::{Buffer, BufferState, Client, Completed, Handle, Queue, ReconnectError};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -20,22 +20,13 @@ use crate::clock;
 use crate::counters::{Counters, add};
 use crate::error::{MapError, PageError, SyncError};
 use crate::fetch::Fetch;
+use crate::limits::{EVICT_TOGETHER, PAGE_GETS_MAX, PAUSE, PUT_PAGES_MAX, PUTS_MAX};
 use crate::mapping::{Fault, Mapping, PAGE};
 use crate::options::Options;
 use crate::pages::{Page, Pages};
 use crate::pool::Pool;
 use crate::save::{Save, Sync, Trouble};
 use crate::stream::{StreamId, Streams};
-
-/// Gets of single pages at once; faults beyond them wait for their turn.
-const PAGE_GETS_MAX: usize = 64;
-/// Puts at once, and pages of one.
-const PUTS_MAX: usize = 8;
-pub(crate) const PUT_PAGES_MAX: u32 = 16;
-/// Before something that failed is tried again.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
-/// Pages that go together: a system call and an interruption of other CPUs for all.
-const EVICT_TOGETHER: usize = 32;
 
 /// What the application's threads ask of the pager's.
 #[derive(Debug)]

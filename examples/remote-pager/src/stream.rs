@@ -11,6 +11,8 @@
 
 use std::ops::Range;
 
+use crate::limits::{RECENT_MAX, STREAMS_MAX, STRIP_PAGES_FIRST, TOUCHES_TO_SHRINK};
+
 /// Names a stream, and no later one in the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamId {
@@ -50,29 +52,21 @@ pub(crate) struct Windows {
     pub(crate) depth_max: usize,
 }
 
-/// Streams at once: a merge of a few runs, both ends of a partition.
-const STREAMS: usize = 8;
-/// Faults that are remembered as possible beginnings.
-const RECENT: usize = 16;
-const STRIP_PAGES_FIRST: u32 = 4;
-/// So many strips in a row were there before they were touched: one fewer ahead will do.
-const TOUCHES_TO_SHRINK: u32 = 16;
-
 #[derive(Debug)]
 pub(crate) struct Streams {
     windows: Windows,
     /// Pages of the mapping.
     count: u32,
-    streams: [Option<Stream>; STREAMS],
-    recent: [Option<u32>; RECENT],
+    streams: [Option<Stream>; STREAMS_MAX],
+    recent: [Option<u32>; RECENT_MAX],
     recent_next: usize,
     ticks: u64,
 }
 
 impl Streams {
     pub(crate) fn new(count: u32, windows: Windows) -> Self {
-        let streams = [const { None }; STREAMS];
-        Self { windows, count, streams, recent: [None; RECENT], recent_next: 0, ticks: 0 }
+        let streams = [const { None }; STREAMS_MAX];
+        Self { windows, count, streams, recent: [None; RECENT_MAX], recent_next: 0, ticks: 0 }
     }
 
     /// A fault on a page that nobody had asked for. The stream that it goes on or begins, and the one
@@ -83,7 +77,7 @@ impl Streams {
             return (None, None);
         }
         // A stream that had nothing ahead, or could not have it.
-        for place in 0..STREAMS {
+        for place in 0..STREAMS_MAX {
             if let Some(stream) = &mut self.streams[place]
                 && stream.next == Some(page)
             {
@@ -101,7 +95,7 @@ impl Streams {
         };
         let Some(way) = [Way::Up, Way::Down].into_iter().find(|way| beside(*way)) else {
             self.recent[self.recent_next] = Some(page);
-            self.recent_next = (self.recent_next + 1) % RECENT;
+            self.recent_next = (self.recent_next + 1) % RECENT_MAX;
             return (None, None);
         };
         let (begun, ended) = self.begin(page, way);
@@ -110,7 +104,8 @@ impl Streams {
 
     fn begin(&mut self, page: u32, way: Way) -> (StreamId, Option<StreamId>) {
         let age = |stream: &Option<Stream>| stream.as_ref().map_or(0, |stream| stream.used);
-        let place = (0..STREAMS).min_by_key(|place| age(&self.streams[*place])).expect("not empty");
+        let place =
+            (0..STREAMS_MAX).min_by_key(|place| age(&self.streams[*place])).expect("not empty");
         let stream = Stream {
             born: self.ticks,
             used: self.ticks,
@@ -258,7 +253,7 @@ mod tests {
     fn the_stream_that_was_used_longest_ago_makes_room() {
         let mut streams = streams();
         let mut ids = Vec::new();
-        for number in 0..STREAMS as u32 {
+        for number in 0..STREAMS_MAX as u32 {
             streams.handle_fault(number * 100);
             ids.push(streams.handle_fault(number * 100 + 1).0.expect("begun"));
         }

@@ -325,7 +325,9 @@ impl Server {
 
     /// Has room before it is needed.
     fn evict_ahead(&mut self) -> io::Result<()> {
-        let slack = EVICT_TOGETHER.min(self.options.resident_pages() / 8);
+        // For the next strip, which somebody waits for when it is installed.
+        let strip = self.options.windows().strip_pages_max as usize;
+        let slack = strip.max(EVICT_TOGETHER.min(self.options.resident_pages() / 8));
         if self.pages.room() < slack {
             self.evict(slack)?;
         }

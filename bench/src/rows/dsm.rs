@@ -44,7 +44,8 @@ impl Words {
         let mut buffer = owner.client.allocate(length).doing("allocate")?;
         buffer.as_mut_slice().fill(0x5a);
         let export = owner.client.export_region("words", buffer, Access::ALL).doing("export")?;
-        let Asker { client, cpu, .. } = Asker::connect(&pair.a, Place::BesideShard, 64 * MIB as u64)?;
+        let Asker { client, cpu, .. } =
+            Asker::connect(&pair.a, Place::BesideShard, 64 * MIB as u64)?;
         let queue = client.queue().doing("queue")?;
         let handle = client.open_region(Some(PEER), "words", Access::ALL).doing("open")?;
         Ok(Self { queue, client, cpu, handle, _export: export })

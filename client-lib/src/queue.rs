@@ -350,8 +350,7 @@ impl Queue {
     /// # Errors
     /// See [`RequestError`].
     pub fn run<B: Payload>(&mut self, request: Request<B>) -> Result<crate::Done<B>, RequestError> {
-        let core = self.core_mut();
-        core.make_room();
+        self.make_room();
         match self.submit(request) {
             Ok(pending) => pending.wait(self),
             Err(SubmitError { fault, buffer }) => {
@@ -360,6 +359,12 @@ impl Queue {
                 Err(RequestError { cause: Cause::NotSubmitted(fault), bytes: 0, buffer })
             }
         }
+    }
+
+    /// Before a submission that shall not fail for it: wait until cancels that the daemon has not answered have left
+    /// room. [`Self::run`] does it by itself.
+    pub fn make_room(&mut self) {
+        self.core_mut().make_room();
     }
 
     /// Let the daemon see what was submitted: once for a batch. Everything that looks for results
@@ -428,6 +433,16 @@ impl Queue {
         let ended = |core: &Core| core.table.has_released() || !core.table.expects_release();
         self.wait_until(timeout, ended);
         self.poll_released()
+    }
+
+    /// Whether the buffer of a request that ended is [`BufferState::Held`] still. `false` from its release on, or when
+    /// its daemon is gone: then [`Self::poll_released`] gives it back or, if nobody will say when it is free, never
+    /// does.
+    #[must_use]
+    pub fn is_held(&self, request: impl Into<RequestId>) -> bool {
+        let core = self.core();
+        let names = core.names(request.into());
+        names.is_some_and(|(slot, generation)| core.table.is_held(slot, generation))
     }
 
     /// Takes in what ended, without waiting.

@@ -340,6 +340,11 @@ impl Table {
             .is_some_and(|place| matches!(place.state, State::Finished | State::FinishedHeld))
     }
 
+    /// Whether the result was taken and the buffer is yet to be released.
+    pub(crate) fn is_held(&self, slot: u32, generation: u32) -> bool {
+        self.place(slot, generation).is_some_and(|place| place.state == State::Held)
+    }
+
     /// Take a result: of a `Pending`, after [`Self::is_finished`].
     pub(crate) fn take(&mut self, slot: u32, generation: u32) -> Option<Taken> {
         if !self.is_finished(slot, generation) {

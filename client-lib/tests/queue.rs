@@ -121,8 +121,10 @@ fn a_held_buffer_comes_back_with_its_release_once() {
     assert!(matches!(error.buffer, BufferState::Held));
     assert!(client.allocate(1).is_err(), "held is not free");
     assert!(queue.wait_released(Some(Duration::from_millis(1))).is_none());
+    assert!(queue.is_held(id));
     session.release(0, &seen);
     let released = queue.wait_released(None).expect("released");
+    assert!(!queue.is_held(id));
     assert_eq!((released.id, released.tag, released.buffer.len()), (id, 42, PAGE));
     assert!(queue.wait_released(None).is_none(), "nothing is held any more");
     drop(released);

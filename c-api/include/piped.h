@@ -1,0 +1,1332 @@
+/*
+ * piped.h: move bytes between memory, files and other nodes through the piped daemon.
+ *
+ * This file is made from c-api/src; docs/c-api.md introduces it.
+ *
+ * Objects. What functions give out (struct piped_client * and so on) is a name, not an address: it is checked at every
+ * call, and a freed, foreign or made-up one is refused. Every object is freed once, by the function of its kind, in any
+ * order: what an object needs of another stays until it is freed itself. Freeing NULL is nothing.
+ *
+ * Results. Nearly every function returns a piped_status: PIPED_OK (0) or a reason; piped_last_message() then says more.
+ * What a function gives is written where its last pointers say, and only if it returns PIPED_OK. These must not be NULL
+ * unless it is said that they may.
+ *
+ * Conditions that nobody can check. Pointers to values, strings, options and memory are good until the call returns;
+ * strings end with a NUL, and names are UTF-8. Bytes of a buffer that a request has are left alone. A process that was
+ * forked uses nothing of its parent's.
+ *
+ * Threads. Everything is for all threads, but a queue is for one at a time.
+ */
+
+#ifndef PIPED_H
+#define PIPED_H
+
+
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Access: to read.
+ */
+#define PIPED_READ 1
+
+/**
+ * Access: to write.
+ */
+#define PIPED_WRITE 2
+
+/**
+ * Access to a region: atomics.
+ */
+#define PIPED_ATOMIC 4
+
+/**
+ * When opening a file: make it if it is not there.
+ */
+#define PIPED_CREATE 16
+
+/**
+ * When opening a local file: empty it.
+ */
+#define PIPED_TRUNCATE 32
+
+/**
+ * When opening a local file: do not go past the page cache.
+ */
+#define PIPED_BUFFERED 64
+
+/**
+ * A write: completed means on stable storage.
+ */
+#define PIPED_DURABLE 1
+
+/**
+ * End with PIPED_WOULD_BLOCK instead of waiting for a limit, for somebody to send, or for room for what is sent.
+ */
+#define PIPED_NO_WAIT 2
+
+/**
+ * A read or write: submit it again if the daemon ends before it does, within its deadline. For clients that were
+ * connected with reconnect_ns.
+ */
+#define PIPED_RESUBMIT 4
+
+/**
+ * piped_next gives the result, in the order in which requests end, and not piped_wait.
+ */
+#define PIPED_DETACHED 8
+
+/**
+ * A receive: the next message, whatever its tag.
+ */
+#define PIPED_ANY_TAG 16
+
+/**
+ * A read, write, atomic or notification: begin only when all of these that this queue has asked of the same node before
+ * are over. Without it requests are done in any order, and only notifications wait for writes.
+ */
+#define PIPED_FENCE 32
+
+/**
+ * A write to a region: have its exporter notified of notify_id, after this write and all writes that this queue has asked
+ * of that node before. The request is over when that is done, too. One that fails notifies nobody.
+ */
+#define PIPED_NOTIFY 64
+
+/**
+ * How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are this
+ * library's. Numbers keep their meaning; there may be more of them in later versions.
+ */
+enum piped_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Everything was done (reads: up to the end of the file).
+     */
+    PIPED_OK = 0,
+    /**
+     * The daemon, or this library, does not know that verb, flag or option.
+     */
+    PIPED_UNSUPPORTED = 1,
+    /**
+     * A length or offset of the request is out of the daemon's range.
+     */
+    PIPED_INVALID = 2,
+    /**
+     * The daemon has no such handle open for this session.
+     */
+    PIPED_BAD_HANDLE = 3,
+    /**
+     * The buffer does not lie inside the arena.
+     */
+    PIPED_BAD_BUFFER = 4,
+    /**
+     * The handle was not opened for this kind of access, or permission was denied.
+     */
+    PIPED_DENIED = 5,
+    /**
+     * The request's deadline passed.
+     */
+    PIPED_DEADLINE_EXCEEDED = 6,
+    /**
+     * The request was cancelled.
+     */
+    PIPED_CANCELLED = 7,
+    /**
+     * The device failed.
+     */
+    PIPED_IO = 8,
+    /**
+     * No space left on the device.
+     */
+    PIPED_NO_SPACE = 9,
+    /**
+     * The peer is not reachable, or was lost and did not come back in time.
+     */
+    PIPED_PEER_LOST = 10,
+    /**
+     * Who offered the region or channel is gone.
+     */
+    PIPED_GONE = 11,
+    /**
+     * No such export, file, region or channel.
+     */
+    PIPED_NOT_FOUND = 12,
+    /**
+     * A limit is reached, or it would have to wait and was asked not to.
+     */
+    PIPED_WOULD_BLOCK = 13,
+    /**
+     * It may or may not have happened: a daemon restarted in between.
+     */
+    PIPED_OUTCOME_UNKNOWN = 14,
+    /**
+     * A checksum did not match more often than retries allow.
+     */
+    PIPED_CORRUPT = 15,
+    /**
+     * The session is being closed.
+     */
+    PIPED_CLOSED = 16,
+    /**
+     * The message is longer than the buffer; it can still be received.
+     */
+    PIPED_TOO_LONG = 17,
+    /**
+     * The daemon gave a reason that this library does not know; update the library.
+     */
+    PIPED_UNKNOWN = 63,
+    /**
+     * A pointer that must not be NULL is.
+     */
+    PIPED_NULL = 64,
+    /**
+     * The pointer was not given out by this library.
+     */
+    PIPED_NOT_OURS = 65,
+    /**
+     * The pointer stands for another kind of object.
+     */
+    PIPED_WRONG_KIND = 66,
+    /**
+     * The object was freed, or the request's result was taken.
+     */
+    PIPED_STALE = 67,
+    /**
+     * Another thread is using the object: a queue is for one thread at a time.
+     */
+    PIPED_BUSY = 68,
+    /**
+     * The request has not ended yet; or a request that has not ended has the buffer.
+     */
+    PIPED_UNDERWAY = 69,
+    /**
+     * The buffer's request has ended, and the kernel may still touch the buffer: see piped_wait_released.
+     */
+    PIPED_HELD = 70,
+    /**
+     * The buffer went with its queue or its daemon, and can only be freed.
+     */
+    PIPED_LOST = 71,
+    /**
+     * The buffer is offered as a region: piped_region_close gives it back.
+     */
+    PIPED_EXPORTED = 72,
+    /**
+     * The request was submitted to another queue.
+     */
+    PIPED_OTHER_QUEUE = 73,
+    /**
+     * The request is detached: piped_next gives its result.
+     */
+    PIPED_DETACHED_REQUEST = 74,
+    /**
+     * There is nothing to wait for.
+     */
+    PIPED_IDLE = 75,
+    /**
+     * An argument makes no sense; the message says which.
+     */
+    PIPED_ARGUMENT = 76,
+    /**
+     * A length or offset is not inside the buffer or region.
+     */
+    PIPED_RANGE = 77,
+    /**
+     * As many requests as the queue is deep are under way, or ended and not taken.
+     */
+    PIPED_FULL = 78,
+    /**
+     * The handle or buffer belongs to another client.
+     */
+    PIPED_FOREIGN = 79,
+    /**
+     * The handle could not be opened again when the client reconnected.
+     */
+    PIPED_HANDLE_LOST = 80,
+    /**
+     * The new connection's arena has no room for the buffer.
+     */
+    PIPED_NO_ROOM = 81,
+    /**
+     * The daemon ended, or ended the session.
+     */
+    PIPED_DISCONNECTED = 82,
+    /**
+     * What came from the daemon is not of the protocol; connect again, and report it.
+     */
+    PIPED_BROKEN = 83,
+    /**
+     * The daemon did not answer in the time the options allow.
+     */
+    PIPED_TIMED_OUT = 84,
+    /**
+     * The client was not connected with reconnect_ns.
+     */
+    PIPED_NOT_RECONNECTING = 85,
+    /**
+     * The operating system refused; the message says what.
+     */
+    PIPED_SYSTEM = 86,
+    /**
+     * This process has as many objects of the kind as it can have.
+     */
+    PIPED_LIMIT = 87,
+    /**
+     * This library failed inside, or did so in an earlier call on the object. The object can be freed. A bug:
+     * report the message.
+     */
+    PIPED_INTERNAL = 88,
+    /**
+     * The table of pieces is another client's, or of the daemon before; make it anew.
+     */
+    PIPED_TABLE_LOST = 89,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_status piped_status;
+#else
+typedef int32_t piped_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Where a buffer's memory is.
+ */
+enum piped_buffer_state
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * There is none: the request had no buffer.
+     */
+    PIPED_BUFFER_NONE = 0,
+    /**
+     * The program's.
+     */
+    PIPED_BUFFER_HERE = 1,
+    /**
+     * With a request.
+     */
+    PIPED_BUFFER_UNDERWAY = 2,
+    /**
+     * Its request has ended, and the kernel may still touch it: piped_wait_released.
+     */
+    PIPED_BUFFER_HELD = 3,
+    /**
+     * Gone with its queue or daemon; free it.
+     */
+    PIPED_BUFFER_LOST = 4,
+    /**
+     * Offered to others as a region: piped_region_close.
+     */
+    PIPED_BUFFER_EXPORTED = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_buffer_state piped_buffer_state;
+#else
+typedef uint32_t piped_buffer_state;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How urgent requests are.
+ */
+enum piped_class
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * As the session said when it connected, or the daemon's default.
+     */
+    PIPED_CLASS_DEFAULT = 0,
+    /**
+     * Somebody is blocked on it: goes first.
+     */
+    PIPED_CLASS_LATENCY = 1,
+    /**
+     * Throughput matters.
+     */
+    PIPED_CLASS_BULK = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_class piped_class;
+#else
+typedef uint32_t piped_class;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How a queue waits: how long it looks for completions before it sleeps.
+ */
+enum piped_wait_policy
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * As the daemon recommends.
+     */
+    PIPED_WAIT_DEFAULT = 0,
+    /**
+     * Spin briefly where a CPU is to spare.
+     */
+    PIPED_WAIT_BALANCED = 1,
+    /**
+     * Spin long.
+     */
+    PIPED_WAIT_LATENCY = 2,
+    /**
+     * Never spin.
+     */
+    PIPED_WAIT_THROUGHPUT = 3,
+    /**
+     * Spin as long as spin_ns says at most.
+     */
+    PIPED_WAIT_CUSTOM = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_wait_policy piped_wait_policy;
+#else
+typedef uint32_t piped_wait_policy;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Memory that the daemon moves bytes to and from without a copy. It starts at a page.
+ *
+ * A request borrows it: from its submission until its result was taken the buffer cannot be read through this
+ * library, given to another request or freed (PIPED_UNDERWAY).
+ */
+typedef struct piped_buffer piped_buffer;
+
+/**
+ * A session with the daemon of this node: memory, handles, queues. For all threads. The session ends when the
+ * client and everything made with it has been freed.
+ */
+typedef struct piped_client piped_client;
+
+/**
+ * Something open: a local file, a file of an export, a region, a channel. For all threads of its client. Closed when
+ * it was freed and the last request that uses it has ended.
+ */
+typedef struct piped_handle piped_handle;
+
+/**
+ * What one request moves of a file or region in many pieces. As many requests may use it at once as like: a program that
+ * exchanges the same halo again and again makes it once. For all threads of its client.
+ */
+typedef struct piped_pieces piped_pieces;
+
+/**
+ * Submits requests and gives their results. For one thread at a time: a second one is refused with PIPED_BUSY, also
+ * while the first waits.
+ */
+typedef struct piped_queue piped_queue;
+
+/**
+ * A buffer that others may read or write by name, until the region is closed. It ends with its daemon, and a
+ * reconnect does not offer it again. For all threads.
+ */
+typedef struct piped_region piped_region;
+
+/**
+ * How to connect. Set size to sizeof, and what shall differ from the defaults; 0 is always the default.
+ */
+typedef struct piped_connect_options {
+    /**
+     * sizeof(struct piped_connect_options).
+     */
+    uint32_t size;
+    /**
+     * Requests each queue can have under way. Default: 255.
+     */
+    uint32_t depth;
+    /**
+     * Bytes of the arena's first segment, and the least it grows by later. Default: 16 MiB.
+     */
+    uint64_t arena_bytes;
+    /**
+     * How long opening, growing and connecting may take, in nanoseconds. Default: 30 s.
+     */
+    uint64_t timeout_ns;
+    /**
+     * Not 0: go on with the next daemon when this one ends, and let that take so long, in nanoseconds; see
+     * piped_reconnect.
+     */
+    uint64_t reconnect_ns;
+    /**
+     * With PIPED_WAIT_CUSTOM, the longest spin in nanoseconds; 0 sleeps at once.
+     */
+    uint64_t spin_ns;
+    /**
+     * The class (piped_class) of requests that name none.
+     */
+    uint32_t request_class;
+    /**
+     * The share of bytes among clients of the same class, 1 to 255. Default: 1.
+     */
+    uint32_t weight;
+    /**
+     * How queues wait (piped_wait_policy).
+     */
+    uint32_t wait_policy;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} piped_connect_options;
+
+/**
+ * The result of a request.
+ */
+typedef struct piped_result {
+    /**
+     * The request's number, as its submission gave it.
+     */
+    uint64_t request;
+    /**
+     * The tag of its options.
+     */
+    uint64_t tag;
+    /**
+     * Contiguous bytes done from the request's start.
+     */
+    uint64_t bytes;
+    /**
+     * Of a receive, the message's tag; of an atomic, what the word was; of a wait for notifications, those that are left; of
+     * others 0.
+     */
+    uint64_t value;
+    /**
+     * The request's buffer, or NULL.
+     */
+    struct piped_buffer *buffer;
+    /**
+     * PIPED_OK, or why it did not do everything.
+     */
+    piped_status status;
+    /**
+     * Where the buffer is: PIPED_BUFFER_HERE unless status says otherwise.
+     */
+    piped_buffer_state buffer_state;
+    /**
+     * 0.
+     */
+    uint64_t reserved[2];
+} piped_result;
+
+/**
+ * Equal pieces at equal distances: one, or the rows of a block of a matrix. All in bytes.
+ */
+typedef struct piped_piece {
+    /**
+     * Where the first one is in the file or region.
+     */
+    uint64_t offset;
+    /**
+     * From one to the next there.
+     */
+    uint64_t stride;
+    /**
+     * Where the first one is in the buffer.
+     */
+    size_t at;
+    /**
+     * From one to the next there.
+     */
+    size_t at_stride;
+    /**
+     * Of each one.
+     */
+    size_t length;
+    /**
+     * How many; 0 is 1.
+     */
+    size_t count;
+} piped_piece;
+
+/**
+ * What a queue did so far.
+ */
+typedef struct piped_counters {
+    /**
+     * Requests submitted.
+     */
+    uint64_t submitted;
+    /**
+     * Requests that ended.
+     */
+    uint64_t completed;
+    /**
+     * Requests that outlived a daemon and were submitted to the next.
+     */
+    uint64_t resubmitted;
+    /**
+     * Times the daemon slept and had to be woken: a system call each.
+     */
+    uint64_t doorbells;
+    /**
+     * Times this side slept: a system call each, or a few.
+     */
+    uint64_t sleeps;
+    /**
+     * 0.
+     */
+    uint64_t reserved[3];
+} piped_counters;
+
+/**
+ * What deviates from the defaults of a request. Set size to sizeof; 0 is always the default. Where NULL is given instead,
+ * all are.
+ */
+typedef struct piped_request_options {
+    /**
+     * sizeof(struct piped_request_options).
+     */
+    uint32_t size;
+    /**
+     * PIPED_DURABLE and so on.
+     */
+    uint32_t flags;
+    /**
+     * A number of the program's own, for piped_result.
+     */
+    uint64_t tag;
+    /**
+     * The time it may take from its submission, in nanoseconds. Default: the daemon's.
+     */
+    uint64_t deadline_ns;
+    /**
+     * How urgent it is (piped_class).
+     */
+    uint32_t request_class;
+    /**
+     * With PIPED_NOTIFY, of what the exporter is notified.
+     */
+    uint32_t notify_id;
+    /**
+     * Move a piece of the buffer only, from this byte of it.
+     */
+    uint64_t piece_offset;
+    /**
+     * The piece's length; 0: up to the buffer's end.
+     */
+    uint64_t piece_length;
+    /**
+     * A read: the byte that is wanted first, from the start of the request. The page about it travels before the rest;
+     * piped_landed says when it is there.
+     */
+    uint64_t wanted_offset;
+} piped_request_options;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * A buffer of `length` bytes, at least 1. The arena grows if it has to and may; PIPED_WOULD_BLOCK if it may not. Free
+ * it with piped_buffer_free.
+ */
+piped_status piped_buffer_allocate(struct piped_client *client,
+                                   size_t length,
+                                   struct piped_buffer **buffer);
+
+/**
+ * Free a buffer that is here or lost. NULL is nothing.
+ */
+piped_status piped_buffer_free(struct piped_buffer *buffer);
+
+/**
+ * Where a buffer's bytes are and how many; `length` may be NULL. The address stays good until the buffer is freed,
+ * but for a client that reconnects: there until the buffer's first request after a reconnect. Do not touch the bytes
+ * while a request has the buffer.
+ */
+piped_status piped_buffer_data(struct piped_buffer *buffer,
+                               void **data,
+                               size_t *length);
+
+/**
+ * Change the length: how much the next request moves. At most the buffer's capacity (PIPED_RANGE).
+ */
+piped_status piped_buffer_set_length(struct piped_buffer *buffer, size_t length);
+
+/**
+ * Bytes it can have at most: its length when it was allocated, in whole pages.
+ */
+piped_status piped_buffer_capacity(struct piped_buffer *buffer, size_t *capacity);
+
+/**
+ * Where a buffer's memory is.
+ */
+piped_status piped_buffer_where(struct piped_buffer *buffer, piped_buffer_state *state);
+
+/**
+ * The library's version: major << 16 | minor << 8 | patch.
+ */
+uint32_t piped_version(void);
+
+/**
+ * Why the last call of this thread that failed did so: cause and, if there is one, the fix. Empty if none did.
+ * Never NULL. The text is the thread's, and changes with its next call that fails.
+ */
+const char *piped_last_message(void);
+
+/**
+ * What a piped_status means. Never NULL; static.
+ */
+const char *piped_status_text(int32_t status);
+
+/**
+ * Connect to the daemon that listens on the unix socket `path`. `options` may be NULL. Free the client with
+ * piped_client_free.
+ */
+piped_status piped_connect(const char *path,
+                           const struct piped_connect_options *options,
+                           struct piped_client **client);
+
+/**
+ * Free a client. What was made with it stays until it is freed itself. NULL is nothing.
+ */
+piped_status piped_client_free(struct piped_client *client);
+
+/**
+ * Go on with the next daemon after the end of the one before: wait for it as long as reconnect_ns allows, make a new
+ * session and open everything again. At once if the connection stands. Any thread may call it.
+ *
+ * Handles are open again; `opened` and `lost`, which may be NULL, count them. Queues carry on, with another
+ * descriptor from piped_queue_fd. Requests that were under way have ended with PIPED_DISCONNECTED, but for those
+ * with PIPED_RESUBMIT. Buffers keep their bytes; the first request that takes one moves it, so ask piped_buffer_data
+ * again after that. Exported regions are not offered again.
+ */
+piped_status piped_reconnect(struct piped_client *client,
+                             uint64_t *opened,
+                             uint64_t *lost);
+
+/**
+ * Whether the daemon holds the session open.
+ */
+piped_status piped_is_connected(struct piped_client *client, bool *connected);
+
+/**
+ * The session's number, as `pipectl clients` shows it.
+ */
+piped_status piped_session(struct piped_client *client, uint32_t *session);
+
+/**
+ * The time that requests get which name none, in nanoseconds.
+ */
+piped_status piped_deadline_default(struct piped_client *client, uint64_t *deadline_ns);
+
+/**
+ * The CPU of the shard that serves this session; -1 if it has none of its own.
+ */
+piped_status piped_shard_cpu(struct piped_client *client, int32_t *cpu);
+
+/**
+ * Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest; queues that are created
+ * afterwards do not spin. `moved`, which may be NULL, is false if the shard has no CPU of its own.
+ */
+piped_status piped_pin_thread_to_shard(struct piped_client *client,
+                                       bool *moved);
+
+/**
+ * Wait for the end of a request that is not detached, `timeout_ns` at most; negative: as long as it takes; 0 only
+ * looks. PIPED_OK: it ended, and its number is stale from now on; how, is in `result`. PIPED_UNDERWAY: not yet. Every
+ * request ends: at its deadline, or with the daemon.
+ */
+piped_status piped_wait(struct piped_queue *queue,
+                        uint64_t request,
+                        int64_t timeout_ns,
+                        struct piped_result *result);
+
+/**
+ * The result of the next detached request that ends, waiting `timeout_ns` at most; negative: as long as it takes; 0
+ * only looks. PIPED_UNDERWAY: none has ended. PIPED_IDLE: none is under way.
+ */
+piped_status piped_next(struct piped_queue *queue,
+                        int64_t timeout_ns,
+                        struct piped_result *result);
+
+/**
+ * The next buffer that was PIPED_BUFFER_HELD and is free now, as a result with the request that had it; waits
+ * `timeout_ns` at most (negative: as long as it takes; 0 only looks). Its status is PIPED_LOST if the daemon is gone and
+ * nobody will say when the memory is free. PIPED_UNDERWAY: none yet. PIPED_IDLE: none is held. Nobody has to call it:
+ * buffers are also found to be free again by whatever else is asked of the queue.
+ */
+piped_status piped_wait_released(struct piped_queue *queue,
+                                 int64_t timeout_ns,
+                                 struct piped_result *result);
+
+/**
+ * Let piped_next give the result of a request, instead of piped_wait.
+ */
+piped_status piped_detach(struct piped_queue *queue, uint64_t request);
+
+/**
+ * Ask the daemon to give up on a request. It ends all the same, once, as what it is by then. `asked`, which may be NULL,
+ * is false if it is over already or was cancelled before.
+ */
+piped_status piped_cancel(struct piped_queue *queue,
+                          uint64_t request,
+                          bool *asked);
+
+/**
+ * Contiguous bytes in place from a request's start. They stay as they are, and never get fewer.
+ */
+piped_status piped_progress(struct piped_queue *queue, uint64_t request, uint64_t *bytes);
+
+/**
+ * The first bytes of a read beyond piped_progress that are in place, too, from `start` to before `end`: with
+ * wanted_offset the part that was. The same number twice if there are none.
+ */
+piped_status piped_landed(struct piped_queue *queue,
+                          uint64_t request,
+                          uint64_t *start,
+                          uint64_t *end);
+
+/**
+ * Copy bytes of a read that is under way: of `length` bytes from `offset` of the request those that are in place.
+ * `copied` says how many; 0 if none are there yet.
+ */
+piped_status piped_copy_landed(struct piped_queue *queue,
+                               uint64_t request,
+                               uint64_t offset,
+                               void *to,
+                               size_t length,
+                               size_t *copied);
+
+/**
+ * Open a local file with this process's rights, past the page cache where that can be. `flags`: PIPED_READ or
+ * PIPED_WRITE or both, and PIPED_CREATE, PIPED_TRUNCATE, PIPED_BUFFERED. Free it with piped_handle_free.
+ */
+piped_status piped_open_file(struct piped_client *client,
+                             const char *path,
+                             uint32_t flags,
+                             struct piped_handle **handle);
+
+/**
+ * Pass on a local file that is open already; `flags` are PIPED_READ and PIPED_WRITE, at most what it was opened for.
+ * The descriptor stays the program's; its offset and flags are left alone.
+ */
+piped_status piped_open_fd(struct piped_client *client,
+                           int fd,
+                           uint32_t flags,
+                           struct piped_handle **handle);
+
+/**
+ * Open the file `path` below the export `export` of the node `peer`, or of this node (NULL). `flags`: PIPED_READ or
+ * PIPED_WRITE or both, and PIPED_CREATE. Free it with piped_handle_free.
+ */
+piped_status piped_open_export(struct piped_client *client,
+                               const char *peer,
+                               const char *export_,
+                               const char *path,
+                               uint32_t flags,
+                               struct piped_handle **handle);
+
+/**
+ * Open a region that a client of the node `peer`, or of this node (NULL), exports. `flags`: PIPED_READ,
+ * PIPED_WRITE and PIPED_ATOMIC, as many as are needed. Free it with piped_handle_free.
+ */
+piped_status piped_open_region(struct piped_client *client,
+                               const char *peer,
+                               const char *name,
+                               uint32_t flags,
+                               struct piped_handle **handle);
+
+/**
+ * Open a channel on which a client of the node `peer`, or of this node (NULL), receives, for piped_send. Free it with
+ * piped_handle_free.
+ */
+piped_status piped_open_channel(struct piped_client *client,
+                                const char *peer,
+                                const char *name,
+                                struct piped_handle **handle);
+
+/**
+ * Receive messages under a name, from clients of this node and of others, with piped_receive. The name is free again
+ * when the handle was freed.
+ */
+piped_status piped_offer_channel(struct piped_client *client,
+                                 const char *name,
+                                 struct piped_handle **handle);
+
+/**
+ * Close a handle; requests that use it go on. NULL is nothing.
+ */
+piped_status piped_handle_free(struct piped_handle *handle);
+
+/**
+ * Its length in bytes when it was opened, the last time.
+ */
+piped_status piped_handle_length(struct piped_handle *handle, uint64_t *length);
+
+/**
+ * Offsets and lengths at multiples of this many bytes go past the page cache, without a copy. 0: none do.
+ */
+piped_status piped_handle_direct_alignment(struct piped_handle *handle,
+                                           uint32_t *bytes);
+
+/**
+ * The number the daemon gave it, as its reports show it.
+ */
+piped_status piped_handle_number(struct piped_handle *handle, uint32_t *number);
+
+/**
+ * A table of `count` rows, 1 to 65536, of 1 GiB together at most (PIPED_RANGE). It lies in the arena, 32 bytes for each
+ * row, and ends with its daemon (PIPED_TABLE_LOST). Free it with piped_pieces_free.
+ */
+piped_status piped_pieces_create(struct piped_client *client,
+                                 const struct piped_piece *rows,
+                                 size_t count,
+                                 struct piped_pieces **pieces);
+
+/**
+ * Free a table; requests that use it go on. NULL is nothing.
+ */
+piped_status piped_pieces_free(struct piped_pieces *pieces);
+
+/**
+ * Bytes of all pieces, and the least length of a buffer that has room for them. Either may be NULL.
+ */
+piped_status piped_pieces_size(struct piped_pieces *pieces, uint64_t *bytes, uint64_t *room);
+
+/**
+ * A queue, for one thread at a time. Free it with piped_queue_free.
+ */
+piped_status piped_queue_create(struct piped_client *client, struct piped_queue **queue);
+
+/**
+ * Free a queue. Its requests are cancelled, and results that were not taken are lost; buffers of both are
+ * PIPED_BUFFER_LOST and are to be freed, their memory is the arena's again when the daemon is done with it. NULL is
+ * nothing.
+ */
+piped_status piped_queue_free(struct piped_queue *queue);
+
+/**
+ * Let the daemon see what was submitted: once for a batch. Everything that looks for results does it, too.
+ */
+piped_status piped_queue_flush(struct piped_queue *queue);
+
+/**
+ * A descriptor for poll or epoll, readable when there is something to take or the daemon is gone, once
+ * piped_queue_arm has asked for it. It stays the queue's: do not close it. Another one after a reconnect.
+ */
+piped_status piped_queue_fd(struct piped_queue *queue,
+                            int *fd);
+
+/**
+ * Ask for the descriptor to be rung. `armed` is false if something ended since the last time: take it (piped_next until
+ * PIPED_UNDERWAY or PIPED_IDLE, and a look at the requests that are not detached) and arm again. True: wait for the
+ * descriptor, then call piped_queue_drain. Always false once the daemon is gone.
+ */
+piped_status piped_queue_arm(struct piped_queue *queue,
+                             bool *armed);
+
+/**
+ * Silence the descriptor and take in what was completed, after it was readable or the program gave up waiting.
+ */
+piped_status piped_queue_drain(struct piped_queue *queue);
+
+/**
+ * Requests the daemon has not ended yet.
+ */
+piped_status piped_queue_underway(struct piped_queue *queue, uint32_t *count);
+
+/**
+ * Requests it can have under way or ended and not taken.
+ */
+piped_status piped_queue_depth(struct piped_queue *queue, uint32_t *count);
+
+/**
+ * Whether the daemon is known to be gone; not so any more once the client has reconnected and the queue was used.
+ */
+piped_status piped_queue_is_disconnected(struct piped_queue *queue,
+                                         bool *disconnected);
+
+/**
+ * What the queue did so far.
+ */
+piped_status piped_queue_counters(struct piped_queue *queue, struct piped_counters *counters);
+
+/**
+ * How to wait from now on (piped_wait_policy, but PIPED_WAIT_DEFAULT); `spin_ns` is for PIPED_WAIT_CUSTOM.
+ */
+piped_status piped_queue_set_wait_policy(struct piped_queue *queue,
+                                         uint32_t policy,
+                                         uint64_t spin_ns);
+
+/**
+ * How long it looks for completions at present before it sleeps, in nanoseconds: the policy's longest spin, or less
+ * where spinning did not pay.
+ */
+piped_status piped_queue_spin_budget(struct piped_queue *queue,
+                                     uint64_t *spin_ns);
+
+/**
+ * Move the calling thread to the CPU of the daemon's shard and never spin. `moved`, which may be NULL, is false if the
+ * shard has no CPU of its own.
+ */
+piped_status piped_queue_pin_to_shard(struct piped_queue *queue,
+                                      bool *moved);
+
+/**
+ * Let others reach a buffer by name, here and on other nodes. `flags`, what they may do: PIPED_READ, PIPED_WRITE and
+ * PIPED_ATOMIC, as many as there shall be. Until piped_region_close the buffer is PIPED_BUFFER_EXPORTED. If the call fails, the buffer is as it was, or
+ * PIPED_BUFFER_LOST if the daemon may have offered it all the same.
+ */
+piped_status piped_region_export(struct piped_client *client,
+                                 const char *name,
+                                 struct piped_buffer *buffer,
+                                 uint32_t flags,
+                                 struct piped_region **region);
+
+/**
+ * The same for some alone: of this node's users those whose numbers are in `users`, of other nodes those whose names are in
+ * `peers`, 16 at most of each. NULL: all of them; 0 of them: none.
+ */
+piped_status piped_region_export_for(struct piped_client *client,
+                                     const char *name,
+                                     struct piped_buffer *buffer,
+                                     uint32_t flags,
+                                     const uint32_t *users,
+                                     size_t user_count,
+                                     const char *const *peers,
+                                     size_t peer_count,
+                                     struct piped_region **region);
+
+/**
+ * End the export; the memory is the buffer's again. Waits until the daemon says that nobody touches it any more; if it
+ * does not say so, the buffer is PIPED_BUFFER_LOST. The region is freed in any case. NULL is nothing.
+ */
+piped_status piped_region_close(struct piped_region *region);
+
+/**
+ * A handle for requests of this client on its own region. Free it with piped_handle_free.
+ */
+piped_status piped_region_handle(struct piped_region *region, struct piped_handle **handle);
+
+/**
+ * Its length in bytes.
+ */
+piped_status piped_region_length(struct piped_region *region, size_t *length);
+
+/**
+ * Copy `length` bytes at `offset` out. Others may be writing them: whole 8-byte words arrive whole, no more is promised.
+ */
+piped_status piped_region_read_at(struct piped_region *region,
+                                  size_t offset,
+                                  void *to,
+                                  size_t length);
+
+/**
+ * Copy `length` bytes in at `offset`. Others may be reading them.
+ */
+piped_status piped_region_write_at(struct piped_region *region,
+                                   size_t offset,
+                                   const void *from,
+                                   size_t length);
+
+/**
+ * Fill `buffer` from `offset` of a file or region, and wait for it: as much as is there, up to the buffer's length.
+ *
+ * As for all verbs: `options` may be NULL, and so may `result`. The call gives the result's status; what of it went
+ * before the request was submitted (a misuse, PIPED_FULL, PIPED_DISCONNECTED) leaves `result` as it was and the buffer
+ * where it was.
+ */
+piped_status piped_read(struct piped_queue *queue,
+                        struct piped_handle *handle,
+                        uint64_t offset,
+                        struct piped_buffer *buffer,
+                        const struct piped_request_options *options,
+                        struct piped_result *result);
+
+/**
+ * Submit a read. As for all verbs: `options` may be NULL; `request` is the request's number for piped_wait and others,
+ * and may be NULL if it is detached. The daemon sees it after piped_queue_flush, or with the next look for results. If
+ * the call fails nothing was submitted, and the buffer is where it was.
+ */
+piped_status piped_submit_read(struct piped_queue *queue,
+                               struct piped_handle *handle,
+                               uint64_t offset,
+                               struct piped_buffer *buffer,
+                               const struct piped_request_options *options,
+                               uint64_t *request);
+
+/**
+ * Write `buffer` at `offset` of a file or region, and wait for it.
+ */
+piped_status piped_write(struct piped_queue *queue,
+                         struct piped_handle *handle,
+                         uint64_t offset,
+                         struct piped_buffer *buffer,
+                         const struct piped_request_options *options,
+                         struct piped_result *result);
+
+/**
+ * Submit a write.
+ */
+piped_status piped_submit_write(struct piped_queue *queue,
+                                struct piped_handle *handle,
+                                uint64_t offset,
+                                struct piped_buffer *buffer,
+                                const struct piped_request_options *options,
+                                uint64_t *request);
+
+/**
+ * Fill `buffer` with pieces of a file or region, in one request, and wait for it. The result's bytes count them one behind
+ * the other, in the table's order.
+ */
+piped_status piped_read_pieces(struct piped_queue *queue,
+                               struct piped_handle *handle,
+                               struct piped_pieces *pieces,
+                               struct piped_buffer *buffer,
+                               const struct piped_request_options *options,
+                               struct piped_result *result);
+
+/**
+ * Submit a read of pieces.
+ */
+piped_status piped_submit_read_pieces(struct piped_queue *queue,
+                                      struct piped_handle *handle,
+                                      struct piped_pieces *pieces,
+                                      struct piped_buffer *buffer,
+                                      const struct piped_request_options *options,
+                                      uint64_t *request);
+
+/**
+ * Write pieces of `buffer` to a file or region, in one request, and wait for it. They are written in any order: pieces
+ * that overlap in the file or region have no defined result.
+ */
+piped_status piped_write_pieces(struct piped_queue *queue,
+                                struct piped_handle *handle,
+                                struct piped_pieces *pieces,
+                                struct piped_buffer *buffer,
+                                const struct piped_request_options *options,
+                                struct piped_result *result);
+
+/**
+ * Submit a write of pieces.
+ */
+piped_status piped_submit_write_pieces(struct piped_queue *queue,
+                                       struct piped_handle *handle,
+                                       struct piped_pieces *pieces,
+                                       struct piped_buffer *buffer,
+                                       const struct piped_request_options *options,
+                                       uint64_t *request);
+
+/**
+ * Copy `length` bytes between two handles, without passing through this process, and wait for it. The source's end ends
+ * it early.
+ */
+piped_status piped_copy(struct piped_queue *queue,
+                        struct piped_handle *from,
+                        uint64_t from_offset,
+                        struct piped_handle *to,
+                        uint64_t to_offset,
+                        uint64_t length,
+                        const struct piped_request_options *options,
+                        struct piped_result *result);
+
+/**
+ * Submit a copy.
+ */
+piped_status piped_submit_copy(struct piped_queue *queue,
+                               struct piped_handle *from,
+                               uint64_t from_offset,
+                               struct piped_handle *to,
+                               uint64_t to_offset,
+                               uint64_t length,
+                               const struct piped_request_options *options,
+                               uint64_t *request);
+
+/**
+ * Bring what completed writes wrote to stable storage, and wait for it.
+ */
+piped_status piped_sync(struct piped_queue *queue,
+                        struct piped_handle *handle,
+                        const struct piped_request_options *options,
+                        struct piped_result *result);
+
+/**
+ * Submit a sync.
+ */
+piped_status piped_submit_sync(struct piped_queue *queue,
+                               struct piped_handle *handle,
+                               const struct piped_request_options *options,
+                               uint64_t *request);
+
+/**
+ * Send `buffer` to a channel under a tag, and wait until it has been taken in: a short message by the receiver's node, a
+ * longer one by its receiver.
+ */
+piped_status piped_send(struct piped_queue *queue,
+                        struct piped_handle *channel,
+                        uint64_t message_tag,
+                        struct piped_buffer *buffer,
+                        const struct piped_request_options *options,
+                        struct piped_result *result);
+
+/**
+ * Submit a send.
+ */
+piped_status piped_submit_send(struct piped_queue *queue,
+                               struct piped_handle *channel,
+                               uint64_t message_tag,
+                               struct piped_buffer *buffer,
+                               const struct piped_request_options *options,
+                               uint64_t *request);
+
+/**
+ * Receive the next message of that tag, or of any (PIPED_ANY_TAG), into `buffer`, and wait for it. The result's value is
+ * its tag. One that is longer than the buffer stays, and the request ends with PIPED_TOO_LONG.
+ */
+piped_status piped_receive(struct piped_queue *queue,
+                           struct piped_handle *channel,
+                           uint64_t message_tag,
+                           struct piped_buffer *buffer,
+                           const struct piped_request_options *options,
+                           struct piped_result *result);
+
+/**
+ * Submit a receive.
+ */
+piped_status piped_submit_receive(struct piped_queue *queue,
+                                  struct piped_handle *channel,
+                                  uint64_t message_tag,
+                                  struct piped_buffer *buffer,
+                                  const struct piped_request_options *options,
+                                  uint64_t *request);
+
+/**
+ * Add `addend` to the 8 bytes at `offset` of a region, wrapping around, at once with everybody else who changes them so,
+ * and wait for it. The result's value is what they were. They are a word of the exporter's byte order at a multiple of 8
+ * bytes, and the region is open with PIPED_ATOMIC. It is done exactly once; PIPED_OUTCOME_UNKNOWN and a passed deadline
+ * leave it open whether it was.
+ */
+piped_status piped_fetch_add(struct piped_queue *queue,
+                             struct piped_handle *region,
+                             uint64_t offset,
+                             uint64_t addend,
+                             const struct piped_request_options *options,
+                             struct piped_result *result);
+
+/**
+ * Submit a fetch_add.
+ */
+piped_status piped_submit_fetch_add(struct piped_queue *queue,
+                                    struct piped_handle *region,
+                                    uint64_t offset,
+                                    uint64_t addend,
+                                    const struct piped_request_options *options,
+                                    uint64_t *request);
+
+/**
+ * Replace the 8 bytes at `offset` of a region by `desired` if they are `expected`, otherwise as piped_fetch_add. The
+ * result's value is what they were, so it was done if that is `expected`.
+ */
+piped_status piped_compare_swap(struct piped_queue *queue,
+                                struct piped_handle *region,
+                                uint64_t offset,
+                                uint64_t expected,
+                                uint64_t desired,
+                                const struct piped_request_options *options,
+                                struct piped_result *result);
+
+/**
+ * Submit a compare_swap.
+ */
+piped_status piped_submit_compare_swap(struct piped_queue *queue,
+                                       struct piped_handle *region,
+                                       uint64_t offset,
+                                       uint64_t expected,
+                                       uint64_t desired,
+                                       const struct piped_request_options *options,
+                                       uint64_t *request);
+
+/**
+ * Notify the exporter of a region of `id`, after all writes that this queue has asked of that node before, and wait for
+ * it. Exactly once, like an atomic. A write before it that fails does not hold it back; see PIPED_NOTIFY.
+ */
+piped_status piped_notify(struct piped_queue *queue,
+                          struct piped_handle *region,
+                          uint32_t id,
+                          const struct piped_request_options *options,
+                          struct piped_result *result);
+
+/**
+ * Submit a notification.
+ */
+piped_status piped_submit_notify(struct piped_queue *queue,
+                                 struct piped_handle *region,
+                                 uint32_t id,
+                                 const struct piped_request_options *options,
+                                 uint64_t *request);
+
+/**
+ * Wait until `count` notifications of `id` have come to a region of this client (piped_region_handle), and take them. The
+ * result's value is how many are left. Several that wait for the same `id` are served in their order.
+ */
+piped_status piped_wait_notified(struct piped_queue *queue,
+                                 struct piped_handle *region,
+                                 uint32_t id,
+                                 uint64_t count,
+                                 const struct piped_request_options *options,
+                                 struct piped_result *result);
+
+/**
+ * Submit a wait for notifications.
+ */
+piped_status piped_submit_wait_notified(struct piped_queue *queue,
+                                        struct piped_handle *region,
+                                        uint32_t id,
+                                        uint64_t count,
+                                        const struct piped_request_options *options,
+                                        uint64_t *request);
+
+/**
+ * Wait for all reads, writes, atomics and notifications that this queue has asked of the handle's node before. Each of
+ * them says itself how it ended. (piped_queue_flush is something else: it lets the daemon see what was submitted.)
+ */
+piped_status piped_flush(struct piped_queue *queue,
+                         struct piped_handle *handle,
+                         const struct piped_request_options *options,
+                         struct piped_result *result);
+
+/**
+ * Submit a flush.
+ */
+piped_status piped_submit_flush(struct piped_queue *queue,
+                                struct piped_handle *handle,
+                                const struct piped_request_options *options,
+                                uint64_t *request);
+
+/**
+ * Nothing: to the daemon and back.
+ */
+piped_status piped_nop(struct piped_queue *queue,
+                       const struct piped_request_options *options,
+                       struct piped_result *result);
+
+/**
+ * Submit nothing.
+ */
+piped_status piped_submit_nop(struct piped_queue *queue,
+                              const struct piped_request_options *options,
+                              uint64_t *request);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PIPED_H */

@@ -1,0 +1,34 @@
+//! Why a call failed: a number for programs and a text for people.
+
+use std::borrow::Cow;
+
+use crate::status::piped_status;
+
+/// A failed call.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) status: piped_status,
+    pub(crate) text: Cow<'static, str>,
+}
+
+impl Fault {
+    /// With the text of its number.
+    pub(crate) fn fixed(status: piped_status) -> Self {
+        Self { status, text: Cow::Borrowed(status.text().to_str().unwrap_or_default()) }
+    }
+
+    /// With a text of its own.
+    pub(crate) fn told(status: piped_status, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    /// Of a request that ended, whose message is there already.
+    pub(crate) fn of_result(status: piped_status) -> Self {
+        Self { status, text: Cow::Borrowed("") }
+    }
+
+    /// An argument makes no sense.
+    pub(crate) fn argument(text: &'static str) -> Self {
+        Self::told(piped_status::PIPED_ARGUMENT, text)
+    }
+}

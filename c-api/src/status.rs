@@ -1,0 +1,388 @@
+//! What calls and requests come back with: one list of numbers for both.
+
+use client_lib::{
+    AllocateError, Cause, ConnectError, ExportError, OpenError, PiecesError, QueueError,
+    ReconnectError, RequestError, SessionError, Status, SubmitFault,
+};
+
+use crate::fault::Fault;
+
+/// How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are this
+/// library's. Numbers keep their meaning; there may be more of them in later versions.
+#[expect(non_camel_case_types, reason = "named as in C")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum piped_status {
+    /// Everything was done (reads: up to the end of the file).
+    PIPED_OK = 0,
+    /// The daemon, or this library, does not know that verb, flag or option.
+    PIPED_UNSUPPORTED = 1,
+    /// A length or offset of the request is out of the daemon's range.
+    PIPED_INVALID = 2,
+    /// The daemon has no such handle open for this session.
+    PIPED_BAD_HANDLE = 3,
+    /// The buffer does not lie inside the arena.
+    PIPED_BAD_BUFFER = 4,
+    /// The handle was not opened for this kind of access, or permission was denied.
+    PIPED_DENIED = 5,
+    /// The request's deadline passed.
+    PIPED_DEADLINE_EXCEEDED = 6,
+    /// The request was cancelled.
+    PIPED_CANCELLED = 7,
+    /// The device failed.
+    PIPED_IO = 8,
+    /// No space left on the device.
+    PIPED_NO_SPACE = 9,
+    /// The peer is not reachable, or was lost and did not come back in time.
+    PIPED_PEER_LOST = 10,
+    /// Who offered the region or channel is gone.
+    PIPED_GONE = 11,
+    /// No such export, file, region or channel.
+    PIPED_NOT_FOUND = 12,
+    /// A limit is reached, or it would have to wait and was asked not to.
+    PIPED_WOULD_BLOCK = 13,
+    /// It may or may not have happened: a daemon restarted in between.
+    PIPED_OUTCOME_UNKNOWN = 14,
+    /// A checksum did not match more often than retries allow.
+    PIPED_CORRUPT = 15,
+    /// The session is being closed.
+    PIPED_CLOSED = 16,
+    /// The message is longer than the buffer; it can still be received.
+    PIPED_TOO_LONG = 17,
+    /// The daemon gave a reason that this library does not know; update the library.
+    PIPED_UNKNOWN = 63,
+
+    /// A pointer that must not be NULL is.
+    PIPED_NULL = 64,
+    /// The pointer was not given out by this library.
+    PIPED_NOT_OURS = 65,
+    /// The pointer stands for another kind of object.
+    PIPED_WRONG_KIND = 66,
+    /// The object was freed, or the request's result was taken.
+    PIPED_STALE = 67,
+    /// Another thread is using the object: a queue is for one thread at a time.
+    PIPED_BUSY = 68,
+    /// The request has not ended yet; or a request that has not ended has the buffer.
+    PIPED_UNDERWAY = 69,
+    /// The buffer's request has ended, and the kernel may still touch the buffer: see piped_wait_released.
+    PIPED_HELD = 70,
+    /// The buffer went with its queue or its daemon, and can only be freed.
+    PIPED_LOST = 71,
+    /// The buffer is offered as a region: piped_region_close gives it back.
+    PIPED_EXPORTED = 72,
+    /// The request was submitted to another queue.
+    PIPED_OTHER_QUEUE = 73,
+    /// The request is detached: piped_next gives its result.
+    PIPED_DETACHED_REQUEST = 74,
+    /// There is nothing to wait for.
+    PIPED_IDLE = 75,
+    /// An argument makes no sense; the message says which.
+    PIPED_ARGUMENT = 76,
+    /// A length or offset is not inside the buffer or region.
+    PIPED_RANGE = 77,
+    /// As many requests as the queue is deep are under way, or ended and not taken.
+    PIPED_FULL = 78,
+    /// The handle or buffer belongs to another client.
+    PIPED_FOREIGN = 79,
+    /// The handle could not be opened again when the client reconnected.
+    PIPED_HANDLE_LOST = 80,
+    /// The new connection's arena has no room for the buffer.
+    PIPED_NO_ROOM = 81,
+    /// The daemon ended, or ended the session.
+    PIPED_DISCONNECTED = 82,
+    /// What came from the daemon is not of the protocol; connect again, and report it.
+    PIPED_BROKEN = 83,
+    /// The daemon did not answer in the time the options allow.
+    PIPED_TIMED_OUT = 84,
+    /// The client was not connected with reconnect_ns.
+    PIPED_NOT_RECONNECTING = 85,
+    /// The operating system refused; the message says what.
+    PIPED_SYSTEM = 86,
+    /// This process has as many objects of the kind as it can have.
+    PIPED_LIMIT = 87,
+    /// This library failed inside, or did so in an earlier call on the object. The object can be freed. A bug:
+    /// report the message.
+    PIPED_INTERNAL = 88,
+    /// The table of pieces is another client's, or of the daemon before; make it anew.
+    PIPED_TABLE_LOST = 89,
+}
+
+use piped_status::*;
+
+impl piped_status {
+    /// All of them.
+    pub(crate) const ALL: [Self; 45] = [
+        PIPED_OK,
+        PIPED_UNSUPPORTED,
+        PIPED_INVALID,
+        PIPED_BAD_HANDLE,
+        PIPED_BAD_BUFFER,
+        PIPED_DENIED,
+        PIPED_DEADLINE_EXCEEDED,
+        PIPED_CANCELLED,
+        PIPED_IO,
+        PIPED_NO_SPACE,
+        PIPED_PEER_LOST,
+        PIPED_GONE,
+        PIPED_NOT_FOUND,
+        PIPED_WOULD_BLOCK,
+        PIPED_OUTCOME_UNKNOWN,
+        PIPED_CORRUPT,
+        PIPED_CLOSED,
+        PIPED_TOO_LONG,
+        PIPED_UNKNOWN,
+        PIPED_NULL,
+        PIPED_NOT_OURS,
+        PIPED_WRONG_KIND,
+        PIPED_STALE,
+        PIPED_BUSY,
+        PIPED_UNDERWAY,
+        PIPED_HELD,
+        PIPED_LOST,
+        PIPED_EXPORTED,
+        PIPED_OTHER_QUEUE,
+        PIPED_DETACHED_REQUEST,
+        PIPED_IDLE,
+        PIPED_ARGUMENT,
+        PIPED_RANGE,
+        PIPED_FULL,
+        PIPED_FOREIGN,
+        PIPED_HANDLE_LOST,
+        PIPED_NO_ROOM,
+        PIPED_DISCONNECTED,
+        PIPED_BROKEN,
+        PIPED_TIMED_OUT,
+        PIPED_NOT_RECONNECTING,
+        PIPED_SYSTEM,
+        PIPED_LIMIT,
+        PIPED_INTERNAL,
+        PIPED_TABLE_LOST,
+    ];
+
+    /// What it means and what to do.
+    pub(crate) fn text(self) -> &'static std::ffi::CStr {
+        match self {
+            PIPED_OK => c"done",
+            PIPED_UNSUPPORTED => c"that verb, flag or option is not known; compare versions",
+            PIPED_INVALID => c"a length or offset of the request is out of the daemon's range",
+            PIPED_BAD_HANDLE => c"the daemon has no such handle open; was it closed?",
+            PIPED_BAD_BUFFER => c"the buffer does not lie inside the arena",
+            PIPED_DENIED => {
+                c"not opened for this kind of access, or permission denied; see the export's permissions"
+            }
+            PIPED_DEADLINE_EXCEEDED => {
+                c"the deadline passed; allow more time, or see `pipectl explain last`"
+            }
+            PIPED_CANCELLED => c"cancelled",
+            PIPED_IO => c"input/output error; the daemon's log names the device",
+            PIPED_NO_SPACE => {
+                c"no space left on the device; free some, what is written so far stays"
+            }
+            PIPED_PEER_LOST => c"the peer is not reachable; see `pipectl status` for its lanes",
+            PIPED_GONE => c"who offered the region or channel is gone",
+            PIPED_NOT_FOUND => c"no such export, file, region or channel",
+            PIPED_WOULD_BLOCK => c"a limit is reached; try again when something completed",
+            PIPED_OUTCOME_UNKNOWN => c"it may or may not have happened; look before doing it again",
+            PIPED_CORRUPT => {
+                c"payload checksum mismatch; do not change a buffer that is being sent"
+            }
+            PIPED_CLOSED => c"the session is closed; connect again",
+            PIPED_TOO_LONG => {
+                c"the message is longer than the buffer; receive it into a longer one"
+            }
+            PIPED_UNKNOWN => c"a reason that this library does not know; update the library",
+            PIPED_NULL => c"a pointer that must not be NULL is",
+            PIPED_NOT_OURS => c"the pointer was not given out by this library",
+            PIPED_WRONG_KIND => c"the pointer stands for another kind of object",
+            PIPED_STALE => c"the object was freed, or the request's result was taken already",
+            PIPED_BUSY => {
+                c"another thread is using the object; a queue is for one thread at a time"
+            }
+            PIPED_UNDERWAY => c"the request is under way; wait for it",
+            PIPED_HELD => c"the kernel may still touch the buffer; wait until it is released",
+            PIPED_LOST => c"the buffer went with its queue or its daemon; free it",
+            PIPED_EXPORTED => c"the buffer is offered as a region; close the region first",
+            PIPED_OTHER_QUEUE => c"the request was submitted to another queue; wait for it there",
+            PIPED_DETACHED_REQUEST => c"the request is detached; piped_next gives its result",
+            PIPED_IDLE => c"there is nothing to wait for",
+            PIPED_ARGUMENT => c"an argument makes no sense",
+            PIPED_RANGE => c"a length or offset is not inside the buffer or region",
+            PIPED_FULL => {
+                c"the queue is full; take some finished requests first, or ask for more depth"
+            }
+            PIPED_FOREIGN => {
+                c"the handle or buffer belongs to another client; open and allocate on this one"
+            }
+            PIPED_HANDLE_LOST => {
+                c"the handle could not be opened again when the client reconnected; open it anew"
+            }
+            PIPED_NO_ROOM => c"the arena of the new connection has no room for the buffer",
+            PIPED_DISCONNECTED => c"the daemon closed the session; connect again, its log says why",
+            PIPED_BROKEN => c"what came from the daemon is not of the protocol; connect again",
+            PIPED_TIMED_OUT => c"no answer in time; is the daemon or a peer overloaded or stopped?",
+            PIPED_NOT_RECONNECTING => {
+                c"the client does not reconnect; connect it with reconnect_ns"
+            }
+            PIPED_SYSTEM => c"the operating system refused",
+            PIPED_LIMIT => c"too many objects of that kind; free some",
+            PIPED_INTERNAL => c"this library failed inside; free the object, and report it",
+            PIPED_TABLE_LOST => {
+                c"the table of pieces is of another session; make it anew"
+            }
+        }
+    }
+}
+
+/// The number's meaning, for messages.
+pub(crate) fn of_number(number: i32) -> Option<piped_status> {
+    piped_status::ALL.into_iter().find(|status| *status as i32 == number)
+}
+
+impl From<Status> for piped_status {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Ok => PIPED_OK,
+            Status::Unsupported => PIPED_UNSUPPORTED,
+            Status::Invalid => PIPED_INVALID,
+            Status::BadHandle => PIPED_BAD_HANDLE,
+            Status::BadBuffer => PIPED_BAD_BUFFER,
+            Status::Denied => PIPED_DENIED,
+            Status::DeadlineExceeded => PIPED_DEADLINE_EXCEEDED,
+            Status::Cancelled => PIPED_CANCELLED,
+            Status::Io => PIPED_IO,
+            Status::NoSpace => PIPED_NO_SPACE,
+            Status::PeerLost => PIPED_PEER_LOST,
+            Status::Gone => PIPED_GONE,
+            Status::NotFound => PIPED_NOT_FOUND,
+            Status::WouldBlock => PIPED_WOULD_BLOCK,
+            Status::OutcomeUnknown => PIPED_OUTCOME_UNKNOWN,
+            Status::Corrupt => PIPED_CORRUPT,
+            Status::Closed => PIPED_CLOSED,
+            Status::TooLong => PIPED_TOO_LONG,
+        }
+    }
+}
+
+impl From<SubmitFault> for piped_status {
+    fn from(fault: SubmitFault) -> Self {
+        match fault {
+            SubmitFault::Full => PIPED_FULL,
+            SubmitFault::Disconnected => PIPED_DISCONNECTED,
+            SubmitFault::Foreign => PIPED_FOREIGN,
+            SubmitFault::HandleLost => PIPED_HANDLE_LOST,
+            SubmitFault::NoRoom => PIPED_NO_ROOM,
+            SubmitFault::Piece => PIPED_RANGE,
+            SubmitFault::TableLost => PIPED_TABLE_LOST,
+        }
+    }
+}
+
+impl From<Cause> for piped_status {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Status(status) => status.into(),
+            Cause::Unknown(_) => PIPED_UNKNOWN,
+            Cause::Disconnected => PIPED_DISCONNECTED,
+            Cause::Broken => PIPED_BROKEN,
+            Cause::NotSubmitted(fault) => fault.into(),
+            Cause::OtherQueue => PIPED_OTHER_QUEUE,
+        }
+    }
+}
+
+fn of_session(error: &SessionError) -> piped_status {
+    match error {
+        SessionError::Refused { status, .. } => (*status).into(),
+        SessionError::Disconnected => PIPED_DISCONNECTED,
+        SessionError::TimedOut => PIPED_TIMED_OUT,
+        SessionError::Unsendable(_) => PIPED_ARGUMENT,
+        SessionError::Protocol(_) | SessionError::Unexpected => PIPED_BROKEN,
+        SessionError::System(error) => of_system(error),
+    }
+}
+
+fn of_system(error: &std::io::Error) -> piped_status {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => PIPED_NOT_FOUND,
+        std::io::ErrorKind::PermissionDenied => PIPED_DENIED,
+        _ => PIPED_SYSTEM,
+    }
+}
+
+fn of_allocate(error: &AllocateError) -> piped_status {
+    match error {
+        AllocateError::Length(_) => PIPED_RANGE,
+        AllocateError::Session(error) => of_session(error),
+        AllocateError::Memory(_) => PIPED_SYSTEM,
+    }
+}
+
+fn of_connect(error: &ConnectError) -> piped_status {
+    match error {
+        ConnectError::Socket { source, .. } => of_system(source),
+        ConnectError::Session(error) => of_session(error),
+        ConnectError::Memory(_) | ConnectError::Queue(_) => PIPED_SYSTEM,
+    }
+}
+
+/// The numbers of client-lib's errors; their text goes along.
+macro_rules! faults {
+    ($($error:ty: $status:expr,)*) => {$(
+        impl From<$error> for Fault {
+            fn from(error: $error) -> Self {
+                let status: fn(&$error) -> piped_status = $status;
+                Self::told(status(&error), error.to_string())
+            }
+        }
+    )*};
+}
+
+faults! {
+    ConnectError: of_connect,
+    RequestError: |error| error.cause.into(),
+    SubmitFault: |fault| (*fault).into(),
+    ExportError: |error| of_session(&error.cause),
+    SessionError: of_session,
+    std::io::Error: of_system,
+    client_lib::OutOfBuffer: |_| PIPED_RANGE,
+    OpenError: |error| match error {
+        OpenError::File { source, .. } => of_system(source),
+        OpenError::Option(_) => PIPED_ARGUMENT,
+        OpenError::Session(error) => of_session(error),
+    },
+    AllocateError: of_allocate,
+    PiecesError: |error| match error {
+        PiecesError::Fault(_) => PIPED_RANGE,
+        PiecesError::Allocate(error) => of_allocate(error),
+    },
+    QueueError: |error| match error {
+        QueueError::Session(error) => of_session(error),
+        QueueError::Attach(_) => PIPED_SYSTEM,
+    },
+    ReconnectError: |error| match error {
+        ReconnectError::NotAsked => PIPED_NOT_RECONNECTING,
+        ReconnectError::Away { .. } => PIPED_DISCONNECTED,
+        ReconnectError::Connect(error) => of_connect(error),
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_numbers_are_the_rings() {
+        for status in Status::ALL {
+            assert_eq!(piped_status::from(status) as i32, status as i32, "{status}");
+        }
+    }
+
+    #[test]
+    fn every_number_has_a_text_of_its_own() {
+        let mut texts: Vec<_> = piped_status::ALL.into_iter().map(piped_status::text).collect();
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), piped_status::ALL.len());
+        assert!(of_number(44).is_none());
+    }
+}

@@ -1,6 +1,7 @@
 //! The rows of the run. Each file has the rows of one kind; this one has what they share and their order.
 
 mod advised;
+mod c_client;
 mod checks;
 mod copy;
 mod disk;
@@ -206,6 +207,7 @@ pub(crate) static OVERLAP: Group = Group {
         ("vector-8m-bound", strips::row),
         ("vectored-10k", dsm::vectored),
         ("fetch-add", dsm::fetch_add),
+        ("c-get-4k", c_client::get),
         pager::ENTRIES[0],
         pager::ENTRIES[1],
         pager::ENTRIES[2],

@@ -13,6 +13,9 @@ use crate::report::{Row, Unit};
 use crate::rows::{BEST_OF_TWO, Bench, KIB, MIB, MOMENT, floor};
 use crate::stats::{Bar, Better};
 
+/// What the region is called.
+pub(crate) const NAME: &str = "bench";
+
 /// A region at B, opened at A.
 pub(crate) struct Region {
     pub(crate) asker: Asker,
@@ -27,9 +30,9 @@ impl Region {
         let mut buffer = owner.client.allocate(REGION_BYTES).doing("allocate")?;
         buffer.as_mut_slice().fill(0x5a);
         let access = Access::READ;
-        let export = owner.client.export_region("bench", buffer, access).doing("export")?;
+        let export = owner.client.export_region(NAME, buffer, access).doing("export")?;
         let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
-        let handle = asker.client.open_region(Some(PEER), "bench", access).doing("open")?;
+        let handle = asker.client.open_region(Some(PEER), NAME, access).doing("open")?;
         Ok(Self { asker, handle, _export: export })
     }
 }

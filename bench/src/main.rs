@@ -60,7 +60,7 @@ enum Group {
     Service(Run),
     /// Messages between clients: eager, announced, and by the measured threshold. Exit codes as of floors.
     Buffers(Run),
-    /// Communication beside computation: strip mining. Needs root. Exit codes as of floors.
+    /// Communication beside computation: strip mining, tiled loops. Needs root. Exit codes as of floors.
     Overlap(Run),
     /// The planner: how far from the best possible its plans are, and how long it takes. Exit codes as of
     /// floors.

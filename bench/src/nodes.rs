@@ -69,15 +69,23 @@ impl Pair {
              [exports.{EXPORT}]\npath = {:?}\nwrite = {}\n",
             data, sites.writable
         );
-        let b = start(1, "b", cpus.second, &export)?;
+        let asks =
+            sites.call_back.map(|address| format!("[peers.{CALLER}]\naddress = \"{address}\"\n"));
+        let b = start(1, "b", cpus.second, &format!("{export}{}", asks.unwrap_or_default()))?;
+        let answers = sites.call_back.map(|address| format!("address = \"{address}\"\n"));
+        let answers = answers.unwrap_or_default();
         let peer = format!(
-            "[node]\nname = \"{CALLER}\"\n[listen]\nallow_plain = {allowed:?}\n\
+            "[node]\nname = \"{CALLER}\"\n[listen]\n{answers}allow_plain = {allowed:?}\n\
              [peers.{PEER}]\naddress = \"{listen}\"\n"
         );
         let mut a = start(0, "a", cpus.first, &peer)?;
-        let up = clock::poll(START_LIMIT, || lanes_up(&a.admin).then_some(()));
-        if up.is_none() {
-            return Err(a.lost("its lanes to the other daemon did not come up"));
+        let both = |a: &Node, b: &Node| {
+            lanes_up(&a.admin, PEER) && (sites.call_back.is_none() || lanes_up(&b.admin, CALLER))
+        };
+        if clock::poll(START_LIMIT, || both(&a, &b).then_some(())).is_none() {
+            return Err(
+                a.lost("its lanes to the other daemon did not come up, or those of that one")
+            );
         }
         Ok(Self { profile, a, b, _directory: directory })
     }
@@ -94,6 +102,8 @@ impl Pair {
 pub(crate) struct Sites {
     /// Where B listens.
     pub(crate) listen: SocketAddr,
+    /// Where A listens, if B is to ask A, too.
+    pub(crate) call_back: Option<SocketAddr>,
     /// Networks besides loopback in which lanes may be plain.
     pub(crate) allow_plain: Vec<String>,
     /// Of A and B; none is this program's.
@@ -110,6 +120,7 @@ impl Default for Sites {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            call_back: None,
             allow_plain: Vec::new(),
             namespaces: [None, None],
             writable: false,
@@ -119,10 +130,10 @@ impl Default for Sites {
     }
 }
 
-fn lanes_up(admin: &Admin) -> bool {
+fn lanes_up(admin: &Admin, name: &str) -> bool {
     let Ok(status) = admin.status() else { return false };
     let peers = status.shards.iter().filter_map(|shard| shard["peers"].as_array()).flatten();
-    let mut peers = peers.filter(|peer| peer["name"] == PEER);
+    let mut peers = peers.filter(|peer| peer["name"] == name);
     peers.any(|peer| {
         let lanes = peer["lanes"].as_array().map_or(&[][..], Vec::as_slice);
         !lanes.is_empty() && lanes.iter().all(|lane| lane["up"] == Value::Bool(true))

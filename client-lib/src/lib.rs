@@ -58,6 +58,7 @@ mod reconnect;
 mod request;
 mod strip;
 mod table;
+mod tile;
 
 pub use buffer::Buffer;
 pub use client::{Client, ClientBuilder, WaitPolicy};
@@ -71,12 +72,16 @@ pub use handle::{Handle, OpenOptions, RegionExport, RegionOptions};
 pub use path::PathCosts;
 pub use pending::{Pending, Waited};
 pub use pieces::{Piece, Pieces};
+pub use piped_model::tile::{Grid, Schedule, Tiling};
 pub use piped_ring::Status;
 pub use piped_ring::handshake::Access;
 pub use queue::Queue;
 pub use reconnect::Reconnected;
 pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId, Tag};
 pub use strip::{Strip, StripError, StripPolicy, StripReader, StripWriter, Strips};
+pub use tile::{
+    Axes, LinkCosts, Tile, TileError, TileHeight, TileOptions, TilePipeline, TileReport,
+};
 
 /// The README's example is compiled with the others.
 #[cfg(doctest)]

@@ -43,7 +43,7 @@ use crate::rows::{FILE_NAME, Group, MIB, require_disk, zero_copy};
 /// Of the daemons with a CPU each.
 pub(crate) const PROFILE: Profile = Profile::Balanced;
 
-/// Where B listens: nobody else is in its namespace.
+/// Where both listen: nobody else is in their namespaces.
 const PORT: u16 = 7440;
 
 /// Of both daemons.
@@ -162,6 +162,7 @@ impl Rig {
         let link = Link::set_up(owner, UNSHAPED)?;
         let sites = Sites {
             listen: Side::B.address(PORT),
+            call_back: Some(Side::A.address(PORT)),
             allow_plain: vec![NETWORK.to_owned()],
             namespaces: Side::BOTH.map(|side| Some(link.namespace(side).path())),
             writable: true,

@@ -19,6 +19,7 @@ pub(crate) mod region;
 mod remote_file;
 mod ring;
 mod strips;
+mod tile;
 pub(crate) mod zero_copy;
 
 use std::collections::BTreeMap;
@@ -212,6 +213,9 @@ pub(crate) static OVERLAP: Group = Group {
         pager::ENTRIES[1],
         pager::ENTRIES[2],
         pager::ENTRIES[3],
+        ("tiles-overlapping", tile::overlapping),
+        ("tiles-height", tile::height),
+        ("loop-beside-reads", tile::beside_reads),
     ],
 };
 

@@ -82,6 +82,28 @@ fn worlds_whose_lanes_lend_keep_all_promises() {
         .run();
 }
 
+#[test]
+fn worlds_of_one_sided_requests_keep_all_promises() {
+    let must_see = &[
+        "ended behind a fence",
+        "lanes lost",
+        "notifications counted",
+        "puts before a signal taken while they were under way",
+        "retries",
+        "signals taken",
+        "words added to",
+        "words not as expected",
+        "words swapped",
+    ];
+    Campaign {
+        name: "worlds_of_one_sided_requests",
+        seeds: 200,
+        options: Options::one_sided,
+        must_see,
+    }
+    .run();
+}
+
 const MS: Nanos = ms(1);
 
 const fn ms(millis: u64) -> Nanos {

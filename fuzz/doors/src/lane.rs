@@ -11,7 +11,7 @@ use piped_engine::command::{
 };
 use piped_engine::ids::{HandleId, PeerId, SocketId};
 use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
-use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_engine::wire::{After, Change, Frame, HEADER_BYTES, Message};
 use piped_model::units::Nanos;
 
 use crate::Seed;
@@ -371,6 +371,7 @@ impl Lane {
             Message::Read { transfer, .. }
             | Message::Write { transfer, .. }
             | Message::Send { transfer, .. }
+            | Message::Update { transfer, .. }
             | Message::Sync { transfer, .. } => self.transfer = transfer,
             // What a message is to be written to.
             Message::Ready { status: Status::Ok, handle, .. } => self.handle = handle,
@@ -504,6 +505,61 @@ pub fn seeds() -> Vec<Seed> {
         "ask-write-and-half-is-done",
         asking().act(&write).go().go().frame(0, flag::TRANSFER, end, 0).go(),
     );
+    let region = || Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 2);
+    let swap = Update::CompareSwap { expected: 0, new: 9 };
+    let early = After::Writes { client: 0, failed: 0 };
+    add(
+        "region-update",
+        region()
+            .frame(0, flag::HANDLE, sample("update"), 0)
+            .frame(0, flag::HANDLE, sample("update"), 0)
+            .go()
+            .frame(0, flag::HANDLE, numbered(Change::Word { offset: 0, update: swap }, 1), 0)
+            .frame(0, flag::HANDLE, numbered(Change::Notify { id: 4, after: early }, 2), 0)
+            .frame(0, flag::HANDLE, numbered(Change::Notify { id: 4, after: After::Known }, 3), 0)
+            .go(),
+    );
+    let [wait, notify] = [9, 8].map(|verb| [action::SUBMIT, verb, 2, 0, 0, 0, 4, 0]);
+    let behind = region().act(&wait).frame(0, flag::HANDLE, sample("notify"), 0).go().act(&wait);
+    add("region-notify", behind.act(&notify).go());
+    let asking_region = || Talk::new(0).asking_for(1);
+    let add_to_word = [action::SUBMIT, 7, 0, 0, 64, 0, 6, 0];
+    add(
+        "ask-update",
+        asking_region().act(&add_to_word).go().frame(0, flag::TRANSFER, sample("updated"), 0).go(),
+    );
+    add(
+        "ask-update-and-again",
+        asking_region().act(&add_to_word).go().act(&[action::CLOSE, 3]).go().go(),
+    );
+    // Its length says that it notifies.
+    let put = [action::SUBMIT, 2, 0, 0, 0, 16, 8, 32];
+    let mut put_end = sample("end");
+    if let Message::End { status, bytes, .. } = &mut put_end {
+        (*status, *bytes) = (Status::Ok, 8200);
+    }
+    let asked = || asking_region().act(&put).go().go();
+    add(
+        "ask-put-and-notify",
+        asked()
+            .frame(0, flag::TRANSFER, put_end, 0)
+            .frame(0, flag::TRANSFER, sample("updated"), 0)
+            .go(),
+    );
+    let mut late = sample("updated");
+    if let Message::Updated { status, value, .. } = &mut late {
+        (*status, *value) = (Status::WouldBlock, 0);
+    }
+    add(
+        "ask-put-and-notify-later",
+        asked()
+            .frame(0, flag::TRANSFER, late, 0)
+            .frame(0, flag::TRANSFER, put_end, 0)
+            .go()
+            .go()
+            .frame(0, flag::TRANSFER, sample("updated"), 0)
+            .go(),
+    );
     let copy = [action::SUBMIT, 3, 3, 0, 0, 16, 0, 32];
     add("ask-copy", asking().act(&copy).go().go().act(&[action::WAIT, 36]).go());
     add(
@@ -517,6 +573,12 @@ pub fn seeds() -> Vec<Seed> {
             .go(),
     );
     seeds
+}
+
+/// A change with a number of its own.
+fn numbered(change: Change, number: u32) -> Message {
+    let (transfer, sequence) = (u64::from(number) + 1, number);
+    Message::Update { transfer, handle: 0, change, sequence, behind: 0 }
 }
 
 /// An input under construction.
@@ -622,9 +684,25 @@ mod tests {
         for name in ["message", "message-received-first", "message-announced"] {
             assert!(ended_ok(&heard(name).0), "{name}: {:#?}", heard(name).0);
         }
-        for name in ["ask-small-read", "ask-write", "ask-send"] {
+        let once = ["ask-update", "ask-put-and-notify", "ask-put-and-notify-later"];
+        for name in ["ask-small-read", "ask-write", "ask-send"].into_iter().chain(once) {
             assert_eq!(heard(name).1, 1, "{name}: {:#?}", heard(name).0);
         }
+        let updated = |name| {
+            let said = heard(name).0.into_iter().filter_map(|message| match message {
+                Message::Updated { status, value, .. } => Some((status, value)),
+                _ => None,
+            });
+            said.collect::<Vec<_>>()
+        };
+        // The second asks for what the first has done, and is told the same.
+        let said = updated("region-update");
+        assert!(said.len() == 5 && said[0] == said[1], "{said:?}");
+        assert_eq!(said[3..], [(Status::Ok, 0), (Status::WouldBlock, 0)], "{said:?}");
+        assert_eq!(updated("region-notify"), [(Status::Ok, 0)]);
+        assert_eq!(heard("region-notify").1, 3, "two waits and a notification");
+        let updates = |message: &&Message| matches!(message, Message::Update { .. });
+        assert_eq!(heard("ask-update-and-again").0.iter().filter(updates).count(), 1);
         let asks = |message: &Message| matches!(message, Message::Write { .. });
         assert!(heard("ask-copy").0.iter().any(asks), "{:#?}", heard("ask-copy").0);
     }

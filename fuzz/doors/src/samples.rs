@@ -1,8 +1,8 @@
 //! A frame of every kind, as an honest peer writes it.
 
 use piped_engine::command::{Access, LaneClass, OpenKind};
-use piped_engine::request::{Class, Status};
-use piped_engine::wire::{Asker, Frame, LastPart, Message, ReportedStage};
+use piped_engine::request::{Class, Status, Update};
+use piped_engine::wire::{After, Asker, Change, Frame, LastPart, Message, ReportedStage};
 
 /// Each with its name.
 #[must_use]
@@ -65,6 +65,9 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
         ("send", bare(send())),
         ("queued", bare(Message::Queued { transfer: 1 })),
         ("ready", bare(Message::Ready { transfer: 1, status: Status::Ok, handle: 3 })),
+        ("update", bare(update(Change::Word { offset: 64, update: Update::Add(3) }))),
+        ("notify", bare(update(Change::Notify { id: 4, after: After::Nothing }))),
+        ("updated", bare(Message::Updated { transfer: 1, status: Status::Ok, value: 5 })),
         ("sync", bare(Message::Sync { transfer: 4, handle: 0, time_left_us: 1_000_000 })),
         ("cancel", bare(Message::Cancel { transfer: 1 })),
         ("credit", bare(Message::Credit { bytes: 65_536, window: 1 << 20 })),
@@ -125,6 +128,12 @@ pub fn send() -> Message {
         oldest: 0,
         time_left_us: 1_000_000,
     }
+}
+
+/// A change of a region, the first of its handle.
+#[must_use]
+pub fn update(change: Change) -> Message {
+    Message::Update { transfer: 1, handle: 0, change, sequence: 0, behind: 0 }
 }
 
 /// A durable write of 5000 bytes.

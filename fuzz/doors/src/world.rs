@@ -9,7 +9,7 @@ use piped_engine::command::{
 };
 use piped_engine::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
 use piped_engine::io::Span;
-use piped_engine::request::{BufferState, Completion, Origin, Request, Status, Verb};
+use piped_engine::request::{BufferState, Completion, Origin, Request, Status, Update, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::solve::solve;
 use piped_model::units::Nanos;
@@ -248,7 +248,9 @@ impl World {
         if status == Status::Ok && matches!(asked.request.verb, Verb::Write { .. }) {
             assert_eq!(bytes, length(&asked.request.verb), "a write is done, but not all of it");
         }
-        let state = if buffer == BufferState::Held { State::Held } else { State::Over };
+        let kept = buffer == BufferState::Held;
+        check_once(asked.request.verb, status, kept);
+        let state = if kept { State::Held } else { State::Over };
         self.asked.insert(origin.slot, Asked { state, ..asked });
         self.check_content(origin.slot, asked.request.verb, bytes);
     }
@@ -357,6 +359,30 @@ impl World {
             kept_from = kept_from.max(to as usize);
         }
     }
+}
+
+/// What moves no bytes keeps no memory, and is done to regions only; the client waits on its own.
+fn check_once(verb: Verb, status: Status, kept: bool) {
+    let handle = match verb {
+        Verb::Update { handle, offset, .. } => {
+            let aligned = offset.is_multiple_of(Update::BYTES);
+            assert!(status != Status::Ok || aligned, "{verb:?} of no word");
+            handle
+        }
+        Verb::Notify { handle, .. } => handle,
+        Verb::Wait { handle, count, .. } => {
+            let own = handle == OWN_REGION && count > 0;
+            assert!(status != Status::Ok || own, "{verb:?} ends well");
+            handle
+        }
+        Verb::Flush { .. } | Verb::Nop | Verb::Cancel { .. } => {
+            return assert!(!kept, "{verb:?} keeps memory");
+        }
+        _ => return,
+    };
+    assert!(!kept, "{verb:?} keeps memory");
+    let is_region = ![FILE, READ_ONLY, INBOX, OUTBOX].contains(&handle);
+    assert!(status != Status::Ok || is_region, "{verb:?} ends well");
 }
 
 /// What is in the client's memory, in the file it may write and in the one it may not.

@@ -36,7 +36,7 @@ pub const KINDS: [Kind; 8] = [
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 32] = [
+const MUST_SEE: [&str; 40] = [
     "client died with calls in flight",
     "corrupt frames",
     "device stalled with calls in flight",
@@ -51,6 +51,7 @@ const MUST_SEE: [&str; 32] = [
     "ended Ok",
     "ended OutcomeUnknown",
     "ended PeerLost",
+    "ended behind a fence",
     "failed with a part done",
     "held buffers",
     "lanes lost",
@@ -59,6 +60,8 @@ const MUST_SEE: [&str; 32] = [
     "message received at the end",
     "mispredicted bounces",
     "node crashed with calls of its peer in flight",
+    "notifications counted",
+    "puts before a signal taken while they were under way",
     "retries",
     "scratches moved",
     "sends copied all the same",
@@ -66,9 +69,14 @@ const MUST_SEE: [&str; 32] = [
     "sends without a copy",
     "receive given up",
     "serial plans",
+    "signals taken",
     "stalled messages",
     "unaligned bounces",
     "waited for a limit",
+    "words added to",
+    "words not as expected",
+    "words swapped",
+    "writes before a signal seen while they were under way",
 ];
 /// See [`MUST_SEE`].
 const MUST_SEE_WORLDS: u64 = 10_000;

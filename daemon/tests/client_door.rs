@@ -68,7 +68,7 @@ fn unknown_verbs_bad_fields_and_bad_handles_complete_with_their_status() {
     let mut end = |descriptor| status(client.run(descriptor).status);
     let nop = Descriptor::new(Opcode::Nop, 1);
     assert_eq!(end(Descriptor { opcode: 200, ..nop }), Status::Unsupported);
-    assert_eq!(end(Descriptor { opcode: Opcode::FetchAdd as u8, ..nop }), Status::Unsupported);
+    assert_eq!(end(Descriptor { opcode: Opcode::FetchAdd as u8, ..nop }), Status::BadHandle);
     assert_eq!(end(Descriptor { flags: 0x80, ..nop }), Status::Unsupported);
     assert_eq!(end(Descriptor { class: 9, ..nop }), Status::Invalid);
     assert_eq!(end(Descriptor { reserved: 1, ..nop }), Status::Invalid);

@@ -44,7 +44,7 @@ fn stormy_worlds_keep_all_promises() {
         "retries",
         "serial plans",
     ];
-    Campaign { name: "stormy_worlds", seeds: 400, options: Options::stormy, must_see }.run();
+    Campaign { name: "stormy_worlds", seeds: 700, options: Options::stormy, must_see }.run();
 }
 
 #[test]

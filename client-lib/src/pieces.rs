@@ -142,7 +142,7 @@ mod tests {
             Piece::new(0, 0, 0),
             one.repeat(0, 1, 1),
             Piece::new(u64::MAX, 0, 1),
-            one.repeat(3, u64::MAX / 2, 1),
+            one.repeat(4, u64::MAX / 2, 1),
             Piece::new(0, 1 << 32, 1),
             one.repeat(2, 0, 1 << 32),
         ] {

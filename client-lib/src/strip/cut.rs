@@ -6,7 +6,8 @@ use super::pace::Pace;
 use super::size::Loop;
 use super::{StripPolicy, Strips};
 
-/// One ahead is on its way when the one before it lands, and another fills the time in which the next request goes there.
+/// Requests ahead where the latency alone would ask for fewer: a lone one shows how long it takes on an idle path, and on
+/// a busy one it waits for its daemons' turns as well. With two the path ran dry between strips that came together.
 const UNROLL_MIN: u32 = 4;
 
 /// As part of all bytes, those that may be on their way although the latency does not ask for it; and strips of it.
@@ -63,9 +64,9 @@ impl Cut {
         if self.mirrored { known.mirrored() } else { known }
     }
 
-    /// Requests that are to be on their way behind the one that is waited for: as many as the latency is worth, and of
-    /// long ranges some more, for when somebody is late. Those come one with each strip that is done: what is asked for
-    /// at once is answered at once, and the first strip would wait for the others.
+    /// Requests that are to be on their way behind the one that is waited for: as many as the latency is worth, at least
+    /// a few, and of long ranges some more, for when somebody is late. Those come one with each strip that is done: what is
+    /// asked for at once is answered at once, and the first strip would wait for the others.
     pub(super) fn unroll(&self, known: &Loop) -> u32 {
         let strip = self.last.unwrap_or(self.grain);
         let spare = (self.bytes / (strip * SPARE)).min(SPARE_MAX);

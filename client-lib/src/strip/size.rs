@@ -12,8 +12,9 @@
 //! two where the thread is always busy: the model's rule ([`StripModel::rule_strip`]) with what the path's ends lose for
 //! each request besides. Where the path is, `o` and most of `g` hide behind it, and much the same size is right as long as
 //! `K` is not much smaller than `G`; below that strips are longer. So the size hardly depends on `K`, which is not known
-//! when the first strips are issued. For `K < G` the exposed end is the last strip, so the last strips fall by `K/G` each; for
-//! `K >= G` it is the first, and they grow as the optimum's do, to `(o + K·S)/G` after `S`.
+//! when the first strips are issued. For `K < G` the exposed end is the last strip, so the last strips fall by `K/G` each, to
+//! half at least; for `K >= G` it is the first, and they grow as the optimum's do, to `(o + K·S)/G` after `S`, and to twice
+//! the rule at most.
 //!
 //! A strip that is as long as everything is one get. That is what comes out where cutting cannot win: `min(K, G)·N` is
 //! all that overlap can save.

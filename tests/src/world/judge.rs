@@ -273,8 +273,12 @@ impl World {
     fn allows(&self, flight: &InFlight, status: Status, due: bool) -> bool {
         let (faults, options) = (&self.options.faults, &self.options);
         let crashed = options.crashes > 0 || self.disturbed;
-        let lossy =
-            crashed || faults.reset > 0.0 || faults.corrupt > 0.0 || options.connect_fails > 0.0;
+        // Garbage ends a lane, too.
+        let lossy = crashed
+            || faults.reset > 0.0
+            || faults.corrupt > 0.0
+            || faults.garbage > 0.0
+            || options.connect_fails > 0.0;
         match status {
             _ if flight.raw => true,
             Status::Ok => true,

@@ -10,6 +10,9 @@ use super::{StripPolicy, Strips};
 /// a busy one it waits for its daemons' turns as well. With two the path ran dry between strips that came together.
 const UNROLL_MIN: u32 = 4;
 
+/// Requests ahead, at least, where the thread is what takes time: they are issued many at once then.
+const BATCH: u32 = 8;
+
 /// As part of all bytes, those that may be on their way although the latency does not ask for it; and strips of it.
 const SPARE: u64 = 4;
 const SPARE_MAX: u64 = 7;
@@ -69,9 +72,17 @@ impl Cut {
     /// asked for at once is answered at once, and the first strip would wait for the others.
     pub(super) fn unroll(&self, known: &Loop) -> u32 {
         let strip = self.last.unwrap_or(self.grain);
-        let spare = (self.bytes / (strip * SPARE)).min(SPARE_MAX);
+        let spare = (self.bytes / strip.saturating_mul(SPARE)).min(SPARE_MAX);
         let more = u32::try_from(spare.min(self.done)).unwrap_or(u32::MAX);
-        self.unroll.unwrap_or_else(|| known.unroll(strip as f64).max(more).max(UNROLL_MIN))
+        let least = if known.is_thread_bound() { BATCH } else { UNROLL_MIN };
+        self.unroll.unwrap_or_else(|| known.unroll(strip as f64).max(more).max(least))
+    }
+
+    /// Down to how many ahead no new ones are issued. To issue one wakes the daemon, which sleeps by then where the path has
+    /// time left, and of that the thread has none: so half of them are issued at once.
+    pub(super) fn refill(&self, known: &Loop) -> u32 {
+        let unroll = self.unroll(known);
+        if self.unroll.is_none() && known.is_thread_bound() { unroll / 2 } else { unroll }
     }
 
     /// A strip is done.
@@ -129,4 +140,65 @@ fn common(one: u64, other: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     (one / a).checked_mul(other).filter(|it| *it <= REQUEST_BYTES_MAX).unwrap_or(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn loop_of(compute: Option<f64>) -> Loop {
+        Loop { issue: 1e-6, overhead: 5e-6, latency: 20e-6, per_byte: 8e-9, compute }
+    }
+
+    #[test]
+    fn a_thread_that_has_no_time_issues_many_at_once_unless_it_was_told_how_many() {
+        // The first strip is issued: how many the latency is worth depends on it.
+        let mut auto = Cut::new(&Strips::new(), 1, 0..1 << 16, false);
+        auto.advance(8192);
+        for idle in [None, Some(0.0), Some(4e-9)] {
+            let known = loop_of(idle);
+            assert_eq!(auto.refill(&known), auto.unroll(&known), "{idle:?}: one by one");
+        }
+        for busy in [8e-9, 80e-9] {
+            let known = loop_of(Some(busy));
+            assert_eq!((auto.refill(&known), auto.unroll(&known)), (4, 8), "{busy}");
+            let told = Cut::new(&Strips::new().unroll(3), 1, 0..1 << 16, false);
+            assert_eq!((told.refill(&known), told.unroll(&known)), (3, 3), "{busy}");
+        }
+    }
+
+    proptest! {
+        /// Whatever a caller asks for.
+        #[test]
+        fn strips_of_absurd_options_are_the_range_all_the_same(
+            policy in prop_oneof![
+                Just(StripPolicy::Auto),
+                any::<usize>().prop_map(StripPolicy::Fixed),
+                (any::<usize>(), any::<f64>())
+                    .prop_map(|(first, growth)| StripPolicy::Variable { first, growth }),
+            ],
+            grain in prop_oneof![Just(0), Just(1), Just(usize::MAX), any::<usize>()],
+            memory in prop_oneof![Just(0), Just(usize::MAX), any::<usize>()],
+            unroll in proptest::option::of(any::<u32>()),
+            compute in proptest::option::of(0.0..1e-6_f64),
+            bytes in 1..2000_u64,
+        ) {
+            let mut strips = Strips::new().policy(policy).grain(grain).memory(memory);
+            if let Some(unroll) = unroll {
+                strips = strips.unroll(unroll);
+            }
+            let known = loop_of(compute);
+            let mut cut = Cut::new(&strips, 1, 7..7 + bytes, false);
+            while !cut.is_over() {
+                let (next, before) = (cut.next(&known), cut.offset());
+                prop_assert!(next > 0 && before + next <= 7 + bytes, "{next} at {before}");
+                prop_assert!(cut.refill(&known) <= cut.unroll(&known));
+                cut.advance(next);
+                cut.handle_done();
+            }
+            prop_assert_eq!(cut.offset(), 7 + bytes);
+        }
+    }
 }

@@ -149,7 +149,11 @@ impl StripReader {
         }
         let known = self.cut.known(&self.pace);
         let mut issued = 0;
-        while !self.cut.is_over() && self.flying.len() <= self.cut.unroll(&known) as usize {
+        let refills = self.flying.len() <= self.cut.refill(&known) as usize;
+        while refills
+            && !self.cut.is_over()
+            && self.flying.len() <= self.cut.unroll(&known) as usize
+        {
             if !self.issue(queue, &known)? {
                 break;
             }

@@ -41,6 +41,9 @@ const CRUMB: f64 = 0.25;
 /// The part of a request's overhead that does not hide behind other requests' bytes where the path always has some.
 const HIDDEN: f64 = 8.0;
 
+/// The computation, as a part of the path's pace, from which the thread is what takes time: what it does besides counts then.
+const THREAD_BOUND: f64 = 0.8;
+
 /// A loop over strips as it is known now. Seconds, and seconds per byte.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Loop {
@@ -78,6 +81,11 @@ impl Loop {
     pub(crate) fn mirrored(&self) -> Self {
         let compute = self.compute.filter(|compute| *compute > 0.0);
         Self { per_byte: compute.unwrap_or(self.per_byte), compute: Some(self.per_byte), ..*self }
+    }
+
+    /// Whether the thread has no time to lose, as far as is known.
+    pub(crate) fn is_thread_bound(&self) -> bool {
+        self.compute.is_some_and(|compute| compute >= THREAD_BOUND * self.per_byte)
     }
 
     /// Bytes of the next strip, a real number above 0 and at most `left`. `bytes`: all of them, `N`; `left` of them are

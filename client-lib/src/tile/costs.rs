@@ -9,6 +9,7 @@
 use piped_model::tile::{Grid, Schedule, Tiling};
 
 use super::TileHeight;
+use super::link::SLOTS;
 
 /// `fixed + unit · height`, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,17 +29,26 @@ impl Line {
 /// Tiles that the line is made of.
 const RECENT: usize = 32;
 
-/// How long tiles took, without what was waited for.
+/// A tile that was computed: seconds without what was waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TileSample {
+    pub(super) height: u64,
+    /// In the caller's function.
+    pub(super) compute: f64,
+    /// Around it.
+    pub(super) around: f64,
+}
+
+/// How long tiles took.
 #[derive(Debug, Default)]
 pub(super) struct Computation {
-    /// Height and seconds, the oldest at `next` when there are enough.
-    recent: Vec<(f64, f64)>,
+    /// The oldest at `next` when there are enough.
+    recent: Vec<TileSample>,
     next: usize,
 }
 
 impl Computation {
-    pub(super) fn handle_tile(&mut self, height: u64, seconds: f64) {
-        let sample = (height as f64, seconds);
+    pub(super) fn handle_tile(&mut self, sample: TileSample) {
         if self.recent.len() < RECENT {
             self.recent.push(sample);
         } else {
@@ -48,19 +58,27 @@ impl Computation {
     }
 
     /// `None`: they were all of one height.
+    ///
+    /// What is around the computation has a line of its own: its fixed part is what heights are chosen for, and would be lost
+    /// in the computation's noise, which is larger than all of it.
     pub(super) fn line(&self) -> Option<Line> {
+        let [compute, around] = [self.of(|it| it.compute)?, self.of(|it| it.around)?];
+        Some(Line { fixed: compute.fixed + around.fixed, unit: compute.unit + around.unit })
+    }
+
+    fn of(&self, seconds: fn(&TileSample) -> f64) -> Option<Line> {
+        let point = |sample: &TileSample| (sample.height as f64, seconds(sample));
         let mut slopes = Vec::with_capacity(RECENT * RECENT / 2);
-        for (place, (height, seconds)) in self.recent.iter().enumerate() {
-            for (other, others) in &self.recent[..place] {
+        for (place, (height, seconds)) in self.recent.iter().map(point).enumerate() {
+            for (other, others) in self.recent[..place].iter().map(point) {
                 if height != other {
                     slopes.push((seconds - others) / (height - other));
                 }
             }
         }
         let unit = median(&mut slopes)?.max(0.0);
-        let mut fixed: Vec<f64> =
-            self.recent.iter().map(|(height, seconds)| seconds - unit * height).collect();
-        Some(Line { fixed: median(&mut fixed)?.max(0.0), unit })
+        let fixed = self.recent.iter().map(point).map(|(height, seconds)| seconds - unit * height);
+        Some(Line { fixed: median(&mut fixed.collect::<Vec<_>>())?.max(0.0), unit })
     }
 }
 
@@ -122,9 +140,15 @@ impl LinkCosts {
 
     /// The model of a loop with tiles that cost their process that.
     pub(super) fn tiling(&self, grid: Grid, depth: u64, tile: Line, schedule: Schedule) -> Tiling {
-        // Not overlapping, whoever sends waits for the latency, too, and the fixed part of a tile is paid as well.
+        // A slot is free again a round trip after it was sent to, and until then there are only the others: so a plane takes
+        // its part of that at least. Not overlapping, whoever sends waits for the latency, too, and the fixed part of a tile is
+        // paid as well.
+        let cycle = |next: f64, alone: f64| next.max(alone / SLOTS as f64);
         let (comm_startup, comm) = match schedule {
-            Schedule::Overlapping => (self.next_seconds, self.next_row_seconds),
+            Schedule::Overlapping => (
+                cycle(self.next_seconds, self.alone_seconds),
+                cycle(self.next_row_seconds, self.alone_row_seconds),
+            ),
             Schedule::NonOverlapping => (self.alone_seconds + tile.fixed, self.alone_row_seconds),
         };
         let (compute, start_dma) = (tile.unit, tile.fixed);
@@ -218,7 +242,8 @@ mod tests {
             .map(|number| {
                 let height = chooser.next(&computation);
                 let pause = if number % 7 == 3 { 5e-3 } else { 0.0 };
-                computation.handle_tile(height, fixed + unit * height as f64 + pause);
+                let compute = unit * height as f64 + pause;
+                computation.handle_tile(TileSample { height, compute, around: fixed });
                 height
             })
             .collect()
@@ -247,6 +272,29 @@ mod tests {
         assert_eq!(alone, [50_000; 2]);
         let none = played(&mut chooser(TileHeight::Fixed(0), None), 1, (1e-6, 1e-6));
         assert_eq!(none, [1], "a tile has a row at least, or the loop would never end");
+    }
+
+    #[test]
+    fn what_is_around_the_computation_is_not_lost_in_its_noise() {
+        let mut computation = Computation::default();
+        for number in 0..RECENT as u64 {
+            let height = if number % 3 == 0 { 500 } else { 1000 };
+            // Computations of a millisecond that differ by a tenth, the lower ones slower than they should be less often.
+            let noise = [0.0, 0.9e-4, 0.4e-4, -0.6e-4][number as usize % 4];
+            let compute = 1e-6 * height as f64 + noise;
+            computation.handle_tile(TileSample { height, compute, around: 20e-6 });
+        }
+        let line = computation.line().expect("two heights");
+        assert!(line.fixed >= 20e-6, "{line:?}");
+    }
+
+    #[test]
+    fn low_tiles_pay_for_the_round_trip_of_their_slots() {
+        let line = Line { fixed: 0.0, unit: 2e-6 };
+        let tiling = LINKS.tiling(GRID, 100_000, line, Schedule::Overlapping);
+        let low = tiling.plane_seconds(Schedule::Overlapping, 1.0);
+        assert!((low - 51e-6).abs() < 1e-9, "half of 100 us and a row: {low}");
+        assert!(tiling.best_whole_height(Schedule::Overlapping).height > 500, "{tiling:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use piped_model::tile::Schedule;
 
-use super::costs::Chooser;
+use super::costs::{Chooser, TileSample};
 use super::edge::{Own, Waiting};
 use super::link::Stamp;
 use super::{Axes, Tile, TileError, TileHeight, TilePipeline, TileReport};
@@ -25,6 +25,7 @@ pub(super) fn run(
     let height_max = pipeline.own.layout().height_max.min(depth.max(1));
     let mut chooser = Chooser::new((depth, height_max), height, (pipeline.grid, schedule), links);
     let mut run = Run { pipeline, depth, schedule, blocked_ns: 0 };
+    let seconds = |ns: u64| ns as f64 * 1e-9;
     let begun_ns = clock::now_ns();
     let mut report = TileReport {
         tiles: 0,
@@ -43,10 +44,13 @@ pub(super) fn run(
         };
         let height = rows.end - rows.start;
         run.make_room(report.tiles, height)?;
-        compute_ns += run.compute(report.tiles, rows.clone(), &mut compute)?;
+        let computed_ns = run.compute(report.tiles, rows.clone(), &mut compute)?;
+        compute_ns += computed_ns;
         run.send(report.tiles, &rows)?;
         let own_ns = (clock::now_ns() - tile_ns).saturating_sub(run.blocked_ns - blocked_before_ns);
-        run.pipeline.computation.handle_tile(height, own_ns as f64 * 1e-9);
+        let around_ns = own_ns.saturating_sub(computed_ns);
+        let [compute, around] = [computed_ns, around_ns].map(seconds);
+        run.pipeline.computation.handle_tile(TileSample { height, compute, around });
         if report.tiles == 0 || rows.end < depth {
             report.height = height;
         }
@@ -54,7 +58,6 @@ pub(super) fn run(
         first = rows.end;
     }
     run.finish(report.tiles)?;
-    let seconds = |ns: u64| ns as f64 * 1e-9;
     report.seconds = seconds(clock::now_ns() - begun_ns);
     report.compute_seconds = seconds(compute_ns);
     report.blocked_seconds = seconds(run.blocked_ns);

@@ -12,7 +12,7 @@ use piped_client::{
     Axes, Client, Grid, Schedule, TileError, TileHeight, TileOptions, TilePipeline,
 };
 use rustix::process::Signal;
-use system_tests::process::{Daemon, Programs, Running, command, eventually, free_address, words};
+use system_tests::process::{Daemon, Programs, Running, command, eventually, mutual, words};
 
 /// Two nodes that know each other.
 struct Nodes {
@@ -25,17 +25,7 @@ struct Nodes {
 fn nodes() -> Option<Nodes> {
     let programs = Programs::find()?;
     let directory = tempfile::tempdir().expect("a directory");
-    let addresses = [free_address(), free_address()];
-    let start = |name: &str, own: usize, other: &str| {
-        let (listen, peer) = (addresses[own], addresses[1 - own]);
-        let more =
-            format!("[listen]\naddress = \"{listen}\"\n[peers.{other}]\naddress = \"{peer}\"\n");
-        Daemon::start(&programs, directory.path(), name, &more)
-    };
-    let (beta, alpha) = (start("beta", 1, "alpha"), start("alpha", 0, "beta"));
-    for daemon in [&alpha, &beta] {
-        daemon.await_lanes();
-    }
+    let [alpha, beta] = mutual(&programs, directory.path());
     Some(Nodes { alpha, beta, _directory: directory })
 }
 

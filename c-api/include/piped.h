@@ -209,7 +209,7 @@ enum piped_status
      */
     PIPED_HELD = 70,
     /**
-     * The buffer went with its queue or its daemon, and can only be freed.
+     * The buffer went with its queue or its daemon, or the tiled loop failed before, and can only be freed.
      */
     PIPED_LOST = 71,
     /**
@@ -402,6 +402,60 @@ typedef uint32_t piped_wait_policy;
 #endif // __cplusplus
 
 /**
+ * How long strips are.
+ */
+enum piped_strip_policy
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * By the computation and the path, strip by strip; one request where overlap cannot win.
+     */
+    PIPED_STRIPS_AUTO = 0,
+    /**
+     * strip_bytes each, the last one shorter.
+     */
+    PIPED_STRIPS_FIXED = 1,
+    /**
+     * The first of strip_bytes, each following one longer by the part `growth`, as far as the memory goes.
+     */
+    PIPED_STRIPS_VARIABLE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_strip_policy piped_strip_policy;
+#else
+typedef uint32_t piped_strip_policy;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How borders and computation follow each other.
+ */
+enum piped_schedule
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * A tile is computed while the border of the one before goes and that of the next one comes.
+     */
+    PIPED_OVERLAPPING = 0,
+    /**
+     * One after the other: receive, compute, send.
+     */
+    PIPED_NON_OVERLAPPING = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_schedule piped_schedule;
+#else
+typedef uint32_t piped_schedule;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * Memory that the daemon moves bytes to and from without a copy. It starts at a page.
  *
  * A request borrows it: from its submission until its result was taken the buffer cannot be read through this
@@ -438,6 +492,16 @@ typedef struct piped_queue piped_queue;
  * reconnect does not offer it again. For all threads.
  */
 typedef struct piped_region piped_region;
+
+/**
+ * A loop over the strips of a range that is read, or written. For one thread at a time, as its queue.
+ */
+typedef struct piped_strips piped_strips;
+
+/**
+ * A process of a tiled loop. For one thread at a time.
+ */
+typedef struct piped_tiles piped_tiles;
 
 /**
  * How to connect. Set size to sizeof, and what shall differ from the defaults; 0 is always the default.
@@ -584,6 +648,188 @@ typedef struct piped_counters {
      */
     uint64_t reserved[3];
 } piped_counters;
+
+/**
+ * What a loop over strips may use, and how it goes about it. Set size to sizeof; 0 is always the default. Where NULL is
+ * given instead, all are.
+ */
+typedef struct piped_strips_options {
+    /**
+     * sizeof(struct piped_strips_options).
+     */
+    uint32_t size;
+    /**
+     * PIPED_RESUBMIT, and of what is written PIPED_DURABLE.
+     */
+    uint32_t flags;
+    /**
+     * How long strips are (piped_strip_policy).
+     */
+    uint32_t policy;
+    /**
+     * Requests on their way behind the one that is waited for. Default: as many as the path's latency is worth.
+     */
+    uint32_t unroll;
+    /**
+     * Of PIPED_STRIPS_FIXED and PIPED_STRIPS_VARIABLE.
+     */
+    uint64_t strip_bytes;
+    /**
+     * Of PIPED_STRIPS_VARIABLE.
+     */
+    double growth;
+    /**
+     * Bytes of the arena it may have at once. Default: 8 MiB.
+     */
+    uint64_t memory;
+    /**
+     * Strips but the last are multiples of so many bytes: the size of an element. Default: 64.
+     */
+    uint64_t grain;
+    /**
+     * What the program computes on a byte, in seconds, as far as it knows.
+     */
+    double compute;
+    /**
+     * The time each request may take, in nanoseconds. Default: the daemon's.
+     */
+    uint64_t deadline_ns;
+    /**
+     * How urgent the requests are (piped_class).
+     */
+    uint32_t request_class;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} piped_strips_options;
+
+/**
+ * Some of the range's bytes, until the next call on the loop.
+ */
+typedef struct piped_strip {
+    /**
+     * NULL: there are no more.
+     */
+    void *data;
+    /**
+     * How many.
+     */
+    size_t length;
+    /**
+     * Where in the file or region the first one lies.
+     */
+    uint64_t offset;
+} piped_strip;
+
+/**
+ * What a process has to know. Set size to sizeof.
+ */
+typedef struct piped_tiles_options {
+    /**
+     * sizeof(struct piped_tiles_options).
+     */
+    uint32_t size;
+    /**
+     * Processes along the first axis of the grid, 1 at least.
+     */
+    uint32_t grid_x;
+    /**
+     * And along the second.
+     */
+    uint32_t grid_y;
+    /**
+     * This process' place along the first axis, counted from 0.
+     */
+    uint32_t at_x;
+    /**
+     * And along the second.
+     */
+    uint32_t at_y;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+    /**
+     * Bytes that a unit of height hands to the neighbour after it along the first axis. Default: 8.
+     */
+    uint64_t edge_x;
+    /**
+     * And along the second.
+     */
+    uint64_t edge_y;
+    /**
+     * The highest tile there may be; the same for all processes. Default: 1024.
+     */
+    uint64_t height_max;
+    /**
+     * How long to wait for a neighbour that does nothing, in nanoseconds. Default: half a minute.
+     */
+    uint64_t patience_ns;
+} piped_tiles_options;
+
+/**
+ * A tile while it is computed.
+ */
+typedef struct piped_tile {
+    /**
+     * The first unit of the column's depth that it has.
+     */
+    uint64_t first;
+    /**
+     * And the one behind its last.
+     */
+    uint64_t end;
+    /**
+     * What the neighbour before it along the first axis computed at the border: edge_x bytes for each unit, one after the
+     * other. NULL where the grid ends.
+     */
+    const void *before_x;
+    /**
+     * And along the second.
+     */
+    const void *before_y;
+    /**
+     * To be filled for the neighbour after it along the first axis, in the same way. NULL where the grid ends.
+     */
+    void *after_x;
+    /**
+     * And along the second.
+     */
+    void *after_y;
+} piped_tile;
+
+/**
+ * What computes a tile, with the context that piped_tiles_run was given. It must return, and may use everything but the
+ * loop itself (PIPED_BUSY).
+ */
+typedef void (*piped_compute)(void *context, struct piped_tile *tile);
+
+/**
+ * What a run took.
+ */
+typedef struct piped_tiles_report {
+    /**
+     * Tiles computed.
+     */
+    uint64_t tiles;
+    /**
+     * The height of the last tile but one, or of the only one: what was chosen in the end.
+     */
+    uint64_t height;
+    /**
+     * All of it, in seconds.
+     */
+    double seconds;
+    /**
+     * In the computation.
+     */
+    double compute_seconds;
+    /**
+     * Waiting for neighbours and for transfers.
+     */
+    double blocked_seconds;
+} piped_tiles_report;
 
 /**
  * What deviates from the defaults of a request. Set size to sizeof; 0 is always the default. Where NULL is given instead,
@@ -1036,6 +1282,83 @@ piped_status piped_region_write_at(struct piped_region *region,
                                    size_t offset,
                                    const void *from,
                                    size_t length);
+
+/**
+ * A loop over the bytes from `start` to `end` (the first one behind it) of a file or region, which are read in order
+ * while the program computes on those before. Nothing is asked for yet. Free it with piped_strips_free.
+ */
+piped_status piped_strips_read(struct piped_client *client,
+                               struct piped_handle *handle,
+                               uint64_t start,
+                               uint64_t end,
+                               const struct piped_strips_options *options,
+                               struct piped_strips **strips);
+
+/**
+ * The mirror image: strips that the program fills are written while it fills the next ones, and piped_strips_finish waits
+ * for all of them.
+ */
+piped_status piped_strips_write(struct piped_client *client,
+                                struct piped_handle *handle,
+                                uint64_t start,
+                                uint64_t end,
+                                const struct piped_strips_options *options,
+                                struct piped_strips **strips);
+
+/**
+ * The next strip: its bytes when they are there, or room to be filled. Takes the one before back, or writes it, and asks
+ * for more; `strip->data` is NULL after the last one. After a failure, which is that of a request, there are none.
+ *
+ * A queue is for several loops and for other requests at the same time.
+ */
+piped_status piped_strips_next(struct piped_strips *strips,
+                               struct piped_queue *queue,
+                               struct piped_strip *strip);
+
+/**
+ * Write the strip that the program has, if it has one, and wait for all of what is written; `written`, which may be NULL,
+ * is how many bytes that are from the range's start. The loop is freed in any case, unless it reads (PIPED_ARGUMENT) or is in
+ * use (PIPED_BUSY).
+ */
+piped_status piped_strips_finish(struct piped_strips *strips,
+                                 struct piped_queue *queue,
+                                 uint64_t *written);
+
+/**
+ * Free a loop. What is under way is cancelled; of what is written, too, and the strip that the program has is not
+ * written. NULL is nothing.
+ */
+piped_status piped_strips_free(struct piped_strips *strips);
+
+/**
+ * Join the grid of a loop and wait for the neighbours. All processes of one give the same `name`. `nodes`: on which node
+ * each process is, as this node's configuration calls it, grid_x * grid_y names, those with the same place along the second
+ * axis together; NULL instead of a name, or of all, is this node. Free it with piped_tiles_free, which ends the neighbours' runs.
+ */
+piped_status piped_tiles_open(struct piped_client *client,
+                              const char *name,
+                              const struct piped_tiles_options *options,
+                              const char *const *nodes,
+                              struct piped_tiles **tiles);
+
+/**
+ * Work through a column of `depth` units, tile by tile: `compute` is called for each, by this thread. All processes of the
+ * grid do so with the same depth and `schedule` (piped_schedule), as often as they like. `height`: of a tile, the process at
+ * (0, 0) decides; 0: as measurements want it. Over when everybody after this process has what it needs; `report` may be NULL.
+ * After a failure the loop can only be freed, and the neighbours are told.
+ */
+piped_status piped_tiles_run(struct piped_tiles *tiles,
+                             uint64_t depth,
+                             uint64_t height,
+                             uint32_t schedule,
+                             piped_compute compute,
+                             void *context,
+                             struct piped_tiles_report *report);
+
+/**
+ * Leave the grid. Neighbours that are still at work are told. NULL is nothing.
+ */
+piped_status piped_tiles_free(struct piped_tiles *tiles);
 
 /**
  * Fill `buffer` from `offset` of a file or region, and wait for it: as much as is there, up to the buffer's length.

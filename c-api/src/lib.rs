@@ -27,5 +27,7 @@ pub mod queue;
 mod records;
 pub mod region;
 pub mod status;
+pub mod strips;
 mod table;
+pub mod tiles;
 pub mod verbs;

@@ -2,7 +2,7 @@
 
 use client_lib::{
     AllocateError, Cause, ConnectError, ExportError, OpenError, PiecesError, QueueError,
-    ReconnectError, RequestError, SessionError, Status, SubmitFault,
+    ReconnectError, RequestError, SessionError, Status, StripError, SubmitFault, TileError,
 };
 
 use crate::fault::Fault;
@@ -66,7 +66,7 @@ pub enum piped_status {
     PIPED_UNDERWAY = 69,
     /// The buffer's request has ended, and the kernel may still touch the buffer: see piped_wait_released.
     PIPED_HELD = 70,
-    /// The buffer went with its queue or its daemon, and can only be freed.
+    /// The buffer went with its queue or its daemon, or the tiled loop failed before, and can only be freed.
     PIPED_LOST = 71,
     /// The buffer is offered as a region: piped_region_close gives it back.
     PIPED_EXPORTED = 72,
@@ -200,7 +200,7 @@ impl piped_status {
             }
             PIPED_UNDERWAY => c"the request is under way; wait for it",
             PIPED_HELD => c"the kernel may still touch the buffer; wait until it is released",
-            PIPED_LOST => c"the buffer went with its queue or its daemon; free it",
+            PIPED_LOST => c"it went with its queue, its daemon or an earlier failure; free it",
             PIPED_EXPORTED => c"the buffer is offered as a region; close the region first",
             PIPED_OTHER_QUEUE => c"the request was submitted to another queue; wait for it there",
             PIPED_DETACHED_REQUEST => c"the request is detached; piped_next gives its result",
@@ -325,6 +325,21 @@ fn of_connect(error: &ConnectError) -> piped_status {
     }
 }
 
+fn of_open(error: &OpenError) -> piped_status {
+    match error {
+        OpenError::File { source, .. } => of_system(source),
+        OpenError::Option(_) => PIPED_ARGUMENT,
+        OpenError::Session(error) => of_session(error),
+    }
+}
+
+fn of_queue(error: &QueueError) -> piped_status {
+    match error {
+        QueueError::Session(error) => of_session(error),
+        QueueError::Attach(_) => PIPED_SYSTEM,
+    }
+}
+
 /// The numbers of client-lib's errors; their text goes along.
 macro_rules! faults {
     ($($error:ty: $status:expr,)*) => {$(
@@ -345,19 +360,27 @@ faults! {
     SessionError: of_session,
     std::io::Error: of_system,
     client_lib::OutOfBuffer: |_| PIPED_RANGE,
-    OpenError: |error| match error {
-        OpenError::File { source, .. } => of_system(source),
-        OpenError::Option(_) => PIPED_ARGUMENT,
-        OpenError::Session(error) => of_session(error),
-    },
+    OpenError: of_open,
     AllocateError: of_allocate,
     PiecesError: |error| match error {
         PiecesError::Fault(_) => PIPED_RANGE,
         PiecesError::Allocate(error) => of_allocate(error),
     },
-    QueueError: |error| match error {
-        QueueError::Session(error) => of_session(error),
-        QueueError::Attach(_) => PIPED_SYSTEM,
+    QueueError: of_queue,
+    StripError: |error| match error {
+        StripError::Request { error, .. } => error.cause.into(),
+        StripError::Memory(error) => of_allocate(error),
+        StripError::Range { .. } => PIPED_RANGE,
+    },
+    TileError: |error| match error {
+        TileError::Options(_) | TileError::Mismatch { .. } => PIPED_ARGUMENT,
+        TileError::Allocate(error) => of_allocate(error),
+        TileError::Queue(error) => of_queue(error),
+        TileError::Export(error) => of_session(&error.cause),
+        TileError::Absent { source, .. } => of_open(source),
+        TileError::Neighbour { cause, .. } | TileError::Own(cause) => (*cause).into(),
+        TileError::Late { .. } => PIPED_TIMED_OUT,
+        TileError::Over => PIPED_LOST,
     },
     ReconnectError: |error| match error {
         ReconnectError::NotAsked => PIPED_NOT_RECONNECTING,

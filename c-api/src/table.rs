@@ -40,9 +40,11 @@ pub(crate) enum Kind {
     Handle,
     Region,
     Pieces,
+    Strips,
+    Tiles,
 }
 
-const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::Pieces as u8;
+const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::Tiles as u8;
 
 /// Why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::{Libraries, archive, here, is_there, succeed};
-use system_tests::process::{BLOCKS_BYTES, Pair, Programs, Running, eventually, pattern};
+use system_tests::process::{BLOCKS_BYTES, Pair, Programs, Running, eventually, mutual, pattern};
 
 const C: &[&str] = &["cc", "-std=c11"];
 const CPP: &[&str] = &["c++", "-std=c++17"];
@@ -86,8 +86,41 @@ impl Stage {
             let told = "4 tickets, then 100\ncolumn: 10 11 12 13\n0 notifications left\n";
             assert_eq!(one_sided, format!("{told}{rows}"));
         }
+        // The sum of the squares of all numbers below 2^17.
+        let squares: u64 = (0..1_u64 << 17).map(|number| number * number).sum();
+        for arguments in [&[alpha][..], &[alpha, &"beta", beta]] {
+            let strips = self.run("examples/strips.c", arguments);
+            assert_eq!(strips, format!("1048576 bytes of squares\ntheir sum is {squares}\n"));
+        }
         self.messages();
+        self.tiled_loop();
         assert_eq!(self.run("tests/c/misuse.c", &[alpha, &self.file]), "every misuse was told\n");
+    }
+
+    /// Four processes, two on each node.
+    fn tiled_loop(&self) {
+        let programs = Programs::find().expect("found before");
+        let directory = tempfile::tempdir().expect("a directory");
+        let [one, other] = mutual(&programs, directory.path());
+        let nodes = [(&one, ["-", "beta"]), (&other, ["alpha", "-"])];
+        let places = [0, 1].into_iter().flat_map(|y| [0, 1].map(|x| (x, y)));
+        let running: Vec<_> = places
+            .map(|(x, y)| {
+                let (node, [alpha, beta]) = &nodes[y];
+                let mut process = self.command("examples/tiled_loop.c");
+                process.arg(node.client_socket()).args(["loop", "2", "2"]);
+                process.args([x, y].map(|it: usize| it.to_string()));
+                // By rows: those of the first are all on alpha, those of the second on beta.
+                process.args([alpha, alpha, beta, beta]);
+                ((x, y), process.spawn().expect("started"))
+            })
+            .collect();
+        for ((x, y), process) in running {
+            let output = process.wait_with_output().expect("it ends");
+            assert!(output.status.success(), "{}", system_tests::process::words(&output));
+            let told = String::from_utf8(output.stdout).expect("text");
+            assert_eq!(told, format!("({x}, {y}): 3000 rows are right\n"));
+        }
     }
 
     fn messages(&self) {

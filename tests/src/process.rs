@@ -364,3 +364,23 @@ impl Pair {
         Self { alpha, beta, settings }
     }
 }
+
+/// Two daemons, `alpha` and `beta`, that call each other.
+///
+/// # Panics
+/// If they do not start.
+#[must_use]
+pub fn mutual(programs: &Programs, directory: &Path) -> [Daemon; 2] {
+    let addresses = [free_address(), free_address()];
+    let start = |name: &str, own: usize, other: &str| {
+        let (listen, peer) = (addresses[own], addresses[1 - own]);
+        let more =
+            format!("[listen]\naddress = \"{listen}\"\n[peers.{other}]\naddress = \"{peer}\"\n");
+        Daemon::start(programs, directory, name, &more)
+    };
+    let (beta, alpha) = (start("beta", 1, "alpha"), start("alpha", 0, "beta"));
+    for daemon in [&alpha, &beta] {
+        daemon.await_lanes();
+    }
+    [alpha, beta]
+}

@@ -35,6 +35,20 @@ static void *receive(void *argument) {
     return NULL;
 }
 
+struct inside {
+    piped_tiles *tiles;
+    uint64_t rows;
+    piped_status again;
+};
+
+/* From inside its own loop. */
+static void look(void *context, struct piped_tile *tile) {
+    struct inside *inside = context;
+    inside->rows += tile->end - tile->first;
+    if (tile->before_x == NULL && tile->after_y == NULL)
+        inside->again = piped_tiles_free(inside->tiles);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3)
         return 64;
@@ -209,6 +223,81 @@ int main(int argc, char **argv) {
     options.wanted_offset = 1;
     EXPECT(piped_write(queue, file, 0, buffer, &options, NULL), PIPED_ARGUMENT);
     options.wanted_offset = 0;
+
+    /* Loops over strips. */
+    piped_strips *strips = NULL;
+    struct piped_strip strip = {.length = 7};
+    struct piped_strips_options stripped = {.size = sizeof stripped, .strip_bytes = 100};
+    EXPECT(piped_strips_read(client, file, 0, 1000, &stripped, &strips), PIPED_ARGUMENT); /* auto has none */
+    stripped.policy = PIPED_STRIPS_VARIABLE + 1;
+    EXPECT(piped_strips_read(client, file, 0, 1000, &stripped, &strips), PIPED_ARGUMENT);
+    stripped.policy = PIPED_STRIPS_FIXED;
+    stripped.strip_bytes = 0;
+    EXPECT(piped_strips_read(client, file, 0, 1000, &stripped, &strips), PIPED_ARGUMENT);
+    stripped.strip_bytes = SIZE_MAX;
+    stripped.memory = SIZE_MAX;
+    stripped.grain = SIZE_MAX;
+    stripped.flags = PIPED_DURABLE;
+    EXPECT(piped_strips_read(client, file, 0, 1000, &stripped, &strips), PIPED_ARGUMENT);
+    stripped.flags = PIPED_NOTIFY;
+    EXPECT(piped_strips_write(client, file, 0, 1000, &stripped, &strips), PIPED_UNSUPPORTED);
+    stripped.flags = 0;
+    EXPECT(piped_strips_read(client, file, 1000, 999, NULL, &strips), PIPED_RANGE);
+    EXPECT(piped_strips_read(client, file, 0, 1000, NULL, NULL), PIPED_NULL);
+    EXPECT(strips == NULL, 1);
+    CHECK(piped_strips_read(client, file, 0, 1000, &stripped, &strips)); /* larger than anything is all */
+    EXPECT(piped_strips_next(strips, queue, NULL), PIPED_NULL);
+    EXPECT(piped_strips_next(strips, NULL, &strip), PIPED_NULL);
+    EXPECT(piped_strips_next(strips, (piped_queue *)client, &strip), PIPED_WRONG_KIND);
+    EXPECT(piped_strips_next((piped_strips *)queue, queue, &strip), PIPED_WRONG_KIND);
+    EXPECT(strip.length, 7);
+    CHECK(piped_strips_next(strips, queue, &strip));
+    EXPECT(strip.length, 1000);
+    EXPECT(piped_strips_finish(strips, queue, NULL), PIPED_ARGUMENT);
+    CHECK(piped_strips_next(strips, queue, &strip));
+    EXPECT(strip.data == NULL && strip.length == 0, 1);
+    CHECK(piped_strips_next(strips, queue, &strip));
+    EXPECT(strip.data == NULL, 1);
+    CHECK(piped_strips_free(strips));
+    EXPECT(piped_strips_next(strips, queue, &strip), PIPED_STALE);
+    EXPECT(piped_strips_finish(strips, queue, NULL), PIPED_STALE);
+    EXPECT(piped_strips_free(strips), PIPED_STALE);
+    /* Of a handle that may not be written: told when the first one is. */
+    CHECK(piped_strips_write(client, file, 0, 1000, NULL, &strips));
+    CHECK(piped_strips_next(strips, queue, &strip));
+    EXPECT(piped_strips_finish(strips, queue, NULL), PIPED_DENIED);
+    EXPECT(piped_strips_free(strips), PIPED_STALE);
+    /* Under way when it is freed. */
+    CHECK(piped_strips_read(client, file, 0, 300000, NULL, &strips));
+    CHECK(piped_strips_next(strips, queue, &strip));
+    CHECK(piped_strips_free(strips));
+
+    /* Tiled loops. */
+    piped_tiles *tiles = NULL;
+    struct piped_tiles_options tiled = {.size = sizeof tiled, .grid_x = 1};
+    EXPECT(piped_tiles_open(client, "misuse", &tiled, NULL, &tiles), PIPED_ARGUMENT); /* no grid_y */
+    tiled.grid_y = 1;
+    tiled.at_x = 1;
+    EXPECT(piped_tiles_open(client, "misuse", &tiled, NULL, &tiles), PIPED_ARGUMENT);
+    tiled.at_x = 0;
+    EXPECT(piped_tiles_open(client, NULL, &tiled, NULL, &tiles), PIPED_NULL);
+    EXPECT(piped_tiles_open(client, "misuse", NULL, NULL, &tiles), PIPED_NULL);
+    EXPECT(piped_tiles_open(client, "misuse", &tiled, NULL, NULL), PIPED_NULL);
+    tiled.edge_x = UINT64_MAX;
+    EXPECT(piped_tiles_open(client, "misuse", &tiled, NULL, &tiles), PIPED_ARGUMENT);
+    tiled.edge_x = 8;
+    CHECK(piped_tiles_open(client, "misuse", &tiled, NULL, &tiles));
+    struct inside inside = {.tiles = tiles, .again = PIPED_OK};
+    EXPECT(piped_tiles_run(tiles, 10, 0, 2, look, &inside, NULL), PIPED_ARGUMENT);
+    EXPECT(piped_tiles_run(tiles, 10, 0, PIPED_OVERLAPPING, NULL, &inside, NULL), PIPED_NULL);
+    CHECK(piped_tiles_run(tiles, 10, 5, PIPED_NON_OVERLAPPING, look, &inside, NULL));
+    EXPECT(inside.rows, 10);
+    EXPECT(inside.again, PIPED_BUSY);
+    tiled.grid_x = 2;
+    tiled.patience_ns = 1;
+    EXPECT(piped_tiles_open(client, "alone", &tiled, NULL, &tiles), PIPED_NOT_FOUND);
+    CHECK(piped_tiles_free(tiles));
+    EXPECT(piped_tiles_free(tiles), PIPED_STALE);
 
     /* A full queue. */
     uint32_t depth = 0;

@@ -15,6 +15,16 @@ pub(crate) enum Kernel {
     Reduction,
     /// Each element goes into its own of a local vector: three accesses to memory for each.
     VectorToVector,
+    /// Planes of a grid that other nodes have by its last axis come to one that has it by the first, with a border around it:
+    /// a step of NAS' multigrid method, in which moving memory is all there is to overlap.
+    Redistribution,
+}
+
+/// Points of a plane, along the first and the second axis.
+const PLANE: [usize; 2] = [128, 128];
+/// Of the grid with its border, per plane of the first axis, for so many planes of the last.
+const fn bordered(planes: usize) -> usize {
+    (PLANE[1] + 2) * (planes + 2)
 }
 
 /// A loop's state: what it computes is the same however its bytes were cut.
@@ -24,13 +34,21 @@ pub(crate) struct Work {
     /// Steps on each element, each of which waits for the one before.
     steps: u32,
     sum: u64,
+    elements: usize,
     vector: Vec<u64>,
 }
 
 impl Work {
     /// On vectors of `bytes`.
     pub(crate) fn new(kernel: Kernel, bytes: usize) -> Self {
-        Self { kernel, steps: 0, sum: 0, vector: vec![0; bytes / ELEMENT] }
+        let elements = bytes / ELEMENT;
+        let places = match kernel {
+            Kernel::Reduction | Kernel::VectorToVector => elements,
+            Kernel::Redistribution => {
+                (PLANE[0] + 2) * bordered(elements.div_ceil(PLANE[0] * PLANE[1]))
+            }
+        };
+        Self { kernel, steps: 0, sum: 0, elements, vector: vec![0; places] }
     }
 
     pub(crate) fn set_steps(&mut self, steps: u32) {
@@ -57,6 +75,15 @@ impl Work {
                     *own = own.wrapping_add(element);
                 }
             }
+            Kernel::Redistribution => {
+                let planes = self.elements.div_ceil(PLANE[0] * PLANE[1]);
+                for (place, element) in (offset as usize / ELEMENT..).zip(elements) {
+                    let (x, rest) = (place % PLANE[0], place / PLANE[0]);
+                    let (y, z) = (rest % PLANE[1], rest / PLANE[1]);
+                    let own = (x + 1) * bordered(planes) + (y + 1) * (planes + 2) + z + 1;
+                    self.vector[own] = element;
+                }
+            }
         }
     }
 
@@ -64,7 +91,7 @@ impl Work {
     pub(crate) fn outcome(&self) -> u64 {
         match self.kernel {
             Kernel::Reduction => self.sum,
-            Kernel::VectorToVector => {
+            Kernel::VectorToVector | Kernel::Redistribution => {
                 self.vector.iter().fold(0, |sum, own| sum.rotate_left(1) ^ own)
             }
         }
@@ -115,9 +142,10 @@ mod tests {
     #[test]
     fn what_is_computed_does_not_depend_on_how_it_is_cut() {
         let bytes: Vec<u8> = (0..4096_u32).map(|place| (place % 251) as u8).collect();
-        for kernel in [Kernel::Reduction, Kernel::VectorToVector] {
-            let mut whole = Work { kernel, steps: 3, sum: 0, vector: vec![0; 512] };
-            let mut cut = Work { kernel, steps: 3, sum: 0, vector: vec![0; 512] };
+        for kernel in [Kernel::Reduction, Kernel::VectorToVector, Kernel::Redistribution] {
+            let [mut whole, mut cut] = [(), ()].map(|()| Work::new(kernel, bytes.len()));
+            whole.set_steps(3);
+            cut.set_steps(3);
             whole.compute(0, &bytes);
             for (offset, piece) in [(0, 0..8), (8, 8..1000), (1000, 1000..4096)] {
                 cut.compute(offset, &bytes[piece]);

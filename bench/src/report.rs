@@ -84,6 +84,20 @@ impl Row {
         row
     }
 
+    /// Measured for whoever wants to know: no bar is set on it.
+    pub(crate) fn reported(
+        name: &str,
+        profile: &str,
+        unit: Unit,
+        found: Interval,
+        note: impl Into<String>,
+    ) -> Self {
+        let mut row = Self::unchecked(name, profile, unit, Bar::AtMost(f64::NAN), note);
+        row.found = Some(found);
+        row.verdict = Verdict::Reported;
+        row
+    }
+
     /// Not measured, for the reason in the note.
     pub(crate) fn unchecked(
         name: &str,
@@ -232,7 +246,7 @@ fn figures(row: &Row) -> [String; 3] {
         }
     });
     let bar = match row.bar {
-        // A row that broke off before it knew its bar.
+        // A row that has none, or broke off before it knew it.
         Bar::AtMost(most) if most.is_nan() => String::new(),
         Bar::AtMost(0.0) => "0".to_owned(),
         Bar::AtMost(most) => format!("≤ {}", show(most)),
@@ -264,6 +278,7 @@ const fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Undecided => "undecided",
         Verdict::Invalid => "invalid",
         Verdict::Unchecked => "unchecked",
+        Verdict::Reported => "reported",
     }
 }
 

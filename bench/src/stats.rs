@@ -82,6 +82,8 @@ pub(crate) enum Verdict {
     Invalid,
     /// There was nothing to measure it with; the note says what is missing.
     Unchecked,
+    /// No bar is set on it.
+    Reported,
 }
 
 impl Bar {

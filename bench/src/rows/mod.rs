@@ -12,8 +12,10 @@ mod floor;
 mod hostile;
 mod idle;
 mod limits;
+mod loops;
 mod messages;
 mod pager;
+mod patterns;
 mod pipelines;
 pub(crate) mod region;
 mod remote_file;
@@ -206,6 +208,10 @@ pub(crate) static OVERLAP: Group = Group {
         ("vector-8m-balanced", strips::row),
         ("vector-8m-never-worse", strips::row),
         ("vector-8m-bound", strips::row),
+        ("one-to-one-8m", patterns::row),
+        ("all-to-one-8m", patterns::row),
+        ("redistribution-8m", patterns::row),
+        ("redistribution-8m-fast", patterns::row),
         ("vectored-10k", dsm::vectored),
         ("fetch-add", dsm::fetch_add),
         ("c-get-4k", c_client::get),
@@ -216,6 +222,7 @@ pub(crate) static OVERLAP: Group = Group {
         ("tiles-overlapping", tile::overlapping),
         ("tiles-height", tile::height),
         ("loop-beside-reads", tile::beside_reads),
+        ("loop-on-daemons-cpu", tile::on_daemons_cpu),
     ],
 };
 

@@ -4,34 +4,32 @@
 //! Both daemons are on one CPU and the application has the other to itself: it is the node whose computation is to
 //! overlap, and the other node's work on the same CPU would be computation of somebody else.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use piped_client::{
-    Access, Buffer, Client, ClientBuilder, Handle, Queue, RegionExport, StripPolicy, StripReader,
-    Strips, WaitPolicy,
-};
+use piped_client::{StripPolicy, Strips, WaitPolicy};
 use piped_config::Profile;
 use piped_model::strip::StripModel;
 
 use crate::clock;
 use crate::contest::{Arm, Rounds};
-use crate::failure::{Doing as _, Failure};
-use crate::kernels::{ELEMENT, Kernel, Work, steps_for};
+use crate::failure::Failure;
+use crate::kernels::Kernel;
 use crate::machine;
-use crate::nodes::{PEER, Pair, profile_name};
+use crate::nodes::{PEER, profile_name};
 use crate::report::{Row, Unit};
 use crate::rig::GIGABIT;
+use crate::rows::loops::{Loop, Remote};
 use crate::rows::{Bench, KIB, MIB, MOMENT};
 use crate::stats::{Bar, Better, Interval, median};
 
 /// Of both daemons: they share a CPU, so neither may spin on it for long.
-const PROFILE: Profile = Profile::Throughput;
+pub(super) const PROFILE: Profile = Profile::Throughput;
 
 const BEST_BAR: f64 = 1.05;
 const BALANCED_BAR: f64 = 0.7;
-const NEVER_WORSE_BAR: f64 = 1.02;
+pub(super) const NEVER_WORSE_BAR: f64 = 1.02;
 const BOUND_BAR: f64 = 1.10;
 
 /// Computation on a byte, as a part of what the link takes for it.
@@ -50,142 +48,8 @@ const WORTH: f64 = 1.08;
 const LOOPS_MIN: usize = 3;
 const SETTLE: usize = 1;
 
-/// What a kernel is timed on, and how often, while its computation is being set.
-const TIMED_BYTES: usize = 256 * KIB;
-const TIMINGS: usize = 7;
-
 /// Loops before anything is measured: the daemons learn the path.
 const WARM: Duration = Duration::from_millis(1500);
-
-/// The client with its queue, and the other node's memory.
-struct Remote {
-    client: Client,
-    queue: RefCell<Queue>,
-    handle: Handle,
-    _owner: Client,
-    _export: RegionExport,
-}
-
-impl Remote {
-    fn open(pair: &Pair, bytes: usize) -> Result<Self, Failure> {
-        let connect = |socket: &std::path::Path| {
-            let builder = ClientBuilder::new().arena_bytes(40 << 20).wait(WaitPolicy::Latency);
-            builder.connect(socket).doing("connect")
-        };
-        let owner = connect(&pair.b.client_socket)?;
-        let mut buffer = owner.allocate(bytes).doing("allocate")?;
-        for (place, byte) in buffer.as_mut_slice().iter_mut().enumerate() {
-            *byte = (place % 251) as u8;
-        }
-        let export = owner.export_region("strips", buffer, Access::READ).doing("export")?;
-        let client = connect(&pair.a.client_socket)?;
-        let handle = client.open_region(Some(PEER), "strips", Access::READ).doing("open")?;
-        let mut queue = client.queue().doing("queue")?;
-        queue.set_wait_policy(WaitPolicy::Latency);
-        let queue = RefCell::new(queue);
-        Ok(Self { client, queue, handle, _owner: owner, _export: export })
-    }
-}
-
-/// A loop over so many bytes of it.
-struct Loop<'a> {
-    remote: &'a Remote,
-    bytes: usize,
-    work: RefCell<Work>,
-    /// For one get of everything.
-    buffer: Cell<Option<Buffer>>,
-    wanted: u64,
-}
-
-impl<'a> Loop<'a> {
-    /// With so much computation on a byte, in seconds.
-    fn new(
-        remote: &'a Remote,
-        (kernel, bytes): (Kernel, usize),
-        compute: f64,
-    ) -> Result<Self, Failure> {
-        let buffer = Cell::new(Some(remote.client.allocate(bytes).doing("allocate")?));
-        let work = RefCell::new(Work::new(kernel, bytes));
-        let it = Self { remote, bytes, work, buffer, wanted: 0 };
-        let timed = bytes.min(TIMED_BYTES);
-        let steps = steps_for(compute * timed as f64, |steps| {
-            it.work.borrow_mut().set_steps(steps);
-            let times: Result<Vec<f64>, _> = (0..TIMINGS).map(|_| it.computed(timed)).collect();
-            median(&times?).ok_or_else(|| Failure::new("nothing was timed"))
-        })?;
-        it.work.borrow_mut().set_steps(steps);
-        it.vectorised()?;
-        let wanted = it.work.borrow().outcome();
-        Ok(Self { wanted, ..it })
-    }
-
-    /// One get, in seconds.
-    fn get(&self, bytes: usize) -> Result<f64, Failure> {
-        let mut buffer = self.buffer.take().expect("it is here between loops");
-        buffer.set_len(bytes).doing("a shorter get")?;
-        let begun = clock::now();
-        let (buffer, _) =
-            self.remote.queue.borrow_mut().read(&self.remote.handle, 0, buffer).doing("get")?;
-        let seconds = begun.elapsed().as_secs_f64();
-        self.buffer.set(Some(buffer));
-        Ok(seconds)
-    }
-
-    /// One get, then everything is computed.
-    fn vectorised(&self) -> Result<f64, Failure> {
-        let work = &mut *self.work.borrow_mut();
-        work.clear();
-        let begun = clock::now();
-        self.get(self.bytes)?;
-        let buffer = self.buffer.take().expect("it is here between loops");
-        work.compute(0, buffer.as_slice());
-        self.buffer.set(Some(buffer));
-        Ok(begun.elapsed().as_secs_f64())
-    }
-
-    /// By strips.
-    fn stripped(&self, strips: Strips) -> Result<f64, Failure> {
-        let Remote { client, queue, handle, .. } = self.remote;
-        let (queue, work) = (&mut *queue.borrow_mut(), &mut *self.work.borrow_mut());
-        work.clear();
-        let begun = clock::now();
-        let all = 0..self.bytes as u64;
-        let mut reader =
-            StripReader::open(client, handle, all, strips.grain(ELEMENT)).doing("strips")?;
-        while let Some(strip) = reader.next(queue).doing("a strip")? {
-            work.compute(strip.offset(), &strip);
-        }
-        let seconds = begun.elapsed().as_secs_f64();
-        if work.outcome() != self.wanted {
-            return Err(Failure::new("the strips' outcome is another than that of one get"));
-        }
-        Ok(seconds)
-    }
-
-    /// The computation on bytes that have just come, in seconds: what was computed on before lies nearer.
-    fn computed(&self, bytes: usize) -> Result<f64, Failure> {
-        self.get(bytes)?;
-        let buffer = self.buffer.take().expect("it is here between loops");
-        let begun = clock::now();
-        self.work.borrow_mut().compute(0, buffer.as_slice());
-        let seconds = begun.elapsed().as_secs_f64();
-        self.buffer.set(Some(buffer));
-        Ok(seconds)
-    }
-
-    /// What a submission takes the thread, in seconds: the get's own time is not in it.
-    fn issued(&self) -> Result<f64, Failure> {
-        let buffer = self.buffer.take().expect("it is here between loops");
-        let queue = &mut *self.remote.queue.borrow_mut();
-        let begun = clock::now();
-        let pending = queue.submit_read(&self.remote.handle, 0, buffer).map_err(|it| it.fault);
-        let pending = pending.doing("submit")?;
-        queue.flush();
-        let seconds = begun.elapsed().as_secs_f64();
-        self.buffer.set(Some(pending.wait(queue).doing("get")?.payload));
-        Ok(seconds)
-    }
-}
 
 /// The median of a moment's loops.
 fn for_a_moment(one: impl Fn() -> Result<f64, Failure>, cpu: usize) -> Result<f64, Failure> {
@@ -221,19 +85,26 @@ const AUTO: usize = 0;
 const VECTORISED: usize = 1;
 const GET: usize = 2;
 const GET_QUARTER: usize = 3;
-const COMPUTE: usize = 4;
-const ISSUE: usize = 5;
-const OTHERS: usize = 6;
+const GET_LEAST: usize = 4;
+const COMPUTE: usize = 5;
+const ISSUE: usize = 6;
+const OTHERS: usize = 7;
 
-/// What no order of gets and computation takes less than on a network that moves one byte after the other
-/// ([`StripModel::optimal`]), by the round's own figures: the least of the model's programs, and the latency of one get.
+/// The least get: its time is the latency.
+const LEAST: usize = 64;
+
+/// What no order of gets and computation takes less than, by the round's own figures: on a network that moves one byte after
+/// the other, the least of the model's programs ([`StripModel::optimal`]) and the latency of one get of everything; nor can
+/// anything be computed before the least get is there. (The model's latency is not that one: a shaped link lets the first KiB
+/// pass unshaped, which makes up for it where the network is what takes time.)
 fn bound(bytes: f64, values: &[Option<f64>]) -> Option<f64> {
     let at = |arm: usize| values[arm];
     let per_byte = (at(GET)? - at(GET_QUARTER)?) / (0.75 * bytes);
     let (issue, compute) = (at(ISSUE)?, at(COMPUTE)? / bytes);
     let latency = (at(GET)? - per_byte * bytes - issue).max(0.0);
     let model = StripModel::new(issue, per_byte, compute).ok()?;
-    Some(latency + model.optimal(bytes)?.cost_seconds + compute * bytes)
+    let network = latency + model.optimal(bytes)?.cost_seconds + compute * bytes;
+    Some(network.max(at(GET_LEAST)? + at(COMPUTE)?))
 }
 
 fn scene(
@@ -260,13 +131,19 @@ fn scene(
     let looked = |arm| chosen.all_of(arm).map_or(f64::INFINITY, |found| found.median);
     let most = looked(least) * WORTH;
     let sweep = sweep.into_iter().enumerate().filter(|(arm, _)| looked(*arm) <= most);
-    let auto = || for_a_moment(|| it.stripped(Strips::new()), cpu);
+    let counts = RefCell::new(Vec::new());
+    let auto = || {
+        let found = for_a_moment(|| it.stripped(Strips::new()), cpu);
+        counts.borrow_mut().push(it.strips() as f64);
+        found
+    };
     let get = move |bytes| move || for_a_moment(|| it.get(bytes), cpu);
     let mut arms = vec![
         Arm::variant("auto".to_owned(), auto),
         Arm::variant("vectorised".to_owned(), || for_a_moment(|| it.vectorised(), cpu)),
         Arm::variant("get".to_owned(), get(bytes)),
         Arm::variant("get of a quarter".to_owned(), get(bytes / 4)),
+        Arm::variant("least get".to_owned(), get(LEAST)),
         Arm::variant("computation".to_owned(), || for_a_moment(|| it.computed(bytes), cpu)),
         Arm::variant("issue".to_owned(), || for_a_moment(|| it.issued(), cpu)),
     ];
@@ -280,12 +157,14 @@ fn scene(
         rounds.all(|round| Some(round.values[AUTO]? / bound(bytes as f64, &round.values)?))?;
     let micros = |arm| rounds.all_of(arm).map_or(f64::NAN, |found| found.median * 1e6);
     let note = format!(
-        "K = {ratio} G: auto {:.0} us, {} {:.0} us, vectorised {:.0} us, get {:.0} us, computation {:.0} us, issue {:.1} us",
+        "K = {ratio} G: auto {:.0} us in {:.0} strips, {} {:.0} us, vectorised {:.0} us, get {:.0} us, of {LEAST} B {:.1} us, computation {:.0} us, issue {:.1} us",
         micros(AUTO),
+        median(&counts.borrow()).unwrap_or(f64::NAN),
         rounds.names[fixed],
         micros(fixed),
         micros(VECTORISED),
         micros(GET),
+        micros(GET_LEAST),
         micros(COMPUTE),
         micros(ISSUE),
     );
@@ -304,7 +183,8 @@ fn scenes(bench: &mut Bench, kernel: Kernel, bytes: usize) -> Result<Rc<Vec<Scen
     }
     let found = bench.with_rig_for_one(PROFILE, |bench, rig| {
         rig.set_rate(GIGABIT)?;
-        let remote = Remote::open(&rig.pair, 8 * MIB)?;
+        let (asker, owner) = (&rig.pair.a, (&rig.pair.b, PEER));
+        let remote = Remote::open(asker, owner, ("strips", 8 * MIB), WaitPolicy::Latency)?;
         machine::pin(bench.cpus.second)?;
         let probe = Loop::new(&remote, (kernel, bytes), 0.0)?;
         let begun = clock::now();

@@ -1,6 +1,6 @@
 //! Tiled loops on a shaped link, and loops on a node that serves others.
 //!
-//! Each node has one CPU, for its daemon and for its application.
+//! A tiled loop's nodes have one CPU each, for the daemon and for the application.
 
 // The loop that is measured is the example's, which also has what checks it.
 #[path = "../../../client-lib/examples/tiled_stencil/kernel.rs"]
@@ -14,6 +14,7 @@ use std::time::Duration;
 use piped_client::{
     Axes, ClientBuilder, Grid, Schedule, Tile, TileHeight, TileOptions, TilePipeline, TileReport,
 };
+use piped_config::Profile;
 
 use self::kernel::{Column, Space};
 use crate::clock;
@@ -22,11 +23,12 @@ use crate::failure::{Doing as _, Failure};
 use crate::load::Ask;
 use crate::machine::{self, Cpus};
 use crate::nodes::{CALLER, PEER, profile_name};
+use crate::raw;
 use crate::report::{Row, Unit};
 use crate::rig::{GIGABIT, PROFILE, Rig};
 use crate::rows::region::Region;
 use crate::rows::{Bench, KIB};
-use crate::stats::{Bar, Better, median};
+use crate::stats::{Bar, Better, Interval, median};
 
 const OVERLAPPING_BAR: f64 = 0.8;
 const HEIGHT_BAR: f64 = 1.05;
@@ -260,56 +262,90 @@ const FLOWING: Duration = Duration::from_millis(50);
 /// What counts as the link's rate.
 const FULL: f64 = 0.9;
 
-/// A loop of an application on a node's CPU while another node reads this node's memory as fast as the link can.
+/// A loop of an application on a node while another node reads its memory as fast as the link can. As every shard has a
+/// CPU of its own, so has the application; it is the node that asks which shares the daemon's.
 pub(super) fn beside_reads(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let cpu = bench.cpus.second;
-    let found = bench.with_rig(|bench, rig| {
-        rig.set_rate(GIGABIT)?;
-        let Region { asker, handle, _export } = Region::open(&rig.pair)?;
-        let asker = RefCell::new(asker);
-        let column = RefCell::new(Column::new(SPACE, PROCESSES, Axes { x: 0, y: 0 }));
-        let rates = RefCell::new(Vec::new());
-        let undisturbed = || alone(&mut column.borrow_mut(), cpu);
-        let disturbed = || {
-            let (stop, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
-            let (asker, column) = (&mut *asker.borrow_mut(), &mut *column.borrow_mut());
-            let ask = Ask { handle: &handle, block: SERVED_BLOCK, depth: SERVED_DEPTH };
-            thread::scope(|scope| {
-                let reading = scope.spawn(|| {
-                    asker.reads_while(ask, |_, _| {
-                        bytes.fetch_add(SERVED_BLOCK as u64, Ordering::Relaxed);
-                        !stop.load(Ordering::Relaxed)
-                    })
-                });
-                clock::pause(FLOWING);
-                let (before, begun) = (bytes.load(Ordering::Relaxed), clock::now());
-                let took = alone(column, cpu);
-                let moved = bytes.load(Ordering::Relaxed) - before;
-                rates.borrow_mut().push(moved as f64 / begun.elapsed().as_secs_f64());
-                stop.store(true, Ordering::Relaxed);
-                joined(reading)?;
-                took
-            })
-        };
-        let mut arms = [
-            Arm::variant("undisturbed".to_owned(), undisturbed),
-            Arm::variant("beside reads".to_owned(), disturbed),
-        ];
-        let rounds = bench.rounds(&mut arms)?;
-        drop(arms);
-        let found = rounds.all_ratio(1, 0)?;
-        let rate = median(&rates.borrow()).ok_or_else(|| Failure::new("nothing was read"))?;
-        if rate < FULL * GIGABIT as f64 {
-            let rate = rate / 1e6;
-            return Err(Failure::new(format!(
-                "only {rate:.0} MB/s were read, not the link's rate"
-            )));
-        }
-        let note = format!("{:.0} MB/s are read meanwhile", rate / 1e6);
-        let bar = Bar::AtMost(SERVING_BAR);
-        Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
-            .with_arms(&rounds, Unit::Seconds))
-    });
+    let profile = Profile::Throughput;
+    let found = bench.with_rig_for_one(profile, |bench, rig| disturbed(bench, rig, cpu));
     machine::unpin()?;
-    found
+    let Disturbed { rounds, ratio, note } = found?;
+    let bar = Bar::AtMost(SERVING_BAR);
+    Ok(Row::judged(name, &profile_name(profile), Unit::Ratio, ratio, bar, note)
+        .with_arms(&rounds, Unit::Seconds))
+}
+
+/// The same on a node of one CPU: what the daemon needs for the link's rate, the loop does without.
+pub(super) fn on_daemons_cpu(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let cpu = bench.cpus.second;
+    let found = bench.with_rig(|bench, rig| disturbed(bench, rig, cpu));
+    machine::unpin()?;
+    let Disturbed { rounds, ratio, note } = found?;
+    Ok(Row::reported(name, &profile_name(PROFILE), Unit::Ratio, ratio, note)
+        .with_arms(&rounds, Unit::Seconds))
+}
+
+/// What reads do to a loop.
+struct Disturbed {
+    rounds: Rounds,
+    /// Its time beside them against its time without.
+    ratio: Interval,
+    note: String,
+}
+
+fn disturbed(bench: &mut Bench, rig: &Rig, cpu: usize) -> Result<Disturbed, Failure> {
+    rig.set_rate(GIGABIT)?;
+    let Region { asker, handle, _export } = Region::open(&rig.pair)?;
+    let asker = RefCell::new(asker);
+    let column = RefCell::new(Column::new(SPACE, PROCESSES, Axes { x: 0, y: 0 }));
+    let (rates, used) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let daemon = || {
+        let time = raw::process_cpu_time(rig.pair.b.pid()).map(|time| time.as_secs_f64());
+        time.ok_or_else(|| Failure::new("the daemon is not there"))
+    };
+    let undisturbed = || alone(&mut column.borrow_mut(), cpu);
+    let beside = || {
+        let (stop, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (asker, column) = (&mut *asker.borrow_mut(), &mut *column.borrow_mut());
+        let ask = Ask { handle: &handle, block: SERVED_BLOCK, depth: SERVED_DEPTH };
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                asker.reads_while(ask, |_, _| {
+                    bytes.fetch_add(SERVED_BLOCK as u64, Ordering::Relaxed);
+                    !stop.load(Ordering::Relaxed)
+                })
+            });
+            clock::pause(FLOWING);
+            let (before, begun, time) = (bytes.load(Ordering::Relaxed), clock::now(), daemon());
+            let took = alone(column, cpu);
+            let (moved, seconds) =
+                (bytes.load(Ordering::Relaxed) - before, begun.elapsed().as_secs_f64());
+            let time = daemon().and_then(|after| Ok(after - time?));
+            stop.store(true, Ordering::Relaxed);
+            joined(reading)?;
+            rates.borrow_mut().push(moved as f64 / seconds);
+            used.borrow_mut().push(time? / seconds);
+            took
+        })
+    };
+    let mut arms = [
+        Arm::variant("undisturbed".to_owned(), undisturbed),
+        Arm::variant("beside reads".to_owned(), beside),
+    ];
+    let rounds = bench.rounds(&mut arms)?;
+    drop(arms);
+    let middle = |values: &RefCell<Vec<f64>>| {
+        median(&values.borrow()).ok_or_else(|| Failure::new("nothing was read"))
+    };
+    let (rate, used) = (middle(&rates)?, middle(&used)?);
+    if rate < FULL * GIGABIT as f64 {
+        let rate = rate / 1e6;
+        return Err(Failure::new(format!("only {rate:.0} MB/s were read, not the link's rate")));
+    }
+    let note = format!(
+        "{:.0} MB/s are read meanwhile, for which its daemon has {:.0} % of a CPU",
+        rate / 1e6,
+        used * 1e2
+    );
+    Ok(Disturbed { ratio: rounds.all_ratio(1, 0)?, rounds, note })
 }

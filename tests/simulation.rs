@@ -87,6 +87,7 @@ fn worlds_of_one_sided_requests_keep_all_promises() {
     let must_see = &[
         "ended behind a fence",
         "lanes lost",
+        "moved in pieces",
         "notifications counted",
         "puts before a signal taken while they were under way",
         "retries",

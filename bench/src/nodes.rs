@@ -76,7 +76,8 @@ impl Pair {
         let answers = answers.unwrap_or_default();
         let peer = format!(
             "[node]\nname = \"{CALLER}\"\n[listen]\n{answers}allow_plain = {allowed:?}\n\
-             [peers.{PEER}]\naddress = \"{listen}\"\n"
+             [peers.{PEER}]\naddress = \"{}\"\n",
+            sites.dialled.unwrap_or(listen)
         );
         let mut a = start(0, "a", cpus.first, &peer)?;
         let both = |a: &Node, b: &Node| {
@@ -102,6 +103,8 @@ impl Pair {
 pub(crate) struct Sites {
     /// Where B listens.
     pub(crate) listen: SocketAddr,
+    /// Where A finds B, if not there.
+    pub(crate) dialled: Option<SocketAddr>,
     /// Where A listens, if B is to ask A, too.
     pub(crate) call_back: Option<SocketAddr>,
     /// Networks besides loopback in which lanes may be plain.
@@ -120,6 +123,7 @@ impl Default for Sites {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            dialled: None,
             call_back: None,
             allow_plain: Vec::new(),
             namespaces: [None, None],

@@ -162,6 +162,7 @@ impl Rig {
         let link = Link::set_up(owner, UNSHAPED)?;
         let sites = Sites {
             listen: Side::B.address(PORT),
+            dialled: None,
             call_back: Some(Side::A.address(PORT)),
             allow_plain: vec![NETWORK.to_owned()],
             namespaces: Side::BOTH.map(|side| Some(link.namespace(side).path())),

@@ -1,18 +1,24 @@
 //! One-sided operations on another node's memory against a get of as many bytes.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use piped_client::{Access, Client, Handle, Piece, Pieces, Queue, RegionExport, Request};
 use piped_config::Profile;
+use system_tests::proxy::Proxy;
 
 use crate::clock;
-use crate::contest::Arm;
+use crate::contest::{self, Arm};
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
 use crate::machine;
-use crate::nodes::{PEER, Pair, profile_name};
+use crate::nodes::{PEER, Pair, Sites, free_address, profile_name};
 use crate::report::{Row, Unit};
 use crate::rows::region::Region;
 use crate::rows::{Bench, MIB, MOMENT};
-use crate::stats::{Bar, median};
+use crate::stats::{Bar, Interval, median};
 
 /// What ten thousand pieces may take against a get of as many bytes in one.
 const VECTORED_BAR: f64 = 2.5;
@@ -144,4 +150,80 @@ pub(super) fn fetch_add(bench: &mut Bench, name: &'static str) -> Result<Row, Fa
         Ok(Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note)
             .with_arms(&rounds, Unit::Seconds))
     })
+}
+
+/// Who adds to one word, and how often lanes are cut meanwhile.
+const ADDERS: usize = 8;
+const CUTS: u32 = 50;
+/// Adds of each that are under way together.
+const ADDENDS: [u64; 3] = [1, 2, 3];
+/// Until a cut lane is back and everything is done again.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Eight clients add to one word while the lanes are cut: how far the word is from the sum of what they were told is done.
+pub(super) fn sum(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let profile = Profile::Balanced;
+    let listen = free_address()?;
+    let wire = Proxy::start(listen);
+    let sites = Sites { listen, dialled: Some(wire.address()), ..Sites::default() };
+    let pair = Pair::start_at(&sites, profile, bench.cpus, &bench.data()?)?;
+    let owner = Client::connect(&pair.b.client_socket).doing("connect")?;
+    let mut buffer = owner.allocate(4096).doing("allocate")?;
+    buffer.as_mut_slice().fill(0);
+    let export = owner.export_region("sum", buffer, Access::ALL).doing("export")?;
+    let word = || -> Result<u64, Failure> {
+        let mut bytes = [0; 8];
+        export.read_at(0, &mut bytes).doing("the word")?;
+        Ok(u64::from_ne_bytes(bytes))
+    };
+    let over = AtomicBool::new(false);
+    let told = thread::scope(|scope| {
+        let adders: Vec<_> =
+            (0..ADDERS).map(|_| scope.spawn(|| added(&pair.a.client_socket, &over))).collect();
+        let cut = || -> Result<(), Failure> {
+            let mut seen = 0;
+            for _ in 0..CUTS {
+                // Not before something was done since the last one, or nothing would ever be under way.
+                let moved = clock::poll(PATIENCE, || word().ok().filter(|now| *now > seen));
+                seen = moved.ok_or_else(|| Failure::new("nothing is added any more"))?;
+                contest::check()?;
+                wire.cut();
+            }
+            Ok(())
+        };
+        let cut = cut();
+        over.store(true, Ordering::Relaxed);
+        let mut told = 0;
+        for adder in adders {
+            let ended = adder.join().unwrap_or_else(|_| Err(Failure::new("it broke off")));
+            told += ended?;
+        }
+        cut.map(|()| told)
+    })?;
+    let there = word()?;
+    let found = Interval::exact(there.abs_diff(told) as f64);
+    let note =
+        format!("{ADDERS} clients, lanes cut {CUTS} times: the word is {there}, told was {told}");
+    let bar = Bar::AtMost(0.0);
+    Ok(Row::judged(name, &profile_name(profile), Unit::Count, found, bar, note))
+}
+
+/// Adds until it is over. The sum of what was done.
+fn added(socket: &Path, over: &AtomicBool) -> Result<u64, Failure> {
+    let client = Client::connect(socket).doing("connect")?;
+    let handle = client.open_region(Some(PEER), "sum", Access::ALL).doing("open")?;
+    let mut queue = client.queue().doing("queue")?;
+    let mut sum = 0;
+    while !over.load(Ordering::Relaxed) {
+        let mut pending = Vec::with_capacity(ADDENDS.len());
+        for addend in ADDENDS {
+            let add = Request::fetch_add(&handle, 0, addend).deadline(PATIENCE);
+            pending.push(queue.submit(add).map_err(|error| error.fault).doing("submit")?);
+        }
+        for (addend, pending) in ADDENDS.into_iter().zip(pending) {
+            pending.wait(&mut queue).doing("fetch_add")?;
+            sum += addend;
+        }
+    }
+    Ok(sum)
 }

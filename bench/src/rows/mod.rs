@@ -214,6 +214,7 @@ pub(crate) static OVERLAP: Group = Group {
         ("redistribution-8m-fast", patterns::row),
         ("vectored-10k", dsm::vectored),
         ("fetch-add", dsm::fetch_add),
+        ("fetch-add-sum", dsm::sum),
         ("c-get-4k", c_client::get),
         pager::ENTRIES[0],
         pager::ENTRIES[1],

@@ -111,7 +111,8 @@ fn scan_link(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     })
 }
 
-/// On loopback, where the wire is what plain gets take from it.
+/// On loopback, which is no wire: plain gets take there what two CPUs can copy, and a scan has to have its pages made, copied
+/// to and mapped besides. So it is what a pager can take at all.
 fn scan_loopback(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let profile = Profile::Balanced;
     bench.with_pair(profile, |bench, pair| {
@@ -123,8 +124,7 @@ fn scan_loopback(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> 
             told(1),
             told(0)
         );
-        let bar = Bar::AtLeast(SCAN_BAR);
-        Ok(Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note)
+        Ok(Row::reported(name, &profile_name(profile), Unit::Ratio, found, note)
             .with_arms(&rounds, Unit::PerSecond))
     })
 }

@@ -133,6 +133,26 @@ fn two_mappings_see_each_others_writes_after_sync_and_refresh() {
     assert_eq!(one.bytes()[at], before);
 }
 
+/// Strips that were on their way when it was asked to look anew carry what was there before.
+#[test]
+fn strips_on_their_way_across_a_refresh_are_not_shown() {
+    let Some(scene) = scene(&vec![0; 2 * MIB]) else { return };
+    let export = &scene.owner.as_ref().expect("there").1;
+    let mut pager = Pager::map(&scene.client, &scene.region, options()).expect("mapped");
+    for generation in 1..=60 {
+        // A scan that has gone so far has strips on their way behind it.
+        let pages = 8 + usize::from(generation) * 7 % 64;
+        let first = usize::from(generation) * 11 % 256;
+        let scanned = &pager.bytes()[first * PAGE..][..pages * PAGE];
+        assert!(scanned.iter().step_by(PAGE).all(|byte| *byte == generation - 1), "as it was");
+        export.write_at(0, &vec![generation; 2 * MIB]).expect("inside");
+        pager.refresh().expect("nothing to save");
+        let behind = &pager.bytes()[first * PAGE..];
+        let old = behind.iter().step_by(PAGE).position(|byte| *byte != generation);
+        assert_eq!(old, None, "pages behind page {first} in generation {generation}");
+    }
+}
+
 #[test]
 fn a_file_is_mapped_like_a_region_and_what_is_written_is_in_it() {
     let Some(scene) = scene(&[1]) else { return };

@@ -36,6 +36,17 @@ pub enum Call {
         /// Completed means stable.
         durable: bool,
     },
+    /// Read or write many pieces of a range of an object in one request, by chance.
+    Pieces {
+        /// The object.
+        object: usize,
+        /// Read, and not write.
+        reads: bool,
+        /// Where the range begins.
+        start: u64,
+        /// And where it ends.
+        end: u64,
+    },
     /// Copy into the client's own area of an object.
     Copy {
         /// From which object.
@@ -124,6 +135,7 @@ impl World {
             submitted: self.kernel.now(),
             deadline: deadline.unwrap_or(self.options.deadline),
             piece: None,
+            table: None,
             buffer: None,
             window: None,
             effect: Effect::Nothing,
@@ -140,6 +152,9 @@ impl World {
             }
             Call::Write { object, offset, length, durable } => {
                 self.prepare_write(client, number, &mut flight, (object, offset), length, durable);
+            }
+            Call::Pieces { object, reads, start, end } => {
+                self.prepare_pieces(client, number, &mut flight, (object, reads), start..end);
             }
             Call::Copy { from, from_offset, to, to_offset, length } => {
                 let ends = [(from, from_offset), (to, to_offset)];
@@ -310,6 +325,12 @@ impl World {
         let object = *self.random.pick(&objects);
         let kind = self.random.below(100);
         let read = self.random.chance(0.3).then_some(()).map_or(Some(client), |()| None);
+        if self.options.boards > 0.0
+            && self.clients[client].pieces.len() > 1
+            && self.random.chance(0.2)
+        {
+            return self.invent_pieces(client, object, read);
+        }
         match kind {
             0..50 if !self.clients[client].pieces.is_empty() => {
                 // Behind a fence it sees what its queue still writes.
@@ -342,6 +363,15 @@ impl World {
             90..97 => Some(Call::Sync { object }),
             _ => None,
         }
+    }
+
+    /// Pieces of what is there for sure.
+    fn invent_pieces(&mut self, client: usize, object: usize, read: Option<usize>) -> Option<Call> {
+        let reads = self.random.chance(0.6);
+        let owner = if reads { read } else { Some(client) };
+        let Range { start, end } = self.choose(client, object, owner, !reads)?;
+        let end = end.min(self.objects[object].expected.length().start);
+        (start < end).then_some(Call::Pieces { object, reads, start, end })
     }
 
     /// A range of an area that no lock forbids.
@@ -420,7 +450,10 @@ impl World {
         let handle = self.handle(client, object);
         let buffer = self.take_buffer(client, flight, length, true);
         flight.node = Some(self.objects[object].node);
-        flight.verb = Verb::Read { handle, offset, buffer, wanted: 0 };
+        // Where requests are one-sided some want a part first.
+        let wants = self.options.boards > 0.0 && self.random.chance(0.3);
+        let wanted = if wants { self.random.below(length.max(1)) } else { 0 };
+        flight.verb = Verb::Read { handle, offset, buffer, wanted };
         flight.length = length;
         let expected = &self.objects[object].expected;
         let shortest = expected.length().start.saturating_sub(offset).min(length);
@@ -559,7 +592,14 @@ impl World {
         (0..).find(|&slot| !used(slot)).expect("calls are bounded by the depth")
     }
 
-    fn lock(&mut self, client: usize, call: u64, object: usize, range: Range<u64>, writes: bool) {
+    pub(super) fn lock(
+        &mut self,
+        client: usize,
+        call: u64,
+        object: usize,
+        range: Range<u64>,
+        writes: bool,
+    ) {
         let until = LockEnd::Call(call);
         let lock = Lock { object, start: range.start, end: range.end, writes, until };
         self.clients[client].locks.push(lock);

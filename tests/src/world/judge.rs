@@ -202,6 +202,12 @@ impl World {
             | Effect::Wait { .. }
             | Effect::Add { .. }
             | Effect::Swap { .. } => {}
+            Effect::Pieces(scattered) => {
+                let (node, span) = (self.nodes[self.clients[client].node].id, flight.buffer);
+                let buffer = self.kernel.bytes(node, span.expect("it has one")).to_vec();
+                let scattered = std::mem::take(scattered);
+                self.judge_pieces(&scattered, (status, bytes), &buffer, name);
+            }
             &mut Effect::Read { object, start, shortest, crashes } => {
                 let expected = &self.objects[object].expected;
                 if status == Status::Ok && expected.crashes == crashes {
@@ -320,6 +326,10 @@ impl World {
             let kept = self.kernel.bytes(node, below) == flight.seen;
             assert!(kept, "call {call} of client {client}: bytes below the watermark changed");
             self.clients[client].pieces.push(piece);
+            if let Some((table, window)) = flight.table {
+                self.kernel.close_window(node, window);
+                self.clients[client].pieces.push(table);
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod control;
 mod judge;
 mod messages;
 mod options;
+mod pieces;
 mod runner;
 mod setup;
 mod sweep;
@@ -48,6 +49,7 @@ use self::expect::Expected;
 pub use self::judge::Finish;
 use self::messages::Messages;
 pub use self::options::Options;
+use self::pieces::Scattered;
 pub use self::runner::{Campaign, caught};
 pub use self::sweep::{Failed, KINDS, Kind, Sweep, Swept};
 
@@ -216,6 +218,8 @@ struct InFlight {
     submitted: Nanos,
     deadline: Nanos,
     piece: Option<u32>,
+    /// Of the arena's pieces, the one with the table.
+    table: Option<(u32, WindowId)>,
     buffer: Option<Span>,
     window: Option<WindowId>,
     effect: Effect,
@@ -264,6 +268,7 @@ enum Effect {
         object: usize,
         number: u64,
     },
+    Pieces(Scattered),
     /// A put into a slot of a board, or a notification, or both.
     Raise(Raise),
     Wait {

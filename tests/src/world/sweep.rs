@@ -36,7 +36,7 @@ pub const KINDS: [Kind; 8] = [
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 40] = [
+const MUST_SEE: [&str; 41] = [
     "client died with calls in flight",
     "corrupt frames",
     "device stalled with calls in flight",
@@ -59,6 +59,7 @@ const MUST_SEE: [&str; 40] = [
     "message received",
     "message received at the end",
     "mispredicted bounces",
+    "moved in pieces",
     "node crashed with calls of its peer in flight",
     "notifications counted",
     "puts before a signal taken while they were under way",

@@ -295,7 +295,11 @@ impl Asking {
     }
 
     fn take_back(&mut self, released: Released) -> Result<(), Fault> {
-        self.release(released.tag as usize, PIPED_BUFFER_HERE, Lent::Here(released.buffer))
+        // A loop over strips asks on this queue, too, and its buffers are nobody's here.
+        match self.records.of_held(released.tag, released.id) {
+            Some(at) => self.release(at, PIPED_BUFFER_HERE, Lent::Here(released.buffer)),
+            None => Ok(()),
+        }
     }
 
     fn release(&mut self, at: usize, state: piped_buffer_state, lent: Lent) -> Result<(), Fault> {

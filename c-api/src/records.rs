@@ -165,6 +165,13 @@ impl Records {
         }
     }
 
+    /// The record whose buffer a release is of: the tag is that of whoever asked on the queue.
+    pub(crate) fn of_held(&self, tag: u64, id: RequestId) -> Option<usize> {
+        let at = usize::try_from(tag).ok()?;
+        let record = self.records.get(at)?;
+        (matches!(record.state, State::Held) && record.id == Some(id)).then_some(at)
+    }
+
     /// Records whose buffers are yet to be released.
     pub(crate) fn held(&self) -> impl Iterator<Item = usize> {
         let is_held = |at: &usize| matches!(self.records[*at].state, State::Held);

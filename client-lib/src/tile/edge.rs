@@ -23,9 +23,9 @@ const PROBE: Duration = Duration::from_millis(50);
 /// No answer in that time says nothing of it: its node may be busy.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A wait is over when its notification comes or its region goes. How long we are patient begins when there is nothing
-/// else to do, and is counted here.
-const NO_DEADLINE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A wait is over when its notification comes or its region goes; one that a daemon ends before is asked for again. How long
+/// we are patient begins when there is nothing else to do, and is counted here.
+const WAIT_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// What links are measured with: borders of one row, and of as many as fit this.
 const MEASURED_BYTES: u64 = 256 << 10;
@@ -60,7 +60,7 @@ impl Own {
 
     /// Waits for so many notifications, in the background.
     pub(super) fn wait(&self, id: u32, count: u64) -> Result<Request<()>, TileError> {
-        Ok(Request::wait(self.export_ref()?.handle(), id, count).deadline(NO_DEADLINE))
+        Ok(Request::wait(self.export_ref()?.handle(), id, count).deadline(WAIT_DEADLINE))
     }
 
     pub(super) fn withdraw(&mut self) {
@@ -112,14 +112,24 @@ impl Waiting<'_> {
         }
     }
 
-    /// [`Self::end`] of a wait for the neighbour's notification.
+    /// [`Self::end`] of a wait for the neighbour's notification; `again` is the same wait.
     pub(super) fn notified(
         &mut self,
-        pending: Pending<()>,
+        mut pending: Pending<()>,
+        again: impl Fn() -> Result<Request<()>, TileError>,
         neighbour: &Neighbour,
     ) -> Result<(), TileError> {
-        // That one fails is this node's doing.
-        self.end(pending, neighbour)?.map(drop).map_err(|error| TileError::Own(error.cause))
+        loop {
+            match self.end(pending, neighbour)? {
+                Ok(_) => return Ok(()),
+                // What came before its deadline is still there to be waited for.
+                Err(error) if error.cause == Cause::Status(Status::DeadlineExceeded) => {
+                    pending = self.queue.submit(again()?)?;
+                }
+                // That one fails is this node's doing.
+                Err(error) => return Err(TileError::Own(error.cause)),
+            }
+        }
     }
 
     /// [`Self::end`] of a request to the neighbour.
@@ -189,7 +199,8 @@ impl Inlet {
     ) -> Result<Stamp, TileError> {
         self.expect(own, waiting.queue)?;
         let arriving = self.arriving.take().expect("expected above if it was not");
-        waiting.notified(arriving, &self.neighbour)?;
+        let again = || own.wait(self.neighbour.axis.arrived(), 1);
+        waiting.notified(arriving, again, &self.neighbour)?;
         let (export, layout) = (own.export_ref()?, own.layout());
         let Neighbour { at, axis, .. } = self.neighbour;
         let slot = layout.slot(axis, number) as usize;
@@ -319,7 +330,8 @@ impl Outlet {
         if stamp.tile >= SLOTS {
             self.expect_slot(own, waiting.queue)?;
             let freeing = self.freeing.take().expect("expected above if it was not");
-            waiting.notified(freeing, &self.neighbour)?;
+            let again = || own.wait(self.neighbour.axis.taken(), 1);
+            waiting.notified(freeing, again, &self.neighbour)?;
             self.freed += 1;
         }
         let border = &mut self.borders[(stamp.tile % SLOTS) as usize];
@@ -357,8 +369,9 @@ impl Outlet {
         }
         let left = tiles - self.freed;
         if left > 0 {
-            let all = waiting.queue.submit(own.wait(self.neighbour.axis.taken(), left)?)?;
-            waiting.notified(all, &self.neighbour)?;
+            let again = || own.wait(self.neighbour.axis.taken(), left);
+            let all = waiting.queue.submit(again()?)?;
+            waiting.notified(all, again, &self.neighbour)?;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ pub(crate) struct Echo {
 impl Echo {
     /// The region, for somebody who wants `access`.
     pub(crate) fn find(&self, access: Access) -> Result<RegionSource, OpenFault> {
-        if access.write || !access.read {
+        if access != Access::READ {
             return Err(denied(format!("the region `{ECHO_REGION}` is for reading")));
         }
         let length = u64::from(FRAGMENT_BYTES_MAX);
@@ -71,7 +71,8 @@ mod tests {
         let [one, other] = [(); 2].map(|()| echo.find(read).expect("there"));
         assert!(Arc::ptr_eq(&one.memory, &other.memory));
         assert_eq!(one.length, one.memory.len());
-        for access in [Access::READ_WRITE, Access::NONE] {
+        let atomic = Access { atomic: true, ..Access::READ };
+        for access in [Access::READ_WRITE, Access::NONE, atomic] {
             assert_eq!(echo.find(access).expect_err("read only").status, Status::Denied);
         }
     }

@@ -47,8 +47,8 @@ pub(super) struct Inbound {
     pub(super) read_staging: Gauge,
     /// Staging of its writes, over both lanes.
     pub(super) write_staging: Gauge,
-    /// Staging of its requests' tables, in bytes.
-    pub(super) tables: u64,
+    /// Staging of its requests' tables, in bytes: of gets and of puts.
+    pub(super) tables: [u64; 2],
     /// Messages that it has announced and that are not received.
     pub(super) mails: u32,
     /// The message whose bytes come in: one at a time, for they have one lane.
@@ -149,7 +149,7 @@ impl Shard {
             account: Account::default(),
             read_staging: Gauge::default(),
             write_staging: Gauge::default(),
-            tables: 0,
+            tables: [0; 2],
             mails: 0,
             arriving: None,
         };
@@ -292,19 +292,35 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), &'static str> {
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
-        if lane.state != LaneState::Up {
-            return Err("a request before HelloAck");
-        }
-        if frame.epoch != lane.epoch {
-            return Err(OTHER_EPOCH);
+        let fault = match lane.state {
+            LaneState::Up if frame.epoch == lane.epoch => None,
+            LaneState::Up => Some(OTHER_EPOCH),
+            _ => Some("a request before HelloAck"),
+        };
+        if let Some(fault) = fault {
+            if let Target::Table(table) = target {
+                self.free_table(link, table);
+            }
+            return Err(fault);
         }
         match frame.message {
             Message::Read {
-                transfer, handle, offset, length, asker, from, time_left_us, ..
+                transfer,
+                handle,
+                offset,
+                length,
+                asker,
+                from,
+                pieces,
+                time_left_us,
+                ..
             } => {
                 let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
                 let from = from.into();
                 let table = self.table_of((key, link), frame, target, intact)?;
+                if pieces && table.is_none() {
+                    return self.refuse_pieces(key, transfer, frame.payload);
+                }
                 self.serve(key, link, (ask, table), ServeOp::Read { from }, io)
             }
             Message::Write {
@@ -319,6 +335,9 @@ impl Shard {
                 time_left_us,
             } => {
                 let table = self.table_of((key, link), frame, target, intact)?;
+                if pieces && table.is_none() {
+                    return self.refuse_pieces(key, transfer, frame.payload);
+                }
                 let text = landed.filter(|_| intact && !pieces).map(|span| load_sizes(span, io));
                 let sizes = match (text, frame.payload) {
                     _ if pieces => Sizes::equal(fragment.into()),
@@ -420,7 +439,7 @@ impl Shard {
         let now = io.now();
         let Some(lane) = self.lanes.get(key) else { return Ok(()) };
         if lane.serves.len() >= limits::SERVES_PER_LANE as usize {
-            return Err("more requests outstanding than it was allowed");
+            return Err(TOO_MANY);
         }
         if lane.serves.iter().any(|&(wire, _)| wire == ask.transfer) {
             return Err("the same request number twice");
@@ -441,7 +460,7 @@ impl Shard {
             Ok(found) => found,
             Err(status) => {
                 if let Some(table) = table {
-                    self.free_table(link, table.run);
+                    self.free_table(link, table.place);
                 }
                 return self.refuse(key, ask.transfer, status);
             }
@@ -470,7 +489,7 @@ impl Shard {
             }
             Err(_) => {
                 if let Some(table) = table {
-                    self.free_table(link, table.run);
+                    self.free_table(link, table.place);
                 }
                 self.refuse(key, ask.transfer, Status::WouldBlock)
             }
@@ -485,13 +504,23 @@ impl Shard {
         target: Target,
         intact: bool,
     ) -> Result<Option<Table>, &'static str> {
-        let Target::Table(run) = target else { return Ok(None) };
+        let Target::Table(table) = target else { return Ok(None) };
         let twice = |lane: &Lane| lane.serves.iter().any(|&(wire, _)| Some(wire) == wire_of(frame));
         if intact && !self.lanes.get(key).is_none_or(twice) {
-            return Ok(Some(Table::new(run, frame.payload)));
+            return Ok(Some(Table::new(table, frame.payload)));
         }
-        self.free_table(link, run);
+        self.free_table(link, table);
         Err("a table of pieces is damaged, or of a request that is under way")
+    }
+
+    /// A request of pieces without its table: there was no room for it, or it has none.
+    fn refuse_pieces(&mut self, key: Key, transfer: u64, table: u32) -> Result<(), &'static str> {
+        let serves = self.lanes.get(key).map_or(0, |lane| lane.serves.len());
+        if serves >= limits::SERVES_PER_LANE as usize {
+            return Err(TOO_MANY);
+        }
+        let status = if table > 0 { Status::WouldBlock } else { Status::Invalid };
+        self.refuse(key, transfer, status)
     }
 
     fn refuse(&mut self, key: Key, transfer: u64, status: Status) -> Result<(), &'static str> {
@@ -526,10 +555,7 @@ impl Shard {
         let Message::WriteData { transfer, offset, .. } = frame.message else {
             return match frame.message {
                 Message::Read { pieces: true, .. } | Message::Write { pieces: true, .. } => {
-                    match self.stage_table(link, frame.payload) {
-                        Some(run) => Destination::Land(Target::Table(run), run.span),
-                        None => Destination::Wait,
-                    }
+                    self.destination_of_table(key, link, frame)
                 }
                 Message::Open { .. } | Message::Write { .. } => Destination::Inline,
                 Message::Send { .. } => match sent_of(frame.message, now) {
@@ -625,6 +651,8 @@ impl Shard {
 }
 
 /// Why a lane is lost that carries a message as none may be.
+const TOO_MANY: &str = "more requests outstanding than it was allowed";
+
 const SEND_FAULT: &str =
     "a message on the wrong lane, or more under way on a handle than there may be";
 

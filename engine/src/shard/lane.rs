@@ -14,6 +14,7 @@ use super::pace::Pacer;
 use super::plan::StageIndex;
 use super::reports::Reports;
 use super::sending::{Sending, Waiting};
+use super::serve_pieces::TableRun;
 use super::slab::Key;
 use super::staging::Run;
 use super::zero_copy::ZeroCopy;
@@ -63,7 +64,7 @@ pub(super) enum Target {
     /// Early-arrival memory, for a message of a channel.
     Early(ChannelId, Piece),
     /// Staging for the table of a request.
-    Table(Run),
+    Table(TableRun),
 }
 
 /// See the module.
@@ -464,9 +465,9 @@ impl Shard {
             Target::ServeRegion(serve) => self.unpin_serve(serve),
             Target::ServeStaging(serve) => self.drop_landing(serve),
             landed @ (Target::Receive(_) | Target::Early(..)) => self.drop_landed(landed, io),
-            Target::Table(run) => {
+            Target::Table(table) => {
                 if let Some(link) = lane.inbound() {
-                    self.free_table(link, run);
+                    self.free_table(link, table);
                 }
             }
         }

@@ -46,13 +46,19 @@ impl Shard {
             && let Some((bytes, key)) = self.copies.pop()
         {
             let Some(transfer) = self.transfers.get_mut(key) else { continue };
-            let Body::Memory(body) = &mut transfer.body else { continue };
-            body.waits = false;
-            if transfer.status.is_none() {
-                let body = *body;
-                self.copy_piece(key, body, io);
-                copied += bytes;
+            let is_over = transfer.status.is_some();
+            match &mut transfer.body {
+                Body::Memory(body) => {
+                    body.waits = false;
+                    let body = *body;
+                    if !is_over {
+                        self.copy_piece(key, body, io);
+                    }
+                }
+                Body::Vector(_) if !is_over => self.copy_rows(key, io),
+                _ => {}
             }
+            copied += if is_over { 0 } else { bytes };
         }
     }
 

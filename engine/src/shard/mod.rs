@@ -242,8 +242,8 @@ pub struct Shard {
     last_turn: SessionId,
     /// Staging that copies use.
     copy_bytes: u64,
-    /// Staging that tables of peers' requests use.
-    tables: u64,
+    /// Staging that tables of peers' requests use: of gets and of puts.
+    tables: [u64; 2],
     /// Transfers and serves that want a turn, of the latency class and of bulk.
     ready: [VecDeque<Work>; 2],
     /// Local transfers whose next piece is to be copied.
@@ -321,7 +321,7 @@ impl Shard {
             turn: None,
             last_turn: SessionId(0),
             copy_bytes: 0,
-            tables: 0,
+            tables: [0; 2],
             ready: [(); 2].map(|()| VecDeque::with_capacity(work)),
             copies: Fair::default(),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),

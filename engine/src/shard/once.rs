@@ -32,6 +32,9 @@ pub(super) struct Once {
     /// Its number among those of its handle, and the peer's incarnation that was told it first.
     pub(super) number: Option<(u32, u64)>,
     state: State,
+    /// What was asked last, and on which lane it was; there it is asked again, because a lane that is lost has nothing under
+    /// way any more when the next one of its class is up, and others tell nothing of it.
+    asked: Option<(After, LaneClass)>,
     /// How the write before it ended at the peer, until it has ended itself.
     pub(super) write: Option<Ending>,
 }
@@ -57,7 +60,7 @@ enum State {
 
 impl Once {
     pub(super) const fn new(what: What) -> Self {
-        Self { what, number: None, state: State::Idle, write: None }
+        Self { what, number: None, state: State::Idle, asked: None, write: None }
     }
 
     /// Whether an answer will come.
@@ -98,7 +101,7 @@ impl Shard {
     pub(super) fn ask_once<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
         let Some(once @ Once { what, state, .. }) = body.once else { return };
         let Some(transfer) = self.transfers.get(key) else { return };
-        let own = lane_class(transfer.class, 0);
+        let own = once.asked.map_or(lane_class(transfer.class, 0), |(_, class)| class);
         let early = state == State::Idle && transfer.retries == 0;
         let behind_puts = self.puts_before(key).next().is_some();
         let (class, after) = match what {
@@ -197,6 +200,7 @@ impl Shard {
         let message = Message::Update { transfer: key.to_bits(), handle, change, sequence, behind };
         let now = io.now();
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        let class = lane.class;
         // Behind the bytes it may have to follow, and in their queue.
         if !lane.push_data(flow, message, None, Owner::NONE) {
             return self.starve(Work::Transfer(key));
@@ -207,6 +211,7 @@ impl Shard {
             body.sent_at = now;
         }
         once.state = if after == After::Known { State::Asked } else { State::Sent };
+        once.asked = Some((after, class));
         if once.number.is_none()
             && let Some(remote) = self.remote_of(key, body)
         {
@@ -237,9 +242,11 @@ impl Shard {
             return Err("an answer to an update that was not sent");
         };
         let asked = once.state == State::Asked;
+        let after_puts = matches!(once.asked, Some((After::Writes { .. }, _)));
         once.state = match status {
             Status::Ok => State::Done,
-            Status::WouldBlock if matches!(once.what, What::Notify { .. }) && !asked => State::Late,
+            // Of one that waits for nothing it means that there is no room for its number.
+            Status::WouldBlock if after_puts => State::Late,
             status => State::Failed(status),
         };
         let late = once.state == State::Late;
@@ -465,8 +472,11 @@ fn update_word(
         return Err(Status::Denied);
     }
     let end = offset.checked_add(Update::BYTES).ok_or(Status::Invalid)?;
+    if end > region.length {
+        return Err(Status::Invalid);
+    }
     let at = region.offset + offset;
-    if end > region.length || !at.is_multiple_of(Update::BYTES) {
+    if !at.is_multiple_of(Update::BYTES) {
         return Err(Status::Invalid);
     }
     let length = Update::BYTES as u32;

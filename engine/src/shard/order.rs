@@ -53,14 +53,18 @@ impl Shard {
             return;
         };
         for waiting in std::mem::take(&mut order.waiting) {
+            if let Some(transfer) = self.transfers.get_mut(waiting) {
+                transfer.waits_in_order = false;
+            }
             self.make_ready(Work::Transfer(waiting));
         }
     }
 
     /// Has a request be looked at again when something happens to one before it.
     pub(super) fn wait_in_order(&mut self, key: Key) {
-        if let Some(order) = self.order_of(key)
-            && !order.waiting.contains(&key)
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if !std::mem::replace(&mut transfer.waits_in_order, true)
+            && let Some(order) = self.order_of(key)
         {
             order.waiting.push(key);
         }

@@ -124,6 +124,10 @@ impl Shard {
         if self.lanes.get(lane_key).is_none_or(|lane| !lane.has_room_for_request()) {
             return self.starve(Work::Transfer(key));
         }
+        if body.pieces.is_some() && !self.has_room_for_table(lane_key, body.op) {
+            // A part that ends frees staging, which wakes it.
+            return self.starve(Work::Transfer(key));
+        }
         if body.once.is_some_and(|once| once.number.is_some()) {
             return self.ask_whether_done(key, lane_key, io);
         }
@@ -175,6 +179,21 @@ impl Shard {
         if matches!(body.op, RemoteOp::Write { .. }) {
             self.send_write(key, lane_key, io);
         }
+    }
+
+    /// Whether the peer has room for one more table of a put: as many as are worth the credit that it gave, because of others
+    /// it would have tables and no bytes.
+    fn has_room_for_table(&self, lane: Key, op: RemoteOp) -> bool {
+        let Some(lane) = self.lanes.get(lane) else { return false };
+        let most = (lane.credit_window / u64::from(limits::PART_BYTES)).max(1);
+        let has_table = |key: &&Key| match self.transfers.get(**key).map(|it| &it.body) {
+            Some(Body::Remote(body)) => {
+                body.pieces.is_some() && matches!(body.op, RemoteOp::Write { .. })
+            }
+            _ => false,
+        };
+        let reads = !matches!(op, RemoteOp::Write { .. });
+        reads || (lane.outstanding.iter().filter(has_table).count() as u64) < most
     }
 
     /// Whether the lane the transfer would take was lost or refused, and is not back.

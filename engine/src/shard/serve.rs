@@ -420,7 +420,7 @@ impl Shard {
         let Some(serve) = self.serves.remove(key) else { return };
         self.forget_old(key);
         if let Some(table) = serve.table {
-            self.free_table(serve.link, table.run);
+            self.free_table(serve.link, table.place);
         }
         self.serve_deadlines.clear(key.index());
         self.remember_serve(&serve, io.now());

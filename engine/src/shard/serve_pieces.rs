@@ -6,20 +6,36 @@
 //! for its bytes.
 
 use super::blocks::{Block, run_bytes};
+use super::lane::{Destination, LaneState, Target as Landing};
 use super::serve::Serve;
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 use crate::io::{Io, Span};
-use crate::limits::{PART_BYTES, PART_PIECES, TABLE_STAGING_DIVISOR};
+use crate::limits::{PART_BYTES, PART_PIECES, SERVES_PER_LANE, TABLE_STAGING_DIVISOR};
 use crate::pieces::Row;
 use crate::request::Status;
+use crate::wire::{Frame, Message};
+
+/// Where a table lies. Those of gets and of puts have a part of staging each: a get waits for its table, and what is behind
+/// it on its lane waits with it; that may be the bytes for which a put keeps its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TableRun {
+    pub(super) run: Run,
+    of: TableOf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TableOf {
+    Get,
+    Put,
+}
 
 /// The table of a request, and how far it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Table {
-    pub(super) run: Run,
+    pub(super) place: TableRun,
     rows: u32,
     next: u32,
     /// The row at hand, and bytes of it that are done.
@@ -28,26 +44,26 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(run: Run, bytes: u32) -> Self {
-        Self { run, rows: bytes / Row::WIRE_BYTES as u32, next: 0, row: None, done: 0 }
+    pub(super) fn new(place: TableRun, bytes: u32) -> Self {
+        Self { place, rows: bytes / Row::WIRE_BYTES as u32, next: 0, row: None, done: 0 }
     }
 
     fn row(&self, number: u32, io: &mut impl Io) -> Row {
         let mut bytes = [0; Row::WIRE_BYTES];
         let at = number * Row::WIRE_BYTES as u32;
-        io.load(self.run.span.part(at, Row::WIRE_BYTES as u32), &mut bytes);
+        io.load(self.place.run.span.part(at, Row::WIRE_BYTES as u32), &mut bytes);
         Row::from_wire(&bytes)
     }
 
     /// Whether all its pieces lie in the region, are as many bytes as was said, and no more than a turn has time for.
     fn fits(&self, region: RegionTarget, length: u64, io: &mut impl Io) -> bool {
-        let (mut bytes, mut pieces) = (0, 0);
+        let (mut bytes, mut pieces) = (0_u64, 0);
         for number in 0..self.rows {
             let row = self.row(number, io);
             if row.end().is_none_or(|end| end > region.length) {
                 return false;
             }
-            bytes += row.bytes();
+            bytes = bytes.saturating_add(row.bytes());
             pieces += u64::from(row.count);
         }
         bytes == length && bytes <= PART_BYTES.into() && pieces <= PART_PIECES.into()
@@ -75,29 +91,52 @@ impl Table {
 }
 
 impl Shard {
-    /// Memory for a table that comes with a request, if there is room for it.
-    pub(super) fn stage_table(&mut self, link: Key, bytes: u32) -> Option<Run> {
+    /// Memory for a table that comes with a request, if there is room for it: half of all for one peer at most.
+    pub(super) fn stage_table(&mut self, link: Key, bytes: u32, of: TableOf) -> Option<TableRun> {
         let footprint = footprint_of(bytes);
-        let all = self.staging.kept_bytes() / TABLE_STAGING_DIVISOR;
-        let own = self.inbound.get(link).map_or(0, |link| link.tables);
-        let most = (self.limits.peer.staging / TABLE_STAGING_DIVISOR).max(footprint);
-        if self.tables + footprint > all.max(footprint) || own + footprint > most {
+        let all = (self.staging.kept_bytes() / TABLE_STAGING_DIVISOR).max(footprint);
+        let own = self.inbound.get(link).map_or(0, |link| link.tables[of as usize]);
+        let most = (self.limits.peer.staging / TABLE_STAGING_DIVISOR).min(all / 2).max(footprint);
+        if self.tables[of as usize] + footprint > all || own + footprint > most {
             return None;
         }
         let run = self.staging.allocate(bytes)?;
-        self.tables += run.footprint();
+        self.tables[of as usize] += run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
-            link.tables += run.footprint();
+            link.tables[of as usize] += run.footprint();
         }
-        Some(run)
+        Some(TableRun { run, of })
     }
 
-    pub(super) fn free_table(&mut self, link: Key, run: Run) {
-        self.tables -= run.footprint();
+    pub(super) fn free_table(&mut self, link: Key, TableRun { run, of }: TableRun) {
+        self.tables[of as usize] -= run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
-            link.tables -= run.footprint();
+            link.tables[of as usize] -= run.footprint();
         }
         self.free_staging(run);
+    }
+
+    /// Where the table of a request goes. One for which nothing can be done is not taken in; a put that finds no room is
+    /// refused, for its bytes are behind it.
+    pub(super) fn destination_of_table(
+        &mut self,
+        key: Key,
+        link: Key,
+        frame: Frame,
+    ) -> Destination {
+        let Some(lane) = self.lanes.get(key) else { return Destination::Discard };
+        if lane.state != LaneState::Up || lane.serves.len() >= SERVES_PER_LANE as usize {
+            return Destination::Discard;
+        }
+        let of = match frame.message {
+            Message::Write { .. } => TableOf::Put,
+            _ => TableOf::Get,
+        };
+        match (self.stage_table(link, frame.payload, of), of) {
+            (Some(table), _) => Destination::Land(Landing::Table(table), table.run.span),
+            (None, TableOf::Get) => Destination::Wait,
+            (None, TableOf::Put) => Destination::Discard,
+        }
     }
 
     /// A request's table is here: whether it may be served.
@@ -217,7 +256,7 @@ mod tests {
             io.store(&row.to_wire(), run.span.part(number as u32 * 24, 24));
         }
         let walk = |most: u32, io: &mut _| {
-            let mut table = Table::new(run, 48);
+            let mut table = Table::new(TableRun { run, of: TableOf::Get }, 48);
             let mut seen = Vec::new();
             while let Some((offset, bytes)) = table.next(most, io) {
                 seen.extend((0..u64::from(bytes)).map(|byte| offset + byte));
@@ -236,7 +275,7 @@ mod tests {
             length,
             access: crate::command::Access::ALL,
         };
-        let table = Table::new(run, 48);
+        let table = Table::new(TableRun { run, of: TableOf::Put }, 48);
         assert!(table.fits(region(210), 35, &mut io));
         assert!(!table.fits(region(209), 35, &mut io), "the last piece ends behind the region");
         assert!(!table.fits(region(210), 34, &mut io) && !table.fits(region(210), 36, &mut io));

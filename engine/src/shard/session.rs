@@ -25,7 +25,9 @@ use crate::io::{Io, Resource};
 use crate::limits;
 use crate::pieces::Row;
 use crate::report::Gauge;
-use crate::request::{ArenaBuffer, BufferState, Completion, Origin, Request, Status, Table, Verb};
+use crate::request::{
+    ArenaBuffer, BufferState, Completion, Origin, Request, Status, Table, Update, Verb,
+};
 use crate::tally::Operation;
 
 /// A client's connection.
@@ -471,6 +473,10 @@ impl Shard {
                 Ok((kind, [Some(handle), None], bytes, body))
             }
             Verb::Update { handle, offset, update } => {
+                // A peer would take another one for a fault of this node's.
+                if !offset.is_multiple_of(Update::BYTES) || offset > u64::MAX - Update::BYTES {
+                    return Err(Status::Invalid);
+                }
                 let what = What::Word { offset, update };
                 let body = match self.region_of(session, handle, ATOMIC)? {
                     Place::Local(Target::Region(region)) => Body::Update { region, offset, update },

@@ -140,6 +140,8 @@ pub(super) struct Transfer {
     pub(super) value: u64,
     /// Its place among the requests of its queue.
     pub(super) course: Option<Course>,
+    /// It is among those of its course that wait.
+    pub(super) waits_in_order: bool,
     /// It begins when all before it there are over.
     pub(super) fence: bool,
     /// Of what it writes, bytes that are there: the rest is still being read.
@@ -386,6 +388,7 @@ impl Shard {
             landed: Landed::new(0),
             value: 0,
             course: None,
+            waits_in_order: false,
             fence: false,
             available: u64::MAX,
             status: None,

@@ -40,6 +40,8 @@ pub(super) struct VectorBody {
     order: Order,
     /// The source ended within a piece.
     ended: bool,
+    /// It has its place in the line of copies.
+    waits: bool,
 }
 
 /// How its pieces count.
@@ -118,7 +120,8 @@ impl VectorBody {
         let rows = Rows { segment, offset, left, cut: [None; 3] };
         let order = if is_region { Order::Packed } else { Order::Single };
         let parts = [None; VECTOR_PARTS];
-        Self { place, direction, memory, room, rows, next: 0, parts, order, ended: false }
+        let (ended, waits) = (false, false);
+        Self { place, direction, memory, room, rows, next: 0, parts, order, ended, waits }
     }
 
     /// A read whose page about byte `wanted` goes before the others.
@@ -147,6 +150,7 @@ impl VectorBody {
             parts: [None; VECTOR_PARTS],
             order: Order::Placed,
             ended: false,
+            waits: false,
         }
     }
 
@@ -192,8 +196,12 @@ impl Shard {
         let Some(index) = vector.free_part() else { return };
         let (place, order) = (vector.place, vector.order);
         let started = match (place, order) {
-            (Place::Local(Target::Region(region)), Order::Packed) => {
-                return self.copy_rows(key, region, io);
+            (Place::Local(Target::Region(_)), Order::Packed) => {
+                if !std::mem::replace(&mut vector.waits, true) {
+                    let bytes = (length - vector.next).min(PART_BYTES.into()) as u32;
+                    self.copies.push(self.flow_of(Work::Transfer(key)), bytes, key);
+                }
+                return;
             }
             (Place::Remote(..), Order::Packed) => self.start_packed(key, index, io),
             _ => self.start_single(key, index, io),
@@ -424,6 +432,9 @@ impl Shard {
         let Some(part) = vector.parts.get_mut(usize::from(index)).and_then(Option::take) else {
             return;
         };
+        // A region has all the bytes that were asked of it: what a peer leaves out was never written here.
+        let is_cut = status == Status::Ok && bytes < part.length.into() && part.table.is_some();
+        let status = if is_cut { Status::Corrupt } else { status };
         // Of one with a part before the others, those have bytes still that come before it.
         let short = status == Status::Ok && bytes < part.length.into();
         vector.ended |= short && vector.order != Order::Placed;
@@ -451,9 +462,11 @@ impl Shard {
         self.make_ready(Work::Transfer(parent));
     }
 
-    /// Copies rows of a region of this node, as many as a turn has room for.
-    fn copy_rows<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) {
+    /// Copies rows of a region of this node, as many as a turn has room for. It was their turn.
+    pub(super) fn copy_rows<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(vector) = self.vector_mut(key) else { return };
+        vector.waits = false;
+        let Place::Local(Target::Region(region)) = vector.place else { return };
         let (memory, direction) = (vector.memory, vector.direction);
         let (mut bytes, mut pieces) = (0, 0);
         let now = io.now();

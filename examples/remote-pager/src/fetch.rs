@@ -243,6 +243,8 @@ impl Server {
         else {
             unreachable!("only what has landed is installed")
         };
+        // It may have waited for room, and another fault found some.
+        self.starved.retain(|it| *it != index);
         // Before who waits goes on, and may look.
         add(&self.shared.counters.installed, pages.len());
         if kind == Kind::StripGet {

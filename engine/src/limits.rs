@@ -85,7 +85,7 @@ pub const VECTOR_PARTS: usize = 8;
 /// Rows of a client's table.
 pub const TABLE_ROWS_MAX: u32 = 1 << 16;
 
-/// Of staging, a peer's limit and all there is, tables may have one part in so many.
+/// Of staging, a peer's limit and all there is, tables of gets may have one part in so many, and tables of puts another.
 pub const TABLE_STAGING_DIVISOR: u64 = 8;
 
 /// Numbers of notifications on a region that were raised and that nobody has taken.

@@ -319,7 +319,7 @@ impl Shard {
                 let from = from.into();
                 let table = self.table_of((key, link), frame, target, intact)?;
                 if pieces && table.is_none() {
-                    return self.refuse_pieces(key, transfer, frame.payload);
+                    return self.refuse_pieces(key, transfer);
                 }
                 self.serve(key, link, (ask, table), ServeOp::Read { from }, io)
             }
@@ -336,7 +336,7 @@ impl Shard {
             } => {
                 let table = self.table_of((key, link), frame, target, intact)?;
                 if pieces && table.is_none() {
-                    return self.refuse_pieces(key, transfer, frame.payload);
+                    return self.refuse_pieces(key, transfer);
                 }
                 let text = landed.filter(|_| intact && !pieces).map(|span| load_sizes(span, io));
                 let sizes = match (text, frame.payload) {
@@ -513,14 +513,13 @@ impl Shard {
         Err("a table of pieces is damaged, or of a request that is under way")
     }
 
-    /// A request of pieces without its table: there was no room for it, or it has none.
-    fn refuse_pieces(&mut self, key: Key, transfer: u64, table: u32) -> Result<(), &'static str> {
+    /// A request of pieces for whose table there was no room.
+    fn refuse_pieces(&mut self, key: Key, transfer: u64) -> Result<(), &'static str> {
         let serves = self.lanes.get(key).map_or(0, |lane| lane.serves.len());
         if serves >= limits::SERVES_PER_LANE as usize {
             return Err(TOO_MANY);
         }
-        let status = if table > 0 { Status::WouldBlock } else { Status::Invalid };
-        self.refuse(key, transfer, status)
+        self.refuse(key, transfer, Status::WouldBlock)
     }
 
     fn refuse(&mut self, key: Key, transfer: u64, status: Status) -> Result<(), &'static str> {

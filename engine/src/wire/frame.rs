@@ -259,7 +259,8 @@ pub enum Message {
     Updated {
         /// From the update.
         transfer: u64,
-        /// How it ended; of [`Change::Notify`], `WouldBlock` if not now.
+        /// How it ended. `WouldBlock` of [`Change::Notify`]: after [`After::Writes`], not now; after [`After::Known`], it was
+        /// not done; after [`After::Nothing`], nobody takes notifications there, and no more numbers are kept.
         status: Status,
         /// What the word was; 0 unless `status` is `Ok`.
         value: u64,

@@ -20,7 +20,7 @@ pub(crate) fn connected(world: &mut World, sessions: &[SessionId]) -> (LineId, V
     connected_with(world, sessions, CREDIT)
 }
 
-fn connected_with(
+pub(crate) fn connected_with(
     world: &mut World,
     sessions: &[SessionId],
     credit: u64,

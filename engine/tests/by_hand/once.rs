@@ -245,6 +245,57 @@ fn a_put_whose_notification_waits_for_others_leaves_the_shard_at_rest() {
     assert_eq!([1, 2].map(|number| wait_end(&mut world, number)), [(Status::Ok, 4096); 2]);
 }
 
+#[test]
+fn a_notification_whose_lane_was_lost_is_asked_for_on_the_next_of_its_class() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    // Too long for the lane of its class: the notification follows it on the other one.
+    world.submit(SESSION, 1, put(300_000, None));
+    let bulk = world.answer_connect(LaneClass::Bulk, CREDIT);
+    take_write(&mut world, bulk);
+    world.submit(SESSION, 2, Verb::Notify { handle: HANDLE, id: 7 });
+    let (second, after, _) = notification(world.next(bulk));
+    assert_eq!(after, After::Writes { client: SESSION.0, failed: 0 });
+    world.hang_up(bulk);
+    let line = lose_lane(&mut world, line, 9);
+    world.settle();
+    assert!(!world.has_frame(line), "what the lost one carried may still come");
+    let bulk = world.answer_connect_as(LaneClass::Bulk, CREDIT, 9);
+    assert_eq!(notification(world.next(bulk)), (second, After::Known, 0));
+    world.send(bulk, updated(second, Status::Ok, 0), &[]);
+    assert_eq!(
+        [1, 2].map(|number| wait_end(&mut world, number)),
+        [(Status::Ok, 300_000), (Status::Ok, 0)]
+    );
+}
+
+#[test]
+fn a_notification_for_which_there_is_no_room_ends_so() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    world.submit(SESSION, 1, Verb::Notify { handle: HANDLE, id: 7 });
+    let (transfer, after, _) = notification(world.next(line));
+    assert_eq!(after, After::Nothing);
+    world.send(line, updated(transfer, Status::WouldBlock, 0), &[]);
+    assert_eq!(wait_end(&mut world, 1).0, Status::WouldBlock);
+    world.settle();
+    assert!(!world.has_frame(line), "it is not asked again");
+}
+
+#[test]
+fn a_word_that_is_none_is_refused_before_a_peer_hears_of_it() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    for (number, offset) in (1..).zip([1, 4, 63, u64::MAX - 7, u64::MAX]) {
+        let update = Update::Add(1);
+        world.submit(SESSION, number, Verb::Update { handle: HANDLE, offset, update });
+        assert_eq!(wait_end(&mut world, number).0, Status::Invalid, "{offset}");
+    }
+    world.settle();
+    assert!(!world.has_frame(line));
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
 /// A put, and behind it a notification, alone or of another put; all are under way. Their numbers.
 fn notified_of(world: &mut World, line: LineId, alone: bool) -> (u64, u64) {
     world.submit(SESSION, 1, put(4096, None));

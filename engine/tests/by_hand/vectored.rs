@@ -1,6 +1,6 @@
 //! Many pieces in one request, and reads of which a part is wanted first.
 
-use piped_engine::command::{Command, LaneClass, Target};
+use piped_engine::command::{Command, LaneClass, Output, Target};
 use piped_engine::ids::{RegionId, SegmentId};
 use piped_engine::io::Span;
 use piped_engine::limits::{PART_BYTES, PART_PIECES, PART_ROWS};
@@ -9,9 +9,9 @@ use piped_engine::request::{ArenaBuffer, Class, Status, Table, Verb};
 use piped_engine::wire::{Asker, LastPart, Message};
 use piped_model::units::Nanos;
 
-use crate::asking::{ARENA, HANDLE, connected};
+use crate::asking::{ARENA, HANDLE, connected, connected_with};
 use crate::channels::wait_end;
-use crate::world::{LineId, SESSION, World, region, write_data};
+use crate::world::{LineId, SESSION, World, region, write, write_data};
 
 /// Where tests put tables in the client's memory.
 const TABLE: u64 = ARENA - (128 << 10);
@@ -194,6 +194,56 @@ fn a_put_of_pieces_sends_them_one_behind_the_other() {
     let end = Message::End { transfer, status, bytes: length, service_us, fragment, predicted_us };
     world.send(line, end, &[]);
     assert_eq!(wait_end(&mut world, 1), (Status::Ok, 30_064));
+}
+
+#[test]
+fn what_a_peer_leaves_out_of_a_region_is_not_handed_out() {
+    let mut world = World::new();
+    let (line, segments) = connected(&mut world, &[SESSION]);
+    let rows = [row(0, 300, 0, 400, 200, 500)];
+    for (number, sent) in [(1, 0), (2, 40_000)] {
+        let verb = vector(&mut world, segments[0], true, &rows);
+        world.submit(SESSION, number, verb);
+        let asked = loop {
+            match world.next_frame(line).0.message {
+                Message::Outcome { .. } => {}
+                message => break message,
+            }
+        };
+        let Message::Read { transfer, .. } = asked else { panic!("{asked:?}") };
+        let some = data(transfer, 0, Some(sent));
+        world.send(line, some, &vec![0xee; sent as usize]);
+        assert_eq!(wait_end(&mut world, number).0, Status::Corrupt, "{sent} bytes");
+        assert_eq!(bytes(&world, segments[0], 0, 200_000), vec![0; 200_000]);
+    }
+}
+
+#[test]
+fn no_more_puts_of_pieces_are_asked_than_the_credit_is_worth() {
+    let mut world = World::new();
+    let (line, segments) = connected_with(&mut world, &[SESSION], 2 * u64::from(PART_BYTES));
+    // Four parts of as many rows as a part has.
+    let rows: Vec<Row> =
+        (0..4 * PART_ROWS).map(|n| row(64 * u64::from(n), 0, 16 * (n ^ 1), 0, 16, 1)).collect();
+    let verb = vector(&mut world, segments[0], false, &rows);
+    world.submit(SESSION, 1, verb);
+    let mut asked = Vec::new();
+    for round in [2, 4] {
+        world.settle();
+        while let Some((frame, _)) = world.take_frame(line) {
+            if let Message::Write { transfer, length, pieces: true, .. } = frame.message {
+                asked.push((transfer, length));
+            }
+        }
+        assert_eq!(asked.len(), round);
+        for &(transfer, bytes) in &asked[round - 2..] {
+            let (service_us, fragment, predicted_us) = (0, 0, 0);
+            let status = Status::Ok;
+            let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
+            world.send(line, end, &[]);
+        }
+    }
+    assert_eq!(wait_end(&mut world, 1), (Status::Ok, 4 * 16 * u64::from(PART_ROWS)));
 }
 
 #[test]
@@ -385,6 +435,98 @@ fn a_peers_put_of_pieces_is_scattered() {
     assert_eq!(bytes(&world, segment, 0, 1 << 19), vec![0xee; 1 << 19]);
     world.settle();
     assert_eq!(world.shard.report().staging_used_bytes, before);
+}
+
+fn write_pieces(transfer: u64, handle: u32, length: u64) -> Message {
+    let asker = Asker::alone(Class::Latency);
+    let (offset, durable, pieces) = (0, false, true);
+    let (fragment, time_left_us) = (65_536, 10_000_000);
+    Message::Write {
+        transfer,
+        handle,
+        offset,
+        length,
+        asker,
+        durable,
+        pieces,
+        fragment,
+        time_left_us,
+    }
+}
+
+#[test]
+fn puts_whose_tables_find_no_room_are_refused_and_hold_nothing_up() {
+    let mut world = World::new();
+    let (line, segment, handle) = served(&mut world);
+    let before = world.shard.report().staging_used_bytes;
+    let table = wire(&[row(8, 0, 0, 0, 5, 1)]);
+    for transfer in 0..200 {
+        world.send(line, write_pieces(transfer, handle, 5), &table);
+    }
+    world.settle();
+    let mut refused = Vec::new();
+    while let Some((frame, _)) = world.take_frame(line) {
+        let Message::End { transfer, status, .. } = frame.message else { continue };
+        assert_eq!(status, Status::WouldBlock);
+        refused.push(transfer);
+    }
+    assert!((1..199).contains(&refused.len()), "{}", refused.len());
+    // Gets have room of their own, and what the first put waits for comes behind all of that.
+    world.send(line, read_pieces(500, handle, 5, 0), &table);
+    assert_eq!(world.read_end(line, 500), Status::Ok);
+    world.send(line, write_data(0, 0), &[9; 5]);
+    assert_eq!(world.read_end(line, 0), Status::Ok);
+    assert_eq!(bytes(&world, segment, 8, 5), [9; 5]);
+    for transfer in (1..200).filter(|it| !refused.contains(it)) {
+        world.send(line, write_data(transfer, 0), &[8; 5]);
+        assert_eq!(world.read_end(line, transfer), Status::Ok);
+    }
+    world.settle();
+    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn a_request_too_many_leaves_no_table() {
+    let mut world = World::new();
+    let (line, _, handle) = served(&mut world);
+    let before = world.shard.report().staging_used_bytes;
+    for transfer in 0..256 {
+        world.send(line, write(transfer, handle, 5), &[]);
+    }
+    world.settle();
+    let table = wire(&[row(0, 0, 0, 0, 5, 1)]);
+    world.send(line, read_pieces(1000, handle, 5, 0), &table);
+    world.settle();
+    assert_eq!(world.reasons(), ["more requests outstanding than it was allowed"]);
+    assert!(world.shard.report().staging_used_bytes <= before);
+}
+
+#[test]
+fn on_one_node_a_turn_copies_no_more_pieces_than_it_has_time_for() {
+    let mut world = World::new();
+    let segment = world.session(SESSION, ARENA);
+    let target = region(1, segment, 1 << 19);
+    let Target::Region(whole) = target else { unreachable!() };
+    let own = Target::Region(piped_engine::command::RegionTarget { offset: 1 << 19, ..whole });
+    world.command(Command::InstallHandle { session: SESSION, handle: HANDLE, target: own });
+    // The same bytes again and again: 128 MiB.
+    let verb = vector(&mut world, segment, true, &[row(0, 0, 0, 0, 1 << 16, 2048)]);
+    world.submit(SESSION, 1, verb);
+    let mut before = 0;
+    for _ in 0..20 {
+        world.shard.drive(&mut world.kernel.io(world.node));
+        let mut told = before;
+        while let Some(output) = world.shard.poll_output() {
+            if let Output::Progress(progress) = output {
+                told = progress.bytes;
+            }
+        }
+        assert!(told - before <= u64::from(PART_BYTES), "{} bytes in a turn", told - before);
+        before = told;
+    }
+    assert!(before > 0, "it goes on");
+    assert_eq!(wait_end(&mut world, 1), (Status::Ok, 128 << 20));
 }
 
 #[test]

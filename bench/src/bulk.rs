@@ -10,7 +10,7 @@ use piped_client::{Class, Client, ClientBuilder, Handle, OpenOptions, Queue, Req
 
 use crate::clock;
 use crate::contest;
-use crate::failure::{Doing as _, Failure};
+use crate::failure::{Doing as _, Failure, joined};
 use crate::machine;
 use crate::nodes::{EXPORT, Node, PEER};
 
@@ -91,9 +91,7 @@ impl Bulk {
     fn end(&mut self) -> Result<(), Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take();
-        thread.map_or(Ok(()), |it| {
-            it.join().unwrap_or_else(|_| Err(Failure::new("a bulk client broke off")))
-        })
+        thread.map_or(Ok(()), |it| joined(it.join(), "a bulk client"))
     }
 }
 

@@ -43,3 +43,11 @@ impl<T, E: fmt::Display> Doing<T> for Result<T, E> {
         self.map_err(|error| Failure(format!("{what}: {error}")))
     }
 }
+
+/// What a thread that ended has found; that it panicked is a failure of `who`.
+pub(crate) fn joined<T>(
+    ended: std::thread::Result<Result<T, Failure>>,
+    who: &str,
+) -> Result<T, Failure> {
+    ended.unwrap_or_else(|_| Err(Failure::new(format!("{who} broke off"))))
+}

@@ -22,6 +22,10 @@ pub(crate) enum Kernel {
 
 /// Points of a plane, along the first and the second axis.
 const PLANE: [usize; 2] = [128, 128];
+/// Planes along the last axis, of a grid of so many points.
+const fn planes(elements: usize) -> usize {
+    elements.div_ceil(PLANE[0] * PLANE[1])
+}
 /// Of the grid with its border, per plane of the first axis, for so many planes of the last.
 const fn bordered(planes: usize) -> usize {
     (PLANE[1] + 2) * (planes + 2)
@@ -44,9 +48,7 @@ impl Work {
         let elements = bytes / ELEMENT;
         let places = match kernel {
             Kernel::Reduction | Kernel::VectorToVector => elements,
-            Kernel::Redistribution => {
-                (PLANE[0] + 2) * bordered(elements.div_ceil(PLANE[0] * PLANE[1]))
-            }
+            Kernel::Redistribution => (PLANE[0] + 2) * bordered(planes(elements)),
         };
         Self { kernel, steps: 0, sum: 0, elements, vector: vec![0; places] }
     }
@@ -76,7 +78,7 @@ impl Work {
                 }
             }
             Kernel::Redistribution => {
-                let planes = self.elements.div_ceil(PLANE[0] * PLANE[1]);
+                let planes = planes(self.elements);
                 for (place, element) in (offset as usize / ELEMENT..).zip(elements) {
                     let (x, rest) = (place % PLANE[0], place / PLANE[0]);
                     let (y, z) = (rest % PLANE[1], rest / PLANE[1]);

@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use client_lib::{StripPolicy, StripReader, StripWriter, Strips};
+use client_lib::{Client, Handle, StripError, StripPolicy, StripReader, StripWriter, Strips};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::border::{self, call, put, wanted};
+use crate::border::{self, Out, call, put, wanted};
 use crate::client::{CLIENTS, class, piped_client};
 use crate::fault::Fault;
 use crate::handle::{HANDLES, piped_handle};
@@ -140,6 +140,19 @@ fn given(options: *const piped_strips_options, flags: u32) -> Result<Strips, Fau
     Ok(strips)
 }
 
+fn open(
+    client: *mut piped_client,
+    handle: *mut piped_handle,
+    (options, flags): (*const piped_strips_options, u32),
+    strips: Out<'_, *mut piped_strips>,
+    make: impl FnOnce(&Client, &Handle, Strips) -> Result<Over, StripError>,
+) -> Result<(), Fault> {
+    wanted(&strips)?;
+    let (client, handle) = (CLIENTS.get(client)?, HANDLES.get(handle)?);
+    let over = make(&client, &handle, given(options, flags)?)?;
+    put(strips, STRIPS.insert(Mutex::new(over))?)
+}
+
 /// A loop over the bytes from `start` to `end` (the first one behind it) of a file or region, which are read in order
 /// while the program computes on those before. Nothing is asked for yet. Free it with piped_strips_free.
 #[unsafe(no_mangle)]
@@ -152,11 +165,9 @@ pub extern "C" fn piped_strips_read(
     strips: Option<&mut MaybeUninit<*mut piped_strips>>,
 ) -> piped_status {
     call(|| {
-        wanted(&strips)?;
-        let (client, handle) = (CLIENTS.get(client)?, HANDLES.get(handle)?);
-        let options = given(options, PIPED_RESUBMIT)?;
-        let reader = StripReader::open(&client, &handle, start..end, options)?;
-        put(strips, STRIPS.insert(Mutex::new(Over::Read(reader)))?)
+        open(client, handle, (options, PIPED_RESUBMIT), strips, |client, handle, options| {
+            StripReader::open(client, handle, start..end, options).map(Over::Read)
+        })
     })
 }
 
@@ -172,11 +183,15 @@ pub extern "C" fn piped_strips_write(
     strips: Option<&mut MaybeUninit<*mut piped_strips>>,
 ) -> piped_status {
     call(|| {
-        wanted(&strips)?;
-        let (client, handle) = (CLIENTS.get(client)?, HANDLES.get(handle)?);
-        let options = given(options, PIPED_RESUBMIT | PIPED_DURABLE)?;
-        let writer = StripWriter::open(&client, &handle, start..end, options)?;
-        put(strips, STRIPS.insert(Mutex::new(Over::Written(writer)))?)
+        open(
+            client,
+            handle,
+            (options, PIPED_RESUBMIT | PIPED_DURABLE),
+            strips,
+            |client, handle, options| {
+                StripWriter::open(client, handle, start..end, options).map(Over::Written)
+            },
+        )
     })
 }
 

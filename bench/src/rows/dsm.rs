@@ -11,7 +11,7 @@ use system_tests::proxy::Proxy;
 
 use crate::clock;
 use crate::contest::{self, Arm};
-use crate::failure::{Doing as _, Failure};
+use crate::failure::{Doing as _, Failure, joined};
 use crate::load::{Ask, Asker, Place};
 use crate::machine;
 use crate::nodes::{PEER, Pair, Sites, free_address, profile_name};
@@ -195,8 +195,7 @@ pub(super) fn sum(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
         over.store(true, Ordering::Relaxed);
         let mut told = 0;
         for adder in adders {
-            let ended = adder.join().unwrap_or_else(|_| Err(Failure::new("it broke off")));
-            told += ended?;
+            told += joined(adder.join(), "who adds")?;
         }
         cut.map(|()| told)
     })?;

@@ -9,7 +9,7 @@ use piped_client::{StripPolicy, Strips, WaitPolicy};
 
 use crate::clock;
 use crate::contest::{Arm, Rounds};
-use crate::failure::Failure;
+use crate::failure::{Failure, joined};
 use crate::kernels::Kernel;
 use crate::machine;
 use crate::nodes::{CALLER, PEER, profile_name};
@@ -58,9 +58,7 @@ fn together(processes: &mut [Process<'_>], strips: Option<Strips>) -> Result<f64
     thread::scope(|scope| {
         let each = processes.iter_mut();
         let running: Vec<_> = each.map(|process| scope.spawn(|| process.run(strips))).collect();
-        running.into_iter().try_for_each(|it| {
-            it.join().unwrap_or_else(|_| Err(Failure::new("its thread broke off"))).map(drop)
-        })
+        running.into_iter().try_for_each(|it| joined(it.join(), "a process").map(drop))
     })?;
     Ok(begun.elapsed().as_secs_f64())
 }

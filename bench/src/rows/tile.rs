@@ -19,7 +19,7 @@ use piped_config::Profile;
 use self::kernel::{Column, Space};
 use crate::clock;
 use crate::contest::{Arm, Rounds};
-use crate::failure::{Doing as _, Failure};
+use crate::failure::{Doing as _, Failure, joined};
 use crate::load::Ask;
 use crate::machine::{self, Cpus};
 use crate::nodes::{CALLER, PEER, profile_name};
@@ -82,7 +82,7 @@ impl Both {
         };
         let [first, second] = thread::scope(|scope| {
             let second = scope.spawn(|| open(1));
-            [open(0), joined(second)]
+            [open(0), joined(second.join(), "a process of the loop")]
         });
         Ok(Self(RefCell::new([first?, second?])))
     }
@@ -93,7 +93,7 @@ impl Both {
         let begun = clock::now();
         let (one, other) = thread::scope(|scope| {
             let other = scope.spawn(|| second.run(height, schedule));
-            (first.run(height, schedule), joined(other))
+            (first.run(height, schedule), joined(other.join(), "a process of the loop"))
         });
         let seconds = begun.elapsed().as_secs_f64();
         other?;
@@ -108,7 +108,7 @@ impl Both {
         for _ in 0..TIMINGS {
             let (one, other) = thread::scope(|scope| {
                 let other = scope.spawn(|| alone(&mut second.column, second.cpu));
-                (alone(&mut first.column, first.cpu), joined(other))
+                (alone(&mut first.column, first.cpu), joined(other.join(), "a process of the loop"))
             });
             times.push(one?.midpoint(other?) / SPACE.depth as f64);
         }
@@ -128,10 +128,6 @@ impl Both {
 
 fn two() -> core::num::NonZeroU32 {
     core::num::NonZeroU32::MIN.saturating_add(1)
-}
-
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Failure>>) -> Result<T, Failure> {
-    thread.join().unwrap_or_else(|_| Err(Failure::new("its thread broke off")))
 }
 
 /// A column's computation without any communication, in seconds.
@@ -322,7 +318,7 @@ fn disturbed(bench: &mut Bench, rig: &Rig, cpu: usize) -> Result<Disturbed, Fail
                 (bytes.load(Ordering::Relaxed) - before, begun.elapsed().as_secs_f64());
             let time = daemon().and_then(|after| Ok(after - time?));
             stop.store(true, Ordering::Relaxed);
-            joined(reading)?;
+            joined(reading.join(), "who reads")?;
             rates.borrow_mut().push(moved as f64 / seconds);
             used.borrow_mut().push(time? / seconds);
             took

@@ -292,16 +292,11 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), &'static str> {
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
-        let fault = match lane.state {
-            LaneState::Up if frame.epoch == lane.epoch => None,
-            LaneState::Up => Some(OTHER_EPOCH),
-            _ => Some("a request before HelloAck"),
-        };
-        if let Some(fault) = fault {
-            if let Target::Table(table) = target {
-                self.free_table(link, table);
-            }
-            return Err(fault);
+        if lane.state != LaneState::Up {
+            return Err("a request before HelloAck");
+        }
+        if frame.epoch != lane.epoch {
+            return Err(OTHER_EPOCH);
         }
         match frame.message {
             Message::Read {
@@ -438,7 +433,7 @@ impl Shard {
     ) -> Result<(), &'static str> {
         let now = io.now();
         let Some(lane) = self.lanes.get(key) else { return Ok(()) };
-        if lane.serves.len() >= limits::SERVES_PER_LANE as usize {
+        if !lane.has_room_for_serve() {
             return Err(TOO_MANY);
         }
         if lane.serves.iter().any(|&(wire, _)| wire == ask.transfer) {
@@ -515,8 +510,7 @@ impl Shard {
 
     /// A request of pieces for whose table there was no room.
     fn refuse_pieces(&mut self, key: Key, transfer: u64) -> Result<(), &'static str> {
-        let serves = self.lanes.get(key).map_or(0, |lane| lane.serves.len());
-        if serves >= limits::SERVES_PER_LANE as usize {
+        if self.lanes.get(key).is_some_and(|lane| !lane.has_room_for_serve()) {
             return Err(TOO_MANY);
         }
         self.refuse(key, transfer, Status::WouldBlock)

@@ -257,6 +257,11 @@ impl Lane {
         self.outstanding.len() + (self.abandoned as usize) < self.requests_max as usize
     }
 
+    /// Whether the peer may have one more request served.
+    pub(super) fn has_room_for_serve(&self) -> bool {
+        self.serves.len() < limits::SERVES_PER_LANE as usize
+    }
+
     /// No request is outstanding any more: predictions are safe again.
     pub(super) fn forget_mixture(&mut self) {
         self.mixed &= !self.outstanding.is_empty();

@@ -34,7 +34,7 @@ pub(super) struct Once {
     state: State,
     /// What was asked last, and on which lane it was; there it is asked again, because a lane that is lost has nothing under
     /// way any more when the next one of its class is up, and others tell nothing of it.
-    asked: Option<(After, LaneClass)>,
+    last: Option<(After, LaneClass)>,
     /// How the write before it ended at the peer, until it has ended itself.
     pub(super) write: Option<Ending>,
 }
@@ -50,8 +50,6 @@ enum State {
     /// It is not under way.
     Idle,
     Sent,
-    /// The peer is asked whether it was done.
-    Asked,
     /// It has to wait for all before it.
     Late,
     Done,
@@ -60,17 +58,22 @@ enum State {
 
 impl Once {
     pub(super) const fn new(what: What) -> Self {
-        Self { what, number: None, state: State::Idle, asked: None, write: None }
+        Self { what, number: None, state: State::Idle, last: None, write: None }
     }
 
     /// Whether an answer will come.
     pub(super) fn is_sent(&self) -> bool {
-        matches!(self.state, State::Sent | State::Asked)
+        self.state == State::Sent
+    }
+
+    /// Whether the peer is asked if it was done.
+    fn is_asked(&self) -> bool {
+        self.is_sent() && matches!(self.last, Some((After::Known, _)))
     }
 
     /// Whether it is a notification that the peer may have done.
     fn may_have_notified(&self) -> bool {
-        let open = matches!(self.state, State::Idle | State::Sent | State::Asked | State::Done);
+        let open = matches!(self.state, State::Idle | State::Sent | State::Done);
         matches!(self.what, What::Notify { .. }) && self.number.is_some() && open
     }
 
@@ -90,7 +93,7 @@ impl RemoteBody {
     pub(super) fn answers_due(&self) -> u32 {
         let once = self.once.as_ref();
         let second = once.is_some_and(Once::is_sent);
-        let only = self.op == RemoteOp::Once || once.is_some_and(|it| it.state == State::Asked);
+        let only = self.op == RemoteOp::Once || once.is_some_and(Once::is_asked);
         let first = !only && once.is_none_or(|it| it.write.is_none());
         u32::from(first) + u32::from(second)
     }
@@ -101,7 +104,7 @@ impl Shard {
     pub(super) fn ask_once<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
         let Some(once @ Once { what, state, .. }) = body.once else { return };
         let Some(transfer) = self.transfers.get(key) else { return };
-        let own = once.asked.map_or(lane_class(transfer.class, 0), |(_, class)| class);
+        let own = once.last.map_or(lane_class(transfer.class, 0), |(_, class)| class);
         let early = state == State::Idle && transfer.retries == 0;
         let behind_puts = self.puts_before(key).next().is_some();
         let (class, after) = match what {
@@ -210,8 +213,7 @@ impl Shard {
             body.lane = Some(lane_key);
             body.sent_at = now;
         }
-        once.state = if after == After::Known { State::Asked } else { State::Sent };
-        once.asked = Some((after, class));
+        (once.state, once.last) = (State::Sent, Some((after, class)));
         if once.number.is_none()
             && let Some(remote) = self.remote_of(key, body)
         {
@@ -241,8 +243,8 @@ impl Shard {
         let Some(once) = body.once.as_mut().filter(|once| once.is_sent()) else {
             return Err("an answer to an update that was not sent");
         };
-        let asked = once.state == State::Asked;
-        let after_puts = matches!(once.asked, Some((After::Writes { .. }, _)));
+        let asked = once.is_asked();
+        let after_puts = matches!(once.last, Some((After::Writes { .. }, _)));
         once.state = match status {
             Status::Ok => State::Done,
             // Of one that waits for nothing it means that there is no room for its number.

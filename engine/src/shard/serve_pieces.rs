@@ -13,7 +13,7 @@ use super::staging::{Run, footprint_of};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 use crate::io::{Io, Span};
-use crate::limits::{PART_BYTES, PART_PIECES, SERVES_PER_LANE, TABLE_STAGING_DIVISOR};
+use crate::limits::{PART_BYTES, PART_PIECES, TABLE_STAGING_DIVISOR};
 use crate::pieces::Row;
 use crate::request::Status;
 use crate::wire::{Frame, Message};
@@ -125,7 +125,7 @@ impl Shard {
         frame: Frame,
     ) -> Destination {
         let Some(lane) = self.lanes.get(key) else { return Destination::Discard };
-        if lane.state != LaneState::Up || lane.serves.len() >= SERVES_PER_LANE as usize {
+        if lane.state != LaneState::Up || !lane.has_room_for_serve() {
             return Destination::Discard;
         }
         let of = match frame.message {

@@ -13,7 +13,7 @@ use piped_engine::wire::Message;
 use piped_model::units::Nanos;
 
 use crate::asking::{ARENA, CREDIT, PEER};
-use crate::world::{LineId, SESSION, World};
+use crate::world::{LineId, SESSION, World, end};
 
 pub(crate) const SENDER: SessionId = SessionId(2);
 pub(crate) const CHANNEL: ChannelId = ChannelId(1);
@@ -815,10 +815,6 @@ fn next_send(world: &mut World, line: LineId) -> (u64, u64, u32, u32, Vec<u8>) {
             other => panic!("no message: {other:?}"),
         }
     }
-}
-
-fn end(transfer: u64, status: Status, bytes: u64) -> Message {
-    Message::End { transfer, status, bytes, service_us: 0, fragment: 0, predicted_us: 0 }
 }
 
 #[test]

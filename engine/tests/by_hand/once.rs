@@ -10,7 +10,7 @@ use piped_model::units::Nanos;
 
 use crate::asking::{CREDIT, HANDLE, connected, read};
 use crate::channels::{value_of, wait_end};
-use crate::world::{LineId, SESSION, World, region, write, write_data};
+use crate::world::{LineId, SESSION, World, end, region, write, write_data};
 
 const OTHER: SessionId = SessionId(SESSION.0 + 1);
 const OK: (Status, u64) = (Status::Ok, 0);
@@ -26,11 +26,6 @@ fn put(length: u64, notify: Option<u32>) -> Verb {
 
 fn updated(transfer: u64, status: Status, value: u64) -> Message {
     Message::Updated { transfer, status, value }
-}
-
-fn end(transfer: u64, status: Status, bytes: u64) -> Message {
-    let (service_us, fragment, predicted_us) = (0, 0, 0);
-    Message::End { transfer, status, bytes, service_us, fragment, predicted_us }
 }
 
 /// An update as the peer gets it: the requester's number, the change, the sequence, and how many may come again.

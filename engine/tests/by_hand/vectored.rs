@@ -11,7 +11,7 @@ use piped_model::units::Nanos;
 
 use crate::asking::{ARENA, HANDLE, connected, connected_with};
 use crate::channels::wait_end;
-use crate::world::{LineId, SESSION, World, region, write, write_data};
+use crate::world::{LineId, SESSION, World, end, region, write, write_data};
 
 /// Where tests put tables in the client's memory.
 const TABLE: u64 = ARENA - (128 << 10);
@@ -189,10 +189,7 @@ fn a_put_of_pieces_sends_them_one_behind_the_other() {
         row.pieces().flat_map(move |(_, at)| at..at + row.length).map(|at| byte_at(at.into()))
     };
     assert_eq!(packed, rows.into_iter().flat_map(here).collect::<Vec<_>>());
-    let (service_us, fragment, predicted_us) = (0, 0, 0);
-    let status = Status::Ok;
-    let end = Message::End { transfer, status, bytes: length, service_us, fragment, predicted_us };
-    world.send(line, end, &[]);
+    world.send(line, end(transfer, Status::Ok, length), &[]);
     assert_eq!(wait_end(&mut world, 1), (Status::Ok, 30_064));
 }
 
@@ -237,10 +234,7 @@ fn no_more_puts_of_pieces_are_asked_than_the_credit_is_worth() {
         }
         assert_eq!(asked.len(), round);
         for &(transfer, bytes) in &asked[round - 2..] {
-            let (service_us, fragment, predicted_us) = (0, 0, 0);
-            let status = Status::Ok;
-            let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
-            world.send(line, end, &[]);
+            world.send(line, end(transfer, Status::Ok, bytes), &[]);
         }
     }
     assert_eq!(wait_end(&mut world, 1), (Status::Ok, 4 * 16 * u64::from(PART_ROWS)));
@@ -389,21 +383,8 @@ fn a_peers_put_of_pieces_is_scattered() {
     let (line, segment, handle) = served(&mut world);
     let rows = [row(100, 900, 0, 0, 500, 400), row(3, 0, 0, 0, 90, 1)];
     let packed: Vec<u8> = (0..200_090).map(byte_at).collect();
-    let asker = Asker::alone(Class::Latency);
-    let (transfer, offset, length, durable, pieces) = (1, 0, 200_090, false, true);
-    let (fragment, time_left_us) = (65_536, 10_000_000);
     let before = world.shard.report().staging_used_bytes;
-    let write = Message::Write {
-        transfer,
-        handle,
-        offset,
-        length,
-        asker,
-        durable,
-        pieces,
-        fragment,
-        time_left_us,
-    };
+    let write = write_pieces(1, handle, 200_090);
     world.send(line, write, &wire(&rows));
     for (number, piece) in packed.chunks(65_536).enumerate() {
         world.send(line, write_data(1, 65_536 * number as u64), piece);
@@ -421,7 +402,6 @@ fn a_peers_put_of_pieces_is_scattered() {
     world.settle();
     assert_eq!(world.shard.report().staging_used_bytes, before);
     // Withdrawn in the middle, no more of it lands.
-    let Message::Write { .. } = write else { unreachable!() };
     world.send(line, write, &wire(&rows));
     world.send(line, write_data(1, 0), &packed[..65_536]);
     world.settle();

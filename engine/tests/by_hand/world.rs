@@ -719,6 +719,11 @@ pub(crate) fn write_in(transfer: u64, handle: u32, length: u64, fragment: u32) -
     }
 }
 
+/// How a request ends that has not taken any time.
+pub(crate) fn end(transfer: u64, status: Status, bytes: u64) -> Message {
+    Message::End { transfer, status, bytes, service_us: 0, fragment: 0, predicted_us: 0 }
+}
+
 pub(crate) fn write_data(transfer: u64, offset: u64) -> Message {
     Message::WriteData { transfer, offset, backlogged: false }
 }

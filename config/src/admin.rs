@@ -19,6 +19,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::modes::{CalibrationMode, PlannerMode, Profile};
+use crate::node_key::PublicKey;
 
 pub mod advice;
 pub mod calibrate;
@@ -157,6 +158,12 @@ pub struct Status<S = Value> {
     /// Clients that connected and got no session, by reason.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
+    /// Peers that connected, by what came of it; only where this node has a key.
+    #[serde(default)]
+    pub greeted: BTreeMap<String, u64>,
+    /// The public half of this node's key, if it has one.
+    #[serde(default)]
+    pub public_key: Option<PublicKey>,
     /// Whether what runs is what the files say.
     #[serde(default)]
     pub config: ConfigState,

@@ -203,7 +203,10 @@ mod tests {
     #[test]
     fn changes_are_told_by_key_with_both_values() {
         let mut one = Config::default();
-        one.peers.insert("beta".to_owned(), Peer { address: "b:1".parse().expect("an address") });
+        one.peers.insert(
+            "beta".to_owned(),
+            Peer { address: "b:1".parse().expect("an address"), key: None },
+        );
         let mut other = Config::default();
         other.shards.count = 2;
         other.exports.insert("data".to_owned(), Export::default());

@@ -27,6 +27,7 @@ mod limits;
 mod load;
 mod modes;
 mod network;
+mod node_key;
 mod quantity;
 mod schema;
 mod validate;
@@ -37,12 +38,14 @@ pub use keys::nearest;
 pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use modes::{
-    CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir,
-    ZeroCopyMode,
+    AutoPath, CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, SecurityMode,
+    Spin, ZeroCopyMode,
 };
 pub use network::{HostPort, Network, NetworkError};
+pub use node_key::{KEY_BYTES, KeyFileError, NoPublicKey, NodeKey, PublicKey};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{
-    Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Shards,
+    Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Security,
+    Shards,
 };
-pub use validate::{Fault, PEERS_MAX};
+pub use validate::{Fault, PEERS_MAX, check_node_name};

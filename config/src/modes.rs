@@ -218,19 +218,19 @@ impl<'de> Deserialize<'de> for EagerMode {
     }
 }
 
-/// Where what was measured is kept over restarts. Text: `auto`, nothing at all, or a path.
+/// Where something is kept. Text: `auto`, nothing at all, or a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub enum StateDir {
-    /// Where the service manager says (`STATE_DIRECTORY`); nowhere if it says nothing.
+pub enum AutoPath {
+    /// In the usual place, if there is one; the key says which.
     #[default]
     Auto,
     /// Nowhere.
     None,
-    /// In this directory; absolute after validation.
+    /// There; absolute after validation.
     At(PathBuf),
 }
 
-impl Serialize for StateDir {
+impl Serialize for AutoPath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => serializer.serialize_str("auto"),
@@ -240,7 +240,7 @@ impl Serialize for StateDir {
     }
 }
 
-impl<'de> Deserialize<'de> for StateDir {
+impl<'de> Deserialize<'de> for AutoPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match String::deserialize(deserializer)? {
             word if word == "auto" => Self::Auto,
@@ -248,6 +248,17 @@ impl<'de> Deserialize<'de> for StateDir {
             path => Self::At(path.into()),
         })
     }
+}
+
+/// What lanes of peers that have keys are protected against. Two nodes use the stronger one of theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SecurityMode {
+    /// Against change, repetition and strangers.
+    #[default]
+    Integrity,
+    /// Also against readers.
+    Encrypted,
 }
 
 /// A user or a group, by number or by name. The names are resolved by the daemon when it starts.
@@ -362,11 +373,11 @@ mod tests {
         assert_eq!(eager("\"16KiB\""), Some(EagerMode::UpTo(Bytes(16 << 10))));
         assert_eq!(eager("\"soon\""), None);
         for (json, state) in [
-            ("\"auto\"", StateDir::Auto),
-            ("\"\"", StateDir::None),
-            ("\"/var/lib/piped\"", StateDir::At("/var/lib/piped".into())),
+            ("\"auto\"", AutoPath::Auto),
+            ("\"\"", AutoPath::None),
+            ("\"/var/lib/piped\"", AutoPath::At("/var/lib/piped".into())),
         ] {
-            assert_eq!(serde_json::from_str::<StateDir>(json).ok(), Some(state.clone()));
+            assert_eq!(serde_json::from_str::<AutoPath>(json).ok(), Some(state.clone()));
             assert_eq!(serde_json::to_string(&state).ok().as_deref(), Some(json));
         }
     }

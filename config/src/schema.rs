@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limits::Limits;
 use crate::modes::{
-    CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, Spin, StateDir,
-    ZeroCopyMode,
+    AutoPath, CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, SecurityMode,
+    Spin, ZeroCopyMode,
 };
 use crate::network::{HostPort, Network};
+use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
 
 /// The configuration of a daemon. [`Config::validate`] has been passed by everything [`crate::load`] returns.
@@ -41,6 +42,8 @@ pub struct Config {
     pub planner: Planner,
     /// The peer door.
     pub listen: Listen,
+    /// How lanes are protected.
+    pub security: Security,
     /// Nodes that this node asks, by name.
     pub peers: BTreeMap<String, Peer>,
     /// What this node offers, by name.
@@ -55,8 +58,8 @@ pub struct Config {
 pub struct Node {
     /// The name peers know this node by; empty: the host name.
     pub name: String,
-    /// Where what was measured is kept over restarts.
-    pub state_dir: StateDir,
+    /// Where what was measured is kept over restarts; `auto`: where the service manager says (`STATE_DIRECTORY`).
+    pub state_dir: AutoPath,
 }
 
 impl Node {
@@ -232,12 +235,59 @@ fn read_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>
     })
 }
 
+/// `[security]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Security {
+    /// What lanes of peers that have keys are protected against.
+    pub mode: SecurityMode,
+    /// Where this node's private key is; `auto`: `node.key` beside the main file, if it is there.
+    pub key_file: AutoPath,
+}
+
+impl Security {
+    /// The name of the key file beside the main file.
+    pub const KEY_FILE: &'static str = "node.key";
+
+    /// Where this node's private key is; none: it has none. `main_file`: that of the configuration, if there is one.
+    #[must_use]
+    pub fn key_path(&self, main_file: Option<&Path>) -> Option<PathBuf> {
+        match &self.key_file {
+            AutoPath::None => None,
+            AutoPath::At(path) => Some(path.clone()),
+            AutoPath::Auto => {
+                let beside = main_file?.parent()?.join(Self::KEY_FILE);
+                // One that cannot be looked at is there: the daemon says so, instead of being plain.
+                beside.try_exists().unwrap_or(true).then_some(beside)
+            }
+        }
+    }
+}
+
 /// `[peers.NAME]`
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Peer {
-    /// Where it listens. Never empty after validation.
+    /// Where it listens; empty for one that only connects to us, which then has a key.
     pub address: HostPort,
+    /// Its public key: its lanes are authenticated, and nobody else can use its name.
+    #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
+    pub key: Option<PublicKey>,
+}
+
+fn write_key<S: Serializer>(key: &Option<PublicKey>, to: S) -> Result<S::Ok, S::Error> {
+    match key {
+        Some(key) => to.collect_str(key),
+        None => to.serialize_str(""),
+    }
+}
+
+fn read_key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PublicKey>, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error| de::Error::custom(format!("`{text}` {error}")))
 }
 
 /// `[exports.NAME]`

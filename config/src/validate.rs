@@ -1,12 +1,13 @@
 //! Relations between values, and names: what types cannot say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::modes::{EagerMode, PlannerMode, Spin, StateDir};
+use crate::modes::{AutoPath, EagerMode, PlannerMode, Spin};
+use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
 use crate::schema::Config;
 
@@ -131,7 +132,7 @@ impl Config {
         if !self.node.name.is_empty() {
             faults.name(&self.node.name, "node.name");
         }
-        if let StateDir::At(path) = &self.node.state_dir {
+        if let AutoPath::At(path) = &self.node.state_dir {
             faults.check(path.is_absolute(), "node.state_dir", || {
                 format!("is `{}`: write an absolute path, auto, or nothing", path.display())
             });
@@ -194,20 +195,12 @@ impl Config {
     }
 
     fn check_network(&self, faults: &mut Faults) {
-        if let Some(address) = self.listen.address {
-            let ip = address.ip();
-            let open = if ip.is_unspecified() {
-                !self.listen.allow_plain.is_empty()
-            } else {
-                self.listen.admits_plain(ip)
-            };
-            faults.check(open, "listen.address", || {
-                format!(
-                    "is {address}, outside loopback, and lanes are not encrypted: name the networks you \
-                     trust, as in listen.allow_plain = [\"10.9.0.0/24\"], or listen on 127.0.0.1"
-                )
+        if let AutoPath::At(path) = &self.security.key_file {
+            faults.check(path.is_absolute(), "security.key_file", || {
+                format!("is `{}`: write an absolute path, auto, or nothing", path.display())
             });
         }
+        let mut keys = BTreeMap::new();
         faults.check(self.peers.len() <= PEERS_MAX, "peers", || {
             format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
         });
@@ -217,22 +210,58 @@ impl Config {
             faults.check(*name != self.node.name, &format!("peers.{name}"), || {
                 "has this node's own name: a peer is another node".to_owned()
             });
-            faults.check(!peer.address.is_empty(), &key, || {
-                "is not set: write where the peer listens, as in \"10.9.0.2:7440\"".to_owned()
+            faults.check(!peer.address.is_empty() || peer.key.is_some(), &key, || {
+                "is not set: write where the peer listens, as in \"10.9.0.2:7440\"; or `key`, if it only connects to \
+                 this node".to_owned()
             });
             let literal = peer.address.as_str().parse::<std::net::SocketAddr>().map(|a| a.ip());
-            faults.check(
-                !literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip)),
-                &key,
-                || {
-                    format!(
-                        "is {}, outside loopback, and lanes are not encrypted: add its network to \
-                     listen.allow_plain if you trust it",
-                        peer.address
-                    )
-                },
-            );
+            let needs_key = literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip));
+            faults.check(peer.key.is_some() || !needs_key, &key, || {
+                format!(
+                    "is {}, outside loopback, and the peer has no key, so lanes to it would be plain: run `pipectl \
+                     keys trust {name} KEY`, or add its network to listen.allow_plain if you trust everybody in it",
+                    peer.address
+                )
+            });
+            if let Some(twin) = peer.key.and_then(|key| keys.insert(key, name)) {
+                faults.check(false, &format!("peers.{name}.key"), || {
+                    format!("is also that of `{twin}`: a key is one node's, for it says which node it is")
+                });
+            }
         }
+    }
+
+    /// Checks what depends on whether the node has a key of its own.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Fault`].
+    pub fn check_own_key(&self, own: Option<PublicKey>) -> Result<(), Fault> {
+        let mut faults = Faults::default();
+        if let Some(address) = self.listen.address
+            && own.is_none()
+        {
+            let ip = address.ip();
+            let plain = !self.listen.allow_plain.is_empty();
+            let open = if ip.is_unspecified() { plain } else { self.listen.admits_plain(ip) };
+            faults.check(open, "listen.address", || {
+                format!(
+                    "is {address}, outside loopback, and this node has no key, so lanes would be plain: run `pipectl \
+                     keys generate`; or name networks whose nodes you all trust, as in listen.allow_plain = \
+                     [\"10.9.0.0/24\"], or listen on 127.0.0.1"
+                )
+            });
+        }
+        for (name, peer) in &self.peers {
+            let key = format!("peers.{name}.key");
+            faults.check(peer.key.is_none() || own.is_some(), &key, || {
+                "is set, but this node has no key of its own to prove who it is: run `pipectl keys generate`".to_owned()
+            });
+            faults.check(peer.key.is_none() || peer.key != own, &key, || {
+                "is this node's own: write the one that `pipectl keys show` prints on the other node".to_owned()
+            });
+        }
+        faults.0.into_iter().next().map_or(Ok(()), Err)
     }
 
     fn check_exports(&self, faults: &mut Faults) {
@@ -251,6 +280,17 @@ impl Config {
             }
         }
     }
+}
+
+/// Whether a node may be called so.
+///
+/// # Errors
+///
+/// What is wrong with the name, and the fix.
+pub fn check_node_name(name: &str) -> Result<(), String> {
+    let mut faults = Faults::default();
+    faults.name(name, "NAME");
+    faults.first().map_or(Ok(()), |fault| Err(format!("the node {}", fault.problem)))
 }
 
 /// A fragment size that the engine can use; also for the admin API's `fixed`.

@@ -9,6 +9,7 @@ use crate::commands::calibrate::CalibrateArgs;
 use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::dial::DialArgs;
+use crate::commands::keys::KeysArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::model::ModelArgs;
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     Limits(LimitsArgs),
     /// Check, show and reload the configuration
     Config(ConfigArgs),
+    /// Make and show this node's key, and say which nodes are trusted
+    Keys(KeysArgs),
     /// Show the pipeline stages with their measured costs
     Stages,
     /// Show one transfer: what was known, what was chosen, predicted against measured

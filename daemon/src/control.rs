@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,12 +22,13 @@ use crate::admin::calibrate::Leave;
 use crate::client::access::{Names, Rules};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer};
+use crate::io::clock;
 use crate::io::socket::Credentials;
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
-    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, HANDSHAKES_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
-    REFUSALS_MAX, peer_files_max,
+    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, GREETINGS_MAX, HANDSHAKES_MAX, PEER_CLOSERS,
+    PEER_OPENS_MAX, REFUSALS_MAX, peer_files_max,
 };
 use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
@@ -36,7 +38,10 @@ use crate::open::export::Exports;
 use crate::open::region::{Regions, Withdrawals};
 use crate::patience::Patience;
 use crate::peer;
+use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::journal::Journal;
+use crate::peer::keyring::Keyring;
+use crate::peer::patrol::Patrol;
 use crate::reload::Reload;
 use crate::shard::message::{Mailbox, Message, Notice};
 
@@ -121,6 +126,10 @@ pub(crate) struct Control {
     pub(crate) echo: Echo,
     evictions: Cell<Evictions>,
     refusals: Cell<Refusals>,
+    greetings: Cell<Greetings>,
+    /// What strangers on the network have used.
+    pub(crate) patrol: RefCell<Patrol>,
+    greeting_slots: Arc<Semaphore>,
     names: Names,
 }
 
@@ -136,6 +145,7 @@ pub(crate) struct Parts {
     pub(crate) rules: Rules,
     pub(crate) names: Names,
     pub(crate) exports: Exports,
+    pub(crate) keyring: Keyring,
     pub(crate) limiter: Limiter,
     pub(crate) keeper: Keeper,
     pub(crate) closer: Closer,
@@ -145,7 +155,7 @@ pub(crate) struct Parts {
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { config, reload, node, incarnation, spin, shards, .. } = parts;
-        let Parts { rules, exports, names, limiter, keeper, closer, stopping, .. } = parts;
+        let Parts { rules, exports, keyring, names, limiter, keeper, closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         let peer_files = peer_files_max(shards.len());
         Self {
@@ -182,11 +192,15 @@ impl Control {
             echo: Echo::default(),
             evictions: Cell::default(),
             refusals: Cell::default(),
+            greetings: Cell::default(),
+            patrol: RefCell::default(),
+            greeting_slots: slots(GREETINGS_MAX),
             names,
             live: RefCell::new(Live {
                 config: Rc::new(config),
                 rules: Rc::new(rules),
                 exports: Arc::new(exports),
+                keyring: Rc::new(keyring),
             }),
         }
     }
@@ -208,6 +222,11 @@ impl Control {
     /// Who may connect.
     pub(crate) fn rules(&self) -> Rc<Rules> {
         Rc::clone(&self.live.borrow().rules)
+    }
+
+    /// Whom this node trusts.
+    pub(crate) fn keyring(&self) -> Rc<Keyring> {
+        Rc::clone(&self.live.borrow().keyring)
     }
 
     /// What this node offers.
@@ -348,6 +367,30 @@ impl Control {
         self.refusals.set(refusals);
     }
 
+    /// Counts a peer that connected.
+    pub(crate) fn count_greeting(&self, outcome: Greeting) {
+        let mut greetings = self.greetings.get();
+        greetings[outcome as usize] += 1;
+        self.greetings.set(greetings);
+    }
+
+    /// Those of [`Self::count_greeting`].
+    pub(crate) fn greetings(&self) -> Greetings {
+        self.greetings.get()
+    }
+
+    /// A place for a peer that is to prove who it is; none, and its address has one attempt less, if it has none.
+    pub(crate) fn greeting_place(&self, from: IpAddr) -> Option<OwnedSemaphorePermit> {
+        let admitted = self.patrol.borrow_mut().admit(from, clock::now());
+        let place = || Arc::clone(&self.greeting_slots).try_acquire_owned().ok();
+        admitted.then(place).flatten()
+    }
+
+    /// Logs that a peer got no lane.
+    pub(crate) fn journal_stranger(&self, from: IpAddr, reason: &str) {
+        self.journal.borrow_mut().stranger(from, reason, clock::now());
+    }
+
     /// Those of [`Self::count_eviction`].
     pub(crate) fn evictions(&self) -> Evictions {
         self.evictions.get()
@@ -372,8 +415,8 @@ impl Control {
     /// Where a configured peer listens.
     pub(crate) fn address_of(&self, name: &str) -> Option<String> {
         let peers = self.peers.borrow();
-        let address = peers.address(peers.by_name(name)?)?;
-        Some(address.as_str().to_owned())
+        let target = peers.target(peers.by_name(name)?)?;
+        Some(target.address.as_str().to_owned())
     }
 
     /// A configured peer.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, Loaded, Sources, Spin};
+use piped_config::{Config, Fault, KeyFileError, Loaded, Sources, Spin};
 use piped_engine::command::Command;
 use piped_engine::ids::PeerId;
 use piped_ring::SpinBudgets;
@@ -33,6 +33,7 @@ use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
+use crate::peer::keyring::Keyring;
 use crate::peer::serve::shard_name;
 use crate::reload::{Reload, SetLevel};
 use crate::shard::message::{Message, Notice};
@@ -55,6 +56,12 @@ pub enum DaemonError {
     /// A unix socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// This node's key.
+    #[error("security.key_file: {0}")]
+    Key(#[from] KeyFileError),
+    /// What is configured needs a key, or another one.
+    #[error("`{}` {}", .0.key, .0.problem)]
+    Keys(Fault),
     /// The listener for peers.
     #[error(transparent)]
     Listen(#[from] peer::ListenError),
@@ -212,6 +219,7 @@ async fn start(
     let own = rustix::process::geteuid().as_raw();
     let rules = Rules::new(&config.access, &names, own)?;
     let exports = Exports::new(&config.exports, &names)?;
+    let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
     let keeper = Keeper::start(&config).await;
     let node = config.node.name_or(&hostname()).to_owned();
     let incarnation = random();
@@ -240,7 +248,7 @@ async fn start(
     let doors = Doors {
         client: door(("client.socket", client), SocketType::SEQPACKET, open, &account).await?,
         admin: door(("admin.socket", admin), SocketType::STREAM, open, &account).await?,
-        peers: peer::bind(&config.listen).await?,
+        peers: peer::bind(&config.listen, keyring.identity().is_some()).await?,
         metrics: metrics::listen::bind(&config.metrics).await?,
     };
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
@@ -256,6 +264,7 @@ async fn start(
         rules,
         names,
         exports,
+        keyring,
         limiter,
         keeper,
         closer,

@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Client, Config, HostPort, Listen, PEERS_MAX};
+use piped_config::{Client, Config, Listen, PEERS_MAX, Peer};
 use piped_engine::ids::PeerId;
 
 use crate::client::access::Rules;
 use crate::open::export::Exports;
+use crate::peer::keyring::Keyring;
 
 /// All of it, replaced as a whole.
 #[derive(Debug, Clone)]
@@ -15,6 +16,7 @@ pub(crate) struct Live {
     pub(crate) config: Rc<Config>,
     pub(crate) rules: Rc<Rules>,
     pub(crate) exports: Arc<Exports>,
+    pub(crate) keyring: Rc<Keyring>,
 }
 
 /// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart.
@@ -25,6 +27,7 @@ pub(crate) fn in_effect(running: &Config, next: &Config) -> Config {
         access: next.access,
         planner: next.planner,
         listen: Listen { address: running.listen.address, ..next.listen },
+        security: next.security,
         peers: next.peers,
         exports: next.exports,
         limits: next.limits,
@@ -44,7 +47,7 @@ pub(crate) struct Peers {
 struct Known {
     name: String,
     /// None: it left.
-    address: Option<HostPort>,
+    target: Option<Peer>,
 }
 
 /// What became of a peer.
@@ -54,7 +57,7 @@ pub(crate) enum Moved {
     Added(PeerId),
     /// It left.
     Removed(PeerId),
-    /// It has another address.
+    /// It has another address, or another key.
     Readdressed(PeerId),
 }
 
@@ -67,7 +70,7 @@ impl Peers {
 
     /// Whether there are numbers enough for the peers of a configuration.
     pub(crate) fn has_room_for(&self, config: &Config) -> bool {
-        let new = config.peers.keys().filter(|name| self.find(name).is_none());
+        let new = dialled(config).filter(|(name, _)| self.find(name).is_none());
         self.known.len() + new.count() <= PEERS_MAX
     }
 
@@ -76,20 +79,21 @@ impl Peers {
         let mut moved = Vec::new();
         for (place, known) in self.known.iter_mut().enumerate() {
             let id = PeerId(place as u32);
-            let next = config.peers.get(&known.name).map(|peer| peer.address.clone());
-            moved.extend(match (&known.address, &next) {
+            let next =
+                config.peers.get(&known.name).filter(|peer| !peer.address.is_empty()).cloned();
+            moved.extend(match (&known.target, &next) {
                 (None, Some(_)) => Some(Moved::Added(id)),
                 (Some(_), None) => Some(Moved::Removed(id)),
                 (Some(one), Some(other)) if one != other => Some(Moved::Readdressed(id)),
                 _ => None,
             });
-            known.address = next;
+            known.target = next;
         }
-        for (name, peer) in &config.peers {
+        for (name, peer) in dialled(config) {
             if self.find(name).is_none() {
                 moved.push(Moved::Added(PeerId(self.known.len() as u32)));
-                let (name, address) = (name.clone(), Some(peer.address.clone()));
-                self.known.push(Known { name, address });
+                let (name, target) = (name.clone(), Some(peer.clone()));
+                self.known.push(Known { name, target });
             }
         }
         moved
@@ -102,7 +106,7 @@ impl Peers {
     /// A peer of the configuration.
     pub(crate) fn by_name(&self, name: &str) -> Option<PeerId> {
         let place = self.find(name)?;
-        self.known[place].address.is_some().then_some(PeerId(place as u32))
+        self.known[place].target.is_some().then_some(PeerId(place as u32))
     }
 
     /// Also of one that left.
@@ -110,16 +114,21 @@ impl Peers {
         self.known.get(peer.0 as usize).map(|known| known.name.as_str())
     }
 
-    /// Where it listens; none if it left.
-    pub(crate) fn address(&self, peer: PeerId) -> Option<&HostPort> {
-        self.known.get(peer.0 as usize)?.address.as_ref()
+    /// Where it listens, and its key; none if it left.
+    pub(crate) fn target(&self, peer: PeerId) -> Option<&Peer> {
+        self.known.get(peer.0 as usize)?.target.as_ref()
     }
 
     /// The names of those of the configuration.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let known = self.known.iter().filter(|known| known.address.is_some());
+        let known = self.known.iter().filter(|known| known.target.is_some());
         known.map(|known| known.name.as_str())
     }
+}
+
+/// The peers that this node connects to; others only connect to it.
+fn dialled(config: &Config) -> impl Iterator<Item = (&String, &Peer)> {
+    config.peers.iter().filter(|(_, peer)| !peer.address.is_empty())
 }
 
 #[cfg(test)]
@@ -132,7 +141,7 @@ mod tests {
         let mut config = Config::default();
         for (name, address) in peers {
             let address = address.parse().expect("an address");
-            config.peers.insert((*name).to_owned(), Peer { address });
+            config.peers.insert((*name).to_owned(), Peer { address, key: None });
         }
         config
     }
@@ -146,7 +155,7 @@ mod tests {
         let moved = peers.follow(&next);
         assert_eq!(moved, [Moved::Readdressed(b), Moved::Removed(d), Moved::Added(c)]);
         assert_eq!((peers.by_name("d"), peers.name(d)), (None, Some("d")));
-        assert_eq!(peers.address(d), None);
+        assert_eq!(peers.target(d), None);
         assert_eq!(peers.names().collect::<Vec<_>>(), ["b", "c"]);
         assert_eq!(peers.follow(&next), []);
         assert_eq!(peers.follow(&with_peers(&[("d", "h:2")])).len(), 3);

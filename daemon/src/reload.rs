@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::{Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded};
-use piped_config::{Config, Loaded, PEERS_MAX, Place, Sources, load};
+use piped_config::{Config, KeyFileError, Loaded, NodeKey, PEERS_MAX, Place, Sources, load};
 use piped_engine::command::Command;
 use piped_model::units::Nanos;
 use serde_json::Value;
@@ -26,6 +26,7 @@ use crate::io::clock;
 use crate::limits::RELOAD_TIMEOUT;
 use crate::live::{Live, Moved, in_effect};
 use crate::open::export::Exports;
+use crate::peer::keyring::Keyring;
 use crate::shard::message::Message;
 use crate::{limiting, settings, systemd, unix_socket};
 
@@ -59,6 +60,7 @@ struct Prepared {
     loaded: Loaded,
     rules: Rules,
     exports: Exports,
+    keyring: Keyring,
 }
 
 impl Reload {
@@ -77,6 +79,14 @@ impl Reload {
             runtime: RefCell::default(),
             turn: Arc::default(),
         }
+    }
+
+    /// This node's key, where the configuration says.
+    ///
+    /// # Errors
+    /// There is one and it cannot be used, or there is none where a path says so.
+    pub(crate) fn own_key(&self, config: &Config) -> Result<Option<NodeKey>, KeyFileError> {
+        own_key(config, self.sources.as_ref())
     }
 
     /// A key was changed by other means than the files, until the daemon ends or the files change it.
@@ -121,6 +131,11 @@ impl Reload {
         let keys = effect.keys().map(key).collect();
         Configuration { keys, state }
     }
+}
+
+fn own_key(config: &Config, sources: Option<&Sources>) -> Result<Option<NodeKey>, KeyFileError> {
+    let path = config.security.key_path(sources.map(Sources::main_file));
+    path.map(|path| NodeKey::read(&path)).transpose()
 }
 
 /// Loads the configuration again.
@@ -198,12 +213,16 @@ fn read(sources: &Sources, _turn: &OwnedMutexGuard<()>) -> Result<Prepared, Stri
     let rules = rules.map_err(|error| format!("[access]: {error}"))?;
     let exports =
         Exports::new(&loaded.config.exports, &names).map_err(|error| error.to_string())?;
-    Ok(Prepared { loaded, rules, exports })
+    let own = own_key(&loaded.config, Some(sources));
+    let own = own.map_err(|error| format!("security.key_file: {error}"))?;
+    let keyring = Keyring::new(&loaded.config, own);
+    let keyring = keyring.map_err(|fault| format!("`{}` {}", fault.key, fault.problem))?;
+    Ok(Prepared { loaded, rules, exports, keyring })
 }
 
 /// Nothing of this can fail; what the kernel refuses is logged.
 async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
-    let Prepared { loaded, rules, exports } = prepared;
+    let Prepared { loaded, rules, exports, keyring } = prepared;
     let reload = &control.reload;
     let loaded = Arc::new(loaded);
     let before = reload.loaded.replace(Arc::clone(&loaded));
@@ -213,7 +232,9 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     let changed = old.config.changes_to(&effect);
     let (rules, exports) = (Rc::new(rules), Arc::new(exports));
     let is_private = rules.is_private();
-    control.replace_live(Live { config: Rc::clone(&effect), rules, exports });
+    let distrusted = old.keyring.distrusted(&keyring);
+    let keyring = Rc::new(keyring);
+    control.replace_live(Live { config: Rc::clone(&effect), rules, exports, keyring });
     if old.rules.is_private() != is_private {
         for path in [&effect.client.socket, &effect.admin.socket] {
             if let Err(error) = unix_socket::set_mode(path, !is_private) {
@@ -230,7 +251,7 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     for change in before.config.changes_to(&loaded.config) {
         reload.runtime.borrow_mut().remove(&change.key);
     }
-    for command in commands(control, &before.config, &loaded.config) {
+    for command in commands(control, &before.config, &loaded.config, distrusted) {
         for shard in &control.shards {
             // A shard that is gone ends the daemon by itself.
             let _ = shard.mailbox.send(Message::Engine(command.clone())).await;
@@ -240,7 +261,12 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
 }
 
 /// What the shards are told of the difference.
-fn commands(control: &Control, before: &Config, after: &Config) -> Vec<Command> {
+fn commands(
+    control: &Control,
+    before: &Config,
+    after: &Config,
+    distrusted: Vec<String>,
+) -> Vec<Command> {
     let mut commands = Vec::new();
     if before.planner.mode != after.planner.mode {
         commands.push(Command::SetPlanner(settings::planner(after.planner.mode)));
@@ -269,6 +295,12 @@ fn commands(control: &Control, before: &Config, after: &Config) -> Vec<Command> 
             Moved::Removed(peer) => Command::RemovePeer { peer },
             Moved::Readdressed(peer) => Command::RedialPeer { peer },
         });
+    }
+    // They prove themselves anew, with what is agreed on now, in both directions.
+    let known = distrusted.iter().filter_map(|name| peers.by_name(name));
+    commands.extend(known.map(|peer| Command::RedialPeer { peer }));
+    if !distrusted.is_empty() {
+        commands.push(Command::ExpelPeers { names: distrusted });
     }
     commands
 }

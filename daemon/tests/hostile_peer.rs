@@ -46,7 +46,8 @@ fn beta(address: SocketAddr) -> World {
 fn alpha(peers: &[(&str, SocketAddr)], change: impl FnOnce(&Path, &mut Config)) -> World {
     World::start(|dir, config| {
         for (name, address) in peers {
-            let peer = Peer { address: address.to_string().parse().expect("host:port") };
+            let address = address.to_string().parse().expect("host:port");
+            let peer = Peer { address, key: None };
             config.peers.insert((*name).to_owned(), peer);
         }
         change(dir, config);

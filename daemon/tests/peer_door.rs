@@ -33,7 +33,8 @@ fn beta(address: SocketAddr, shards: u32) -> World {
 /// The node `alpha`, which asks `beta`.
 fn alpha(address: SocketAddr, change: impl FnOnce(&Path, &mut Config)) -> World {
     World::start(|dir, config| {
-        let peer = Peer { address: address.to_string().parse().expect("host:port") };
+        let address = address.to_string().parse().expect("host:port");
+        let peer = Peer { address, key: None };
         config.peers.insert("beta".to_owned(), peer);
         change(dir, config);
     })

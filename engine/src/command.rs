@@ -1,5 +1,8 @@
 //! What the control thread tells a shard and what a shard tells it.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use piped_model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +15,7 @@ use crate::report::StageResource;
 use crate::request::{Class, Completion, Progress, Status};
 use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest};
+use crate::wire::LaneKeys;
 
 /// Which of a peer's two connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -282,6 +286,47 @@ impl Limits {
     };
 }
 
+/// What is known of a peer that connected, before it says anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// Nothing: the lane is plain. It may give itself any name but those of nodes that have keys.
+    Unproven {
+        /// Those names.
+        reserved: Arc<BTreeSet<String>>,
+    },
+    /// It is this node, by its key, and may give itself no other name.
+    Proven {
+        /// The node's name.
+        node: String,
+        /// From its handshake.
+        keys: LaneKeys,
+    },
+}
+
+impl Caller {
+    /// Anybody, where no node has a key.
+    #[must_use]
+    pub fn anybody() -> Self {
+        Self::Unproven { reserved: Arc::default() }
+    }
+
+    /// Whether a lane may say that it is a shard of this node.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn may_be(&self, name: &str) -> Result<(), &'static str> {
+        match self {
+            Self::Unproven { reserved } if reserved.contains(name) => {
+                Err("it gives itself the name of a node that has a key, and did not prove it")
+            }
+            Self::Proven { node, .. } if node != name => Err(
+                "its key is that of another name; give node.name there and [peers] here the same",
+            ),
+            Self::Unproven { .. } | Self::Proven { .. } => Ok(()),
+        }
+    }
+}
+
 /// From the control thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -390,6 +435,8 @@ pub enum Command {
         class: LaneClass,
         /// The connected socket.
         socket: SocketId,
+        /// From its handshake; none: it is plain.
+        keys: Option<LaneKeys>,
     },
     /// The other answer to [`Event::Connect`].
     ConnectFailed {
@@ -402,6 +449,13 @@ pub enum Command {
     LaneAccepted {
         /// The connected socket.
         socket: SocketId,
+        /// Who that can be.
+        caller: Caller,
+    },
+    /// Nodes that are not trusted as they were: the lanes that came from them close.
+    ExpelPeers {
+        /// Their names, without the mark of a shard.
+        names: Vec<String>,
     },
     /// The answer to [`Output::Plan`].
     Planned(Box<PlanAnswer>),

@@ -18,7 +18,7 @@ use crate::ids::{DeviceId, SessionId};
 use crate::request::{Class, Status};
 use crate::tally::{LaneLoss, Operation, Tally};
 use crate::trace::LevelSizes;
-use crate::wire::ReportedStage;
+use crate::wire::{Protection, ReportedStage};
 
 /// One shard at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -257,6 +257,9 @@ pub struct LaneReport {
     /// What it hands to the wire at most, in bytes per second, if that is bounded: so much it was seen to take.
     #[serde(default)]
     pub pace: Option<u64>,
+    /// How its frames are protected; nothing: it is plain, or not up.
+    #[serde(default)]
+    pub protection: Option<Protection>,
     /// What is known of sends without a copy, if some were tried.
     #[serde(default)]
     pub zero_copy: Option<ZeroCopyReport>,

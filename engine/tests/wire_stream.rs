@@ -1,13 +1,16 @@
 //! Sender and receiver over heap memory: whatever way the stream is cut, the same frames come out and
-//! only the offered memory is written.
+//! only the offered memory is written. Plain, authenticated and encrypted: what the bytes of each must be is computed
+//! here once more.
 
+use aegis::aegis128x4::{Aegis128X4, Aegis128X4Mac};
 use piped_engine::command::LaneClass;
 use piped_engine::ids::SegmentId;
 use piped_engine::io::{Io, Op, Resource, SPANS_PER_OP_MAX, Span, Spans, Token};
 use piped_engine::request::Update;
 use piped_engine::wire::{
-    BATCH_BYTES_MAX, Frame, Full, HEADER_BYTES, INLINE_BYTES_MAX, INLINE_LANDING_BYTES, Lent,
-    Message, Owner, PAYLOAD_BYTES_MAX, PeerFault, Receiver, SPILL_BYTES, Sender, Step,
+    BATCH_BYTES_MAX, Frame, FrameKey, Full, HEADER_BYTES, INLINE_BYTES_MAX, INLINE_LANDING_BYTES,
+    Lent, Message, Owner, PAYLOAD_BYTES_MAX, PeerFault, Protection, Receiver, SPILL_BYTES, Seal,
+    Sender, Step,
 };
 use piped_model::units::Nanos;
 use proptest::prelude::*;
@@ -20,6 +23,59 @@ const ARENA: SegmentId = SegmentId(0);
 const SENDER_SCRATCH: SegmentId = SegmentId(1);
 const RECEIVER_SCRATCH: SegmentId = SegmentId(2);
 const SOURCE: SegmentId = SegmentId(3);
+/// Where encrypted payloads wait for their batch to leave.
+const ROOM: SegmentId = SegmentId(4);
+
+const KEY: [u8; 16] = *b"sixteen bytes !!";
+
+/// How a stream is sealed; nothing: plain.
+type Kind = Option<Protection>;
+
+const KINDS: [Kind; 3] = [None, Some(Protection::Integrity), Some(Protection::Encrypted)];
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop::sample::select(&KINDS[..])
+}
+
+fn seal(kind: Kind) -> Seal {
+    kind.map_or(Seal::Plain, |protection| Seal::keyed(protection, FrameKey::new(KEY)))
+}
+
+fn header_bytes(kind: Kind) -> usize {
+    HEADER_BYTES + if kind.is_some() { 32 } else { 0 }
+}
+
+/// What stands on the wire for the frame of this number of its direction.
+fn on_the_wire(kind: Kind, number: usize, frame: Frame, payload: &[u8]) -> Vec<u8> {
+    let Some(protection) = kind else { return [&frame.encode()[..], payload].concat() };
+    let nonce = |part: u8| {
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&(number as u64).to_le_bytes());
+        nonce[8] = part;
+        nonce
+    };
+    let tagged = |part: u8, bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        let tag: [u8; 16] = match protection {
+            Protection::Integrity => {
+                let mut mac = Aegis128X4Mac::new_with_nonce(&KEY, &nonce(part));
+                mac.update(&bytes);
+                mac.finalize()
+            }
+            Protection::Encrypted => {
+                Aegis128X4::new(&KEY, &nonce(part)).encrypt_in_place(&mut bytes, &[])
+            }
+        };
+        (bytes, tag)
+    };
+    let header = Frame { payload_crc: 0, ..frame }.encode();
+    let (payload, payload_tag) = match payload {
+        [] => (Vec::new(), [0; 16]),
+        bytes => tagged(1, bytes),
+    };
+    let (sealed, tag) = tagged(0, &[&header[..], &payload_tag].concat());
+    [sealed, tag.to_vec(), payload].concat()
+}
 
 /// Memory without a kernel: the test moves the stream's bytes itself.
 struct Memory {
@@ -33,9 +89,10 @@ impl Memory {
         Self {
             segments: vec![
                 arena(1),
-                scratch(<Sender>::SCRATCH_BYTES),
-                scratch(<Receiver>::SCRATCH_BYTES),
+                scratch(Sender::SCRATCH_BYTES),
+                scratch(Receiver::SCRATCH_BYTES),
                 arena(2),
+                scratch(PAYLOAD_BYTES_MAX),
             ],
         }
     }
@@ -62,7 +119,7 @@ impl Memory {
     }
 
     fn guards_are_whole(&self) -> bool {
-        [SENDER_SCRATCH, RECEIVER_SCRATCH].iter().all(|segment| {
+        [SENDER_SCRATCH, RECEIVER_SCRATCH, ROOM].iter().all(|segment| {
             let bytes = &self.segments[segment.0 as usize];
             let guard = GUARD as usize;
             bytes[..guard].iter().chain(&bytes[bytes.len() - guard..]).all(|byte| *byte == 0xee)
@@ -119,12 +176,15 @@ fn span(segment: SegmentId, offset: u64, length: u32) -> Span {
     Span { segment, offset, length }
 }
 
-fn new_sender(capacity: usize) -> Sender {
-    Sender::new(span(SENDER_SCRATCH, u64::from(GUARD), <Sender>::SCRATCH_BYTES), capacity)
+fn new_sender(kind: Kind, capacity: usize) -> Sender {
+    let scratch = span(SENDER_SCRATCH, u64::from(GUARD), Sender::SCRATCH_BYTES);
+    let room = span(ROOM, u64::from(GUARD), PAYLOAD_BYTES_MAX);
+    Sender::with_seal(seal(kind), scratch, Some(room), capacity)
 }
 
-fn new_receiver() -> Receiver {
-    Receiver::new(span(RECEIVER_SCRATCH, u64::from(GUARD), <Receiver>::SCRATCH_BYTES))
+fn new_receiver(kind: Kind) -> Receiver {
+    let scratch = span(RECEIVER_SCRATCH, u64::from(GUARD), Receiver::SCRATCH_BYTES);
+    Receiver::with_seal(seal(kind), scratch)
 }
 
 /// Repeats itself from its seed, which proptest prints.
@@ -249,14 +309,13 @@ fn sent_frames(most: usize) -> impl Strategy<Value = Vec<Sent>> {
 }
 
 /// The stream as the format has it, and where each frame starts.
-fn stream_of(frames: &[Sent], memory: &Memory) -> (Vec<u8>, Vec<usize>) {
+fn stream_of(kind: Kind, frames: &[Sent], memory: &Memory) -> (Vec<u8>, Vec<usize>) {
     let mut stream = Vec::new();
     let mut starts = Vec::new();
     for (number, sent) in frames.iter().enumerate() {
         let payload = memory.bytes(sent.source());
         starts.push(stream.len());
-        stream.extend(sent.frame(number, payload).encode());
-        stream.extend(payload);
+        stream.extend(on_the_wire(kind, number, sent.frame(number, payload), payload));
     }
     (stream, starts)
 }
@@ -276,11 +335,11 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn new(memory: &Memory, seed: u64) -> Self {
+    fn new(kind: Kind, memory: &Memory, seed: u64) -> Self {
         let expected =
             memory.bytes(span(ARENA, 0, ARENA_BYTES)).iter().copied().map(Some).collect();
         Self {
-            receiver: new_receiver(),
+            receiver: new_receiver(kind),
             expected,
             random: Random(seed),
             seen: 0,
@@ -409,12 +468,13 @@ proptest! {
 
     #[test]
     fn every_payload_lands_and_nothing_else_is_written(
+        kind in kinds(),
         frames in sent_frames(24),
         seed in any::<u64>(),
     ) {
         let mut memory = Memory::new();
-        let (stream, _) = stream_of(&frames, &memory);
-        let mut oracle = Oracle::new(&memory, seed);
+        let (stream, _) = stream_of(kind, &frames, &memory);
+        let mut oracle = Oracle::new(kind, &memory, seed);
         oracle.run(&frames, &mut memory, &stream).expect("a sound stream has no fault");
         prop_assert_eq!(oracle.seen, frames.len());
         prop_assert!(oracle.intact.iter().all(|intact| *intact));
@@ -423,19 +483,20 @@ proptest! {
 
     #[test]
     fn a_damaged_payload_costs_only_its_frame(
+        kind in kinds(),
         frames in sent_frames(16),
         seed in any::<u64>(),
         which in any::<prop::sample::Index>(),
         bit in any::<u32>(),
     ) {
         let mut memory = Memory::new();
-        let (mut stream, starts) = stream_of(&frames, &memory);
+        let (mut stream, starts) = stream_of(kind, &frames, &memory);
         let damaged = which.index(frames.len());
         let payload_bits = frames[damaged].payload * 8;
         prop_assume!(payload_bits > 0);
         let bit = bit % payload_bits;
-        stream[starts[damaged] + HEADER_BYTES + (bit / 8) as usize] ^= 1 << (bit % 8);
-        let mut oracle = Oracle::new(&memory, seed);
+        stream[starts[damaged] + header_bytes(kind) + (bit / 8) as usize] ^= 1 << (bit % 8);
+        let mut oracle = Oracle::new(kind, &memory, seed);
         oracle.run(&frames, &mut memory, &stream).expect("the headers are sound");
         prop_assert_eq!(oracle.seen, frames.len());
         for (number, intact) in oracle.intact.iter().enumerate() {
@@ -451,16 +512,18 @@ proptest! {
 
     #[test]
     fn a_damaged_header_ends_the_stream_for_good(
+        kind in kinds(),
         frames in sent_frames(12),
         seed in any::<u64>(),
         which in any::<prop::sample::Index>(),
-        bit in 0..HEADER_BYTES * 8,
+        bit in any::<usize>(),
     ) {
+        let bit = bit % (header_bytes(kind) * 8);
         let mut memory = Memory::new();
-        let (mut stream, starts) = stream_of(&frames, &memory);
+        let (mut stream, starts) = stream_of(kind, &frames, &memory);
         let damaged = which.index(frames.len());
         stream[starts[damaged] + bit / 8] ^= 1 << (bit % 8);
-        let mut oracle = Oracle::new(&memory, seed);
+        let mut oracle = Oracle::new(kind, &memory, seed);
         let fault = oracle.run(&frames, &mut memory, &stream).expect_err("the damage shows");
         prop_assert_eq!(oracle.seen, damaged, "the frames before it are delivered");
         prop_assert_eq!(oracle.receiver.poll_step(&mut memory), Err(fault));
@@ -471,16 +534,17 @@ proptest! {
     /// A peer that signs nonsense: sound headers whose payloads never come as promised, then noise.
     #[test]
     fn a_hostile_stream_writes_nothing_that_was_not_offered(
+        kind in kinds(),
         frames in sent_frames(6),
         promised in sent_frames(6),
         noise in prop::collection::vec(any::<u8>(), 0..3000),
         seed in any::<u64>(),
     ) {
         let mut memory = Memory::new();
-        let (mut stream, _) = stream_of(&promised, &memory);
+        let (mut stream, _) = stream_of(kind, &promised, &memory);
         stream.truncate(Random(seed).below(stream.len() as u32) as usize);
         stream.extend(noise);
-        let mut oracle = Oracle::new(&memory, seed);
+        let mut oracle = Oracle::new(kind, &memory, seed);
         // The caller's ideas about places and lengths have nothing to do with what comes.
         let mut left = &stream[..];
         let mut number = 0;
@@ -516,8 +580,8 @@ proptest! {
 /// Tell the receiver everything at once, without cuts but the ends of spans.
 fn receive_all(frames: &[Sent]) -> (Oracle, Memory) {
     let mut memory = Memory::new();
-    let (stream, _) = stream_of(frames, &memory);
-    let mut oracle = Oracle::new(&memory, 0);
+    let (stream, _) = stream_of(None, frames, &memory);
+    let mut oracle = Oracle::new(None, &memory, 0);
     let mut left = &stream[..];
     while !left.is_empty() {
         let taken = oracle.turn(frames, &mut memory, left, usize::MAX).expect("sound");
@@ -558,9 +622,9 @@ fn many_small_frames_are_parsed_from_one_receive() {
 fn an_abandoned_payload_leaves_its_destination_alone_and_the_stream_goes_on() {
     let frames = [data(200_000, 0, Guess::Right), data(50, 300_000, Guess::None)];
     let mut memory = Memory::new();
-    let (stream, _) = stream_of(&frames, &memory);
+    let (stream, _) = stream_of(None, &frames, &memory);
     let before = memory.bytes(span(ARENA, 1000, 199_000)).to_vec();
-    let mut receiver = new_receiver();
+    let mut receiver = new_receiver(None);
     let (spans, _) = receiver.poll_receive(frames[0].prediction());
     assert_eq!(memory.deliver(&spans, &stream, 1064), 1064);
     receiver.handle_received(1064);
@@ -628,14 +692,15 @@ proptest! {
 
     #[test]
     fn short_sends_give_the_exact_stream(
+        kind in kinds(),
         frames in sent_frames(60),
         capacity in 1..40_usize,
         seed in any::<u64>(),
     ) {
         let mut memory = Memory::new();
-        let (expected, starts) = stream_of(&frames, &memory);
+        let (expected, starts) = stream_of(kind, &frames, &memory);
         let mut random = Random(seed);
-        let mut sender = new_sender(capacity);
+        let mut sender = new_sender(kind, capacity);
         let (mut pushed, mut wire, mut owners) = (0, Vec::<u8>::new(), Vec::new());
         while wire.len() < expected.len() {
             push_some(&mut sender, &frames, &mut pushed, &memory);
@@ -673,14 +738,15 @@ proptest! {
     /// is lent is not written.
     #[test]
     fn owners_hear_when_what_was_lent_is_back(
+        kind in kinds(),
         frames in sent_frames(60),
         capacity in 1..60_usize,
         seed in any::<u64>(),
     ) {
         let mut memory = Memory::new();
-        let (expected, starts) = stream_of(&frames, &memory);
+        let (expected, starts) = stream_of(kind, &frames, &memory);
         let mut random = Random(seed);
-        let mut sender = new_sender(capacity);
+        let mut sender = new_sender(kind, capacity);
         sender.keep_apart(random.below(2) == 0);
         let (mut pushed, mut wire) = (0, Vec::<u8>::new());
         let (mut owners, mut taken_owners) = (Vec::new(), Vec::new());
@@ -745,7 +811,7 @@ proptest! {
     ) {
         let mut memory = Memory::new();
         let mut random = Random(seed);
-        let mut sender = new_sender(30);
+        let mut sender = new_sender(None, 30);
         let (mut pushed, mut owners) = (0, Vec::new());
         for _ in 0..random.below(6) {
             push_some(&mut sender, &frames, &mut pushed, &memory);
@@ -771,12 +837,12 @@ proptest! {
     /// Both ends and a wire of random pieces between them. Now and then a payload is rewritten
     /// after its checksum was taken, as a client may do.
     #[test]
-    fn what_is_sent_arrives(frames in sent_frames(30), seed in any::<u64>()) {
+    fn what_is_sent_arrives(kind in kinds(), frames in sent_frames(30), seed in any::<u64>()) {
         let mut memory = Memory::new();
         let pristine = memory.segments[SOURCE.0 as usize].clone();
         let mut random = Random(seed);
-        let mut sender = new_sender(8);
-        let mut oracle = Oracle::new(&memory, seed);
+        let mut sender = new_sender(kind, 8);
+        let mut oracle = Oracle::new(kind, &memory, seed);
         let (mut pushed, mut sent, mut wire) = (0, 0, Vec::<u8>::new());
         while oracle.seen < frames.len() {
             push_some(&mut sender, &frames, &mut pushed, &memory);
@@ -808,7 +874,7 @@ proptest! {
 #[test]
 fn control_frames_leave_as_one_span() {
     let mut memory = Memory::new();
-    let mut sender = new_sender(64);
+    let mut sender = new_sender(None, 64);
     for nonce in 0..64 {
         sender.push(1, Message::Ping { nonce }, None, Owner::NONE).expect("room");
     }
@@ -821,13 +887,13 @@ fn control_frames_leave_as_one_span() {
 #[test]
 fn a_batch_ends_where_scratch_ends() {
     let mut memory = Memory::new();
-    let mut sender = new_sender(300);
+    let mut sender = new_sender(None, 300);
     for nonce in 0..300 {
         sender.push(1, Message::Ping { nonce }, None, Owner::NONE).expect("room");
     }
     let mut batches = 0;
     while let Some(spans) = sender.poll_send(&mut memory) {
-        assert!(spans.bytes() <= u64::from(<Sender>::SCRATCH_BYTES));
+        assert!(spans.bytes() <= u64::from(Sender::SCRATCH_BYTES));
         sender.handle_sent(spans.bytes() as u32);
         batches += 1;
     }
@@ -837,15 +903,81 @@ fn a_batch_ends_where_scratch_ends() {
 
 #[test]
 fn the_longest_frame_is_sent_alone() {
-    let mut memory = Memory::new();
-    let mut sender = new_sender(4);
-    let message = |transfer| Message::WriteData { transfer, offset: 0, backlogged: false };
-    for transfer in 0..2 {
-        let payload = span(SOURCE, 0, PAYLOAD_BYTES_MAX);
-        sender.push(1, message(transfer), Some(payload), Owner(transfer)).expect("room");
+    for kind in KINDS {
+        let mut memory = Memory::new();
+        let mut sender = new_sender(kind, 4);
+        let message = |transfer| Message::WriteData { transfer, offset: 0, backlogged: false };
+        for transfer in 0..2 {
+            let payload = span(SOURCE, 0, PAYLOAD_BYTES_MAX);
+            sender.push(1, message(transfer), Some(payload), Owner(transfer)).expect("room");
+        }
+        let spans = sender.poll_send(&mut memory).expect("frames wait");
+        assert_eq!(spans.bytes(), u64::from(PAYLOAD_BYTES_MAX) + header_bytes(kind) as u64);
+        let too_long = vec![0; INLINE_BYTES_MAX + 1];
+        assert_eq!(sender.push_inline(1, message(3), &too_long, Owner::NONE), Err(Full));
+        assert!(memory.guards_are_whole());
     }
-    let spans = sender.poll_send(&mut memory).expect("frames wait");
-    assert_eq!(spans.bytes(), u64::from(PAYLOAD_BYTES_MAX) + HEADER_BYTES as u64);
-    let too_long = vec![0; INLINE_BYTES_MAX + 1];
-    assert_eq!(sender.push_inline(1, message(3), &too_long, Owner::NONE), Err(Full));
+}
+
+/// Frames of equal payloads in the order of these numbers; each is sealed as the one of its number.
+fn in_order(protection: Protection, order: &[usize]) -> (usize, Result<(), PeerFault>) {
+    let frames: Vec<Sent> = (0..6).map(|n| data(1000, n * 2000, Guess::None)).collect();
+    let mut memory = Memory::new();
+    let kind = Some(protection);
+    let (stream, mut starts) = stream_of(kind, &frames, &memory);
+    starts.push(stream.len());
+    let mut oracle = Oracle::new(kind, &memory, 1);
+    let stream: Vec<u8> =
+        order.iter().flat_map(|&n| stream[starts[n]..starts[n + 1]].iter().copied()).collect();
+    let outcome = oracle.run(&frames, &mut memory, &stream);
+    (oracle.seen, outcome)
+}
+
+#[test]
+fn a_frame_that_is_repeated_left_out_or_out_of_turn_ends_the_stream() {
+    for protection in [Protection::Integrity, Protection::Encrypted] {
+        assert_eq!(in_order(protection, &[0, 1, 2, 3, 4, 5]), (6, Ok(())));
+        let fault = Err(PeerFault::Seal);
+        assert_eq!(in_order(protection, &[0, 1, 1, 2]), (2, fault), "repeated");
+        assert_eq!(in_order(protection, &[0, 2]), (1, fault), "left out");
+        assert_eq!(in_order(protection, &[1, 0]), (0, fault), "out of turn");
+        assert_eq!(in_order(protection, &[0, 1, 2, 0]), (3, fault), "an old one");
+    }
+}
+
+#[test]
+fn frames_of_another_key_or_of_the_other_direction_end_the_stream() {
+    for (one, other) in
+        [(None, 1), (Some(Protection::Integrity), 2), (Some(Protection::Encrypted), 1)]
+    {
+        let frames = [data(100, 0, Guess::None)];
+        let mut memory = Memory::new();
+        let (stream, _) = stream_of(one, &frames, &memory);
+        let mut oracle = Oracle::new(KINDS[other], &memory, 1);
+        let outcome = oracle.run(&frames, &mut memory, &[&stream[..], &[0; 200]].concat());
+        assert_eq!(outcome, Err(PeerFault::Seal), "{one:?}");
+    }
+    let frames = [data(100, 0, Guess::None)];
+    let mut memory = Memory::new();
+    let kind = Some(Protection::Encrypted);
+    let (stream, _) = stream_of(kind, &frames, &memory);
+    let mut oracle = Oracle::new(kind, &memory, 1);
+    let other = Seal::keyed(Protection::Encrypted, FrameKey::new([7; 16]));
+    let scratch = span(RECEIVER_SCRATCH, u64::from(GUARD), Receiver::SCRATCH_BYTES);
+    oracle.receiver = Receiver::with_seal(other, scratch);
+    assert_eq!(oracle.run(&frames, &mut memory, &stream), Err(PeerFault::Seal));
+}
+
+#[test]
+fn an_encrypted_stream_shows_nothing_and_a_sealed_header_shows_no_key() {
+    let frames = [data(70_000, 0, Guess::None), data(70_000, 0, Guess::None)];
+    let memory = Memory::new();
+    let (stream, starts) = stream_of(Some(Protection::Encrypted), &frames, &memory);
+    let plain = memory.bytes(frames[0].source());
+    for window in plain.chunks_exact(16).take(200) {
+        assert!(!stream.windows(16).any(|bytes| bytes == window), "a piece of the payload");
+    }
+    assert!(stream[..starts[1]] != stream[starts[1]..], "the same frame twice looks different");
+    let shown = format!("{:?} {:?}", FrameKey::new(KEY), seal(Some(Protection::Encrypted)));
+    assert!(!shown.contains("115") && !shown.contains("sixteen"), "{shown}");
 }

@@ -15,6 +15,7 @@ mod demo;
 pub(crate) mod dial;
 mod explain;
 mod exports;
+pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod manual;
 pub(crate) mod model;
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Exports => exports::run(&admin()?, &output, args.json),
         Command::Limits(limits) => limits::run(&admin()?, &output, limits, args.json),
         Command::Config(config) => config::run(args, &config.action, &output),
+        Command::Keys(keys) => keys::run(args, keys, &output),
         Command::Model(asked) => model::run(&asked.model, &output, args.json),
         Command::Completions(args) => manual::completions(args, &output),
         Command::Man(args) => manual::man(args, &output),

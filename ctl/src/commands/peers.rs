@@ -2,6 +2,7 @@
 
 use piped_config::admin::watch::{PEERS, PeerEntry, Peers};
 use piped_engine::report::{LaneReport, ZeroCopyReport};
+use piped_engine::wire::Protection;
 
 use crate::admin::Admin;
 use crate::commands::words;
@@ -64,6 +65,7 @@ fn lanes_table(output: &Output, rows: Vec<Vec<String>>) -> Result<(), Failure> {
             Text("ROLE"),
             Text("LANE"),
             Text("STATE"),
+            Text("SEALED"),
             Number("EPOCH"),
             Number("REQUESTS"),
             Number("FRAMES OUT"),
@@ -88,6 +90,7 @@ fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<Str
         role,
         class,
         if lane.up { "up" } else { "DOWN" }.to_owned(),
+        lane.protection.map_or("plain", Protection::name).to_owned(),
         lane.epoch.to_string(),
         units::count(lane.requests.into()),
         units::count(lane.frames_sent),

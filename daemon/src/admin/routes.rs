@@ -24,6 +24,8 @@ use crate::control::Control;
 use crate::io::clock;
 use crate::io::socket::Credentials;
 use crate::limits::{ADMIN_BODY_BYTES_MAX, ADMIN_TIMEOUT};
+use crate::peer::greet::Greeting;
+use crate::peer::noise::Trust as _;
 use crate::shard::message::{Message, Question, ShardGone, ShardStatus};
 use crate::{advising, limiting, metrics, settings};
 
@@ -148,6 +150,8 @@ async fn status(control: &Control) -> Result<Status<ShardStatus>, Refused> {
         refused: some(
             HandshakeRefusal::ALL.map(|why| (why.name(), control.refusals()[why as usize])),
         ),
+        greeted: some(Greeting::ALL.map(|how| (how.name(), control.greetings()[how as usize]))),
+        public_key: control.keyring().identity().map(|it| it.own().public()),
         config: control.reload.state(&control.config()),
         shards,
     })

@@ -26,7 +26,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use piped_config::{CalibrationMode, Config, StateDir};
+use piped_config::{AutoPath, CalibrationMode, Config};
 use piped_engine::command::Command;
 use piped_engine::ids::DeviceId;
 use piped_engine::kept::{KeptStage, KnownStage};
@@ -120,9 +120,9 @@ impl Keeper {
     /// Reads what was kept.
     pub(crate) async fn start(config: &Config) -> Self {
         let directory = match &config.node.state_dir {
-            StateDir::Auto => of_service(std::env::var_os("STATE_DIRECTORY").as_deref()),
-            StateDir::None => None,
-            StateDir::At(path) => Some(path.clone()),
+            AutoPath::Auto => of_service(std::env::var_os("STATE_DIRECTORY").as_deref()),
+            AutoPath::None => None,
+            AutoPath::At(path) => Some(path.clone()),
         };
         let Some(path) = directory.map(|directory| directory.join(FILE)) else {
             return Self::default();

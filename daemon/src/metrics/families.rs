@@ -18,6 +18,7 @@ use prometheus::proto;
 
 use super::define::{self, Definition};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
+use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::serve::shard_of;
 use crate::shard::message::ReactorReport;
 
@@ -31,6 +32,7 @@ pub(super) struct Snapshot {
     /// Over all shards and doors.
     pub(super) evictions: Evictions,
     pub(super) refusals: Refusals,
+    pub(super) greetings: Greetings,
     /// Peers the configuration names.
     pub(super) known_peers: BTreeSet<String>,
 }
@@ -64,6 +66,9 @@ impl Snapshot {
         }
         for why in HandshakeRefusal::ALL {
             table.count(&define::REFUSED, &[why.name()], self.refusals[why as usize]);
+        }
+        for how in Greeting::ALL {
+            table.count(&define::GREETINGS, &[how.name()], self.greetings[how as usize]);
         }
         table.families.into_values().collect()
     }

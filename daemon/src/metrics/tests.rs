@@ -19,6 +19,7 @@ use prometheus::proto::MetricType;
 use super::families::{ShardObservation, Snapshot};
 use super::*;
 use crate::client::reasons::{Eviction, HandshakeRefusal};
+use crate::peer::greet::Greeting;
 use crate::shard::message::ReactorReport;
 
 fn lane(class: LaneClass, epoch: u32) -> LaneReport {
@@ -160,6 +161,8 @@ fn snapshot() -> Snapshot {
     evictions[Eviction::Message as usize] = 71;
     let mut refusals = [0; HandshakeRefusal::ALL.len()];
     refusals[HandshakeRefusal::Limits as usize] = 72;
+    let mut greetings = [0; Greeting::ALL.len()];
+    greetings[Greeting::Untrusted as usize] = 73;
     Snapshot {
         version: "1.2.3",
         started: 1e9,
@@ -172,6 +175,7 @@ fn snapshot() -> Snapshot {
         }],
         evictions,
         refusals,
+        greetings,
         known_peers: ["beta", "gamma"].map(str::to_owned).into(),
     }
 }
@@ -255,6 +259,7 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_evictions_total{reason="message"} 71"#,
         r#"piped_evictions_total{reason="submission_ring"} 0"#,
         r#"piped_handshakes_refused_total{reason="limits"} 72"#,
+        r#"piped_peer_handshakes_total{outcome="untrusted"} 73"#,
     ] {
         assert!(text.lines().any(|it| it == line), "no line {line} in\n{text}");
     }

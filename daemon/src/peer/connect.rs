@@ -5,12 +5,14 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use piped_config::HostPort;
+use piped_config::{Peer, PublicKey};
 use piped_engine::command::{Command, LaneClass};
 use piped_engine::ids::PeerId;
+use piped_engine::wire::LaneKeys;
 use piped_model::units::Nanos;
 use tokio::net::TcpStream;
 
+use super::greet;
 use super::options::lane_socket;
 use crate::control::Control;
 use crate::io::clock;
@@ -36,7 +38,7 @@ pub(crate) async fn lane(
         outcome = connect => outcome,
     };
     let message = match outcome {
-        Ok(socket) => Message::Connected { peer: name, class, socket },
+        Ok((socket, keys)) => Message::Connected { peer: name, class, socket, keys },
         Err(error) => {
             let peers = control.peers.borrow();
             let peer = peers.name(name).unwrap_or("?");
@@ -48,23 +50,27 @@ pub(crate) async fn lane(
     let _ = control.shards[shard].mailbox.send(message).await;
 }
 
-async fn connect(control: &Control, peer: PeerId) -> io::Result<OwnedFd> {
-    let (name, host) = named(control, peer)?;
+async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option<LaneKeys>)> {
+    let (name, target) = named(control, peer)?;
+    let host = target.address.clone();
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in tokio::net::lookup_host(host.as_str()).await? {
-        if !control.config().listen.admits_plain(address.ip()) {
+        if target.key.is_none() && !control.config().listen.admits_plain(address.ip()) {
             tracing::error!(
                 peer = name,
                 %address,
-                "not connected: lanes are not encrypted and this address is neither loopback nor \
-                 in listen.allow_plain"
+                "not connected: the peer has no key, so the lane would be plain, and this address is neither \
+                 loopback nor in listen.allow_plain; run `pipectl keys trust`"
             );
             last = io::ErrorKind::PermissionDenied.into();
             continue;
         }
         match TcpStream::connect(address).await {
             // It may have moved, or left, meanwhile.
-            Ok(stream) if named(control, peer)?.1 == host => return lane_socket(stream),
+            Ok(stream) if named(control, peer)?.1 == target => {
+                let (stream, keys) = prove(control, stream, target.key).await?;
+                return Ok((lane_socket(stream)?, keys));
+            }
             Ok(_) => return Err(io::ErrorKind::NotFound.into()),
             Err(error) => last = error,
         }
@@ -72,10 +78,25 @@ async fn connect(control: &Control, peer: PeerId) -> io::Result<OwnedFd> {
     Err(last)
 }
 
-/// The peer's name, and where it listens by the configuration of now.
-fn named(control: &Control, peer: PeerId) -> io::Result<(String, HostPort)> {
+/// The handshake with a peer that has a key.
+async fn prove(
+    control: &Control,
+    mut stream: TcpStream,
+    key: Option<PublicKey>,
+) -> io::Result<(TcpStream, Option<LaneKeys>)> {
+    let keyring = control.keyring();
+    // Checked when the configuration was loaded: with a peer's key there is one of our own.
+    let Some((key, identity)) = key.zip(keyring.identity()) else { return Ok((stream, None)) };
+    match greet::dialled(&mut stream, identity, key).await {
+        Ok(keys) => Ok((stream, Some(keys))),
+        Err(fault) => Err(io::Error::new(io::ErrorKind::PermissionDenied, fault)),
+    }
+}
+
+/// The peer's name, and where it listens and what its key is by the configuration of now.
+fn named(control: &Control, peer: PeerId) -> io::Result<(String, Peer)> {
     let peers = control.peers.borrow();
-    let named = peers.name(peer).zip(peers.address(peer));
-    let (name, host) = named.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
-    Ok((name.to_owned(), host.clone()))
+    let named = peers.name(peer).zip(peers.target(peer));
+    let (name, target) = named.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
+    Ok((name.to_owned(), target.clone()))
 }

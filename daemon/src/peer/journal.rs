@@ -3,6 +3,7 @@
 //! counted and said with the next line.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use piped_engine::command::LaneClass;
 use piped_model::units::Nanos;
@@ -53,6 +54,13 @@ impl Journal {
     ) {
         if let Some(left_out) = self.may_say(peer, now) {
             tracing::warn!(shard, peer, ?class, reason, left_out, "lane down");
+        }
+    }
+
+    /// Somebody connected and did not get a lane.
+    pub(crate) fn stranger(&mut self, from: IpAddr, reason: &str, now: Nanos) {
+        if let Some(left_out) = self.may_say("", now) {
+            tracing::warn!(%from, reason, left_out, "a peer was turned away");
         }
     }
 

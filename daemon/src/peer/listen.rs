@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::Listen;
+use piped_engine::command::Caller;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::greet::{self, Greeting};
 use super::options::lane_socket;
 use crate::control::Control;
 use crate::shard::message::Message;
@@ -17,10 +19,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Why there is no listener for peers.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Lanes are plain, and this address is not only for those who may read them.
+    /// Lanes would be plain, and this address is not only for those who may read them.
     #[error(
-        "listen.address: {0} is outside loopback and lanes are not encrypted; name the networks \
-         you trust in listen.allow_plain, or listen on 127.0.0.1"
+        "listen.address: {0} is outside loopback and this node has no key, so lanes would be plain; run `pipectl \
+         keys generate`; or name the networks you trust in listen.allow_plain, or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     /// The kernel says no.
@@ -33,18 +35,21 @@ pub enum ListenError {
     },
 }
 
-/// Listens where the configuration says; `None`: nowhere.
+/// Listens where the configuration says; `None`: nowhere. `has_key`: the node asks for handshakes.
 ///
 /// # Errors
 /// See [`ListenError`].
-pub(crate) async fn bind(listen: &Listen) -> Result<Option<TcpListener>, ListenError> {
+pub(crate) async fn bind(
+    listen: &Listen,
+    has_key: bool,
+) -> Result<Option<TcpListener>, ListenError> {
     let Some(address) = listen.address else { return Ok(None) };
     // The configuration was validated; the door does not rely on who did.
     let everywhere = address.ip().is_unspecified() && !listen.allow_plain.is_empty();
-    if !everywhere && !listen.admits_plain(address.ip()) {
+    if !has_key && !everywhere && !listen.admits_plain(address.ip()) {
         return Err(ListenError::Open(address));
     }
-    if !address.ip().is_loopback() {
+    if !address.ip().is_loopback() && !listen.allow_plain.is_empty() {
         tracing::warn!(
             %address,
             "lanes are PLAIN: whoever is on the networks of listen.allow_plain can read and forge \
@@ -63,7 +68,7 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, address)) => admit(&control, stream, address).await,
+            Ok((stream, address)) => admit(&control, stream, address.ip()).await,
             Err(error) => {
                 tracing::warn!(%error, "no peer can be accepted");
                 tokio::time::sleep(PAUSE).await;
@@ -72,24 +77,52 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
     }
 }
 
-async fn admit(control: &Control, stream: TcpStream, address: SocketAddr) {
-    if !control.config().listen.admits_plain(address.ip()) {
-        tracing::warn!(
-            %address,
-            "a peer was turned away: its network is neither loopback nor in listen.allow_plain"
-        );
-        return;
+async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
+    if control.keyring().identity().is_none() {
+        // Nobody is asked to prove anything, so there is nothing to wait for.
+        return greet(control, stream, from).await;
+    }
+    let Some(place) = control.greeting_place(from) else {
+        // It is not read: a reset is all it costs.
+        return control.count_greeting(Greeting::Busy);
+    };
+    let control = Rc::clone(control);
+    tokio::task::spawn_local(async move {
+        let _place = place;
+        tokio::select! {
+            () = control.stopped() => {}
+            () = greet(&control, stream, from) => {}
+        }
+    });
+}
+
+/// Finds out who that is, and gives the lane to its shard.
+async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr) {
+    let caller = match greet::accepted(control, &mut stream, from).await {
+        Ok(caller) => caller,
+        Err(fault) => {
+            control.count_greeting(fault.outcome());
+            return control.journal_stranger(from, &fault.to_string());
+        }
+    };
+    match &caller {
+        Caller::Proven { .. } => {
+            control.count_greeting(Greeting::Proven);
+            control.patrol.borrow_mut().give_back(from);
+        }
+        // What it says is not known yet. Who is trusted by his network is not counted.
+        Caller::Unproven { .. } => control.patrol.borrow_mut().give_back(from),
     }
     let socket = match lane_socket(stream) {
         Ok(socket) => socket,
         Err(error) => {
-            tracing::debug!(%address, %error, "a peer left before it was looked at");
+            tracing::debug!(%from, %error, "a peer left before it was looked at");
             return;
         }
     };
-    let shard = home_of(address.ip(), control.shards.len());
+    let shard = home_of(from, control.shards.len());
     // A shard that is gone ends the daemon by itself.
-    let _ = control.shards[shard].mailbox.send(Message::Accepted { socket }).await;
+    let _ = control.shards[shard].mailbox.send(Message::Accepted { socket, caller }).await;
 }
 
 /// The shard that serves a node: both its lanes must meet, because handles opened over one are used
@@ -115,13 +148,15 @@ mod tests {
 
     #[tokio::test]
     async fn an_open_address_needs_a_trusted_network() {
-        assert!(bind(&Listen::default()).await.expect("nowhere").is_none());
-        assert!(bind(&listen_on("127.0.0.1:0", &[])).await.expect("loopback").is_some());
-        assert!(bind(&listen_on("0.0.0.0:0", &["10.9.0.0/24"])).await.expect("told").is_some());
+        let plain = async |listen: &Listen| bind(listen, false).await;
+        assert!(plain(&Listen::default()).await.expect("nowhere").is_none());
+        assert!(plain(&listen_on("127.0.0.1:0", &[])).await.expect("loopback").is_some());
+        assert!(plain(&listen_on("0.0.0.0:0", &["10.9.0.0/24"])).await.expect("told").is_some());
+        assert!(bind(&listen_on("0.0.0.0:0", &[]), true).await.expect("keyed").is_some());
         for (address, networks) in
             [("0.0.0.0:0", &[][..]), ("192.0.2.1:0", &[][..]), ("192.0.2.1:0", &["10.9.0.0/24"])]
         {
-            let error = bind(&listen_on(address, networks)).await.expect_err("open");
+            let error = plain(&listen_on(address, networks)).await.expect_err("open");
             assert!(matches!(error, ListenError::Open(_)), "{error}");
             assert!(error.to_string().contains("listen.allow_plain"), "{error}");
         }

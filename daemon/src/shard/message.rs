@@ -14,7 +14,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use piped_engine::command::{Command, Event, LaneClass};
+use piped_engine::command::{Caller, Command, Event, LaneClass};
 use piped_engine::cost::PathCost;
 use piped_engine::dial::DialReport;
 use piped_engine::draft::{Draft, DraftAsk, DraftFault};
@@ -27,6 +27,7 @@ use piped_engine::report::{
 use piped_engine::request::{Class, Status};
 use piped_engine::shard::Recording;
 use piped_engine::trace::TraceState;
+use piped_engine::wire::LaneKeys;
 use piped_model::units::Nanos;
 use piped_ring::{Segment, ServerQueue};
 use rustix::event::EventfdFlags;
@@ -120,11 +121,15 @@ pub enum Message {
         class: LaneClass,
         /// The socket.
         socket: OwnedFd,
+        /// From its handshake.
+        keys: Option<LaneKeys>,
     },
     /// A peer connected to us.
     Accepted {
         /// The socket.
         socket: OwnedFd,
+        /// Who that can be.
+        caller: Caller,
     },
     /// So much staging, from now on.
     SetStaging {

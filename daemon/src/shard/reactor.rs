@@ -311,9 +311,9 @@ impl Reactor {
                 self.engine(Command::ServeOpened { ticket, result });
             }
             Message::Revoke { region } => self.engine(Command::RevokeRegion { region }),
-            Message::Connected { peer, class, socket } => {
+            Message::Connected { peer, class, socket, keys } => {
                 let command = match self.io.add_socket(socket) {
-                    Ok(socket) => Command::LaneConnected { peer, class, socket },
+                    Ok(socket) => Command::LaneConnected { peer, class, socket, keys },
                     Err(error) => {
                         tracing::warn!(%error, "no room for a lane");
                         Command::ConnectFailed { peer, class }
@@ -321,8 +321,8 @@ impl Reactor {
                 };
                 self.engine(command);
             }
-            Message::Accepted { socket } => match self.io.add_socket(socket) {
-                Ok(socket) => self.engine(Command::LaneAccepted { socket }),
+            Message::Accepted { socket, caller } => match self.io.add_socket(socket) {
+                Ok(socket) => self.engine(Command::LaneAccepted { socket, caller }),
                 Err(error) => tracing::warn!(%error, "no room for a peer's lane"),
             },
             Message::SetStaging { bytes, memory, answer } => {

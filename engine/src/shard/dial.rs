@@ -29,6 +29,7 @@ use crate::ids::DeviceId;
 use crate::io::Io;
 use crate::limits::{DIALS_HELD_MAX, DIALS_MAX};
 use crate::wire::LastPart;
+use crate::wire::frame::node_of;
 
 /// What goes on when the last dial lets go of it.
 #[derive(Debug, Clone, Copy)]
@@ -513,11 +514,6 @@ impl Shard {
             Effect::Stored { copy, chunk, start, end } => self.note_stored(copy, chunk, start, end),
         }
     }
-}
-
-/// The node's part of the name that its shards give, each its own.
-fn node_of(name: &str) -> &str {
-    name.split_once('#').map_or(name, |(node, _)| node)
 }
 
 /// `name`: as the node at the other end gives it.

@@ -16,7 +16,7 @@ use super::session::access_of;
 use super::slab::Key;
 use super::trace::Subject;
 use super::{Shard, Work};
-use crate::command::{self, Event, LaneClass, OpenRequest};
+use crate::command::{self, Caller, Event, LaneClass, OpenRequest};
 use crate::ids::{RegionId, SocketId};
 use crate::io::{Io, Span};
 use crate::limits::{self, CREDIT_BATCH_DIVISOR};
@@ -24,7 +24,7 @@ use crate::report::{Gauge, PeerReport};
 use crate::request::{Class, Status};
 use crate::sizes::{SIZES_MAX, Sizes};
 use crate::tally::LaneLoss;
-use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, is_node_name};
+use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, is_node_name, node_of};
 use crate::wire::{Asker, Frame, Message};
 
 /// A node that connected to us.
@@ -63,8 +63,8 @@ pub(super) struct InboundLane {
 }
 
 impl Shard {
-    /// A peer connected. Who it is says its first frame.
-    pub(super) fn lane_accepted<I: Io>(&mut self, socket: SocketId, io: &mut I) {
+    /// A peer connected. Which lane it is says its first frame, and its name, as far as `caller` lets it.
+    pub(super) fn lane_accepted<I: Io>(&mut self, socket: SocketId, caller: Caller, io: &mut I) {
         let stranger =
             |lane: &Lane| lane.link == Link::Stranger && lane.state != LaneState::Closing;
         let strangers = self.lanes.iter().filter(|(_, lane)| stranger(lane)).count();
@@ -75,7 +75,13 @@ impl Shard {
             self.close_lane(oldest, LaneLoss::Silent, reason, io);
         }
         // Class and epoch are those of its Hello, once that is here.
-        if let Some(key) = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, io) {
+        let keys = match &caller {
+            Caller::Proven { keys, .. } => Some(keys.clone()),
+            Caller::Unproven { .. } => None,
+        };
+        let made = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, keys, io);
+        if let Some((key, lane)) = made.and_then(|key| Some((key, self.lanes.get_mut(key)?))) {
+            lane.caller = Some(caller);
             self.lane_times.set(key.index(), io.now() + limits::HELLO_TIME);
         }
     }
@@ -110,6 +116,8 @@ impl Shard {
             return Err("the node's name is damaged");
         }
         let name = load_name(landed, io).ok_or("the node's name is not printable ASCII")?;
+        let caller = self.lanes.get(key).and_then(|lane| lane.caller.as_ref());
+        caller.map_or(Ok(()), |caller| caller.may_be(node_of(&name)))?;
         let known = self.inbound.next_from(0, |link| link.name == name);
         let link = match known {
             Some(link) => link,
@@ -132,6 +140,25 @@ impl Shard {
         (lane.stage_in, lane.stage_out) = stages;
         self.acknowledge(link, class);
         Ok(())
+    }
+
+    /// Closes the lanes that came from these nodes.
+    pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], io: &mut I) {
+        let is_named = |link: Key| {
+            let link = self.inbound.get(link);
+            link.is_some_and(|link| names.iter().any(|name| name == node_of(&link.name)))
+        };
+        let expelled = |(_, lane): &(Key, &Lane)| match (&lane.caller, lane.inbound()) {
+            // It has not said so yet.
+            (Some(Caller::Proven { node, .. }), None) => names.contains(node),
+            (_, Some(link)) => is_named(link),
+            (_, None) => false,
+        };
+        let lanes: Vec<Key> = self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
+        for lane in lanes {
+            let reason = String::from("the configuration trusts this node no longer as it did");
+            self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
+        }
     }
 
     fn new_inbound<I: Io>(&mut self, name: String, incarnation: u64, io: &mut I) -> Option<Key> {

@@ -13,19 +13,19 @@ use super::ops::OpOwner;
 use super::pace::Pacer;
 use super::plan::StageIndex;
 use super::reports::Reports;
+use super::scratch::Scratch;
 use super::sending::{Sending, Waiting};
 use super::serve_pieces::TableRun;
 use super::slab::Key;
-use super::staging::Run;
 use super::zero_copy::ZeroCopy;
 use super::{Shard, Work};
-use crate::command::{Event, LaneClass};
+use crate::command::{Caller, Event, LaneClass};
 use crate::ids::{ChannelId, PeerId, SessionId, SocketId};
 use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
 use crate::report::LaneReport;
 use crate::tally::LaneLoss;
-use crate::wire::{Frame, Message, Owner, Receiver, Sender, Step};
+use crate::wire::{Frame, LaneKeys, Message, Owner, Protection, Receiver, Seal, Sender, Step};
 
 /// Whose lane it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +75,17 @@ pub(super) struct Lane {
     pub(super) socket: SocketId,
     pub(super) epoch: u32,
     pub(super) state: LaneState,
+    /// What its frames are sealed with.
+    pub(super) protection: Option<Protection>,
+    /// Who may be at the other end.
+    pub(super) caller: Option<Caller>,
     pub(super) sender: Sender,
     /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided late.
     pub(super) waiting: Fair<Waiting>,
     pub(super) receiver: Receiver,
-    pub(super) scratch: Run,
+    pub(super) scratch: Scratch,
     /// Where the scratch moves to, because its segment is to go.
-    pub(super) next_scratch: Option<Run>,
+    pub(super) next_scratch: Option<Scratch>,
     pub(super) sending: bool,
     /// How the send under way goes.
     pub(super) send: Sending,
@@ -207,17 +211,18 @@ impl Burst {
     }
 }
 
-/// Scratch for a receiver and a sender.
-pub(super) const SCRATCH_BYTES: u32 = <Receiver>::SCRATCH_BYTES + <Sender>::SCRATCH_BYTES;
-
-/// The receiver's and the sender's part of a scratch.
-pub(super) fn scratch_parts(scratch: Run) -> (Span, Span) {
-    let receive = scratch.span.part(0, <Receiver>::SCRATCH_BYTES);
-    (receive, scratch.span.part(<Receiver>::SCRATCH_BYTES, <Sender>::SCRATCH_BYTES))
-}
-
 /// Why a lane is lost whose frames are of another incarnation.
 pub(super) const OTHER_EPOCH: &str = "a frame of another epoch";
+
+/// For what a lane sends, and for what it receives.
+fn seals_of(keys: Option<LaneKeys>) -> (Seal, Seal) {
+    match keys {
+        None => (Seal::Plain, Seal::Plain),
+        Some(LaneKeys { protection, send, receive }) => {
+            (Seal::keyed(protection, send), Seal::keyed(protection, receive))
+        }
+    }
+}
 
 /// Frames handled before others get a turn.
 const FRAMES_PER_TURN: usize = 64;
@@ -300,22 +305,26 @@ impl Shard {
         class: LaneClass,
         socket: SocketId,
         epoch: u32,
+        keys: Option<LaneKeys>,
         io: &mut I,
     ) -> Option<Key> {
-        let Some(scratch) = self.staging.allocate_scratch(SCRATCH_BYTES) else {
+        let (seals, unseals) = seals_of(keys);
+        let Some(scratch) = self.allocate_scratch(seals.moves_payloads()) else {
             io.release(Resource::Socket(socket));
             return None;
         };
-        let (receive, send) = scratch_parts(scratch);
+        let (send, room) = (scratch.of_sender(), scratch.room());
         let lane = Lane {
             link,
             class,
             socket,
             epoch,
             state: LaneState::Greeting,
-            sender: Sender::new(send, limits::LANE_QUEUE),
+            caller: None,
+            protection: seals.protection(),
+            sender: Sender::with_seal(seals, send, room, limits::LANE_QUEUE),
             waiting: Fair::default(),
-            receiver: Receiver::new(receive),
+            receiver: Receiver::with_seal(unseals, scratch.of_receiver()),
             scratch,
             next_scratch: None,
             sending: false,
@@ -364,7 +373,7 @@ impl Shard {
                 Some(key)
             }
             Err(lane) => {
-                self.free_staging(lane.scratch);
+                self.free_scratch(lane.scratch);
                 io.release(Resource::Socket(socket));
                 None
             }
@@ -696,6 +705,7 @@ impl Shard {
             requests: lane.map_or(0, |lane| (lane.outstanding.len() + lane.serves.len()) as u32),
             last_loss,
             pace: lane.and_then(|lane| lane.pacer.rate()),
+            protection: lane.and_then(|lane| lane.protection),
             zero_copy: lane
                 .and_then(|lane| lane.zero_copy.report(self.zero_copy, lane.sender.is_lending())),
             messages: None,
@@ -745,9 +755,9 @@ impl Shard {
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };
         self.forget_reports(&lane.reports);
-        self.free_staging(lane.scratch);
+        self.free_scratch(lane.scratch);
         if let Some(next) = lane.next_scratch {
-            self.free_staging(next);
+            self.free_scratch(next);
         }
         let peer = match lane.link {
             Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, (key, lane.loss), io),

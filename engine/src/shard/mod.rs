@@ -366,11 +366,12 @@ impl Shard {
             Command::AddPeer { peer, name } => self.add_peer(peer, name),
             Command::RemovePeer { peer } => self.remove_peer(peer, io),
             Command::RedialPeer { peer } => self.redial_peer(peer, io),
-            Command::LaneConnected { peer, class, socket } => {
-                self.lane_connected(peer, class, socket, io);
+            Command::LaneConnected { peer, class, socket, keys } => {
+                self.lane_connected(peer, class, (socket, keys), io);
             }
             Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io),
-            Command::LaneAccepted { socket } => self.lane_accepted(socket, io),
+            Command::LaneAccepted { socket, caller } => self.lane_accepted(socket, caller, io),
+            Command::ExpelPeers { names } => self.expel_peers(&names, io),
             Command::Planned(answer) => self.planner.handle_answer(&answer),
             Command::TakeKept(stages) => self.planner.take_kept(stages),
             Command::ForcePlan(plan) => self.planner.force(plan),

@@ -17,7 +17,9 @@ use crate::report::{LaneReport, PeerReport};
 use crate::request::Status;
 use crate::tally::{LaneLoss, RetryReason};
 use crate::wire::frame::SWEEP;
-use crate::wire::{Frame, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
+use crate::wire::{
+    Frame, LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner,
+};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
 const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
@@ -100,7 +102,7 @@ impl Shard {
         &mut self,
         peer: PeerId,
         class: LaneClass,
-        socket: SocketId,
+        (socket, keys): (SocketId, Option<LaneKeys>),
         io: &mut I,
     ) {
         let Some(link) = self.outbound.get_mut(&peer) else { return };
@@ -111,7 +113,8 @@ impl Shard {
         }
         state.epoch += 1;
         let (epoch, name) = (state.epoch, link.name.clone());
-        let Some(key) = self.make_lane(Link::Outbound(peer), class, socket, epoch, io) else {
+        let made = self.make_lane(Link::Outbound(peer), class, socket, epoch, keys, io);
+        let Some(key) = made else {
             return self.connect_failed(peer, class, io);
         };
         let stages = self.planner.net_stages(&name, class, true);

@@ -39,6 +39,15 @@ pub fn is_node_name(name: &str) -> bool {
     fits && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// Separates a node's name from the number of one of its shards: each is a node of its own to its peers.
+pub const SHARD_MARK: char = '#';
+
+/// The node of a name that may be one of its shards'.
+#[must_use]
+pub fn node_of(name: &str) -> &str {
+    name.split_once(SHARD_MARK).map_or(name, |(node, _)| node)
+}
+
 /// The longest export or region name together with its path, in bytes.
 pub const OPEN_BYTES_MAX: u32 = 1152;
 
@@ -466,6 +475,12 @@ pub enum PeerFault {
         /// As the header's bytes have it.
         computed: u32,
     },
+    /// A header whose tag is wrong.
+    #[error(
+        "a frame is not the peer's, or not the next one: it was changed, repeated or left out on the way; suspect \
+         whoever can reach the network between the nodes"
+    )]
+    Seal,
     /// A kind this version does not know.
     #[error("unknown frame kind {0}; compare the releases of both daemons")]
     UnknownKind(u8),

@@ -15,8 +15,9 @@
 //! copying are cut to the spans at hand, not to what a header claims.
 
 use crate::io::{Io, Span, Spans};
+use crate::wire::checked::Checked;
 use crate::wire::frame::{Frame, PeerFault};
-use crate::wire::seal::{Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
+use crate::wire::seal::{Seal, WIRE_HEADER_BYTES_MAX};
 
 /// Size of the spill area in bytes: the most one receive brings beyond a header.
 pub const SPILL_BYTES: u32 = 256 * 1024;
@@ -58,8 +59,8 @@ pub enum Step {
 /// then call [`Receiver::poll_step`] until it says [`Step::NeedMore`]. One receive is in flight at
 /// most. A fault is final: every later step repeats it.
 #[derive(Debug)]
-pub struct Receiver<S: Seal = Plain> {
-    seal: S,
+pub struct Receiver {
+    seal: Seal,
     header_area: Span,
     inline: Span,
     spill: Span,
@@ -105,15 +106,7 @@ enum Posted {
     },
 }
 
-impl Receiver<Plain> {
-    /// A receiver of a plain lane; see [`Receiver::with_seal`].
-    #[must_use]
-    pub fn new(scratch: Span) -> Self {
-        Self::with_seal(Plain, scratch)
-    }
-}
-
-impl<S: Seal> Receiver<S> {
+impl Receiver {
     /// Where in a frame the next byte belongs: `None` between two, or else whether it is payload.
     #[must_use]
     pub fn inside_frame(&self) -> Option<bool> {
@@ -128,21 +121,24 @@ impl<S: Seal> Receiver<S> {
     pub const SCRATCH_BYTES: u32 =
         WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES;
 
-    const HEADER: u32 = S::WIRE_HEADER_BYTES as u32;
+    /// A receiver of a plain lane; see [`Receiver::with_seal`].
+    #[must_use]
+    pub fn new(scratch: Span) -> Self {
+        Self::with_seal(Seal::Plain, scratch)
+    }
 
     /// A receiver at the start of a stream. `scratch` is registered memory that nothing else uses.
     ///
     /// # Panics
     /// If `scratch` is shorter than [`Self::SCRATCH_BYTES`].
     #[must_use]
-    pub fn with_seal(seal: S, scratch: Span) -> Self {
-        assert!(S::WIRE_HEADER_BYTES <= WIRE_HEADER_BYTES_MAX, "a seal's header is too long");
+    pub fn with_seal(seal: Seal, scratch: Span) -> Self {
         assert!(scratch.length >= Self::SCRATCH_BYTES, "the receiver's scratch is too short");
         let inline_at = WIRE_HEADER_BYTES_MAX as u32;
         let spill = scratch.part(inline_at + INLINE_LANDING_BYTES, SPILL_BYTES);
         Self {
+            header_area: scratch.part(0, seal.header_bytes() as u32),
             seal,
-            header_area: scratch.part(0, Self::HEADER),
             inline: scratch.part(inline_at, INLINE_LANDING_BYTES),
             spill,
             header_have: 0,
@@ -178,7 +174,7 @@ impl<S: Seal> Receiver<S> {
                 let spill = if self.streaming { SPILL_BYTES_STREAMING } else { SPILL_BYTES };
                 let tail =
                     predicted.unwrap_or_else(|| self.spill.part(0, spill)).part(0, SPILL_BYTES);
-                let header = self.header_area.part(self.header_have, Self::HEADER);
+                let header = self.header_area.part(self.header_have, self.header_bytes());
                 spans.push(header);
                 spans.push(tail);
                 Posted::Header { header: header.length, tail, predicted: predicted.is_some() }
@@ -275,7 +271,7 @@ impl<S: Seal> Receiver<S> {
         }
         let (old, have) = (self.header_area, self.header_have);
         let inline_at = WIRE_HEADER_BYTES_MAX as u32;
-        self.header_area = scratch.part(0, Self::HEADER);
+        self.header_area = scratch.part(0, self.header_bytes());
         self.inline = scratch.part(inline_at, self.inline.length);
         self.spill = scratch.part(inline_at + INLINE_LANDING_BYTES, SPILL_BYTES);
         self.rest = self.spill.part(0, 0);
@@ -293,19 +289,24 @@ impl<S: Seal> Receiver<S> {
         }
     }
 
+    fn header_bytes(&self) -> u32 {
+        self.seal.header_bytes() as u32
+    }
+
     fn step_header<I: Io>(&mut self, io: &mut I) -> Result<Step, PeerFault> {
         let mut header = [0; WIRE_HEADER_BYTES_MAX];
-        let header = &mut header[..S::WIRE_HEADER_BYTES];
-        if self.header_have == 0 && self.rest.length >= Self::HEADER {
+        let header_bytes = self.header_bytes();
+        let header = &mut header[..header_bytes as usize];
+        if self.header_have == 0 && self.rest.length >= header_bytes {
             // Whole in the spill, as most headers behind the first are: no detour.
-            io.load(self.take_rest(Self::HEADER), header);
+            io.load(self.take_rest(header_bytes), header);
         } else {
-            let piece = self.take_rest(Self::HEADER - self.header_have);
+            let piece = self.take_rest(header_bytes - self.header_have);
             if piece.length > 0 {
                 io.copy(piece, self.header_area.part(self.header_have, piece.length));
             }
             self.header_have += piece.length;
-            if self.header_have < Self::HEADER {
+            if self.header_have < header_bytes {
                 return Ok(Step::NeedMore);
             }
             io.load(self.header_area, header);

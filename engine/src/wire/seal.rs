@@ -1,25 +1,112 @@
-//! What a plain and a sealed lane differ in.
+//! What plain, authenticated and encrypted lanes differ in.
 //!
-//! A seal turns a frame into wire bytes and back. The payload keeps its length and its place: what a
-//! sealed lane must add (authentication tags for header and payload) stands in front, in a longer
-//! header. The tags are known before the first byte leaves, because the payload is read for its
-//! checksum then anyway; a trailer would instead cut every receive of a payload in two. So the
-//! [`crate::wire::Sender`] and the [`crate::wire::Receiver`] are the same for every seal, and a lane's
-//! kind is a type parameter that costs nothing on a plain lane.
+//! A seal turns a frame into wire bytes and back. The payload keeps its length and its place: what a seal must add
+//! (authentication tags for header and payload) stands in front, in a longer header. The tags are known before
+//! the first byte leaves, because the payload is read for its checksum then anyway; a trailer would instead cut every
+//! receive of a payload in two. So the [`crate::wire::Sender`] and the [`crate::wire::Receiver`] are the same for all.
+//!
+//! ```text
+//!   plain       header 64, with CRC32C of itself and of the payload              │ payload
+//!   integrity   header 64 │ payload's tag 16 │ tag of both 16                    │ payload
+//!   encrypted   the same, all but the last tag encrypted                         │ payload, encrypted
+//! ```
+//!
+//! The tags are those of AEGIS-128X4 (draft-irtf-cfrg-aegis-aead): its MAC, or the cipher. Each direction has its key,
+//! from the lane's handshake, and counts its frames; the count is the nonce and is not sent. So a frame that was left
+//! out, repeated or taken from elsewhere fails as one that was changed does, and a header that fails ends the lane. A
+//! payload that fails costs its request: its memory may be a client's, who can rewrite it between its tag and its way
+//! out, and must not end a lane that others use by that.
 
-use core::fmt::Debug;
+use core::fmt;
 
-use piped_model::units::Nanos;
+use aegis::aegis128x4::{Aegis128X4, Aegis128X4Mac};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
 
 use crate::io::{Io, Span};
-use crate::wire::frame::{Frame, HEADER_BYTES, PeerFault};
+use crate::wire::frame::{Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX, PeerFault};
 
 /// The longest header with what a seal adds to it, in bytes.
-pub const WIRE_HEADER_BYTES_MAX: usize = 128;
+pub const WIRE_HEADER_BYTES_MAX: usize = SEALED_BYTES + TAG_BYTES;
+
+/// An authentication tag.
+const TAG_BYTES: usize = 16;
+
+/// What a header's tag is for: the header, and the payload's tag.
+const SEALED_BYTES: usize = HEADER_BYTES + TAG_BYTES;
+
+/// Payloads pass through private memory in pieces of this many bytes, which stay in the first cache.
+const CHUNK_BYTES: usize = 8 * 1024;
+
+/// Memory that an encrypted lane needs for what it sends: a batch, or one frame that is longer than batches are.
+pub(crate) const SEALED_ROOM_BYTES: u32 = PAYLOAD_BYTES_MAX;
+
+type Cipher = Aegis128X4<TAG_BYTES>;
+type Mac = Aegis128X4Mac<TAG_BYTES>;
+type Tag = [u8; TAG_BYTES];
+
+/// What a seal is good for. The later one of two is the stronger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protection {
+    /// Frames are the peer's, and as it sent them; whoever is on the way can read them.
+    Integrity,
+    /// Nor can anybody read them.
+    Encrypted,
+}
+
+impl Protection {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Integrity => "integrity",
+            Self::Encrypted => "encrypted",
+        }
+    }
+}
+
+/// The key of one direction of a lane.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FrameKey([u8; Self::BYTES]);
+
+impl FrameKey {
+    /// Its length in bytes.
+    pub const BYTES: usize = 16;
+
+    /// A key: 16 bytes that nobody else can know, for one direction of one connection.
+    #[must_use]
+    pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl Drop for FrameKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for FrameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FrameKey(..)")
+    }
+}
+
+/// What a handshake leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneKeys {
+    /// What both sides agreed on.
+    pub protection: Protection,
+    /// For what this side sends.
+    pub send: FrameKey,
+    /// For what it receives.
+    pub receive: FrameKey,
+}
 
 /// The payload of a frame about to be sealed.
 #[derive(Debug)]
-pub enum Body<'a> {
+pub(super) enum Body<'a> {
     /// No payload.
     Empty,
     /// A private copy, sealed in place.
@@ -28,96 +115,150 @@ pub enum Body<'a> {
     Memory(Span),
 }
 
-/// One direction of a lane's protection, with its keys and counters if it has any.
-pub trait Seal: Debug {
-    /// Bytes in front of each payload; [`HEADER_BYTES`] and what the seal adds.
-    const WIRE_HEADER_BYTES: usize;
+/// One direction of a lane's protection, with its key and its count if it has any.
+#[derive(Debug, Default)]
+pub enum Seal {
+    /// Nothing but checksums: for loopback and for networks the operator named.
+    #[default]
+    Plain,
+    /// Authenticated, perhaps encrypted.
+    Keyed(Box<Keyed>),
+}
 
-    /// Write the wire header of a frame into `header` (of [`Self::WIRE_HEADER_BYTES`]) and say which
-    /// memory to send for a [`Body::Memory`]: the same, or the seal's own with the encrypted bytes.
+/// See [`Seal::Keyed`].
+pub struct Keyed {
+    protection: Protection,
+    key: FrameKey,
+    /// Frames so far: the next one's nonce.
+    frames: u64,
+    /// Of the frame opened last.
+    payload_tag: Tag,
+    chunk: [u8; CHUNK_BYTES],
+    /// A payload that is decrypted and not verified yet: nobody else has seen it.
+    unverified: Vec<u8>,
+}
+
+impl fmt::Debug for Keyed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protection, frames, .. } = self;
+        f.debug_struct("Keyed").field("protection", protection).field("frames", frames).finish()
+    }
+}
+
+/// Which of a frame's two tags a nonce is for.
+#[derive(Clone, Copy)]
+enum Part {
+    Header,
+    Payload,
+}
+
+impl Seal {
+    /// A seal at the beginning of its direction.
+    #[must_use]
+    pub fn keyed(protection: Protection, key: FrameKey) -> Self {
+        Self::Keyed(Box::new(Keyed {
+            protection,
+            key,
+            frames: 0,
+            payload_tag: Tag::default(),
+            chunk: [0; CHUNK_BYTES],
+            unverified: Vec::new(),
+        }))
+    }
+
+    /// Bytes in front of each payload; [`HEADER_BYTES`] and what the seal adds.
+    #[must_use]
+    pub const fn header_bytes(&self) -> usize {
+        match self {
+            Self::Plain => HEADER_BYTES,
+            Self::Keyed(_) => WIRE_HEADER_BYTES_MAX,
+        }
+    }
+
+    /// What it is good for; nothing if it is plain.
+    #[must_use]
+    pub fn protection(&self) -> Option<Protection> {
+        match self {
+            Self::Plain => None,
+            Self::Keyed(keyed) => Some(keyed.protection),
+        }
+    }
+
+    /// Whether payloads leave out of other memory than they lie in: they are encrypted.
+    #[must_use]
+    pub fn moves_payloads(&self) -> bool {
+        matches!(self, Self::Keyed(keyed) if keyed.protection == Protection::Encrypted)
+    }
+
+    /// Write the wire header of a frame into `header` (of [`Self::header_bytes`]) and say which
+    /// memory to send for a [`Body::Memory`]: the same, or the front of `room` with the encrypted bytes.
     /// `frame.payload` is right, `frame.payload_crc` is not yet. Called once per frame, in the order
     /// of the stream.
-    fn seal<I: Io>(
+    pub(super) fn seal<I: Io>(
         &mut self,
         io: &mut I,
         frame: Frame,
         body: Body<'_>,
         header: &mut [u8],
-    ) -> Option<Span>;
+        room: Option<Span>,
+    ) -> Option<Span> {
+        match self {
+            Self::Plain => {
+                let (payload_crc, memory) = match body {
+                    Body::Empty => (0, None),
+                    Body::Bytes(bytes) => (crate::wire::frame::crc32c(bytes), None),
+                    Body::Memory(span) => (io.crc32c(span), Some(span)),
+                };
+                header.copy_from_slice(&Frame { payload_crc, ..frame }.encode());
+                memory
+            }
+            Self::Keyed(keyed) => keyed.seal(io, frame, body, header, room),
+        }
+    }
 
-    /// Check a wire header of [`Self::WIRE_HEADER_BYTES`] and parse it.
+    /// Check a wire header of [`Self::header_bytes`] and parse it.
     ///
     /// # Errors
     /// The peer's fault; the lane ends.
-    fn open(&mut self, header: &[u8]) -> Result<Frame, PeerFault>;
+    pub(super) fn open(&mut self, header: &mut [u8]) -> Result<Frame, PeerFault> {
+        if let Self::Keyed(keyed) = self {
+            keyed.open(header)?;
+        }
+        let header = header.first_chunk().expect("the receiver hands over `header_bytes`");
+        Frame::parse(header)
+    }
 
     /// Check (and decrypt in place) the payload that landed for the header opened last. `false`: it is
-    /// not what was sent.
-    fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool;
-}
-
-/// Payloads below this many bytes are not timed: their checksum takes hardly longer than two looks at
-/// the clock.
-const TIMED_BYTES_MIN: u32 = 4096;
-
-/// What checking (and sealing) some payloads took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Checked {
-    frames: u32,
-    bytes: u64,
-    time: Nanos,
-    /// The last one's beginning and end.
-    last: Option<(Nanos, Nanos)>,
-}
-
-impl Checked {
-    /// Checks or seals a payload of so many bytes, and times it if it is long.
-    pub(super) fn timed<I: Io, T>(
-        &mut self,
-        io: &mut I,
-        bytes: u32,
-        check: impl FnOnce(&mut I) -> T,
-    ) -> T {
-        self.last = None;
-        if bytes < TIMED_BYTES_MIN {
-            return check(io);
+    /// not what was sent, and what was to be decrypted is as it came.
+    pub(super) fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool {
+        match self {
+            Self::Plain => io.crc32c(landed) == frame.payload_crc,
+            Self::Keyed(keyed) => keyed.open_payload(io, landed),
         }
-        let start = io.now();
-        let checked = check(io);
-        let end = io.now();
-        self.frames += 1;
-        self.bytes += u64::from(bytes);
-        self.time = self.time + end.since(start);
-        self.last = Some((start, end));
-        checked
-    }
-
-    /// When the last payload's check began and ended, if it was timed.
-    pub(super) fn last(&self) -> Option<(Nanos, Nanos)> {
-        self.last
-    }
-
-    /// Mean size in bytes and mean time of a payload; `None` if there was none.
-    #[must_use]
-    pub fn mean(&self) -> Option<(u32, Nanos)> {
-        let frames = u64::from(self.frames);
-        let bytes = self.bytes.checked_div(frames)?;
-        Some((bytes as u32, Nanos(self.time.0 / frames)))
-    }
-
-    /// Time of all payloads together.
-    #[must_use]
-    pub fn time(&self) -> Nanos {
-        self.time
     }
 }
 
-/// No protection but checksums: for loopback and for networks the operator named.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Plain;
+impl Keyed {
+    fn nonce(&self, part: Part) -> [u8; 16] {
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&self.frames.to_le_bytes());
+        nonce[8] = part as u8;
+        nonce
+    }
 
-impl Seal for Plain {
-    const WIRE_HEADER_BYTES: usize = HEADER_BYTES;
+    fn cipher(&self, part: Part) -> Cipher {
+        Cipher::new(&self.key.0, &self.nonce(part))
+    }
+
+    fn mac(&self, part: Part) -> Mac {
+        Mac::new_with_nonce(&self.key.0, &self.nonce(part))
+    }
+
+    fn mac_of(&self, part: Part, bytes: &[u8]) -> Tag {
+        let mut mac = self.mac(part);
+        mac.update(bytes);
+        mac.finalize()
+    }
 
     fn seal<I: Io>(
         &mut self,
@@ -125,22 +266,121 @@ impl Seal for Plain {
         frame: Frame,
         body: Body<'_>,
         header: &mut [u8],
+        room: Option<Span>,
     ) -> Option<Span> {
-        let (payload_crc, memory) = match body {
-            Body::Empty => (0, None),
-            Body::Bytes(bytes) => (crate::wire::frame::crc32c(bytes), None),
-            Body::Memory(span) => (io.crc32c(span), Some(span)),
+        let (payload_tag, memory) = match body {
+            Body::Empty => (Tag::default(), None),
+            Body::Bytes(bytes) => (self.seal_bytes(bytes), None),
+            Body::Memory(span) => self.seal_memory(io, span, room),
         };
-        header.copy_from_slice(&Frame { payload_crc, ..frame }.encode());
+        let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
+        sealed[..HEADER_BYTES].copy_from_slice(&frame.encode());
+        sealed[HEADER_BYTES..].copy_from_slice(&payload_tag);
+        tag.copy_from_slice(&match self.protection {
+            Protection::Integrity => self.mac_of(Part::Header, sealed),
+            Protection::Encrypted => self.cipher(Part::Header).encrypt_in_place(sealed, &[]),
+        });
+        self.frames += 1;
         memory
     }
 
-    fn open(&mut self, header: &[u8]) -> Result<Frame, PeerFault> {
-        let header = header.first_chunk().expect("the receiver hands over WIRE_HEADER_BYTES");
-        Frame::parse(header)
+    fn seal_bytes(&self, bytes: &mut [u8]) -> Tag {
+        match self.protection {
+            Protection::Integrity => self.mac_of(Part::Payload, bytes),
+            Protection::Encrypted => self.cipher(Part::Payload).encrypt_in_place(bytes, &[]),
+        }
     }
 
-    fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool {
-        io.crc32c(landed) == frame.payload_crc
+    fn seal_memory<I: Io>(
+        &mut self,
+        io: &mut I,
+        span: Span,
+        room: Option<Span>,
+    ) -> (Tag, Option<Span>) {
+        if self.protection == Protection::Integrity {
+            return (self.mac_memory(io, span).finalize(), Some(span));
+        }
+        let room = room.expect("an encrypted lane has room for a batch").part(0, span.length);
+        let mut encryptor = self.cipher(Part::Payload).encryptor(&[]);
+        for (plain, sealed) in pieces(span).zip(pieces(room)) {
+            let bytes = &mut self.chunk[..plain.length as usize];
+            io.load(plain, bytes);
+            encryptor.update_in_place(bytes);
+            io.store(bytes, sealed);
+        }
+        (encryptor.finalize(), Some(room))
     }
+
+    fn mac_memory<I: Io>(&mut self, io: &mut I, span: Span) -> Mac {
+        let mut mac = self.mac(Part::Payload);
+        for piece in pieces(span) {
+            let bytes = &mut self.chunk[..piece.length as usize];
+            io.load(piece, bytes);
+            mac.update(bytes);
+        }
+        mac
+    }
+
+    /// Checks, and decrypts in place. Nothing of a header that fails is looked at.
+    fn open(&mut self, header: &mut [u8]) -> Result<(), PeerFault> {
+        let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
+        let tag: &Tag = tag.first_chunk().expect("a tag behind them");
+        let good = match self.protection {
+            Protection::Integrity => {
+                let mut mac = self.mac(Part::Header);
+                mac.update(sealed);
+                mac.verify(tag).is_ok()
+            }
+            Protection::Encrypted => {
+                self.cipher(Part::Header).decrypt_in_place(sealed, tag, &[]).is_ok()
+            }
+        };
+        if !good {
+            return Err(PeerFault::Seal);
+        }
+        self.payload_tag.copy_from_slice(&sealed[HEADER_BYTES..]);
+        self.frames += 1;
+        Ok(())
+    }
+
+    fn open_payload<I: Io>(&mut self, io: &mut I, landed: Span) -> bool {
+        // The header has been counted.
+        self.frames -= 1;
+        let good = match self.protection {
+            Protection::Integrity => {
+                let mac = self.mac_memory(io, landed);
+                mac.verify(&self.payload_tag).is_ok()
+            }
+            Protection::Encrypted => self.decrypt_payload(io, landed),
+        };
+        self.frames += 1;
+        good
+    }
+
+    /// What was decrypted leaves private memory when it is known to be the peer's.
+    fn decrypt_payload<I: Io>(&mut self, io: &mut I, landed: Span) -> bool {
+        let length = landed.length as usize;
+        if self.unverified.len() < length {
+            self.unverified.resize(length, 0);
+        }
+        let cipher = self.cipher(Part::Payload);
+        let mut decryptor = cipher.decryptor(&[], &mut self.unverified[..length]);
+        for piece in pieces(landed) {
+            let bytes = &mut self.chunk[..piece.length as usize];
+            io.load(piece, bytes);
+            decryptor.update(bytes).expect("the payload's length is the room's");
+        }
+        match decryptor.finalize(&self.payload_tag) {
+            Ok(plain) => {
+                io.store(plain, landed);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// A span in pieces that fit a chunk.
+fn pieces(span: Span) -> impl Iterator<Item = Span> {
+    (0..span.length).step_by(CHUNK_BYTES).map(move |at| span.part(at, CHUNK_BYTES as u32))
 }

@@ -17,10 +17,11 @@ use std::collections::VecDeque;
 use piped_model::units::Nanos;
 
 use crate::io::{Io, Span, Spans};
+use crate::wire::checked::Checked;
 use crate::wire::frame::{Frame, Message, OPEN_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::wire::lent::{BOX_FRAMES, Flights, LENT_MAX};
 use crate::wire::runs::{Runs, behind};
-use crate::wire::seal::{Body, Checked, Plain, Seal, WIRE_HEADER_BYTES_MAX};
+use crate::wire::seal::{Body, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
 
 mod hold;
 mod lend;
@@ -60,11 +61,13 @@ pub struct Full;
 /// In: [`Sender::push`], [`Sender::push_inline`], [`Sender::handle_sent`], [`Sender::take_back`]. Out:
 /// [`Sender::poll_send`], [`Sender::poll_lend`], [`Sender::poll_taken`], [`Sender::poll_sent`]. One send is in flight
 /// at most: post what `poll_send` returns, hand the result to `handle_sent` (0 for a failed send), take the owners
-/// from `poll_sent`, repeat. After [`Sender::drain`] the sender is as new, for the next epoch.
+/// from `poll_sent`, repeat. After [`Sender::drain`] a plain sender is as new, for the next epoch.
 #[derive(Debug)]
-pub struct Sender<S: Seal = Plain> {
-    seal: S,
+pub struct Sender {
+    seal: Seal,
     scratch: Span,
+    /// Where encrypted payloads of a batch lie.
+    room: Option<Span>,
     capacity: usize,
     /// Frames not fully sent, in order; the first `batch.frames` are in the batch.
     queue: VecDeque<Entry>,
@@ -145,38 +148,40 @@ struct Batch {
     lent: Option<u64>,
 }
 
-impl Sender<Plain> {
-    /// An empty sender of a plain lane; see [`Sender::with_seal`].
-    #[must_use]
-    pub fn new(scratch: Span, capacity: usize) -> Self {
-        Self::with_seal(Plain, scratch, capacity)
-    }
-}
-
-impl<S: Seal> Sender<S> {
+impl Sender {
     /// Scratch memory a sender wants, in bytes: one frame by value, 64 control frames, and the headers of
     /// batches that are lent.
     pub const SCRATCH_BYTES: u32 =
-        (S::WIRE_HEADER_BYTES * 65 + INLINE_BYTES_MAX) as u32 + Self::BOX_BYTES * LENT_MAX as u32;
+        (WIRE_HEADER_BYTES_MAX * 65 + INLINE_BYTES_MAX) as u32 + Self::BOX_BYTES * LENT_MAX as u32;
 
     /// Of those, the headers of one batch that is lent.
-    const BOX_BYTES: u32 = (S::WIRE_HEADER_BYTES * BOX_FRAMES) as u32;
+    const BOX_BYTES: u32 = (WIRE_HEADER_BYTES_MAX * BOX_FRAMES) as u32;
+
+    /// An empty sender of a plain lane; see [`Sender::with_seal`].
+    #[must_use]
+    pub fn new(scratch: Span, capacity: usize) -> Self {
+        Self::with_seal(Seal::Plain, scratch, None, capacity)
+    }
 
     /// An empty sender of at most `capacity` frames whose headers and small payloads pass through
-    /// `scratch`, registered memory that nothing else uses. All memory is taken here.
+    /// `scratch`, registered memory that nothing else uses, and whose encrypted payloads through `room`, of
+    /// [`SEALED_ROOM_BYTES`]. All memory is taken here.
     ///
     /// # Panics
-    /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`].
+    /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal` encrypts and there is
+    /// no room for that.
     #[must_use]
-    pub fn with_seal(seal: S, scratch: Span, capacity: usize) -> Self {
-        assert!(S::WIRE_HEADER_BYTES <= WIRE_HEADER_BYTES_MAX, "a seal's header is too long");
+    pub fn with_seal(seal: Seal, scratch: Span, room: Option<Span>, capacity: usize) -> Self {
         assert!(
-            scratch.length as usize >= S::WIRE_HEADER_BYTES + INLINE_BYTES_MAX,
+            scratch.length as usize >= WIRE_HEADER_BYTES_MAX + INLINE_BYTES_MAX,
             "the sender's scratch cannot hold one frame"
         );
+        let has_room = room.is_some_and(|room| room.length >= SEALED_ROOM_BYTES);
+        assert!(has_room || !seal.moves_payloads(), "there is no room for encrypted payloads");
         Self {
             seal,
             scratch,
+            room,
             capacity,
             queue: VecDeque::with_capacity(capacity),
             inline: VecDeque::with_capacity(INLINE_QUEUE_BYTES),
@@ -218,10 +223,10 @@ impl<S: Seal> Sender<S> {
         !self.in_flight && self.batch.frames == 0 && !self.flights.any()
     }
 
-    /// Uses other scratch memory, between batches.
-    pub fn move_to(&mut self, scratch: Span) {
+    /// Uses other scratch memory and room, between batches.
+    pub fn move_to(&mut self, scratch: Span, room: Option<Span>) {
         debug_assert!(self.is_between_batches(), "a batch lies in the old scratch");
-        self.scratch = scratch;
+        (self.scratch, self.room) = (scratch, room);
     }
 
     /// Bytes pushed (headers included) that the kernel has not taken.
@@ -285,12 +290,12 @@ impl<S: Seal> Sender<S> {
         }
         self.queue.push_back(entry);
         self.pushed += 1;
-        self.queued_bytes += Self::wire_bytes(&entry);
+        self.queued_bytes += self.wire_bytes(&entry);
         Ok(())
     }
 
-    fn wire_bytes(entry: &Entry) -> u64 {
-        S::WIRE_HEADER_BYTES as u64 + u64::from(entry.payload.length())
+    fn wire_bytes(&self, entry: &Entry) -> u64 {
+        self.seal.header_bytes() as u64 + u64::from(entry.payload.length())
     }
 
     /// The next send operation, which copies; `None` if there is nothing to send or a send is in flight. The rest
@@ -315,16 +320,18 @@ impl<S: Seal> Sender<S> {
     fn gather<I: Io>(&mut self, lent: Option<(u64, usize)>, io: &mut I) {
         let mut runs = Runs::default();
         let mut used: u32 = 0;
+        let header_bytes = self.seal.header_bytes() as u32;
+        let mut room = self.room;
         let scratch = self.headers_of(lent.map(|(_, place)| place));
         self.batch = Batch { lent: lent.map(|(number, _)| number), ..Batch::default() };
         while let Some(entry) = self.queue.get(self.batch.frames).copied() {
             if entry.held || (lent.is_some() && !entry.is_lendable()) {
                 break;
             }
-            let wire_bytes = Self::wire_bytes(&entry);
+            let wire_bytes = self.wire_bytes(&entry);
             let in_scratch = match entry.payload {
-                Payload::Inline { length } => S::WIRE_HEADER_BYTES as u32 + length,
-                Payload::Memory(_) => S::WIRE_HEADER_BYTES as u32,
+                Payload::Inline { length } => header_bytes + length,
+                Payload::Memory(_) => header_bytes,
             };
             let first = self.batch.frames == 0;
             if !first
@@ -336,10 +343,11 @@ impl<S: Seal> Sender<S> {
                 break;
             }
             let place = scratch.part(used, in_scratch);
-            let memory = self.seal_entry(io, &entry, place);
+            let memory = self.seal_entry(io, &entry, place, room);
             runs.push(place);
             if let Some(memory) = memory {
                 runs.push(memory);
+                room = room.map(|room| room.part(memory.length, room.length));
             }
             used += in_scratch;
             if let Some(entry) = self.queue.get_mut(self.batch.frames) {
@@ -353,13 +361,19 @@ impl<S: Seal> Sender<S> {
 
     /// Write a frame's header, and its payload if that is inline, to `place`. Returns the payload that
     /// is to be sent from elsewhere.
-    fn seal_entry<I: Io>(&mut self, io: &mut I, entry: &Entry, place: Span) -> Option<Span> {
+    fn seal_entry<I: Io>(
+        &mut self,
+        io: &mut I,
+        entry: &Entry,
+        place: Span,
+        room: Option<Span>,
+    ) -> Option<Span> {
         let length = entry.payload.length();
         let frame =
             Frame { epoch: entry.epoch, message: entry.message, payload: length, payload_crc: 0 };
         let mut bytes = [0; WIRE_HEADER_BYTES_MAX + INLINE_BYTES_MAX];
         let bytes = &mut bytes[..place.length as usize];
-        let (header, inline) = bytes.split_at_mut(S::WIRE_HEADER_BYTES);
+        let (header, inline) = bytes.split_at_mut(self.seal.header_bytes());
         // For a payload in memory `inline` is empty, and nothing is taken from the queue of bytes.
         let count = inline.len();
         for (to, from) in inline.iter_mut().zip(self.inline.drain(..count)) {
@@ -370,7 +384,7 @@ impl<S: Seal> Sender<S> {
             Payload::Inline { .. } => Body::Bytes(inline),
             Payload::Memory(span) => Body::Memory(span),
         };
-        let seal = |io: &mut I| self.seal.seal(io, frame, body, header);
+        let seal = |io: &mut I| self.seal.seal(io, frame, body, header, room);
         let memory = self.checked.timed(io, length, seal);
         io.store(bytes, place);
         memory
@@ -408,9 +422,10 @@ impl<S: Seal> Sender<S> {
         self.queued_bytes -= bytes;
         while self.batch.frames > 0
             && let Some(front) = self.queue.front()
-            && self.batch.sent_of_front >= Self::wire_bytes(front)
+            && let wire_bytes = self.wire_bytes(front)
+            && self.batch.sent_of_front >= wire_bytes
         {
-            self.batch.sent_of_front -= Self::wire_bytes(front);
+            self.batch.sent_of_front -= wire_bytes;
             self.batch.frames -= 1;
             self.frames_sent += 1;
             self.flights.take(front.owner, self.batch.lent);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use piped_engine::command::{
-    Access, Alignment, CalibrationMode, Command, EagerMode, Event, FileTarget, LaneClass, OpenKind,
-    Output, PlannerMode, RegionTarget, Target, ZeroCopyMode,
+    Access, Alignment, CalibrationMode, Caller, Command, EagerMode, Event, FileTarget, LaneClass,
+    OpenKind, Output, PlannerMode, RegionTarget, Target, ZeroCopyMode,
 };
 use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
@@ -262,7 +262,7 @@ impl World {
     /// A peer connects.
     pub(crate) fn dial(&mut self) -> LineId {
         let (line, socket) = self.connect([self.far, self.node]);
-        self.command(Command::LaneAccepted { socket });
+        self.command(Command::LaneAccepted { socket, caller: Caller::anybody() });
         line
     }
 
@@ -330,7 +330,7 @@ impl World {
         });
         let Event::Connect { peer, class, .. } = self.events.remove(asked) else { unreachable!() };
         let (line, socket) = self.connect([self.far, self.node]);
-        self.command(Command::LaneConnected { peer, class, socket });
+        self.command(Command::LaneConnected { peer, class, socket, keys: None });
         let (frame, _) = self.next_frame(line);
         assert!(matches!(frame.message, Message::Hello { .. }), "{frame:?}");
         self.lines[line].epoch = frame.epoch;
@@ -353,7 +353,7 @@ impl World {
     /// A dial of ours succeeds that nobody waits for any more.
     pub(crate) fn connect_late(&mut self, peer: PeerId, class: LaneClass) -> LineId {
         let (line, socket) = self.connect([self.far, self.node]);
-        self.command(Command::LaneConnected { peer, class, socket });
+        self.command(Command::LaneConnected { peer, class, socket, keys: None });
         line
     }
 

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use piped_engine::command::{
-    Access, CalibrationMode, Command, Event, LaneClass, OpenKind, OpenRequest, PlannerMode,
+    Access, CalibrationMode, Caller, Command, Event, LaneClass, OpenKind, OpenRequest, PlannerMode,
 };
 use piped_engine::ids::{HandleId, PeerId, SocketId};
 use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
@@ -124,7 +124,7 @@ impl Peers {
             }
             action::ACCEPT => {
                 if let Some(socket) = self.connect() {
-                    self.world.command(Command::LaneAccepted { socket });
+                    self.world.command(Command::LaneAccepted { socket, caller: Caller::anybody() });
                 }
             }
             action::ANSWER_CONNECT => self.answer_connect(input.byte()),
@@ -202,7 +202,7 @@ impl Peers {
         let Event::Connect { peer, class, .. } = self.world.events.remove(asked) else { return };
         let socket = if choice % 8 == 7 { None } else { self.connect() };
         self.world.command(match socket {
-            Some(socket) => Command::LaneConnected { peer, class, socket },
+            Some(socket) => Command::LaneConnected { peer, class, socket, keys: None },
             None => Command::ConnectFailed { peer, class },
         });
     }

@@ -1,7 +1,8 @@
 //! The control threads: dials, opens, deaths, crashes; and the life of a world from start to rest.
 
 use piped_engine::command::{
-    ClientLimits, Command, Event, LaneClass, Limits, OpenKind, OpenRequest, PeerLimits, Target,
+    Caller, ClientLimits, Command, Event, LaneClass, Limits, OpenKind, OpenRequest, PeerLimits,
+    Target,
 };
 use piped_engine::dial::{DialCost, DialPlace};
 use piped_engine::ids::SessionId;
@@ -568,9 +569,12 @@ impl World {
         let links = self.links[node];
         let (connection, sockets) = self.kernel.connect(ends, links, self.options.socket_buffer);
         self.nodes[node].connections.push((class, connection));
-        let accepted = Command::LaneAccepted { socket: sockets[1] };
+        let accepted = Command::LaneAccepted { socket: sockets[1], caller: Caller::anybody() };
         let after = self.random.up_to(Nanos::from_micros(100));
         self.command_later(peer, after, accepted);
-        self.command(node, Command::LaneConnected { peer: name, class, socket: sockets[0] });
+        self.command(
+            node,
+            Command::LaneConnected { peer: name, class, socket: sockets[0], keys: None },
+        );
     }
 }

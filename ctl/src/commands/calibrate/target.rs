@@ -312,6 +312,7 @@ mod tests {
             requests: 0,
             last_loss: None,
             pace: None,
+            protection: None,
             zero_copy: None,
             messages: None,
         };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use piped_config::PlannerMode;
 use piped_engine::command::{
-    Access, Alignment, CalibrationMode, Command, Event, FileTarget, OpenKind, OpenRequest, Output,
-    RegionTarget, Target, ZeroCopyMode,
+    Access, Alignment, CalibrationMode, Caller, Command, Event, FileTarget, OpenKind, OpenRequest,
+    Output, RegionTarget, Target, ZeroCopyMode,
 };
 use piped_engine::dial::DialPlace;
 use piped_engine::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
@@ -431,8 +431,14 @@ impl World {
                     .or_insert_with(|| [(); 2].map(|()| self.kernel.add_link(FREE, None)));
                 let ends = [self.nodes[node].id, self.nodes[other].id];
                 let (_, sockets) = self.kernel.connect(ends, ways, SOCKET_BUFFER);
-                self.command(other, Command::LaneAccepted { socket: sockets[1] });
-                self.command(node, Command::LaneConnected { peer, class, socket: sockets[0] });
+                self.command(
+                    other,
+                    Command::LaneAccepted { socket: sockets[1], caller: Caller::anybody() },
+                );
+                self.command(
+                    node,
+                    Command::LaneConnected { peer, class, socket: sockets[0], keys: None },
+                );
             }
             Output::Event(Event::ServeOpen { ticket, open, .. }) => {
                 let disk = (open.kind == OpenKind::File).then_some(open.name.as_str());

@@ -2,9 +2,9 @@
 
 use piped_model::units::Nanos;
 
-use super::{Message, Owner, Payload, Seal, Sender};
+use super::{Message, Owner, Payload, Sender};
 
-impl<S: Seal> Sender<S> {
+impl Sender {
     /// Holds the next frame with a payload in memory that is in no batch and was not looked at: it stays until
     /// [`Sender::release`]. Its number, the length of its payload and its owner.
     pub fn hold_next(&mut self) -> Option<(u64, u32, Owner)> {

@@ -1,6 +1,6 @@
 //! Batches that are lent to the kernel instead of copied.
 
-use super::{BATCH_BYTES_MAX, Entry, LEND_BYTES_MIN, Payload, Seal, Sender};
+use super::{BATCH_BYTES_MAX, Entry, LEND_BYTES_MIN, Payload, Sender};
 use crate::io::{Io, Span, Spans};
 use crate::wire::lent::{BOX_FRAMES, LENT_MAX, Lent};
 
@@ -12,7 +12,7 @@ impl Entry {
     }
 }
 
-impl<S: Seal> Sender<S> {
+impl Sender {
     /// Whether memory is lent to the kernel.
     #[must_use]
     pub fn is_lending(&self) -> bool {
@@ -27,12 +27,14 @@ impl<S: Seal> Sender<S> {
     /// Bytes of the next batch, if it could be lent; else 0.
     #[must_use]
     pub fn lendable(&self) -> u64 {
-        if self.in_flight || self.batch.frames > 0 || !self.has_boxes() || !self.flights.has_box() {
+        let can = self.has_boxes() && self.flights.has_box();
+        // What is encrypted lies in memory that the next batch wants.
+        if self.in_flight || self.batch.frames > 0 || !can || self.seal.moves_payloads() {
             return 0;
         }
         let mut bytes = 0;
         for entry in self.queue.iter().take(BOX_FRAMES) {
-            let wire_bytes = Self::wire_bytes(entry);
+            let wire_bytes = self.wire_bytes(entry);
             if !entry.is_lendable() || (bytes > 0 && bytes + wire_bytes > BATCH_BYTES_MAX) {
                 break;
             }

@@ -1,0 +1,325 @@
+//! A node's key, which proves who it is, and where it is kept.
+//!
+//! Keys are Curve25519, as text in base64: 44 letters, the form WireGuard made familiar. The public one goes into
+//! other nodes' configurations; the private one stays in a file that only the daemon can read, and in memory that is
+//! wiped. It has no `Display`, and `Debug` does not show it.
+
+use core::fmt;
+use core::str::FromStr;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use snow::params::DHChoice;
+use snow::resolvers::{CryptoResolver as _, DefaultResolver};
+use zeroize::Zeroizing;
+
+/// Length of a key in bytes.
+pub const KEY_BYTES: usize = 32;
+
+/// Of a key in base64.
+const KEY_LETTERS: usize = 44;
+
+/// More than this is no key file.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// Begins a key file, for people who find one.
+const FILE_HEAD: &str = "# Private key of this piped node: who has it can pose as the node. \
+                         `pipectl keys show` prints the public one.\n";
+
+/// What others know a node by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PublicKey([u8; KEY_BYTES]);
+
+impl PublicKey {
+    /// From its bytes, as they come in a handshake.
+    #[must_use]
+    pub const fn new(bytes: [u8; KEY_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+}
+
+/// Not a public key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "is not a public key: write the {KEY_LETTERS} letters that `pipectl keys show` prints on the other node"
+)]
+pub struct NoPublicKey;
+
+impl FromStr for PublicKey {
+    type Err = NoPublicKey;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        decode(text)
+            .map(|bytes| Self(*bytes))
+            .filter(|key| key.0 != [0; KEY_BYTES])
+            .ok_or(NoPublicKey)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&BASE64_STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = NoPublicKey;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> Self {
+        key.to_string()
+    }
+}
+
+fn decode(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
+    let bytes = Zeroizing::new(BASE64_STANDARD.decode(text).ok()?);
+    let exact: [u8; KEY_BYTES] = bytes.as_slice().try_into().ok()?;
+    Some(Zeroizing::new(exact))
+}
+
+/// A node's own key, both halves.
+#[derive(Clone)]
+pub struct NodeKey {
+    private: Zeroizing<[u8; KEY_BYTES]>,
+    public: PublicKey,
+}
+
+impl fmt::Debug for NodeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeKey").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+/// A key file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The kernel says no.
+    #[error("{}: {action} ({error}){}", path.display(), fix_of(error))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        action: &'static str,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Others can read it.
+    #[error(
+        "{}: others than its owner and group can read or change it (mode {mode:03o}), so the key may be known; make a \
+         new one, or if you are sure of it: chmod 640", path.display()
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It holds something else.
+    #[error("{} holds no private key; name the right file, or remove it and run `pipectl keys generate`", .0.display())]
+    Content(PathBuf),
+    /// There is one.
+    #[error(
+        "{} is there already, and peers may trust it; name another --file, or remove it first", .0.display()
+    )]
+    Exists(PathBuf),
+}
+
+fn fix_of(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "; its owner is root, its group the daemon's: try sudo"
+        }
+        std::io::ErrorKind::NotFound => "; make one with `pipectl keys generate`",
+        _ => "",
+    }
+}
+
+impl NodeKey {
+    /// A new one, from the system's randomness.
+    ///
+    /// # Errors
+    /// The system has none.
+    pub fn generate() -> std::io::Result<Self> {
+        let none = || std::io::Error::other("the system gives no randomness");
+        let mut random = DefaultResolver.resolve_rng().ok_or_else(none)?;
+        let mut private = Zeroizing::new([0; KEY_BYTES]);
+        random.try_fill_bytes(private.as_mut_slice()).map_err(|_| none())?;
+        Ok(Self::of_private(private))
+    }
+
+    fn of_private(private: Zeroizing<[u8; KEY_BYTES]>) -> Self {
+        let mut dh =
+            DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("snow is built with it");
+        dh.set(private.as_slice());
+        let public = dh.pubkey().first_chunk().expect("as long as the private one");
+        Self { public: PublicKey(*public), private }
+    }
+
+    /// What others may know.
+    #[must_use]
+    pub const fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    /// For handshakes.
+    #[must_use]
+    pub fn private(&self) -> &[u8; KEY_BYTES] {
+        &self.private
+    }
+
+    /// Reads a key file.
+    ///
+    /// # Errors
+    /// [`KeyFileError`], with the fix.
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+        let io = |action| move |error| KeyFileError::Io { path: path.to_owned(), action, error };
+        // A fifo would never answer.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = file.map_err(io("cannot be opened"))?;
+        let metadata = file.metadata().map_err(io("cannot be looked at"))?;
+        let mode = metadata.permissions().mode() & 0o777;
+        if !metadata.is_file() {
+            return Err(KeyFileError::Content(path.to_owned()));
+        }
+        if mode & 0o037 != 0 {
+            return Err(KeyFileError::Open { path: path.to_owned(), mode });
+        }
+        let mut text = Zeroizing::new(String::new());
+        let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+        read.map_err(io("cannot be read"))?;
+        let mut lines =
+            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let key = match (lines.next(), lines.next()) {
+            (Some(line), None) => decode(line),
+            _ => None,
+        };
+        key.map(Self::of_private).ok_or_else(|| KeyFileError::Content(path.to_owned()))
+    }
+
+    /// Writes a new key file that nobody else can read but `group`, if one is given. What is there stays.
+    ///
+    /// # Errors
+    /// [`KeyFileError`]; nothing is left behind.
+    pub fn write(&self, path: &Path, group: Option<u32>) -> Result<(), KeyFileError> {
+        let io = |action| move |error| KeyFileError::Io { path: path.to_owned(), action, error };
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = file.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => KeyFileError::Exists(path.to_owned()),
+            _ => io("cannot be created")(error),
+        })?;
+        let written = self.fill(&mut file, group);
+        if written.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        written.map_err(io("cannot be written"))
+    }
+
+    fn fill(&self, file: &mut File, group: Option<u32>) -> std::io::Result<()> {
+        let letters = Zeroizing::new(BASE64_STANDARD.encode(self.private.as_slice()));
+        file.write_all(FILE_HEAD.as_bytes())?;
+        file.write_all(letters.as_bytes())?;
+        file.write_all(b"\n")?;
+        if let Some(group) =
+            group.filter(|group| file.metadata().map_or(true, |it| it.gid() != *group))
+        {
+            fchown(&*file, None, Some(group))?;
+        }
+        if group.is_some() {
+            file.set_permissions(std::fs::Permissions::from_mode(0o640))?;
+        }
+        file.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a folder")
+    }
+
+    #[test]
+    fn a_key_comes_back_from_its_file() {
+        let folder = folder();
+        let path = folder.path().join("node.key");
+        let key = NodeKey::generate().expect("random");
+        key.write(&path, None).expect("written");
+        let mode = std::fs::metadata(&path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        let again = NodeKey::read(&path).expect("a key");
+        assert_eq!((again.public(), again.private()), (key.public(), key.private()));
+        let error = key.write(&path, None).expect_err("it is there");
+        assert!(matches!(error, KeyFileError::Exists(_)), "{error}");
+        assert_ne!(NodeKey::generate().expect("random").public(), key.public());
+    }
+
+    #[test]
+    fn nothing_shows_the_private_half() {
+        let key = NodeKey::generate().expect("random");
+        let letters = BASE64_STANDARD.encode(key.private());
+        let shown = format!("{key:?} {:?} {}", key.public(), key.public());
+        assert!(!shown.contains(&letters) && shown.contains(&key.public().to_string()), "{shown}");
+    }
+
+    #[test]
+    fn a_file_that_others_read_or_that_holds_no_key_is_refused() {
+        let folder = folder();
+        let path = folder.path().join("node.key");
+        let key = NodeKey::generate().expect("random");
+        key.write(&path, None).expect("written");
+        let set_mode = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("ours");
+        };
+        for mode in [0o644, 0o660, 0o601] {
+            set_mode(mode);
+            let error = NodeKey::read(&path).expect_err("open");
+            assert!(matches!(error, KeyFileError::Open { .. }), "{error}");
+        }
+        set_mode(0o640);
+        NodeKey::read(&path).expect("the daemon's group may");
+        for content in ["", "# only a comment\n", "short\n", "a\nb\n"] {
+            std::fs::write(&path, content).expect("written");
+            let error = NodeKey::read(&path).expect_err("no key");
+            assert!(matches!(error, KeyFileError::Content(_)), "{error}");
+        }
+        let error = NodeKey::read(folder.path()).expect_err("a folder");
+        assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
+        let error = NodeKey::read(&folder.path().join("none")).expect_err("not there");
+        assert!(error.to_string().contains("pipectl keys generate"), "{error}");
+    }
+
+    #[test]
+    fn a_public_key_is_44_letters() {
+        let key = NodeKey::generate().expect("random").public();
+        assert_eq!(key.to_string().parse(), Ok(key));
+        assert_eq!(key.to_string().len(), KEY_LETTERS);
+        let zero = BASE64_STANDARD.encode([0; KEY_BYTES]);
+        for text in ["", "beta", &zero, &key.to_string()[1..], &format!("{key}=")] {
+            assert_eq!(text.parse::<PublicKey>(), Err(NoPublicKey), "{text}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! `pipectl keys`: this node's key, and those of the nodes that it trusts.
+//!
+//! All of it is files: a key in `node.key`, one drop-in for each trusted node. So it works before a daemon has ever
+//! run, and what it did can be looked at, copied and undone with an editor.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args as ClapArgs, Subcommand};
+use piped_config::admin::{STATUS, Status};
+use piped_config::{HostPort, KeyFileError, NodeKey, PublicKey, Security, Sources, load};
+use serde::Serialize;
+use toml_edit::{DocumentMut, Item, Table, value};
+
+use crate::admin::Admin;
+use crate::args::Args;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Output};
+use crate::table::Column::Text;
+
+/// The group whose members' daemon reads the key: see systemd/piped.sysusers.
+const GROUP: &str = "piped";
+
+/// `pipectl keys`
+#[derive(Debug, ClapArgs)]
+pub(crate) struct KeysArgs {
+    /// The daemon's main file [default: $PIPED_CONFIG, or /etc/piped/piped.toml]
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What can be done with keys.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make this node's key, and print its public half for the other nodes
+    ///
+    /// The private half goes into a file that only its owner and the daemon's group can read. A key that is there is
+    /// never replaced.
+    Generate {
+        /// The file [default: what security.key_file says, or node.key beside the main file]
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Print this node's public key
+    Show {
+        /// The file [default: what security.key_file says; else the running daemon is asked]
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Trust a node: only who has this key can use its name, and lanes to and from it are sealed
+    ///
+    /// Writes a drop-in beside the main file. The daemon takes it with `pipectl config reload`.
+    Trust {
+        /// The name that the node gives itself (its node.name)
+        name: String,
+        /// What `pipectl keys show` prints on that node
+        key: String,
+        /// Where it listens; without it, it only connects to this node
+        #[arg(long, value_name = "HOST:PORT")]
+        address: Option<HostPort>,
+    },
+    /// Trust a node no longer: its lanes close with the next `pipectl config reload`
+    Distrust {
+        /// Its name
+        name: String,
+    },
+    /// List the nodes that are trusted, with their keys
+    List,
+}
+
+pub(crate) fn run(args: &Args, asked: &KeysArgs, output: &Output) -> Result<(), Failure> {
+    let file = asked.config.clone();
+    let file = file.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
+    let sources = Sources::of_process(file, Vec::new());
+    match &asked.action {
+        Action::Generate { file } => generate(&sources, file.as_deref(), output, args.json),
+        Action::Show { file } => show(args, &sources, file.as_deref(), output),
+        Action::Trust { name, key, address } => {
+            trust(&sources, name, key, address.as_ref(), output)
+        }
+        Action::Distrust { name } => distrust(&sources, name, output),
+        Action::List => list(&sources, output, args.json),
+    }
+}
+
+/// What `--json` prints of a key.
+#[derive(Debug, Serialize)]
+struct Shown {
+    public_key: PublicKey,
+}
+
+fn generate(
+    sources: &Sources,
+    file: Option<&Path>,
+    output: &Output,
+    json: bool,
+) -> Result<(), Failure> {
+    let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
+    let path = match file {
+        Some(file) => file.to_owned(),
+        None => configured(sources)?.unwrap_or_else(usual),
+    };
+    let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
+    let group = rustix::process::geteuid().is_root().then(|| group_of(GROUP)).flatten();
+    key.write(&path, group).map_err(refused)?;
+    let note = match group {
+        Some(_) => format!("for root and the group {GROUP}"),
+        None => "for you alone; the daemon must run as you to read it".to_owned(),
+    };
+    say(format_args!(
+        "{}: the private key, {note}. Other nodes trust this one with",
+        path.display()
+    ));
+    say(format_args!("  pipectl keys trust NAME {} --address HOST:PORT", key.public()));
+    print(key.public(), output, json)
+}
+
+fn show(
+    args: &Args,
+    sources: &Sources,
+    file: Option<&Path>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let path = match file {
+        Some(file) => Some(file.to_owned()),
+        None => configured(sources)?,
+    };
+    let read = path.as_deref().map(NodeKey::read);
+    let key = match (read, file) {
+        (Some(Ok(key)), _) => key.public(),
+        (Some(Err(error)), Some(_)) => return Err(refused(error)),
+        // Who may not read the file may ask who has read it.
+        (other, _) => of_daemon(args).map_err(|failure| match other {
+            Some(Err(error)) => refused(error),
+            _ => failure,
+        })?,
+    };
+    print(key, output, args.json)
+}
+
+fn of_daemon(args: &Args) -> Result<PublicKey, Failure> {
+    let none = "this node has no key; make one: sudo pipectl keys generate";
+    let Status::<serde_json::Value> { public_key, .. } = Admin::new(&args.socket)
+        .and_then(|admin| admin.get(STATUS))
+        .map_err(|failure| failure.and(format_args!("\nand {none}")))?;
+    public_key.ok_or_else(|| Failure::new(Exit::NotFound, none))
+}
+
+fn print(public_key: PublicKey, output: &Output, json: bool) -> Result<(), Failure> {
+    if json { output::json(Shown { public_key }) } else { output.line(public_key) }
+}
+
+fn trust(
+    sources: &Sources,
+    name: &str,
+    key: &str,
+    address: Option<&HostPort>,
+    output: &Output,
+) -> Result<(), Failure> {
+    let key: PublicKey = key.parse().map_err(|error| Failure::usage(format!("`{key}` {error}")))?;
+    let path = drop_in_of(sources, name)?;
+    let before = std::fs::read_to_string(&path).ok();
+    write(&path, &text_of(name, key, address))?;
+    // What the daemon would refuse is not left for it to find.
+    if let Err(findings) = load(sources) {
+        match &before {
+            Some(text) => write(&path, text)?,
+            None => remove(&path)?,
+        }
+        return Err(Failure::failed(format!("nothing was changed, for then:\n{findings}")));
+    }
+    let verb = if before.is_some() { "changed" } else { "written" };
+    output.line(format_args!("{}: {verb}", path.display()))?;
+    if configured(sources)?.is_none() {
+        say("this node has no key of its own yet: sudo pipectl keys generate");
+    }
+    say("a running daemon takes it with: pipectl config reload");
+    Ok(())
+}
+
+fn distrust(sources: &Sources, name: &str, output: &Output) -> Result<(), Failure> {
+    let path = drop_in_of(sources, name)?;
+    let removed = path.exists();
+    if removed {
+        remove(&path)?;
+        output.line(format_args!("{}: removed", path.display()))?;
+    }
+    let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
+    let still = loaded.config.peers.get(name).and_then(|peer| peer.key);
+    if let Some(key) = still {
+        let origin = loaded.origins.get(&format!("peers.{name}.key"));
+        let place = origin.map_or_else(|| "elsewhere".to_owned(), ToString::to_string);
+        return Err(Failure::failed(format!(
+            "{name} is trusted still, with {key}, by {place}: remove it there"
+        )));
+    }
+    if !removed {
+        return Err(Failure::new(Exit::NotFound, format!("no key of a node `{name}` is trusted")));
+    }
+    say("a running daemon closes its lanes with: pipectl config reload");
+    Ok(())
+}
+
+/// What `list --json` prints.
+#[derive(Debug, Serialize)]
+struct Trusted {
+    name: String,
+    key: PublicKey,
+    address: Option<String>,
+    origin: String,
+}
+
+fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
+    let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
+    let trusted = |(name, peer): (&String, &piped_config::Peer)| {
+        let origin = loaded.origins.get(&format!("peers.{name}.key"));
+        Some(Trusted {
+            name: name.clone(),
+            key: peer.key?,
+            address: Some(peer.address.as_str().to_owned()).filter(|it| !it.is_empty()),
+            origin: origin.map(ToString::to_string).unwrap_or_default(),
+        })
+    };
+    let nodes: Vec<Trusted> = loaded.config.peers.iter().filter_map(trusted).collect();
+    if json {
+        return output::json(nodes);
+    }
+    if nodes.is_empty() {
+        return output.prose("No node is trusted by its key: see `pipectl keys trust`.", 0);
+    }
+    let row = |it: Trusted| {
+        vec![it.name, it.key.to_string(), it.address.unwrap_or_else(|| "-".to_owned()), it.origin]
+    };
+    let columns = [Text("NAME"), Text("KEY"), Text("ADDRESS"), Text("FROM")];
+    output.table(&columns, nodes.into_iter().map(row).collect())
+}
+
+/// Where the configuration has the key, if there is one there.
+fn configured(sources: &Sources) -> Result<Option<PathBuf>, Failure> {
+    let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
+    Ok(loaded.config.security.key_path(Some(sources.main_file())))
+}
+
+/// The name becomes part of a path: what could not be a node's is refused before.
+fn drop_in_of(sources: &Sources, name: &str) -> Result<PathBuf, Failure> {
+    piped_config::check_node_name(name).map_err(Failure::usage)?;
+    Ok(sources.drop_ins().join(format!("50-peer-{name}.toml")))
+}
+
+fn text_of(name: &str, key: PublicKey, address: Option<&HostPort>) -> String {
+    let mut peer = Table::new();
+    if let Some(address) = address {
+        peer.insert("address", value(address.as_str()));
+    }
+    peer.insert("key", value(key.to_string()));
+    let mut peers = Table::new();
+    peers.set_implicit(true);
+    peers.insert(name, Item::Table(peer));
+    let mut document = DocumentMut::new();
+    document.insert("peers", Item::Table(peers));
+    format!(
+        "# A node that is trusted by its key (`pipectl keys trust`, `pipectl keys distrust`).\n{document}"
+    )
+}
+
+/// Replaces the file as a whole.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let written = || {
+        std::fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        // The daemon is another user, and public keys are public.
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    written().map_err(|error: std::io::Error| {
+        Failure::io(format_args!("{} cannot be written", path.display()), &error)
+    })
+}
+
+fn remove(path: &Path) -> Result<(), Failure> {
+    let removed = std::fs::remove_file(path);
+    removed
+        .map_err(|error| Failure::io(format_args!("{} cannot be removed", path.display()), &error))
+}
+
+fn refused(error: KeyFileError) -> Failure {
+    let exit = match &error {
+        KeyFileError::Io { error, .. } => Failure::io("", error).exit(),
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+fn group_of(name: &str) -> Option<u32> {
+    let groups = std::fs::read_to_string("/etc/group").ok()?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+/// For people, beside what programs read.
+fn say(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

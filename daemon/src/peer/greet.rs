@@ -1,0 +1,176 @@
+//! Handshakes over sockets, on the control thread: no shard hears of a node before it has proved who it is.
+
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use piped_config::PublicKey;
+use piped_engine::command::Caller;
+use piped_engine::wire::LaneKeys;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::keyring::Identity;
+use super::noise::{
+    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HandshakeFault, Trust as _,
+    begins_handshake,
+};
+use crate::control::Control;
+use crate::limits::GREETING_TIME;
+
+/// Bytes by which a handshake is told from a frame.
+const BEGINNING_BYTES: usize = 8;
+
+/// How often to look whether more of them came: they come in one packet or from somebody who plays.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// What became of a connection, before it was a lane or instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// It proved who it is.
+    Proven,
+    /// Its address has had too many attempts that failed, or too many are under way.
+    Busy,
+    /// It said nothing more in time, or left.
+    Silent,
+    /// It is plain, from where only nodes with keys are admitted.
+    Plain,
+    /// It begins no handshake of this version.
+    Version,
+    /// It knows another key of this node, or none.
+    Ticket,
+    /// It could not prove its key.
+    Forged,
+    /// Its key is not trusted.
+    Untrusted,
+    /// It repeated somebody's handshake.
+    Repeated,
+}
+
+impl Greeting {
+    /// All of them, each at the place of its number.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Proven,
+        Self::Busy,
+        Self::Silent,
+        Self::Plain,
+        Self::Version,
+        Self::Ticket,
+        Self::Forged,
+        Self::Untrusted,
+        Self::Repeated,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Proven => "proven",
+            Self::Busy => "busy",
+            Self::Silent => "silent",
+            Self::Plain => "plain",
+            Self::Version => "version",
+            Self::Ticket => "ticket",
+            Self::Forged => "forged",
+            Self::Untrusted => "untrusted",
+            Self::Repeated => "repeated",
+        }
+    }
+}
+
+/// Connections by [`Greeting`].
+pub(crate) type Greetings = [u64; Greeting::ALL.len()];
+
+/// Why a connection is no lane.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GreetingFault {
+    #[error(
+        "it does not prove who it is, and its network is neither loopback nor in listen.allow_plain; give it a key: \
+         `pipectl keys generate` there, `pipectl keys trust` here"
+    )]
+    Plain,
+    #[error("it said nothing in time")]
+    Late,
+    #[error("the connection ended before the handshake ({0}); the other node's log says why")]
+    Gone(#[from] io::Error),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeFault),
+}
+
+impl GreetingFault {
+    pub(super) fn outcome(&self) -> Greeting {
+        match self {
+            Self::Plain => Greeting::Plain,
+            Self::Late | Self::Gone(_) => Greeting::Silent,
+            Self::Handshake(fault) => match fault {
+                HandshakeFault::Version | HandshakeFault::Weak => Greeting::Version,
+                HandshakeFault::Ticket => Greeting::Ticket,
+                HandshakeFault::Forged => Greeting::Forged,
+                HandshakeFault::Untrusted(_) => Greeting::Untrusted,
+                HandshakeFault::Repeated => Greeting::Repeated,
+            },
+        }
+    }
+}
+
+/// Proves who we are to a peer that was dialled, and has it prove who it is.
+pub(super) async fn dialled(
+    stream: &mut TcpStream,
+    identity: &Identity,
+    peer: PublicKey,
+) -> Result<LaneKeys, GreetingFault> {
+    let (dialled, first) = Dialled::begin(identity.own(), peer, identity.protection());
+    stream.write_all(&first).await?;
+    let mut answer = [0; ANSWER_BYTES];
+    stream.read_exact(&mut answer).await?;
+    let (keys, confirmation) = dialled.finish(&answer)?;
+    stream.write_all(&confirmation).await?;
+    Ok(keys)
+}
+
+/// Finds out who connected, in [`GREETING_TIME`].
+pub(super) async fn accepted(
+    control: &Rc<Control>,
+    stream: &mut TcpStream,
+    from: IpAddr,
+) -> Result<Caller, GreetingFault> {
+    let greeting = tokio::time::timeout(GREETING_TIME, who_is(control, stream, from));
+    greeting.await.unwrap_or(Err(GreetingFault::Late))
+}
+
+async fn who_is(
+    control: &Rc<Control>,
+    stream: &mut TcpStream,
+    from: IpAddr,
+) -> Result<Caller, GreetingFault> {
+    let keyring = control.keyring();
+    let plain = control.config().listen.admits_plain(from);
+    let anybody = || Caller::Unproven { reserved: keyring.reserved() };
+    let Some(identity) = keyring.identity() else {
+        return if plain { Ok(anybody()) } else { Err(GreetingFault::Plain) };
+    };
+    if !begins_handshake(&beginning(stream).await?) {
+        return if plain { Ok(anybody()) } else { Err(GreetingFault::Plain) };
+    }
+    let mut first = [0; FIRST_BYTES];
+    stream.read_exact(&mut first).await?;
+    let (answered, answer) = Answered::begin(identity, &first)?;
+    stream.write_all(&answer).await?;
+    let mut confirmation = [0; CONFIRMATION_BYTES];
+    stream.read_exact(&mut confirmation).await?;
+    let (node, keys) = answered.finish(&confirmation)?;
+    Ok(Caller::Proven { node, keys })
+}
+
+/// The first bytes of a stream, which stay in it: a shard reads a plain one's frames from the beginning.
+async fn beginning(stream: &TcpStream) -> io::Result<[u8; BEGINNING_BYTES]> {
+    let mut bytes = [0; BEGINNING_BYTES];
+    loop {
+        match stream.peek(&mut bytes).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            BEGINNING_BYTES => return Ok(bytes),
+            _ => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    }
+}

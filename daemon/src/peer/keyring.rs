@@ -1,0 +1,145 @@
+//! Whom this node trusts, and as whom it shows itself.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use piped_config::{Config, Fault, NodeKey, PublicKey, SecurityMode};
+use piped_engine::wire::Protection;
+
+use super::noise::Trust;
+
+/// From one configuration; a reload makes another one.
+#[derive(Debug, Default)]
+pub(crate) struct Keyring {
+    identity: Option<Identity>,
+    /// Names of nodes that have keys: nobody gets them for the asking.
+    reserved: Arc<BTreeSet<String>>,
+}
+
+/// A node with a key.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    own: NodeKey,
+    protection: Protection,
+    nodes: HashMap<PublicKey, String>,
+}
+
+impl Keyring {
+    /// The keys of a configuration.
+    ///
+    /// # Errors
+    /// What cannot be without a key of this node.
+    pub(crate) fn new(config: &Config, own: Option<NodeKey>) -> Result<Self, Fault> {
+        config.check_own_key(own.as_ref().map(NodeKey::public))?;
+        let keyed =
+            || config.peers.iter().filter_map(|(name, peer)| Some((peer.key?, name.clone())));
+        let identity = own.map(|own| Identity {
+            own,
+            protection: match config.security.mode {
+                SecurityMode::Integrity => Protection::Integrity,
+                SecurityMode::Encrypted => Protection::Encrypted,
+            },
+            nodes: keyed().collect(),
+        });
+        let reserved = Arc::new(keyed().map(|(_, name)| name).collect());
+        Ok(Self { identity, reserved })
+    }
+
+    /// Who this node is, if it has a key.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// Names that a plain lane cannot have.
+    pub(crate) fn reserved(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.reserved)
+    }
+
+    /// The nodes with keys that have to prove themselves anew under `next`.
+    pub(crate) fn distrusted(&self, next: &Self) -> Vec<String> {
+        let Some(before) = &self.identity else {
+            // What was plain so far and has a key now.
+            return next.reserved.iter().cloned().collect();
+        };
+        let same = next.identity.as_ref().filter(|after| {
+            after.own.public() == before.own.public() && after.protection == before.protection
+        });
+        let stays = |key: &PublicKey, name: &String| {
+            same.is_some_and(|after| after.nodes.get(key) == Some(name))
+        };
+        let gone = before.nodes.iter().filter(|(key, name)| !stays(key, name));
+        let new = next.reserved.difference(&self.reserved);
+        gone.map(|(_, name)| name)
+            .chain(new)
+            .cloned()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    }
+}
+
+impl Trust for Identity {
+    fn own(&self) -> &NodeKey {
+        &self.own
+    }
+
+    fn protection(&self) -> Protection {
+        self.protection
+    }
+
+    fn node(&self, key: &PublicKey) -> Option<&str> {
+        self.nodes.get(key).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_config::Peer;
+
+    use super::*;
+
+    fn key() -> NodeKey {
+        NodeKey::generate().expect("random")
+    }
+
+    fn ring(own: &NodeKey, mode: SecurityMode, peers: &[(&str, PublicKey)]) -> Keyring {
+        let mut config = Config::default();
+        config.security.mode = mode;
+        for (name, key) in peers {
+            let peer = Peer { key: Some(*key), ..Peer::default() };
+            config.peers.insert((*name).to_owned(), peer);
+        }
+        Keyring::new(&config, Some(own.clone())).expect("it has a key")
+    }
+
+    #[test]
+    fn peers_with_keys_need_a_node_with_a_key() {
+        let mut config = Config::default();
+        let peer = Peer { key: Some(key().public()), ..Peer::default() };
+        config.peers.insert("beta".to_owned(), peer);
+        let fault = Keyring::new(&config, None).expect_err("no key");
+        assert_eq!(fault.key, "peers.beta.key");
+        assert!(fault.problem.contains("pipectl keys generate"), "{}", fault.problem);
+        let ring = Keyring::new(&config, Some(key())).expect("it has one");
+        assert!(ring.reserved().contains("beta"));
+    }
+
+    #[test]
+    fn who_must_prove_itself_anew() {
+        use SecurityMode::{Encrypted, Integrity};
+        let (own, beta, gamma) = (key(), key().public(), key().public());
+        let before = ring(&own, Integrity, &[("beta", beta), ("gamma", gamma)]);
+        let anew = |next: &Keyring| before.distrusted(next);
+        assert_eq!(anew(&ring(&own, Integrity, &[("beta", beta), ("gamma", gamma)])), [""; 0]);
+        assert_eq!(anew(&ring(&own, Integrity, &[("beta", beta)])), ["gamma"]);
+        let other = key().public();
+        assert_eq!(anew(&ring(&own, Integrity, &[("beta", other), ("gamma", gamma)])), ["beta"]);
+        let more = [("beta", beta), ("delta", other), ("gamma", gamma)];
+        assert_eq!(anew(&ring(&own, Integrity, &more)), ["delta"], "its plain lanes");
+        let all = ["beta", "gamma"];
+        assert_eq!(anew(&ring(&own, Encrypted, &[("beta", beta), ("gamma", gamma)])), all);
+        assert_eq!(anew(&ring(&key(), Integrity, &[("beta", beta), ("gamma", gamma)])), all);
+        assert_eq!(anew(&Keyring::default()), all);
+        assert_eq!(Keyring::default().distrusted(&before), all);
+    }
+}

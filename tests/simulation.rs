@@ -83,6 +83,28 @@ fn worlds_whose_lanes_lend_keep_all_promises() {
 }
 
 #[test]
+fn worlds_whose_lanes_are_sealed_keep_all_promises() {
+    let must_see = &[
+        "ended Ok",
+        "corrupt frames",
+        "lanes lost",
+        "lanes sealed",
+        "peer faults",
+        "retries",
+        "scratches moved",
+        "sends without a copy",
+        "words added to",
+    ];
+    Campaign {
+        name: "worlds_whose_lanes_are_sealed",
+        seeds: 200,
+        options: Options::sealed,
+        must_see,
+    }
+    .run();
+}
+
+#[test]
 fn worlds_of_one_sided_requests_keep_all_promises() {
     let must_see = &[
         "ended behind a fence",

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod asking;
+mod callers;
 mod channels;
 mod dials;
 mod fairness;

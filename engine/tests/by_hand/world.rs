@@ -261,8 +261,13 @@ impl World {
 
     /// A peer connects.
     pub(crate) fn dial(&mut self) -> LineId {
+        self.dial_as(Caller::anybody())
+    }
+
+    /// The same, and so much is known of it.
+    pub(crate) fn dial_as(&mut self, caller: Caller) -> LineId {
         let (line, socket) = self.connect([self.far, self.node]);
-        self.command(Command::LaneAccepted { socket, caller: Caller::anybody() });
+        self.command(Command::LaneAccepted { socket, caller });
         line
     }
 

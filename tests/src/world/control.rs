@@ -9,6 +9,7 @@ use piped_engine::ids::SessionId;
 use piped_engine::request::Status;
 use piped_engine::sim::{ConnectionId, Faults, Notice};
 use piped_engine::tally::MessageWay;
+use piped_engine::wire::{FrameKey, LaneKeys, Protection};
 use piped_model::units::Nanos;
 
 use super::setup::NODES;
@@ -569,12 +570,27 @@ impl World {
         let links = self.links[node];
         let (connection, sockets) = self.kernel.connect(ends, links, self.options.socket_buffer);
         self.nodes[node].connections.push((class, connection));
-        let accepted = Command::LaneAccepted { socket: sockets[1], caller: Caller::anybody() };
+        let keys = self.options.sealed.map(|protection| self.keys(protection));
+        let caller = match keys.clone() {
+            None => Caller::anybody(),
+            Some(LaneKeys { protection, send, receive }) => {
+                let keys = LaneKeys { protection, send: receive, receive: send };
+                Caller::Proven { node: node_name(node), keys }
+            }
+        };
+        let accepted = Command::LaneAccepted { socket: sockets[1], caller };
         let after = self.random.up_to(Nanos::from_micros(100));
         self.command_later(peer, after, accepted);
-        self.command(
-            node,
-            Command::LaneConnected { peer: name, class, socket: sockets[0], keys: None },
-        );
+        self.command(node, Command::LaneConnected { peer: name, class, socket: sockets[0], keys });
+    }
+
+    /// What a handshake would have left.
+    fn keys(&mut self, protection: Protection) -> LaneKeys {
+        self.tally("lanes sealed", 1);
+        let mut key = || {
+            let bytes = [self.random.bits(), self.random.bits()].map(u64::to_le_bytes);
+            FrameKey::new(bytes.concat().try_into().expect("16 bytes"))
+        };
+        LaneKeys { protection, send: key(), receive: key() }
     }
 }

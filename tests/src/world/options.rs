@@ -2,6 +2,7 @@
 
 use piped_engine::command::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_engine::sim::{Cost, Faults, Random, ZeroCopy};
+use piped_engine::wire::Protection;
 use piped_model::units::Nanos;
 
 /// A world's options.
@@ -65,6 +66,8 @@ pub struct Options {
     pub eager: EagerMode,
     /// Whether lanes send without a copy.
     pub zero_copy: ZeroCopyMode,
+    /// What lanes are sealed with; `None`: plain.
+    pub sealed: Option<Protection>,
     /// What becomes of such sends; `None`: the driver takes none.
     pub lending: Option<ZeroCopy>,
     /// The most turns of the world until it must have come to rest.
@@ -105,6 +108,7 @@ impl Options {
             boards: 0.0,
             eager: EagerMode::Auto,
             zero_copy: ZeroCopyMode::Auto,
+            sealed: None,
             lending: None,
             turns_max: 4_000_000,
         }
@@ -253,6 +257,22 @@ impl Options {
         let zero_copy = *random.pick(&[ZeroCopyMode::On, ZeroCopyMode::On, ZeroCopyMode::Auto]);
         let longest = base.longest.max(1 << 17);
         Self { zero_copy, lending: Some(lending), longest, ..base }
+    }
+
+    /// Lanes are sealed, in worlds of other kinds.
+    #[must_use]
+    pub fn sealed(random: &mut Random) -> Self {
+        let base = match random.below(6) {
+            0 => Self::calm(random),
+            1 => Self::limited(random),
+            2 => Self::dialled(random),
+            3 => Self::lending(random),
+            4 => Self::one_sided(random),
+            _ => Self::stormy(random),
+        };
+        let sealed = *random.pick(&[Protection::Integrity, Protection::Encrypted]);
+        // Lanes that encrypt have more scratch.
+        Self { sealed: Some(sealed), staging: base.staging.max(16 << 20), ..base }
     }
 
     /// Mostly atomics, puts and notifications, with lanes that are lost often, in worlds of other kinds.

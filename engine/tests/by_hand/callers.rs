@@ -1,0 +1,63 @@
+//! Who may be behind a connection: names that are not for the asking, and nodes that are not trusted any more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use piped_engine::command::{Caller, Command, LaneClass};
+use piped_engine::wire::{FrameKey, LaneKeys, Message, Protection};
+
+use crate::world::World;
+
+fn reserved(names: &[&str]) -> Caller {
+    let reserved: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    Caller::Unproven { reserved: Arc::new(reserved) }
+}
+
+fn proven(node: &str) -> Caller {
+    let key = |byte| FrameKey::new([byte; 16]);
+    let keys = LaneKeys { protection: Protection::Integrity, send: key(1), receive: key(2) };
+    Caller::Proven { node: node.to_owned(), keys }
+}
+
+#[test]
+fn a_name_that_has_a_key_is_not_had_for_the_asking() {
+    let mut world = World::new();
+    for name in ["beta", "beta#1"] {
+        let line = world.dial_as(reserved(&["beta"]));
+        world.hello(line, name, LaneClass::Latency, 1);
+        world.settle();
+        assert!(!world.is_up(line), "{name}");
+    }
+    let reason = "it gives itself the name of a node that has a key, and did not prove it";
+    assert_eq!(world.reasons(), [reason, reason]);
+    let line = world.dial_as(reserved(&["beta"]));
+    world.hello(line, "gamma", LaneClass::Latency, 1);
+    assert!(matches!(world.next(line), Message::HelloAck { .. }));
+}
+
+#[test]
+fn who_proved_himself_and_then_speaks_in_the_clear_is_somebody_else() {
+    let mut world = World::new();
+    let line = world.dial_as(proven("beta"));
+    world.hello(line, "beta", LaneClass::Latency, 1);
+    // A sealed header is longer than a plain one with so short a name.
+    world.hello(line, "beta", LaneClass::Latency, 1);
+    world.settle();
+    assert!(!world.is_up(line));
+    assert!(world.reasons()[0].contains("not the peer's"), "{:?}", world.reasons());
+}
+
+#[test]
+fn lanes_of_nodes_that_are_not_trusted_any_more_close() {
+    let mut world = World::new();
+    let beta = world.lane("beta", LaneClass::Latency, 1);
+    let second = world.lane("beta#1", LaneClass::Bulk, 1);
+    let gamma = world.lane("gamma", LaneClass::Latency, 1);
+    let silent = world.dial_as(proven("beta"));
+    let other = world.dial_as(proven("gamma"));
+    world.settle();
+    world.command(Command::ExpelPeers { names: vec!["beta".to_owned()] });
+    world.settle();
+    let up = [beta, second, gamma, silent, other].map(|line| world.is_up(line));
+    assert_eq!(up, [false, false, true, false, true]);
+}

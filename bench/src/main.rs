@@ -13,6 +13,7 @@ mod contest;
 mod copiers;
 mod dials;
 mod failure;
+mod flood;
 mod kernels;
 mod load;
 mod machine;
@@ -62,6 +63,8 @@ enum Group {
     Buffers(Run),
     /// Communication beside computation: strip mining, tiled loops. Needs root. Exit codes as of floors.
     Overlap(Run),
+    /// What authenticated and encrypted lanes cost, and strangers at the door. Needs root. Exit codes as of floors.
+    Security(Run),
     /// The planner: how far from the best possible its plans are, and how long it takes. Exit codes as of
     /// floors.
     Pipelines(Run),
@@ -79,6 +82,12 @@ enum Group {
     /// The other process of the network's floor.
     #[command(hide = true)]
     RawServer,
+    /// Accepts, reads and closes.
+    #[command(hide = true)]
+    Sink {
+        /// Where.
+        listen: std::net::SocketAddr,
+    },
     /// A client that registers memory and waits for its end.
     #[command(hide = true)]
     Newcomer {
@@ -120,6 +129,7 @@ struct Run {
 fn main() -> ExitCode {
     let result = match Arguments::parse().group {
         Group::RawServer => raw::net::serve().map(|()| 0).map_err(Failure::from),
+        Group::Sink { listen } => flood::sink(listen).map(|()| 0),
         Group::Newcomer { socket } => newcomer::live(&socket).map(|()| 0),
         Group::UnderParent { namespace, program } => {
             Err(nodes::become_child(namespace.as_deref(), &program).into())
@@ -129,6 +139,9 @@ fn main() -> ExitCode {
         Group::Buffers(run) => measure(&rows::BUFFERS, run, None),
         Group::Overlap(run) => {
             rig::require_root().and_then(|()| measure(&rows::OVERLAP, run, None))
+        }
+        Group::Security(run) => {
+            rig::require_root().and_then(|()| measure(&rows::SECURITY, run, None))
         }
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Rig(arguments) => rig::run(arguments),

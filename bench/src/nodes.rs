@@ -153,8 +153,16 @@ pub(crate) struct Node {
     pub(crate) admin: Admin,
 }
 
+/// Waits until the lanes of a node to [`PEER`] are up.
+pub(crate) fn await_lanes(node: &mut Node) -> Result<(), Failure> {
+    match clock::poll(START_LIMIT, || lanes_up(&node.admin, PEER).then_some(())) {
+        Some(()) => Ok(()),
+        None => Err(node.lost("its lanes did not come up")),
+    }
+}
+
 impl Node {
-    fn start(
+    pub(crate) fn start(
         piped: &Path,
         (directory, namespace): (PathBuf, Option<&Path>),
         profile: Profile,

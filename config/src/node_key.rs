@@ -147,6 +147,14 @@ pub enum KeyFileError {
     Exists(PathBuf),
 }
 
+impl KeyFileError {
+    /// Whether it is only that the file is not for this user.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied)
+    }
+}
+
 fn fix_of(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
@@ -170,7 +178,9 @@ impl NodeKey {
         Ok(Self::of_private(private))
     }
 
-    fn of_private(private: Zeroizing<[u8; KEY_BYTES]>) -> Self {
+    /// The one with this private half.
+    #[must_use]
+    pub fn of_private(private: Zeroizing<[u8; KEY_BYTES]>) -> Self {
         let mut dh =
             DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("snow is built with it");
         dh.set(private.as_slice());

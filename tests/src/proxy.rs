@@ -22,6 +22,8 @@ struct State {
     paused: bool,
     /// Change a byte of the next large piece that goes back to who dialled.
     bend: bool,
+    /// What has passed, from who dialled and back.
+    passed: [Vec<u8>; 2],
     /// What passes now.
     streams: Vec<TcpStream>,
 }
@@ -29,9 +31,19 @@ struct State {
 /// Most bytes passed on at once.
 const PIECE: usize = 64 << 10;
 
+/// The first bytes of each direction, over all connections, that are remembered.
+const REMEMBERED: usize = 16 << 20;
+
 impl Wire {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a piece.
+    fn note(&self, back: bool, piece: &[u8]) {
+        let passed = &mut self.state().passed[usize::from(back)];
+        let room = REMEMBERED.saturating_sub(passed.len());
+        passed.extend(&piece[..piece.len().min(room)]);
     }
 
     /// Waits while the wire stands still. Whether to change a byte of this piece.
@@ -86,6 +98,12 @@ impl Proxy {
         }
     }
 
+    /// What somebody on the wire has seen: of who dialled, and of who answered.
+    #[must_use]
+    pub fn passed(&self) -> [Vec<u8>; 2] {
+        self.state.state().passed.clone()
+    }
+
     /// Changes a byte in the middle of the next large piece that goes back, most likely of a payload.
     pub fn bend(&self) {
         self.state.state().bend = true;
@@ -109,6 +127,7 @@ fn pump(mut source: &TcpStream, mut sink: &TcpStream, back: bool, wire: &Wire) {
         if wire.pass(back && length >= PIECE / 4) {
             piece[length / 2] ^= 0x55;
         }
+        wire.note(back, &piece[..length]);
         if sink.write_all(&piece[..length]).is_err() {
             break;
         }

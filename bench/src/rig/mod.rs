@@ -25,7 +25,7 @@ use std::time::Duration;
 use piped_client::{Handle, OpenOptions};
 use piped_config::Profile;
 
-pub(crate) use self::namespace::enter;
+pub(crate) use self::namespace::{Namespace, enter};
 pub(crate) use self::plot::style;
 
 use self::link::{Link, NETWORK, Side, UNSHAPED};
@@ -125,6 +125,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         Some(pace) => hold(arguments.run, pace),
         None => crate::measure(&RIG, arguments.run, arguments.plots),
     }
+}
+
+/// A network namespace with nothing but its own loopback. What earlier ones left is removed.
+pub(crate) fn closed_network(name: &str) -> Result<Namespace, Failure> {
+    namespace::remove_left_over()?;
+    Namespace::add(Owner::this()?, name)
 }
 
 pub(crate) fn require_root() -> Result<(), Failure> {

@@ -24,7 +24,7 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// A namespace of this process; removed when dropped.
 #[derive(Debug)]
-pub(super) struct Namespace {
+pub(crate) struct Namespace {
     name: String,
 }
 
@@ -43,12 +43,12 @@ impl Namespace {
     }
 
     /// The file that stands for it.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         Path::new(DIRECTORY).join(&self.name)
     }
 
     /// `ip` in it.
-    pub(super) fn ip(&self, arguments: &[&str]) -> Result<(), Failure> {
+    pub(crate) fn ip(&self, arguments: &[&str]) -> Result<(), Failure> {
         run("ip", &[&["-n", &self.name], arguments].concat())
     }
 

@@ -20,6 +20,7 @@ mod pipelines;
 pub(crate) mod region;
 mod remote_file;
 mod ring;
+mod security;
 mod strips;
 mod tile;
 pub(crate) mod zero_copy;
@@ -224,6 +225,21 @@ pub(crate) static OVERLAP: Group = Group {
         ("tiles-height", tile::height),
         ("loop-beside-reads", tile::beside_reads),
         ("loop-on-daemons-cpu", tile::on_daemons_cpu),
+    ],
+};
+
+/// Lanes with keys, and strangers.
+pub(crate) static SECURITY: Group = Group {
+    name: "security",
+    rows_stand_alone: true,
+    entries: &[
+        ("integrity-get-4k", security::sealed),
+        ("integrity-read-1m", security::sealed),
+        ("encrypted-get-4k", security::sealed),
+        ("encrypted-read-1m", security::sealed),
+        ("flood-handshakes", security::flood),
+        ("flood-frames", security::flood),
+        ("flood-memory", security::memory),
     ],
 };
 

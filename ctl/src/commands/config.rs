@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use piped_config::admin::{CONFIG, Change, ConfigState, Configuration, RELOAD, Reloaded};
-use piped_config::{ConfigError, Sources, load};
+use piped_config::{ConfigError, Loaded, NodeKey, Place, Sources, load};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -85,6 +85,7 @@ fn check(
     match load(&sources) {
         Ok(loaded) => {
             files.extend(loaded.files.iter().map(|file| file.display().to_string()));
+            findings.extend(of_keys(&loaded, &sources));
         }
         Err(found) => {
             findings.extend(found.all().iter().map(finding));
@@ -110,6 +111,22 @@ fn check(
             "the configuration has {count} mistakes: a daemon would refuse it"
         ))),
     }
+}
+
+/// What is wrong with this node's key, or for want of one. A file that only the daemon may read is not looked into.
+fn of_keys(loaded: &Loaded, sources: &Sources) -> Option<Finding> {
+    let path = loaded.config.security.key_path(Some(sources.main_file()));
+    let own = match path.map(|path| NodeKey::read(&path)).transpose() {
+        Ok(own) => own,
+        Err(error) if error.is_denied() => return None,
+        Err(error) => {
+            let (key, message) = ("security.key_file", format!("security.key_file: {error}"));
+            return Some(Finding { layer: None, line: None, key: Some(key.to_owned()), message });
+        }
+    };
+    let fault = loaded.config.check_own_key(own.map(|own| own.public())).err()?;
+    let place = loaded.origins.get(&fault.key).cloned().unwrap_or_else(Place::defaults);
+    Some(finding(&ConfigError::Invalid { place, key: fault.key, problem: fault.problem }))
 }
 
 fn finding(error: &ConfigError) -> Finding {

@@ -207,6 +207,11 @@ fn distrust(sources: &Sources, name: &str, output: &Output) -> Result<(), Failur
 
 /// What `list --json` prints.
 #[derive(Debug, Serialize)]
+struct List {
+    trusted: Vec<Trusted>,
+}
+
+#[derive(Debug, Serialize)]
 struct Trusted {
     name: String,
     key: PublicKey,
@@ -227,7 +232,7 @@ fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
     };
     let nodes: Vec<Trusted> = loaded.config.peers.iter().filter_map(trusted).collect();
     if json {
-        return output::json(nodes);
+        return output::json(List { trusted: nodes });
     }
     if nodes.is_empty() {
         return output.prose("No node is trusted by its key: see `pipectl keys trust`.", 0);

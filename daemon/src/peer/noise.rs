@@ -71,7 +71,7 @@ pub enum HandshakeFault {
 }
 
 /// What this node accepts, and as whom.
-pub(crate) trait Trust {
+pub trait Trust {
     /// The key with which it proves itself.
     fn own(&self) -> &NodeKey;
     /// What it wants at least.
@@ -96,12 +96,11 @@ impl Dialled {
         let noise = builder.remote_public_key(peer.as_bytes()).and_then(Builder::build_initiator);
         let mut noise = Box::new(noise.expect("keys of 32 bytes, set once"));
         let mut first = [0; FIRST_BYTES];
-        let (head, message) = first.split_at_mut(PREAMBLE_BYTES + TICKET_BYTES);
+        first[..PREAMBLE_BYTES].copy_from_slice(&preamble);
+        let message = &mut first[PREAMBLE_BYTES + TICKET_BYTES..];
         let length = noise.write_message(&[], message).expect("room for the first message");
         debug_assert_eq!(length, message.len());
-        head[..PREAMBLE_BYTES].copy_from_slice(&preamble);
-        head[PREAMBLE_BYTES..]
-            .copy_from_slice(&ticket(peer, &preamble, message).as_bytes()[..TICKET_BYTES]);
+        write_ticket(peer, &mut first);
         (Self { noise, wish }, first)
     }
 
@@ -145,7 +144,7 @@ impl Answered {
     ///
     /// # Errors
     /// [`HandshakeFault`], the cheapest first.
-    pub(crate) fn begin(
+    pub fn begin(
         trust: &impl Trust,
         first: &[u8; FIRST_BYTES],
     ) -> Result<(Self, [u8; ANSWER_BYTES]), HandshakeFault> {
@@ -178,7 +177,7 @@ impl Answered {
     ///
     /// # Errors
     /// [`HandshakeFault::Repeated`].
-    pub(crate) fn finish(
+    pub fn finish(
         self,
         confirmation: &[u8; CONFIRMATION_BYTES],
     ) -> Result<(String, LaneKeys), HandshakeFault> {
@@ -224,6 +223,13 @@ fn ticket(of: PublicKey, preamble: &[u8], message: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(&key);
     hasher.update(preamble).update(message);
     hasher.finalize()
+}
+
+/// Gives a first message the ticket for the node of this key, as whoever knows that key can.
+pub fn write_ticket(of: PublicKey, first: &mut [u8; FIRST_BYTES]) {
+    let (head, message) = first.split_at_mut(PREAMBLE_BYTES + TICKET_BYTES);
+    let (preamble, place) = head.split_at_mut(PREAMBLE_BYTES);
+    place.copy_from_slice(&ticket(of, preamble, message).as_bytes()[..TICKET_BYTES]);
 }
 
 /// Compares the front of a hash in a time that tells nothing of it.
@@ -403,10 +409,7 @@ mod tests {
         assert_eq!(Answered::begin(&beta, &first).expect_err("not us"), HandshakeFault::Ticket);
         // With the right ticket, too.
         let (_, mut first) = Dialled::begin(&alpha, key().public(), Protection::Integrity);
-        let (head, message) = first.split_at_mut(PREAMBLE_BYTES + TICKET_BYTES);
-        let (preamble, place) = head.split_at_mut(PREAMBLE_BYTES);
-        let right = ticket(beta.key.public(), preamble, message);
-        place.copy_from_slice(&right.as_bytes()[..TICKET_BYTES]);
+        write_ticket(beta.key.public(), &mut first);
         assert_eq!(Answered::begin(&beta, &first).expect_err("not us"), HandshakeFault::Forged);
     }
 
@@ -423,10 +426,7 @@ mod tests {
         dialled.finish(&answer).expect("its own answer");
         let (_, mut first) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted);
         first[PREAMBLE_BYTES - 1] = number_of(Protection::Integrity);
-        let (head, message) = first.split_at_mut(PREAMBLE_BYTES + TICKET_BYTES);
-        let (preamble, place) = head.split_at_mut(PREAMBLE_BYTES);
-        let right = ticket(beta.key.public(), preamble, message);
-        place.copy_from_slice(&right.as_bytes()[..TICKET_BYTES]);
+        write_ticket(beta.key.public(), &mut first);
         assert_eq!(Answered::begin(&beta, &first).expect_err("weakened"), HandshakeFault::Forged);
     }
 }

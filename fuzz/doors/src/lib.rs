@@ -16,6 +16,7 @@ pub mod configuration;
 pub mod descriptor;
 pub mod estimate;
 pub mod frame;
+pub mod greeting;
 pub mod handshake;
 pub mod input;
 pub mod kept;
@@ -48,6 +49,7 @@ pub const DOORS: &[Door] = &[
     Door { name: "handshake", check: handshake::check, seeds: handshake::seeds },
     Door { name: "estimate", check: estimate::check, seeds: estimate::seeds },
     Door { name: "frame", check: frame::check, seeds: frame::seeds },
+    Door { name: "greeting", check: greeting::check, seeds: greeting::seeds },
     Door { name: "kept", check: kept::check, seeds: kept::seeds },
     Door { name: "lane", check: lane::check, seeds: lane::seeds },
     Door { name: "ring", check: ring::check, seeds: ring::seeds },

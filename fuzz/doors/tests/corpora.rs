@@ -64,6 +64,11 @@ fn control_messages_of_clients() {
 }
 
 #[test]
+fn handshakes_of_nodes() {
+    replay("greeting");
+}
+
+#[test]
 fn frames_of_peers() {
     replay("frame");
 }

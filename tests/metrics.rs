@@ -2,9 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use piped_ring::{Descriptor, Opcode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use system_tests::attack::Attacker;
+use system_tests::http::{over_tcp, over_unix};
 use system_tests::process::{
     BLOCKS_BYTES, Daemon, PATIENCE, Programs, command, eventually, free_address, pattern, words,
 };
@@ -117,20 +117,10 @@ enum Step {
 /// Series and their values.
 type Samples = BTreeMap<String, f64>;
 
-/// One HTTP exchange: head and body.
-fn exchange(mut stream: impl Read + Write, request: &str) -> (String, String) {
-    stream.write_all(request.as_bytes()).expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    (head.to_owned(), body.to_owned())
-}
-
 const SCRAPE: &str = "GET /metrics HTTP/1.1\r\nHost: piped\r\nConnection: close\r\n\r\n";
 
 fn scrape(daemon: &Daemon) -> String {
-    let stream = UnixStream::connect(daemon.admin_socket()).expect("it listens");
-    let (head, body) = exchange(stream, SCRAPE);
+    let (head, body) = over_unix(&daemon.admin_socket(), SCRAPE);
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     body
@@ -526,12 +516,6 @@ fn check_by_promtool(text: &str) {
     child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("taken");
     let output = child.wait_with_output().expect("ended");
     assert!(output.status.success() && words(&output).is_empty(), "{}\n{text}", words(&output));
-}
-
-fn over_tcp(address: std::net::SocketAddr, request: &str) -> (String, String) {
-    let stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    exchange(stream, request)
 }
 
 #[test]

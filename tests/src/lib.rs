@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attack;
+pub mod http;
 pub mod process;
 pub mod proxy;
 pub mod world;

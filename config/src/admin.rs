@@ -29,7 +29,7 @@ pub mod plan;
 pub mod trace;
 pub mod watch;
 
-pub use self::watch::METRICS;
+pub use self::watch::{METRICS, PAGE};
 
 /// The version of the bodies that this crate reads and writes.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -18,6 +18,7 @@
 
 pub mod admin;
 pub mod program;
+pub mod units;
 
 mod drop_in;
 mod error;

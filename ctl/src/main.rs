@@ -24,12 +24,12 @@ mod quantity;
 mod random;
 mod svg;
 mod table;
-mod units;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use piped_config::units;
 
 fn main() -> ExitCode {
     let args = match args::Args::try_parse() {

@@ -88,6 +88,8 @@ pub(crate) struct Control {
     /// The same in seconds since 1970.
     pub(crate) started_unix: f64,
     pub(crate) metrics: Exposition,
+    /// The page of `GET /`, for those who ask one upon the other.
+    pub(crate) page: RefCell<Option<(Nanos, Rc<str>)>>,
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
     /// By [`PeerId`].
@@ -164,6 +166,7 @@ impl Control {
             started: crate::io::clock::now(),
             started_unix: crate::io::clock::calendar(),
             metrics: Exposition::new(),
+            page: RefCell::default(),
             spin,
             shards,
             peers: RefCell::new(Peers::new(&config)),

@@ -155,6 +155,9 @@ pub const METRICS_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How old an answer on `[metrics] address` may be: shards are not asked more often, whoever scrapes.
 pub const METRICS_AGE: Nanos = Nanos::from_millis(100);
 
+/// How old the page of `GET /` may be, which asks more of the shards.
+pub const PAGE_AGE: Nanos = Nanos::from_millis(1_000);
+
 /// Transfers in one list. More are counted, not listed: a shard makes the list on its own thread.
 pub const TRANSFERS_LISTED_MAX: usize = 512;
 

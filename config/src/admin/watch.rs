@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// `GET`: a page of HTML, no JSON. Also on `[metrics] address`.
+pub const PAGE: &str = "/";
 /// `GET`: text for Prometheus, no JSON. Also on `[metrics] address`.
 pub const METRICS: &str = "/metrics";
 /// `GET`: [`Stat`].

@@ -17,6 +17,8 @@ use serde::de::DeserializeOwned;
 /// What can be asked of the daemon.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AdminRequest {
+    /// The daemon at a glance, for people.
+    Page,
     /// The daemon at a glance.
     Status,
     /// Its stages.
@@ -147,6 +149,7 @@ const fn ask(path: &'static str, read: Read) -> Endpoint {
 
 /// Everything there is.
 static ENDPOINTS: &[Endpoint] = &[
+    get(admin::PAGE, |_| Ok(AdminRequest::Page)),
     get(admin::STATUS, |_| Ok(AdminRequest::Status)),
     get(admin::STAGES, |_| Ok(AdminRequest::Stages)),
     get(admin::CLIENTS, |_| Ok(AdminRequest::Clients)),

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::calibrate;
 use super::configuration;
 use super::dials;
+use super::page;
 use super::parse::{AdminRequest, Endpoint, Refused};
 use super::plan;
 use super::trace;
@@ -80,6 +81,7 @@ async fn answer(
     asked: AdminRequest,
 ) -> Result<Reply, Refused> {
     match asked {
+        AdminRequest::Page => page::show(control).await,
         AdminRequest::Status => status(control).await.map(json),
         AdminRequest::Stages => Ok(json(Stages { stages: stages(control).await? })),
         AdminRequest::Clients => Ok(json(watch::clients(control).await?)),
@@ -118,7 +120,7 @@ async fn answer(
     }
 }
 
-async fn status(control: &Control) -> Result<Status<ShardStatus>, Refused> {
+pub(super) async fn status(control: &Control) -> Result<Status<ShardStatus>, Refused> {
     let mut shards = Vec::with_capacity(control.shards.len());
     let (mut tier, mut degraded) = (Vec::new(), Vec::new());
     let mut evictions = control.evictions();
@@ -163,7 +165,7 @@ fn some<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u6
     counts.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-async fn stages(control: &Control) -> Result<Vec<StageReport>, Refused> {
+pub(super) async fn stages(control: &Control) -> Result<Vec<StageReport>, Refused> {
     let mut stages = Vec::new();
     for (index, shard) in control.shards.iter().enumerate() {
         let mut some = shard.mailbox.ask(|answer| Message::Ask(Question::Stages(answer))).await?;
@@ -177,7 +179,10 @@ async fn stages(control: &Control) -> Result<Vec<StageReport>, Refused> {
     Ok(stages)
 }
 
-async fn explain(control: &Control, number: Option<u64>) -> Result<Box<Explanation>, Refused> {
+pub(super) async fn explain(
+    control: &Control,
+    number: Option<u64>,
+) -> Result<Box<Explanation>, Refused> {
     let number = match number {
         Some(number) => Some(number),
         // The last one of all shards.

@@ -1,4 +1,4 @@
-//! `[metrics] address`: `GET /metrics` for a Prometheus server, and nothing else.
+//! `[metrics] address`: `GET /metrics` for a Prometheus server, `GET /` for people, and nothing else.
 //!
 //! Whoever reaches the port may read. So a scraper costs little: few connections, a time for each request,
 //! and the shards are not asked more often than [`crate::limits::METRICS_AGE`] whoever scrapes.
@@ -20,6 +20,7 @@ use piped_config::admin;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::admin::page;
 use crate::control::Control;
 use crate::limits::{METRICS_CONNECTIONS_MAX, METRICS_EXCHANGE_TIMEOUT, METRICS_TIMEOUT};
 
@@ -99,18 +100,24 @@ async fn respond(
     control: &Rc<Control>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    if request.uri().path() != admin::METRICS {
-        let text = format!("there is {} here and nothing else\n", admin::METRICS);
+    let path = request.uri().path();
+    if path != admin::METRICS && path != admin::PAGE {
+        let text = format!("there are {} and {} here and nothing else\n", admin::METRICS, admin::PAGE);
         return Ok(reply(StatusCode::NOT_FOUND, text));
     }
-    if request.method() != Method::GET {
+    // Of an answer to HEAD hyper sends the head.
+    if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut reply = reply(StatusCode::METHOD_NOT_ALLOWED, "it takes GET\n".to_owned());
-        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(reply);
     }
-    Ok(match super::scrape_seldom(control).await {
-        Ok(text) => exposition(&text),
-        Err(error) => reply(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+    let unavailable = |error: String| reply(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
+    Ok(match path {
+        admin::PAGE => page::show(control).await.unwrap_or_else(|error| unavailable(error.error)),
+        _ => match super::scrape_seldom(control).await {
+            Ok(text) => exposition(&text),
+            Err(error) => unavailable(error.to_string()),
+        },
     })
 }
 

@@ -1,7 +1,8 @@
 //! Quantities for people: three significant digits, IEC sizes, times in the unit that fits.
 
 /// A size, as in `64 KiB` or `1.50 MiB`.
-pub(crate) fn bytes(size: u64) -> String {
+#[must_use]
+pub fn bytes(size: u64) -> String {
     scaled(size as f64, &["B", "KiB", "MiB", "GiB", "TiB"], size < 1024 || is_whole(size))
 }
 
@@ -12,7 +13,8 @@ fn is_whole(size: u64) -> bool {
 }
 
 /// Bytes per second.
-pub(crate) fn rate(bytes_per_second: f64) -> String {
+#[must_use]
+pub fn rate(bytes_per_second: f64) -> String {
     scaled(bytes_per_second, &["B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s"], false)
 }
 
@@ -39,7 +41,8 @@ fn digits(value: f64) -> usize {
 }
 
 /// A time, as in `12.3 us`.
-pub(crate) fn seconds(time: f64) -> String {
+#[must_use]
+pub fn seconds(time: f64) -> String {
     if !time.is_finite() {
         return "-".to_owned();
     }
@@ -54,7 +57,8 @@ pub(crate) fn seconds(time: f64) -> String {
 }
 
 /// How long something has been running, as in `3 h 12 min`.
-pub(crate) fn uptime(time: f64) -> String {
+#[must_use]
+pub fn uptime(time: f64) -> String {
     let total = time.max(0.0) as u64;
     let (days, hours, minutes) = (total / 86_400, total / 3_600 % 24, total / 60 % 60);
     match (days, hours, minutes) {
@@ -66,7 +70,8 @@ pub(crate) fn uptime(time: f64) -> String {
 }
 
 /// A count with thin groups, as in `1 234 567`.
-pub(crate) fn count(number: u64) -> String {
+#[must_use]
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -79,7 +84,8 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// A count in at most four characters, as in `999`, `12k` or `3.4M`.
-pub(crate) fn short(number: u64) -> String {
+#[must_use]
+pub fn short(number: u64) -> String {
     let mut value = number as f64;
     for unit in ["", "k", "M", "G", "T", "P"] {
         // Rounded up this would need a fifth character.
@@ -93,7 +99,8 @@ pub(crate) fn short(number: u64) -> String {
 }
 
 /// Bytes in at most five characters, as in `999B`, `1.5K` or `123M`: IEC units by their letter, for columns.
-pub(crate) fn compact(size: f64) -> String {
+#[must_use]
+pub fn compact(size: f64) -> String {
     let mut value = size;
     for unit in ["B", "K", "M", "G", "T"] {
         // Rounded up this would need one more digit.
@@ -107,7 +114,8 @@ pub(crate) fn compact(size: f64) -> String {
 }
 
 /// Events a second in at most four characters: `0`, `0.3`, `17`, `1.2k`.
-pub(crate) fn frequency(per_second: f64) -> String {
+#[must_use]
+pub fn frequency(per_second: f64) -> String {
     match per_second {
         0.0 => "0".to_owned(),
         few if few < 9.95 => format!("{:.1}", few.max(0.1)),

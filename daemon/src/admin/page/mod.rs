@@ -1,0 +1,165 @@
+//! `GET /`: what an operator looks at first, as one page of HTML without scripts and without anything to load.
+//!
+//! The same page is on the admin socket and on `[metrics] address`, where nobody is asked who they are. So it
+//! shows what the metrics show, and the plan of a transfer: stages with what they cost, sizes, times, limits,
+//! names of peers and devices. Clients, their files and the configuration are not on it.
+
+mod render;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use http_body_util::Full;
+use hyper::Response;
+use hyper::body::Bytes;
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use piped_config::Profile;
+use piped_config::admin::limits::LimitRow;
+use piped_config::admin::watch::PeerEntry;
+use piped_engine::histogram::{RATIO_ONE, Ratios};
+use piped_engine::report::{Explanation, LaneReport, StageReport};
+use piped_engine::tally::{PlanPath, Tally};
+
+use super::parse::Refused;
+use super::{routes, watch};
+use crate::control::Control;
+use crate::io::clock;
+use crate::limiting;
+use crate::limits::PAGE_AGE;
+use crate::shard::message::{Message, Question, ShardStatus};
+
+/// Nothing is loaded and nothing runs; the one style is known by its hash.
+const POLICY: &str = "default-src 'none'; img-src data:; \
+                      style-src 'sha256-Q1bmI9CIdS8ojXkOce3orE/011Ob2Jtsi28bwS4OX0M='; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Of the last transfers, how many are asked for their plan: some need none.
+const LOOKED_AT: usize = 16;
+
+/// What the page shows, at one moment.
+#[derive(Debug, Clone)]
+struct Page {
+    node: String,
+    version: String,
+    uptime_seconds: f64,
+    profile: Profile,
+    tier: Vec<String>,
+    /// How much is degraded: what exactly may name files, and is said to those who may ask.
+    degraded: usize,
+    stages: Vec<StageReport>,
+    /// The last transfer with a plan of this node's, else the last one.
+    last: Option<Explanation>,
+    predictions: Vec<Prediction>,
+    limits: Vec<LimitRow>,
+    /// Requests that wait for a limit now, and those that had to.
+    waits: (u64, u64),
+    peers: Vec<PeerEntry<LaneReport>>,
+    shards: Vec<ShardStatus>,
+}
+
+/// Measured over predicted latency of a kind of path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Prediction {
+    path: PlanPath,
+    transfers: u64,
+    median: f64,
+    /// 95 of 100 are below.
+    high: f64,
+}
+
+/// The page as an answer.
+pub(crate) async fn show(control: &Control) -> Result<Response<Full<Bytes>>, Refused> {
+    let now = clock::now();
+    let fresh = control.page.borrow().as_ref().filter(|it| now.since(it.0) < PAGE_AGE).cloned();
+    let html: Rc<str> = match fresh {
+        Some((_, html)) => html,
+        None => {
+            let html: Rc<str> = render::html(&gather(control).await?).into();
+            *control.page.borrow_mut() = Some((now, Rc::clone(&html)));
+            html
+        }
+    };
+    let mut reply = Response::new(Full::new(Bytes::copy_from_slice(html.as_bytes())));
+    headers(reply.headers_mut());
+    Ok(reply)
+}
+
+fn headers(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+async fn gather(control: &Control) -> Result<Page, Refused> {
+    let status = routes::status(control).await?;
+    let limits = limiting::report(control).await?;
+    let mut tally = Tally::default();
+    for shard in &control.shards {
+        let seen = shard.mailbox.ask(|answer| Message::Ask(Question::Observe(answer))).await?;
+        tally.merge(&seen.engine.tally);
+    }
+    let all = PlanPath::ALL.map(|path| Prediction::of(path, &tally.predictions[path as usize]));
+    Ok(Page {
+        node: status.node,
+        version: status.version,
+        uptime_seconds: status.uptime_seconds,
+        profile: status.profile,
+        tier: status.tier,
+        degraded: status.degraded.len(),
+        stages: routes::stages(control).await?,
+        last: last(control).await?,
+        predictions: all.into_iter().flatten().collect(),
+        waits: (limits.waiting, limits.waited),
+        limits: limits.limits,
+        peers: watch::peers(control).await?.peers,
+        shards: status.shards,
+    })
+}
+
+async fn last(control: &Control) -> Result<Option<Explanation>, Refused> {
+    let ended = watch::transfers(control, true).await?.transfers;
+    let mut last = None;
+    for entry in ended.iter().filter(|entry| entry.transfer.id > 0).take(LOOKED_AT) {
+        // One that is forgotten meanwhile is no reason to show nothing.
+        let Ok(explanation) = routes::explain(control, Some(entry.transfer.id)).await else {
+            continue;
+        };
+        if !explanation.levels.is_empty() {
+            return Ok(Some(*explanation));
+        }
+        last.get_or_insert(*explanation);
+    }
+    Ok(last)
+}
+
+impl Prediction {
+    /// None if there was no transfer.
+    fn of(path: PlanPath, ratios: &Ratios) -> Option<Self> {
+        let transfers = ratios.count();
+        let at = |part: f64| quantile(ratios, part);
+        (transfers > 0).then(|| Self { path, transfers, median: at(0.5), high: at(0.95) })
+    }
+}
+
+/// By a straight line through its bucket, as Prometheus does it.
+fn quantile(ratios: &Ratios, part: f64) -> f64 {
+    let rank = part * ratios.count() as f64;
+    let (mut below, mut lower) = (0.0, 0.0);
+    for (bound, count) in ratios.buckets() {
+        let Some(bound) = bound else { break };
+        let (bound, count) = (bound as f64 / RATIO_ONE as f64, count as f64);
+        if count > 0.0 && below + count >= rank {
+            return lower + (bound - lower) * (rank - below) / count;
+        }
+        (below, lower) = (below + count, bound);
+    }
+    // Beyond the last bound.
+    lower
+}

@@ -10,6 +10,7 @@ use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::dial::DialArgs;
 use crate::commands::keys::KeysArgs;
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::model::ModelArgs;
@@ -65,6 +66,10 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Make and show this node's key, and say which nodes are trusted
     Keys(KeysArgs),
+    /// Check this machine, the configuration and the daemon: what is not as it should be, and how to mend it
+    ///
+    /// Works without a daemon, and with one says more. Exit code 1 if there is an error.
+    Doctor(DoctorArgs),
     /// Show the pipeline stages with their measured costs
     Stages,
     /// Show one transfer: what was known, what was chosen, predicted against measured

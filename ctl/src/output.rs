@@ -62,10 +62,14 @@ impl Output {
 
     /// A name and its value, which stand below those of other lines.
     pub(crate) fn field(&self, name: &str, value: &str) -> Result<(), Failure> {
-        const INDENT: usize = 10;
-        let width = self.width.map(|width| usize::from(width).saturating_sub(INDENT).max(10));
-        let value = fold(value, width, 0).replace('\n', &format!("\n{:INDENT$}", ""));
-        write(&format!("{name:INDENT$}{}\n", value.trim_end()))
+        self.labelled(name, value, 10)
+    }
+
+    /// A mark, and a sentence beside it that is folded at the width and stays to the right of the mark.
+    pub(crate) fn labelled(&self, mark: &str, text: &str, indent: usize) -> Result<(), Failure> {
+        let width = self.width.map(|width| usize::from(width).saturating_sub(indent).max(10));
+        let text = fold(text, width, 0).replace('\n', &format!("\n{:indent$}", ""));
+        write(&format!("{mark:indent$}{}\n", text.trim_end()))
     }
 
     /// A sentence, folded at the width. The first line begins with the blanks that `text` begins with,

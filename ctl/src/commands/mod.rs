@@ -13,6 +13,7 @@ pub(crate) mod config;
 pub(crate) mod cp;
 mod demo;
 pub(crate) mod dial;
+pub(crate) mod doctor;
 mod explain;
 mod exports;
 pub(crate) mod keys;
@@ -47,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Model(asked) => model::run(&asked.model, &output, args.json),
         Command::Completions(args) => manual::completions(args, &output),
         Command::Man(args) => manual::man(args, &output),
+        Command::Doctor(asked) => doctor::run(args, asked, &output),
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Dial(dial) => dial::run(&admin()?, &output, dial, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),

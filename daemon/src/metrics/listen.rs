@@ -102,7 +102,8 @@ async fn respond(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path();
     if path != admin::METRICS && path != admin::PAGE {
-        let text = format!("there are {} and {} here and nothing else\n", admin::METRICS, admin::PAGE);
+        let text =
+            format!("there are {} and {} here and nothing else\n", admin::METRICS, admin::PAGE);
         return Ok(reply(StatusCode::NOT_FOUND, text));
     }
     // Of an answer to HEAD hyper sends the head.

@@ -184,7 +184,8 @@ fn runs(level: &LevelSizes) -> String {
     }
     let words = |&(count, size): &(u64, u64)| format!("{count} x {}", units::bytes(size));
     let shown: Vec<String> = runs.iter().take(6).map(words).collect();
-    let more = if runs.len() > 6 { format!(" ... of {} fragments", level.count) } else { String::new() };
+    let more =
+        if runs.len() > 6 { format!(" ... of {} fragments", level.count) } else { String::new() };
     shown.join(", ") + &more
 }
 
@@ -203,7 +204,7 @@ fn promise(it: &Explanation) -> Markup {
             figcaption {
                 span { "predicted " (units::seconds(predicted)) " ± " (units::seconds(margin)) }
                 span { "measured " (units::seconds(measured)) ", "
-                    span.good[inside].warn[!inside] { (format!("{percent:+.0} %")) } }
+                    span class=(if inside { "good" } else { "warn" }) { (format!("{percent:+.0} %")) } }
             }
             svg viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label="predicted and measured" {
                 rect.whole width="1000" height="16" {}
@@ -248,17 +249,21 @@ fn limits(rows: &[LimitRow], (waiting, waited): (u64, u64)) -> Markup {
         if row.is_bytes { units::bytes(value) } else { units::count(value) }
     };
     // A rate of 0 is no limit.
-    let bounded = rows.iter().filter(|row| row.limit > 0);
+    let bounded = || rows.iter().filter(|row| row.limit > 0);
+    let idle = bounded().filter(|row| row.high == 0);
+    let idle: Vec<String> =
+        idle.map(|row| format!("{} {}", row.name, amount(row, row.limit))).collect();
     html! {
         section #limits {
             h2 { "Limits" }
-            (table(&["limit", "#used", "#most", "#allowed", ""], bounded.map(|row| vec![
+            (table(&["limit", "#used", "#most", "#allowed", ""], bounded().filter(|row| row.high > 0).map(|row| vec![
                 text(&row.name),
                 text(&amount(row, row.used)),
                 text(&amount(row, row.high)),
                 text(&amount(row, row.limit)),
                 meter(row),
             ])))
+            @if !idle.is_empty() { p.soft { "Not used so far: " (idle.join(", ")) "." } }
             p.soft { (units::count(waiting)) " requests wait for a limit, " (units::count(waited)) " had to." }
         }
     }
@@ -352,12 +357,12 @@ fn table(columns: &[&str], rows: impl Iterator<Item = Vec<Markup>>) -> Markup {
     html! {
         div.scroll {
             table {
-                thead { tr { @for (name, is_number) in &names { th.number[*is_number] { (name) } } } }
+                thead { tr { @for (name, is_number) in &names { th class=[is_number.then_some("number")] { (name) } } } }
                 tbody {
                     @for row in rows {
                         tr {
                             @for (cell, (name, is_number)) in row.iter().zip(&names) {
-                                td.number[*is_number] data-of=(name) { (cell) }
+                                td class=[is_number.then_some("number")] data-of=(name) { (cell) }
                             }
                         }
                     }

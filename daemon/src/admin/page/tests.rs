@@ -1,1 +1,217 @@
+//! The page of made facts: names that are no names stay text, nothing is left out for want of traffic.
 
+use piped_config::Profile;
+use piped_config::admin::limits::LimitRow;
+use piped_config::admin::watch::PeerEntry;
+use piped_engine::command::LaneClass;
+use piped_engine::histogram::{RATIO_ONE, Ratios};
+use piped_engine::report::{Explanation, LaneReport, StageReport};
+use piped_engine::request::{Class, Status};
+use piped_engine::tally::PlanPath;
+use piped_engine::trace::LevelSizes;
+use sha2::{Digest, Sha256};
+
+use super::render::{STYLE, html};
+use super::{POLICY, Page, Prediction, quantile};
+
+fn empty(node: &str) -> Page {
+    Page {
+        node: node.to_owned(),
+        version: "1.2.3".to_owned(),
+        uptime_seconds: 60.0,
+        profile: Profile::Balanced,
+        tier: Vec::new(),
+        degraded: 0,
+        stages: Vec::new(),
+        last: None,
+        predictions: Vec::new(),
+        limits: Vec::new(),
+        waits: (0, 0),
+        peers: Vec::new(),
+        shards: Vec::new(),
+    }
+}
+
+fn stage(name: &str, overhead_seconds: f64, per_byte_seconds: f64) -> StageReport {
+    StageReport {
+        name: name.to_owned(),
+        latency_seconds: 1e-5,
+        overhead_seconds,
+        per_byte_seconds,
+        window: Some(4),
+        samples_alone: 5,
+        samples_backlogged: 6,
+        confidence: 0.5,
+        reported: false,
+        kept: false,
+        note: String::new(),
+        times: Vec::new(),
+        relative_error: 0.0,
+        with: Vec::new(),
+    }
+}
+
+fn explanation(levels: Vec<LevelSizes>) -> Explanation {
+    Explanation {
+        id: 7,
+        operation: "read".to_owned(),
+        route: "peer -> lane -> client memory".to_owned(),
+        bytes: 256 << 10,
+        class: Class::Bulk,
+        status: Status::Ok,
+        planned_here: true,
+        stages: vec![stage("disk", 1e-6, 1e-9), stage("net", 2e-6, 5e-9)],
+        candidates: Vec::new(),
+        chosen: "ramp-up".to_owned(),
+        fragment_bytes: 32 << 10,
+        shrink_bytes: 0,
+        fragments: 6,
+        depth: 4,
+        predicted_seconds: 2e-3,
+        margin_seconds: 1e-4,
+        measured_seconds: 3e-3,
+        levels,
+        passed: Vec::new(),
+        bounces: Vec::new(),
+        retries: 0,
+    }
+}
+
+fn level(sizes: &[u64], count: u64) -> LevelSizes {
+    LevelSizes { level: "lane".to_owned(), sizes: sizes.to_vec(), count }
+}
+
+fn peer(name: &str) -> PeerEntry<LaneReport> {
+    let lane = LaneReport {
+        class: LaneClass::Bulk,
+        up: false,
+        epoch: 3,
+        frames_sent: 1,
+        frames_received: 2,
+        requests: 0,
+        last_loss: None,
+        pace: None,
+        zero_copy: None,
+        messages: None,
+    };
+    PeerEntry { shard: 0, name: name.to_owned(), inbound: true, address: None, lanes: vec![lane] }
+}
+
+/// Names are others' words: wherever one stands, it stays one.
+#[test]
+fn what_others_call_themselves_is_text() {
+    let hostile = r#"</td><script>alert('x')</script>"><img src=x onerror=alert(1)>&amp;{{7*7}}"#;
+    let mut page = empty(hostile);
+    page.version = hostile.to_owned();
+    page.tier = vec![hostile.to_owned()];
+    page.stages = vec![stage(hostile, 1.0, 1.0)];
+    let mut last = explanation(vec![LevelSizes { level: hostile.to_owned(), ..level(&[1], 1) }]);
+    last.stages = vec![stage(hostile, 1.0, 1.0)];
+    last.operation = hostile.to_owned();
+    last.route = hostile.to_owned();
+    last.chosen = hostile.to_owned();
+    page.last = Some(last);
+    page.peers = vec![peer(hostile)];
+    let name = hostile.to_owned();
+    page.limits = vec![LimitRow { name, is_bytes: true, limit: 9, used: 10, high: 11 }];
+    let html = html(&page);
+    for never in ["<script", "<img", "onerror=alert(1)>"] {
+        assert!(!html.contains(never), "{never} in\n{html}");
+    }
+    let escaped = "&lt;script&gt;alert('x')&lt;/script&gt;&quot;&gt;&lt;img src=x";
+    assert_eq!(html.matches(escaped).count(), 12, "all of them are shown\n{html}");
+}
+
+#[test]
+fn a_daemon_that_has_done_nothing_has_a_page() {
+    let html = html(&empty("alpha"));
+    for part in [
+        "<h1>alpha</h1>",
+        "all is well",
+        "No transfer has ended yet.",
+        "No transfer has been predicted yet.",
+        "None: neither asked nor served.",
+        "None has been used yet.",
+    ] {
+        assert!(html.contains(part), "no {part} in\n{html}");
+    }
+}
+
+#[test]
+fn a_plan_is_drawn_to_scale_and_its_slowest_stage_is_marked() {
+    let sizes = [32 << 10, 32 << 10, 64 << 10];
+    let last = explanation(vec![level(&sizes, 5)]);
+    let html = html(&Page { last: Some(last), degraded: 2, ..empty("alpha") });
+    assert!(html.contains("2 x 32 KiB, 3 x 64 KiB"), "{html}");
+    assert_eq!(html.matches(r#"class="piece""#).count(), 5, "{html}");
+    // The third of 256 KiB begins at a quarter.
+    assert!(html.contains(r#"x="250.0" width="248.0""#), "{html}");
+    let slow = html.split(r#"class="stage slow""#).nth(1).expect("one is marked");
+    assert!(slow.trim_start_matches('>').starts_with("<strong>net</strong>"), "{slow}");
+    assert!(html.contains(r#"<span class="warn">+50 %</span>"#), "beyond the margin\n{html}");
+    assert!(html.contains("2 things degraded"), "{html}");
+}
+
+#[test]
+fn a_plan_of_very_many_fragments_is_one_bar() {
+    let last = explanation(vec![level(&[4096], 1 << 40)]);
+    let html = html(&Page { last: Some(last), ..empty("alpha") });
+    assert!(html.contains("1099511627776 x 4 KiB"), "{html}");
+    assert!(html.contains(r#"class="whole piece""#) && html.len() < 20_000, "{}", html.len());
+}
+
+#[test]
+fn a_limit_that_nobody_has_used_takes_no_row() {
+    let row = |name: &str, limit, used, high| LimitRow {
+        name: name.to_owned(),
+        is_bytes: false,
+        limit,
+        used,
+        high,
+    };
+    let limits =
+        vec![row("global.handles", 100, 25, 50), row("x", 9, 0, 0), row("client.rate", 0, 1, 1)];
+    let html = html(&Page { limits, waits: (3, 4), ..empty("alpha") });
+    assert!(html.contains(r#"<rect class="used" width="250.0""#), "{html}");
+    assert!(html.contains(r#"<rect class="high" width="500.0""#), "{html}");
+    assert!(html.contains("Not used so far: x 9."), "{html}");
+    assert!(!html.contains("client.rate"), "0 is no limit\n{html}");
+    assert!(html.contains("3 requests wait for a limit, 4 had to."), "{html}");
+}
+
+#[test]
+fn ratios_are_read_as_prometheus_reads_them() {
+    assert_eq!(Prediction::of(PlanPath::Local, &Ratios::default()), None);
+    let mut ratios = Ratios::default();
+    for hundredths in 1..=400 {
+        ratios.add(hundredths * RATIO_ONE / 100);
+    }
+    let middle = quantile(&ratios, 0.5);
+    assert!((1.9..2.1).contains(&middle), "{middle}");
+    let high = quantile(&ratios, 0.95);
+    assert!((3.6..4.0).contains(&high), "{high}");
+    ratios.add(u64::MAX);
+    assert!(quantile(&ratios, 1.0).is_finite());
+}
+
+/// The browser takes the style by this hash alone.
+#[test]
+fn the_policy_names_the_style() {
+    let hash = format!("'sha256-{}'", base64(&Sha256::digest(STYLE)));
+    assert!(POLICY.contains(&hash), "POLICY must have {hash}");
+    assert!(!STYLE.contains("url(") && !STYLE.contains("@import"), "nothing is loaded");
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for place in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > three.len() { '=' } else { char::from(digit) });
+        }
+    }
+    text
+}

@@ -24,6 +24,7 @@ use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer};
 use crate::io::clock;
 use crate::io::socket::Credentials;
+use crate::journal::{Cause, Journal, Party};
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
@@ -42,6 +43,7 @@ use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::journal::Journal;
 use crate::peer::keyring::Keyring;
 use crate::peer::patrol::Patrol;
+use crate::peer::serve::shard_of;
 use crate::reload::Reload;
 use crate::shard::message::{Mailbox, Message, Notice};
 
@@ -110,7 +112,7 @@ pub(crate) struct Control {
     /// What was measured, over restarts.
     pub(crate) keeper: Keeper,
     closer: Closer,
-    journal: RefCell<Journal>,
+    journal: Journal,
     withdrawals: RefCell<Withdrawals>,
     /// Becomes true when the daemon stops.
     pub(crate) stopping: watch::Receiver<bool>,
@@ -182,7 +184,7 @@ impl Control {
             limiter,
             keeper,
             closer,
-            journal: RefCell::new(Journal::new(config.peers.keys().map(String::as_str))),
+            journal: Journal::default(),
             withdrawals: RefCell::default(),
             stopping,
             sessions: RefCell::default(),
@@ -220,6 +222,25 @@ impl Control {
     /// The configuration in effect.
     pub(crate) fn config(&self) -> Rc<Config> {
         Rc::clone(&self.live.borrow().config)
+    }
+
+    /// Whether what somebody did may be logged, and how much of the like was not.
+    pub(crate) fn may_say(&self, cause: Cause, party: Party) -> Option<u64> {
+        self.journal.may_say(cause, party)
+    }
+
+    /// A peer that the configuration names, or one of many.
+    pub(crate) fn party_of(&self, peer: &str) -> Party {
+        let config = self.config();
+        let is_allowed = |node: &str| {
+            config.exports.values().any(|export| export.peers.iter().any(|it| it == node))
+        };
+        match shard_of(peer) {
+            Some(node) if config.peers.contains_key(node) || is_allowed(node) => {
+                Party::Peer(node.to_owned())
+            }
+            _ => Party::Others,
+        }
     }
 
     /// Who may connect.
@@ -508,12 +529,14 @@ impl Control {
                 tokio::task::spawn_local(peer::connect::lane(control, shard, peer, class, after));
             }
             Event::LaneUp { peer, class, epoch } => {
-                let now = crate::io::clock::now();
-                self.journal.borrow_mut().lane_up((shard, &peer), class, epoch, now);
+                if let Some(left_out) = self.may_say(Cause::Lane, self.party_of(&peer)) {
+                    tracing::info!(shard, peer, ?class, epoch, left_out, "lane up");
+                }
             }
             Event::LaneDown { peer, class, reason } => {
-                let now = crate::io::clock::now();
-                self.journal.borrow_mut().lane_down((shard, &peer), class, &reason, now);
+                if let Some(left_out) = self.may_say(Cause::Lane, self.party_of(&peer)) {
+                    tracing::warn!(shard, peer, ?class, reason, left_out, "lane down");
+                }
             }
             Event::SessionDrained { session } => {
                 if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)

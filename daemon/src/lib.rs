@@ -16,6 +16,7 @@
 
 mod advising;
 pub mod closing;
+mod journal;
 mod limiting;
 pub mod limits;
 
@@ -33,6 +34,7 @@ mod control;
 mod daemon;
 pub mod kept;
 mod live;
+pub mod log;
 mod metrics;
 mod reload;
 pub mod replace;

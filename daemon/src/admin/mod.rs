@@ -33,6 +33,7 @@ use self::stream::Stream;
 use crate::closing::HeldFile;
 use crate::connection::accept;
 use crate::control::Control;
+use crate::journal::{Cause, Party};
 use crate::io::socket::{Credentials, peer_credentials};
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_TIMEOUT, FILES_PER_HANDSHAKE};
 
@@ -61,7 +62,9 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "no operator can be accepted");
+                if let Some(left_out) = control.may_say(Cause::Accept, Party::Door("admin")) {
+                    tracing::warn!(%error, left_out, "no operator can be accepted");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -14,6 +14,7 @@ use crate::closing::HeldFile;
 use crate::connection::{Connection, accept};
 use crate::control::Control;
 use crate::io::socket::peer_credentials;
+use crate::journal::{Cause, Party};
 use crate::limits::FILES_PER_HANDSHAKE;
 
 /// How long to leave a full table of files alone.
@@ -33,7 +34,12 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
                 }
             }
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                tracing::warn!("no client can be accepted: raise LimitNOFILE= of the unit");
+                if let Some(left_out) = control.may_say(Cause::Accept, Party::Door("clients")) {
+                    tracing::warn!(
+                        left_out,
+                        "no client can be accepted: raise LimitNOFILE= of the unit"
+                    );
+                }
                 tokio::time::sleep(PAUSE).await;
             }
             // The client hung up first.

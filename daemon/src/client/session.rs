@@ -21,6 +21,7 @@ use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::closing::{Account, HeldFile};
 use crate::control::{Control, SessionEars};
 use crate::io::socket::Credentials;
+use crate::journal::{Cause, Party};
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::open::OpenFault;
 use crate::shard::message::Message;
@@ -33,7 +34,7 @@ pub(super) async fn run(
     handshake: Arc<Account>,
 ) {
     let (uid, pid) = (who.uid, who.pid);
-    let (sequence, hello) = match receive_hello(&door, &who, &handshake).await {
+    let (sequence, hello) = match receive_hello(&control, &door, &who, &handshake).await {
         Ok(said) => said,
         Err(why) => return control.count_refusal(why),
     };
@@ -51,11 +52,15 @@ pub(super) async fn run(
     drop(handshake);
     match welcome(&control, &mut client, &door, sequence, hello, uid).await {
         Ok(()) => {
-            tracing::info!(session = id.0, uid, pid, shard, "client connected");
+            if let Some(left_out) = control.may_say(Cause::Client, Party::User(uid)) {
+                tracing::info!(session = id.0, uid, pid, shard, left_out, "client connected");
+            }
             serve(&control, &mut client, &door, &mut ears, uid).await;
         }
         Err(fault) => {
-            tracing::info!(uid, pid, %fault, "client refused");
+            if let Some(left_out) = control.may_say(Cause::Refused, Party::User(uid)) {
+                tracing::info!(uid, pid, %fault, left_out, "client refused");
+            }
             let wanted = check(&hello, &control.config().client);
             control.count_refusal(match wanted {
                 Err(_) => HandshakeRefusal::Limits,
@@ -68,7 +73,9 @@ pub(super) async fn run(
     drop(door);
     let (segments, place) = client.close().await;
     if let Ok(()) = ears.drained.await {
-        tracing::info!(session = id.0, "client gone");
+        if let Some(left_out) = control.may_say(Cause::Client, Party::User(uid)) {
+            tracing::info!(session = id.0, uid, left_out, "client gone");
+        }
     }
     // An error is the end as well.
     let _ = control.patience.give_back(segments, Some(place)).await;
@@ -84,7 +91,11 @@ pub(super) async fn refuse_stranger(
 ) {
     let (uid, pid) = (who.uid, who.pid);
     control.count_refusal(HandshakeRefusal::Stranger);
-    tracing::info!(uid, pid, "client refused: [access] does not name its user or groups");
+    // A user can have many numbers (subordinate ones): strangers share their lines.
+    if let Some(left_out) = control.may_say(Cause::Refused, Party::Others) {
+        let why = "client refused: [access] does not name its user or groups";
+        tracing::info!(uid, pid, left_out, "{why}");
+    }
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let receive = door.receive(&mut buffer, &account);
     let Ok(Ok((length, _))) = tokio::time::timeout(HANDSHAKE_TIMEOUT, receive).await else {
@@ -96,25 +107,33 @@ pub(super) async fn refuse_stranger(
 }
 
 async fn receive_hello(
+    control: &Control,
     door: &Door,
     who: &Credentials,
     account: &Arc<Account>,
 ) -> Result<(u32, Hello), HandshakeRefusal> {
     let (uid, pid) = (who.uid, who.pid);
+    let may_say = || control.may_say(Cause::Refused, Party::User(uid));
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let receive = door.receive(&mut buffer, account);
     let (length, files) = match tokio::time::timeout(HANDSHAKE_TIMEOUT, receive).await {
         Ok(Ok(received)) => received,
         Ok(Err(ReceiveFault::Closed)) => {
-            tracing::info!(uid, pid, "client gone before its Hello");
+            if let Some(left_out) = may_say() {
+                tracing::info!(uid, pid, left_out, "client gone before its Hello");
+            }
             return Err(HandshakeRefusal::NoHello);
         }
         Ok(Err(fault)) => {
-            tracing::info!(uid, pid, %fault, "client gone before its Hello");
+            if let Some(left_out) = may_say() {
+                tracing::info!(uid, pid, %fault, left_out, "client gone before its Hello");
+            }
             return Err(HandshakeRefusal::Malformed);
         }
         Err(_) => {
-            tracing::info!(uid, pid, "client gone: no Hello in time");
+            if let Some(left_out) = may_say() {
+                tracing::info!(uid, pid, left_out, "client gone: no Hello in time");
+            }
             return Err(HandshakeRefusal::NoHello);
         }
     };
@@ -127,7 +146,9 @@ async fn receive_hello(
         Ok(_) => "the first message must be Hello".to_owned(),
         Err(fault) => fault.to_string(),
     };
-    tracing::info!(uid, pid, fault, "client refused");
+    if let Some(left_out) = may_say() {
+        tracing::info!(uid, pid, fault, left_out, "client refused");
+    }
     let sequence = handshake::sequence(message).unwrap_or(0);
     refuse(door, sequence, &OpenFault::new(Status::Invalid, fault)).await;
     Err(HandshakeRefusal::Malformed)
@@ -194,7 +215,7 @@ async fn serve(
     loop {
         let received = tokio::select! {
             biased;
-            reason = &mut ears.evicted => return log_eviction(session, uid, reason),
+            reason = &mut ears.evicted => return log_eviction(control, session, uid, reason),
             () = control.stopped() => return,
             received = door.receive(&mut buffer, client.files()) => received,
         };
@@ -202,7 +223,7 @@ async fn serve(
             Ok(received) => received,
             Err(ReceiveFault::Closed) => return,
             Err(fault) => {
-                tracing::warn!(session, uid, %fault, "client evicted: faulty message");
+                say_evicted(control, session, uid, &fault);
                 control.count_eviction(Eviction::from(&fault));
                 return;
             }
@@ -210,7 +231,7 @@ async fn serve(
         let (sequence, request) = match parse(&buffer[..length], &files) {
             Ok(parsed) => parsed,
             Err(fault) => {
-                tracing::warn!(session, uid, %fault, "client evicted: faulty message");
+                say_evicted(control, session, uid, &fault);
                 control.count_eviction(Eviction::from(&fault));
                 let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
                 let fault = OpenFault::new(Status::Invalid, fault.to_string());
@@ -219,7 +240,7 @@ async fn serve(
         };
         let reply = tokio::select! {
             biased;
-            reason = &mut ears.evicted => return log_eviction(session, uid, reason),
+            reason = &mut ears.evicted => return log_eviction(control, session, uid, reason),
             () = control.stopped() => return,
             () = door.closed() => return,
             reply = client.handle(request, files) => reply,
@@ -229,7 +250,10 @@ async fn serve(
             if error.kind() == std::io::ErrorKind::TimedOut {
                 control.count_eviction(Eviction::Deaf);
             }
-            tracing::info!(session, uid, %error, "client gone: it does not take its replies");
+            if let Some(left_out) = control.may_say(Cause::Client, Party::User(uid)) {
+                let why = "client gone: it does not take its replies";
+                tracing::info!(session, uid, %error, left_out, "{why}");
+            }
             return;
         }
     }
@@ -241,11 +265,18 @@ fn parse(message: &[u8], files: &[HeldFile]) -> Result<(u32, Request), Handshake
     Ok((sequence, request))
 }
 
+fn say_evicted(control: &Control, session: u32, uid: u32, reason: &dyn std::fmt::Display) {
+    if let Some(left_out) = control.may_say(Cause::Evicted, Party::User(uid)) {
+        tracing::warn!(session, uid, %reason, left_out, "client evicted");
+    }
+}
+
 fn log_eviction(
+    control: &Control,
     session: u32,
     uid: u32,
     reason: Result<String, tokio::sync::oneshot::error::RecvError>,
 ) {
     let reason = reason.unwrap_or_else(|_| "its shard is gone".to_owned());
-    tracing::warn!(session, uid, reason, "client evicted");
+    say_evicted(control, session, uid, &reason);
 }

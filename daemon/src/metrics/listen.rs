@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::admin::page;
 use crate::control::Control;
+use crate::journal::{Cause, Party};
 use crate::limits::{METRICS_CONNECTIONS_MAX, METRICS_EXCHANGE_TIMEOUT, METRICS_TIMEOUT};
 
 /// How long to leave a full table of files alone.
@@ -72,7 +73,9 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "no scraper can be accepted");
+                if let Some(left_out) = control.may_say(Cause::Accept, Party::Door("metrics")) {
+                    tracing::warn!(%error, left_out, "no scraper can be accepted");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }

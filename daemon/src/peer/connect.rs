@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use super::greet;
 use super::options::lane_socket;
 use crate::control::Control;
+use crate::journal::Cause;
 use crate::io::clock;
 use crate::limits::CONNECT_TIMEOUT;
 use crate::shard::message::Message;
@@ -62,6 +63,16 @@ async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option
                 "not connected: the peer has no key, so the lane would be plain, and this address is neither \
                  loopback nor in listen.allow_plain; run `pipectl keys trust`"
             );
+        if !control.config().listen.admits_plain(address.ip()) {
+            if let Some(left_out) = control.may_say(Cause::Dial, control.party_of(&name)) {
+                tracing::error!(
+                    peer = name,
+                    %address,
+                    left_out,
+                    "not connected: lanes are not encrypted and this address is neither loopback \
+                     nor in listen.allow_plain"
+                );
+            }
             last = io::ErrorKind::PermissionDenied.into();
             continue;
         }

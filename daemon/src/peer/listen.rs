@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::greet::{self, Greeting};
 use super::options::lane_socket;
 use crate::control::Control;
+use crate::journal::{Cause, Party};
 use crate::shard::message::Message;
 
 /// How long to leave a full table of files alone.
@@ -70,7 +71,9 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
         match accepted {
             Ok((stream, address)) => admit(&control, stream, address.ip()).await,
             Err(error) => {
-                tracing::warn!(%error, "no peer can be accepted");
+                if let Some(left_out) = control.may_say(Cause::Accept, Party::Door("peers")) {
+                    tracing::warn!(%error, left_out, "no peer can be accepted");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -112,6 +115,16 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr) {
         }
         // What it says is not known yet. Who is trusted by his network is not counted.
         Caller::Unproven { .. } => control.patrol.borrow_mut().give_back(from),
+async fn admit(control: &Control, stream: TcpStream, address: SocketAddr) {
+    if !control.config().listen.admits_plain(address.ip()) {
+        if let Some(left_out) = control.may_say(Cause::Stranger, Party::Others) {
+            tracing::warn!(
+                %address,
+                left_out,
+                "a peer was turned away: its network is neither loopback nor in listen.allow_plain"
+            );
+        }
+        return;
     }
     let socket = match lane_socket(stream) {
         Ok(socket) => socket,

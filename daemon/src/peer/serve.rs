@@ -8,6 +8,7 @@ use piped_engine::command::{OpenKind, OpenRequest};
 use piped_engine::request::Status;
 
 use crate::control::Control;
+use crate::journal::Cause;
 use crate::limits::{FILES_PER_OPEN, SHARDS_MAX};
 use crate::open::export::Asker;
 use crate::open::{OpenFault, Source};
@@ -51,7 +52,9 @@ pub(crate) async fn answer(
     let opened = open_for(&control, shard, node_of(&peer), open).await;
     let result = opened.map_err(|fault| {
         // A peer gets the status; who wants the text finds it here.
-        tracing::info!(peer, name, %fault, "an open for a peer failed");
+        if let Some(left_out) = control.may_say(Cause::Open, control.party_of(&peer)) {
+            tracing::info!(peer, name, %fault, left_out, "an open for a peer failed");
+        }
         fault.status
     });
     if let Ok(source) = &result {

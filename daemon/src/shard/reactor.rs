@@ -30,6 +30,7 @@ use super::solver::Solver;
 use crate::client::reasons::{Eviction, Evictions};
 use crate::client::{completion, request};
 use crate::io::{self, UringError, UringIo, WatchId};
+use crate::journal::Lines;
 use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
 use crate::open::channel::ChannelSource;
@@ -58,6 +59,8 @@ pub(super) struct Reactor {
     turns: u64,
     sleeps: u64,
     evictions: Evictions,
+    /// Of lanes for which there is no room.
+    lines: Lines,
     /// Descriptors that are no request, by the status they ended with.
     malformed: [u64; Status::ALL.len()],
 }
@@ -102,6 +105,7 @@ impl Reactor {
             turns: 0,
             sleeps: 0,
             evictions: Evictions::default(),
+            lines: Lines::default(),
             malformed: [0; Status::ALL.len()],
         };
         reactor.engine(Command::SetLimits(limits));
@@ -315,7 +319,7 @@ impl Reactor {
                 let command = match self.io.add_socket(socket) {
                     Ok(socket) => Command::LaneConnected { peer, class, socket, keys },
                     Err(error) => {
-                        tracing::warn!(%error, "no room for a lane");
+                        self.say_no_room(&error);
                         Command::ConnectFailed { peer, class }
                     }
                 };
@@ -324,6 +328,9 @@ impl Reactor {
             Message::Accepted { socket, caller } => match self.io.add_socket(socket) {
                 Ok(socket) => self.engine(Command::LaneAccepted { socket, caller }),
                 Err(error) => tracing::warn!(%error, "no room for a peer's lane"),
+            Message::Accepted { socket } => match self.io.add_socket(socket) {
+                Ok(socket) => self.engine(Command::LaneAccepted { socket }),
+                Err(error) => self.say_no_room(&error),
             },
             Message::SetStaging { bytes, memory, answer } => {
                 let _ = answer.send(self.set_staging(bytes, memory));
@@ -331,6 +338,12 @@ impl Reactor {
             Message::Engine(command) => self.engine(command),
             Message::Ask(question) => self.answer(question),
             Message::Stop { until } => self.handle_stop(until),
+        }
+    }
+
+    fn say_no_room(&mut self, error: &UringError) {
+        if let Some(left_out) = self.lines.may_say(io::clock::now()) {
+            tracing::warn!(shard = self.index, %error, left_out, "no room for a lane");
         }
     }
 

@@ -1,0 +1,150 @@
+//! What is logged of what others do: clients, peers, strangers, whoever reaches a door.
+//!
+//! They decide how often it happens, so each cause has so many lines a minute for each party, and what is left out
+//! is counted and said with the next line (`left_out`). Nothing is lost but lines: metrics count all of it. What an
+//! operator does, and what happens once, is logged where it happens.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use piped_model::units::Nanos;
+
+use crate::io::clock;
+
+/// Lines of one party for one cause in a [`PERIOD`]. A restart of a peer is four.
+const LINES: u32 = 20;
+const PERIOD: Nanos = Nanos::from_millis(60_000);
+/// Accounts there are. Users and peers of the configuration are fewer; who comes later shares.
+const ACCOUNTS_MAX: usize = 512;
+
+/// Why there would be a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Cause {
+    /// A lane came or went.
+    Lane,
+    /// A client came or went.
+    Client,
+    /// A client got no session.
+    Refused,
+    /// A client broke the rules.
+    Evicted,
+    /// A peer may not open what it asks for.
+    Open,
+    /// Somebody at the peers' door was turned away.
+    Stranger,
+    /// Nobody can be accepted at a door.
+    Accept,
+    /// A peer may not be called where it is.
+    Dial,
+}
+
+/// Who caused it, as far as that is not their own word.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Party {
+    /// A peer of the configuration.
+    Peer(String),
+    /// A user of this machine.
+    User(u32),
+    /// One of ours.
+    Door(&'static str),
+    /// All others together.
+    Others,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    accounts: RefCell<HashMap<(Cause, Party), Lines>>,
+}
+
+impl Journal {
+    /// Whether there is a line left, and how many were left out before it.
+    pub(crate) fn may_say(&self, cause: Cause, party: Party) -> Option<u64> {
+        self.may_say_at(cause, party, clock::now())
+    }
+
+    fn may_say_at(&self, cause: Cause, party: Party, now: Nanos) -> Option<u64> {
+        let mut accounts = self.accounts.borrow_mut();
+        let mut key = (cause, party);
+        if accounts.len() >= ACCOUNTS_MAX && !accounts.contains_key(&key) {
+            accounts.retain(|_, lines| !lines.is_over(now));
+            if accounts.len() >= ACCOUNTS_MAX {
+                key.1 = Party::Others;
+            }
+        }
+        accounts.entry(key).or_default().may_say(now)
+    }
+}
+
+/// The lines of one party for one cause.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    since: Nanos,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Lines {
+    /// Whether there is a line left, and how many were left out before it.
+    pub(crate) fn may_say(&mut self, now: Nanos) -> Option<u64> {
+        if now.since(self.since) >= PERIOD {
+            (self.since, self.lines) = (now, 0);
+        }
+        if self.lines == LINES {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+
+    /// Nothing of it is of use any more.
+    fn is_over(&self, now: Nanos) -> bool {
+        now.since(self.since) >= PERIOD && self.left_out == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Nanos = Nanos::from_millis(3_600_000);
+
+    fn said(journal: &Journal, cause: Cause, party: &Party, now: Nanos) -> usize {
+        (0..1000).filter(|_| journal.may_say_at(cause, party.clone(), now).is_some()).count()
+    }
+
+    #[test]
+    fn each_party_has_its_lines_for_each_cause() {
+        let journal = Journal::default();
+        let peer = |name: &str| Party::Peer(name.to_owned());
+        let lines = LINES as usize;
+        assert_eq!(said(&journal, Cause::Lane, &peer("beta"), START), lines);
+        assert_eq!(said(&journal, Cause::Lane, &Party::Others, START), lines);
+        assert_eq!(said(&journal, Cause::Lane, &peer("gamma"), START), lines, "not the others' fault");
+        assert_eq!(said(&journal, Cause::Open, &peer("beta"), START), lines, "another cause");
+        assert_eq!(said(&journal, Cause::Evicted, &Party::User(7), START), lines);
+        let later = START + PERIOD;
+        let left_out = Some(1000 - u64::from(LINES));
+        assert_eq!(journal.may_say_at(Cause::Lane, peer("beta"), later), left_out);
+        assert_eq!(journal.may_say_at(Cause::Lane, peer("beta"), later), Some(0), "it was said");
+    }
+
+    #[test]
+    fn who_has_many_names_has_no_more_lines_and_no_more_memory() {
+        let journal = Journal::default();
+        let users = 10_000;
+        let lines: usize =
+            (0..users).map(|uid| said(&journal, Cause::Refused, &Party::User(uid), START)).sum();
+        assert!(lines <= (ACCOUNTS_MAX + 1) * LINES as usize, "{lines}");
+        assert!(journal.accounts.borrow().len() <= ACCOUNTS_MAX + 1);
+        // What is over makes room, what was left out is said before.
+        let later = START + PERIOD;
+        for uid in 0..users {
+            journal.may_say_at(Cause::Refused, Party::User(uid), later);
+        }
+        let newcomer = Party::User(users);
+        assert_eq!(journal.may_say_at(Cause::Refused, newcomer.clone(), later + PERIOD), Some(0));
+        assert!(journal.accounts.borrow().contains_key(&(Cause::Refused, newcomer)));
+    }
+}

@@ -52,6 +52,12 @@ impl Admin {
         self.get(path)
     }
 
+    /// `GET` of what is no JSON.
+    pub(crate) fn get_text(&self, path: &str) -> Result<String, Failure> {
+        let body = self.request(Method::GET, path, String::new())?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
     /// `POST` without a body, typed.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.read(&self.request(Method::POST, path, String::new())?)

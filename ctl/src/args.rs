@@ -17,6 +17,7 @@ use crate::commands::model::ModelArgs;
 use crate::commands::plan::PlanArgs;
 use crate::commands::simulate::SimulateArgs;
 use crate::commands::stat::StatArgs;
+use crate::commands::support::SupportArgs;
 use crate::commands::trace::TraceArgs;
 use crate::commands::transfers::TransfersArgs;
 
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     ///
     /// Works without a daemon, and with one says more. Exit code 1 if there is an error.
     Doctor(DoctorArgs),
+    /// Make one file with what who mends piped would ask for, without keys, data and paths
+    SupportDump(SupportArgs),
     /// Show the pipeline stages with their measured costs
     Stages,
     /// Show one transfer: what was known, what was chosen, predicted against measured

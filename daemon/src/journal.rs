@@ -121,7 +121,11 @@ mod tests {
         let lines = LINES as usize;
         assert_eq!(said(&journal, Cause::Lane, &peer("beta"), START), lines);
         assert_eq!(said(&journal, Cause::Lane, &Party::Others, START), lines);
-        assert_eq!(said(&journal, Cause::Lane, &peer("gamma"), START), lines, "not the others' fault");
+        assert_eq!(
+            said(&journal, Cause::Lane, &peer("gamma"), START),
+            lines,
+            "not the others' fault"
+        );
         assert_eq!(said(&journal, Cause::Open, &peer("beta"), START), lines, "another cause");
         assert_eq!(said(&journal, Cause::Evicted, &Party::User(7), START), lines);
         let later = START + PERIOD;

@@ -48,7 +48,8 @@ pub fn start(level: &str) -> Result<SetLevel, Box<dyn std::error::Error>> {
 /// Whether what is written to a file goes to the journal: the service manager says which file does.
 fn leads_to_journal(file: impl AsFd) -> bool {
     let said = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    let named = said.split_once(':').and_then(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?)));
+    let named =
+        said.split_once(':').and_then(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?)));
     let own = fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
     own.is_ok_and(|own| named == Some(own))
 }

@@ -27,6 +27,7 @@ pub(crate) mod simulate;
 mod stages;
 pub(crate) mod stat;
 mod status;
+pub(crate) mod support;
 pub(crate) mod trace;
 pub(crate) mod transfers;
 mod words;
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Completions(args) => manual::completions(args, &output),
         Command::Man(args) => manual::man(args, &output),
         Command::Doctor(asked) => doctor::run(args, asked, &output),
+        Command::SupportDump(asked) => support::run(args, asked, &output),
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Dial(dial) => dial::run(&admin()?, &output, dial, args.json),
         Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),

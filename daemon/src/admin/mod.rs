@@ -33,8 +33,8 @@ use self::stream::Stream;
 use crate::closing::HeldFile;
 use crate::connection::accept;
 use crate::control::Control;
-use crate::journal::{Cause, Party};
 use crate::io::socket::{Credentials, peer_credentials};
+use crate::journal::{Cause, Party};
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_TIMEOUT, FILES_PER_HANDSHAKE};
 
 /// How long to leave a full table of files alone.

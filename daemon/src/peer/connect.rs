@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 use super::greet;
 use super::options::lane_socket;
 use crate::control::Control;
-use crate::journal::Cause;
 use crate::io::clock;
+use crate::journal::Cause;
 use crate::limits::CONNECT_TIMEOUT;
 use crate::shard::message::Message;
 

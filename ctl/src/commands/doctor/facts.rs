@@ -176,6 +176,31 @@ impl Facts {
         self.machine.sysctls.get(name).map(String::as_str)
     }
 
+    /// Whether a daemon answers.
+    pub(crate) const fn is_served(&self) -> bool {
+        self.daemon.is_some()
+    }
+
+    /// Keys and values of the configuration's files.
+    pub(crate) fn keys(&self) -> Option<Vec<(String, serde_json::Value)>> {
+        Some(self.config.as_ref()?.keys().collect())
+    }
+
+    /// Paths that the configuration has.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let mut paths = self.files.clone();
+        paths.extend(self.exports.iter().map(|export| export.path.clone()));
+        paths.extend(self.sockets.iter().map(|socket| socket.path.clone()));
+        if let Some(Config { node, .. }) = &self.config
+            && let piped_config::StateDir::At(path) = &node.state_dir
+        {
+            paths.push(path.clone());
+        }
+        let state = self.state().into_iter();
+        paths.extend(state.flat_map(|state| &state.files).map(PathBuf::from));
+        paths
+    }
+
     /// How the daemon's configuration relates to its files.
     pub(super) fn state(&self) -> Option<&ConfigState> {
         self.daemon.as_ref().map(|status| &status.config)

@@ -40,7 +40,6 @@ use crate::open::region::{Regions, Withdrawals};
 use crate::patience::Patience;
 use crate::peer;
 use crate::peer::greet::{Greeting, Greetings};
-use crate::peer::journal::Journal;
 use crate::peer::keyring::Keyring;
 use crate::peer::patrol::Patrol;
 use crate::peer::serve::shard_of;
@@ -412,7 +411,9 @@ impl Control {
 
     /// Logs that a peer got no lane.
     pub(crate) fn journal_stranger(&self, from: IpAddr, reason: &str) {
-        self.journal.borrow_mut().stranger(from, reason, clock::now());
+        if let Some(left_out) = self.may_say(Cause::Stranger, Party::Others) {
+            tracing::warn!(%from, reason, left_out, "a peer was turned away");
+        }
     }
 
     /// Those of [`Self::count_eviction`].

@@ -57,20 +57,13 @@ async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in tokio::net::lookup_host(host.as_str()).await? {
         if target.key.is_none() && !control.config().listen.admits_plain(address.ip()) {
-            tracing::error!(
-                peer = name,
-                %address,
-                "not connected: the peer has no key, so the lane would be plain, and this address is neither \
-                 loopback nor in listen.allow_plain; run `pipectl keys trust`"
-            );
-        if !control.config().listen.admits_plain(address.ip()) {
             if let Some(left_out) = control.may_say(Cause::Dial, control.party_of(&name)) {
                 tracing::error!(
                     peer = name,
                     %address,
                     left_out,
-                    "not connected: lanes are not encrypted and this address is neither loopback \
-                     nor in listen.allow_plain"
+                    "not connected: the peer has no key, so the lane would be plain, and this address is \
+                     neither loopback nor in listen.allow_plain; run `pipectl keys trust`"
                 );
             }
             last = io::ErrorKind::PermissionDenied.into();

@@ -115,16 +115,6 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr) {
         }
         // What it says is not known yet. Who is trusted by his network is not counted.
         Caller::Unproven { .. } => control.patrol.borrow_mut().give_back(from),
-async fn admit(control: &Control, stream: TcpStream, address: SocketAddr) {
-    if !control.config().listen.admits_plain(address.ip()) {
-        if let Some(left_out) = control.may_say(Cause::Stranger, Party::Others) {
-            tracing::warn!(
-                %address,
-                left_out,
-                "a peer was turned away: its network is neither loopback nor in listen.allow_plain"
-            );
-        }
-        return;
     }
     let socket = match lane_socket(stream) {
         Ok(socket) => socket,

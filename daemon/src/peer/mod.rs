@@ -8,7 +8,6 @@
 
 pub(crate) mod connect;
 pub(crate) mod greet;
-pub(crate) mod journal;
 pub(crate) mod keyring;
 mod listen;
 pub mod noise;

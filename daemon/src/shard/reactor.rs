@@ -327,9 +327,6 @@ impl Reactor {
             }
             Message::Accepted { socket, caller } => match self.io.add_socket(socket) {
                 Ok(socket) => self.engine(Command::LaneAccepted { socket, caller }),
-                Err(error) => tracing::warn!(%error, "no room for a peer's lane"),
-            Message::Accepted { socket } => match self.io.add_socket(socket) {
-                Ok(socket) => self.engine(Command::LaneAccepted { socket }),
                 Err(error) => self.say_no_room(&error),
             },
             Message::SetStaging { bytes, memory, answer } => {

@@ -25,6 +25,8 @@ pub(crate) struct Facts {
     pub(super) principals: Vec<PrincipalFacts>,
     pub(super) sockets: Vec<SocketFacts>,
     pub(super) peers: Vec<PeerFacts>,
+    /// The file of this node's private key, if the configuration has one.
+    pub(super) key: Option<KeyFacts>,
     /// The daemon's own words, or why there are none.
     #[serde(skip)]
     pub(super) daemon: Option<Status>,
@@ -159,6 +161,15 @@ pub(super) struct SocketFacts {
     pub(super) connects: Option<String>,
 }
 
+/// The file with this node's private key. Nobody looks into it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(super) struct KeyFacts {
+    pub(super) path: PathBuf,
+    /// Whose it is and who may read it; none: it is not there, or not to be looked at.
+    pub(super) node: Option<Node>,
+    pub(super) is_missing: bool,
+}
+
 /// A peer that is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct PeerFacts {
@@ -192,7 +203,7 @@ impl Facts {
         paths.extend(self.exports.iter().map(|export| export.path.clone()));
         paths.extend(self.sockets.iter().map(|socket| socket.path.clone()));
         if let Some(Config { node, .. }) = &self.config
-            && let piped_config::StateDir::At(path) = &node.state_dir
+            && let piped_config::AutoPath::At(path) = &node.state_dir
         {
             paths.push(path.clone());
         }

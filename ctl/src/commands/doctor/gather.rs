@@ -20,8 +20,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit};
 
 use super::facts::{
-    Directory, ExportFacts, Facts, Machine, Node, PeerFacts, PrincipalFacts, Process, Ring, Seen,
-    SocketFacts, Who,
+    Directory, ExportFacts, Facts, KeyFacts, Machine, Node, PeerFacts, PrincipalFacts, Process,
+    Ring, Seen, SocketFacts, Who,
 };
 use crate::admin::Admin;
 
@@ -51,7 +51,8 @@ pub(crate) fn gather(socket: &Path, file: Option<PathBuf>) -> Facts {
     // The daemon's own files, if nobody names others.
     let file = file.or_else(|| Some(daemon.as_ref()?.config.files.first()?.into()));
     let (mut files, mut mistakes, mut config) = (Vec::new(), Vec::new(), None);
-    match load(&Sources::of_process(file, Vec::new())) {
+    let sources = Sources::of_process(file, Vec::new());
+    match load(&sources) {
         Ok(loaded) => (files, config) = (loaded.files, Some(loaded.config)),
         Err(found) => mistakes.extend(found.all().iter().map(ToString::to_string)),
     }
@@ -61,6 +62,8 @@ pub(crate) fn gather(socket: &Path, file: Option<PathBuf>) -> Facts {
         (exports, principals(config), sockets(config, socket), peers(config, daemon.as_ref()))
     };
     let (exports, principals, sockets, peers) = config.as_ref().map(of).unwrap_or_default();
+    let main_file = sources.main_file();
+    let key = config.as_ref().and_then(|it| it.security.key_path(Some(main_file))).map(key);
     Facts {
         machine: machine(),
         ring: ring(),
@@ -72,6 +75,7 @@ pub(crate) fn gather(socket: &Path, file: Option<PathBuf>) -> Facts {
         principals,
         sockets,
         peers,
+        key,
         daemon,
         unreachable,
     }
@@ -264,19 +268,20 @@ fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
     config.exports.iter().map(look).collect()
 }
 
+fn key(path: PathBuf) -> KeyFacts {
+    let found = fs::metadata(&path);
+    let is_missing = found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    KeyFacts { node: found.ok().map(|it| node(&path, &it)), is_missing, path }
+}
+
+fn node(path: &Path, found: &fs::Metadata) -> Node {
+    let mode = found.permissions().mode();
+    Node { path: path.to_owned(), mode, uid: found.uid(), gid: found.gid() }
+}
+
 fn chain(path: &Path) -> Vec<Node> {
-    let mut nodes: Vec<Node> = path
-        .ancestors()
-        .filter_map(|path| {
-            let it = fs::metadata(path).ok()?;
-            Some(Node {
-                path: path.to_owned(),
-                mode: it.permissions().mode(),
-                uid: it.uid(),
-                gid: it.gid(),
-            })
-        })
-        .collect();
+    let mut nodes: Vec<Node> =
+        path.ancestors().filter_map(|path| Some(node(path, &fs::metadata(path).ok()?))).collect();
     nodes.reverse();
     nodes
 }
@@ -389,6 +394,8 @@ fn peers(config: &Config, daemon: Option<&Status>) -> Vec<PeerFacts> {
         let tried: Vec<_> = config
             .peers
             .iter()
+            // Some only connect to us.
+            .filter(|(_, peer)| !peer.address.is_empty())
             .take(PEERS_MAX)
             .map(|(name, peer)| (name, scope.spawn(|| reach(peer.address.as_str()))))
             .collect();

@@ -26,6 +26,7 @@ pub(super) static SHOWN: &[&str] = &[
     "exports.NAME.users",
     "exports.NAME.peers",
     "log.level",
+    "security.mode",
 ];
 
 const LEFT_OUT: &str = "(left out)";

@@ -127,7 +127,7 @@ fn letters(rights: u32) -> String {
 }
 
 /// rwx as three bits.
-fn rights(node: &Node, user: &Who) -> u32 {
+pub(super) fn rights(node: &Node, user: &Who) -> u32 {
     match user.uid {
         0 => 7,
         uid if uid == node.uid => node.mode >> 6 & 7,

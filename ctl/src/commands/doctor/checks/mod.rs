@@ -3,6 +3,7 @@
 mod configuration;
 mod exports;
 mod kernel;
+mod keys;
 mod limits;
 mod network;
 #[cfg(test)]
@@ -29,6 +30,7 @@ static ALL: &[Check] = &[
     limits::control_group,
     limits::cpus,
     exports::exports,
+    keys::file,
     network::peers,
     network::sysctls,
 ];

@@ -7,8 +7,8 @@ use piped_config::{Bytes, Config, Export, Profile};
 
 use super::judge;
 use crate::commands::doctor::facts::{
-    Directory, ExportFacts, Facts, Machine, Node, PeerFacts, PrincipalFacts, Process, Ring, Seen,
-    SocketFacts, Who,
+    Directory, ExportFacts, Facts, KeyFacts, Machine, Node, PeerFacts, PrincipalFacts, Process,
+    Ring, Seen, SocketFacts, Who,
 };
 use crate::commands::doctor::finding::{Finding, Level};
 
@@ -100,6 +100,11 @@ fn healthy() -> Facts {
             lanes: Some((2, 2)),
             is_loopback: false,
         }],
+        key: Some(KeyFacts {
+            path: "/etc/piped/node.key".into(),
+            node: Some(node("/etc/piped/node.key", 0o100_640, 0, 990)),
+            is_missing: false,
+        }),
         daemon: Some(status()),
         unreachable: None,
     }
@@ -445,6 +450,30 @@ static TABLE: &[Row] = &[
         "export data",
         "4 MiB of 100 MiB",
         "du -xsh /srv/data",
+    ),
+    // The key
+    (|it| it.key = None, Warning, "key", "this node has none", "pipectl keys generate"),
+    (
+        |it| it.key = Some(KeyFacts { is_missing: true, ..KeyFacts::default() }),
+        Error,
+        "key",
+        "is not there",
+        "pipectl keys generate",
+    ),
+    (|it| it.key = Some(KeyFacts::default()), Unknown, "key", "cannot be looked at", "sudo"),
+    (
+        |it| it.key.iter_mut().for_each(|key| key.node = Some(node("/k", 0o100_644, 0, 990))),
+        Error,
+        "key",
+        "has mode 0644",
+        "chmod 0640",
+    ),
+    (
+        |it| it.key.iter_mut().for_each(|key| key.node = Some(node("/k", 0o100_600, 0, 0))),
+        Error,
+        "key",
+        "piped may not read",
+        "chgrp piped",
     ),
     // Peers and TCP
     (

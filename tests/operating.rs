@@ -99,7 +99,16 @@ fn a_support_dump_has_what_helps_and_nothing_that_is_nobodys_business() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path();
     // Secrets wherever they lie about: a key beside the configuration, the environment, data, names of files.
-    fs::write(place.join("node.key"), CANARY).expect("written");
+    let generated = programs
+        .pipectl()
+        .args(["keys", "generate", "--file"])
+        .arg(place.join("node.key"))
+        .output();
+    let generated = generated.expect("it starts");
+    assert!(generated.status.success(), "{}", words(&generated));
+    let key = fs::read_to_string(place.join("node.key")).expect("made");
+    let key = key.lines().find(|line| !line.starts_with('#')).expect("the key").trim().to_owned();
+    assert_eq!(key.len(), 44, "32 bytes in base64");
     let export = place.join(format!("{PRIVATE} export"));
     fs::create_dir(&export).expect("made");
     fs::write(export.join(format!("{PRIVATE}.txt")), CANARY.repeat(2000)).expect("written");
@@ -133,7 +142,7 @@ fn a_support_dump_has_what_helps_and_nothing_that_is_nobodys_business() {
     let mode = fs::metadata(&dump).expect("made").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "for its owner");
     let bytes = fs::read(&dump).expect("made");
-    for secret in [CANARY, &CANARY[..12], PRIVATE, "SECRET_TOKEN"] {
+    for secret in [&key, &key[..20], CANARY, &CANARY[..12], PRIVATE, "SECRET_TOKEN"] {
         let found = bytes.windows(secret.len()).position(|it| it == secret.as_bytes());
         let around =
             found.map(|at| String::from_utf8_lossy(&bytes[at.saturating_sub(200)..at + 60]));
@@ -167,7 +176,7 @@ fn a_support_dump_has_what_helps_and_nothing_that_is_nobodys_business() {
     assert!(take(&daemon, &["--show-paths"]).status.success());
     let parts = unpack(&dump);
     assert!(parts["config.json"].contains(PRIVATE) && parts["exports.json"].contains(PRIVATE));
-    assert!(parts.values().all(|text| !text.contains(CANARY)), "a key in it");
+    assert!(parts.values().all(|text| !text.contains(CANARY) && !text.contains(&key)));
 
     // Without a daemon: half of it.
     fs::remove_file(&dump).expect("there");

@@ -90,6 +90,7 @@ fn peer(name: &str) -> PeerEntry<LaneReport> {
         frames_received: 2,
         requests: 0,
         last_loss: None,
+        protection: None,
         pace: None,
         zero_copy: None,
         messages: None,

@@ -28,6 +28,8 @@ fn status() -> Status {
         degraded: Vec::new(),
         evicted: BTreeMap::new(),
         refused: BTreeMap::new(),
+        greeted: Default::default(),
+        public_key: None,
         config: ConfigState::default(),
         shards: Vec::new(),
     }

@@ -294,11 +294,13 @@ pub enum IoFeature {
     MultishotPoll,
     /// Sends that lend their memory instead of having it copied.
     SendZeroCopy,
+    /// The ring does what it is for, on registered files, and nothing else.
+    Restrictions,
 }
 
 impl IoFeature {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DeferTaskrun,
         Self::CoopTaskrun,
         Self::RegisteredBuffers,
@@ -308,6 +310,7 @@ impl IoFeature {
         Self::NoSqarray,
         Self::MultishotPoll,
         Self::SendZeroCopy,
+        Self::Restrictions,
     ];
 
     /// The word in the configuration and in `pipectl status`.
@@ -323,6 +326,7 @@ impl IoFeature {
             Self::NoSqarray => "no_sqarray",
             Self::MultishotPoll => "multishot_poll",
             Self::SendZeroCopy => "send_zero_copy",
+            Self::Restrictions => "restrictions",
         }
     }
 }

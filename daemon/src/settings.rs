@@ -175,6 +175,7 @@ fn driver_feature(feature: IoFeature) -> Feature {
         IoFeature::NoSqarray => Feature::NoSqarray,
         IoFeature::MultishotPoll => Feature::MultishotPoll,
         IoFeature::SendZeroCopy => Feature::SendZeroCopy,
+        IoFeature::Restrictions => Feature::Restrictions,
     }
 }
 

@@ -112,7 +112,7 @@ impl UringIo {
                 slot.bytes = bytes;
                 self.stream_entry(index, target)
             }
-            Op::Nop => opcode::Nop::new().build(),
+            Op::Nop => opcode::Nop::new().build().flags(self.bounds.flags()),
         }
         .user_data(self.ops.user_data(index)))
     }

@@ -17,9 +17,9 @@
 //! and ownership, which are exactly what the engine plans with. Why not callbacks or futures per
 //! operation: a completion is one number that goes back into a pure state machine.
 //!
-//! `unsafe` lives in five places here: the two system calls (`ring`), the address lists (`ops`), the
-//! registration of buffers (`memory`), the one line of `uring` that queues an entry, and the system calls
-//! on files that the ring must not see (`aside`).
+//! `unsafe` lives in six places here: the two system calls (`ring`), the address lists (`ops`), the
+//! registration of buffers (`registration`), the one line of `uring` that queues an entry, the trials of what a kernel
+//! has (`probe`, `restrict`), and the system calls on files that the ring must not see (`aside`).
 //!
 //! [`Io`]: piped_engine::io::Io
 
@@ -40,6 +40,7 @@ mod priority;
 mod probe;
 mod reap;
 mod registration;
+mod restrict;
 mod ring;
 pub(crate) mod slack;
 mod slots;
@@ -102,6 +103,17 @@ pub enum UringError {
         what: &'static str,
         /// How many it holds.
         capacity: u32,
+    },
+    /// The kernel did not take something into the ring's tables, which is bound to what is in them.
+    #[error(
+        "the kernel refuses to register {what} ({error}); check free memory, or switch restrictions \
+         off with [io] disable_features"
+    )]
+    Register {
+        /// What.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
     },
     /// `io_uring_enter` failed in a way that no later turn can mend.
     #[error("io_uring_enter failed ({0}); the shard cannot go on")]

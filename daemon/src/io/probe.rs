@@ -8,6 +8,7 @@ use std::str::FromStr;
 use io_uring::{IoUring, Probe, opcode};
 
 use super::UringError;
+use super::restrict::{LENDING, NEEDED};
 
 /// Something the driver uses when it can and does without when it must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,11 +32,13 @@ pub enum Feature {
     MultishotPoll,
     /// Sends that lend their memory instead of having it copied, and say afterwards what became of it.
     SendZeroCopy,
+    /// The ring does what the driver is for, on its registered files, and nothing else.
+    Restrictions,
 }
 
 impl Feature {
     /// All of them, best known first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DeferTaskrun,
         Self::CoopTaskrun,
         Self::RegisteredBuffers,
@@ -45,6 +48,7 @@ impl Feature {
         Self::NoSqarray,
         Self::MultishotPoll,
         Self::SendZeroCopy,
+        Self::Restrictions,
     ];
 
     /// Its name in the configuration and in `pipectl status`.
@@ -60,6 +64,7 @@ impl Feature {
             Self::NoSqarray => "no_sqarray",
             Self::MultishotPoll => "multishot_poll",
             Self::SendZeroCopy => "send_zero_copy",
+            Self::Restrictions => "restrictions",
         }
     }
 }
@@ -74,7 +79,8 @@ impl fmt::Display for Feature {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no io_uring feature; known are defer_taskrun, coop_taskrun, registered_buffers, \
-     registered_files, ring_fd, submit_all, no_sqarray, multishot_poll, send_zero_copy"
+     registered_files, ring_fd, submit_all, no_sqarray, multishot_poll, send_zero_copy, \
+     restrictions"
 )]
 pub struct UnknownFeature(pub String);
 
@@ -146,16 +152,19 @@ pub(super) struct Shape {
     pub(super) taskrun: Taskrun,
     pub(super) submit_all: bool,
     pub(super) no_sqarray: bool,
+    /// It does nothing until it is told to serve, see `restrict`.
+    pub(super) disabled: bool,
 }
 
 impl Shape {
     /// The least ring there is, to try one thing on.
-    const TRIAL: Self = Self {
+    pub(super) const TRIAL: Self = Self {
         sq_entries: 1,
         cq_entries: 2,
         taskrun: Taskrun::Interrupt,
         submit_all: false,
         no_sqarray: false,
+        disabled: false,
     };
 
     pub(super) fn build(self) -> io::Result<IoUring> {
@@ -178,6 +187,9 @@ impl Shape {
         }
         if self.no_sqarray {
             builder.setup_no_sqarray();
+        }
+        if self.disabled {
+            builder.setup_r_disabled();
         }
         builder.build(self.sq_entries)
     }
@@ -238,22 +250,7 @@ pub(super) fn require(ring: &IoUring) -> Result<(), UringError> {
     }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(UringError::from_setup)?;
-    let needed = [
-        (opcode::Nop::CODE, "NOP"),
-        (opcode::Read::CODE, "READ"),
-        (opcode::Write::CODE, "WRITE"),
-        (opcode::ReadFixed::CODE, "READ_FIXED"),
-        (opcode::WriteFixed::CODE, "WRITE_FIXED"),
-        (opcode::Fsync::CODE, "FSYNC"),
-        (opcode::Fallocate::CODE, "FALLOCATE"),
-        (opcode::Send::CODE, "SEND"),
-        (opcode::SendMsg::CODE, "SENDMSG"),
-        (opcode::Recv::CODE, "RECV"),
-        (opcode::RecvMsg::CODE, "RECVMSG"),
-        (opcode::PollAdd::CODE, "POLL_ADD"),
-        (opcode::AsyncCancel::CODE, "ASYNC_CANCEL"),
-    ];
-    match needed.into_iter().find(|(code, _)| !probe.is_supported(*code)) {
+    match NEEDED.into_iter().find(|(code, _)| !probe.is_supported(*code)) {
         Some((_, missing)) => Err(UringError::TooOld { missing }),
         None => Ok(()),
     }
@@ -268,8 +265,7 @@ pub(super) const REPORT_USAGE: u16 = 1 << 3;
 pub(super) fn lacks_zero_copy(ring: &IoUring) -> Option<String> {
     let mut probe = Probe::new();
     let asked = ring.submitter().register_probe(&mut probe);
-    let codes = [opcode::SendZc::CODE, opcode::SendMsgZc::CODE];
-    if asked.is_err() || !codes.into_iter().all(|code| probe.is_supported(code)) {
+    if asked.is_err() || !LENDING.into_iter().all(|code| probe.is_supported(code)) {
         return Some(String::from("this kernel does not have it"));
     }
     match try_usage() {

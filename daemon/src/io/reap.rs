@@ -120,7 +120,7 @@ impl UringIo {
                 1
             }
             Owner::Watch { id } => {
-                self.watches.handle(id, cqe, &mut self.counters);
+                self.watches.handle(id, cqe, &self.ring.submitter(), &mut self.counters);
                 0
             }
             Owner::Cancel | Owner::Unknown => 0,
@@ -198,7 +198,7 @@ impl UringIo {
         }
     }
 
-    fn take_fault(&mut self) -> Result<(), UringError> {
+    pub(super) fn take_fault(&mut self) -> Result<(), UringError> {
         self.fault.take().map_or(Ok(()), Err)
     }
 

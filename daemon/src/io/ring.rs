@@ -15,10 +15,11 @@ use piped_model::units::Nanos;
 
 use super::UringError;
 use super::counters::UringCounters;
+use super::restrict::{self, Bounds, Registers};
 
 /// `IORING_REGISTER_RING_FDS` and its undoing, from `linux/io_uring.h`.
 const REGISTER_RING_FDS: libc::c_uint = 20;
-const UNREGISTER_RING_FDS: libc::c_uint = 21;
+pub(super) const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
 /// `struct io_uring_rsrc_update`.
 #[repr(C)]
@@ -78,6 +79,12 @@ impl Ring {
     /// The registration calls.
     pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
         self.ring.submitter()
+    }
+
+    /// Makes a ring that was made disabled one for certain operations, and has it serve.
+    pub(super) fn serve(&self, bounds: Bounds, registers: Registers) -> io::Result<()> {
+        let registers = Registers { ring_fd: self.registered.is_some(), ..registers };
+        restrict::bound(&self.ring, bounds, registers)
     }
 
     /// The ring's descriptor, as /proc names it.

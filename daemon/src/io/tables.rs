@@ -75,15 +75,23 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) struct Descriptors {
     slots: Slots<Descriptor>,
-    /// How many places the kernel's table has; indices beyond it are used unregistered.
+    /// How many places of the kernel's table are for these; indices beyond it are used unregistered.
     places: u32,
+    /// What is not in the kernel's table cannot be used.
+    bounded: bool,
     /// Why the last registration failed, if one did.
     pub(super) degraded: Option<String>,
 }
 
 impl Descriptors {
-    /// An empty table. `wanted`: register files; the kernel's refusal is left in `degraded`.
-    pub(super) fn new(capacity: u32, wanted: bool, submitter: &Submitter<'_>) -> Self {
+    /// An empty table. `wanted`: register files; the kernel's refusal is left in `degraded`. Behind them the
+    /// kernel's table has so many places for doorbells, if there is room for all.
+    pub(super) fn new(
+        capacity: u32,
+        doorbells: u32,
+        wanted: bool,
+        submitter: &Submitter<'_>,
+    ) -> Self {
         let slots = Slots::new(capacity);
         let mut degraded = None;
         let mut places = 0;
@@ -91,7 +99,7 @@ impl Descriptors {
             // The kernel allows no more places than the process may open files.
             let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
             let most = limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(u32::MAX);
-            places = slots.capacity().min(most);
+            places = slots.capacity().saturating_add(doorbells).min(most);
             // The sparse form is younger than the table; a list of holes means the same.
             let made = submitter
                 .register_files_sparse(places)
@@ -103,7 +111,18 @@ impl Descriptors {
                 places = 0;
             }
         }
-        Self { slots, places, degraded }
+        Self { slots, places, bounded: false, degraded }
+    }
+
+    /// The first place of the doorbells, if all of them and all of these have one.
+    pub(super) fn place_of_doorbells(&self, doorbells: u32) -> Option<u32> {
+        let first = self.slots.capacity();
+        (self.places >= first.saturating_add(doorbells)).then_some(first)
+    }
+
+    /// From now on what cannot be registered is refused.
+    pub(super) fn bound(&mut self) {
+        self.bounded = true;
     }
 
     pub(super) fn has_table(&self) -> bool {
@@ -129,13 +148,17 @@ impl Descriptors {
             .slots
             .insert(descriptor)
             .map_err(|_| UringError::Full { what: "files and sockets", capacity })?;
-        if known_to_ring && index_of(id) < self.places {
+        if known_to_ring && index_of(id) < self.places.min(capacity) {
             counters.other_syscalls += 1;
             match submitter.register_files_update(index_of(id), &[raw]) {
                 Ok(_) => {
                     if let Some(descriptor) = self.slots.get_mut(id) {
                         descriptor.fixed = true;
                     }
+                }
+                Err(error) if self.bounded => {
+                    self.slots.remove(id);
+                    return Err(UringError::Register { what: "a file or socket", error });
                 }
                 Err(error) => {
                     self.degraded =

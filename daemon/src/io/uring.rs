@@ -19,6 +19,7 @@ use super::ops::{Loan, Ops, Owner, State};
 use super::priority::Priorities;
 use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
 use super::registration::REGISTRATION_BYTES_PER_TURN;
+use super::restrict::{self, Bounds, Registers};
 use super::ring::{Patience, Ring};
 use super::tables::{DescriptorKind, Descriptors, Fd};
 use super::wake::{WatchId, Watches};
@@ -99,6 +100,8 @@ pub struct UringIo {
     pub(super) counters: UringCounters,
     /// For foreign files, once there is one.
     pub(super) aside: Option<Aside>,
+    /// What the ring may do.
+    pub(super) bounds: Bounds,
     features: FeatureMask,
     taskrun: Taskrun,
     startup: Vec<String>,
@@ -129,6 +132,8 @@ impl UringIo {
             cq_entries: completions.max(config.sq_entries).max(2),
             ..probe::choose(&mut features, config.sqpoll_idle_ms, &mut startup)?
         };
+        let offered = bounds_of(&mut features, &mut startup);
+        let shape = Shape { disabled: offered != Bounds::None, ..shape };
         let built = shape.build().map_err(UringError::from_setup)?;
         probe::require(&built)?;
         let lacks_zero_copy = probe::lacks_zero_copy(&built);
@@ -140,12 +145,13 @@ impl UringIo {
             }
             wanted
         };
-        let descriptors =
-            Descriptors::new(config.files_max, wanted(Feature::RegisteredFiles), &ring.submitter());
+        // And a bell of our own, see `aside`.
+        let doorbells = config.watches_max.saturating_add(1);
+        let (files, in_table) = (config.files_max, wanted(Feature::RegisteredFiles));
+        let mut descriptors = Descriptors::new(files, doorbells, in_table, &ring.submitter());
         let memory =
             Memory::new(config.segments_max, wanted(Feature::RegisteredBuffers), &ring.submitter());
-        // And a bell of our own, see `aside`.
-        let watches = Watches::new(config.watches_max + 1, wanted(Feature::MultishotPoll));
+        let multishot = wanted(Feature::MultishotPoll);
         let wanted_zero_copy = wanted(Feature::SendZeroCopy);
         if wanted(Feature::RingFd)
             && let Err(error) = ring.register_fd()
@@ -156,6 +162,30 @@ impl UringIo {
         if wanted_zero_copy && let Some(why) = lacks_zero_copy {
             features.remove(Feature::SendZeroCopy);
             startup.push(format!("{}: {why}", Feature::SendZeroCopy));
+        }
+        let places = descriptors.place_of_doorbells(doorbells);
+        let bounds = match offered {
+            Bounds::Files if places.is_none() => {
+                startup.push(String::from(
+                    "restrictions: the ring's operations are listed, but not bound to registered files: its table \
+                     has no room for all of them (see registered_files, and LimitNOFILE= of the unit)",
+                ));
+                Bounds::Operations
+            }
+            offered => offered,
+        };
+        if bounds == Bounds::Files {
+            descriptors.bound();
+        }
+        let places = places.filter(|_| bounds == Bounds::Files);
+        let watches = Watches::new(doorbells, multishot, places);
+        if shape.disabled {
+            let registers = Registers {
+                files: descriptors.has_table(),
+                buffers: memory.has_table(),
+                ring_fd: false,
+            };
+            ring.serve(bounds, registers).map_err(UringError::from_setup)?;
         }
         Ok(Self {
             ring,
@@ -171,6 +201,7 @@ impl UringIo {
             hold: Hold::default(),
             ask_whole: true,
             priorities: Priorities::of_this_thread(),
+            bounds,
             fault: None,
             counters: UringCounters::default(),
             aside: None,
@@ -197,6 +228,7 @@ impl UringIo {
             (Feature::NoSqarray, self.features.has(Feature::NoSqarray)),
             (Feature::MultishotPoll, self.watches.multishot()),
             (Feature::SendZeroCopy, self.features.has(Feature::SendZeroCopy)),
+            (Feature::Restrictions, self.bounds != Bounds::None),
         ];
         let used = features.iter().filter(|(_, used)| *used).map(|(feature, _)| feature.name());
         std::iter::once(taskrun).chain(used).map(str::to_owned).collect()
@@ -246,7 +278,7 @@ impl UringIo {
     /// Take an open file over. It is dropped after its last use.
     ///
     /// # Errors
-    /// [`UringError::Full`]; the file is dropped then.
+    /// [`UringError::Full`], [`UringError::Register`]; the file is dropped then.
     pub fn add_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
         self.add_descriptor(Fd::File(file.into())).map(FileId)
     }
@@ -259,7 +291,9 @@ impl UringIo {
     pub fn add_foreign_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
         if self.aside.is_none() {
             let ops_max = self.ops.capacity();
-            self.aside = Some(Aside::new(ops_max, |bell| self.watches.add(bell))?);
+            let Self { watches, ring, counters, .. } = self;
+            let watch = |bell| watches.add(bell, &ring.submitter(), counters);
+            self.aside = Some(Aside::new(ops_max, watch)?);
         }
         self.add_descriptor(Fd::Foreign(Arc::new(file.into()))).map(FileId)
     }
@@ -267,7 +301,7 @@ impl UringIo {
     /// Take a connected stream socket over, its options already set.
     ///
     /// # Errors
-    /// [`UringError::Full`]; the socket is closed then.
+    /// [`UringError::Full`], [`UringError::Register`]; the socket is closed then.
     pub fn add_socket(&mut self, fd: OwnedFd) -> Result<SocketId, UringError> {
         self.add_descriptor(Fd::Socket(fd)).map(SocketId)
     }
@@ -279,14 +313,14 @@ impl UringIo {
     /// Watch an eventfd: from the next submission on, its rings end [`UringIo::wait`].
     ///
     /// # Errors
-    /// [`UringError::Full`]; the eventfd is closed then.
+    /// [`UringError::Full`], [`UringError::Register`]; the eventfd is closed then.
     pub fn watch(&mut self, eventfd: OwnedFd) -> Result<WatchId, UringError> {
-        self.watches.add(eventfd)
+        self.watches.add(eventfd, &self.ring.submitter(), &mut self.counters)
     }
 
     /// Stop watching and close the eventfd.
     pub fn unwatch(&mut self, watch: WatchId) {
-        if self.watches.release(watch) {
+        if self.watches.release(watch, &self.ring.submitter(), &mut self.counters) {
             self.ask_cancel(Owner::Watch { id: watch.0 });
         }
     }
@@ -336,6 +370,7 @@ impl UringIo {
     pub(super) fn queue_cancel(&mut self, owner: Owner) -> bool {
         let entry = opcode::AsyncCancel::new(owner.user_data())
             .build()
+            .flags(self.bounds.flags())
             .user_data(Owner::Cancel.user_data());
         let queued = self.make_room() && self.queue(&entry);
         self.counters.cancels += u64::from(queued);
@@ -367,6 +402,30 @@ impl UringIo {
         let owner = Owner::of(self.ops.user_data(index));
         self.ask_cancel(owner);
     }
+}
+
+/// How narrow the ring is to be, and why not narrower.
+fn bounds_of(features: &mut FeatureMask, startup: &mut Vec<String>) -> Bounds {
+    let feature = Feature::Restrictions;
+    if !features.has(feature) {
+        startup.push(format!("{feature}: switched off by [io] disable_features"));
+        return Bounds::None;
+    }
+    let (bounds, why) = match restrict::offered() {
+        Ok(Bounds::Files) => return Bounds::Files,
+        Ok(bounds) => (
+            bounds,
+            String::from(
+                "the ring's operations are listed, but this kernel cannot bind them to registered files",
+            ),
+        ),
+        Err(why) => {
+            features.remove(feature);
+            (Bounds::None, why.to_string())
+        }
+    };
+    startup.push(format!("{feature}: {why}"));
+    bounds
 }
 
 impl Io for UringIo {

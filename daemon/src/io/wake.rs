@@ -9,13 +9,13 @@
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use io_uring::{cqueue, opcode, squeue, types};
+use io_uring::{Submitter, cqueue, opcode, squeue, types};
 use rustix::io::ReadWriteFlags;
 
 use super::UringError;
 use super::counters::UringCounters;
 use super::ops::Owner;
-use super::slots::Slots;
+use super::slots::{Slots, index_of};
 
 /// The name of a watched doorbell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,12 +41,15 @@ pub(super) struct Watches {
     /// To be armed with the next submission; at most one per watch.
     unarmed: Vec<u32>,
     multishot: bool,
+    /// Where the doorbells begin in the ring's table of files, if the ring knows nothing else.
+    places: Option<u32>,
     /// Why polls are not multishot, if that came out late.
     pub(super) degraded: Option<String>,
 }
 
 impl Watches {
-    pub(super) fn new(capacity: u32, multishot: bool) -> Self {
+    /// `places`: the ring knows descriptors by their place in its table alone, and this is the first of theirs.
+    pub(super) fn new(capacity: u32, multishot: bool, places: Option<u32>) -> Self {
         let slots = Slots::new(capacity);
         let capacity = slots.capacity() as usize;
         Self {
@@ -54,6 +57,7 @@ impl Watches {
             woken: Vec::with_capacity(capacity),
             unarmed: Vec::with_capacity(capacity),
             multishot,
+            places,
             degraded: None,
         }
     }
@@ -63,18 +67,36 @@ impl Watches {
     }
 
     /// Watch a doorbell. It is armed with the next submission; a ring before that is seen then.
-    pub(super) fn add(&mut self, fd: OwnedFd) -> Result<WatchId, UringError> {
+    pub(super) fn add(
+        &mut self,
+        fd: OwnedFd,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) -> Result<WatchId, UringError> {
+        let raw = fd.as_raw_fd();
         let watch = Watch { fd, armed: false, woken: false, released: false };
         let id = self
             .slots
             .insert(watch)
             .map_err(|_| UringError::Full { what: "doorbells", capacity: self.slots.capacity() })?;
+        if let Some(place) = self.place(id) {
+            counters.other_syscalls += 1;
+            if let Err(error) = submitter.register_files_update(place, &[raw]) {
+                self.slots.remove(id);
+                return Err(UringError::Register { what: "a doorbell", error });
+            }
+        }
         self.unarmed.push(id);
         Ok(WatchId(id))
     }
 
     /// Stop watching. `true`: a poll is out and must be cancelled.
-    pub(super) fn release(&mut self, WatchId(id): WatchId) -> bool {
+    pub(super) fn release(
+        &mut self,
+        WatchId(id): WatchId,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) -> bool {
         self.woken.retain(|other| other.0 != id);
         self.unarmed.retain(|other| *other != id);
         let Some(watch) = self.slots.get_mut(id) else { return false };
@@ -83,8 +105,22 @@ impl Watches {
             watch.released = true;
             return first;
         }
-        self.slots.remove(id);
+        self.remove(id, submitter, counters);
         false
+    }
+
+    /// A doorbell's place in the ring's table.
+    fn place(&self, id: u32) -> Option<u32> {
+        Some(self.places? + index_of(id))
+    }
+
+    fn remove(&mut self, id: u32, submitter: &Submitter<'_>, counters: &mut UringCounters) {
+        if let Some(place) = self.place(id) {
+            counters.other_syscalls += 1;
+            // As of files: if it failed, the next one's would replace it.
+            let _ = submitter.register_files_update(place, &[-1]);
+        }
+        self.slots.remove(id);
     }
 
     /// The doorbells rung since the last call.
@@ -115,8 +151,12 @@ impl Watches {
     pub(super) fn next_to_arm(&self) -> Option<squeue::Entry> {
         let id = *self.unarmed.last()?;
         let fd = self.slots.get(id)?.fd.as_raw_fd();
+        let (fd, flags) = match self.place(id) {
+            Some(place) => (place as i32, squeue::Flags::FIXED_FILE),
+            None => (fd, squeue::Flags::empty()),
+        };
         let poll = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(self.multishot);
-        Some(poll.build().user_data(Owner::Watch { id }.user_data()))
+        Some(poll.build().flags(flags).user_data(Owner::Watch { id }.user_data()))
     }
 
     pub(super) fn armed_next(&mut self) {
@@ -128,13 +168,19 @@ impl Watches {
     }
 
     /// Take the report of a poll.
-    pub(super) fn handle(&mut self, id: u32, cqe: &cqueue::Entry, counters: &mut UringCounters) {
+    pub(super) fn handle(
+        &mut self,
+        id: u32,
+        cqe: &cqueue::Entry,
+        submitter: &Submitter<'_>,
+        counters: &mut UringCounters,
+    ) {
         let Some(watch) = self.slots.get_mut(id) else { return };
         let over = !cqueue::more(cqe.flags());
         watch.armed = !over;
         if watch.released {
             if over {
-                self.slots.remove(id);
+                self.remove(id, submitter, counters);
             }
             return;
         }

@@ -1,5 +1,6 @@
 //! The driver against the real kernel.
 
+mod bounds;
 mod files;
 mod foreign;
 mod holding;

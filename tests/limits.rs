@@ -190,8 +190,7 @@ fn sessions_and_handles_follow_their_limits_and_those_that_exist_stay() {
     let second = connect(&daemon).expect("there is room");
     let open = |client: &Client| client.open_file(&path, OpenOptions::read());
     let handle = open(&first).expect("it is there");
-    for (limit, key) in
-        [("client.sessions", "client.sessions"), ("global.sessions", "global.sessions")]
+    for (limit, key) in [("user.sessions", "user.sessions"), ("global.sessions", "global.sessions")]
     {
         set_well(&daemon, &[&format!("{limit}=1")]);
         let refused = connect(&daemon).expect_err("there are two");
@@ -245,4 +244,118 @@ fn persisted_limits_hold_after_a_restart() {
 fn left(directory: &Path) -> Vec<String> {
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
     fs::read_dir(directory).expect("made").map(|entry| name(entry.expect("an entry"))).collect()
+}
+
+/// How many of so many threads that ask at once get it; and what the others are told.
+fn race<T: Send>(
+    threads: usize,
+    ask: impl Fn() -> Result<T, String> + Sync,
+) -> (Vec<T>, Vec<String>) {
+    let start = std::sync::Barrier::new(threads);
+    let outcomes: Vec<Result<T, String>> = std::thread::scope(|scope| {
+        let ask = || {
+            start.wait();
+            ask()
+        };
+        let racers: Vec<_> = (0..threads).map(|_| scope.spawn(ask)).collect();
+        racers.into_iter().map(|racer| racer.join().expect("it does not panic")).collect()
+    });
+    let (mut got, mut refused) = (Vec::new(), Vec::new());
+    for outcome in outcomes {
+        match outcome {
+            Ok(it) => got.push(it),
+            Err(text) => refused.push(text),
+        }
+    }
+    (got, refused)
+}
+
+#[test]
+fn what_a_user_has_is_counted_over_its_sessions_and_they_cannot_race_past_it() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    // On two shards: the user is one.
+    let mut command = programs.piped();
+    command.args(["--set", "shards.count=2", "--set", "limits.global.staging=8MiB"]);
+    let daemon = Daemon::start_by(command, &programs, directory.path(), "alpha", "");
+    let path = directory.path().join("file");
+    fs::write(&path, b"bytes").expect("written");
+    let with_arena = |bytes: u64| {
+        let builder = ClientBuilder::new().arena_bytes(bytes);
+        builder.connect(daemon.client_socket()).map_err(|error| error.to_string())
+    };
+    let names = |texts: &[String], key: &str| {
+        for text in texts {
+            assert!(text.contains(key), "{key}: {text}");
+        }
+    };
+    // Sessions.
+    set_well(&daemon, &["user.sessions=5"]);
+    let (sessions, refused) = race(20, || with_arena(4096));
+    assert_eq!((sessions.len(), refused.len()), (5, 15), "{refused:?}");
+    names(&refused, "limits.user.sessions");
+    drop(sessions);
+    eventually("they are gone", || {
+        (limits(&daemon)["users"] == serde_json::json!([])).then_some(())
+    });
+    // Shared memory: while it is made, others ask.
+    set_well(&daemon, &["user.sessions=64", "user.arena=24MiB"]);
+    let (mut sessions, refused) = race(20, || with_arena(4 * MIB));
+    assert_eq!((sessions.len(), refused.len()), (6, 14), "{refused:?}");
+    names(&refused, "limits.user.arena = 24MiB");
+    let report = limits(&daemon);
+    let user = &report["users"][0];
+    assert_eq!(
+        (&user["sessions"], &user["arena_bytes"]),
+        (&6.into(), &(24 * MIB).into()),
+        "{user}"
+    );
+    let row = |name: &str| {
+        let rows = report["limits"].as_array().expect("rows").iter();
+        rows.cloned().find(|row| row["name"] == name).expect("a row")
+    };
+    assert_eq!(
+        (&row("user.arena")["used"], &row("user.arena")["high"]),
+        (&(24 * MIB).into(), &(24 * MIB).into())
+    );
+    // It grows no further either, and is of use meanwhile.
+    let grown = sessions[0].allocate(8 << 20);
+    assert!(grown.is_err(), "its arena has 4 MiB, and its user no more");
+    sessions[0].queue().expect("a queue").nop().expect("it serves");
+    // Below what is there: what is there stays, and nothing comes.
+    set_well(&daemon, &["user.arena=8MiB"]);
+    names(&[with_arena(4096).expect_err("too much already")], "limits.user.arena = 8MiB");
+    sessions[5].queue().expect("a queue").nop().expect("it serves");
+    sessions.truncate(1);
+    let another = eventually("memory is given back", || with_arena(4 * MIB).ok());
+    names(&[with_arena(4096).expect_err("two have it all")], "limits.user.arena");
+    set_well(&daemon, &["user.arena=64MiB"]);
+    sessions.push(another);
+    sessions.extend((0..4).map(|_| with_arena(MIB).expect("there is room again")));
+    // Handles.
+    set_well(&daemon, &["user.handles=7"]);
+    let next = AtomicU64::new(0);
+    let (handles, refused) = race(18, || {
+        let session = &sessions[next.fetch_add(1, Ordering::Relaxed) as usize % sessions.len()];
+        session.open_file(&path, OpenOptions::read()).map_err(|error| error.to_string())
+    });
+    assert_eq!((handles.len(), refused.len()), (7, 11), "{refused:?}");
+    names(&refused, "limits.user.handles");
+    let mut queue = sessions[0].queue().expect("a queue");
+    queue.nop().expect("it serves");
+    drop(handles);
+    eventually("they are closed", || sessions[1].open_file(&path, OpenOptions::read()).ok());
+    let shown = words(&daemon.pipectl(["limits"]).output().expect("pipectl starts"));
+    for word in ["user.sessions", "user.arena", "user.handles", "Users", "SHARED MEMORY"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+}
+
+#[test]
+fn the_old_name_of_a_limit_says_its_new_one() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(&programs, directory.path(), "alpha", "");
+    let (code, text) = set(&daemon, &["client.sessions=7"]);
+    assert!(code == 2 && text.contains("write `user.sessions`"), "{text}");
 }

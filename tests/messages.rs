@@ -110,7 +110,7 @@ fn many_senders_to_one_lose_nothing_and_stay_in_order_within_the_memory_allowed(
     let limit = 256 << 10;
     let Some((_directory, pair)) = pair("") else { return };
     let set = |key: &str| format!("{key}={limit}B");
-    let sessions = ["global.sessions=80", "client.sessions=80"].map(str::to_owned);
+    let sessions = ["global.sessions=80", "user.sessions=80"].map(str::to_owned);
     let limits = [set("global.early_arrival"), set("client.early_arrival")];
     for daemon in [&pair.alpha, &pair.beta] {
         let words = sessions.iter().chain(&limits).map(String::as_str);

@@ -12,10 +12,10 @@ use system_tests::process::{Daemon, Programs, Running, command, eventually, patt
 
 /// The same number on every architecture that has it.
 const IO_URING_SETUP: u32 = 425;
+const LANDLOCK_CREATE_RULESET: u32 = 444;
 
-/// Lets a command, and what it starts, have `errno` for an answer to `io_uring_setup`, as in a
-/// container.
-fn without_io_uring(command: &mut Command, errno: i32) {
+/// Lets a command, and what it starts, have `errno` for an answer to a system call, as in a container.
+fn without(command: &mut Command, call: u32, errno: i32) {
     let instruction = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,
@@ -26,7 +26,7 @@ fn without_io_uring(command: &mut Command, errno: i32) {
     let filter = [
         // The number of the system call is the first word that a filter sees.
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, IO_URING_SETUP),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, call),
         instruction(returns, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
         instruction(returns, 0, libc::SECCOMP_RET_ALLOW),
     ];
@@ -67,7 +67,7 @@ fn without_io_uring_the_daemon_ends_with_the_cause_and_the_fix() {
         let mut command = programs.piped();
         command.args(["--set", &format!("client.socket={:?}", socket("client"))]);
         command.args(["--set", &format!("admin.socket={:?}", socket("admin"))]);
-        without_io_uring(&mut command, errno);
+        without(&mut command, IO_URING_SETUP, errno);
         let mut daemon = Running(command.spawn().expect("started"));
         let status = daemon.exit();
         let log = std::io::read_to_string(daemon.0.stderr.take().expect("a pipe")).expect("text");
@@ -90,12 +90,40 @@ fn without_io_uring_the_demo_tells_why_and_leaves_nothing() {
     let mut command = programs.pipectl();
     command.args(["demo", "--size", "1MiB", "--out"]).arg(directory.path());
     command.env("TMPDIR", directory.path());
-    without_io_uring(&mut command, libc::EPERM);
+    without(&mut command, IO_URING_SETUP, libc::EPERM);
     let output = command.output().expect("started");
     let words = words(&output);
     assert_eq!(output.status.code(), Some(1), "{words}");
     assert!(words.contains("ended by itself") && words.contains("seccomp"), "{words}");
     assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 0, "{words}");
+}
+
+#[test]
+fn without_landlock_the_daemon_says_so_or_does_not_start_as_it_is_told() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    for (errno, cause) in [(libc::ENOSYS, "does not have it"), (libc::EOPNOTSUPP, "switched off")] {
+        let mut command = programs.piped();
+        without(&mut command, LANDLOCK_CREATE_RULESET, errno);
+        let alpha = Daemon::start_by(command, &programs, directory.path(), "alpha", "");
+        let status = alpha.status();
+        assert_eq!(status["sandbox"]["landlock_abi"], 0, "{status}");
+        let degraded = status["degraded"].to_string();
+        assert!(degraded.contains("landlock: ") && degraded.contains(cause), "{degraded}");
+        let shown = words(&alpha.pipectl(["status"]).output().expect("pipectl starts"));
+        assert!(shown.contains("sandbox: none"), "{shown}");
+        drop(alpha);
+        let mut command = programs.piped();
+        command.args(["--set", "sandbox.landlock=on"]);
+        command.arg("--config").arg(directory.path().join("alpha.toml"));
+        without(&mut command, LANDLOCK_CREATE_RULESET, errno);
+        let output = command.output().expect("started");
+        let text = words(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        for word in ["[sandbox] landlock is \"on\"", cause, "\"auto\""] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
 }
 
 /// Runs a program as somebody whose pinned memory is limited; the limit is for all but root.

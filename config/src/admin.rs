@@ -150,6 +150,9 @@ pub struct Status<S = Value> {
     pub profile: Profile,
     /// Features of io_uring in use.
     pub tier: Vec<String>,
+    /// What the daemon has denied itself.
+    #[serde(default)]
+    pub sandbox: SandboxReport,
     /// What is missing or switched off, each with its cause and its fix; empty when all is well.
     pub degraded: Vec<String>,
     /// Clients evicted since the start, by reason; a reason that never was is not there.
@@ -169,6 +172,15 @@ pub struct Status<S = Value> {
     pub config: ConfigState,
     /// The shards.
     pub shards: Vec<S>,
+}
+
+/// What the daemon has denied itself, beside what its ring may do (`restrictions` in [`Status::tier`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SandboxReport {
+    /// The version of Landlock in force; 0: none.
+    pub landlock_abi: u32,
+    /// What it covers: `files`, `truncation`, `ports`, `devices`, `signals`.
+    pub landlock: Vec<String>,
 }
 
 /// The stages as measured. `S` is `piped_engine::report::StageReport`.
@@ -265,6 +277,7 @@ mod tests {
             uptime_seconds: 1.5,
             profile: Profile::Latency,
             tier: vec!["defer_taskrun".to_owned()],
+            sandbox: SandboxReport { landlock_abi: 7, landlock: vec!["files".to_owned()] },
             degraded: Vec::new(),
             evicted: BTreeMap::from([("message".to_owned(), 1)]),
             refused: BTreeMap::new(),

@@ -93,7 +93,8 @@ pub(crate) fn leaves(config: &Config) -> Vec<(String, Value)> {
 }
 
 /// Keys of earlier versions (or their tables), and where they are now.
-const MOVED: [(&str, &str); 3] = [
+const MOVED: [(&str, &str); 4] = [
+    ("limits.client.sessions", "limits.user.sessions"),
     ("client.sessions_max", "limits.global.sessions"),
     ("memory", "limits.global.staging"),
     ("memory.staging", "limits.global.staging"),
@@ -213,6 +214,7 @@ mod tests {
         let changes = one.changes_to(&other);
         let keys: Vec<&str> = changes.iter().map(|change| change.key.as_str()).collect();
         let expected = [
+            "exports.data.groups",
             "exports.data.path",
             "exports.data.peers",
             "exports.data.read",
@@ -222,8 +224,8 @@ mod tests {
             "shards.count",
         ];
         assert_eq!(keys, expected);
-        assert_eq!((&changes[5].from, &changes[5].to), (&"b:1".into(), &Value::Null));
-        assert_eq!((&changes[6].from, &changes[6].to), (&1.into(), &2.into()));
+        assert_eq!((&changes[6].from, &changes[6].to), (&"b:1".into(), &Value::Null));
+        assert_eq!((&changes[7].from, &changes[7].to), (&1.into(), &2.into()));
         assert!(one.changes_to(&one).is_empty());
     }
 
@@ -244,6 +246,7 @@ mod tests {
             (&["entries_max"], "did you mean `client.entries_max`?"),
             (&["shard", "count"], "did you mean `shards.count`?"),
             (&["client", "sessions_max"], "it moved: write `limits.global.sessions`"),
+            (&["limits", "client", "sessions"], "it moved: write `limits.user.sessions`"),
             (&["memory"], "it moved: write `limits.global.staging`"),
             (&["shard"], "did you mean `shards`?"),
             (&["export", "data", "path"], "did you mean `exports.data.path`?"),

@@ -36,17 +36,17 @@ mod validate;
 pub use drop_in::{LIMITS_DROP_IN, limits_drop_in};
 pub use error::{ConfigError, Findings, Place};
 pub use keys::nearest;
-pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits};
+pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits, UserLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use modes::{
-    AutoPath, CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, SecurityMode,
-    Spin, ZeroCopyMode,
+    AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
+    SecurityMode, Spin, ZeroCopyMode,
 };
 pub use network::{HostPort, Network, NetworkError};
 pub use node_key::{KEY_BYTES, KeyFileError, NoPublicKey, NodeKey, PublicKey};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{
-    Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Security,
-    Shards,
+    Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,
+    Security, Shards,
 };
 pub use validate::{Fault, PEERS_MAX, check_node_name};

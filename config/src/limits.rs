@@ -1,19 +1,22 @@
-//! `[limits]`: what may be used at once, by everybody together, by one client, by one peer.
+//! `[limits]`: what may be used at once, by everybody together, by one user, by one client, by one peer.
 //!
 //! Every kind has one meaning in each scope, or does not exist there:
 //!
-//! | kind | `global` | `client` | `peer` |
-//! | --- | --- | --- | --- |
-//! | `staging` | staging memory of the daemon | of it, what one session's copies hold | of it, what one peer's requests hold |
-//! | `in_flight` | bytes of clients' requests in execution | of one session | bytes of one peer's reads; its writes have credit |
-//! | `sessions` | sessions | sessions of one user | – |
-//! | `handles` | handles of all sessions | of one session | what one peer has open here |
-//! | `requests` | clients' requests in execution | of one session | one peer's reads and syncs in execution |
-//! | `early_arrival` | of staging, messages that nobody has asked for | those for one session | – |
-//! | `rate` | – | bytes that one session has moved in a second | those that one peer has |
+//! | kind | `global` | `user` | `client` | `peer` |
+//! | --- | --- | --- | --- | --- |
+//! | `staging` | staging memory of the daemon | – | of it, what one session's copies hold | of it, what one peer's requests hold |
+//! | `in_flight` | bytes of clients' requests in execution | – | of one session | bytes of one peer's reads; its writes have credit |
+//! | `sessions` | sessions | sessions of one user | – | – |
+//! | `arena` | – | shared memory of all sessions of one user | – (`client.arena_bytes_max`) | – |
+//! | `handles` | handles of all sessions | of all sessions of one user | of one session | what one peer has open here |
+//! | `requests` | clients' requests in execution | – | of one session | one peer's reads and syncs in execution |
+//! | `early_arrival` | of staging, messages that nobody has asked for | – | those for one session | – |
+//! | `rate` | – | – | bytes that one session has moved in a second | those that one peer has |
 //!
-//! At a limit of bytes, requests or rate work waits; at one of sessions or handles a new one is refused, and
-//! those that exist stay.
+//! At a limit of bytes in execution, requests or rate work waits; at one of sessions, shared memory or handles a new
+//! one is refused, and those that exist stay. What a user has is known where sessions are opened, on one thread for all
+//! shards, so those limits hold for the daemon as a whole and exactly. What is in execution is known to each shard
+//! alone: a user has at most as much of it as a session, times its sessions.
 
 use core::fmt;
 
@@ -28,6 +31,8 @@ use crate::validate::Faults;
 pub struct Limits {
     /// Everybody together.
     pub global: GlobalLimits,
+    /// One user, all of its sessions together.
+    pub user: UserLimits,
     /// One client.
     pub client: ClientLimits,
     /// One peer that asks this node.
@@ -52,6 +57,18 @@ pub struct GlobalLimits {
     pub early_arrival: Bytes,
 }
 
+/// `[limits.user]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UserLimits {
+    /// Sessions of one user.
+    pub sessions: u32,
+    /// Shared memory of them together.
+    pub arena: Bytes,
+    /// Handles of them together.
+    pub handles: u32,
+}
+
 /// `[limits.client]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -60,8 +77,6 @@ pub struct ClientLimits {
     pub staging: Bytes,
     /// Bytes of one session's requests in execution.
     pub in_flight: Bytes,
-    /// Sessions of one user.
-    pub sessions: u32,
     /// Handles of one session.
     pub handles: u32,
     /// Requests of one session in execution.
@@ -101,12 +116,17 @@ impl Default for GlobalLimits {
     }
 }
 
+impl Default for UserLimits {
+    fn default() -> Self {
+        Self { sessions: 64, arena: Bytes::gib(64), handles: 65_536 }
+    }
+}
+
 impl Default for ClientLimits {
     fn default() -> Self {
         Self {
             staging: Bytes::mib(32),
             in_flight: Bytes::gib(16),
-            sessions: 64,
             handles: 4096,
             requests: 2048,
             early_arrival: Bytes::mib(8),
@@ -129,6 +149,8 @@ impl Default for PeerLimits {
 
 /// More staging than that has more segments than a shard has places.
 const STAGING_MAX: Bytes = Bytes::gib(16);
+/// A page of one session, and more than any machine has.
+const ARENA: (Bytes, Bytes) = (Bytes::kib(4), Bytes::gib(1 << 20));
 const IN_FLIGHT: (Bytes, Bytes) = (Bytes::mib(4), Bytes::gib(1 << 20));
 /// Bytes a second, where there is a bound.
 const RATE: (Bytes, Bytes) = (Bytes(64 << 10), Bytes::gib(1 << 10));
@@ -150,7 +172,7 @@ impl Limits {
 
     /// Bounds and relations.
     pub(crate) fn check(&self, shards: u32, faults: &mut Faults) {
-        let Self { global, client, peer } = self;
+        let Self { global, user, client, peer } = self;
         let least = Bytes(Self::STAGING_UNIT.0 * u64::from(shards));
         let fits = (least..=STAGING_MAX).contains(&global.staging);
         faults.check(fits, "limits.global.staging", || {
@@ -165,6 +187,7 @@ impl Limits {
                 format!("is {value}: choose a size from {from} to {to}")
             });
         };
+        bytes(user.arena, ARENA.0, ARENA.1, "limits.user.arena");
         bytes(client.staging, Bytes::mib(1), STAGING_MAX, "limits.client.staging");
         // None is a choice: then every message waits with its sender.
         bytes(global.early_arrival, Bytes(0), STAGING_MAX, "limits.global.early_arrival");
@@ -182,7 +205,8 @@ impl Limits {
         let requests_max = REQUESTS_MAX * shards;
         for (value, to, key) in [
             (global.sessions, SESSIONS_MAX, "limits.global.sessions"),
-            (client.sessions, SESSIONS_MAX, "limits.client.sessions"),
+            (user.sessions, SESSIONS_MAX, "limits.user.sessions"),
+            (user.handles, SESSIONS_MAX * HANDLES_MAX, "limits.user.handles"),
             (global.handles, SESSIONS_MAX * HANDLES_MAX, "limits.global.handles"),
             (client.handles, HANDLES_MAX, "limits.client.handles"),
             (peer.handles, HANDLES_MAX, "limits.peer.handles"),
@@ -210,8 +234,8 @@ impl Limits {
 
     /// Every limit, by the name it has behind `limits.`.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, Amount); 18] {
-        let Self { global, client, peer } = self;
+    pub fn entries(&self) -> [(&'static str, Amount); 20] {
+        let Self { global, user, client, peer } = self;
         [
             ("global.staging", global.staging.into()),
             ("global.in_flight", global.in_flight.into()),
@@ -219,9 +243,11 @@ impl Limits {
             ("global.handles", global.handles.into()),
             ("global.requests", global.requests.into()),
             ("global.early_arrival", global.early_arrival.into()),
+            ("user.sessions", user.sessions.into()),
+            ("user.arena", user.arena.into()),
+            ("user.handles", user.handles.into()),
             ("client.staging", client.staging.into()),
             ("client.in_flight", client.in_flight.into()),
-            ("client.sessions", client.sessions.into()),
             ("client.handles", client.handles.into()),
             ("client.requests", client.requests.into()),
             ("client.early_arrival", client.early_arrival.into()),
@@ -241,7 +267,7 @@ impl Limits {
     /// There is no such key, with the nearest one; or the value is no amount of its kind.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let key = key.strip_prefix("limits.").unwrap_or(key);
-        let Self { global, client, peer } = self;
+        let Self { global, user, client, peer } = self;
         let place = match key {
             "global.staging" => Place::Bytes(&mut global.staging),
             "global.in_flight" => Place::Bytes(&mut global.in_flight),
@@ -249,9 +275,11 @@ impl Limits {
             "global.handles" => Place::Count(&mut global.handles),
             "global.requests" => Place::Count(&mut global.requests),
             "global.early_arrival" => Place::Bytes(&mut global.early_arrival),
+            "user.sessions" => Place::Count(&mut user.sessions),
+            "user.arena" => Place::Bytes(&mut user.arena),
+            "user.handles" => Place::Count(&mut user.handles),
             "client.staging" => Place::Bytes(&mut client.staging),
             "client.in_flight" => Place::Bytes(&mut client.in_flight),
-            "client.sessions" => Place::Count(&mut client.sessions),
             "client.handles" => Place::Count(&mut client.handles),
             "client.requests" => Place::Count(&mut client.requests),
             "client.early_arrival" => Place::Bytes(&mut client.early_arrival),
@@ -284,6 +312,9 @@ enum Place<'a> {
 }
 
 fn unknown(key: &str) -> String {
+    if key == "client.sessions" {
+        return "`client.sessions` moved: write `user.sessions`".to_owned();
+    }
     let keys = Limits::default().entries().map(|(key, _)| key);
     let nearest = keys.iter().min_by_key(|known| strsim::damerau_levenshtein(known, key));
     match nearest.filter(|known| strsim::damerau_levenshtein(known, key) <= 3) {
@@ -354,7 +385,7 @@ mod tests {
         assert_eq!(keys, Limits::default().entries().len());
         for (at, (key, _)) in Limits::default().entries().into_iter().enumerate() {
             let mut limits = Limits::default();
-            let bytes = ["staging", "in_flight", "early_arrival", "rate"];
+            let bytes = ["staging", "arena", "in_flight", "early_arrival", "rate"];
             let is_bytes = bytes.iter().any(|kind| key.ends_with(kind));
             let value = if is_bytes { "5MiB" } else { "5" };
             limits.set(&format!("limits.{key}"), value).expect("its kind");
@@ -369,6 +400,7 @@ mod tests {
         let set = |key, value| Limits::default().set(key, value).expect_err("refused");
         assert!(set("global.stagign", "1MiB").contains("did you mean `global.staging`?"));
         assert!(set("peer.sessions", "1").contains("there is no limit `peer.sessions`"));
+        assert!(set("client.sessions", "1").contains("write `user.sessions`"));
         assert!(set("turbulence", "1").contains("there are: global.staging"));
         assert!(set("global.staging", "64MB").contains("64MiB"));
         assert!(set("client.requests", "many").contains("not a number"));

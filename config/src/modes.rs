@@ -143,6 +143,19 @@ impl CalibrationMode {
     }
 }
 
+/// Whether the daemon denies itself the files that it does not need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LandlockMode {
+    /// As far as the kernel has it.
+    #[default]
+    Auto,
+    /// Or it does not start.
+    On,
+    /// No.
+    Off,
+}
+
 /// Whether lanes send long payloads without a copy into the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limits::Limits;
 use crate::modes::{
-    AutoPath, CalibrationMode, EagerMode, IoFeature, PlannerMode, Principal, Profile, SecurityMode,
-    Spin, ZeroCopyMode,
+    AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
+    SecurityMode, Spin, ZeroCopyMode,
 };
 use crate::network::{HostPort, Network};
 use crate::node_key::PublicKey;
@@ -32,6 +32,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Who may connect as a client.
     pub access: Access,
+    /// What the daemon denies itself.
+    pub sandbox: Sandbox,
     /// The data-plane threads.
     pub shards: Shards,
     /// What may be used at once.
@@ -109,6 +111,14 @@ impl Default for Client {
 pub struct Admin {
     /// The unix socket of the admin API.
     pub socket: PathBuf,
+    /// Users that may look at the running daemon.
+    pub status_users: Vec<Principal>,
+    /// Groups whose members may. Both lists empty: whom `[access]` admits.
+    pub status_groups: Vec<Principal>,
+    /// Users that may change it, beside root and the daemon's own.
+    pub users: Vec<Principal>,
+    /// Groups whose members may.
+    pub groups: Vec<Principal>,
 }
 
 impl Admin {
@@ -118,7 +128,13 @@ impl Admin {
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { socket: PathBuf::from(Self::DEFAULT_SOCKET) }
+        Self {
+            socket: PathBuf::from(Self::DEFAULT_SOCKET),
+            status_users: Vec::new(),
+            status_groups: Vec::new(),
+            users: Vec::new(),
+            groups: Vec::new(),
+        }
     }
 }
 
@@ -139,6 +155,14 @@ pub struct Access {
     pub users: Vec<Principal>,
     /// Groups whose members may connect.
     pub groups: Vec<Principal>,
+}
+
+/// `[sandbox]`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sandbox {
+    /// Landlock.
+    pub landlock: LandlockMode,
 }
 
 /// `[shards]`
@@ -300,8 +324,10 @@ pub struct Export {
     pub read: bool,
     /// Whether files below it may be written and created.
     pub write: bool,
-    /// Local users that may use it; empty: all that `[access]` admits.
+    /// Local users that may use it.
     pub users: Vec<Principal>,
+    /// Groups whose members may. Both lists empty: all that `[access]` admits.
+    pub groups: Vec<Principal>,
     /// Peers that may use it; empty: all that may connect.
     pub peers: Vec<String>,
 }
@@ -313,16 +339,9 @@ impl Default for Export {
             read: true,
             write: false,
             users: Vec::new(),
+            groups: Vec::new(),
             peers: Vec::new(),
         }
-    }
-}
-
-impl Export {
-    /// True if the peer of that name may use it.
-    #[must_use]
-    pub fn admits_peer(&self, name: &str) -> bool {
-        self.peers.is_empty() || self.peers.iter().any(|peer| peer == name)
     }
 }
 

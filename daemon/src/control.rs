@@ -44,6 +44,7 @@ use crate::peer::keyring::Keyring;
 use crate::peer::patrol::Patrol;
 use crate::peer::serve::shard_of;
 use crate::reload::Reload;
+use crate::sandbox::Sandbox;
 use crate::shard::message::{Mailbox, Message, Notice};
 
 /// A session as the control thread knows it.
@@ -53,11 +54,46 @@ pub(crate) struct SessionEntry {
     pub(crate) who: Credentials,
     pub(crate) queues: u32,
     pub(crate) arena_bytes: u64,
+    /// Shared memory that is being made for it.
+    pub(crate) growing_bytes: u64,
     pub(crate) handles: u32,
     /// Told once if the shard evicts it.
     evicted: Option<oneshot::Sender<String>>,
     /// Told once its memory is free.
     drained: Option<oneshot::Sender<()>>,
+}
+
+/// What all sessions of a user have together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OfUser {
+    pub(crate) sessions: u64,
+    /// Shared memory, also what is being made.
+    pub(crate) arena_bytes: u64,
+    pub(crate) handles: u64,
+}
+
+impl OfUser {
+    /// The most of each.
+    pub(crate) fn most(self, other: Self) -> Self {
+        Self {
+            sessions: self.sessions.max(other.sessions),
+            arena_bytes: self.arena_bytes.max(other.arena_bytes),
+            handles: self.handles.max(other.handles),
+        }
+    }
+}
+
+/// Shared memory of a session that is counted already; dropped, it is there and noted, or will not be.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    control: Rc<Control>,
+    session: SessionId,
+}
+
+impl Drop for Growth {
+    fn drop(&mut self) {
+        self.control.update_session(self.session, |entry| entry.growing_bytes = 0);
+    }
 }
 
 /// How a session hears from its shard.
@@ -108,6 +144,8 @@ pub(crate) struct Control {
     pub(crate) doorstep: Arc<Account>,
     /// The limits in force.
     pub(crate) limiter: Limiter,
+    /// What the daemon has denied itself.
+    pub(crate) sandbox: Arc<Sandbox>,
     /// What was measured, over restarts.
     pub(crate) keeper: Keeper,
     closer: Closer,
@@ -149,6 +187,7 @@ pub(crate) struct Parts {
     pub(crate) names: Names,
     pub(crate) exports: Exports,
     pub(crate) keyring: Keyring,
+    pub(crate) sandbox: Sandbox,
     pub(crate) limiter: Limiter,
     pub(crate) keeper: Keeper,
     pub(crate) closer: Closer,
@@ -158,7 +197,8 @@ pub(crate) struct Parts {
 impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { config, reload, node, incarnation, spin, shards, .. } = parts;
-        let Parts { rules, exports, keyring, names, limiter, keeper, closer, stopping, .. } = parts;
+        let Parts { rules, exports, keyring, sandbox, names, limiter, keeper, .. } = parts;
+        let Parts { closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         let peer_files = peer_files_max(shards.len());
         Self {
@@ -181,6 +221,7 @@ impl Control {
             peer_files: Account::new(closer.clone(), peer_files, PEER_CLOSERS, None),
             doorstep: Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None),
             limiter,
+            sandbox: Arc::new(sandbox),
             keeper,
             closer,
             journal: Journal::default(),
@@ -280,10 +321,10 @@ impl Control {
         let limits = self.limiter.limits();
         let all = piped_config::Limits::SESSIONS_MAX as usize;
         let taken = all - self.session_slots.available_permits();
-        let of_user = self.sessions.borrow().values().filter(|it| it.who.uid == uid).count();
-        if of_user >= limits.client.sessions as usize {
+        let of_user = self.of_user(uid).sessions;
+        if of_user >= u64::from(limits.user.sessions) {
             return Err(format!(
-                "user {uid} has {of_user} sessions already (limits.client.sessions); close one or raise the \
+                "user {uid} has {of_user} sessions already (limits.user.sessions); close one or raise the \
                  limit"
             ));
         }
@@ -296,6 +337,61 @@ impl Control {
             return Err(full());
         }
         Arc::clone(&self.session_slots).try_acquire_owned().map_err(|_| full())
+    }
+
+    /// What all sessions of each user have together.
+    pub(crate) fn users(&self) -> BTreeMap<u32, OfUser> {
+        let mut users = BTreeMap::<u32, OfUser>::new();
+        for entry in self.sessions.borrow().values() {
+            let of = users.entry(entry.who.uid).or_default();
+            of.sessions += 1;
+            of.arena_bytes += entry.arena_bytes + entry.growing_bytes;
+            of.handles += u64::from(entry.handles);
+        }
+        users
+    }
+
+    fn of_user(&self, uid: u32) -> OfUser {
+        self.users().remove(&uid).unwrap_or_default()
+    }
+
+    /// A user's name, if the system has one for it.
+    pub(crate) fn user_name(&self, uid: u32) -> Option<&str> {
+        self.names.user(uid)
+    }
+
+    /// Counts so many bytes of shared memory as a session's before they are made, or says which limit forbids them:
+    /// making them takes long, and other sessions of the user ask meanwhile.
+    pub(crate) fn reserve_arena(
+        self: &Rc<Self>,
+        session: SessionId,
+        bytes: u64,
+    ) -> Result<Growth, String> {
+        let Some(who) = self.session_user(session) else { return Err("it is over".to_owned()) };
+        let (uid, max) = (who.uid, self.limiter.limits().user.arena);
+        let has = self.of_user(uid);
+        if bytes > max.0.saturating_sub(has.arena_bytes) {
+            let (bytes, used) = (piped_config::Bytes(bytes), piped_config::Bytes(has.arena_bytes));
+            return Err(format!(
+                "{bytes} of shared memory more than the {used} that the {} sessions of user {uid} have is beyond \
+                 limits.user.arena = {max}; give some back, or raise the limit",
+                has.sessions
+            ));
+        }
+        self.update_session(session, |entry| entry.growing_bytes = bytes);
+        Ok(Growth { control: Rc::clone(self), session })
+    }
+
+    /// Whether a user may have one more handle; if not, which limit forbids it.
+    pub(crate) fn check_handles_of_user(&self, uid: u32) -> Result<(), String> {
+        let (max, has) = (self.limiter.limits().user.handles, self.of_user(uid).handles);
+        if has < u64::from(max) {
+            return Ok(());
+        }
+        Err(format!(
+            "the sessions of user {uid} have {has} handles together (limits.user.handles); close some or raise \
+             the limit"
+        ))
     }
 
     /// Handles of all sessions.
@@ -330,12 +426,15 @@ impl Control {
             who,
             queues: 0,
             arena_bytes: 0,
+            growing_bytes: 0,
             handles: 0,
             evicted: Some(evicted),
             drained: Some(drained),
         };
         sessions.insert(id, entry);
-        self.limiter.note(sessions.len() as u64, 0);
+        let count = sessions.len() as u64;
+        drop(sessions);
+        self.note_use(count);
         (id, shard, SessionEars { evicted: hears_evicted, drained: hears_drained })
     }
 
@@ -344,7 +443,11 @@ impl Control {
         if let Some(entry) = self.sessions.borrow_mut().get_mut(&id) {
             change(entry);
         }
-        self.limiter.note(0, self.handles_open());
+        self.note_use(0);
+    }
+
+    fn note_use(&self, sessions: u64) {
+        self.limiter.note(sessions, self.handles_open(), self.users().into_values());
     }
 
     /// Who a session is of.

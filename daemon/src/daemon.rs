@@ -24,7 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use crate::client::access::{AccessError, Names, Rules};
+use crate::client::access::{Names, Rules, RulesError};
 use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::io::clock;
@@ -36,6 +36,7 @@ use crate::open::export::{ExportError, Exports};
 use crate::peer::keyring::Keyring;
 use crate::peer::serve::shard_name;
 use crate::reload::{Reload, SetLevel};
+use crate::sandbox::{Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
@@ -44,9 +45,12 @@ use crate::{admin, client, metrics, peer, reload, settings, systemd, watchdog};
 /// Why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// A name in `[access]`.
-    #[error("[access]: {0}")]
-    Access(#[from] AccessError),
+    /// A name in `[access]` or `[admin]`.
+    #[error(transparent)]
+    Access(#[from] RulesError),
+    /// The sandbox.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// An export.
     #[error(transparent)]
     Export(#[from] ExportError),
@@ -86,6 +90,7 @@ pub struct Daemon {
     /// The folder of its drop-ins, if it came from a file.
     drop_ins: Option<PathBuf>,
     reload: Reload,
+    sandbox: Sandbox,
     stop: Arc<watch::Sender<u32>>,
 }
 
@@ -119,13 +124,37 @@ impl Daemon {
     fn with(loaded: Loaded, sources: Option<Sources>, set_level: Option<SetLevel>) -> Self {
         let config = loaded.config.clone();
         let reload = Reload::new(loaded, sources, set_level);
-        Self { config, drop_ins: None, reload, stop: Arc::new(watch::Sender::new(0)) }
+        let (sandbox, stop) = (Sandbox::default(), Arc::new(watch::Sender::new(0)));
+        Self { config, drop_ins: None, reload, sandbox, stop }
     }
 
     /// The same with a folder in which limits that are changed can be kept.
     #[must_use]
     pub fn with_drop_ins(self, drop_ins: Option<PathBuf>) -> Self {
         Self { drop_ins, ..self }
+    }
+
+    /// The same, and from here on this thread, and every thread that it starts, can open what this daemon needs
+    /// and nothing else (see `[sandbox]`). It cannot be undone, so it is for a process that is the daemon, before it
+    /// has other threads.
+    ///
+    /// # Errors
+    /// [`SandboxError`].
+    pub fn sandboxed(self) -> Result<Self, SandboxError> {
+        let sources = self.reload.sources();
+        let sandbox = Sandbox::enter(&self.config, sources, self.drop_ins.as_deref())?;
+        match sandbox.degraded() {
+            None => {
+                let landlock = sandbox.report();
+                tracing::info!(
+                    landlock = landlock.landlock_abi,
+                    covers = landlock.landlock.join(" "),
+                    "sandboxed"
+                );
+            }
+            Some(why) => tracing::warn!("{why}"),
+        }
+        Ok(Self { sandbox, ..self })
     }
 
     /// A way to stop it.
@@ -159,7 +188,13 @@ impl Daemon {
         let (stopping, hears_stopping) = watch::channel(false);
         let mut shards = Vec::new();
         let ears = Ears { outbox, stopping: hears_stopping };
-        let started = start(self.config, self.drop_ins, self.reload, ears, &mut shards).await;
+        let given = Given {
+            config: self.config,
+            drop_ins: self.drop_ins,
+            reload: self.reload,
+            sandbox: self.sandbox,
+        };
+        let started = start(given, ears, &mut shards).await;
         let (control, doors) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -201,6 +236,14 @@ struct Doors {
     metrics: Option<TcpListener>,
 }
 
+/// What a daemon is started with.
+struct Given {
+    config: Config,
+    drop_ins: Option<PathBuf>,
+    reload: Reload,
+    sandbox: Sandbox,
+}
+
 /// How the control thread hears of its shards, and of the end.
 struct Ears {
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
@@ -209,15 +252,13 @@ struct Ears {
 
 /// Everything up to the open doors. The shards that were started are in `shards` either way.
 async fn start(
-    config: Config,
-    drop_ins: Option<PathBuf>,
-    reload: Reload,
+    Given { config, drop_ins, reload, sandbox }: Given,
     Ears { outbox, stopping }: Ears,
     shards: &mut Vec<ShardHandle>,
 ) -> Result<(Rc<Control>, Doors), DaemonError> {
     let names = Names::of_system();
     let own = rustix::process::geteuid().as_raw();
-    let rules = Rules::new(&config.access, &names, own)?;
+    let rules = Rules::new(&config, &names, own)?;
     let exports = Exports::new(&config.exports, &names)?;
     let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
     let keeper = Keeper::start(&config).await;
@@ -244,10 +285,10 @@ async fn start(
     tokio::task::spawn_local(close_files(leaving));
     let account = Account::new(closer.clone(), LISTENERS, LISTENERS, None);
     let (client, admin) = (&config.client.socket, &config.admin.socket);
-    let open = !rules.is_private();
+    let open = [!rules.clients_are_private(), !rules.operators_are_private()];
     let doors = Doors {
-        client: door(("client.socket", client), SocketType::SEQPACKET, open, &account).await?,
-        admin: door(("admin.socket", admin), SocketType::STREAM, open, &account).await?,
+        client: door(("client.socket", client), SocketType::SEQPACKET, open[0], &account).await?,
+        admin: door(("admin.socket", admin), SocketType::STREAM, open[1], &account).await?,
         peers: peer::bind(&config.listen, keyring.identity().is_some()).await?,
         metrics: metrics::listen::bind(&config.metrics).await?,
     };
@@ -265,6 +306,7 @@ async fn start(
         names,
         exports,
         keyring,
+        sandbox,
         limiter,
         keeper,
         closer,

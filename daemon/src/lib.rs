@@ -38,6 +38,7 @@ pub mod log;
 mod metrics;
 mod reload;
 pub mod replace;
+mod sandbox;
 mod settings;
 mod systemd;
 mod unix_socket;
@@ -45,3 +46,4 @@ mod watchdog;
 
 pub use daemon::{Daemon, DaemonError, Stopper};
 pub use reload::SetLevel;
+pub use sandbox::SandboxError;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use hyper::StatusCode;
 use piped_config::admin::limits::{
-    LimitRow, LimitsChange, LimitsChanged, LimitsReport, PartyRow, StagingReport, Use,
+    LimitRow, LimitsChange, LimitsChanged, LimitsReport, PartyRow, StagingReport, Use, UserRow,
 };
 use piped_config::{Amount, LIMITS_DROP_IN, Limits, limits_drop_in};
 use piped_engine::command::Command;
@@ -24,7 +24,7 @@ use piped_ring::Segment;
 use tokio::sync::Mutex;
 
 use crate::admin::Refused;
-use crate::control::Control;
+use crate::control::{Control, OfUser};
 use crate::limits::STAGING_SEGMENT_BYTES;
 use crate::patience::Patience;
 use crate::replace::replace;
@@ -41,6 +41,8 @@ pub(crate) struct Limiter {
     staging: RefCell<Vec<StagingPiece>>,
     sessions_high: Cell<u64>,
     handles_high: Cell<u64>,
+    /// The most that one user had.
+    user_high: Cell<OfUser>,
     /// The folder of the configuration's drop-ins, if there is a configuration file.
     drop_ins: Option<PathBuf>,
 }
@@ -70,6 +72,7 @@ impl Limiter {
             staging: RefCell::new(staging),
             sessions_high: Cell::new(0),
             handles_high: Cell::new(0),
+            user_high: Cell::default(),
             drop_ins,
         }
     }
@@ -80,7 +83,8 @@ impl Limiter {
     }
 
     /// So many sessions, and handles of them, are there.
-    pub(crate) fn note(&self, sessions: u64, handles: u64) {
+    pub(crate) fn note(&self, sessions: u64, handles: u64, users: impl Iterator<Item = OfUser>) {
+        self.user_high.set(users.fold(self.user_high.get(), OfUser::most));
         self.sessions_high.set(self.sessions_high.get().max(sessions));
         self.handles_high.set(self.handles_high.get().max(handles));
     }
@@ -322,7 +326,6 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
     let views = views(control).await?;
     let sessions = control.clients();
     let limiter = &control.limiter;
-    limiter.note(sessions.len() as u64, control.handles_open());
     let clients: Vec<PartyRow> = parties(&views, |view| &view.parties.clients)
         .map(|mut row| {
             let known = sessions.iter().find(|session| session.session.to_string() == row.name);
@@ -341,9 +344,9 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         high: rows.iter().map(|row| of(row).high).max().unwrap_or(0),
     };
     let handles = |row: &PartyRow| Use { used: row.handles.into(), high: row.handles.into() };
-    let mut users = BTreeMap::<u32, u64>::new();
-    sessions.iter().for_each(|session| *users.entry(session.uid).or_default() += 1);
-    let of_one_user = users.values().copied().max().unwrap_or(0);
+    let users = control.users();
+    let (of_one, high) =
+        (users.values().copied().fold(OfUser::default(), OfUser::most), limiter.user_high.get());
     let use_of = |name: &str| match name {
         "global.staging" => sum(|view| view.limits.staging),
         "global.in_flight" => sum(|view| view.limits.in_flight),
@@ -357,7 +360,9 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         "client.staging" => most(&clients, |row| row.staging),
         "client.in_flight" => most(&clients, |row| row.in_flight),
         "client.requests" => most(&clients, |row| row.requests),
-        "client.sessions" => Use { used: of_one_user, high: of_one_user },
+        "user.sessions" => Use { used: of_one.sessions, high: high.sessions },
+        "user.arena" => Use { used: of_one.arena_bytes, high: high.arena_bytes },
+        "user.handles" => Use { used: of_one.handles, high: high.handles },
         "client.handles" => most(&clients, handles),
         "peer.staging" => most(&peers, |row| row.staging),
         "peer.in_flight" => most(&peers, |row| row.in_flight),
@@ -382,10 +387,21 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         waiting: total(|view| view.limits.waiting.into()),
         waited: total(|view| view.limits.waited),
         stalled: total(|view| view.limits.stalled),
+        users: users.iter().map(|(uid, of)| user_row(control, *uid, of)).collect(),
         clients,
         peers,
         drop_in: limiter.drop_in(),
     })
+}
+
+fn user_row(control: &Control, uid: u32, of: &OfUser) -> UserRow {
+    UserRow {
+        uid,
+        user: control.user_name(uid).map(str::to_owned),
+        sessions: of.sessions,
+        arena_bytes: of.arena_bytes,
+        handles: of.handles,
+    }
 }
 
 fn parties(

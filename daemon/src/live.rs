@@ -1,9 +1,10 @@
 //! What a reload replaces: the configuration in effect, and what follows from it.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Client, Config, Listen, PEERS_MAX, Peer};
+use piped_config::{Admin, Client, Config, Listen, PEERS_MAX, Peer};
 use piped_engine::ids::PeerId;
 
 use crate::client::access::Rules;
@@ -19,11 +20,19 @@ pub(crate) struct Live {
     pub(crate) keyring: Rc<Keyring>,
 }
 
-/// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart.
-pub(crate) fn in_effect(running: &Config, next: &Config) -> Config {
-    let (running, next) = (running.clone(), next.clone());
+/// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart. `outside`: exports that
+/// the sandbox keeps from becoming what they are in `next`.
+pub(crate) fn in_effect(running: &Config, next: &Config, outside: &BTreeSet<String>) -> Config {
+    let (running, mut next) = (running.clone(), next.clone());
+    for name in outside {
+        next.exports.remove(name);
+        if let Some(export) = running.exports.get(name) {
+            next.exports.insert(name.clone(), export.clone());
+        }
+    }
     Config {
         client: Client { socket: running.client.socket, ..next.client },
+        admin: Admin { socket: running.admin.socket, ..next.admin },
         access: next.access,
         planner: next.planner,
         listen: Listen { address: running.listen.address, ..next.listen },
@@ -163,6 +172,24 @@ mod tests {
     }
 
     #[test]
+    fn exports_outside_of_the_sandbox_stay_as_they_are() {
+        let export = |path: &str| piped_config::Export { path: path.into(), ..Default::default() };
+        let (mut running, mut next) = (Config::default(), Config::default());
+        running.exports.insert("moved".to_owned(), export("/one"));
+        for (name, path) in [("moved", "/other"), ("new", "/new"), ("fine", "/fine")] {
+            next.exports.insert(name.to_owned(), export(path));
+        }
+        let outside = BTreeSet::from(["moved".to_owned(), "new".to_owned()]);
+        let effect = in_effect(&running, &next, &outside);
+        let paths: Vec<_> =
+            effect.exports.iter().map(|(name, it)| (name.as_str(), it.path.to_str())).collect();
+        assert_eq!(paths, [("fine", Some("/fine")), ("moved", Some("/one"))]);
+        let waiting = effect.changes_to(&next);
+        assert!(waiting.iter().any(|it| it.key == "exports.moved.path"));
+        assert!(waiting.iter().any(|it| it.key == "exports.new.path"));
+    }
+
+    #[test]
     fn there_are_only_so_many_numbers() {
         let names: Vec<String> = (0..PEERS_MAX).map(|number| format!("p{number}")).collect();
         let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "h:1")).collect();
@@ -186,9 +213,10 @@ mod tests {
             config.planner.mode = PlannerMode::Whole;
             config.log.level = "debug".to_owned();
             config.access.users = vec![piped_config::Principal::Id(7)];
+            config.admin.groups = vec![piped_config::Principal::Id(8)];
             config.listen.allow_plain = vec!["10.0.0.0/8".parse().expect("a network")];
         }
-        let effect = in_effect(&running, &next);
+        let effect = in_effect(&running, &next, &BTreeSet::new());
         assert_eq!(effect, expected);
         let waiting: Vec<String> =
             effect.changes_to(&next).into_iter().map(|change| change.key).collect();

@@ -33,5 +33,6 @@ fn run(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     }
     let drop_ins = sources.main_file().exists().then(|| sources.drop_ins());
     let daemon = Daemon::reloading(loaded, sources, Some(set_level));
-    Ok(daemon.with_drop_ins(drop_ins).run()?)
+    // Before the first thread beside this one.
+    Ok(daemon.with_drop_ins(drop_ins).sandboxed()?.run()?)
 }

@@ -9,7 +9,7 @@
 //! when they were last loaded; what `pipectl` changed meanwhile, and the files do not, stays.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ use crate::limits::RELOAD_TIMEOUT;
 use crate::live::{Live, Moved, in_effect};
 use crate::open::export::Exports;
 use crate::peer::keyring::Keyring;
+use crate::sandbox::Sandbox;
 use crate::shard::message::Message;
 use crate::{limiting, settings, systemd, unix_socket};
 
@@ -61,6 +62,8 @@ struct Prepared {
     rules: Rules,
     exports: Exports,
     keyring: Keyring,
+    /// Exports that wait for a restart: the sandbox keeps their directories from us.
+    outside: BTreeSet<String>,
 }
 
 impl Reload {
@@ -87,6 +90,11 @@ impl Reload {
     /// There is one and it cannot be used, or there is none where a path says so.
     pub(crate) fn own_key(&self, config: &Config) -> Result<Option<NodeKey>, KeyFileError> {
         own_key(config, self.sources.as_ref())
+    }
+
+    /// Where the configuration comes from, if from anywhere.
+    pub(crate) fn sources(&self) -> Option<&Sources> {
+        self.sources.as_ref()
     }
 
     /// A key was changed by other means than the files, until the daemon ends or the files change it.
@@ -175,7 +183,8 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
     let read = async {
         let turn = Arc::clone(&control.reload.turn).lock_owned().await;
         // What may hang in a file system holds the turn until it ends.
-        tokio::task::spawn_blocking(move || read(&sources, &turn)).await
+        let (exports, sandbox) = (control.exports(), Arc::clone(&control.sandbox));
+        tokio::task::spawn_blocking(move || read(&sources, &exports, &sandbox, &turn)).await
     };
     let prepared = tokio::time::timeout(RELOAD_TIMEOUT, read)
         .await
@@ -186,7 +195,7 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
         })?
         .map_err(|error| error.to_string())??;
     let next = &prepared.loaded.config;
-    let effect = in_effect(&control.config(), next);
+    let effect = in_effect(&control.config(), next, &prepared.outside);
     // Each may be right alone, and what runs with a part of what comes not.
     if let Err(fault) = effect.validate() {
         return Err(format!(
@@ -205,41 +214,56 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
 }
 
 /// May block.
-fn read(sources: &Sources, _turn: &OwnedMutexGuard<()>) -> Result<Prepared, String> {
+fn read(
+    sources: &Sources,
+    before: &Exports,
+    sandbox: &Sandbox,
+    _turn: &OwnedMutexGuard<()>,
+) -> Result<Prepared, String> {
     let loaded = load(sources).map_err(|findings| findings.to_string())?;
     let names = Names::of_system();
     let own = rustix::process::geteuid().as_raw();
-    let rules = Rules::new(&loaded.config.access, &names, own);
-    let rules = rules.map_err(|error| format!("[access]: {error}"))?;
-    let exports =
-        Exports::new(&loaded.config.exports, &names).map_err(|error| error.to_string())?;
+    let rules = Rules::new(&loaded.config, &names, own).map_err(|error| error.to_string())?;
+    let configured = &loaded.config.exports;
+    let outside = configured.iter().filter(|(_, export)| !sandbox.admits(export));
+    let outside: BTreeSet<String> = outside.map(|(name, _)| name.clone()).collect();
+    let exports = before.follow(configured, &names, &outside);
+    let exports = exports.map_err(|error| error.to_string())?;
     let own = own_key(&loaded.config, Some(sources));
     let own = own.map_err(|error| format!("security.key_file: {error}"))?;
     let keyring = Keyring::new(&loaded.config, own);
     let keyring = keyring.map_err(|fault| format!("`{}` {}", fault.key, fault.problem))?;
-    Ok(Prepared { loaded, rules, exports, keyring })
+    Ok(Prepared { loaded, rules, exports, keyring, outside })
 }
 
 /// Nothing of this can fail; what the kernel refuses is logged.
 async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
-    let Prepared { loaded, rules, exports, keyring } = prepared;
+    let Prepared { loaded, rules, exports, keyring, outside } = prepared;
+    for name in &outside {
+        tracing::warn!(
+            "exports.{name} stays as it was: its directory is outside of what the sandbox admitted when the daemon \
+             started; restart it"
+        );
+    }
     let reload = &control.reload;
     let loaded = Arc::new(loaded);
     let before = reload.loaded.replace(Arc::clone(&loaded));
     reload.loaded_at.set(clock::now());
     reload.refused.take();
-    let (old, effect) = (control.live(), Rc::new(in_effect(&control.config(), &loaded.config)));
+    let (old, effect) =
+        (control.live(), Rc::new(in_effect(&control.config(), &loaded.config, &outside)));
     let changed = old.config.changes_to(&effect);
     let (rules, exports) = (Rc::new(rules), Arc::new(exports));
-    let is_private = rules.is_private();
+    let doors = |rules: &Rules| [rules.clients_are_private(), rules.operators_are_private()];
+    let (before_them, private) = (doors(&old.rules), doors(&rules));
     let distrusted = old.keyring.distrusted(&keyring);
     let keyring = Rc::new(keyring);
     control.replace_live(Live { config: Rc::clone(&effect), rules, exports, keyring });
-    if old.rules.is_private() != is_private {
-        for path in [&effect.client.socket, &effect.admin.socket] {
-            if let Err(error) = unix_socket::set_mode(path, !is_private) {
-                tracing::error!(path = %path.display(), %error, "its permissions stay as they are");
-            }
+    for (at, path) in [&effect.client.socket, &effect.admin.socket].into_iter().enumerate() {
+        if before_them[at] != private[at]
+            && let Err(error) = unix_socket::set_mode(path, !private[at])
+        {
+            tracing::error!(path = %path.display(), %error, "its permissions stay as they are");
         }
     }
     if before.config.log != loaded.config.log

@@ -121,7 +121,8 @@ pub(crate) fn whole_units(bytes: u64) -> u64 {
 /// What a shard is told of the limits: an equal share of what is everybody's.
 #[must_use]
 pub(crate) fn limits(limits: &piped_config::Limits, shards: u32) -> Limits {
-    let piped_config::Limits { global, client, peer } = limits;
+    // What a user has is known on the control thread alone.
+    let piped_config::Limits { global, user: _, client, peer } = limits;
     Limits {
         requests: global.requests / shards,
         in_flight: global.in_flight.0 / u64::from(shards),

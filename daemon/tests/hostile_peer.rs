@@ -827,3 +827,35 @@ fn crc32c(bytes: &[u8]) -> u32 {
     segment.store(0, bytes).expect("inside");
     segment.crc32c(0, bytes.len() as u64).expect("inside")
 }
+
+#[test]
+fn names_that_no_library_would_send_open_nothing_and_cost_nobody_anything() {
+    let scene = Scene::start();
+    let mut peer = RawPeer::connect(scene.address, "mallory");
+    let longest = "n".repeat(1024);
+    for (ticket, (path, expected)) in [
+        ("data", Ended::Ok),
+        ("da\0ta", Ended::Invalid),
+        ("\0", Ended::Invalid),
+        ("", Ended::Invalid),
+        (&longest, Ended::Invalid),
+        ("/etc/passwd", Ended::Denied),
+        ("../data", Ended::Denied),
+        ("..", Ended::Denied),
+        (".", Ended::Denied),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (ticket, kind, access) = (ticket as u64, OpenKind::File, Rights::READ);
+        let open = Message::Open { ticket, kind, access, create: false, name_length: 4 };
+        peer.send(open, &[b"data", path.as_bytes()].concat());
+        match peer.receive() {
+            Message::Opened { ticket: of, status, .. } => {
+                assert_eq!((of, status), (ticket, expected), "{path:?}");
+            }
+            other => panic!("{path:?}: {other:?}"),
+        }
+    }
+    scene.end();
+}

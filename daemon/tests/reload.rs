@@ -169,9 +169,9 @@ fn limits_follow_the_files_and_keep_what_was_set_by_hand() {
     let (status, body) = world.http("PUT", "/v1/limits", set);
     assert_eq!(status, 200, "{body}");
     assert_eq!(key(&world, "limits.client.requests"), (json!(9), "runtime".to_owned()));
-    let body = take(&world, "[limits.client]\nsessions = 1\n");
-    assert_eq!(keys_of(&body["changed"]), ["limits.client.sessions"]);
-    assert_eq!((limit("client.sessions"), limit("client.requests")), (json!(1), json!(9)));
+    let body = take(&world, "[limits.user]\nsessions = 1\n");
+    assert_eq!(keys_of(&body["changed"]), ["limits.user.sessions"]);
+    assert_eq!((limit("user.sessions"), limit("client.requests")), (json!(1), json!(9)));
     let _one = world.client(HELLO);
     let (reply, _) = world.connect().ask(&Request::Hello(HELLO), &[]);
     assert!(matches!(reply, Reply::Refused { .. }), "{reply:?}");

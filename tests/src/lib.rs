@@ -7,4 +7,5 @@ pub mod attack;
 pub mod http;
 pub mod process;
 pub mod proxy;
+pub mod user;
 pub mod world;

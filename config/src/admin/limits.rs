@@ -21,6 +21,9 @@ pub struct LimitsReport {
     pub waited: u64,
     /// Messages for which there was no early-arrival memory, since start: they waited with their senders.
     pub stalled: u64,
+    /// The users that have sessions.
+    #[serde(default)]
+    pub users: Vec<UserRow>,
     /// The sessions.
     pub clients: Vec<PartyRow>,
     /// The peers that ask this node, once for each shard that they ask.
@@ -38,7 +41,7 @@ pub struct LimitRow {
     pub is_bytes: bool,
     /// What it allows.
     pub limit: u64,
-    /// What is used now; of `client` and `peer` by the one that uses most.
+    /// What is used now; of `user`, `client` and `peer` by the one that uses most.
     pub used: u64,
     /// The most that was used since start, by what is there now.
     pub high: u64,
@@ -64,6 +67,21 @@ pub struct Use {
     pub used: u64,
     /// The most since it is there.
     pub high: u64,
+}
+
+/// What all sessions of a user have together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserRow {
+    /// Its number.
+    pub uid: u32,
+    /// Its name, if the system has one for it.
+    pub user: Option<String>,
+    /// Sessions.
+    pub sessions: u64,
+    /// Shared memory, in bytes.
+    pub arena_bytes: u64,
+    /// What they have open.
+    pub handles: u64,
 }
 
 /// What a session or a peer uses.

@@ -114,8 +114,11 @@ pub struct ExportReport {
     pub read: bool,
     /// Whether files may be written and created.
     pub write: bool,
-    /// Local users that may use it; empty: all that `[access]` admits.
+    /// Local users that may use it.
     pub users: Vec<String>,
+    /// Groups whose members may. Both empty: all that `[access]` admits.
+    #[serde(default)]
+    pub groups: Vec<String>,
     /// Peers that may use it; empty: all that may connect.
     pub peers: Vec<String>,
 }

@@ -23,7 +23,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         vec![
             export.name.clone(),
             access(export.read, export.write).to_owned(),
-            words::list(&export.users, "all"),
+            locals(&export.users, &export.groups),
             words::list(&export.peers, "all"),
             export.path.clone(),
         ]
@@ -53,6 +53,13 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         output.table(&columns, rows)?;
     }
     Ok(())
+}
+
+/// `web, group staff`.
+fn locals(users: &[String], groups: &[String]) -> String {
+    let groups = groups.iter().map(|group| format!("group {group}"));
+    let all: Vec<String> = users.iter().cloned().chain(groups).collect();
+    words::list(&all, "all")
 }
 
 const fn access(read: bool, write: bool) -> &'static str {

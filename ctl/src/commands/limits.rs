@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use piped_config::admin::limits::{
-    LIMITS, LimitRow, LimitValue, LimitsChange, LimitsChanged, LimitsReport, PartyRow, Use,
+    LIMITS, LimitRow, LimitValue, LimitsChange, LimitsChanged, LimitsReport, PartyRow, Use, UserRow,
 };
 use piped_config::{Amount, Limits};
 
@@ -162,8 +162,28 @@ fn show(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
             2,
         )?;
     }
+    users(output, &report.users)?;
     parties(output, "Clients", Text("SESSION"), &report.clients)?;
     parties(output, "Peers", Text("PEER"), &report.peers)
+}
+
+fn users(output: &Output, rows: &[UserRow]) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let row = |row: &UserRow| {
+        vec![
+            row.user
+                .as_ref()
+                .map_or_else(|| row.uid.to_string(), |name| format!("{name} ({})", row.uid)),
+            row.sessions.to_string(),
+            units::bytes(row.arena_bytes),
+            row.handles.to_string(),
+        ]
+    };
+    let columns = [Text("USER"), Number("SESSIONS"), Number("SHARED MEMORY"), Number("HANDLES")];
+    output.heading("Users")?;
+    output.table(&columns, rows.iter().map(row).collect())
 }
 
 fn parties(
@@ -219,7 +239,7 @@ mod tests {
 
     #[test]
     fn sizes_are_told_in_units_and_numbers_plainly() {
-        assert_eq!((is_bytes("peer.in_flight"), is_bytes("client.sessions")), (true, false));
+        assert_eq!((is_bytes("peer.in_flight"), is_bytes("user.sessions")), (true, false));
         assert_eq!(amount_of(64 << 20, true), units::bytes(64 << 20));
         assert_eq!(amount_of(64, false), "64");
     }

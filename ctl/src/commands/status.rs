@@ -27,6 +27,11 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     );
     output.prose(&line, 2)?;
     output.prose(&format!("io_uring: {}", words::list(&status.tier, "plain")), 2)?;
+    let sandbox = match status.sandbox.landlock_abi {
+        0 => "none".to_owned(),
+        abi => format!("Landlock {abi} ({})", status.sandbox.landlock.join(", ")),
+    };
+    output.prose(&format!("sandbox: {sandbox}"), 2)?;
     if status.degraded.is_empty() {
         output.line("degraded: nothing")?;
     }

@@ -102,9 +102,9 @@ async fn end(
             .map(End::Disk)
             .ok_or_else(|| Refused::bad(format!("there is no device {major}:{minor}"))),
         PlanEnd::Export { peer, export, path } if here(peer) => {
-            let (exports, uid) = (control.exports(), who.uid);
+            let (exports, who) = (control.exports(), who.clone());
             let (export, path) = (export.clone(), path.clone());
-            let look = move || exports.device(Asker::User(uid), &export, &path, write);
+            let look = move || exports.device(Asker::User(&who), &export, &path, write);
             let device = tokio::task::spawn_blocking(look)
                 .await
                 .unwrap_or_else(|error| Err(OpenFault::new(Status::Io, error.to_string())));

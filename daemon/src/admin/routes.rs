@@ -60,19 +60,21 @@ async fn understand(
 ) -> Result<AdminRequest, Refused> {
     let path = request.uri().path().to_owned();
     let endpoint = Endpoint::find(request.method(), &path)?;
-    let (admitted, what) = match endpoint.is_change() {
-        false => (control.rules().admits_status(who), "look"),
-        true => (control.rules().admits_changes(who), "change anything"),
-    };
-    if !admitted {
-        let text = format!(
-            "user {} may not {what} here: status is for [access], changes are for root and the \
-             daemon's user",
+    let rules = control.rules();
+    let refused = match endpoint.is_change() {
+        false if !rules.admits_status(who) => format!(
+            "user {} may not look here: name it, or a group of it, in [admin] status_users or status_groups \
+             (where both are empty, in [access])",
             who.uid
-        );
-        return Err(Refused::new(StatusCode::FORBIDDEN, text));
-    }
-    endpoint.read(&path, &body(request).await?)
+        ),
+        true if !rules.admits_changes(who) => format!(
+            "user {} may not change anything here: name it, or a group of it, in [admin] users or groups, or \
+             ask as root or the daemon's user",
+            who.uid
+        ),
+        _ => return endpoint.read(&path, &body(request).await?),
+    };
+    Err(Refused::new(StatusCode::FORBIDDEN, refused))
 }
 
 async fn answer(
@@ -139,6 +141,7 @@ pub(super) async fn status(control: &Control) -> Result<Status<ShardStatus>, Ref
         shards.push(view.status);
     }
     degraded.extend(control.keeper.trouble());
+    degraded.extend(control.sandbox.degraded().map(str::to_owned));
     Ok(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: control.node.clone(),
@@ -147,6 +150,7 @@ pub(super) async fn status(control: &Control) -> Result<Status<ShardStatus>, Ref
         uptime_seconds: clock::now().since(control.started).seconds(),
         profile: control.config().profile,
         tier,
+        sandbox: control.sandbox.report(),
         degraded,
         evicted: some(Eviction::ALL.map(|why| (why.name(), evictions[why as usize]))),
         refused: some(

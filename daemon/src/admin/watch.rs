@@ -120,14 +120,15 @@ pub(super) fn exports(control: &Control) -> Exports {
         read: export.read,
         write: export.write,
         users: export.users.iter().map(word).collect(),
+        groups: export.groups.iter().map(word).collect(),
         peers: export.peers.clone(),
     });
     let regions = control.regions.borrow().report();
     Exports { exports: exports.collect(), regions, channels: control.channels.borrow().report() }
 }
 
-fn word(user: &Principal) -> String {
-    match user {
+fn word(who: &Principal) -> String {
+    match who {
         Principal::Id(number) => number.to_string(),
         Principal::Name(name) => name.clone(),
     }

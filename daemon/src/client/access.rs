@@ -70,11 +70,42 @@ fn entries(text: &str) -> BTreeMap<String, u32> {
     names
 }
 
-/// The numbers of a list of users.
-///
-/// # Errors
-/// [`AccessError::User`].
-pub fn resolve_users(users: &[Principal], names: &Names) -> Result<BTreeSet<u32>, AccessError> {
+/// Some users and groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Circle {
+    users: BTreeSet<u32>,
+    groups: BTreeSet<u32>,
+}
+
+/// Which list an error is in.
+pub type Misnamed = (&'static str, AccessError);
+
+impl Circle {
+    /// Looks the names up.
+    ///
+    /// # Errors
+    /// The list, `users` or `groups`, and what is wrong in it.
+    pub fn new(users: &[Principal], groups: &[Principal], names: &Names) -> Result<Self, Misnamed> {
+        let users = resolve_users(users, names).map_err(|error| ("users", error))?;
+        let groups = resolve_groups(groups, names).map_err(|error| ("groups", error))?;
+        Ok(Self { users, groups })
+    }
+
+    /// Nobody is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty()
+    }
+
+    /// Whether somebody is in it, by user or by any group that the kernel noted when it connected.
+    #[must_use]
+    pub fn has(&self, who: &Credentials) -> bool {
+        let group = |gid| self.groups.contains(gid);
+        self.users.contains(&who.uid) || group(&who.gid) || who.groups.iter().any(group)
+    }
+}
+
+fn resolve_users(users: &[Principal], names: &Names) -> Result<BTreeSet<u32>, AccessError> {
     let number = |user: &Principal| match user {
         Principal::Id(id) => Ok(*id),
         Principal::Name(name) => {
@@ -94,13 +125,23 @@ fn resolve_groups(groups: &[Principal], names: &Names) -> Result<BTreeSet<u32>, 
     groups.iter().map(number).collect()
 }
 
-/// `[access]`, resolved.
+/// `[access]` and the lists of `[admin]`, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    users: BTreeSet<u32>,
-    groups: BTreeSet<u32>,
+    clients: Circle,
+    onlookers: Circle,
+    admins: Circle,
     /// The daemon's own user.
     own: u32,
+}
+
+/// Why rules cannot be made of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[{table}] {key}: {error}")]
+pub struct RulesError {
+    table: &'static str,
+    key: String,
+    error: AccessError,
 }
 
 const ROOT: u32 = 0;
@@ -109,44 +150,57 @@ impl Rules {
     /// Resolves the configured names. `own`: the daemon's user.
     ///
     /// # Errors
-    /// [`AccessError`].
-    pub fn new(
-        access: &piped_config::Access,
-        names: &Names,
-        own: u32,
-    ) -> Result<Self, AccessError> {
-        let users = resolve_users(&access.users, names)?;
-        Ok(Self { users, groups: resolve_groups(&access.groups, names)?, own })
+    /// [`RulesError`], naming the key.
+    pub fn new(config: &piped_config::Config, names: &Names, own: u32) -> Result<Self, RulesError> {
+        let (access, admin) = (&config.access, &config.admin);
+        let circle = |(users, groups), table, prefix| {
+            Circle::new(users, groups, names).map_err(|(list, error)| {
+                let key = format!("{prefix}{list}");
+                RulesError { table, key, error }
+            })
+        };
+        Ok(Self {
+            clients: circle((&access.users, &access.groups), "access", "")?,
+            onlookers: circle((&admin.status_users, &admin.status_groups), "admin", "status_")?,
+            admins: circle((&admin.users, &admin.groups), "admin", "")?,
+            own,
+        })
     }
 
-    /// Whether both lists are empty: only the daemon's own user and root.
+    /// Clients are only the daemon's own user and root, so nobody else need reach their door.
     #[must_use]
-    pub fn is_private(&self) -> bool {
-        self.users.is_empty() && self.groups.is_empty()
+    pub fn clients_are_private(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// The same of operators.
+    #[must_use]
+    pub fn operators_are_private(&self) -> bool {
+        self.clients.is_empty() && self.onlookers.is_empty() && self.admins.is_empty()
     }
 
     /// May connect as a client. The lists are the whole truth if there are any: not even root gets
     /// in by accident.
     #[must_use]
     pub fn admits_client(&self, who: &Credentials) -> bool {
-        if self.is_private() { self.admits_changes(who) } else { self.lists(who) }
+        if self.clients.is_empty() { self.owns(who) } else { self.clients.has(who) }
     }
 
     /// May look at the status.
     #[must_use]
     pub fn admits_status(&self, who: &Credentials) -> bool {
-        self.admits_changes(who) || self.lists(who)
+        let onlookers = if self.onlookers.is_empty() { &self.clients } else { &self.onlookers };
+        self.admits_changes(who) || onlookers.has(who)
     }
 
     /// May change the running daemon.
     #[must_use]
     pub fn admits_changes(&self, who: &Credentials) -> bool {
-        who.uid == ROOT || who.uid == self.own
+        self.owns(who) || self.admins.has(who)
     }
 
-    fn lists(&self, who: &Credentials) -> bool {
-        let group = |gid| self.groups.contains(gid);
-        self.users.contains(&who.uid) || group(&who.gid) || who.groups.iter().any(group)
+    fn owns(&self, who: &Credentials) -> bool {
+        who.uid == ROOT || who.uid == self.own
     }
 }
 
@@ -161,9 +215,17 @@ mod tests {
         Credentials { pid: 1, uid, gid, groups: groups.to_vec() }
     }
 
-    fn rules(users: &[Principal], groups: &[Principal]) -> Result<Rules, AccessError> {
-        let access = piped_config::Access { users: users.to_vec(), groups: groups.to_vec() };
-        Rules::new(&access, &Names::parse(PASSWD, GROUP), 990)
+    fn configured(change: impl FnOnce(&mut piped_config::Config)) -> Result<Rules, RulesError> {
+        let mut config = piped_config::Config::default();
+        change(&mut config);
+        Rules::new(&config, &Names::parse(PASSWD, GROUP), 990)
+    }
+
+    fn rules(users: &[Principal], groups: &[Principal]) -> Result<Rules, RulesError> {
+        configured(|config| {
+            config.access.users = users.to_vec();
+            config.access.groups = groups.to_vec();
+        })
     }
 
     fn name(name: &str) -> Principal {
@@ -173,7 +235,7 @@ mod tests {
     #[test]
     fn empty_lists_admit_the_daemons_user_and_root() {
         let rules = rules(&[], &[]).expect("no names");
-        assert!(rules.is_private());
+        assert!(rules.clients_are_private() && rules.operators_are_private());
         assert!(rules.admits_client(&who(0, 0, &[])));
         assert!(rules.admits_client(&who(990, 990, &[])));
         assert!(!rules.admits_client(&who(33, 0, &[0, 990])), "groups of root are not root");
@@ -203,8 +265,62 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_refused_by_name() {
-        assert_eq!(rules(&[name("bad")], &[]), Err(AccessError::User("bad".to_owned())));
-        assert_eq!(rules(&[], &[name("web")]), Err(AccessError::Group("web".to_owned())));
+    fn operators_are_who_the_lists_name_beside_root_and_the_daemons_user() {
+        let rules = configured(|config| {
+            config.access.users = vec![name("web")];
+            config.admin.groups = vec![name("staff")];
+            config.admin.users = vec![Principal::Id(7)];
+        });
+        let rules = rules.expect("known");
+        assert!(!rules.operators_are_private());
+        for (who, status, changes) in [
+            (who(0, 0, &[]), true, true),
+            (who(990, 1, &[]), true, true),
+            (who(7, 1, &[]), true, true),
+            (who(8, 50, &[]), true, true),
+            (who(8, 1, &[3, 50]), true, true),
+            (who(33, 1, &[]), true, false),
+            (who(8, 1, &[51]), false, false),
+        ] {
+            assert_eq!(rules.admits_status(&who), status, "{who:?}");
+            assert_eq!(rules.admits_changes(&who), changes, "{who:?}");
+        }
+        assert!(!rules.admits_client(&who(7, 50, &[])), "who administers is no client by that");
+    }
+
+    #[test]
+    fn lists_of_onlookers_take_the_place_of_the_clients() {
+        let rules = configured(|config| {
+            config.access.users = vec![name("web")];
+            config.admin.status_groups = vec![name("staff")];
+        });
+        let rules = rules.expect("known");
+        assert!(!rules.admits_status(&who(33, 33, &[])), "a client, and not listed");
+        assert!(rules.admits_status(&who(1, 50, &[])) && !rules.admits_changes(&who(1, 50, &[])));
+        assert!(rules.admits_status(&who(0, 0, &[])) && rules.admits_status(&who(990, 1, &[])));
+        let rules = configured(|config| config.admin.status_users = vec![Principal::Id(7)]);
+        let rules = rules.expect("known");
+        assert!(rules.clients_are_private() && !rules.operators_are_private());
+    }
+
+    #[test]
+    fn unknown_names_are_refused_by_key_and_name() {
+        let refused = |change: fn(&mut piped_config::Config)| {
+            configured(change).expect_err("not known").to_string()
+        };
+        for (text, parts) in [
+            (refused(|it| it.access.users = vec![name("bad")]), ["[access] users", "user `bad`"]),
+            (
+                refused(|it| it.access.groups = vec![name("web")]),
+                ["[access] groups", "group `web`"],
+            ),
+            (refused(|it| it.admin.users = vec![name("bad")]), ["[admin] users", "user `bad`"]),
+            (
+                refused(|it| it.admin.status_groups = vec![name("web")]),
+                ["[admin] status_groups", "group `web`"],
+            ),
+        ] {
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
     }
 }

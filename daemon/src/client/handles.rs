@@ -17,7 +17,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::wanted::check_arena;
 use super::welcome::memory_fault;
 use crate::closing::{Account, HeldFile};
-use crate::control::Control;
+use crate::control::{Control, Growth};
+use crate::io::socket::Credentials;
 use crate::limits::{
     FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
 };
@@ -33,7 +34,7 @@ pub(super) struct Client {
     control: Rc<Control>,
     pub(super) id: SessionId,
     shard: usize,
-    pub(super) uid: u32,
+    who: Credentials,
     /// Entries of each queue.
     pub(super) entries: u32,
     pub(super) queues: u32,
@@ -60,6 +61,7 @@ impl Client {
         control: Rc<Control>,
         id: SessionId,
         shard: usize,
+        who: Credentials,
         slot: Arc<OwnedSemaphorePermit>,
     ) -> Self {
         // One thread: what it makes hang in a close, as in an open, is its own.
@@ -68,7 +70,7 @@ impl Client {
             control,
             id,
             shard,
-            uid: u32::MAX,
+            who,
             entries: 0,
             queues: 0,
             segments: Vec::new(),
@@ -154,7 +156,8 @@ impl Client {
         let arena_bytes = self.arena_bytes();
         self.control.update_session(self.id, |entry| {
             entry.queues = self.queues;
-            entry.arena_bytes = arena_bytes;
+            // What was being made is among them.
+            (entry.arena_bytes, entry.growing_bytes) = (arena_bytes, 0);
             entry.handles = self.handles.len() as u32;
         });
     }
@@ -208,6 +211,12 @@ impl Client {
         self.control.patience.work(work).await.unwrap_or_else(|error| Err(memory_fault(&error)))
     }
 
+    /// Room for so much more shared memory among what its user may have. Held until it is noted.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Growth, OpenFault> {
+        let refused = |text| OpenFault::new(Status::WouldBlock, text);
+        self.control.reserve_arena(self.id, bytes).map_err(refused)
+    }
+
     fn mailbox(&self) -> &Mailbox {
         &self.control.shards[self.shard].mailbox
     }
@@ -248,6 +257,7 @@ impl Client {
             let text = format!("there are {SEGMENTS_PER_SESSION} segments already; ask for larger");
             return Err(OpenFault::new(Status::WouldBlock, text));
         }
+        let _growth = self.reserve(bytes)?;
         let (segment, fd) = self
             .patiently(move |turns| {
                 let made = Segment::create_by(bytes, || turns.next());
@@ -310,7 +320,7 @@ impl Client {
         access: Access,
         create: bool,
     ) -> Opened {
-        let (exports, uid) = (self.control.exports(), self.uid);
+        let (exports, who) = (self.control.exports(), self.who.clone());
         let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
             let text = format!(
                 "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
@@ -318,7 +328,7 @@ impl Client {
             OpenFault::new(Status::WouldBlock, text)
         })?;
         let opened = self
-            .blocking(move || exports.open(Asker::User(uid), &export, &path, access, create, room))
+            .blocking(move || exports.open(Asker::User(&who), &export, &path, access, create, room))
             .await?;
         self.install(Source::File(opened)).await
     }
@@ -373,19 +383,18 @@ impl Client {
 
     /// What is there for calibrations is for who may calibrate.
     fn check_echo(&self, name: &str) -> Result<(), OpenFault> {
-        let may = || {
-            let who = self.control.session_user(self.id);
-            who.is_some_and(|who| self.control.rules().admits_changes(&who))
-        };
-        if name == ECHO_REGION && !may() {
-            let text = format!("the region `{ECHO_REGION}` is for root and the daemon's user");
+        if name == ECHO_REGION && !self.control.rules().admits_changes(&self.who) {
+            let text = format!(
+                "the region `{ECHO_REGION}` is for who may change the daemon: root, its own user, and whom \
+                 [admin] users and groups name"
+            );
             return Err(OpenFault::new(Status::Denied, text));
         }
         Ok(())
     }
 
     async fn open_region(&mut self, name: &str, access: Access) -> Opened {
-        let asker = Asker::User(self.uid);
+        let asker = Asker::User(&self.who);
         let source = self.control.regions.borrow().find(name, access, asker)?;
         let region = source.region;
         let opened = self.install(Source::Region(source)).await?;
@@ -464,6 +473,9 @@ impl Client {
             );
             return Err(OpenFault::new(Status::WouldBlock, text));
         }
+        if let Err(text) = self.control.check_handles_of_user(self.who.uid) {
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
         let all = self.control.handles_open();
         if all >= limits.global.handles.into() {
             let text = format!(
@@ -478,6 +490,8 @@ impl Client {
             self.handles.contains_key(&self.last_handle)
         } {}
         self.handles.insert(self.last_handle, None);
+        // At once: who opens beside this one is to see it.
+        self.note();
         Ok(HandleId(self.last_handle))
     }
 }

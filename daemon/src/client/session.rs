@@ -19,7 +19,7 @@ use super::reasons::{Eviction, HandshakeRefusal};
 use super::wanted::{Wanted, check};
 use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::closing::{Account, HeldFile};
-use crate::control::{Control, SessionEars};
+use crate::control::{Control, Growth, SessionEars};
 use crate::io::socket::Credentials;
 use crate::journal::{Cause, Party};
 use crate::limits::HANDSHAKE_TIMEOUT;
@@ -45,27 +45,32 @@ pub(super) async fn run(
             return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
         }
     };
-    let (id, shard, mut ears) = control.enter_session(who);
-    let mut client = Client::new(Rc::clone(&control), id, shard, Arc::new(slot));
+    let (id, shard, mut ears) = control.enter_session(who.clone());
+    let mut client = Client::new(Rc::clone(&control), id, shard, who, Arc::new(slot));
     // With this the place among the handshakes is free.
     door.move_to(client.files());
     drop(handshake);
-    match welcome(&control, &mut client, &door, sequence, hello, uid).await {
-        Ok(()) => {
+    let granted = check(&hello, &control.config().client)
+        .and_then(|wanted| Ok((wanted, client.reserve(wanted.arena_bytes)?)));
+    let refused = match granted {
+        Err(fault) => Some((HandshakeRefusal::Limits, fault)),
+        Ok(granted) => {
+            let welcomed = welcome(&control, &mut client, &door, sequence, hello, granted).await;
+            welcomed.err().map(|fault| (HandshakeRefusal::Resources, fault))
+        }
+    };
+    match refused {
+        None => {
             if let Some(left_out) = control.may_say(Cause::Client, Party::User(uid)) {
                 tracing::info!(session = id.0, uid, pid, shard, left_out, "client connected");
             }
             serve(&control, &mut client, &door, &mut ears, uid).await;
         }
-        Err(fault) => {
+        Some((why, fault)) => {
             if let Some(left_out) = control.may_say(Cause::Refused, Party::User(uid)) {
                 tracing::info!(uid, pid, %fault, left_out, "client refused");
             }
-            let wanted = check(&hello, &control.config().client);
-            control.count_refusal(match wanted {
-                Err(_) => HandshakeRefusal::Limits,
-                Ok(_) => HandshakeRefusal::Resources,
-            });
+            control.count_refusal(why);
             refuse(&door, sequence, &fault).await;
         }
     }
@@ -170,10 +175,8 @@ async fn welcome(
     door: &Door,
     sequence: u32,
     hello: Hello,
-    uid: u32,
+    (wanted, growth): (Wanted, Growth),
 ) -> Result<(), OpenFault> {
-    client.uid = uid;
-    let wanted = check(&hello, &control.config().client)?;
     let memory = client.patiently(move |turns| {
         let memory = Memory::create(wanted, turns).map_err(|error| memory_fault(&error))?;
         let fds = memory.fds().map_err(|error| memory_fault(&error))?;
@@ -184,6 +187,7 @@ async fn welcome(
     client.segments = segments.clone();
     client.queues = wanted.queues;
     client.note();
+    drop(growth);
     let session = client.id;
     let Wanted { class, weight, .. } = wanted;
     let open = |answer| Message::OpenSession { session, class, weight, segments, queues, answer };

@@ -31,6 +31,14 @@ pub struct Credentials {
     pub groups: Vec<u32>,
 }
 
+impl Credentials {
+    /// A user with one group, for tests.
+    #[must_use]
+    pub const fn of(uid: u32, gid: u32) -> Self {
+        Self { pid: 0, uid, gid, groups: Vec::new() }
+    }
+}
+
 /// Who connected.
 ///
 /// # Errors

@@ -119,12 +119,7 @@ fn fix(kind: io::ErrorKind) -> &'static str {
 impl Keeper {
     /// Reads what was kept.
     pub(crate) async fn start(config: &Config) -> Self {
-        let directory = match &config.node.state_dir {
-            AutoPath::Auto => of_service(std::env::var_os("STATE_DIRECTORY").as_deref()),
-            AutoPath::None => None,
-            AutoPath::At(path) => Some(path.clone()),
-        };
-        let Some(path) = directory.map(|directory| directory.join(FILE)) else {
+        let Some(path) = directory(config).map(|directory| directory.join(FILE)) else {
             return Self::default();
         };
         let reading = path.clone();
@@ -314,6 +309,15 @@ fn is_news(old: &KeptStage, new: &KeptStage) -> bool {
     old.lines != new.lines
         || old.sizes.len() != new.sizes.len()
         || (old.confidence - new.confidence).abs() >= CONFIDENCE_NEWS
+}
+
+/// Where it is kept, if anywhere.
+pub(crate) fn directory(config: &Config) -> Option<PathBuf> {
+    match &config.node.state_dir {
+        AutoPath::Auto => of_service(std::env::var_os("STATE_DIRECTORY").as_deref()),
+        AutoPath::None => None,
+        AutoPath::At(path) => Some(path.clone()),
+    }
 }
 
 /// systemd's StateDirectory=; of several the first.

@@ -36,6 +36,7 @@ fn lane(class: LaneClass, epoch: u32) -> LaneReport {
         pace: None,
         zero_copy: None,
         messages: None,
+        protection: None,
     }
 }
 

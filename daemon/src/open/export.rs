@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use piped_engine::command::Access;
 use piped_engine::ids::DeviceId;
@@ -18,8 +19,9 @@ use rustix::io::Errno;
 
 use super::OpenFault;
 use super::file::{OpenedFile, check_regular, denied, describe, device_of, io};
-use crate::client::access::{AccessError, Names, resolve_users};
+use crate::client::access::{AccessError, Circle, Names};
 use crate::closing::Room;
+use crate::io::socket::Credentials;
 use crate::limits::OPEN_ATTEMPTS;
 
 /// Permissions of files that are created: the daemon's user writes, its group reads.
@@ -30,8 +32,8 @@ const CREATE_MODE: Mode = Mode::from_raw_mode(0o640);
 struct Export {
     directory: OwnedFd,
     offered: Access,
-    /// Local users that may use it; `None`: everybody who got in.
-    users: Option<BTreeSet<u32>>,
+    /// Local users that may use it; empty: everybody who got in.
+    users: Circle,
     /// Peers that may use it; `None`: everybody who got in.
     peers: Option<BTreeSet<String>>,
 }
@@ -39,7 +41,7 @@ struct Export {
 /// All exports, by name.
 #[derive(Debug, Default)]
 pub struct Exports {
-    by_name: BTreeMap<String, Export>,
+    by_name: BTreeMap<String, Arc<Export>>,
 }
 
 /// Why the daemon does not start with these exports.
@@ -59,11 +61,13 @@ pub enum ExportError {
         /// What the kernel says.
         error: Errno,
     },
-    /// A user is not known.
-    #[error("exports.{name}.users: {error}")]
+    /// A user or a group is not known.
+    #[error("exports.{name}.{list}: {error}")]
     User {
         /// The export.
         name: String,
+        /// `users` or `groups`.
+        list: &'static str,
         /// Who.
         error: AccessError,
     },
@@ -72,8 +76,8 @@ pub enum ExportError {
 /// Who asks for a file.
 #[derive(Debug, Clone, Copy)]
 pub enum Asker<'a> {
-    /// A local client, by its user.
-    User(u32),
+    /// A local client, by its user and groups.
+    User(&'a Credentials),
     /// A peer, by its name.
     Peer(&'a str),
 }
@@ -81,7 +85,7 @@ pub enum Asker<'a> {
 impl fmt::Display for Asker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::User(user) => write!(f, "user {user}"),
+            Self::User(who) => write!(f, "user {}", who.uid),
             Self::Peer(peer) => write!(f, "node `{peer}`"),
         }
     }
@@ -96,22 +100,40 @@ impl Exports {
         exports: &BTreeMap<String, piped_config::Export>,
         names: &Names,
     ) -> Result<Self, ExportError> {
+        Self::default().follow(exports, names, &BTreeSet::new())
+    }
+
+    /// Opens the directories of another configuration, but for those that stay as they are here, or are not here.
+    ///
+    /// # Errors
+    /// See [`ExportError`].
+    pub fn follow(
+        &self,
+        exports: &BTreeMap<String, piped_config::Export>,
+        names: &Names,
+        stay: &BTreeSet<String>,
+    ) -> Result<Self, ExportError> {
         let mut by_name = BTreeMap::new();
-        for (name, export) in exports {
+        for name in stay {
+            if let Some(export) = self.by_name.get(name) {
+                by_name.insert(name.clone(), Arc::clone(export));
+            }
+        }
+        for (name, export) in exports.iter().filter(|(name, _)| !stay.contains(*name)) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let directory =
                 rustix::fs::open(&export.path, flags, Mode::empty()).map_err(|error| {
                     ExportError::Directory { name: name.clone(), path: export.path.clone(), error }
                 })?;
-            let users = resolve_users(&export.users, names)
-                .map_err(|error| ExportError::User { name: name.clone(), error })?;
+            let users = Circle::new(&export.users, &export.groups, names)
+                .map_err(|(list, error)| ExportError::User { name: name.clone(), list, error })?;
             let export = Export {
                 directory,
                 offered: Access { read: export.read, write: export.write, ..Access::NONE },
-                users: (!users.is_empty()).then_some(users),
+                users,
                 peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
             };
-            by_name.insert(name.clone(), export);
+            by_name.insert(name.clone(), Arc::new(export));
         }
         Ok(Self { by_name })
     }
@@ -132,7 +154,7 @@ impl Exports {
         let export = self.admitted(asker, name)?;
         check_access(export.offered, access, create, name)?;
         check_path(path)?;
-        let place = find(export.directory.as_fd(), path, create)?;
+        let place = find(export.directory.as_fd(), path, create.then_some(access))?;
         let flags = match (access.read, access.write) {
             (true, true) => OFlags::RDWR,
             (false, true) => OFlags::WRONLY,
@@ -160,7 +182,7 @@ impl Exports {
         let wanted = if write { Access::WRITE } else { Access::READ };
         check_access(export.offered, wanted, false, name)?;
         check_path(path)?;
-        let found = match find(export.directory.as_fd(), path, false) {
+        let found = match find(export.directory.as_fd(), path, None) {
             Err(fault) if fault.status == Status::NotFound && write => {
                 rustix::fs::fstat(&export.directory)
             }
@@ -171,7 +193,7 @@ impl Exports {
 
     fn admitted(&self, asker: Asker<'_>, name: &str) -> Result<&Export, OpenFault> {
         // Not told apart: who may not use an export need not learn its name.
-        let export = self.by_name.get(name).filter(|export| export.admits(asker));
+        let export = self.by_name.get(name).map(Arc::as_ref).filter(|export| export.admits(asker));
         export.ok_or_else(|| {
             OpenFault::new(Status::NotFound, format!("no export `{name}` on this node for you"))
         })
@@ -181,7 +203,7 @@ impl Exports {
 impl Export {
     fn admits(&self, asker: Asker<'_>) -> bool {
         match asker {
-            Asker::User(uid) => self.users.as_ref().is_none_or(|users| users.contains(&uid)),
+            Asker::User(who) => self.users.is_empty() || self.users.has(who),
             Asker::Peer(name) => self.peers.as_ref().is_none_or(|peers| peers.contains(name)),
         }
     }
@@ -229,7 +251,12 @@ fn check_path(path: &str) -> Result<(), OpenFault> {
 }
 
 /// Where the path leads: an O_PATH descriptor, or a file that was just created.
-fn find(directory: BorrowedFd<'_>, path: &str, create: bool) -> Result<OwnedFd, OpenFault> {
+/// `create`: what a new one is to be opened for.
+fn find(
+    directory: BorrowedFd<'_>,
+    path: &str,
+    create: Option<Access>,
+) -> Result<OwnedFd, OpenFault> {
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..OPEN_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -239,12 +266,15 @@ fn find(directory: BorrowedFd<'_>, path: &str, create: bool) -> Result<OwnedFd, 
                 check_regular(FileType::from_raw_mode(facts.st_mode))?;
                 return Ok(place);
             }
-            Err(Errno::NOENT) if create => {}
+            Err(Errno::NOENT) if create.is_some() => {}
             Err(Errno::AGAIN | Errno::INTR) => continue,
             Err(error) => return Err(refused("open", path, error)),
         }
         // EXCL: what is opened is the file made here, and never something that waits there.
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        // Who may only write gets no descriptor that reads, which the sandbox would refuse to make.
+        let reads = create.is_some_and(|access| access.read);
+        let mode = if reads { OFlags::RDWR } else { OFlags::WRONLY };
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | mode;
         match rustix::fs::openat2(directory, path, flags, CREATE_MODE, beneath) {
             Ok(file) => return Ok(file),
             Err(Errno::EXIST | Errno::AGAIN | Errno::INTR) => {}
@@ -319,24 +349,36 @@ mod tests {
         symlink("/proc/self/exe", root.join("magic")).expect("linked");
         let fifo = root.join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).expect("made");
-        let export = |read, write, users: Vec<u32>, peers: Vec<&str>| piped_config::Export {
-            path: root.clone(),
-            read,
-            write,
-            users: users.into_iter().map(piped_config::Principal::Id).collect(),
-            peers: peers.into_iter().map(str::to_owned).collect(),
+        let export = |read, write, users: Vec<u32>, groups: Vec<u32>, peers: Vec<&str>| {
+            piped_config::Export {
+                path: root.clone(),
+                read,
+                write,
+                users: users.into_iter().map(piped_config::Principal::Id).collect(),
+                groups: groups.into_iter().map(piped_config::Principal::Id).collect(),
+                peers: peers.into_iter().map(str::to_owned).collect(),
+            }
         };
         let exports = BTreeMap::from([
-            ("all".to_owned(), export(true, true, vec![], vec![])),
-            ("read".to_owned(), export(true, false, vec![], vec![])),
-            ("some".to_owned(), export(true, false, vec![7], vec!["beta"])),
+            ("all".to_owned(), export(true, true, vec![], vec![], vec![])),
+            ("write".to_owned(), export(false, true, vec![], vec![], vec![])),
+            ("read".to_owned(), export(true, false, vec![], vec![], vec![])),
+            ("some".to_owned(), export(true, false, vec![7], vec![50], vec!["beta"])),
+            ("group".to_owned(), export(true, false, vec![], vec![50], vec![])),
         ]);
         let exports = Exports::new(&exports, &Names::default()).expect("directories");
         World { _dir: dir, exports }
     }
 
     fn open(world: &World, path: &str, access: Access, create: bool) -> Status {
-        let result = world.exports.open(Asker::User(0), "all", path, access, create, room());
+        let result = world.exports.open(
+            Asker::User(&Credentials::of(0, 0)),
+            "all",
+            path,
+            access,
+            create,
+            room(),
+        );
         result.map_or_else(|fault| fault.status, |_| Status::Ok)
     }
 
@@ -387,13 +429,37 @@ mod tests {
             let result = exports.open(asker, name, "data", access, false, room());
             result.map_or_else(|fault| fault.status, |_| Status::Ok)
         };
-        assert_eq!(status(Asker::User(0), "read", READ), Status::Ok);
-        assert_eq!(status(Asker::User(0), "read", WRITE), Status::Denied);
-        assert_eq!(status(Asker::User(0), "none", READ), Status::NotFound);
-        assert_eq!(status(Asker::User(7), "some", READ), Status::Ok);
-        assert_eq!(status(Asker::User(8), "some", READ), Status::NotFound);
-        assert_eq!(status(Asker::Peer("beta"), "some", READ), Status::Ok);
-        assert_eq!(status(Asker::Peer("gamma"), "some", READ), Status::NotFound);
+        let user = |uid, gid, groups: &[u32]| Credentials {
+            groups: groups.to_vec(),
+            ..Credentials::of(uid, gid)
+        };
+        let (root, seven, eight) = (user(0, 0, &[]), user(7, 1, &[]), user(8, 1, &[2, 3]));
+        let (first, other) = (user(8, 50, &[]), user(8, 1, &[2, 50]));
+        for (asker, name, access, expected) in [
+            (Asker::User(&root), "read", READ, Status::Ok),
+            (Asker::User(&root), "read", WRITE, Status::Denied),
+            (Asker::User(&root), "write", WRITE, Status::Ok),
+            (Asker::User(&root), "write", READ, Status::Denied),
+            (Asker::User(&root), "none", READ, Status::NotFound),
+            // Not even root, where somebody is named.
+            (Asker::User(&root), "some", READ, Status::NotFound),
+            (Asker::User(&seven), "some", READ, Status::Ok),
+            (Asker::User(&seven), "some", WRITE, Status::Denied),
+            (Asker::User(&eight), "some", READ, Status::NotFound),
+            (Asker::User(&first), "some", READ, Status::Ok),
+            (Asker::User(&other), "some", READ, Status::Ok),
+            (Asker::User(&seven), "group", READ, Status::NotFound),
+            (Asker::User(&first), "group", READ, Status::Ok),
+            (Asker::User(&other), "group", READ, Status::Ok),
+            // Users and peers are named apart: no user is a peer, and the other way round.
+            (Asker::Peer("gamma"), "group", READ, Status::Ok),
+            (Asker::Peer("beta"), "some", READ, Status::Ok),
+            (Asker::Peer("beta"), "some", WRITE, Status::Denied),
+            (Asker::Peer("gamma"), "some", READ, Status::NotFound),
+            (Asker::Peer("7"), "some", READ, Status::NotFound),
+        ] {
+            assert_eq!(status(asker, name, access), expected, "{asker} {name}");
+        }
         assert_eq!(status(Asker::Peer("gamma"), "all", READ), Status::Ok);
     }
 

@@ -178,7 +178,7 @@ impl Regions {
 /// Whether somebody is among those that a region is for.
 fn is_for(audience: &Audience, asker: Asker<'_>) -> bool {
     match asker {
-        Asker::User(user) => audience.users.as_ref().is_none_or(|users| users.contains(&user)),
+        Asker::User(who) => audience.users.as_ref().is_none_or(|users| users.contains(&who.uid)),
         Asker::Peer(peer) => {
             let peers = audience.peers.as_ref();
             peers.is_none_or(|peers| peers.iter().any(|name| name == peer))
@@ -225,6 +225,7 @@ impl Withdrawals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::socket::Credentials;
 
     fn source(owner: u32, access: Access) -> RegionSource {
         RegionSource {
@@ -251,11 +252,14 @@ mod tests {
         assert_ne!(grid.region, other.region);
         let taken = regions.offer("grid", source(2, BOTH)).expect_err("the name is taken");
         assert_eq!(taken.status, Status::WouldBlock);
-        let found = regions.find("grid", READ, Asker::User(7)).expect("there");
+        let found = regions.find("grid", READ, Asker::User(&Credentials::of(7, 1))).expect("there");
         assert_eq!((found.region, found.access), (grid.region, READ));
         assert_eq!(regions.withdraw_all(SessionId(1)), vec![grid.region]);
         assert_eq!(
-            regions.find("grid", READ, Asker::User(7)).expect_err("gone").status,
+            regions
+                .find("grid", READ, Asker::User(&Credentials::of(7, 1)))
+                .expect_err("gone")
+                .status,
             Status::NotFound
         );
         assert!(regions.has(other.region));
@@ -282,14 +286,20 @@ mod tests {
         let mut regions = Regions::default();
         regions.offer("grid", source(1, READ)).expect("offered");
         assert_eq!(
-            regions.find("grid", BOTH, Asker::User(7)).expect_err("read only").status,
+            regions
+                .find("grid", BOTH, Asker::User(&Credentials::of(7, 1)))
+                .expect_err("read only")
+                .status,
             Status::Denied
         );
         let own = regions.offer(ECHO_REGION, source(1, READ)).expect_err("the daemon's own");
         assert_eq!(own.status, Status::Invalid);
         let none = Access::NONE;
         assert_eq!(
-            regions.find("grid", none, Asker::User(7)).expect_err("no access").status,
+            regions
+                .find("grid", none, Asker::User(&Credentials::of(7, 1)))
+                .expect_err("no access")
+                .status,
             Status::Invalid
         );
         assert_eq!(regions.offer("x", source(1, none)).expect_err("none").status, Status::Invalid);
@@ -312,9 +322,10 @@ mod tests {
         let offered = RegionSource { audience, ..source(1, BOTH) };
         regions.offer("grid", offered).expect("a new name");
         let find = |asker| regions.find("grid", READ, asker).map(|_| ()).map_err(|it| it.status);
-        assert_eq!(find(Asker::User(1000)), Ok(()));
+        let (named, other) = (Credentials::of(1000, 1), Credentials::of(1001, 1));
+        assert_eq!(find(Asker::User(&named)), Ok(()));
         assert_eq!(find(Asker::Peer("beta")), Ok(()));
-        assert_eq!(find(Asker::User(1001)), Err(Status::Denied));
+        assert_eq!(find(Asker::User(&other)), Err(Status::Denied));
         assert_eq!(find(Asker::Peer("gamma")), Err(Status::Denied));
     }
 }

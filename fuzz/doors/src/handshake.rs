@@ -5,6 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use piped::client::wanted::{self, Wanted};
+use piped::io::socket::Credentials;
 use piped::open::export::Asker;
 use piped::open::region::{RegionSource, Regions};
 use piped_config::Client;
@@ -187,8 +188,11 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
     assert!(regions.has(offered.region));
     assert!(regions.offer(name, source).is_err(), "one name, one region");
     for (read, write) in [(true, false), (false, true), (true, true), (false, false)] {
-        let found =
-            regions.find(name, command::Access { read, write, atomic: false }, Asker::User(7));
+        let found = regions.find(
+            name,
+            command::Access { read, write, atomic: false },
+            Asker::User(&Credentials::of(7, 7)),
+        );
         let may = (read || write) && (access.read || !read) && (access.write || !write);
         assert_eq!(found.is_ok(), may, "read {read}, write {write} of {access:?}");
     }

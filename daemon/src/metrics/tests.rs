@@ -32,7 +32,6 @@ fn lane(class: LaneClass, epoch: u32) -> LaneReport {
         frames_received,
         requests,
         last_loss,
-        protection: None,
         pace: None,
         zero_copy: None,
         messages: None,

@@ -30,6 +30,7 @@ fn status() -> Status {
         refused: BTreeMap::new(),
         greeted: Default::default(),
         public_key: None,
+        sandbox: Default::default(),
         config: ConfigState::default(),
         shards: Vec::new(),
     }

@@ -198,7 +198,7 @@ fn the_theory_names_commands_and_files_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let theory = std::fs::read_to_string(root.join("docs/theory.md")).expect("docs/theory.md");
     let program = cargo_bin!("pipectl");
-    let commands = theory.lines().filter_map(|line| line.strip_prefix("    pipectl "));
+    let commands = theory.lines().filter_map(|line| line.strip_prefix("pipectl "));
     let commands: Vec<&str> = commands.collect();
     assert!(commands.len() >= 5, "{commands:?}");
     for line in commands {

@@ -1,0 +1,131 @@
+//! How a block is tried, where that is not said by the block itself.
+
+/// What a comment asks for: `<!-- doc-test: RULE -->`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rule {
+    /// `fails N`: it ends with this exit code, because the document shows what is refused.
+    Fails(i32),
+    /// `shape`: what is printed has figures of a run; its first line, and how many words the others begin with, agree.
+    Shape,
+    /// `device M:N`: runs where the file system of `/srv` lies on that device.
+    Device(String),
+    /// `file NAME`: not run; it is there under that name when commands run.
+    File(String),
+    /// `interrupt`: each command lasts until somebody ends it.
+    Interrupt,
+    /// `skip REASON`, one of [`REASONS`].
+    Skip(String),
+}
+
+/// Why a block may not be run at all. A new reason belongs here, with what checks the commands instead.
+pub const REASONS: [&str; 3] = [
+    // tests/container.rs and packaging's own test install, upgrade and remove it.
+    "the package is built and installed by tests/service.rs",
+    // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what it found.
+    "fuzzing takes nightly and hours",
+    // Its unit and its bars are checked by bench's own tests.
+    "bench measures for half an hour",
+];
+
+impl Rule {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        match (word, rest) {
+            ("fails", code) => code.parse().map(Self::Fails).map_err(|error| error.to_string()),
+            ("shape", "") => Ok(Self::Shape),
+            ("interrupt", "") => Ok(Self::Interrupt),
+            ("device", device) => Ok(Self::Device(device.to_owned())),
+            ("file", name) if !name.is_empty() => Ok(Self::File(name.to_owned())),
+            ("skip", reason) if REASONS.contains(&reason) => Ok(Self::Skip(reason.to_owned())),
+            ("skip", reason) => Err(format!("`{reason}` is not among the reasons: {REASONS:?}")),
+            _ => Err(format!("no rule `{text}`")),
+        }
+    }
+}
+
+/// How a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// To its end.
+    ToItsEnd,
+    /// Until Ctrl-C: it has to have printed something by then, and to end then.
+    UntilInterrupted,
+    /// Beside what follows, to the end of the document.
+    Beside,
+}
+
+/// Commands that do not end by themselves, or not soon, by their first words. That is theirs, not a document's.
+const LASTING: [(&str, How); 5] = [
+    ("piped --config", How::Beside),
+    ("remote_pager offer", How::Beside),
+    ("pipectl stat 1", How::UntilInterrupted),
+    ("pipectl calibrate", How::UntilInterrupted),
+    ("target/release/bench sensitivity", How::UntilInterrupted),
+];
+
+/// A command as it is typed: a line, or several that a backslash joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Typed {
+    /// As printed, comment and all.
+    pub text: String,
+    /// How it runs.
+    pub how: How,
+    /// Whether it is typed on the other node: its comment begins with `on beta`.
+    pub on_beta: bool,
+}
+
+/// Takes a block apart where its commands do not all run in one go; one piece where they do.
+#[must_use]
+pub fn typed(block: &str, interrupt: bool) -> Vec<Typed> {
+    let mut pieces: Vec<Typed> = Vec::new();
+    let mut line = String::new();
+    for part in block.split_inclusive('\n') {
+        line.push_str(part);
+        if part.ends_with("\\\n") {
+            continue;
+        }
+        let text = std::mem::take(&mut line);
+        let how = LASTING.iter().find(|(words, _)| text.starts_with(words));
+        let how = if interrupt { How::UntilInterrupted } else { how.map_or(How::ToItsEnd, |it| it.1) };
+        let on_beta = text.rsplit_once(" # ").is_some_and(|(_, note)| note.starts_with("on beta"));
+        match pieces.last_mut() {
+            Some(last) if how == How::ToItsEnd && last.how == how && last.on_beta == on_beta => {
+                last.text.push_str(&text);
+            }
+            _ => pieces.push(Typed { text, how, on_beta }),
+        }
+    }
+    assert!(line.is_empty(), "it ends in the middle of a command: {line}");
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_cut_where_a_command_lasts_or_is_typed_elsewhere() {
+        let block = "one \\\n  two\nthree\npipectl stat 1  # seconds\nfour  # on beta\nfive # here\n";
+        let pieces = typed(block, false);
+        let short: Vec<_> = pieces.iter().map(|it| (it.text.as_str(), it.how, it.on_beta)).collect();
+        let expected = [
+            ("one \\\n  two\nthree\n", How::ToItsEnd, false),
+            ("pipectl stat 1  # seconds\n", How::UntilInterrupted, false),
+            ("four  # on beta\n", How::ToItsEnd, true),
+            ("five # here\n", How::ToItsEnd, false),
+        ];
+        assert_eq!(short, expected);
+    }
+
+    #[test]
+    fn only_known_reasons_excuse_a_block() {
+        assert!(Rule::parse("skip it takes long").is_err());
+        assert!(Rule::parse(&format!("skip {}", REASONS[0])).is_ok());
+        assert_eq!(Rule::parse("fails 4"), Ok(Rule::Fails(4)));
+        assert!(Rule::parse("fails").is_err() && Rule::parse("sometimes").is_err());
+    }
+}

@@ -36,6 +36,8 @@ pub mod kept;
 mod live;
 pub mod log;
 mod metrics;
+#[cfg(test)]
+mod reference;
 mod reload;
 pub mod replace;
 mod sandbox;

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     pub(crate) turns: bool,
 }
 
-const USAGE: &str = "usage: tiled_stencil --node NAME=SOCKET [--node ..] [--grid 3x3] [--size 24x24x4096] \
+pub(crate) const USAGE: &str = "usage: tiled_stencil --node NAME=SOCKET [--node ..] [--grid 3x3] [--size 24x24x4096] \
                      [--heights 16,64,auto] [--schedule overlapping|non-overlapping|both] [--work 1] [--repeat 1] \
                      [--check yes|no] [--name stencil] [--rank R]";
 

@@ -28,6 +28,10 @@ use arguments::Arguments;
 use kernel::Column;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|it| it == "--help") {
+        println!("{}", arguments::USAGE);
+        return ExitCode::SUCCESS;
+    }
     let arguments = Arguments::parse(std::env::args().skip(1));
     let done = arguments.and_then(|arguments| match arguments.rank {
         Some(rank) => {

@@ -5,7 +5,7 @@
 pub enum Rule {
     /// `fails N`: it ends with this exit code, because the document shows what is refused.
     Fails(i32),
-    /// `shape`: what is printed has figures of a run; its first line, and how many words the others begin with, agree.
+    /// `shape`: what is printed has figures of a run; the first words of its lines agree.
     Shape,
     /// `device M:N`: runs where the file system of `/srv` lies on that device.
     Device(String),

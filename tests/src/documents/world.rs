@@ -64,10 +64,15 @@ cp -r "$DISK/etc/." /etc/
 cp -r "$DISK/project/." "$world/piped/"
 cp "$DISK/cargo" "$world/bin/cargo"
 mount --bind "$BUILD" "$world/piped/target/release"
+mkdir "$world/disk"
+mount --bind "$DISK" "$world/disk"
 mount --bind "$DISK/srv" /srv
+mkdir "$DISK/state"
 mount --rbind "$world" /mnt
+world=/mnt
 for place in /run /var/lib /tmp; do mount -t tmpfs -o mode=1777 tmpfs $place; done
 mkdir -p /run/piped /run/beta /var/lib/piped
+mount --bind "$world/disk/state" /var/lib/piped
 hostname alpha
 ip link set lo up
 echo ready
@@ -205,7 +210,7 @@ impl World {
                 for seconds in INTERRUPTED_AFTER {
                     let output = self.interrupted(typed, seconds);
                     let ended_well = matches!(output.status.code(), Some(0 | 130));
-                    if ended_well && !output.stdout.is_empty() {
+                    if ended_well && !words(&output).is_empty() {
                         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
                     }
                     last = Some(output);
@@ -228,9 +233,9 @@ impl World {
     }
 
     fn interrupted(&self, typed: &Typed, seconds: &str) -> Output {
-        // As Ctrl-C does, the signal goes to all that the terminal would have in the foreground.
+        // The program alone, once: a second Ctrl-C means impatience to some.
         let script = format!(
-            "exec timeout --preserve-status --signal=INT {seconds} bash -euo pipefail -c \"$TYPED\""
+            "exec timeout --foreground --preserve-status --signal=INT {seconds} bash -c \"exec $TYPED\""
         );
         let mut shell = self.shell(&script, typed.on_beta);
         shell.env("TYPED", &typed.text).output().expect("nsenter")

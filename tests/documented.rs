@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use system_tests::documents::installed::Installed;
 use system_tests::documents::page::{Block, Page};
 use system_tests::documents::rules::{How, Rule, Typed, typed};
 use system_tests::documents::world::{Plan, World};
@@ -28,7 +29,8 @@ fn pages() -> Vec<Page> {
     let mut names: Vec<String> = docs.filter(|name| name.ends_with(".md")).collect();
     names.sort();
     let names = names.iter().map(|name| format!("docs/{name}"));
-    let own = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(str::to_owned);
+    let own =
+        ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(str::to_owned);
     own.into_iter().chain(names).map(|name| page(&name)).collect()
 }
 
@@ -56,6 +58,8 @@ fn plan(page: &Page) -> Plan {
 fn try_commands(page: &Page, plan: &Plan) {
     let Some(programs) = Programs::find() else { return };
     let Some(mut world) = World::start(&programs, &project(), plan) else { return };
+    let needs_systemd = page.blocks.iter().any(|block| rule(page, block) == Some(Rule::Systemd));
+    let machine = if needs_systemd { Installed::boot() } else { None };
     let mut ran = 0;
     for block in page.blocks.iter().filter(|it| matches!(it.language.as_str(), "sh" | "console")) {
         let rule = rule(page, block);
@@ -75,7 +79,12 @@ fn try_commands(page: &Page, plan: &Plan) {
         let mut printed = String::new();
         for typed in typed(&block.text, rule == Some(Rule::Interrupt)) {
             let begun = system_tests::process::now();
-            match world.run(&typed, fails) {
+            let done = match (&rule, &machine) {
+                (Some(Rule::Systemd), Some(machine)) => machine.run(&typed, fails),
+                (Some(Rule::Systemd), None) => continue,
+                _ => world.run(&typed, fails),
+            };
+            match done {
                 Ok(said) => printed.push_str(&said),
                 Err(why) => panic!("{place}:\n{}\n{why}\n{}", typed.text, world.logs()),
             }
@@ -91,6 +100,9 @@ fn try_commands(page: &Page, plan: &Plan) {
             };
             assert!(same, "{place}: the document shows\n{shown}\nand it prints\n{printed}");
         }
+    }
+    if let Some(machine) = machine {
+        machine.end();
     }
     eprintln!("{}: {ran} pieces of {} blocks ran", page.name, page.blocks.len());
 }
@@ -160,6 +172,7 @@ documents! {
     every_command_of_calibrate_runs_as_printed: "docs/calibrate.md",
     every_command_of_explain_runs_as_printed: "docs/explain.md",
     every_command_of_guide_runs_as_printed: "docs/guide.md",
+    every_command_of_operations_runs_as_printed: "docs/operations.md",
     every_command_of_metrics_runs_as_printed: "docs/metrics.md",
     every_command_of_sensitivity_runs_as_printed: "docs/sensitivity.md",
     every_command_of_simulate_runs_as_printed: "docs/simulate.md",
@@ -194,12 +207,15 @@ fn every_other_block_is_what_it_says_it_is() {
                     let parsed = serde_json::from_str::<serde_json::Value>(&block.text);
                     assert!(parsed.is_ok(), "{place}: {parsed:?}");
                 }
-                "ini" => assert!(block.text.starts_with('['), "{place}: a unit's part has a section"),
+                "ini" => {
+                    assert!(block.text.starts_with('['), "{place}: a unit's part has a section")
+                }
                 "yaml" => check_yaml(&place, directory.path(), &block.text),
                 "" => {
                     for line in block.text.lines() {
                         let program = line.split_whitespace().next().unwrap_or_default();
-                        let command = ["pipectl", "piped", "cargo", "fuzz/run", "sudo"].contains(&program);
+                        let command =
+                            ["pipectl", "piped", "cargo", "fuzz/run", "sudo"].contains(&program);
                         assert!(!command, "{place}: commands stand between ```sh and ```: {line}");
                     }
                 }
@@ -212,11 +228,23 @@ fn every_other_block_is_what_it_says_it_is() {
 /// A whole program, or what stands in a function.
 fn compile(place: &str, directory: &Path, text: &str) {
     let whole = text.contains("#include");
-    let text = if whole { text.to_owned() } else { format!("#include <piped.h>\nvoid f(void);\nvoid f(void) {{\n{text}}}\n") };
+    let text = if whole {
+        text.to_owned()
+    } else {
+        format!("#include <piped.h>\nvoid f(void);\nvoid f(void) {{\n{text}}}\n")
+    };
     let file = directory.join("block.c");
     fs::write(&file, text).expect("written");
     let mut compiler = command(Path::new("cc"));
-    compiler.args(["-fsyntax-only", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-I"]);
+    compiler.args([
+        "-fsyntax-only",
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unused-variable",
+        "-I",
+    ]);
     match compiler.arg(project().join("c-api/include")).arg(file).output() {
         Ok(output) => assert!(output.status.success(), "{place}: {}", words(&output)),
         Err(error) => eprintln!("skipped: no C compiler ({error})"),
@@ -230,7 +258,9 @@ fn check_yaml(place: &str, directory: &Path, text: &str) {
     let mut tool = command(Path::new("promtool"));
     match tool.args(["check", "config", "--syntax-only"]).arg(file).output() {
         Ok(output) => assert!(output.status.success(), "{place}: {}", words(&output)),
-        Err(error) => eprintln!("skipped: promtool cannot be started ({error}); install prometheus"),
+        Err(error) => {
+            eprintln!("skipped: promtool cannot be started ({error}); install prometheus")
+        }
     }
 }
 
@@ -251,11 +281,54 @@ fn every_link_between_documents_leads_somewhere() {
             if anchor.is_empty() {
                 continue;
             }
-            let of = |it: &&Page| project().join(&it.name).canonicalize().is_ok_and(|it| it == found);
+            let of =
+                |it: &&Page| project().join(&it.name).canonicalize().is_ok_and(|it| it == found);
             let target = pages.iter().find(of).unwrap_or_else(|| panic!("{place}: no document"));
             assert!(target.anchors.contains(anchor), "{place}: there are {:?}", target.anchors);
         }
     }
+}
+
+/// What an alert says is to be read exists.
+#[test]
+fn every_alert_has_a_section() {
+    let rules = project().join("packaging/prometheus/piped.rules.yml");
+    let Ok(rules) = fs::read_to_string(rules) else { return eprintln!("skipped: no alert rules") };
+    let operations = page("docs/operations.md");
+    let runbooks = rules.lines().filter_map(|line| line.trim().strip_prefix("runbook: "));
+    let mut count = 0;
+    for runbook in runbooks {
+        let anchor = runbook.strip_prefix("docs/operations.md#").expect("of this document");
+        assert!(operations.anchors.contains(anchor), "no section for {runbook}");
+        count += 1;
+    }
+    assert_eq!(count, rules.matches("- alert: ").count(), "each alert has one");
+}
+
+/// What docs/security.md says is tested is tested.
+#[test]
+fn every_test_that_security_names_exists() {
+    let listed = Command::new("git").args(["ls-files", "*.rs"]).current_dir(project()).output();
+    let Ok(listed) = listed else { return eprintln!("skipped: no git to list the sources") };
+    let files = String::from_utf8_lossy(&listed.stdout).into_owned();
+    if files.is_empty() {
+        return eprintln!("skipped: the sources are not in git");
+    }
+    let read = |file: &str| fs::read_to_string(project().join(file)).unwrap_or_default();
+    let sources: String = files.lines().map(read).collect();
+    let mut count = 0;
+    for (line, word) in &page("docs/security.md").words {
+        let is_name =
+            word.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit());
+        if is_name && word.matches('_').count() > 3 && !word.starts_with("piped_") {
+            assert!(
+                sources.contains(&format!("fn {word}(")),
+                "docs/security.md, line {line}: no test {word}"
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 30, "{count}");
 }
 
 /// What `--help` says of a program's command: its commands and its flags.
@@ -270,7 +343,8 @@ impl Help {
     fn has_command(&self, word: &str) -> bool {
         let commands = self.0.lines().skip_while(|line| *line != "Commands:").skip(1);
         let mut commands = commands.take_while(|line| !line.is_empty());
-        commands.any(|line| line.strip_prefix("  ").and_then(|it| it.split(' ').next()) == Some(word))
+        commands
+            .any(|line| line.strip_prefix("  ").and_then(|it| it.split(' ').next()) == Some(word))
     }
 
     fn has_flag(&self, flag: &str) -> bool {
@@ -293,7 +367,9 @@ fn every_command_named_in_passing_exists() {
         for (line, code) in &page.words {
             let place = format!("{}, line {line}: {code}", page.name);
             let words: Vec<&str> = code.split_whitespace().collect();
-            let [program @ ("pipectl" | "piped" | "remote_pager"), rest @ ..] = &words[..] else { continue };
+            let [program @ ("pipectl" | "piped" | "remote_pager"), rest @ ..] = &words[..] else {
+                continue;
+            };
             let path = build.join(program);
             if rest.is_empty() || !path.exists() {
                 continue;
@@ -326,13 +402,12 @@ fn a_command_that_is_wrong_is_found() {
     let here = HERE.to_owned();
     let plan = Plan { here, beta: BETA.to_owned(), started: true, files: Vec::new() };
     let Some(mut world) = World::start(&programs, &project(), &plan) else { return };
-    let mut run = |text: &str, how: How| {
-        world.run(&Typed { text: text.to_owned(), how, on_beta: false }, 0)
-    };
+    let mut run =
+        |text: &str, how: How| world.run(&Typed { text: text.to_owned(), how, on_beta: false }, 0);
     assert!(run("pipectl status | grep alpha\n", How::ToItsEnd).is_ok());
     assert!(run("pipectl statu\n", How::ToItsEnd).is_err());
     assert!(run("pipectl status | grep gamma\ntrue\n", How::ToItsEnd).is_err(), "pipefail");
     assert!(run("echo here\nfalse\ntrue\n", How::ToItsEnd).is_err());
-    assert!(run("pipectl stat 1\n", How::UntilInterrupted).is_ok());
-    assert!(run("false\n", How::UntilInterrupted).is_err());
+    assert!(run("pipectl stat 1\n", How::UntilInterrupted { code: 130 }).is_ok());
+    assert!(run("false\n", How::UntilInterrupted { code: 130 }).is_err());
 }

@@ -143,7 +143,8 @@ fn with(path: &str, value: &Value) -> Result<Config, serde_json::Error> {
     let mut all = serde_json::to_value(full()).expect("plain data");
     let mut place = &mut all;
     for step in path.split('.') {
-        place = place.as_object_mut().and_then(|it: &mut Map<_, _>| it.get_mut(step)).expect("a key");
+        place =
+            place.as_object_mut().and_then(|it: &mut Map<_, _>| it.get_mut(step)).expect("a key");
     }
     *place = value.clone();
     serde_json::from_value(all)
@@ -196,7 +197,18 @@ fn kind(path: &str, default: &Value) -> String {
 
 /// Whether a reload takes a change of the key.
 fn is_live(path: &str, default: &Value) -> bool {
-    let tries = ["word7", "7MiB", "7s", "h:7", "127.0.0.1:7", "latency", "frozen", "whole", "off", "/seven"];
+    let tries = [
+        "word7",
+        "7MiB",
+        "7s",
+        "h:7",
+        "127.0.0.1:7",
+        "latency",
+        "frozen",
+        "whole",
+        "off",
+        "/seven",
+    ];
     let lists = [json!(["word7"]), json!([7]), json!(["10.0.0.0/8"]), json!(["send_zero_copy"])];
     let tries = tries.iter().map(|word| json!(word)).chain(lists);
     let tries = tries.chain([json!(7), json!(!default.as_bool().unwrap_or_default())]);
@@ -211,12 +223,18 @@ fn reference() -> String {
     leaves(&serde_json::to_value(full()).expect("plain data"), "", &mut defaults);
     let mut page = HEAD.to_owned();
     for table in shipped() {
-        let name = if table.name.is_empty() { "Before all tables".to_owned() } else { format!("[{}]", table.name) };
+        let name = if table.name.is_empty() {
+            "Before all tables".to_owned()
+        } else {
+            format!("[{}]", table.name)
+        };
         let _ = writeln!(page, "\n## {name}\n");
         if !table.words.is_empty() {
             let _ = writeln!(page, "{}\n", table.words);
         }
-        page.push_str("| key | value | default | change by | meaning |\n| --- | --- | --- | --- | --- |\n");
+        page.push_str(
+            "| key | value | default | change by | meaning |\n| --- | --- | --- | --- | --- |\n",
+        );
         let mut before = String::new();
         for Key { path, default, words } in table.keys {
             let value = defaults.remove(&path).unwrap_or_else(|| panic!("{path} is no key"));
@@ -241,7 +259,8 @@ fn the_reference_lists_every_key_as_it_is() {
         fs::write(PAGE, &made).expect("written");
     }
     let written = fs::read_to_string(PAGE).unwrap_or_default();
-    let differs = made.lines().zip(written.lines().chain(std::iter::repeat(""))).find(|(a, b)| a != b);
+    let differs =
+        made.lines().zip(written.lines().chain(std::iter::repeat(""))).find(|(a, b)| a != b);
     assert!(
         made == written,
         "docs/configuration.md is old: PIPED_BLESS=1 cargo test -p piped reference\n{differs:?}"

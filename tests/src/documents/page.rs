@@ -101,7 +101,10 @@ impl Page {
                     adjacent = false;
                 }
                 Event::Text(part) => {
-                    assert!(rule.is_none(), "{name}, line {line}: a rule stands right before its block");
+                    assert!(
+                        rule.is_none(),
+                        "{name}, line {line}: a rule stands right before its block"
+                    );
                     if let Some(heading) = &mut heading {
                         heading.push_str(&part);
                     }

@@ -13,18 +13,18 @@ pub enum Rule {
     File(String),
     /// `interrupt`: each command lasts until somebody ends it.
     Interrupt,
+    /// `systemd`: runs where a service manager is, and the package is installed.
+    Systemd,
     /// `skip REASON`, one of [`REASONS`].
     Skip(String),
 }
 
 /// Why a block may not be run at all. A new reason belongs here, with what checks the commands instead.
-pub const REASONS: [&str; 3] = [
-    // tests/container.rs and packaging's own test install, upgrade and remove it.
+pub const REASONS: [&str; 2] = [
+    // It installs, upgrades and removes the packages in a container.
     "the package is built and installed by tests/service.rs",
     // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what it found.
     "fuzzing takes nightly and hours",
-    // Its unit and its bars are checked by bench's own tests.
-    "bench measures for half an hour",
 ];
 
 impl Rule {
@@ -37,6 +37,7 @@ impl Rule {
         match (word, rest) {
             ("fails", code) => code.parse().map(Self::Fails).map_err(|error| error.to_string()),
             ("shape", "") => Ok(Self::Shape),
+            ("systemd", "") => Ok(Self::Systemd),
             ("interrupt", "") => Ok(Self::Interrupt),
             ("device", device) => Ok(Self::Device(device.to_owned())),
             ("file", name) if !name.is_empty() => Ok(Self::File(name.to_owned())),
@@ -53,18 +54,24 @@ pub enum How {
     /// To its end.
     ToItsEnd,
     /// Until Ctrl-C: it has to have printed something by then, and to end then.
-    UntilInterrupted,
+    UntilInterrupted {
+        /// What it may exit with, beside 0.
+        code: i32,
+    },
     /// Beside what follows, to the end of the document.
     Beside,
 }
+
+const INTERRUPTED: How = How::UntilInterrupted { code: 130 };
 
 /// Commands that do not end by themselves, or not soon, by their first words. That is theirs, not a document's.
 const LASTING: [(&str, How); 5] = [
     ("piped --config", How::Beside),
     ("remote_pager offer", How::Beside),
-    ("pipectl stat 1", How::UntilInterrupted),
-    ("pipectl calibrate", How::UntilInterrupted),
-    ("target/release/bench sensitivity", How::UntilInterrupted),
+    ("pipectl stat 1", INTERRUPTED),
+    ("pipectl calibrate", INTERRUPTED),
+    // What was measured is shown; rows are missing.
+    ("target/release/bench sensitivity", How::UntilInterrupted { code: 3 }),
 ];
 
 /// A command as it is typed: a line, or several that a backslash joins.
@@ -90,7 +97,7 @@ pub fn typed(block: &str, interrupt: bool) -> Vec<Typed> {
         }
         let text = std::mem::take(&mut line);
         let how = LASTING.iter().find(|(words, _)| text.starts_with(words));
-        let how = if interrupt { How::UntilInterrupted } else { how.map_or(How::ToItsEnd, |it| it.1) };
+        let how = if interrupt { INTERRUPTED } else { how.map_or(How::ToItsEnd, |it| it.1) };
         let on_beta = text.rsplit_once(" # ").is_some_and(|(_, note)| note.starts_with("on beta"));
         match pieces.last_mut() {
             Some(last) if how == How::ToItsEnd && last.how == how && last.on_beta == on_beta => {
@@ -109,12 +116,14 @@ mod tests {
 
     #[test]
     fn a_block_is_cut_where_a_command_lasts_or_is_typed_elsewhere() {
-        let block = "one \\\n  two\nthree\npipectl stat 1  # seconds\nfour  # on beta\nfive # here\n";
+        let block =
+            "one \\\n  two\nthree\npipectl stat 1  # seconds\nfour  # on beta\nfive # here\n";
         let pieces = typed(block, false);
-        let short: Vec<_> = pieces.iter().map(|it| (it.text.as_str(), it.how, it.on_beta)).collect();
+        let short: Vec<_> =
+            pieces.iter().map(|it| (it.text.as_str(), it.how, it.on_beta)).collect();
         let expected = [
             ("one \\\n  two\nthree\n", How::ToItsEnd, false),
-            ("pipectl stat 1  # seconds\n", How::UntilInterrupted, false),
+            ("pipectl stat 1  # seconds\n", INTERRUPTED, false),
             ("four  # on beta\n", How::ToItsEnd, true),
             ("five # here\n", How::ToItsEnd, false),
         ];

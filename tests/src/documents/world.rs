@@ -120,7 +120,9 @@ impl World {
     #[must_use]
     pub fn start(programs: &Programs, project: &Path, plan: &Plan) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: a machine for commands to run on is made of namespaces, which needs root");
+            eprintln!(
+                "skipped: a machine for commands to run on is made of namespaces, which needs root"
+            );
             return None;
         }
         let build = programs.piped.parent().expect("in a directory");
@@ -144,7 +146,15 @@ impl World {
         fs::set_permissions(disk.path().join("cargo"), executable).expect("ours");
 
         let mut first = command(Path::new("unshare"));
-        first.args(["--mount", "--uts", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+        first.args([
+            "--mount",
+            "--uts",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]);
         first.args(["--propagation", "private", "bash", "-c", FIRST]);
         first.env("DISK", disk.path()).env("PROJECT", project).env("BUILD", build);
         let out = disk.path().join("first");
@@ -178,7 +188,14 @@ impl World {
     /// `bash` inside, to be started.
     fn shell(&self, script: &str, on_beta: bool) -> Command {
         let mut shell = command(Path::new("nsenter"));
-        shell.env_clear().args(["--target", &self.pid.to_string(), "--mount", "--uts", "--net", "--pid"]);
+        shell.env_clear().args([
+            "--target",
+            &self.pid.to_string(),
+            "--mount",
+            "--uts",
+            "--net",
+            "--pid",
+        ]);
         shell.args(["--", "env", "-C", PROJECT, "bash", "-euo", "pipefail", "-c", script]);
         let path = "/mnt/bin:/mnt/piped/target/release:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         shell.env("PATH", path).env("HOME", "/root").env("LANG", "C.UTF-8").env("USER", "root");
@@ -205,25 +222,27 @@ impl World {
                 }
                 Err(format!("{}, and not {fails}:\n{}", output.status, words(&output)))
             }
-            How::UntilInterrupted => {
+            How::UntilInterrupted { code } => {
                 let mut last = None;
                 for seconds in INTERRUPTED_AFTER {
                     let output = self.interrupted(typed, seconds);
-                    let ended_well = matches!(output.status.code(), Some(0 | 130));
+                    let ended_well = [Some(0), Some(code)].contains(&output.status.code());
                     if ended_well && !words(&output).is_empty() {
                         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
                     }
                     last = Some(output);
                 }
                 let output = last.expect("some");
-                Err(format!("{}, interrupted, after it printed:\n{}", output.status, words(&output)))
+                Err(format!(
+                    "{}, interrupted, after it printed:\n{}",
+                    output.status,
+                    words(&output)
+                ))
             }
             How::Beside => {
                 let number = self.beside.len();
                 self.beside(&typed.text, typed.on_beta);
-                eventually("it says something", || {
-                    (!self.said(number).is_empty()).then_some(())
-                });
+                eventually("it says something", || (!self.said(number).is_empty()).then_some(()));
                 if typed.text.starts_with("piped ") {
                     self.until_it_serves();
                 }

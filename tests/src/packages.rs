@@ -1,0 +1,66 @@
+//! The Debian packages, made of the programs under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{Programs, words};
+
+/// The packages' files.
+#[derive(Debug)]
+pub struct Packages {
+    /// The daemon and its control program.
+    pub piped: PathBuf,
+    /// The library.
+    pub library: PathBuf,
+    /// What is needed to build with it.
+    pub development: PathBuf,
+}
+
+impl Packages {
+    /// Makes them in a directory by `packaging/build`; `None`, with the reason printed, where that cannot be.
+    ///
+    /// # Panics
+    /// If they cannot be made although what is needed is there.
+    #[must_use]
+    pub fn make(directory: &Path) -> Option<Self> {
+        let programs = Programs::find()?;
+        let deb = std::env::var_os("CARGO_DEB").unwrap_or_else(|| "cargo-deb".into());
+        for (tool, package) in [(&*deb, "cargo-deb"), ("dpkg-shlibdeps".as_ref(), "dpkg-dev")] {
+            if Command::new(tool).arg("--version").output().is_err() {
+                eprintln!("skipped: no packages without {package}");
+                return None;
+            }
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let built = programs.piped.parent().expect("a directory");
+        let target = built.parent().expect("target");
+        let profile = match built.file_name().and_then(|name| name.to_str()) {
+            Some("debug") => "dev",
+            name => name.expect("a profile"),
+        };
+        // Tests have the programs built, but not the static library.
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut library = Command::new(cargo);
+        library.args(["build", "--quiet", "--package", "piped-c", "--profile", profile]);
+        succeed(library.arg("--target-dir").arg(target).current_dir(&root));
+        let mut build = Command::new(root.join("packaging/build"));
+        build.args(["--profile", profile, "--no-build", "--fast", "--output"]).arg(directory);
+        let paths = succeed(build.env("CARGO_TARGET_DIR", target));
+        let paths: Vec<PathBuf> = paths.lines().map(PathBuf::from).collect();
+        let [piped, library, development] = paths.try_into().expect("three packages");
+        Some(Self { piped, library, development })
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> [&Path; 3] {
+        [&self.piped, &self.library, &self.development]
+    }
+}
+
+/// What a program says on stdout.
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{command:?}: {}", words(&output));
+    String::from_utf8(output.stdout).expect("text")
+}

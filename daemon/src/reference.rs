@@ -13,6 +13,9 @@ use crate::live::in_effect;
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/piped.toml");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
 
+/// As `pipectl keys show` prints one.
+const KEY: &str = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=";
+
 const HEAD: &str = "# Configuration
 
 Every key, its default, and whether `pipectl config reload` takes a change of it or only a restart does. Made from
@@ -95,6 +98,7 @@ fn setting(line: &str, here: bool) -> Option<(&str, &str)> {
 /// A comment in a cell. What is indented is a list: a word, and what is said of it.
 fn prose(lines: &[&str]) -> String {
     let mut said = String::new();
+    let mut in_list = false;
     for line in lines {
         let line = line.strip_prefix(' ').unwrap_or(line);
         let indent = line.len() - line.trim_start().len();
@@ -102,20 +106,19 @@ fn prose(lines: &[&str]) -> String {
         match text.split_once("  ") {
             Some((word, rest)) if indent == 2 => {
                 let _ = write!(said, "<br>`{word}`: {}", rest.trim());
+                in_list = true;
+            }
+            _ if in_list && indent == 0 => {
+                let _ = write!(said, "<br>{text}");
+                in_list = false;
             }
             _ if said.is_empty() => said.push_str(&text),
-            _ if indent == 0 && said.contains("<br>") && !said.ends_with("<br>") => {
-                let after_list = !said.ends_with("</p>");
-                let _ = write!(said, "{}{text}", if after_list { "<br>" } else { " " });
-                // Of what follows a list, only the first line begins a line.
-                said.push_str("</p>");
-            }
             _ => {
                 let _ = write!(said, " {text}");
             }
         }
     }
-    said.replace("</p>", "")
+    said
 }
 
 /// A configuration with a peer and an export called NAME.
@@ -189,29 +192,23 @@ fn kind(path: &str, default: &Value) -> String {
             (false, _) if text("7s") => "duration".to_owned(),
             (false, _) if text("host:7") => "host:port".to_owned(),
             (false, _) if text("127.0.0.1:7") => "address".to_owned(),
+            (false, _) if text(KEY) => "public key".to_owned(),
             (false, _) => words(),
         },
         other => panic!("{path}: {other}"),
     }
 }
 
-/// Whether a reload takes a change of the key.
+/// Whether a reload takes a change of the key: found by changing it.
 fn is_live(path: &str, default: &Value) -> bool {
-    let tries = [
-        "word7",
-        "7MiB",
-        "7s",
-        "h:7",
-        "127.0.0.1:7",
-        "latency",
-        "frozen",
-        "whole",
-        "off",
-        "/seven",
-    ];
+    let texts = ["word7", "7MiB", "7s", "h:7", "127.0.0.1:7", KEY];
     let lists = [json!(["word7"]), json!([7]), json!(["10.0.0.0/8"]), json!(["send_zero_copy"])];
-    let tries = tries.iter().map(|word| json!(word)).chain(lists);
-    let tries = tries.chain([json!(7), json!(!default.as_bool().unwrap_or_default())]);
+    let others = [json!(7), json!(!default.as_bool().unwrap_or_default())];
+    // And what the type says that it expects.
+    let error = with(path, &json!("word7")).err().map(|error| error.to_string());
+    let error = error.unwrap_or_default();
+    let expected = error.split(['`', '"']).map(|word| json!(word));
+    let tries = texts.iter().map(|word| json!(word)).chain(lists).chain(others).chain(expected);
     let running = full();
     let other = tries.filter_map(|value| with(path, &value).ok()).find(|it| *it != running);
     let other = other.unwrap_or_else(|| panic!("{path}: nothing else could be written"));

@@ -43,7 +43,7 @@ pub use modes::{
     SecurityMode, Spin, ZeroCopyMode,
 };
 pub use network::{HostPort, Network, NetworkError};
-pub use node_key::{KEY_BYTES, KeyFileError, NoPublicKey, NodeKey, PublicKey};
+pub use node_key::{KEY_BYTES, KEY_FILE_OPEN_MODE, KeyFileError, NoPublicKey, NodeKey, PublicKey};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{
     Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,

@@ -2,7 +2,7 @@
 //!
 //! Keys are Curve25519, as text in base64: 44 letters, the form WireGuard made familiar. The public one goes into
 //! other nodes' configurations; the private one stays in a file that only the daemon can read, and in memory that is
-//! wiped. It has no `Display`, and `Debug` does not show it.
+//! wiped here (not in the handshake's library, which copies it). It has no `Display`, and `Debug` does not show it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -16,6 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver as _, DefaultResolver};
+use snow::types::Dh;
 use zeroize::Zeroizing;
 
 /// Length of a key in bytes.
@@ -26,6 +27,9 @@ const KEY_LETTERS: usize = 44;
 
 /// More than this is no key file.
 const FILE_BYTES_MAX: u64 = 4096;
+
+/// Permissions of which a key file has none: others', and its group's but to read.
+pub const KEY_FILE_OPEN_MODE: u32 = 0o037;
 
 /// Begins a key file, for people who find one.
 const FILE_HEAD: &str = "# Private key of this piped node: who has it can pose as the node. \
@@ -41,6 +45,14 @@ impl PublicKey {
     #[must_use]
     pub const fn new(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)
+    }
+
+    /// Whether a secret can be agreed on with it. With a few points of the curve everybody gets the same.
+    fn is_sound(&self) -> bool {
+        let mut dh = curve();
+        dh.set(&[1; KEY_BYTES]);
+        let mut agreed = Zeroizing::new([0; KEY_BYTES]);
+        dh.dh(&self.0, agreed.as_mut_slice()).is_ok() && *agreed != [0; KEY_BYTES]
     }
 
     /// Its bytes.
@@ -61,10 +73,7 @@ impl FromStr for PublicKey {
     type Err = NoPublicKey;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        decode(text)
-            .map(|bytes| Self(*bytes))
-            .filter(|key| key.0 != [0; KEY_BYTES])
-            .ok_or(NoPublicKey)
+        decode(text).map(|bytes| Self(*bytes)).filter(Self::is_sound).ok_or(NoPublicKey)
     }
 }
 
@@ -92,6 +101,10 @@ impl From<PublicKey> for String {
     fn from(key: PublicKey) -> Self {
         key.to_string()
     }
+}
+
+fn curve() -> Box<dyn Dh> {
+    DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("snow is built with it")
 }
 
 fn decode(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
@@ -181,8 +194,7 @@ impl NodeKey {
     /// The one with this private half.
     #[must_use]
     pub fn of_private(private: Zeroizing<[u8; KEY_BYTES]>) -> Self {
-        let mut dh =
-            DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("snow is built with it");
+        let mut dh = curve();
         dh.set(private.as_slice());
         let public = dh.pubkey().first_chunk().expect("as long as the private one");
         Self { public: PublicKey(*public), private }
@@ -214,10 +226,11 @@ impl NodeKey {
         if !metadata.is_file() {
             return Err(KeyFileError::Content(path.to_owned()));
         }
-        if mode & 0o037 != 0 {
+        if mode & KEY_FILE_OPEN_MODE != 0 {
             return Err(KeyFileError::Open { path: path.to_owned(), mode });
         }
-        let mut text = Zeroizing::new(String::new());
+        // Not grown: what it grew out of would not be wiped.
+        let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize));
         let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(io("cannot be read"))?;
         let mut lines =
@@ -327,8 +340,11 @@ mod tests {
         let key = NodeKey::generate().expect("random").public();
         assert_eq!(key.to_string().parse(), Ok(key));
         assert_eq!(key.to_string().len(), KEY_LETTERS);
-        let zero = BASE64_STANDARD.encode([0; KEY_BYTES]);
-        for text in ["", "beta", &zero, &key.to_string()[1..], &format!("{key}=")] {
+        // Points of small order: 0, 1, p - 1.
+        let [mut one, mut last] = [[0; KEY_BYTES], [0xff; KEY_BYTES]];
+        (one[0], last[0], last[31]) = (1, 0xec, 0x7f);
+        let [zero, one, last] = [[0; KEY_BYTES], one, last].map(|key| BASE64_STANDARD.encode(key));
+        for text in ["", "beta", &zero, &one, &last, &key.to_string()[1..], &format!("{key}=")] {
             assert_eq!(text.parse::<PublicKey>(), Err(NoPublicKey), "{text}");
         }
     }

@@ -282,7 +282,10 @@ impl Security {
             AutoPath::Auto => {
                 let beside = main_file?.parent()?.join(Self::KEY_FILE);
                 // One that cannot be looked at is there: the daemon says so, instead of being plain.
-                beside.try_exists().unwrap_or(true).then_some(beside)
+                match beside.symlink_metadata() {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                    _ => Some(beside),
+                }
             }
         }
     }

@@ -28,8 +28,8 @@ use crate::journal::{Cause, Journal, Party};
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
-    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, GREETINGS_MAX, HANDSHAKES_MAX, PEER_CLOSERS,
-    PEER_OPENS_MAX, REFUSALS_MAX, peer_files_max,
+    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, GREETINGS_MAX, HANDSHAKES_MAX, KNOWN_GREETINGS_MAX,
+    PEER_CLOSERS, PEER_OPENS_MAX, REFUSALS_MAX, peer_files_max,
 };
 use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
@@ -41,7 +41,7 @@ use crate::patience::Patience;
 use crate::peer;
 use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::keyring::Keyring;
-use crate::peer::patrol::Patrol;
+use crate::peer::patrol::{Patrol, Verdict};
 use crate::peer::serve::shard_of;
 use crate::reload::Reload;
 use crate::sandbox::Sandbox;
@@ -171,6 +171,7 @@ pub(crate) struct Control {
     /// What strangers on the network have used.
     pub(crate) patrol: RefCell<Patrol>,
     greeting_slots: Arc<Semaphore>,
+    known_slots: Arc<Semaphore>,
     names: Names,
 }
 
@@ -240,6 +241,7 @@ impl Control {
             greetings: Cell::default(),
             patrol: RefCell::default(),
             greeting_slots: slots(GREETINGS_MAX),
+            known_slots: slots(KNOWN_GREETINGS_MAX),
             names,
             live: RefCell::new(Live {
                 config: Rc::new(config),
@@ -505,11 +507,15 @@ impl Control {
         self.greetings.get()
     }
 
-    /// A place for a peer that is to prove who it is; none, and its address has one attempt less, if it has none.
+    /// A place for a peer that is to prove who it is; none, if its address, or all of them, have had too many attempts.
+    /// Known nodes have places of their own.
     pub(crate) fn greeting_place(&self, from: IpAddr) -> Option<OwnedSemaphorePermit> {
-        let admitted = self.patrol.borrow_mut().admit(from, clock::now());
-        let place = || Arc::clone(&self.greeting_slots).try_acquire_owned().ok();
-        admitted.then(place).flatten()
+        let slots = match self.patrol.borrow_mut().admit(from, clock::now()) {
+            Verdict::No => return None,
+            Verdict::Known => &self.known_slots,
+            Verdict::Stranger => &self.greeting_slots,
+        };
+        Arc::clone(slots).try_acquire_owned().ok()
     }
 
     /// Logs that a peer got no lane.

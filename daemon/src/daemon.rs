@@ -34,13 +34,13 @@ use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::keyring::Keyring;
-use crate::peer::serve::shard_name;
 use crate::reload::{Reload, SetLevel};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
 use crate::{admin, client, metrics, peer, reload, settings, systemd, watchdog};
+use piped_engine::wire::frame::shard_name;
 
 /// Why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]

@@ -107,12 +107,14 @@ pub const PEER_OPENS_MAX: usize = 64;
 /// Attempts at an open that a rename disturbed.
 pub const OPEN_ATTEMPTS: u32 = 8;
 
-/// How long a peer that connected may take to prove who it is.
-pub const GREETING_TIME: Duration = Duration::from_secs(5);
+/// How long a peer that connected may take to prove who it is. Three round trips; a lost packet is sent again twice.
+pub const GREETING_TIME: Duration = Duration::from_secs(4);
 
-/// Peers that are proving who they are at once. One address cannot have half of them: it has 128 attempts, and 20 more
-/// a second.
+/// Peers that are proving who they are at once, from addresses nobody has proved himself from before.
 pub const GREETINGS_MAX: usize = 512;
+
+/// The same from where somebody has: no stranger takes their places.
+pub const KNOWN_GREETINGS_MAX: usize = 256;
 
 /// How long a connection to a peer may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -27,6 +27,7 @@ use crate::limits::RELOAD_TIMEOUT;
 use crate::live::{Live, Moved, in_effect};
 use crate::open::export::Exports;
 use crate::peer::keyring::Keyring;
+use crate::peer::noise::Trust as _;
 use crate::sandbox::Sandbox;
 use crate::shard::message::Message;
 use crate::{limiting, settings, systemd, unix_socket};
@@ -198,6 +199,13 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
     let effect = in_effect(&control.config(), next, &prepared.outside);
     // Each may be right alone, and what runs with a part of what comes not.
     if let Err(fault) = effect.validate() {
+        return Err(format!(
+            "`{}` {} (as long as the daemon is not restarted)",
+            fault.key, fault.problem
+        ));
+    }
+    let own = prepared.keyring.identity().map(|it| it.own().public());
+    if let Err(fault) = effect.check_own_key(own) {
         return Err(format!(
             "`{}` {} (as long as the daemon is not restarted)",
             fault.key, fault.problem

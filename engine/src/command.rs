@@ -16,6 +16,7 @@ use crate::request::{Class, Completion, Progress, Status};
 use crate::sizes::Sizes;
 use crate::solve::{PlanAnswer, PlanRequest};
 use crate::wire::LaneKeys;
+use crate::wire::frame::{is_shard_name, node_of};
 
 /// Which of a peer's two connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -298,8 +299,6 @@ pub enum Caller {
     Proven {
         /// The node's name.
         node: String,
-        /// From its handshake.
-        keys: LaneKeys,
     },
 }
 
@@ -310,18 +309,21 @@ impl Caller {
         Self::Unproven { reserved: Arc::default() }
     }
 
-    /// Whether a lane may say that it is a shard of this node.
+    /// Whether a lane may give itself this name, a node's or that of one of its shards.
     ///
     /// # Errors
     /// Why it may not.
     pub(crate) fn may_be(&self, name: &str) -> Result<(), &'static str> {
+        let node = node_of(name);
         match self {
-            Self::Unproven { reserved } if reserved.contains(name) => {
+            Self::Unproven { reserved } if reserved.contains(node) => {
                 Err("it gives itself the name of a node that has a key, and did not prove it")
             }
-            Self::Proven { node, .. } if node != name => Err(
+            Self::Proven { node: proven } if proven != node => Err(
                 "its key is that of another name; give node.name there and [peers] here the same",
             ),
+            // A name is a link with lanes, handles and memory: a node has as many as it can have shards.
+            Self::Proven { .. } if !is_shard_name(name) => Err("no shard has that name"),
             Self::Unproven { .. } | Self::Proven { .. } => Ok(()),
         }
     }
@@ -451,6 +453,8 @@ pub enum Command {
         socket: SocketId,
         /// Who that can be.
         caller: Caller,
+        /// From its handshake; none: it is plain.
+        keys: Option<LaneKeys>,
     },
     /// Nodes that are not trusted as they were: the lanes that came from them close.
     ExpelPeers {

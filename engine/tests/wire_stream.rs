@@ -946,7 +946,7 @@ fn a_frame_that_is_repeated_left_out_or_out_of_turn_ends_the_stream() {
 }
 
 #[test]
-fn frames_of_another_key_or_of_the_other_direction_end_the_stream() {
+fn frames_of_another_key_or_seal_end_the_stream() {
     for (one, other) in
         [(None, 1), (Some(Protection::Integrity), 2), (Some(Protection::Encrypted), 1)]
     {

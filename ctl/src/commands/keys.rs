@@ -102,7 +102,8 @@ fn generate(
     let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
     let path = match file {
         Some(file) => file.to_owned(),
-        None => configured(sources)?.unwrap_or_else(usual),
+        // Also where the rest of the configuration is not good yet: it may want the key.
+        None => configured(sources).ok().flatten().unwrap_or_else(usual),
     };
     let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
     let group = rustix::process::geteuid().is_root().then(|| group_of(GROUP)).flatten();
@@ -125,16 +126,16 @@ fn show(
     file: Option<&Path>,
     output: &Output,
 ) -> Result<(), Failure> {
+    let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
     let path = match file {
         Some(file) => Some(file.to_owned()),
-        None => configured(sources)?,
+        None => configured(sources).unwrap_or_else(|_| Some(usual())),
     };
-    let read = path.as_deref().map(NodeKey::read);
-    let key = match (read, file) {
-        (Some(Ok(key)), _) => key.public(),
-        (Some(Err(error)), Some(_)) => return Err(refused(error)),
+    let key = match path.as_deref().map(NodeKey::read) {
+        Some(Ok(key)) => key.public(),
+        Some(Err(error)) if file.is_some() || !error.is_denied() => return Err(refused(error)),
         // Who may not read the file may ask who has read it.
-        (other, _) => of_daemon(args).map_err(|failure| match other {
+        other => of_daemon(args).map_err(|failure| match other {
             Some(Err(error)) => refused(error),
             _ => failure,
         })?,
@@ -164,18 +165,23 @@ fn trust(
     let key: PublicKey = key.parse().map_err(|error| Failure::usage(format!("`{key}` {error}")))?;
     let path = drop_in_of(sources, name)?;
     let before = std::fs::read_to_string(&path).ok();
-    write(&path, &text_of(name, key, address))?;
-    // What the daemon would refuse is not left for it to find.
-    if let Err(findings) = load(sources) {
-        match &before {
-            Some(text) => write(&path, text)?,
-            None => remove(&path)?,
+    let was_good = load(sources).is_ok();
+    write(&path, &text_of(before.as_deref().unwrap_or(""), name, key, address)?)?;
+    // What the daemon would refuse is not left for it to find; what it would refuse all the same may get better.
+    match load(sources) {
+        Err(findings) if was_good => {
+            match &before {
+                Some(text) => write(&path, text)?,
+                None => remove(&path)?,
+            }
+            return Err(Failure::failed(format!("nothing was changed, for then:\n{findings}")));
         }
-        return Err(Failure::failed(format!("nothing was changed, for then:\n{findings}")));
+        Err(findings) => say(format_args!("the configuration is not good yet:\n{findings}")),
+        Ok(_) => {}
     }
     let verb = if before.is_some() { "changed" } else { "written" };
     output.line(format_args!("{}: {verb}", path.display()))?;
-    if configured(sources)?.is_none() {
+    if configured(sources).is_ok_and(|path| path.is_none()) {
         say("this node has no key of its own yet: sudo pipectl keys generate");
     }
     say("a running daemon takes it with: pipectl config reload");
@@ -184,12 +190,26 @@ fn trust(
 
 fn distrust(sources: &Sources, name: &str, output: &Output) -> Result<(), Failure> {
     let path = drop_in_of(sources, name)?;
-    let removed = path.exists();
+    let before = std::fs::read_to_string(&path).ok();
+    let removed = before.is_some();
     if removed {
         remove(&path)?;
+    }
+    let loaded = match (load(sources), before) {
+        (Ok(loaded), _) => loaded,
+        // A daemon that takes no configuration any more would go on trusting it.
+        (Err(findings), Some(text)) => {
+            write(&path, &text)?;
+            return Err(Failure::failed(format!(
+                "{name} IS TRUSTED STILL: without its key the configuration is refused; remove [peers.{name}] where \
+                 it has its address, then try again\n{findings}"
+            )));
+        }
+        (Err(findings), None) => return Err(Failure::failed(findings.to_string())),
+    };
+    if removed {
         output.line(format_args!("{}: removed", path.display()))?;
     }
-    let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
     let still = loaded.config.peers.get(name).and_then(|peer| peer.key);
     if let Some(key) = still {
         let origin = loaded.origins.get(&format!("peers.{name}.key"));
@@ -256,20 +276,31 @@ fn drop_in_of(sources: &Sources, name: &str) -> Result<PathBuf, Failure> {
     Ok(sources.drop_ins().join(format!("50-peer-{name}.toml")))
 }
 
-fn text_of(name: &str, key: PublicKey, address: Option<&HostPort>) -> String {
-    let mut peer = Table::new();
+/// The drop-in with this key in it. An address that `before` has stays, unless there is another.
+fn text_of(
+    before: &str,
+    name: &str,
+    key: PublicKey,
+    address: Option<&HostPort>,
+) -> Result<String, Failure> {
+    let wrong =
+        || Failure::failed("its drop-in is no TOML any more, or has no table there: remove it");
+    let mut document: DocumentMut = before.parse().map_err(|_| wrong())?;
+    let peers = document.entry("peers").or_insert_with(|| {
+        let mut peers = Table::new();
+        peers.set_implicit(true);
+        Item::Table(peers)
+    });
+    let peers = peers.as_table_mut().ok_or_else(wrong)?;
+    let peer = peers.entry(name).or_insert_with(|| Item::Table(Table::new()));
+    let peer = peer.as_table_mut().ok_or_else(wrong)?;
     if let Some(address) = address {
         peer.insert("address", value(address.as_str()));
     }
     peer.insert("key", value(key.to_string()));
-    let mut peers = Table::new();
-    peers.set_implicit(true);
-    peers.insert(name, Item::Table(peer));
-    let mut document = DocumentMut::new();
-    document.insert("peers", Item::Table(peers));
-    format!(
-        "# A node that is trusted by its key (`pipectl keys trust`, `pipectl keys distrust`).\n{document}"
-    )
+    let head =
+        "# A node that is trusted by its key (`pipectl keys trust`, `pipectl keys distrust`).\n";
+    Ok(if before.is_empty() { format!("{head}{document}") } else { document.to_string() })
 }
 
 /// Replaces the file as a whole.

@@ -72,8 +72,20 @@ async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option
         match TcpStream::connect(address).await {
             // It may have moved, or left, meanwhile.
             Ok(stream) if named(control, peer)?.1 == target => {
-                let (stream, keys) = prove(control, stream, target.key).await?;
-                return Ok((lane_socket(stream)?, keys));
+                match prove(control, stream, target.key).await {
+                    Ok((stream, keys)) if named(control, peer)?.1 == target => {
+                        return Ok((lane_socket(stream)?, keys));
+                    }
+                    Ok(_) => return Err(io::ErrorKind::NotFound.into()),
+                    Err(error) => {
+                        if let Some(left_out) =
+                            control.may_say(Cause::Dial, control.party_of(&name))
+                        {
+                            tracing::warn!(peer = name, %address, %error, left_out, "not connected");
+                        }
+                        last = error;
+                    }
+                }
             }
             Ok(_) => return Err(io::ErrorKind::NotFound.into()),
             Err(error) => last = error,
@@ -89,12 +101,16 @@ async fn prove(
     key: Option<PublicKey>,
 ) -> io::Result<(TcpStream, Option<LaneKeys>)> {
     let keyring = control.keyring();
-    // Checked when the configuration was loaded: with a peer's key there is one of our own.
-    let Some((key, identity)) = key.zip(keyring.identity()) else { return Ok((stream, None)) };
-    match greet::dialled(&mut stream, identity, key).await {
-        Ok(keys) => Ok((stream, Some(keys))),
-        Err(fault) => Err(io::Error::new(io::ErrorKind::PermissionDenied, fault)),
+    let Some(key) = key else { return Ok((stream, None)) };
+    // A configuration that has the one without the other is refused.
+    let identity = keyring.identity().ok_or(io::ErrorKind::PermissionDenied)?;
+    let keys = greet::dialled(&mut stream, identity, key).await;
+    let keys = keys.map_err(|fault| io::Error::new(io::ErrorKind::PermissionDenied, fault))?;
+    if !Rc::ptr_eq(&keyring, &control.keyring()) {
+        // What was agreed on is not what is to be now.
+        return Err(io::ErrorKind::Interrupted.into());
     }
+    Ok((stream, Some(keys)))
 }
 
 /// The peer's name, and where it listens and what its key is by the configuration of now.

@@ -11,7 +11,7 @@ use piped_engine::wire::LaneKeys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::keyring::Identity;
+use super::keyring::{Identity, Keyring};
 use super::noise::{
     ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HandshakeFault, Trust as _,
     begins_handshake,
@@ -92,7 +92,12 @@ pub(super) enum GreetingFault {
     Plain,
     #[error("it said nothing in time")]
     Late,
-    #[error("the connection ended before the handshake ({0}); the other node's log says why")]
+    #[error("the configuration was loaded again meanwhile; it may try again")]
+    Reloaded,
+    #[error(
+        "the connection ended before the handshake ({0}): the other node does not trust this one's key, has another \
+         key than [peers] says here, has none, or is busy; its log and its `pipectl status` say which"
+    )]
     Gone(#[from] io::Error),
     #[error(transparent)]
     Handshake(#[from] HandshakeFault),
@@ -102,6 +107,7 @@ impl GreetingFault {
     pub(super) fn outcome(&self) -> Greeting {
         match self {
             Self::Plain => Greeting::Plain,
+            Self::Reloaded => Greeting::Busy,
             Self::Late | Self::Gone(_) => Greeting::Silent,
             Self::Handshake(fault) => match fault {
                 HandshakeFault::Version | HandshakeFault::Weak => Greeting::Version,
@@ -129,24 +135,33 @@ pub(super) async fn dialled(
     Ok(keys)
 }
 
-/// Finds out who connected, in [`GREETING_TIME`].
+/// Finds out who connected, in [`GREETING_TIME`]. What comes back holds until the next await: a reload may change whom to
+/// trust.
 pub(super) async fn accepted(
     control: &Rc<Control>,
     stream: &mut TcpStream,
     from: IpAddr,
-) -> Result<Caller, GreetingFault> {
-    let greeting = tokio::time::timeout(GREETING_TIME, who_is(control, stream, from));
-    greeting.await.unwrap_or(Err(GreetingFault::Late))
+) -> Result<Met, GreetingFault> {
+    let keyring = control.keyring();
+    let greeting = tokio::time::timeout(GREETING_TIME, who_is(control, &keyring, stream, from));
+    let met = greeting.await.unwrap_or(Err(GreetingFault::Late))?;
+    if !Rc::ptr_eq(&keyring, &control.keyring()) {
+        return Err(GreetingFault::Reloaded);
+    }
+    Ok(met)
 }
+
+/// Who connected, and the keys of its lane.
+type Met = (Caller, Option<LaneKeys>);
 
 async fn who_is(
     control: &Rc<Control>,
+    keyring: &Keyring,
     stream: &mut TcpStream,
     from: IpAddr,
-) -> Result<Caller, GreetingFault> {
-    let keyring = control.keyring();
+) -> Result<Met, GreetingFault> {
     let plain = control.config().listen.admits_plain(from);
-    let anybody = || Caller::Unproven { reserved: keyring.reserved() };
+    let anybody = || (Caller::Unproven { reserved: keyring.reserved() }, None);
     let Some(identity) = keyring.identity() else {
         return if plain { Ok(anybody()) } else { Err(GreetingFault::Plain) };
     };
@@ -160,7 +175,7 @@ async fn who_is(
     let mut confirmation = [0; CONFIRMATION_BYTES];
     stream.read_exact(&mut confirmation).await?;
     let (node, keys) = answered.finish(&confirmation)?;
-    Ok(Caller::Proven { node, keys })
+    Ok((Caller::Proven { node }, Some(keys)))
 }
 
 /// The first bytes of a stream, which stay in it: a shard reads a plain one's frames from the beginning.

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::greet::{self, Greeting};
 use super::options::lane_socket;
 use crate::control::Control;
+use crate::io::clock;
 use crate::journal::{Cause, Party};
 use crate::shard::message::Message;
 
@@ -53,8 +54,8 @@ pub(crate) async fn bind(
     if !address.ip().is_loopback() && !listen.allow_plain.is_empty() {
         tracing::warn!(
             %address,
-            "lanes are PLAIN: whoever is on the networks of listen.allow_plain can read and forge \
-             what peers send"
+            "lanes of nodes without keys are PLAIN: whoever is on the networks of listen.allow_plain can read and \
+             forge what they send"
         );
     }
     let listener = TcpListener::bind(address).await;
@@ -87,7 +88,11 @@ async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
     }
     let Some(place) = control.greeting_place(from) else {
         // It is not read: a reset is all it costs.
-        return control.count_greeting(Greeting::Busy);
+        control.count_greeting(Greeting::Busy);
+        return control.journal_stranger(
+            from,
+            "its address, or strangers together, have had too many attempts",
+        );
     };
     let control = Rc::clone(control);
     tokio::task::spawn_local(async move {
@@ -101,21 +106,19 @@ async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
 
 /// Finds out who that is, and gives the lane to its shard.
 async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr) {
-    let caller = match greet::accepted(control, &mut stream, from).await {
-        Ok(caller) => caller,
+    let (caller, keys) = match greet::accepted(control, &mut stream, from).await {
+        Ok(met) => met,
         Err(fault) => {
             control.count_greeting(fault.outcome());
             return control.journal_stranger(from, &fault.to_string());
         }
     };
-    match &caller {
-        Caller::Proven { .. } => {
-            control.count_greeting(Greeting::Proven);
-            control.patrol.borrow_mut().give_back(from);
-        }
-        // What it says is not known yet. Who is trusted by his network is not counted.
-        Caller::Unproven { .. } => control.patrol.borrow_mut().give_back(from),
+    // What a plain one says is not known yet: it is trusted by its network.
+    let proven = matches!(caller, Caller::Proven { .. });
+    if proven {
+        control.count_greeting(Greeting::Proven);
     }
+    control.patrol.borrow_mut().give_back(from, proven, clock::now());
     let socket = match lane_socket(stream) {
         Ok(socket) => socket,
         Err(error) => {
@@ -125,7 +128,7 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr) {
     };
     let shard = home_of(from, control.shards.len());
     // A shard that is gone ends the daemon by itself.
-    let _ = control.shards[shard].mailbox.send(Message::Accepted { socket, caller }).await;
+    let _ = control.shards[shard].mailbox.send(Message::Accepted { socket, caller, keys }).await;
 }
 
 /// The shard that serves a node: both its lanes must meet, because handles opened over one are used

@@ -17,14 +17,13 @@
 //! memory as they are. Keys of frames are derived from what the handshake leaves, one for each direction and protection.
 
 use piped_config::{KEY_BYTES, NodeKey, PublicKey};
+use piped_engine::wire::frame::HANDSHAKE_MAGIC as MAGIC;
 use piped_engine::wire::{FrameKey, LaneKeys, Protection};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 
-/// Not how a frame begins.
-const MAGIC: [u8; 6] = *b"pipedK";
 const VERSION: u8 = 1;
 const PREAMBLE_BYTES: usize = 8;
 const TICKET_BYTES: usize = 16;
@@ -169,7 +168,7 @@ impl Answered {
         let protection = wish.max(trust.protection());
         let mut answer = [0; ANSWER_BYTES];
         let length = noise.write_message(&[number_of(protection)], &mut answer);
-        debug_assert_eq!(length.ok(), Some(ANSWER_BYTES));
+        assert_eq!(length.ok(), Some(ANSWER_BYTES), "room for the answer, and randomness");
         Ok((Self { node, protection, secrets: Secrets::of(&mut noise) }, answer))
     }
 
@@ -366,7 +365,6 @@ mod tests {
             let expected = [HandshakeFault::Version, HandshakeFault::Ticket];
             assert!(expected.contains(&fault), "bit {bit}: {fault}");
         }
-        let (_, first) = begin();
         for bit in 0..ANSWER_BYTES * 8 {
             let (dialled, first) = begin();
             let (_, mut answer) = Answered::begin(&beta, &first).expect("trusted");
@@ -383,7 +381,6 @@ mod tests {
                 HandshakeFault::Repeated
             );
         }
-        drop(first);
     }
 
     #[test]

@@ -1,25 +1,40 @@
-//! How much of the control thread strangers on the network can have: pure.
+//! How much of the control thread those at the peers' door can have: pure.
 //!
 //! Who connects costs a few curve computations at worst, some 200 us, and nothing that lasts. So each address has a
-//! number of attempts that grows back slowly. One that succeeds is given back: a node that restarts brings all its lanes
-//! at once and uses none. An address that has none left is closed before a byte of it is read, which costs less than
+//! budget that grows back slowly. An attempt that fails takes more of it than one that succeeds: a node that restarts
+//! brings all its lanes at once. An address that has none left is closed before a byte of it is read, which costs less than
 //! the connection costs the other side. TCP has shown that the address is the caller's own.
+//!
+//! All addresses together have a budget, too, but those from which somebody has proved who he is lately: whatever
+//! strangers do, known nodes come back.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use piped_model::units::Nanos;
 
-/// Attempts that an address has at first, and at most: both lanes of every shard of a large node, once.
-const ATTEMPTS: u32 = 128;
+/// What an attempt takes, and what is given back of it when it succeeds.
+const ATTEMPT: u32 = 8;
+const GOOD: u32 = 7;
 
-/// One grows back in so long: 20 a second take 0.4 % of the thread.
-const REGROWTH: Nanos = Nanos::from_millis(50);
+/// The budget of an address: both lanes of every shard of a large node, once, all of them failing.
+const OF_ADDRESS: u32 = 128 * ATTEMPT;
 
-/// Addresses remembered: those that have used some. More than that share one account.
+/// Of it so much grows back in so long: 20 attempts that fail a second, or 160 that succeed, take 0.4 % of the thread, or 3 %.
+const REGROWTH: Nanos = Nanos(50_000_000 / ATTEMPT as u64);
+
+/// All addresses that are not known, together: 200 attempts a second take 4 % of the thread.
+const OF_STRANGERS: u32 = 512 * ATTEMPT;
+const REGROWTH_OF_STRANGERS: Nanos = Nanos(5_000_000 / ATTEMPT as u64);
+
+/// Addresses remembered: those that have used some of their budget. More than that share one.
 const ADDRESSES_MAX: usize = 4096;
 
-/// What one address has used.
+/// Addresses from which somebody has proved who he is, and for how long that counts.
+const KNOWN_MAX: usize = 1024;
+const KNOWN_FOR: Nanos = Nanos::from_millis(24 * 3_600_000);
+
+/// What has been used of a budget.
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
     used: u32,
@@ -27,58 +42,95 @@ struct Account {
 }
 
 impl Account {
-    fn regrow(&mut self, now: Nanos) {
-        let grown = now.since(self.since).0 / REGROWTH.0;
+    fn regrow(&mut self, pace: Nanos, now: Nanos) {
+        let grown = now.since(self.since).0 / pace.0;
         self.used = self.used.saturating_sub(u32::try_from(grown).unwrap_or(u32::MAX));
-        self.since = if self.used == 0 { now } else { self.since + Nanos(grown * REGROWTH.0) };
+        self.since = if self.used == 0 { now } else { self.since + Nanos(grown * pace.0) };
     }
 
-    fn take(&mut self, now: Nanos) -> bool {
-        self.regrow(now);
-        let left = self.used < ATTEMPTS;
-        self.used += u32::from(left);
+    fn take(&mut self, budget: u32, pace: Nanos, now: Nanos) -> bool {
+        self.regrow(pace, now);
+        let left = self.used + ATTEMPT <= budget;
+        self.used += if left { ATTEMPT } else { 0 };
         left
     }
+}
+
+/// Whether somebody may try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A node that proved who it is called from there lately.
+    Known,
+    /// Nobody did.
+    Stranger,
+    /// No: there is no budget left.
+    No,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Patrol {
     accounts: HashMap<IpAddr, Account>,
+    /// Those for whom there was no place in it.
     others: Account,
+    strangers: Account,
+    /// When somebody proved himself there the last time.
+    known: HashMap<IpAddr, Nanos>,
 }
 
 impl Patrol {
-    /// An address begins an attempt. `false`: it has none left.
-    pub(crate) fn admit(&mut self, from: IpAddr, now: Nanos) -> bool {
+    /// An address begins an attempt.
+    pub(crate) fn admit(&mut self, from: IpAddr, now: Nanos) -> Verdict {
         let site = site_of(from);
-        if !self.accounts.contains_key(&site) && self.accounts.len() >= ADDRESSES_MAX {
-            self.accounts.retain(|_, account| {
-                account.regrow(now);
-                account.used > 0
-            });
-            if self.accounts.len() >= ADDRESSES_MAX {
-                return self.others.take(now);
-            }
+        if !self.account(site, now).take(OF_ADDRESS, REGROWTH, now) {
+            return Verdict::No;
         }
-        self.accounts.entry(site).or_insert(Account { used: 0, since: now }).take(now)
+        if self.known.get(&site).is_some_and(|at| now.since(*at) < KNOWN_FOR) {
+            return Verdict::Known;
+        }
+        match self.strangers.take(OF_STRANGERS, REGROWTH_OF_STRANGERS, now) {
+            true => Verdict::Stranger,
+            false => Verdict::No,
+        }
     }
 
-    /// Its attempt was a good one.
-    pub(crate) fn give_back(&mut self, from: IpAddr) {
+    /// Its attempt was a good one. `proven`: by a key.
+    pub(crate) fn give_back(&mut self, from: IpAddr, proven: bool, now: Nanos) {
         let site = site_of(from);
         if let Some(account) = self.accounts.get_mut(&site) {
-            account.used = account.used.saturating_sub(1);
-            if account.used == 0 {
-                self.accounts.remove(&site);
+            account.used = account.used.saturating_sub(GOOD);
+        }
+        if !proven {
+            return;
+        }
+        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&site) {
+            let oldest = self.known.iter().min_by_key(|(_, at)| **at).map(|(site, _)| *site);
+            oldest.and_then(|site| self.known.remove(&site));
+        }
+        self.known.insert(site, now);
+    }
+
+    fn account(&mut self, site: IpAddr, now: Nanos) -> &mut Account {
+        if !self.accounts.contains_key(&site) && self.accounts.len() >= ADDRESSES_MAX {
+            // Not again and again while all are in use: then the shared one says no.
+            if self.others.used == 0 || self.others.used + ATTEMPT > OF_ADDRESS {
+                self.accounts.retain(|_, account| {
+                    account.regrow(REGROWTH, now);
+                    account.used > 0
+                });
+            }
+            if self.accounts.len() >= ADDRESSES_MAX {
+                return &mut self.others;
             }
         }
+        self.accounts.entry(site).or_insert(Account { used: 0, since: now })
     }
 }
 
-/// Who has an address of IPv6 has all of its /64.
+/// Who has an address of IPv6 has all of its /64; who is here has all of loopback.
 fn site_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        here if here.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         v4 @ IpAddr::V4(_) => v4,
         IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & !u128::from(u64::MAX)).into()),
     }
@@ -89,51 +141,83 @@ mod tests {
     use super::*;
 
     fn address(number: u32) -> IpAddr {
-        IpAddr::V4(number.into())
+        IpAddr::V4((0x0a00_0000 + number).into())
     }
 
     const START: Nanos = Nanos::from_millis(3_600_000);
+    const EACH: usize = (OF_ADDRESS / ATTEMPT) as usize;
+    const ALL: usize = (OF_STRANGERS / ATTEMPT) as usize;
+
+    fn admitted(patrol: &mut Patrol, from: impl Iterator<Item = IpAddr>, now: Nanos) -> usize {
+        from.filter(|from| patrol.admit(*from, now) != Verdict::No).count()
+    }
+
+    fn tries(patrol: &mut Patrol, from: IpAddr, now: Nanos) -> usize {
+        admitted(patrol, std::iter::repeat_n(from, 10_000), now)
+    }
 
     #[test]
     fn an_address_has_some_attempts_and_gets_them_back_slowly() {
         let mut patrol = Patrol::default();
-        let mut admitted =
-            |now: Nanos| (0..10_000).filter(|_| patrol.admit(address(1), now)).count();
-        assert_eq!(admitted(START), ATTEMPTS as usize);
-        assert_eq!(admitted(START + Nanos(REGROWTH.0 - 1)), 0);
-        assert_eq!(admitted(START + REGROWTH), 1);
-        assert_eq!(admitted(START + Nanos(REGROWTH.0 * 11)), 10);
-        assert_eq!(admitted(START + Nanos(REGROWTH.0 * 100_000)), ATTEMPTS as usize);
-        assert!(patrol.admit(address(2), START), "not its fault");
+        let one = Nanos(REGROWTH.0 * u64::from(ATTEMPT));
+        assert_eq!(tries(&mut patrol, address(1), START), EACH);
+        assert_eq!(tries(&mut patrol, address(1), START + Nanos(one.0 - 1)), 0);
+        assert_eq!(tries(&mut patrol, address(1), START + one), 1);
+        assert_eq!(tries(&mut patrol, address(1), START + Nanos(one.0 * 11)), 10);
+        assert_eq!(tries(&mut patrol, address(1), START + Nanos(one.0 * 100_000)), EACH);
+        assert_eq!(patrol.admit(address(2), START), Verdict::Stranger, "not its fault");
     }
 
     #[test]
-    fn good_attempts_cost_nothing() {
+    fn good_attempts_take_little() {
         let mut patrol = Patrol::default();
-        for _ in 0..100 * ATTEMPTS {
-            assert!(patrol.admit(address(1), START));
-            patrol.give_back(address(1));
+        let mut good = 0;
+        while patrol.admit(address(1), START) != Verdict::No {
+            patrol.give_back(address(1), true, START);
+            good += 1;
         }
-        assert!(patrol.accounts.is_empty());
+        assert_eq!(good, OF_ADDRESS - ATTEMPT + 1, "one unit each");
+    }
+
+    #[test]
+    fn many_addresses_have_no_more_than_their_share_and_known_ones_come_through() {
+        let mut patrol = Patrol::default();
+        assert_eq!(patrol.admit(address(7), START), Verdict::Stranger);
+        patrol.give_back(address(7), true, START);
+        let flood = (1000..50_000).map(address);
+        assert_eq!(admitted(&mut patrol, flood, START), ALL - 1);
+        assert_eq!(patrol.admit(address(8), START), Verdict::No, "nobody knows it");
+        assert_eq!(patrol.admit(address(7), START), Verdict::Known);
+        let next_day = START + KNOWN_FOR;
+        assert_eq!(patrol.admit(address(7), next_day), Verdict::Stranger);
     }
 
     #[test]
     fn many_addresses_take_no_more_memory() {
         let mut patrol = Patrol::default();
-        let admitted = (0..100_000).filter(|number| patrol.admit(address(*number), START)).count();
+        let mut now = START;
+        for number in 0..100_000 {
+            now = now + Nanos(1000);
+            let _ = patrol.admit(address(number), now);
+        }
         assert_eq!(patrol.accounts.len(), ADDRESSES_MAX);
-        assert_eq!(admitted, ADDRESSES_MAX + ATTEMPTS as usize);
+        for number in 0..10_000 {
+            patrol.give_back(address(number), true, now);
+        }
+        assert_eq!(patrol.known.len(), KNOWN_MAX);
         // They are forgotten when they have used nothing for long.
-        let later = START + Nanos(REGROWTH.0 * 10);
-        assert!(patrol.admit(address(200_000), later));
+        let later = now + Nanos(REGROWTH.0 * u64::from(OF_ADDRESS));
+        let _ = patrol.admit(address(200_000), later);
         assert!(patrol.accounts.len() < ADDRESSES_MAX);
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_caller() {
+    fn a_network_of_ipv6_is_one_caller_and_so_is_this_machine() {
         let mut patrol = Patrol::default();
         let of = |host: u16| IpAddr::V6([0x2001, 0xdb8, 0, 1, 0, 0, 0, host].into());
-        let admitted = (0..1000).filter(|host| patrol.admit(of(*host), START)).count();
-        assert_eq!(admitted, ATTEMPTS as usize);
+        assert_eq!(admitted(&mut patrol, (0..1000).map(of), START), EACH);
+        let here = |host: u8| IpAddr::V4([127, 0, 0, host].into());
+        assert_eq!(admitted(&mut patrol, (0..=255).map(here), START), EACH);
+        assert_eq!(patrol.admit("::1".parse().expect("an address"), START), Verdict::No);
     }
 }

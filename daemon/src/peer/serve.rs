@@ -6,38 +6,18 @@ use std::sync::Arc;
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_engine::command::{OpenKind, OpenRequest};
 use piped_engine::request::Status;
+use piped_engine::wire::frame::{is_shard_name, node_of};
 
 use crate::control::Control;
 use crate::journal::Cause;
-use crate::limits::{FILES_PER_OPEN, SHARDS_MAX};
+use crate::limits::FILES_PER_OPEN;
 use crate::open::export::Asker;
 use crate::open::{OpenFault, Source};
 use crate::shard::message::Message;
 
-/// Separates a node's name from the number of its shard, see [`shard_name`]. No node's name has it.
-const SHARD_MARK: char = '#';
-
-/// The name a shard gives its peers. A node's lanes must end where they began, so each shard is a
-/// node of its own to the other side; the first has the node's plain name.
-#[must_use]
-pub(crate) fn shard_name(node: &str, shard: usize) -> String {
-    if shard == 0 { node.to_owned() } else { format!("{node}{SHARD_MARK}{shard}") }
-}
-
-/// The node a shard belongs to.
-fn node_of(peer: &str) -> &str {
-    peer.split_once(SHARD_MARK).map_or(peer, |(node, _)| node)
-}
-
-/// The same, if the name is one that [`shard_name`] makes: a peer may come under any.
+/// The node of a name that is one of its shards': a peer may come under any.
 pub(crate) fn shard_of(peer: &str) -> Option<&str> {
-    match peer.split_once(SHARD_MARK) {
-        None => Some(peer),
-        Some((node, shard)) => {
-            let number: usize = shard.parse().ok()?;
-            (number < SHARDS_MAX && shard_name(node, number) == peer).then_some(node)
-        }
-    }
+    is_shard_name(peer).then(|| node_of(peer))
 }
 
 /// Opens something for a peer and tells the shard.
@@ -110,6 +90,8 @@ async fn open_for(
 
 #[cfg(test)]
 mod tests {
+    use piped_engine::wire::frame::shard_name;
+
     use super::*;
 
     #[test]

@@ -130,6 +130,8 @@ pub enum Message {
         socket: OwnedFd,
         /// Who that can be.
         caller: Caller,
+        /// From its handshake.
+        keys: Option<LaneKeys>,
     },
     /// So much staging, from now on.
     SetStaging {

@@ -325,8 +325,8 @@ impl Reactor {
                 };
                 self.engine(command);
             }
-            Message::Accepted { socket, caller } => match self.io.add_socket(socket) {
-                Ok(socket) => self.engine(Command::LaneAccepted { socket, caller }),
+            Message::Accepted { socket, caller, keys } => match self.io.add_socket(socket) {
+                Ok(socket) => self.engine(Command::LaneAccepted { socket, caller, keys }),
                 Err(error) => self.say_no_room(&error),
             },
             Message::SetStaging { bytes, memory, answer } => {

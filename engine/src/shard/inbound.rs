@@ -18,14 +18,14 @@ use super::trace::Subject;
 use super::{Shard, Work};
 use crate::command::{self, Caller, Event, LaneClass, OpenRequest};
 use crate::ids::{RegionId, SocketId};
-use crate::io::{Io, Span};
+use crate::io::{Io, Resource, Span};
 use crate::limits::{self, CREDIT_BATCH_DIVISOR};
 use crate::report::{Gauge, PeerReport};
 use crate::request::{Class, Status};
 use crate::sizes::{SIZES_MAX, Sizes};
 use crate::tally::LaneLoss;
 use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, is_node_name, node_of};
-use crate::wire::{Asker, Frame, Message};
+use crate::wire::{Asker, Frame, LaneKeys, Message};
 
 /// A node that connected to us.
 #[derive(Debug)]
@@ -64,21 +64,29 @@ pub(super) struct InboundLane {
 
 impl Shard {
     /// A peer connected. Which lane it is says its first frame, and its name, as far as `caller` lets it.
-    pub(super) fn lane_accepted<I: Io>(&mut self, socket: SocketId, caller: Caller, io: &mut I) {
+    pub(super) fn lane_accepted<I: Io>(
+        &mut self,
+        (socket, keys): (SocketId, Option<LaneKeys>),
+        caller: Caller,
+        io: &mut I,
+    ) {
         let stranger =
             |lane: &Lane| lane.link == Link::Stranger && lane.state != LaneState::Closing;
+        let unproven =
+            |lane: &Lane| stranger(lane) && matches!(lane.caller, Some(Caller::Unproven { .. }));
         let strangers = self.lanes.iter().filter(|(_, lane)| stranger(lane)).count();
-        if strangers >= limits::STRANGERS_MAX
-            && let Some(oldest) = self.lanes.next_from(0, stranger)
-        {
+        if strangers >= limits::STRANGERS_MAX {
+            // Those who proved who they are stay.
+            let leaves = self.lanes.next_from(0, unproven);
+            let leaves = match caller {
+                Caller::Proven { .. } => leaves.or_else(|| self.lanes.next_from(0, stranger)),
+                Caller::Unproven { .. } => leaves,
+            };
+            let Some(leaves) = leaves else { return io.release(Resource::Socket(socket)) };
             let reason = String::from("it did not say who it is");
-            self.close_lane(oldest, LaneLoss::Silent, reason, io);
+            self.close_lane(leaves, LaneLoss::Silent, reason, io);
         }
         // Class and epoch are those of its Hello, once that is here.
-        let keys = match &caller {
-            Caller::Proven { keys, .. } => Some(keys.clone()),
-            Caller::Unproven { .. } => None,
-        };
         let made = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, keys, io);
         if let Some((key, lane)) = made.and_then(|key| Some((key, self.lanes.get_mut(key)?))) {
             lane.caller = Some(caller);
@@ -117,7 +125,7 @@ impl Shard {
         }
         let name = load_name(landed, io).ok_or("the node's name is not printable ASCII")?;
         let caller = self.lanes.get(key).and_then(|lane| lane.caller.as_ref());
-        caller.map_or(Ok(()), |caller| caller.may_be(node_of(&name)))?;
+        caller.map_or(Ok(()), |caller| caller.may_be(&name))?;
         let known = self.inbound.next_from(0, |link| link.name == name);
         let link = match known {
             Some(link) => link,
@@ -142,17 +150,17 @@ impl Shard {
         Ok(())
     }
 
-    /// Closes the lanes that came from these nodes.
+    /// Closes the lanes that came from these nodes, and those that have not said where they come from: what they may
+    /// say was judged by what is not true any more.
     pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], io: &mut I) {
         let is_named = |link: Key| {
             let link = self.inbound.get(link);
             link.is_some_and(|link| names.iter().any(|name| name == node_of(&link.name)))
         };
-        let expelled = |(_, lane): &(Key, &Lane)| match (&lane.caller, lane.inbound()) {
-            // It has not said so yet.
-            (Some(Caller::Proven { node, .. }), None) => names.contains(node),
-            (_, Some(link)) => is_named(link),
-            (_, None) => false,
+        let expelled = |(_, lane): &(Key, &Lane)| match lane.link {
+            Link::Inbound(link) => is_named(link),
+            Link::Stranger => true,
+            Link::Outbound(_) => false,
         };
         let lanes: Vec<Key> = self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
         for lane in lanes {

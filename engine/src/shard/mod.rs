@@ -370,7 +370,9 @@ impl Shard {
                 self.lane_connected(peer, class, (socket, keys), io);
             }
             Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io),
-            Command::LaneAccepted { socket, caller } => self.lane_accepted(socket, caller, io),
+            Command::LaneAccepted { socket, caller, keys } => {
+                self.lane_accepted((socket, keys), caller, io);
+            }
             Command::ExpelPeers { names } => self.expel_peers(&names, io),
             Command::Planned(answer) => self.planner.handle_answer(&answer),
             Command::TakeKept(stages) => self.planner.take_kept(stages),

@@ -48,7 +48,11 @@ impl Shard {
     }
 
     pub(super) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        self.close_lanes_to(peer, "the peer has another address in the configuration", io);
+        self.close_lanes_to(
+            peer,
+            "the configuration has another address, key or mode for the peer",
+            io,
+        );
     }
 
     fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {

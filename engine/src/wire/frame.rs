@@ -20,6 +20,9 @@ use crate::request::{Class, Status, Update};
 use crate::sizes::SIZES_MAX;
 use crate::wire::header::{Header, MAGIC, VERSION};
 
+/// How a handshake begins, which no frame does.
+pub const HANDSHAKE_MAGIC: [u8; 6] = *b"pipedK";
+
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 64;
 
@@ -46,6 +49,25 @@ pub const SHARD_MARK: char = '#';
 #[must_use]
 pub fn node_of(name: &str) -> &str {
     name.split_once(SHARD_MARK).map_or(name, |(node, _)| node)
+}
+
+/// The most shards of a node.
+pub const SHARDS_MAX: usize = 64;
+
+/// The name a shard gives its peers. A node's lanes must end where they began, so each shard is a
+/// node of its own to the other side; the first has the node's plain name.
+#[must_use]
+pub fn shard_name(node: &str, shard: usize) -> String {
+    if shard == 0 { node.to_owned() } else { format!("{node}{SHARD_MARK}{shard}") }
+}
+
+/// Whether the name is one that [`shard_name`] makes.
+#[must_use]
+pub fn is_shard_name(name: &str) -> bool {
+    name.split_once(SHARD_MARK).is_none_or(|(node, shard)| {
+        let number = shard.parse().ok().filter(|number| *number < SHARDS_MAX);
+        number.is_some_and(|number| shard_name(node, number) == name)
+    })
 }
 
 /// The longest export or region name together with its path, in bytes.
@@ -459,6 +481,12 @@ pub enum PeerFault {
         "the stream does not carry piped frames (starts with {0:#06x}); check the peer's address and port"
     )]
     BadMagic(u16),
+    /// A handshake of a node that has a key.
+    #[error(
+        "the peer proves itself by a key and wants the same of this node, which has none: run `pipectl keys \
+         generate` here, and give the peer what it prints"
+    )]
+    Handshake,
     /// Another version of it.
     #[error(
         "the peer speaks frame version {0}, this daemon version {ours}; install the same release on both",
@@ -477,8 +505,8 @@ pub enum PeerFault {
     },
     /// A header whose tag is wrong.
     #[error(
-        "a frame is not the peer's, or not the next one: it was changed, repeated or left out on the way; suspect \
-         whoever can reach the network between the nodes"
+        "a frame is not the peer's, or not the next one: its bits, or the order of frames, changed on the way; \
+         suspect memory, network card or a middlebox, or somebody on the network between the nodes"
     )]
     Seal,
     /// A kind this version does not know.
@@ -534,6 +562,9 @@ impl Frame {
     /// The first thing wrong with it. Nothing of the stream behind it can be trusted then.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, PeerFault> {
         let header: Header = zerocopy::transmute!(*bytes);
+        if bytes.starts_with(&HANDSHAKE_MAGIC) {
+            return Err(PeerFault::Handshake);
+        }
         if header.magic.get() != MAGIC {
             return Err(PeerFault::BadMagic(header.magic.get()));
         }

@@ -41,6 +41,8 @@ const CHUNK_BYTES: usize = 8 * 1024;
 /// Memory that an encrypted lane needs for what it sends: a batch, or one frame that is longer than batches are.
 pub(crate) const SEALED_ROOM_BYTES: u32 = PAYLOAD_BYTES_MAX;
 
+const _: () = assert!(crate::wire::BATCH_BYTES_MAX <= SEALED_ROOM_BYTES as u64);
+
 type Cipher = Aegis128X4<TAG_BYTES>;
 type Mac = Aegis128X4Mac<TAG_BYTES>;
 type Tag = [u8; TAG_BYTES];
@@ -301,6 +303,7 @@ impl Keyed {
             return (self.mac_memory(io, span).finalize(), Some(span));
         }
         let room = room.expect("an encrypted lane has room for a batch").part(0, span.length);
+        assert_eq!(room.length, span.length, "a batch is not longer than its room");
         let mut encryptor = self.cipher(Part::Payload).encryptor(&[]);
         for (plain, sealed) in pieces(span).zip(pieces(room)) {
             let bytes = &mut self.chunk[..plain.length as usize];

@@ -14,7 +14,7 @@ use piped_engine::sim::{
     ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
 };
 use piped_engine::solve::solve;
-use piped_engine::wire::{Asker, Frame, HEADER_BYTES, Message, ReportedStage};
+use piped_engine::wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message, ReportedStage};
 use piped_model::units::Nanos;
 
 pub(crate) const ALL: Access = Access::ALL;
@@ -261,13 +261,13 @@ impl World {
 
     /// A peer connects.
     pub(crate) fn dial(&mut self) -> LineId {
-        self.dial_as(Caller::anybody())
+        self.dial_as(Caller::anybody(), None)
     }
 
     /// The same, and so much is known of it.
-    pub(crate) fn dial_as(&mut self, caller: Caller) -> LineId {
+    pub(crate) fn dial_as(&mut self, caller: Caller, keys: Option<LaneKeys>) -> LineId {
         let (line, socket) = self.connect([self.far, self.node]);
-        self.command(Command::LaneAccepted { socket, caller });
+        self.command(Command::LaneAccepted { socket, caller, keys });
         line
     }
 

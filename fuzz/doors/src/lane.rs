@@ -124,7 +124,11 @@ impl Peers {
             }
             action::ACCEPT => {
                 if let Some(socket) = self.connect() {
-                    self.world.command(Command::LaneAccepted { socket, caller: Caller::anybody() });
+                    self.world.command(Command::LaneAccepted {
+                        socket,
+                        caller: Caller::anybody(),
+                        keys: None,
+                    });
                 }
             }
             action::ANSWER_CONNECT => self.answer_connect(input.byte()),

@@ -571,14 +571,16 @@ impl World {
         let (connection, sockets) = self.kernel.connect(ends, links, self.options.socket_buffer);
         self.nodes[node].connections.push((class, connection));
         let keys = self.options.sealed.map(|protection| self.keys(protection));
-        let caller = match keys.clone() {
+        let caller = match &keys {
             None => Caller::anybody(),
-            Some(LaneKeys { protection, send, receive }) => {
-                let keys = LaneKeys { protection, send: receive, receive: send };
-                Caller::Proven { node: node_name(node), keys }
-            }
+            Some(_) => Caller::Proven { node: node_name(node) },
         };
-        let accepted = Command::LaneAccepted { socket: sockets[1], caller };
+        let theirs = keys.clone().map(|LaneKeys { protection, send, receive }| LaneKeys {
+            protection,
+            send: receive,
+            receive: send,
+        });
+        let accepted = Command::LaneAccepted { socket: sockets[1], caller, keys: theirs };
         let after = self.random.up_to(Nanos::from_micros(100));
         self.command_later(peer, after, accepted);
         self.command(node, Command::LaneConnected { peer: name, class, socket: sockets[0], keys });

@@ -433,7 +433,11 @@ impl World {
                 let (_, sockets) = self.kernel.connect(ends, ways, SOCKET_BUFFER);
                 self.command(
                     other,
-                    Command::LaneAccepted { socket: sockets[1], caller: Caller::anybody() },
+                    Command::LaneAccepted {
+                        socket: sockets[1],
+                        caller: Caller::anybody(),
+                        keys: None,
+                    },
                 );
                 self.command(
                     node,

@@ -29,7 +29,7 @@ pub(super) fn file(facts: &Facts) -> Vec<Finding> {
                 .fix("sudo pipectl doctor"),
         }];
     };
-    if node.mode & 0o027 != 0 {
+    if node.mode & piped_config::KEY_FILE_OPEN_MODE != 0 {
         return vec![
             Finding::error(subject, format!("{path} has mode {:04o}", node.mode & 0o7777))
                 .why("whoever can read it can pose as this node")

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use tokio::task::LocalSet;
 use crate::client::access::{Names, Rules, RulesError};
 use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
+use crate::inherited::{Inherited, InheritedError, Wanted};
 use crate::io::clock;
 use crate::io::socket::asynchronous;
 use crate::kept::Keeper;
@@ -66,6 +68,9 @@ pub enum DaemonError {
     /// What is configured needs a key, or another one.
     #[error("`{}` {}", .0.key, .0.problem)]
     Keys(Fault),
+    /// A socket of the service manager's.
+    #[error(transparent)]
+    Inherited(#[from] InheritedError),
     /// The listener for peers.
     #[error(transparent)]
     Listen(#[from] peer::ListenError),
@@ -89,6 +94,7 @@ pub struct Daemon {
     config: Config,
     /// The folder of its drop-ins, if it came from a file.
     drop_ins: Option<PathBuf>,
+    inherited: Inherited,
     reload: Reload,
     sandbox: Sandbox,
     stop: Arc<watch::Sender<u32>>,
@@ -124,8 +130,14 @@ impl Daemon {
     fn with(loaded: Loaded, sources: Option<Sources>, set_level: Option<SetLevel>) -> Self {
         let config = loaded.config.clone();
         let reload = Reload::new(loaded, sources, set_level);
-        let (sandbox, stop) = (Sandbox::default(), Arc::new(watch::Sender::new(0)));
-        Self { config, drop_ins: None, reload, sandbox, stop }
+        Self {
+            config,
+            drop_ins: None,
+            inherited: Inherited::default(),
+            reload,
+            sandbox: Sandbox::default(),
+            stop: Arc::new(watch::Sender::new(0)),
+        }
     }
 
     /// The same with a folder in which limits that are changed can be kept.
@@ -155,6 +167,12 @@ impl Daemon {
             Some(why) => tracing::warn!("{why}"),
         }
         Ok(Self { sandbox, ..self })
+    }
+
+    /// The same with sockets that are open already; those that are not among them it makes itself.
+    #[must_use]
+    pub fn with_inherited(self, inherited: Inherited) -> Self {
+        Self { inherited, ..self }
     }
 
     /// A way to stop it.
@@ -188,13 +206,7 @@ impl Daemon {
         let (stopping, hears_stopping) = watch::channel(false);
         let mut shards = Vec::new();
         let ears = Ears { outbox, stopping: hears_stopping };
-        let given = Given {
-            config: self.config,
-            drop_ins: self.drop_ins,
-            reload: self.reload,
-            sandbox: self.sandbox,
-        };
-        let started = start(given, ears, &mut shards).await;
+        let started = start(self, ears, &mut shards).await;
         let (control, doors) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -236,14 +248,6 @@ struct Doors {
     metrics: Option<TcpListener>,
 }
 
-/// What a daemon is started with.
-struct Given {
-    config: Config,
-    drop_ins: Option<PathBuf>,
-    reload: Reload,
-    sandbox: Sandbox,
-}
-
 /// How the control thread hears of its shards, and of the end.
 struct Ears {
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
@@ -252,7 +256,7 @@ struct Ears {
 
 /// Everything up to the open doors. The shards that were started are in `shards` either way.
 async fn start(
-    Given { config, drop_ins, reload, sandbox }: Given,
+    Daemon { config, drop_ins, inherited, reload, sandbox, .. }: Daemon,
     Ears { outbox, stopping }: Ears,
     shards: &mut Vec<ShardHandle>,
 ) -> Result<(Rc<Control>, Doors), DaemonError> {
@@ -261,6 +265,10 @@ async fn start(
     let rules = Rules::new(&config, &names, own)?;
     let exports = Exports::new(&config.exports, &names)?;
     let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
+    let (client, admin) = (config.client.socket.clone(), config.admin.socket.clone());
+    let client = Wanted { key: "client.socket", path: &client, kind: SocketType::SEQPACKET };
+    let admin = Wanted { key: "admin.socket", path: &admin, kind: SocketType::STREAM };
+    let [clients, operators] = inherited.sort(client, admin)?;
     let keeper = Keeper::start(&config).await;
     let node = config.node.name_or(&hostname()).to_owned();
     let incarnation = random();
@@ -284,11 +292,10 @@ async fn start(
     let (closer, leaving) = Closer::new();
     tokio::task::spawn_local(close_files(leaving));
     let account = Account::new(closer.clone(), LISTENERS, LISTENERS, None);
-    let (client, admin) = (&config.client.socket, &config.admin.socket);
     let open = [!rules.clients_are_private(), !rules.operators_are_private()];
     let doors = Doors {
-        client: door(("client.socket", client), SocketType::SEQPACKET, open[0], &account).await?,
-        admin: door(("admin.socket", admin), SocketType::STREAM, open[1], &account).await?,
+        client: door(client, clients, open[0], &account).await?,
+        admin: door(admin, operators, open[1], &account).await?,
         peers: peer::bind(&config.listen, keyring.identity().is_some()).await?,
         metrics: metrics::listen::bind(&config.metrics).await?,
     };
@@ -319,13 +326,16 @@ async fn start(
 
 /// A listening socket. It is closed like a file: with whoever was not accepted, and what they passed.
 async fn door(
-    (key, path): (&'static str, &Path),
-    kind: SocketType,
+    Wanted { key, path, kind }: Wanted<'_>,
+    inherited: Option<OwnedFd>,
     open: bool,
     account: &Arc<Account>,
 ) -> Result<(AsyncFd<HeldFile>, SocketFile), DaemonError> {
     let mut room = account.room(1).await;
-    let (socket, file) = unix_socket::listen(key, path, kind, open)?;
+    let (socket, file) = match inherited {
+        Some(socket) => (socket, unix_socket::adopt(path, open)),
+        None => unix_socket::listen(key, path, kind, open)?,
+    };
     Ok((asynchronous(room.hold(socket))?, file))
 }
 

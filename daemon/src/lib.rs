@@ -32,6 +32,7 @@ pub mod admin;
 mod connection;
 mod control;
 mod daemon;
+mod inherited;
 pub mod kept;
 mod live;
 pub mod log;
@@ -47,5 +48,6 @@ mod unix_socket;
 mod watchdog;
 
 pub use daemon::{Daemon, DaemonError, Stopper};
+pub use inherited::{Inherited, InheritedError};
 pub use reload::SetLevel;
 pub use sandbox::SandboxError;

@@ -1,7 +1,7 @@
 //! Listening on a unix socket's path: whose file it is, who may connect, and its end.
 //!
 //! A file left behind by a daemon that was killed is replaced; a file behind which somebody listens
-//! is not. At exit the file goes, if it is still ours.
+//! is not. At exit the file goes, if it is still ours. The file of a socket that was passed to us is not.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -92,6 +92,22 @@ pub(crate) fn listen(
     set_mode(path, open).map_err(fail)?;
     rustix::net::listen(socket.as_fd(), BACKLOG).map_err(fail)?;
     Ok((socket, file))
+}
+
+/// The file of a socket that somebody else made and keeps: its mode follows what is configured, as if it
+/// were ours, but it stays.
+pub(crate) fn adopt(path: &Path, open: bool) -> SocketFile {
+    match set_mode(path, open) {
+        Ok(()) => {
+            tracing::info!(path = %path.display(), "listening on the service manager's socket")
+        }
+        Err(error) => tracing::warn!(
+            path = %path.display(), %error,
+            "the service manager's socket keeps its mode; SocketUser=piped in piped.socket lets the \
+             daemon set it (clients are admitted or refused all the same)"
+        ),
+    }
+    SocketFile { path: path.to_owned(), identity: None }
 }
 
 /// Whether anybody may connect, or this user and root alone.

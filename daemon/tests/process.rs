@@ -3,11 +3,14 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::{Pid, Signal};
 use support::eventually;
 
@@ -32,6 +35,15 @@ impl Program {
         dir: &std::path::Path,
         notify: Option<&std::path::Path>,
     ) -> Self {
+        command.stdout(Stdio::null());
+        if let Some(notify) = notify {
+            command.env("NOTIFY_SOCKET", notify);
+        }
+        Self::start_passing(command, dir)
+    }
+
+    /// Its stdin and stdout are the command's.
+    fn start_passing(mut command: Command, dir: &std::path::Path) -> Self {
         let config = dir.join("piped.toml");
         let text = format!(
             "[client]\nsocket = \"{0}/client.sock\"\n[admin]\nsocket = \"{0}/admin.sock\"\n\
@@ -40,11 +52,8 @@ impl Program {
         );
         std::fs::write(&config, text).expect("written");
         command.arg("--config").arg(config);
-        if let Some(notify) = notify {
-            command.env("NOTIFY_SOCKET", notify);
-        }
         let log = std::fs::File::create(dir.join("log")).expect("a log");
-        let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("started");
+        let child = command.stderr(log).spawn().expect("started");
         let program = Self(child);
         eventually("the daemon opens its doors", || {
             UnixStream::connect(dir.join("admin.sock")).ok()
@@ -185,6 +194,78 @@ fn thread_of(child: &Child, name: &str) -> nix::unistd::Pid {
     });
     let number = named.and_then(|thread| thread.file_name().to_str()?.parse().ok());
     nix::unistd::Pid::from_raw(number.unwrap_or_else(|| panic!("no thread {name}")))
+}
+
+/// piped, with these sockets as the service manager passes them.
+fn activated(sockets: [&OwnedFd; 2]) -> Command {
+    let mut command = Command::new("sh");
+    let script = "LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" \"$@\" 3<&0 4<&1 </dev/null >/dev/null";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_piped")]).stderr(Stdio::piped());
+    let [first, second] = sockets.map(|socket| socket.try_clone().expect("cloned"));
+    command.stdin(first).stdout(second);
+    command.env_remove("PIPED_CONFIG").env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
+    command
+}
+
+#[test]
+fn who_connects_to_a_passed_socket_while_the_daemon_is_gone_is_served_by_the_next_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    let clients = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
+    let clients = clients.expect("made");
+    let address = SocketAddrUnix::new(at("client.sock")).expect("short");
+    rustix::net::bind(&clients, &address).expect("bound");
+    rustix::net::listen(&clients, 8).expect("it listens");
+    let operators: OwnedFd = UnixListener::bind(at("admin.sock")).expect("bound").into();
+    let start = || Program::start_passing(activated([&clients, &operators]), dir.path());
+    let ask = || {
+        let mut stream = UnixStream::connect(at("admin.sock")).expect("it listens all the time");
+        let request = b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("it waits to be read");
+        stream
+    };
+    let answer = |mut stream: UnixStream| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    };
+    let first = start();
+    answer(ask());
+    // Its own files would be open to it alone: nobody is admitted by the configuration.
+    let mode = std::fs::metadata(at("client.sock")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    first.signal(Signal::KILL);
+    drop(first);
+    let waiting = ask();
+    let client = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
+    rustix::net::connect(client.expect("made"), &address).expect("it waits as well");
+    let mut second = start();
+    answer(waiting);
+    second.signal(Signal::TERM);
+    assert_eq!(second.exit_code(), 0);
+    for name in ["client.sock", "admin.sock"] {
+        assert!(at(name).exists(), "{name} is the service manager's");
+    }
+    drop(ask());
+    // The other way round, as if somebody had confused the two lines of the unit.
+    std::fs::remove_file(at("client.sock")).expect("there");
+    let wrong: OwnedFd = UnixListener::bind(at("client.sock")).expect("bound").into();
+    let mut command = activated([&wrong, &operators]);
+    let output = command.arg("--config").arg(at("piped.toml")).output().expect("run");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("client.socket") && text.contains("ListenSequentialPacket=/"), "{text}");
+    assert!(at("client.sock").exists(), "still the service manager's");
+}
+
+#[test]
+fn sockets_that_were_promised_and_are_not_there_are_an_error() {
+    let mut command = Command::new("sh");
+    let script = "LISTEN_PID=$$ LISTEN_FDS=700 exec \"$0\"";
+    let output = command.args(["-c", script, env!("CARGO_BIN_EXE_piped")]).output().expect("run");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("LISTEN_FDS"), "{text}");
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub mod clock;
 mod counters;
 mod entries;
 mod hold;
+pub(crate) mod inherited;
 mod lent;
 mod memory;
 pub(crate) mod niceness;

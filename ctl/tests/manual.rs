@@ -55,7 +55,9 @@ fn manual_pages_are_written_and_render_without_warnings() {
         .map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    for name in ["pipectl.1", "pipectl-status.1", "pipectl-config-reload.1", "piped.8"] {
+    for name in
+        ["pipectl.1", "pipectl-status.1", "pipectl-config-reload.1", "piped.8", "piped.toml.5"]
+    {
         assert!(names.iter().any(|it| it == name), "no {name} in {names:?}");
     }
     for name in &names {

@@ -34,7 +34,7 @@ pub(crate) fn completions(args: &CompletionsArgs, output: &Output) -> Result<(),
     output.text(&String::from_utf8_lossy(&script))
 }
 
-/// `pipectl.1`, `pipectl-status.1` and so on, and `piped.8`.
+/// `pipectl.1`, `pipectl-status.1` and so on, `piped.8` and `piped.toml.5`.
 pub(crate) fn man(args: &ManArgs, output: &Output) -> Result<(), Failure> {
     let directory = &args.directory;
     let failed = |error: io::Error| {
@@ -47,8 +47,37 @@ pub(crate) fn man(args: &ManArgs, output: &Output) -> Result<(), Failure> {
     daemon.render(&mut page).map_err(failed)?;
     page.extend_from_slice(DAEMON.as_bytes());
     fs::write(directory.join("piped.8"), page).map_err(failed)?;
+    fs::write(directory.join("piped.toml.5"), configuration()).map_err(failed)?;
     output.line(format_args!("manual pages are in {}", directory.display()))
 }
+
+/// The shipped file is the manual of its keys; here it is as it is.
+fn configuration() -> String {
+    let mut page = CONFIGURATION.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    for line in include_str!("../../../config/piped.toml").lines() {
+        // What groff would take for a request, a letter of its own or a typographer's hyphen.
+        let line = line
+            .replace('\\', "\\e")
+            .replace('-', "\\-")
+            .replace('\'', "\\(aq")
+            .replace('`', "\\(ga");
+        page.push_str("\\&");
+        page.push_str(&line);
+        page.push('\n');
+    }
+    page.push_str(".fi\n.SH SEE ALSO\n.BR piped (8),\n.BR pipectl\\-config (1)\n");
+    page
+}
+
+const CONFIGURATION: &str = r#".TH piped.toml 5 "" "piped @VERSION@"
+.SH NAME
+piped.toml \- configuration of the data mover piped
+.SH SYNOPSIS
+.I /etc/piped/piped.toml
+.SH DESCRIPTION
+The file as it comes with the program: every key with its default, and what it trades.
+.nf
+"#;
 
 const DAEMON: &str = r#".SH CONFIGURATION
 Every key is explained, with its default, in the piped.toml that comes with the program. Later layers win:
@@ -71,10 +100,12 @@ The configuration, if it exists.
 Drop\-ins.
 .TP
 .I /run/piped/client.sock, /run/piped/admin.sock
-Where clients and operators connect.
+Where clients and operators connect. The service manager may open them (piped.socket); the daemon
+does not start if the paths differ from client.socket and admin.socket.
 .SH EXIT STATUS
 0 after an end that was asked for, 1 with a sentence on stderr otherwise.
 .SH SEE ALSO
+.BR piped.toml (5),
 .BR pipectl (1),
 .BR systemd.service (5)
 "#;

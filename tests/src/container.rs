@@ -108,10 +108,9 @@ impl Container {
         let leader = self.leader.expect("it is booted").as_raw_nonzero().to_string();
         enter.args(["--target", &leader, "--mount", "--uts", "--ipc", "--net", "--pid"]);
         enter.args(["--wd=/", "--"]).env_clear();
-        enter.env("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+        enter.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
         // No pager, no questions.
         enter.env("SYSTEMD_PAGER", "").env("DEBIAN_FRONTEND", "noninteractive");
-        enter.env("HOME", if user == "root" { "/root".into() } else { format!("/home/{user}") });
         if user != "root" {
             enter.args(["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--"]);
         }

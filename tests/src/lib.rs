@@ -2,6 +2,8 @@
 //! simulated kernel of `piped_engine::sim`, plays their clients and control threads from a seed,
 //! and judges everything they put out. With one: [`process`] starts the programs themselves,
 //! [`container`] a machine on which their [`packages`] are installed, and [`documents`] does what the documents say.
+//! and judges everything they put out. With one: [`process`] starts the programs themselves, and [`container`] a
+//! machine on which their [`packages`] are installed.
 #![forbid(unsafe_code)]
 
 pub mod attack;

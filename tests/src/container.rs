@@ -33,6 +33,8 @@ mount -t tmpfs -o mode=0755 piped-test /run/systemd
 mkdir "$directory/upper" "$directory/work" "$directory/root"
 mount -t overlay -o "lowerdir=/,upperdir=$directory/upper,workdir=$directory/work" overlay "$directory/root"
 cd "$directory/root"
+# Where services are never started, packages are told so. Here they are.
+rm -f usr/sbin/policy-rc.d
 # What this machine starts is not part of the test.
 rm -rf etc/systemd/system/*.wants
 : >etc/fstab
@@ -108,9 +110,10 @@ impl Container {
         let leader = self.leader.expect("it is booted").as_raw_nonzero().to_string();
         enter.args(["--target", &leader, "--mount", "--uts", "--ipc", "--net", "--pid"]);
         enter.args(["--wd=/", "--"]).env_clear();
-        enter.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+        enter.env("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
         // No pager, no questions.
         enter.env("SYSTEMD_PAGER", "").env("DEBIAN_FRONTEND", "noninteractive");
+        enter.env("HOME", if user == "root" { "/root".into() } else { format!("/home/{user}") });
         if user != "root" {
             enter.args(["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--"]);
         }

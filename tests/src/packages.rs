@@ -17,12 +17,16 @@ pub struct Packages {
 }
 
 impl Packages {
-    /// Makes them in a directory by `packaging/build`; `None`, with the reason printed, where that cannot be.
+    /// Makes them in a directory by `packaging/build`, or takes those in the directory that `PIPED_PACKAGES` names, as
+    /// in `PIPED_PACKAGES=target/debian`, which may be of another profile and are not made again. `None`, with the reason printed, where that cannot be.
     ///
     /// # Panics
     /// If they cannot be made although what is needed is there.
     #[must_use]
     pub fn make(directory: &Path) -> Option<Self> {
+        if let Some(directory) = std::env::var_os("PIPED_PACKAGES") {
+            return Some(Self::in_directory(&root().join(directory)));
+        }
         let programs = Programs::find()?;
         let deb = std::env::var_os("CARGO_DEB").unwrap_or_else(|| "cargo-deb".into());
         for (tool, package) in [(&*deb, "cargo-deb"), ("dpkg-shlibdeps".as_ref(), "dpkg-dev")] {
@@ -31,7 +35,7 @@ impl Packages {
                 return None;
             }
         }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = root();
         let built = programs.piped.parent().expect("a directory");
         let target = built.parent().expect("target");
         let profile = match built.file_name().and_then(|name| name.to_str()) {
@@ -51,11 +55,31 @@ impl Packages {
         Some(Self { piped, library, development })
     }
 
+    fn in_directory(directory: &Path) -> Self {
+        let find = |name: &str| {
+            let files = std::fs::read_dir(directory).expect("PIPED_PACKAGES is a directory");
+            let mut paths = files.map(|file| file.expect("read").path());
+            let is_it = |path: &PathBuf| {
+                path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
+            };
+            paths.find(is_it).unwrap_or_else(|| panic!("no {name}*.deb in {}", directory.display()))
+        };
+        Self {
+            piped: find("piped_"),
+            library: find("libpiped1_"),
+            development: find("libpiped-dev_"),
+        }
+    }
+
     /// All of them.
     #[must_use]
     pub fn all(&self) -> [&Path; 3] {
         [&self.piped, &self.library, &self.development]
     }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// What a program says on stdout.

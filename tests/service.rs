@@ -317,7 +317,7 @@ impl Machine {
 
     /// All that is called by a name of ours.
     fn files(&self) -> String {
-        self.0.shell("find /etc /run /usr /var -path /usr/local -prune -o -name '*pipe[dc]*' -print | grep -v '/sys/fs' | sort")
+        self.0.shell("find /etc /run /usr /var -path /usr/local -prune -o -path /var/cache/man -prune -o -name '*pipe[dc]*' -print | grep -v '/sys/fs' | sort")
     }
 
     fn read(&self, user: &str) -> Output {

@@ -37,6 +37,7 @@ fn an_operators_day() {
     machine.installs(&packages);
     machine.is_hardened();
     machine.starts();
+    machine.has_a_key();
     machine.admits_members_only();
     machine.writes_where_it_may();
     machine.reloads();
@@ -172,6 +173,14 @@ impl Machine {
         }
         assert_eq!((line("NoNewPrivs:"), line("Seccomp:")), ("1", "2"));
         self.0.succeed(&["pipectl", "status"]);
+    }
+
+    /// Root makes it, the daemon's group reads it, and purge removes it.
+    fn has_a_key(&self) {
+        self.0.succeed(&["pipectl", "keys", "generate"]);
+        let facts = self.0.succeed(&["stat", "-c", "%U:%G %a", "/etc/piped/node.key"]);
+        assert_eq!(facts, "root:piped 640\n");
+        self.0.succeed(&["systemctl", "restart", "piped"]);
     }
 
     fn admits_members_only(&self) {

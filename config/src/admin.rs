@@ -277,6 +277,8 @@ mod tests {
             uptime_seconds: 1.5,
             profile: Profile::Latency,
             tier: vec!["defer_taskrun".to_owned()],
+            greeted: BTreeMap::new(),
+            public_key: None,
             sandbox: SandboxReport { landlock_abi: 7, landlock: vec!["files".to_owned()] },
             degraded: Vec::new(),
             evicted: BTreeMap::from([("message".to_owned(), 1)]),

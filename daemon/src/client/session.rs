@@ -77,10 +77,10 @@ pub(super) async fn run(
     // The client sees the end of its socket now, and the place is free when its memory is.
     drop(door);
     let (segments, place) = client.close().await;
-    if let Ok(()) = ears.drained.await {
-        if let Some(left_out) = control.may_say(Cause::Client, Party::User(uid)) {
-            tracing::info!(session = id.0, uid, left_out, "client gone");
-        }
+    if let Ok(()) = ears.drained.await
+        && let Some(left_out) = control.may_say(Cause::Client, Party::User(uid))
+    {
+        tracing::info!(session = id.0, uid, left_out, "client gone");
     }
     // An error is the end as well.
     let _ = control.patience.give_back(segments, Some(place)).await;

@@ -124,7 +124,8 @@ pub(super) enum Directory {
     #[default]
     There,
     Missing,
-    NoDirectory,
+    /// Something else has its name.
+    Other,
     /// Not to be looked at by who runs this.
     Closed,
 }

@@ -249,7 +249,7 @@ fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
         let path = &export.path;
         let directory = match fs::metadata(path) {
             Ok(found) if found.is_dir() => Directory::There,
-            Ok(_) => Directory::NoDirectory,
+            Ok(_) => Directory::Other,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Directory::Closed,
             Err(_) => Directory::Missing,
         };

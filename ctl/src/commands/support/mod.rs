@@ -124,7 +124,7 @@ fn gather_all(args: &Args, asked: &SupportArgs) -> (Vec<(String, String)>, Vec<S
     };
     add("versions.json", versions());
     add("facts.json", json(&facts));
-    add("doctor.json", json(&Report::of(&facts)));
+    add("doctor.json", json(Report::of(&facts)));
     match Admin::new(&args.socket) {
         Ok(admin) if facts.is_served() => {
             for (path, name) in ASKED {

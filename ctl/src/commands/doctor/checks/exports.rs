@@ -29,7 +29,7 @@ fn export(it: &ExportFacts, user: Option<&Who>) -> Vec<Finding> {
                     .fix(reload),
             ];
         }
-        Directory::NoDirectory => {
+        Directory::Other => {
             return vec![
                 broken(format!("{path} is no directory"))
                     .fix(format!("correct exports.{}.path", it.name))

@@ -404,7 +404,7 @@ static TABLE: &[Row] = &[
         "install -d -o piped /srv/data",
     ),
     (
-        |it| it.exports[0].directory = Directory::NoDirectory,
+        |it| it.exports[0].directory = Directory::Other,
         Error,
         "export data",
         "no directory",

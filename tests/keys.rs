@@ -8,7 +8,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use piped::peer::noise::{ANSWER_BYTES, Dialled};
 use piped_client::{Access, Client, OpenOptions, Tag};
+use piped_config::NodeKey;
+use piped_engine::wire::Protection;
 use serde_json::Value;
 use system_tests::process::{
     BLOCKS_BYTES, Daemon, Programs, eventually, free_address, pattern, words,
@@ -69,11 +72,10 @@ impl Scene {
                 + &peer("alpha", &keys[0], None)
                 + &format!(
                     "[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\nwrite = true\npeers = \
-                     [\"alpha\"]\n[limits.global]\nstaging = \"32MiB\"\n",
+                     [\"alpha\"]\n",
                     path.join("root").display()
                 ),
-        ]
-        .map(|text| text.replace("[limits.global]\nstaging = \"32MiB\"\n", ""));
+        ];
         let beta = Daemon::start(&programs, path, "beta", &settings[1]);
         let alpha = Daemon::start(&programs, path, "alpha", &settings[0]);
         Some(Self { alpha, beta, wire, address, keys, settings, directory, programs })
@@ -190,10 +192,8 @@ fn everything_goes_over_sealed_lanes_and_the_stronger_wish_counts() {
                     format!("{}{}{}", node.log(), node.status(), node.json(&["config", "show"]));
                 assert!(!shown.contains(&secret), "a private key is shown");
             }
-            let raw = fs::read(&key.file).expect("ours");
-            assert!(
-                !holds(&there, &raw[raw.len() - 44..]) && !holds(&back, &raw[raw.len() - 44..])
-            );
+            let raw = NodeKey::read(&key.file).expect("ours");
+            assert!(!holds(&there, raw.private()) && !holds(&back, raw.private()));
         }
     }
 }
@@ -339,6 +339,38 @@ fn trust_is_taken_and_given_while_running() {
 }
 
 #[test]
+fn a_handshake_that_began_before_a_reload_counts_for_nothing() {
+    let Some(scene) = Scene::start(["integrity"; 2]).map(Scene::up) else { return };
+    let alpha = NodeKey::read(&scene.keys[0].file).expect("a key");
+    let beta = scene.keys[1].public.parse().expect("a key");
+    let begin = || {
+        let (dialled, first) = Dialled::begin(&alpha, beta, Protection::Integrity);
+        let mut stream = TcpStream::connect(scene.address).expect("it listens");
+        stream.write_all(&first).expect("sent");
+        let mut answer = [0; ANSWER_BYTES];
+        stream.read_exact(&mut answer).expect("alpha is trusted");
+        (stream, dialled.finish(&answer).expect("it is beta").1)
+    };
+    // It would be a lane, if nothing happened.
+    let (mut stream, confirmation) = begin();
+    let proven = scene.greeted("proven");
+    stream.write_all(&confirmation).expect("sent");
+    eventually("it is a lane", || (scene.greeted("proven") > proven).then_some(()));
+    let (mut stream, confirmation) = begin();
+    let stranger = Key::make(&scene.programs, scene.directory.path(), "stranger");
+    let other = scene.settings[1].replace(&scene.keys[0].public, &stranger.public);
+    assert!(scene.rewrite(1, &other).status.success());
+    let proven = scene.greeted("proven");
+    stream.write_all(&confirmation).expect("sent");
+    let mut rest = Vec::new();
+    // A reset is an end as well.
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.is_empty());
+    assert!(scene.beta.log().contains("loaded again meanwhile"), "{}", scene.beta.log());
+    assert_eq!(scene.greeted("proven"), proven);
+}
+
+#[test]
 fn a_daemon_does_not_start_open_to_the_world() {
     let Some(programs) = Programs::find() else { return };
     let directory = tempfile::tempdir().expect("a folder");
@@ -413,6 +445,13 @@ fn keys_are_made_shown_and_trusted_from_the_command_line() {
         (&list["trusted"][0]["name"], &list["trusted"][0]["key"]),
         (&"beta".into(), &other.public.clone().into())
     );
+    // Another key leaves the address.
+    let newer = Key::make(&programs, directory.path(), "newer");
+    assert!(run(&["trust", "beta", &newer.public]).status.success());
+    let list: Value = serde_json::from_slice(&run(&["list", "--json"]).stdout).expect("JSON");
+    assert_eq!(list["trusted"][0]["address"], "192.0.2.1:7440");
+    assert_eq!(list["trusted"][0]["key"], *newer.public);
+    assert!(run(&["trust", "beta", &other.public]).status.success());
     // What a daemon would refuse leaves all as it was.
     let twice = run(&["trust", "gamma", &other.public]);
     assert!(!twice.status.success() && words(&twice).contains("also that of"), "{}", words(&twice));
@@ -422,4 +461,15 @@ fn keys_are_made_shown_and_trusted_from_the_command_line() {
     let list: Value = serde_json::from_slice(&run(&["list", "--json"]).stdout).expect("JSON");
     assert_eq!(list["trusted"], Value::Array(Vec::new()));
     assert_eq!(run(&["distrust", "beta"]).status.code(), Some(6));
+    // A key that the rest of the configuration needs is not taken away under it.
+    assert!(run(&["trust", "gamma", &other.public]).status.success());
+    fs::write(&config, "[peers.gamma]\naddress = \"192.0.2.7:7440\"\n").expect("written");
+    let still = run(&["distrust", "gamma"]);
+    assert!(
+        !still.status.success() && words(&still).contains("TRUSTED STILL"),
+        "{}",
+        words(&still)
+    );
+    let list: Value = serde_json::from_slice(&run(&["list", "--json"]).stdout).expect("JSON");
+    assert_eq!(list["trusted"][0]["name"], "gamma");
 }

@@ -312,7 +312,7 @@ fn what_a_user_has_is_counted_over_its_sessions_and_they_cannot_race_past_it() {
     );
     let row = |name: &str| {
         let rows = report["limits"].as_array().expect("rows").iter();
-        rows.cloned().find(|row| row["name"] == name).expect("a row")
+        rows.into_iter().find(|row| row["name"] == name).cloned().expect("a row")
     };
     assert_eq!(
         (&row("user.arena")["used"], &row("user.arena")["high"]),

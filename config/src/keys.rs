@@ -221,11 +221,12 @@ mod tests {
             "exports.data.users",
             "exports.data.write",
             "peers.beta.address",
+            "peers.beta.key",
             "shards.count",
         ];
         assert_eq!(keys, expected);
         assert_eq!((&changes[6].from, &changes[6].to), (&"b:1".into(), &Value::Null));
-        assert_eq!((&changes[7].from, &changes[7].to), (&1.into(), &2.into()));
+        assert_eq!((&changes[8].from, &changes[8].to), (&1.into(), &2.into()));
         assert!(one.changes_to(&one).is_empty());
     }
 

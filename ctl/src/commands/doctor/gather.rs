@@ -249,7 +249,11 @@ fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
         let path = &export.path;
         let directory = match fs::metadata(path) {
             Ok(found) if found.is_dir() => Directory::There,
+<<<<<<< HEAD
             Ok(_) => Directory::Other,
+=======
+            Ok(_) => Directory::OtherKind,
+>>>>>>> 1b318c2 (ctl, config, daemon: doctor and dump know admin lists, export groups and Landlock)
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Directory::Closed,
             Err(_) => Directory::Missing,
         };
@@ -348,10 +352,21 @@ fn principals(config: &Config) -> Vec<PrincipalFacts> {
         });
         facts.collect::<Vec<_>>()
     };
-    let mut all = look("access.users".to_owned(), &config.access.users, false);
-    all.extend(look("access.groups".to_owned(), &config.access.groups, true));
+    let (access, admin) = (&config.access, &config.admin);
+    let mut all = Vec::new();
+    for (key, list, is_group) in [
+        ("access.users", &access.users, false),
+        ("access.groups", &access.groups, true),
+        ("admin.users", &admin.users, false),
+        ("admin.groups", &admin.groups, true),
+        ("admin.status_users", &admin.status_users, false),
+        ("admin.status_groups", &admin.status_groups, true),
+    ] {
+        all.extend(look(key.to_owned(), list, is_group));
+    }
     for (name, export) in &config.exports {
         all.extend(look(format!("exports.{name}.users"), &export.users, false));
+        all.extend(look(format!("exports.{name}.groups"), &export.groups, true));
     }
     all
 }

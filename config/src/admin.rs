@@ -283,8 +283,6 @@ mod tests {
             degraded: Vec::new(),
             evicted: BTreeMap::from([("message".to_owned(), 1)]),
             refused: BTreeMap::new(),
-            greeted: BTreeMap::new(),
-            public_key: None,
             config: ConfigState::default(),
             shards: vec![serde_json::json!({"sessions": 1})],
         };

@@ -249,11 +249,7 @@ fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
         let path = &export.path;
         let directory = match fs::metadata(path) {
             Ok(found) if found.is_dir() => Directory::There,
-<<<<<<< HEAD
             Ok(_) => Directory::Other,
-=======
-            Ok(_) => Directory::OtherKind,
->>>>>>> 1b318c2 (ctl, config, daemon: doctor and dump know admin lists, export groups and Landlock)
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Directory::Closed,
             Err(_) => Directory::Missing,
         };

@@ -12,7 +12,7 @@ use piped_ring::Status;
 use piped_ring::handshake::{Access, MESSAGE_BYTES_MAX, Request};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, makedev, mknodat, renameat_with};
 use system_tests::attack::{Attacker, send_raw};
-use system_tests::process::{Daemon, Programs, free_address};
+use system_tests::process::{Daemon, PATIENCE, Programs, free_address, now};
 
 /// What lies outside.
 const SECRET: &[u8] = b"nobody may read this";
@@ -247,12 +247,16 @@ fn exchange(one: &Path, other: &Path, over: &AtomicBool) {
     }
 }
 
-/// Opens a name over and over; what is opened is what was meant.
+/// Opens a name over and over, at least so often, and until it was both what was meant and something else; what is opened
+/// is what was meant.
 fn race(daemon: &Daemon, peer: Option<&str>, path: &str, rounds: usize) -> (usize, usize) {
     let client = Client::connect(daemon.client_socket()).expect("it serves");
     let mut queue = client.queue().expect("a queue");
     let (mut opened, mut refused) = (0, 0);
-    for round in 0..rounds {
+    let (end, mut round) = (now() + PATIENCE, 0);
+    // Whoever exchanges the names may have to wait for a CPU longer than all rounds take.
+    while round < rounds || ((opened == 0 || refused == 0) && now() < end) {
+        round += 1;
         // A few make what is not there; for reading and writing, which would wake a FIFO's other end.
         let options = match round % 4 {
             0 => OpenOptions::read_write().create(true),
@@ -317,8 +321,7 @@ fn a_name_that_is_exchanged_all_the_time_never_leads_outside() {
             for (path, peer, racer) in racers {
                 let (opened, refused) = racer.join().expect("nothing but what was meant");
                 println!("{landlock} {path} {peer:?}: {opened} opened, {refused} refused");
-                assert_eq!(opened + refused, ROUNDS);
-                assert!(opened > 0, "{path} was never what was meant");
+                assert!(opened > 0 && refused > 0, "{path} was never what was meant, or never not");
             }
         });
         assert_eq!(fs::read(scene.outside("secret")).expect("there"), SECRET);

@@ -153,9 +153,11 @@ impl Machine {
         );
         let file = "/etc/piped/piped.toml";
         let shipped = fs::read_to_string(self.0.path(file)).expect("installed");
-        let own = shipped.replacen("groups = []", "groups = [\"movers\"]", 1);
-        assert_ne!(own, shipped);
-        self.0.write(file, &format!("{own}\n[exports.data]\npath = \"/srv/data\"\nwrite = true\n"));
+        let (before, access) = shipped.split_once("\n[access]\n").expect("a section");
+        let own = access.replacen("\ngroups = []", "\ngroups = [\"movers\"]", 1);
+        assert_ne!(own, access);
+        let export = "[exports.data]\npath = \"/srv/data\"\nwrite = true\n";
+        self.0.write(file, &format!("{before}\n[access]\n{own}\n{export}"));
         self.0.succeed(&["systemctl", "enable", "--now", "--quiet", "piped"]);
         for unit in ["piped.service", "piped.socket"] {
             assert_eq!(self.unit(unit, "ActiveState"), "active");

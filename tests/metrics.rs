@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read as _, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -67,6 +67,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_buffer_holds_total", Step::Still),
     ("piped_evictions_total", Step::Hostile),
     ("piped_handshakes_refused_total", Step::Hostile),
+    ("piped_peer_handshakes_total", Step::Hostile),
     ("piped_client_stalls_total", Step::Hostile),
     ("piped_rate_waits_total", Step::Limited),
     ("piped_turn_waits_total", Step::Local),
@@ -161,6 +162,8 @@ struct World {
     programs: Programs,
     alpha: Daemon,
     beta: Option<Daemon>,
+    /// Where beta listens.
+    address: SocketAddr,
     beta_settings: String,
     wire: Proxy,
     shown: BTreeSet<String>,
@@ -174,9 +177,13 @@ impl World {
         std::fs::create_dir(&root).expect("made");
         std::fs::write(root.join("blocks"), pattern(BLOCKS_BYTES)).expect("written");
         let address = free_address();
+        let key = directory.path().join("beta.key");
+        let made = programs.pipectl().args(["keys", "generate", "--file"]).arg(&key).output();
+        assert!(made.expect("pipectl starts").status.success());
         let beta_settings = format!(
-            "[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\nwrite = true\n\
+            "[security]\nkey_file = \"{}\"\n[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\nwrite = true\n\
              peers = [\"alpha\"]\n",
+            key.display(),
             root.display()
         );
         let beta = start_beta(&programs, directory.path(), &beta_settings, "32MiB");
@@ -186,7 +193,7 @@ impl World {
         let alpha = Daemon::start(&programs, directory.path(), "alpha", &alpha_settings);
         alpha.await_lanes();
         let (beta, shown) = (Some(beta), BTreeSet::new());
-        Self { programs, alpha, beta, beta_settings, wire, shown, directory }
+        Self { programs, alpha, beta, address, beta_settings, wire, shown, directory }
     }
 
     /// What both show; a daemon that is not there shows nothing.
@@ -416,6 +423,11 @@ fn hostile(world: &World) {
     let status = world.alpha.status();
     assert_eq!(status["evicted"], serde_json::json!({"message": 1}));
     assert_eq!(status["refused"], serde_json::json!({"malformed": 1, "limits": 1}));
+    let mut stranger = TcpStream::connect(world.address).expect("it listens");
+    stranger.write_all(&[b"pipedK\x01\x01".as_slice(), &[7; 112]].concat()).expect("sent");
+    let _ = stranger.read(&mut [0]);
+    let beta = world.beta.as_ref().expect("it runs");
+    assert_eq!(beta.status()["greeted"], serde_json::json!({"ticket": 1}));
     let mut greedy = Attacker::connect(&world.alpha);
     eventually("requests of who does not reap are left lying", || {
         greedy.submit((0..64).map(|number| Descriptor::new(Opcode::Nop, number)));

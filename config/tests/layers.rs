@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use piped_config::{Bytes, ConfigError, Input, PlannerMode, Profile, Sources, load, parse};
+use piped_config::{
+    Bytes, ConfigError, Input, KEY_BYTES, NodeKey, PlannerMode, Profile, Sources, load, parse,
+};
 use tempfile::TempDir;
 
 struct Etc {
@@ -163,7 +165,6 @@ fn values_that_cannot_work_are_refused_where_they_were_set() {
         ),
         ("\n[exports.data]\nread = true", "piped.toml:3: `exports.data.path`", "absolute path"),
         ("[exports.data]\npath = \"data\"", "piped.toml:2: `exports.data.path`", "absolute path"),
-        ("[listen]\naddress = \"0.0.0.0:1\"", "piped.toml:2: `listen.address`", "allow_plain"),
         ("peers.b.address = \"10.9.0.2:1\"", "piped.toml:1: `peers.b.address`", "allow_plain"),
         (
             "node.name = \"b\"\npeers.b.address = \"localhost:1\"",
@@ -184,6 +185,24 @@ fn values_that_cannot_work_are_refused_where_they_were_set() {
         let refusal = Etc::new(text).refusal();
         assert!(refusal.starts_with(place) && refusal.contains(problem), "{text}: {refusal}");
     }
+}
+
+/// Which keys there are is not in the files: the daemon, and `pipectl config check`, look.
+#[test]
+fn an_open_listener_and_peers_with_keys_need_a_key_of_this_node() {
+    let load = |text: &str| load(&Etc::new(text).sources()).expect("valid").config;
+    let key = |node: u8| NodeKey::of_private([node; KEY_BYTES].into()).public();
+    let everywhere = load("[listen]\naddress = \"0.0.0.0:1\"");
+    let fault = everywhere.check_own_key(None).expect_err("open");
+    assert_eq!(fault.key, "listen.address");
+    assert!(fault.problem.contains("keys generate") && fault.problem.contains("allow_plain"));
+    assert_eq!(everywhere.check_own_key(Some(key(1))), Ok(()));
+    let told = load("[listen]\naddress = \"0.0.0.0:1\"\nallow_plain = [\"10.9.0.0/24\"]");
+    assert_eq!(told.check_own_key(None), Ok(()));
+    let trusts = load(&format!("[peers.beta]\nkey = \"{}\"", key(2)));
+    assert_eq!(trusts.check_own_key(None).expect_err("no key").key, "peers.beta.key");
+    assert_eq!(trusts.check_own_key(Some(key(1))), Ok(()));
+    assert!(trusts.check_own_key(Some(key(2))).expect_err("its own").problem.contains("own"));
 }
 
 #[test]

@@ -43,6 +43,8 @@ for unit in console-getty.service systemd-logind.service systemd-networkd.servic
 done
 for processes in "$@"; do echo $$ >"$processes"; done
 exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine=piped-test --private-network \
+    --rlimit=RLIMIT_MEMLOCK=infinity --rlimit=RLIMIT_NOFILE=524288 \
+    --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" \
     --register=no --keep-unit --link-journal=no --settings=no --tmpfs=/tmp --console=pipe
 "#;
 

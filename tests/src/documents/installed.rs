@@ -1,5 +1,7 @@
 //! Where commands for a service manager run: a machine of its own with the package installed.
 
+use rustix::process::{Resource, getrlimit};
+
 use super::rules::Typed;
 use crate::container::Container;
 use crate::packages::Packages;
@@ -7,6 +9,10 @@ use crate::process::words;
 
 /// What a reader of docs/operations.md has written by the time he starts the daemon.
 const SITE: &str = "[access]\ngroups = [\"users\"]\n[exports.data]\npath = \"/srv/data\"\n";
+
+/// As shipped; and what a machine has room for where that cannot be locked.
+const STAGING: u64 = 128 << 20;
+const LITTLE: &str = "[limits.global]\nstaging = \"4MiB\"\n";
 
 /// A booted systemd, and the package `piped`.
 #[derive(Debug)]
@@ -26,6 +32,11 @@ impl Installed {
         container.succeed(&["dpkg", "--install", "/tmp/piped.deb"]);
         container.shell("install -d -m 0755 /srv/data");
         container.write("/etc/piped/conf.d/10-site.toml", SITE);
+        // A machine may not let its root raise limits (CAP_SYS_RESOURCE); then the unit cannot either, and the doctor is right.
+        if getrlimit(Resource::Memlock).maximum.is_some_and(|most| most < STAGING) {
+            eprintln!("this machine locks little memory, so the daemon has little staging");
+            container.write("/etc/piped/conf.d/05-machine.toml", LITTLE);
+        }
         Some(Self(container))
     }
 

@@ -137,11 +137,11 @@ fn http(daemon: &Daemon, method: &str, path: &str) -> (u16, String) {
     // What may change something is asked with what changes nothing: a body that cannot be read.
     let body = "{";
     let length = body.len();
-    write!(
-        stream,
+    // At once: who may not is answered, and hung up on, at the head.
+    let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: piped\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .expect("sent");
+    );
+    stream.write_all(request.as_bytes()).expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("text");
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());

@@ -165,7 +165,7 @@ impl Sender {
 
     /// An empty sender of at most `capacity` frames whose headers and small payloads pass through
     /// `scratch`, registered memory that nothing else uses, and whose encrypted payloads through `room`, of
-    /// [`SEALED_ROOM_BYTES`]. All memory is taken here.
+    /// [`PAYLOAD_BYTES_MAX`] bytes. All memory is taken here.
     ///
     /// # Panics
     /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal` encrypts and there is

@@ -25,7 +25,7 @@ use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
 use crate::report::LaneReport;
 use crate::tally::LaneLoss;
-use crate::wire::{Frame, LaneKeys, Message, Owner, Protection, Receiver, Seal, Sender, Step};
+use crate::wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
 
 /// Whose lane it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +75,6 @@ pub(super) struct Lane {
     pub(super) socket: SocketId,
     pub(super) epoch: u32,
     pub(super) state: LaneState,
-    /// What its frames are sealed with.
-    pub(super) protection: Option<Protection>,
     /// Who may be at the other end.
     pub(super) caller: Option<Caller>,
     pub(super) sender: Sender,
@@ -321,7 +319,6 @@ impl Shard {
             epoch,
             state: LaneState::Greeting,
             caller: None,
-            protection: seals.protection(),
             sender: Sender::with_seal(seals, send, room, limits::LANE_QUEUE),
             waiting: Fair::default(),
             receiver: Receiver::with_seal(unseals, scratch.of_receiver()),
@@ -705,7 +702,7 @@ impl Shard {
             requests: lane.map_or(0, |lane| (lane.outstanding.len() + lane.serves.len()) as u32),
             last_loss,
             pace: lane.and_then(|lane| lane.pacer.rate()),
-            protection: lane.and_then(|lane| lane.protection),
+            protection: lane.and_then(|lane| lane.sender.protection()),
             zero_copy: lane
                 .and_then(|lane| lane.zero_copy.report(self.zero_copy, lane.sender.is_lending())),
             messages: None,

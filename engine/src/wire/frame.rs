@@ -51,7 +51,7 @@ pub fn node_of(name: &str) -> &str {
     name.split_once(SHARD_MARK).map_or(name, |(node, _)| node)
 }
 
-/// The most shards of a node.
+/// The most shards of a node, here and at peers; the configuration has the same bound.
 pub const SHARDS_MAX: usize = 64;
 
 /// The name a shard gives its peers. A node's lanes must end where they began, so each shard is a

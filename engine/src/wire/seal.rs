@@ -46,6 +46,7 @@ const _: () = assert!(crate::wire::BATCH_BYTES_MAX <= SEALED_ROOM_BYTES as u64);
 type Cipher = Aegis128X4<TAG_BYTES>;
 type Mac = Aegis128X4Mac<TAG_BYTES>;
 type Tag = [u8; TAG_BYTES];
+type Nonce = [u8; 16];
 
 /// What a seal is good for. The later one of two is the stronger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -118,10 +119,9 @@ pub(super) enum Body<'a> {
 }
 
 /// One direction of a lane's protection, with its key and its count if it has any.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub enum Seal {
     /// Nothing but checksums: for loopback and for networks the operator named.
-    #[default]
     Plain,
     /// Authenticated, perhaps encrypted.
     Keyed(Box<Keyed>),
@@ -133,8 +133,8 @@ pub struct Keyed {
     key: FrameKey,
     /// Frames so far: the next one's nonce.
     frames: u64,
-    /// Of the frame opened last.
-    payload_tag: Tag,
+    /// What its payload is to be checked with, of the frame opened last.
+    payload: (Nonce, Tag),
     chunk: [u8; CHUNK_BYTES],
     /// A payload that is decrypted and not verified yet: nobody else has seen it.
     unverified: Vec<u8>,
@@ -162,7 +162,7 @@ impl Seal {
             protection,
             key,
             frames: 0,
-            payload_tag: Tag::default(),
+            payload: Default::default(),
             chunk: [0; CHUNK_BYTES],
             unverified: Vec::new(),
         }))
@@ -241,25 +241,32 @@ impl Seal {
 }
 
 impl Keyed {
-    fn nonce(&self, part: Part) -> [u8; 16] {
-        let mut nonce = [0; 16];
+    fn nonce(&self, part: Part) -> Nonce {
+        let mut nonce = Nonce::default();
         nonce[..8].copy_from_slice(&self.frames.to_le_bytes());
         nonce[8] = part as u8;
         nonce
     }
 
-    fn cipher(&self, part: Part) -> Cipher {
-        Cipher::new(&self.key.0, &self.nonce(part))
+    fn cipher(&self, nonce: &Nonce) -> Cipher {
+        Cipher::new(&self.key.0, nonce)
     }
 
-    fn mac(&self, part: Part) -> Mac {
-        Mac::new_with_nonce(&self.key.0, &self.nonce(part))
+    fn mac(&self, nonce: &Nonce) -> Mac {
+        Mac::new_with_nonce(&self.key.0, nonce)
     }
 
-    fn mac_of(&self, part: Part, bytes: &[u8]) -> Tag {
-        let mut mac = self.mac(part);
-        mac.update(bytes);
-        mac.finalize()
+    /// Seals private bytes in place.
+    fn seal_bytes(&self, part: Part, bytes: &mut [u8]) -> Tag {
+        let nonce = self.nonce(part);
+        match self.protection {
+            Protection::Integrity => {
+                let mut mac = self.mac(&nonce);
+                mac.update(bytes);
+                mac.finalize()
+            }
+            Protection::Encrypted => self.cipher(&nonce).encrypt_in_place(bytes, &[]),
+        }
     }
 
     fn seal<I: Io>(
@@ -272,25 +279,15 @@ impl Keyed {
     ) -> Option<Span> {
         let (payload_tag, memory) = match body {
             Body::Empty => (Tag::default(), None),
-            Body::Bytes(bytes) => (self.seal_bytes(bytes), None),
+            Body::Bytes(bytes) => (self.seal_bytes(Part::Payload, bytes), None),
             Body::Memory(span) => self.seal_memory(io, span, room),
         };
         let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
         sealed[..HEADER_BYTES].copy_from_slice(&frame.encode());
         sealed[HEADER_BYTES..].copy_from_slice(&payload_tag);
-        tag.copy_from_slice(&match self.protection {
-            Protection::Integrity => self.mac_of(Part::Header, sealed),
-            Protection::Encrypted => self.cipher(Part::Header).encrypt_in_place(sealed, &[]),
-        });
+        tag.copy_from_slice(&self.seal_bytes(Part::Header, sealed));
         self.frames += 1;
         memory
-    }
-
-    fn seal_bytes(&self, bytes: &mut [u8]) -> Tag {
-        match self.protection {
-            Protection::Integrity => self.mac_of(Part::Payload, bytes),
-            Protection::Encrypted => self.cipher(Part::Payload).encrypt_in_place(bytes, &[]),
-        }
     }
 
     fn seal_memory<I: Io>(
@@ -299,12 +296,13 @@ impl Keyed {
         span: Span,
         room: Option<Span>,
     ) -> (Tag, Option<Span>) {
+        let nonce = self.nonce(Part::Payload);
         if self.protection == Protection::Integrity {
-            return (self.mac_memory(io, span).finalize(), Some(span));
+            return (self.mac_memory(io, span, &nonce).finalize(), Some(span));
         }
         let room = room.expect("an encrypted lane has room for a batch").part(0, span.length);
         assert_eq!(room.length, span.length, "a batch is not longer than its room");
-        let mut encryptor = self.cipher(Part::Payload).encryptor(&[]);
+        let mut encryptor = self.cipher(&nonce).encryptor(&[]);
         for (plain, sealed) in pieces(span).zip(pieces(room)) {
             let bytes = &mut self.chunk[..plain.length as usize];
             io.load(plain, bytes);
@@ -314,8 +312,8 @@ impl Keyed {
         (encryptor.finalize(), Some(room))
     }
 
-    fn mac_memory<I: Io>(&mut self, io: &mut I, span: Span) -> Mac {
-        let mut mac = self.mac(Part::Payload);
+    fn mac_memory<I: Io>(&mut self, io: &mut I, span: Span, nonce: &Nonce) -> Mac {
+        let mut mac = self.mac(nonce);
         for piece in pieces(span) {
             let bytes = &mut self.chunk[..piece.length as usize];
             io.load(piece, bytes);
@@ -328,36 +326,32 @@ impl Keyed {
     fn open(&mut self, header: &mut [u8]) -> Result<(), PeerFault> {
         let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
         let tag: &Tag = tag.first_chunk().expect("a tag behind them");
+        let nonce = self.nonce(Part::Header);
         let good = match self.protection {
             Protection::Integrity => {
-                let mut mac = self.mac(Part::Header);
+                let mut mac = self.mac(&nonce);
                 mac.update(sealed);
                 mac.verify(tag).is_ok()
             }
-            Protection::Encrypted => {
-                self.cipher(Part::Header).decrypt_in_place(sealed, tag, &[]).is_ok()
-            }
+            Protection::Encrypted => self.cipher(&nonce).decrypt_in_place(sealed, tag, &[]).is_ok(),
         };
         if !good {
             return Err(PeerFault::Seal);
         }
-        self.payload_tag.copy_from_slice(&sealed[HEADER_BYTES..]);
+        let (_, payload_tag) = sealed.split_last_chunk().expect("behind the header");
+        self.payload = (self.nonce(Part::Payload), *payload_tag);
         self.frames += 1;
         Ok(())
     }
 
     fn open_payload<I: Io>(&mut self, io: &mut I, landed: Span) -> bool {
-        // The header has been counted.
-        self.frames -= 1;
-        let good = match self.protection {
+        match self.protection {
             Protection::Integrity => {
-                let mac = self.mac_memory(io, landed);
-                mac.verify(&self.payload_tag).is_ok()
+                let (nonce, tag) = self.payload;
+                self.mac_memory(io, landed, &nonce).verify(&tag).is_ok()
             }
             Protection::Encrypted => self.decrypt_payload(io, landed),
-        };
-        self.frames += 1;
-        good
+        }
     }
 
     /// What was decrypted leaves private memory when it is known to be the peer's.
@@ -366,14 +360,15 @@ impl Keyed {
         if self.unverified.len() < length {
             self.unverified.resize(length, 0);
         }
-        let cipher = self.cipher(Part::Payload);
+        let (nonce, tag) = self.payload;
+        let cipher = self.cipher(&nonce);
         let mut decryptor = cipher.decryptor(&[], &mut self.unverified[..length]);
         for piece in pieces(landed) {
             let bytes = &mut self.chunk[..piece.length as usize];
             io.load(piece, bytes);
             decryptor.update(bytes).expect("the payload's length is the room's");
         }
-        match decryptor.finalize(&self.payload_tag) {
+        match decryptor.finalize(&tag) {
             Ok(plain) => {
                 io.store(plain, landed);
                 true

@@ -21,7 +21,7 @@ use crate::wire::checked::Checked;
 use crate::wire::frame::{Frame, Message, OPEN_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::wire::lent::{BOX_FRAMES, Flights, LENT_MAX};
 use crate::wire::runs::{Runs, behind};
-use crate::wire::seal::{Body, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
+use crate::wire::seal::{Body, Protection, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
 
 mod hold;
 mod lend;
@@ -196,6 +196,12 @@ impl Sender {
             checked: Checked::default(),
             gathered: 0,
         }
+    }
+
+    /// How its frames are protected; nothing: they are plain.
+    #[must_use]
+    pub fn protection(&self) -> Option<Protection> {
+        self.seal.protection()
     }
 
     /// How many more frames [`Sender::push`] takes. Owners not yet taken from

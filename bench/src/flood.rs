@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
+use crate::nodes::under_parent;
 use crate::rig;
 use crate::stats::Random;
 
@@ -130,8 +131,7 @@ impl Sink {
     /// Starts it in a network namespace.
     pub(crate) fn start(namespace: &Path, listen: SocketAddr) -> Result<Self, Failure> {
         let program = std::env::current_exe()?;
-        let mut command = Command::new(&program);
-        command.args(["under-parent", "--namespace"]).arg(namespace).arg("--").arg(&program);
+        let mut command = under_parent(&program, Some(namespace))?;
         command.arg("sink").arg(listen.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let mut line = [0; 5];

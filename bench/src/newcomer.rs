@@ -1,9 +1,8 @@
 //! Clients that come, register a lot of memory and die, one after the other, in processes of their own.
 
-use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -11,6 +10,7 @@ use std::thread::JoinHandle;
 use piped_client::{ClientBuilder, Request};
 
 use crate::failure::{Doing as _, Failure};
+use crate::nodes::under_parent;
 
 /// What each of them registers.
 pub(crate) const ARENA_BYTES: u64 = 1 << 30;
@@ -117,9 +117,8 @@ impl Drop for Mortal {
 }
 
 fn one(program: &Path, socket: &PathBuf) -> Result<(), Failure> {
-    let arguments: [OsString; 2] = ["newcomer".into(), socket.into()];
-    let mut command = Command::new(program);
-    command.args(["under-parent", "--"]).arg(program).args(arguments);
+    let mut command = under_parent(program, None)?;
+    command.arg("newcomer").arg(socket);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut child = Mortal(child);
     let mut line = String::new();

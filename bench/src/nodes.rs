@@ -178,14 +178,8 @@ impl Node {
         );
         fs::write(path("piped.toml"), text)?;
         let log = File::create(path("log"))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("under-parent");
-        if let Some(namespace) = namespace {
-            command.arg("--namespace").arg(namespace);
-        }
+        let mut command = under_parent(piped, namespace)?;
         command
-            .arg("--")
-            .arg(piped)
             .arg("--config")
             .arg(path("piped.toml"))
             .stdin(Stdio::null())
@@ -274,6 +268,17 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A program that ends with this one, to be started in a network namespace if one is named: see [`become_child`].
+pub(crate) fn under_parent(program: &Path, namespace: Option<&Path>) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("under-parent");
+    if let Some(namespace) = namespace {
+        command.arg("--namespace").arg(namespace);
+    }
+    command.arg("--").arg(program);
+    Ok(command)
 }
 
 /// Becomes `program`, in a network namespace if one is named, which the kernel ends if its parent dies

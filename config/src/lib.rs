@@ -27,6 +27,7 @@ mod layer;
 mod limits;
 mod load;
 mod modes;
+mod names;
 mod network;
 mod node_key;
 mod quantity;
@@ -42,6 +43,7 @@ pub use modes::{
     AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
     SecurityMode, Spin, ZeroCopyMode,
 };
+pub use names::Names;
 pub use network::{HostPort, Network, NetworkError};
 pub use node_key::{KEY_BYTES, KEY_FILE_OPEN_MODE, KeyFileError, NoPublicKey, NodeKey, PublicKey};
 pub use quantity::{Bytes, Period, QuantityError};

@@ -231,6 +231,16 @@ pub struct Listen {
 }
 
 impl Listen {
+    /// True if all who reach where it listens may be plain: it listens nowhere, where lanes may be plain, or everywhere
+    /// and there are networks that it was told of (others are turned away one by one).
+    #[must_use]
+    pub fn may_be_plain(&self) -> bool {
+        self.address.is_none_or(|address| match address.ip() {
+            ip if ip.is_unspecified() => !self.allow_plain.is_empty(),
+            ip => self.admits_plain(ip),
+        })
+    }
+
     /// True if a lane to or from `address` may be plain: loopback, or a network in `allow_plain`.
     #[must_use]
     pub fn admits_plain(&self, address: IpAddr) -> bool {

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::Config;
+use piped_config::{Config, Names};
 use piped_engine::command::Event;
 use piped_engine::ids::{PeerId, RegionId, SessionId};
 use piped_engine::request::Status;
@@ -19,7 +19,7 @@ use piped_ring::SpinBudgets;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::admin::calibrate::Leave;
-use crate::client::access::{Names, Rules};
+use crate::client::access::Rules;
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer};
 use crate::io::clock;
@@ -73,6 +73,12 @@ pub(crate) struct OfUser {
 }
 
 impl OfUser {
+    fn add(&mut self, session: &SessionEntry) {
+        self.sessions += 1;
+        self.arena_bytes += session.arena_bytes + session.growing_bytes;
+        self.handles += u64::from(session.handles);
+    }
+
     /// The most of each.
     pub(crate) fn most(self, other: Self) -> Self {
         Self {
@@ -345,16 +351,16 @@ impl Control {
     pub(crate) fn users(&self) -> BTreeMap<u32, OfUser> {
         let mut users = BTreeMap::<u32, OfUser>::new();
         for entry in self.sessions.borrow().values() {
-            let of = users.entry(entry.who.uid).or_default();
-            of.sessions += 1;
-            of.arena_bytes += entry.arena_bytes + entry.growing_bytes;
-            of.handles += u64::from(entry.handles);
+            users.entry(entry.who.uid).or_default().add(entry);
         }
         users
     }
 
     fn of_user(&self, uid: u32) -> OfUser {
-        self.users().remove(&uid).unwrap_or_default()
+        let mut of_user = OfUser::default();
+        let sessions = self.sessions.borrow();
+        sessions.values().filter(|entry| entry.who.uid == uid).for_each(|it| of_user.add(it));
+        of_user
     }
 
     /// A user's name, if the system has one for it.

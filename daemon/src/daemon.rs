@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, Fault, KeyFileError, Loaded, Sources, Spin};
+use piped_config::{Config, Fault, KeyFileError, Loaded, Names, Sources, Spin};
 use piped_engine::command::Command;
 use piped_engine::ids::PeerId;
 use piped_ring::SpinBudgets;
@@ -25,7 +25,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use crate::client::access::{Names, Rules, RulesError};
+use crate::client::access::{Rules, RulesError};
 use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::inherited::{Inherited, InheritedError, Wanted};

@@ -37,9 +37,6 @@ pub const FILES_MAX: u32 = 16 * 1024;
 /// Segments of one shard: arenas, regions of other shards, staging.
 pub const SEGMENTS_MAX: u32 = 4096;
 
-/// Shards of a node, here and at peers; the configuration has the same bound.
-pub const SHARDS_MAX: usize = 64;
-
 /// Messages of the control thread that wait for one shard. A full mailbox makes the sender wait.
 pub const MAILBOX: usize = 256;
 

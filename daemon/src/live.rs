@@ -66,7 +66,7 @@ pub(crate) enum Moved {
     Added(PeerId),
     /// It left.
     Removed(PeerId),
-    /// It has another address, or another key.
+    /// It has another address.
     Readdressed(PeerId),
 }
 
@@ -93,7 +93,9 @@ impl Peers {
             moved.extend(match (&known.target, &next) {
                 (None, Some(_)) => Some(Moved::Added(id)),
                 (Some(_), None) => Some(Moved::Removed(id)),
-                (Some(one), Some(other)) if one != other => Some(Moved::Readdressed(id)),
+                (Some(one), Some(other)) if one.address != other.address => {
+                    Some(Moved::Readdressed(id))
+                }
                 _ => None,
             });
             known.target = next;

@@ -14,13 +14,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::{Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded};
-use piped_config::{Config, KeyFileError, Loaded, NodeKey, PEERS_MAX, Place, Sources, load};
+use piped_config::{Config, KeyFileError, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load};
 use piped_engine::command::Command;
 use piped_model::units::Nanos;
 use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::client::access::{Names, Rules};
+use crate::client::access::Rules;
 use crate::control::Control;
 use crate::io::clock;
 use crate::limits::RELOAD_TIMEOUT;
@@ -198,14 +198,8 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
     let next = &prepared.loaded.config;
     let effect = in_effect(&control.config(), next, &prepared.outside);
     // Each may be right alone, and what runs with a part of what comes not.
-    if let Err(fault) = effect.validate() {
-        return Err(format!(
-            "`{}` {} (as long as the daemon is not restarted)",
-            fault.key, fault.problem
-        ));
-    }
     let own = prepared.keyring.identity().map(|it| it.own().public());
-    if let Err(fault) = effect.check_own_key(own) {
+    if let Err(fault) = effect.validate().and_then(|()| effect.check_own_key(own)) {
         return Err(format!(
             "`{}` {} (as long as the daemon is not restarted)",
             fault.key, fault.problem

@@ -6,6 +6,7 @@ use piped_engine::command::{
 };
 use piped_engine::limits::NOTICES_MAX;
 use piped_engine::shard::ShardConfig;
+use piped_engine::wire::Protection;
 use piped_model::units::Nanos;
 use piped_ring::Profile;
 
@@ -52,6 +53,15 @@ pub(crate) fn zero_copy(mode: piped_config::ZeroCopyMode) -> ZeroCopyMode {
         piped_config::ZeroCopyMode::Auto => ZeroCopyMode::Auto,
         piped_config::ZeroCopyMode::On => ZeroCopyMode::On,
         piped_config::ZeroCopyMode::Off => ZeroCopyMode::Off,
+    }
+}
+
+/// What sealed lanes are protected against.
+#[must_use]
+pub(crate) fn protection(mode: piped_config::SecurityMode) -> Protection {
+    match mode {
+        piped_config::SecurityMode::Integrity => Protection::Integrity,
+        piped_config::SecurityMode::Encrypted => Protection::Encrypted,
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
 use piped_config::admin::{STATUS, Status};
-use piped_config::{HostPort, KeyFileError, NodeKey, PublicKey, Security, Sources, load};
+use piped_config::{HostPort, KeyFileError, Names, NodeKey, PublicKey, Security, Sources, load};
 use serde::Serialize;
 use toml_edit::{DocumentMut, Item, Table, value};
 
@@ -106,7 +106,8 @@ fn generate(
         None => configured(sources).ok().flatten().unwrap_or_else(usual),
     };
     let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
-    let group = rustix::process::geteuid().is_root().then(|| group_of(GROUP)).flatten();
+    let group =
+        rustix::process::geteuid().is_root().then(|| Names::of_system().gid(GROUP)).flatten();
     key.write(&path, group).map_err(refused)?;
     let note = match group {
         Some(_) => format!("for root and the group {GROUP}"),
@@ -333,14 +334,6 @@ fn refused(error: KeyFileError) -> Failure {
         _ => Exit::Failed,
     };
     Failure::new(exit, error.to_string())
-}
-
-fn group_of(name: &str) -> Option<u32> {
-    let groups = std::fs::read_to_string("/etc/group").ok()?;
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
-    })
 }
 
 /// For people, beside what programs read.

@@ -5,18 +5,11 @@
 //! library's lookups; a user from there is configured by number. Membership is the kernel's answer
 //! at connection time, not the file's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use piped_config::Principal;
+use piped_config::{Names, Principal};
 
 use crate::io::socket::Credentials;
-
-/// Users and groups by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
-    users: BTreeMap<String, u32>,
-    groups: BTreeMap<String, u32>,
-}
 
 /// Why an entry of an access list is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,41 +26,6 @@ pub enum AccessError {
          other directories are known by number only)"
     )]
     Group(String),
-}
-
-impl Names {
-    /// Reads both files; a missing one has no names.
-    #[must_use]
-    pub fn of_system() -> Self {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        Self::parse(&read("/etc/passwd"), &read("/etc/group"))
-    }
-
-    /// The name of a user, if it has one; of several the first.
-    #[must_use]
-    pub fn user(&self, uid: u32) -> Option<&str> {
-        let mut named = self.users.iter().filter(|(_, number)| **number == uid);
-        named.next().map(|(name, _)| name.as_str())
-    }
-
-    /// Reads the text of /etc/passwd and /etc/group. Of two equal names the first counts.
-    #[must_use]
-    pub fn parse(passwd: &str, group: &str) -> Self {
-        Self { users: entries(passwd), groups: entries(group) }
-    }
-}
-
-/// `name:password:number:...` lines; others are skipped.
-fn entries(text: &str) -> BTreeMap<String, u32> {
-    let mut names = BTreeMap::new();
-    for line in text.lines() {
-        let mut fields = line.split(':');
-        let (name, number) = (fields.next(), fields.nth(1).and_then(|field| field.parse().ok()));
-        if let (Some(name), Some(number)) = (name.filter(|name| !name.is_empty()), number) {
-            names.entry(name.to_owned()).or_insert(number);
-        }
-    }
-    names
 }
 
 /// Some users and groups.
@@ -108,9 +66,7 @@ impl Circle {
 fn resolve_users(users: &[Principal], names: &Names) -> Result<BTreeSet<u32>, AccessError> {
     let number = |user: &Principal| match user {
         Principal::Id(id) => Ok(*id),
-        Principal::Name(name) => {
-            names.users.get(name).copied().ok_or_else(|| AccessError::User(name.clone()))
-        }
+        Principal::Name(name) => names.uid(name).ok_or_else(|| AccessError::User(name.clone())),
     };
     users.iter().map(number).collect()
 }
@@ -118,9 +74,7 @@ fn resolve_users(users: &[Principal], names: &Names) -> Result<BTreeSet<u32>, Ac
 fn resolve_groups(groups: &[Principal], names: &Names) -> Result<BTreeSet<u32>, AccessError> {
     let number = |group: &Principal| match group {
         Principal::Id(id) => Ok(*id),
-        Principal::Name(name) => {
-            names.groups.get(name).copied().ok_or_else(|| AccessError::Group(name.clone()))
-        }
+        Principal::Name(name) => names.gid(name).ok_or_else(|| AccessError::Group(name.clone())),
     };
     groups.iter().map(number).collect()
 }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use piped_config::Names;
 use piped_engine::command::Access;
 use piped_engine::ids::DeviceId;
 use piped_engine::request::Status;
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 
 use super::OpenFault;
 use super::file::{OpenedFile, check_regular, denied, describe, device_of, io};
-use crate::client::access::{AccessError, Circle, Names};
+use crate::client::access::{AccessError, Circle};
 use crate::closing::Room;
 use crate::io::socket::Credentials;
 use crate::limits::OPEN_ATTEMPTS;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use piped_config::{Config, Fault, NodeKey, PublicKey, SecurityMode};
+use piped_config::{Config, Fault, NodeKey, PublicKey};
 use piped_engine::wire::Protection;
 
 use super::noise::Trust;
+use crate::settings;
 
 /// From one configuration; a reload makes another one.
 #[derive(Debug, Default)]
@@ -35,10 +36,7 @@ impl Keyring {
             || config.peers.iter().filter_map(|(name, peer)| Some((peer.key?, name.clone())));
         let identity = own.map(|own| Identity {
             own,
-            protection: match config.security.mode {
-                SecurityMode::Integrity => Protection::Integrity,
-                SecurityMode::Encrypted => Protection::Encrypted,
-            },
+            protection: settings::protection(config.security.mode),
             nodes: keyed().collect(),
         });
         let reserved = Arc::new(keyed().map(|(_, name)| name).collect());
@@ -94,7 +92,7 @@ impl Trust for Identity {
 
 #[cfg(test)]
 mod tests {
-    use piped_config::Peer;
+    use piped_config::{Peer, SecurityMode};
 
     use super::*;
 

@@ -47,8 +47,7 @@ pub(crate) async fn bind(
 ) -> Result<Option<TcpListener>, ListenError> {
     let Some(address) = listen.address else { return Ok(None) };
     // The configuration was validated; the door does not rely on who did.
-    let everywhere = address.ip().is_unspecified() && !listen.allow_plain.is_empty();
-    if !has_key && !everywhere && !listen.admits_plain(address.ip()) {
+    if !has_key && !listen.may_be_plain() {
         return Err(ListenError::Open(address));
     }
     if !address.ip().is_loopback() && !listen.allow_plain.is_empty() {

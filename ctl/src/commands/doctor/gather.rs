@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode};
 use piped_config::admin::{STATUS, Status};
-use piped_config::{Config, Principal, Sources, load};
+use piped_config::{Config, Names, Principal, Sources, load};
 use piped_engine::report::ShardReport;
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -221,10 +221,6 @@ fn who(pid: Option<u32>, status: &str) -> Option<Who> {
     };
     let (passwd, group) =
         (text("/etc/passwd").unwrap_or_default(), text("/etc/group").unwrap_or_default());
-    let name_of = |uid: u32| {
-        let named = passwd.lines().find(|line| line.split(':').nth(2) == Some(&uid.to_string()));
-        named.and_then(|line| line.split(':').next()).map_or_else(|| uid.to_string(), str::to_owned)
-    };
     if pid.is_none()
         && let Some(line) = passwd.lines().find(|line| line.starts_with("piped:"))
     {
@@ -241,7 +237,8 @@ fn who(pid: Option<u32>, status: &str) -> Option<Who> {
     // Real, effective, saved, and that of file systems.
     let (uid, gid) = (*numbers("Uid:").get(1)?, *numbers("Gid:").get(1)?);
     let groups = std::iter::once(gid).chain(numbers("Groups:")).collect();
-    Some(Who { name: name_of(uid), uid, groups })
+    let name = Names::of_system().user(uid).map_or_else(|| uid.to_string(), str::to_owned);
+    Some(Who { name, uid, groups })
 }
 
 fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
@@ -330,12 +327,12 @@ fn seen_by(pid: u32, path: &Path) -> Option<Seen> {
 }
 
 fn principals(config: &Config) -> Vec<PrincipalFacts> {
-    let (passwd, group) =
-        (text("/etc/passwd").unwrap_or_default(), text("/etc/group").unwrap_or_default());
-    let knows =
-        |text: &str, name: &str| text.lines().any(|line| line.split(':').next() == Some(name));
+    let names = Names::of_system();
+    let knows = |name: &str, is_group: bool| match is_group {
+        true => names.gid(name).is_some(),
+        false => names.uid(name).is_some(),
+    };
     let look = |key: String, list: &[Principal], is_group: bool| {
-        let file = if is_group { &group } else { &passwd };
         let named = list.iter().filter_map(|it| match it {
             Principal::Id(_) => None,
             Principal::Name(name) => Some(name.clone()),
@@ -343,7 +340,7 @@ fn principals(config: &Config) -> Vec<PrincipalFacts> {
         let facts = named.map(|name| PrincipalFacts {
             key: key.clone(),
             is_group,
-            is_known: knows(file, &name),
+            is_known: knows(&name, is_group),
             name,
         });
         facts.collect::<Vec<_>>()

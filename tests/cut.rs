@@ -5,103 +5,19 @@
 //! Needs root and `ip`; skips where it has not.
 #![forbid(unsafe_code)]
 
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use piped_client::{
     Buffer, Client, ClientBuilder, Done, Handle, OpenOptions, Pending, Queue, Request,
     RequestError, Status, Waited,
 };
-use system_tests::process::{
-    BLOCKS_BYTES, Daemon, PATIENCE, Programs, command, eventually, pattern, words,
-};
+use system_tests::cable::Cable;
+use system_tests::process::{BLOCKS_BYTES, Daemon, PATIENCE, Programs, eventually, pattern};
 
 const BLOCK: usize = 64 << 10;
 const EACH: usize = 8;
 const LATE: Duration = Duration::from_secs(300);
-
-/// Two namespaces with a cable. Taken down when dropped, and also when this process dies.
-struct Net {
-    names: [String; 2],
-    /// Waits for the end of its input, which is our end, and cleans up.
-    cleaner: Child,
-}
-
-impl Net {
-    /// `None`, with the reason printed, where there can be none.
-    fn up(tag: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: namespaces need root");
-            return None;
-        }
-        let names = ["a", "b"].map(|end| format!("piped-{tag}-{}-{end}", std::process::id()));
-        let [a, b] = &names;
-        let script = format!(
-            "trap '' INT TERM; read -r _; for n in {a} {b}; do ip netns pids $n 2>/dev/null | \
-             xargs -r kill -9; ip netns del $n 2>/dev/null; done"
-        );
-        let mut cleaner = Command::new("sh");
-        cleaner.args(["-c", &script]).stdin(Stdio::piped());
-        let make = [
-            format!("netns add {a}"),
-            format!("netns add {b}"),
-            format!("-n {a} link add cable type veth peer name cable netns {b}"),
-            format!("-n {a} addr add 10.77.0.1/24 dev cable"),
-            format!("-n {b} addr add 10.77.0.2/24 dev cable"),
-            format!("-n {a} link set lo up"),
-            format!("-n {b} link set lo up"),
-            format!("-n {a} link set cable up"),
-            format!("-n {b} link set cable up"),
-        ];
-        let net = Self { cleaner: cleaner.spawn().expect("a shell"), names };
-        for step in &make {
-            if let Err(reason) = net.try_ip(step) {
-                eprintln!("skipped: ip {step}: {reason}");
-                return None;
-            }
-        }
-        Some(net)
-    }
-
-    fn try_ip(&self, arguments: &str) -> Result<(), String> {
-        let output = Command::new("ip").args(arguments.split(' ')).output();
-        match output {
-            Ok(output) if output.status.success() => Ok(()),
-            Ok(output) => Err(words(&output).trim().to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    /// Changes something at an end.
-    fn ip(&self, end: usize, arguments: &str) {
-        self.try_ip(&format!("-n {} {arguments}", self.names[end])).expect("it worked before");
-    }
-
-    /// A daemon at an end.
-    fn daemon(
-        &self,
-        end: usize,
-        programs: &Programs,
-        directory: &Path,
-        name: &str,
-        more: &str,
-    ) -> Daemon {
-        let mut inside = command(Path::new("ip"));
-        inside.args(["netns", "exec", &self.names[end]]).arg(&programs.piped);
-        Daemon::start_by(inside, programs, directory, name, more)
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        if let Some(mut input) = self.cleaner.stdin.take() {
-            let _ = input.write_all(b"\n");
-        }
-        let _ = self.cleaner.wait();
-    }
-}
 
 /// A client of alpha with files of beta.
 struct Session {
@@ -183,14 +99,14 @@ fn epochs(alpha: &Daemon) -> Vec<u64> {
     lanes.iter().map(|lane| lane["epoch"].as_u64().expect("a number")).collect()
 }
 
-fn cut_and_heal(tag: &str, cut: impl Fn(&Net), heal: impl Fn(&Net)) {
+fn cut_and_heal(tag: &str, cut: impl Fn(&Cable), heal: impl Fn(&Cable)) {
     cut_and_heal_with(tag, "", cut, heal);
 }
 
 /// Both daemons have `more`.
-fn cut_and_heal_with(tag: &str, more: &str, cut: impl Fn(&Net), heal: impl Fn(&Net)) {
+fn cut_and_heal_with(tag: &str, more: &str, cut: impl Fn(&Cable), heal: impl Fn(&Cable)) {
     let Some(programs) = Programs::find() else { return };
-    let Some(net) = Net::up(tag) else { return };
+    let Some(net) = Cable::up(tag) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path().join("root");
     std::fs::create_dir(&root).expect("made");
@@ -247,33 +163,34 @@ fn cut_and_heal_with(tag: &str, more: &str, cut: impl Fn(&Net), heal: impl Fn(&N
 /// What is sent lies in memory that the kernel keeps until the other side has it, or the lane is given up.
 #[test]
 fn a_link_that_goes_down_while_memory_is_lent() {
-    let set = |net: &Net, state: &str| net.ip(1, &format!("link set cable {state}"));
+    let set = |net: &Cable, state: &str| net.ip(1, &format!("link set cable {state}"));
     let more = "[planner]\nzero_copy = \"on\"\n";
     cut_and_heal_with("lent", more, |net| set(net, "down"), |net| set(net, "up"));
 }
 
 #[test]
 fn a_link_that_goes_down() {
-    let set = |net: &Net, state: &str| net.ip(1, &format!("link set cable {state}"));
+    let set = |net: &Cable, state: &str| net.ip(1, &format!("link set cable {state}"));
     cut_and_heal("down", |net| set(net, "down"), |net| set(net, "up"));
 }
 
 #[test]
 fn an_address_that_is_taken_away() {
-    let change = |net: &Net, what: &str| net.ip(1, &format!("addr {what} 10.77.0.2/24 dev cable"));
+    let change =
+        |net: &Cable, what: &str| net.ip(1, &format!("addr {what} 10.77.0.2/24 dev cable"));
     cut_and_heal("addr", |net| change(net, "del"), |net| change(net, "add"));
 }
 
 #[test]
 fn packets_that_get_lost_without_a_word() {
     // To a neighbour that is not there, from either end.
-    let lose = |net: &Net| {
+    let lose = |net: &Cable| {
         for (end, address) in [(0, "10.77.0.2"), (1, "10.77.0.1")] {
             let wrong = "lladdr 02:00:00:00:00:99 nud permanent";
             net.ip(end, &format!("neigh replace {address} {wrong} dev cable"));
         }
     };
-    let find = |net: &Net| {
+    let find = |net: &Cable| {
         for (end, address) in [(0, "10.77.0.2"), (1, "10.77.0.1")] {
             net.ip(end, &format!("neigh del {address} dev cable"));
         }

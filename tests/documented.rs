@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use system_tests::documents::installed::Installed;
+use system_tests::documents::machine::Machine;
 use system_tests::documents::page::{Block, Page};
 use system_tests::documents::rules::{How, Rule, Typed, typed};
 use system_tests::documents::world::{Plan, World};
+use system_tests::packages::Packages;
 use system_tests::process::{Programs, command, words};
 
 fn project() -> PathBuf {
@@ -59,7 +60,10 @@ fn try_commands(page: &Page, plan: &Plan) {
     let Some(programs) = Programs::find() else { return };
     let Some(mut world) = World::start(&programs, &project(), plan) else { return };
     let needs_systemd = page.blocks.iter().any(|block| rule(page, block) == Some(Rule::Systemd));
-    let machine = if needs_systemd { Installed::boot() } else { None };
+    let directory = tempfile::tempdir().expect("a directory");
+    let packages = if needs_systemd { Packages::make(directory.path()) } else { None };
+    let boot = || Machine::boot(packages.as_ref()?, &programs, &project());
+    let machine = boot();
     let mut ran = 0;
     for block in page.blocks.iter().filter(|it| matches!(it.language.as_str(), "sh" | "console")) {
         let rule = rule(page, block);
@@ -75,13 +79,14 @@ fn try_commands(page: &Page, plan: &Plan) {
             }
             _ => {}
         }
+        let alone = if rule == Some(Rule::Alone) { boot() } else { None };
         let fails = if let Some(Rule::Fails(code)) = rule { code } else { 0 };
         let mut printed = String::new();
         for typed in typed(&block.text, rule == Some(Rule::Interrupt)) {
             let begun = system_tests::process::now();
-            let done = match (&rule, &machine) {
-                (Some(Rule::Systemd), Some(machine)) => machine.run(&typed, fails),
-                (Some(Rule::Systemd), None) => continue,
+            let done = match (&rule, alone.as_ref().or(machine.as_ref())) {
+                (Some(Rule::Systemd | Rule::Alone), Some(machine)) => machine.run(&typed, fails),
+                (Some(Rule::Systemd | Rule::Alone), None) => continue,
                 _ => world.run(&typed, fails),
             };
             match done {
@@ -99,6 +104,10 @@ fn try_commands(page: &Page, plan: &Plan) {
                 format!("\n{printed}").contains(&format!("\n{shown}"))
             };
             assert!(same, "{place}: the document shows\n{shown}\nand it prints\n{printed}");
+        }
+        if let Some(alone) = alone {
+            alone.serves();
+            alone.end();
         }
     }
     if let Some(machine) = machine {

@@ -13,6 +13,7 @@ use piped_client::{Access, Client, OpenOptions, Tag};
 use piped_config::NodeKey;
 use piped_engine::wire::Protection;
 use serde_json::Value;
+use system_tests::cable::Cable;
 use system_tests::process::{
     BLOCKS_BYTES, Daemon, Programs, eventually, free_address, pattern, words,
 };
@@ -339,6 +340,87 @@ fn trust_is_taken_and_given_while_running() {
 }
 
 #[test]
+fn a_key_is_replaced_while_lanes_go_on() {
+    let Some(scene) = Scene::start(["integrity"; 2]).map(Scene::up) else { return };
+    let change = |node: usize, from: &str, to: &str| {
+        let (daemon, name) = ([&scene.alpha, &scene.beta][node], ["alpha", "beta"][node]);
+        let path = scene.directory.path().join(format!("{name}.toml"));
+        let text = fs::read_to_string(&path).expect("there");
+        assert!(text.contains(from), "{text}");
+        fs::write(&path, text.replace(from, to)).expect("written");
+        let reloaded = daemon.pipectl(["config", "reload"]).output().expect("starts");
+        assert!(reloaded.status.success(), "{}", words(&reloaded));
+    };
+    // Of the node that is dialled, then of the one that dials.
+    for node in [1, 0] {
+        let (old, other) = (&scene.keys[node], 1 - node);
+        let new = Key::make(&scene.programs, scene.directory.path(), &format!("new-{node}"));
+        let trusts = |key: &Key| format!("key = \"{}\"", key.public);
+        let both = format!("{}\nnext_{}", trusts(old), trusts(&new));
+        let lost = scene.lanes_lost();
+        change(other, &trusts(old), &both);
+        assert!(scene.read() == pattern(BLOCKS_BYTES));
+        assert_eq!(scene.lanes_lost(), lost, "more trust closes no lane");
+        fs::rename(&new.file, &old.file).expect("moved");
+        change(node, "", "");
+        let own = [&scene.alpha, &scene.beta][node].status()["public_key"].clone();
+        assert_eq!(own, new.public.as_str());
+        eventually("lanes are made anew", || (scene.lanes_lost() > lost).then_some(()));
+        assert!(scene.read() == pattern(BLOCKS_BYTES), "either is good");
+        change(other, &both, &trusts(&new));
+        assert!(scene.read() == pattern(BLOCKS_BYTES), "the new one alone is");
+    }
+    eventually("all are sealed", || (scene.sealed() == ["integrity"; 4]).then_some(()));
+}
+
+/// Needs root and `ip`; skips where it has not.
+#[test]
+fn a_network_that_is_not_for_plain_lanes_any_more_keeps_none() {
+    let Some(programs) = Programs::find() else { return };
+    let Some(cable) = Cable::up("plain") else { return };
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path();
+    fs::create_dir(path.join("root")).expect("made");
+    fs::write(path.join("root/blocks"), pattern(BLOCKS_BYTES)).expect("written");
+    let plain = "allow_plain = [\"10.77.0.0/24\"]\n";
+    let export = format!("[exports.data]\npath = \"{}\"\n", path.join("root").display());
+    let beta = Key::make(&programs, path, "beta").security("integrity")
+        + &format!("[listen]\naddress = \"10.77.0.2:7411\"\n{plain}{export}");
+    let beta = cable.daemon(1, &programs, path, "beta", &beta);
+    let alpha = format!("[listen]\n{plain}[peers.beta]\naddress = \"10.77.0.2:7411\"\n");
+    let alpha = cable.daemon(0, &programs, path, "alpha", &alpha);
+    alpha.await_lanes();
+    let client = Client::connect(alpha.client_socket()).expect("it serves");
+    let read = || {
+        let open = client.open_export(Some("beta"), "data", "blocks", OpenOptions::read());
+        let buffer = client.allocate(BLOCKS_BYTES).expect("memory");
+        let read = client.queue().expect("a queue").read(&open.ok()?, 0, buffer);
+        read.is_ok_and(|(buffer, _)| buffer.as_slice() == pattern(BLOCKS_BYTES)).then_some(())
+    };
+    eventually("it is read", read);
+    let file = path.join("beta.toml");
+    let with = fs::read_to_string(&file).expect("there");
+    let reload = |text: &str| {
+        fs::write(&file, text).expect("written");
+        let reloaded = beta.pipectl(["config", "reload"]).output().expect("starts");
+        assert!(reloaded.status.success(), "{}", words(&reloaded));
+    };
+    // Another network more takes nothing from anybody.
+    let lost = beta.number("lanes_lost");
+    reload(&with.replace(plain, "allow_plain = [\"10.77.0.0/24\", \"10.88.0.0/24\"]\n"));
+    assert_eq!((read(), beta.number("lanes_lost")), (Some(()), lost));
+    reload(&with.replace(plain, ""));
+    eventually("alpha is turned away", || {
+        let outcome = &beta.status()["greeted"]["plain"];
+        let lanes = beta.json(&["peers"])["peers"][0]["lanes"].as_array().cloned();
+        let down = lanes.unwrap_or_default().iter().all(|lane| lane["up"] == false);
+        (down && outcome.as_u64() > Some(0)).then_some(())
+    });
+    reload(&with);
+    eventually("it is read again", read);
+}
+
+#[test]
 fn a_handshake_that_began_before_a_reload_counts_for_nothing() {
     let Some(scene) = Scene::start(["integrity"; 2]).map(Scene::up) else { return };
     let alpha = NodeKey::read(&scene.keys[0].file).expect("a key");
@@ -398,6 +480,13 @@ fn a_daemon_does_not_start_open_to_the_world() {
     refused("[security]\nkey_file = \"/nowhere/node.key\"\n", "/nowhere/node.key");
     let two = peer("beta", &beta, None) + &peer("gamma", &beta, None);
     refused(&(alpha.security("integrity") + &two), "is also that of `beta`");
+    let next = |key: &Key| format!("next_key = \"{}\"\n", key.public);
+    let twice = peer("beta", &beta, None) + &next(&beta);
+    refused(&(alpha.security("integrity") + &twice), "is the same as `key`");
+    let own = peer("beta", &beta, None) + &next(&alpha);
+    refused(&(alpha.security("integrity") + &own), "this node's own");
+    let alone = format!("[peers.beta]\naddress = \"127.0.0.1:1\"\n{}", next(&beta));
+    refused(&(alpha.security("integrity") + &alone), "is set without `key`");
 }
 
 fn keys(programs: &Programs, config: &Path, arguments: &[&str]) -> Output {
@@ -450,6 +539,23 @@ fn keys_are_made_shown_and_trusted_from_the_command_line() {
     assert!(run(&["trust", "beta", &newer.public]).status.success());
     let list: Value = serde_json::from_slice(&run(&["list", "--json"]).stdout).expect("JSON");
     assert_eq!(list["trusted"][0]["address"], "192.0.2.1:7440");
+    // One to come is trusted beside it, until it is the one.
+    let coming = Key::make(&programs, directory.path(), "coming");
+    let listed = || {
+        let list: Value = serde_json::from_slice(&run(&["list", "--json"]).stdout).expect("JSON");
+        ["key", "next_key"].map(|place| list["trusted"][0][place].clone())
+    };
+    assert!(run(&["trust", "beta", &coming.public, "--next"]).status.success());
+    assert_eq!(listed(), [Value::from(newer.public.as_str()), coming.public.as_str().into()]);
+    assert!(words(&run(&["list"])).contains("next"));
+    assert!(run(&["trust", "beta", &coming.public]).status.success());
+    assert_eq!(listed(), [coming.public.as_str().into(), Value::Null]);
+    let alone = run(&["trust", "gamma", &newer.public, "--next"]);
+    assert!(
+        !alone.status.success() && words(&alone).contains("nothing was changed"),
+        "{}",
+        words(&alone)
+    );
     assert_eq!(list["trusted"][0]["key"], *newer.public);
     assert!(run(&["trust", "beta", &other.public]).status.success());
     // What a daemon would refuse leaves all as it was.

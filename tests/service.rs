@@ -31,9 +31,11 @@ fn an_operators_day() {
     let Some(packages) = Packages::make(directory.path()) else { return };
     are_what_debian_expects(&packages);
     let newer = newer(&packages.piped, directory.path());
+    let other = another_pipectl(directory.path());
     let Some(machine) = Container::boot() else { return };
     let machine = Machine(machine);
     let before = machine.files();
+    machine.has_another_pipectl(&packages.piped, &other);
     machine.installs(&packages);
     machine.is_hardened();
     machine.starts();
@@ -69,10 +71,6 @@ fn are_what_debian_expects(packages: &Packages) {
 /// The same package, as the next version with another shipped configuration.
 fn newer(package: &Path, directory: &Path) -> PathBuf {
     let (tree, file) = (directory.join("newer"), directory.join("newer.deb"));
-    let dpkg_deb = |arguments: &[&Path]| {
-        let output = Command::new("dpkg-deb").args(arguments).output().expect("dpkg-deb starts");
-        assert!(output.status.success(), "{}", words(&output));
-    };
     dpkg_deb(&["--raw-extract".as_ref(), package, &tree]);
     let change = |path: &str, from: &str, to: &str| {
         let path = tree.join(path);
@@ -86,9 +84,42 @@ fn newer(package: &Path, directory: &Path) -> PathBuf {
     file
 }
 
+/// A package with the name and the program of Debian's, which is another one's.
+fn another_pipectl(directory: &Path) -> PathBuf {
+    let (tree, file) = (directory.join("other"), directory.join("other.deb"));
+    let write = |path: &str, text: &str| {
+        let path = tree.join(path);
+        fs::create_dir_all(path.parent().expect("below it")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    let control = "Package: pipectl\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: another\n";
+    write("DEBIAN/control", control);
+    write("usr/bin/pipectl", "#!/bin/sh\n");
+    dpkg_deb(&["--root-owner-group".as_ref(), "--build".as_ref(), &tree, &file]);
+    file
+}
+
+fn dpkg_deb(arguments: &[&Path]) {
+    let output = Command::new("dpkg-deb").args(arguments).output().expect("dpkg-deb starts");
+    assert!(output.status.success(), "{}", words(&output));
+}
+
 struct Machine(Container);
 
 impl Machine {
+    /// Where another package has the program `pipectl`, it keeps it, and no half of ours is there.
+    fn has_another_pipectl(&self, ours: &Path, other: &Path) {
+        for (from, to) in [(ours, "/tmp/ours.deb"), (other, "/tmp/other.deb")] {
+            self.0.copy_in(from, to);
+        }
+        self.0.succeed(&["dpkg", "--install", "/tmp/other.deb"]);
+        let refused = self.0.run("root", &["dpkg", "--install", "/tmp/ours.deb"]);
+        let said = words(&refused);
+        assert!(!refused.status.success() && said.contains("conflicting packages"), "{said}");
+        assert!(!self.0.path("/usr/bin/piped").exists(), "{said}");
+        self.0.succeed(&["dpkg", "--purge", "pipectl"]);
+    }
+
     fn installs(&self, packages: &Packages) {
         let to: Vec<String> = packages
             .all()

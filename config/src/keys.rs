@@ -206,7 +206,7 @@ mod tests {
         let mut one = Config::default();
         one.peers.insert(
             "beta".to_owned(),
-            Peer { address: "b:1".parse().expect("an address"), key: None },
+            Peer { address: "b:1".parse().expect("an address"), ..Peer::default() },
         );
         let mut other = Config::default();
         other.shards.count = 2;
@@ -222,11 +222,12 @@ mod tests {
             "exports.data.write",
             "peers.beta.address",
             "peers.beta.key",
+            "peers.beta.next_key",
             "shards.count",
         ];
         assert_eq!(keys, expected);
         assert_eq!((&changes[6].from, &changes[6].to), (&"b:1".into(), &Value::Null));
-        assert_eq!((&changes[8].from, &changes[8].to), (&1.into(), &2.into()));
+        assert_eq!((&changes[9].from, &changes[9].to), (&1.into(), &2.into()));
         assert!(one.changes_to(&one).is_empty());
     }
 

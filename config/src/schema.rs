@@ -310,6 +310,16 @@ pub struct Peer {
     /// Its public key: its lanes are authenticated, and nobody else can use its name.
     #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
     pub key: Option<PublicKey>,
+    /// The key it is about to change to: until then it may prove itself with either.
+    #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
+    pub next_key: Option<PublicKey>,
+}
+
+impl Peer {
+    /// The keys with which it may prove who it is; none: its lanes are plain.
+    pub fn keys(&self) -> impl Iterator<Item = PublicKey> {
+        [self.key, self.next_key].into_iter().flatten()
+    }
 }
 
 fn write_key<S: Serializer>(key: &Option<PublicKey>, to: S) -> Result<S::Ok, S::Error> {

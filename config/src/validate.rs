@@ -223,8 +223,18 @@ impl Config {
                     peer.address
                 )
             });
-            if let Some(twin) = peer.key.and_then(|key| keys.insert(key, name)) {
-                faults.check(false, &format!("peers.{name}.key"), || {
+            let next = format!("peers.{name}.next_key");
+            faults.check(peer.next_key.is_none() || peer.key.is_some(), &next, || {
+                "is set without `key`: write the key that the node has now there, and here the one it will have"
+                    .to_owned()
+            });
+            faults.check(peer.next_key.is_none() || peer.next_key != peer.key, &next, || {
+                "is the same as `key`: remove it, if the node has changed its key".to_owned()
+            });
+            for (field, key) in [("key", peer.key), ("next_key", peer.next_key)] {
+                let twin = key.and_then(|key| keys.insert(key, name)).filter(|twin| *twin != name);
+                faults.check(twin.is_none(), &format!("peers.{name}.{field}"), || {
+                    let twin = twin.map_or("", String::as_str);
                     format!("is also that of `{twin}`: a key is one node's, for it says which node it is")
                 });
             }
@@ -248,13 +258,14 @@ impl Config {
             });
         }
         for (name, peer) in &self.peers {
-            let key = format!("peers.{name}.key");
-            faults.check(peer.key.is_none() || own.is_some(), &key, || {
+            faults.check(peer.key.is_none() || own.is_some(), &format!("peers.{name}.key"), || {
                 "is set, but this node has no key of its own to prove who it is: run `pipectl keys generate`".to_owned()
             });
-            faults.check(peer.key.is_none() || peer.key != own, &key, || {
-                "is this node's own: write the one that `pipectl keys show` prints on the other node".to_owned()
-            });
+            for (field, key) in [("key", peer.key), ("next_key", peer.next_key)] {
+                faults.check(key.is_none() || key != own, &format!("peers.{name}.{field}"), || {
+                    "is this node's own: write the one that `pipectl keys show` prints on the other node".to_owned()
+                });
+            }
         }
         faults.0.into_iter().next().map_or(Ok(()), Err)
     }

@@ -152,7 +152,7 @@ mod tests {
         let mut config = Config::default();
         for (name, address) in peers {
             let address = address.parse().expect("an address");
-            config.peers.insert((*name).to_owned(), Peer { address, key: None });
+            config.peers.insert((*name).to_owned(), Peer { address, ..Peer::default() });
         }
         config
     }

@@ -14,7 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::{Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded};
-use piped_config::{Config, KeyFileError, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load};
+use piped_config::{
+    Config, KeyFileError, Listen, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load,
+};
 use piped_engine::command::Command;
 use piped_model::units::Nanos;
 use serde_json::Value;
@@ -322,11 +324,20 @@ fn commands(
             Moved::Readdressed(peer) => Command::RedialPeer { peer },
         });
     }
-    // They prove themselves anew, with what is agreed on now, in both directions.
-    let known = distrusted.iter().filter_map(|name| peers.by_name(name));
+    // They prove themselves anew, with what is agreed on now, in both directions. Where plain lanes are from is known
+    // at the door alone: when fewer networks may have them, all come and go through it again.
+    let unproven = is_narrower(&before.listen, &after.listen);
+    let plain = after.peers.iter().filter(|(_, peer)| unproven && peer.key.is_none());
+    let anew = distrusted.iter().chain(plain.map(|(name, _)| name));
+    let known = anew.filter_map(|name| peers.by_name(name));
     commands.extend(known.map(|peer| Command::RedialPeer { peer }));
-    if !distrusted.is_empty() {
-        commands.push(Command::ExpelPeers { names: distrusted });
+    if unproven || !distrusted.is_empty() {
+        commands.push(Command::ExpelPeers { names: distrusted, unproven });
     }
     commands
+}
+
+/// Whether a network of those whose lanes may be plain is not named any more.
+fn is_narrower(before: &Listen, after: &Listen) -> bool {
+    before.allow_plain.iter().any(|network| !after.allow_plain.contains(network))
 }

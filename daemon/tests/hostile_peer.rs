@@ -47,7 +47,7 @@ fn alpha(peers: &[(&str, SocketAddr)], change: impl FnOnce(&Path, &mut Config)) 
     World::start(|dir, config| {
         for (name, address) in peers {
             let address = address.to_string().parse().expect("host:port");
-            let peer = Peer { address, key: None };
+            let peer = Peer { address, ..Peer::default() };
             config.peers.insert((*name).to_owned(), peer);
         }
         change(dir, config);

@@ -34,7 +34,7 @@ fn beta(address: SocketAddr, shards: u32) -> World {
 fn alpha(address: SocketAddr, change: impl FnOnce(&Path, &mut Config)) -> World {
     World::start(|dir, config| {
         let address = address.to_string().parse().expect("host:port");
-        let peer = Peer { address, key: None };
+        let peer = Peer { address, ..Peer::default() };
         config.peers.insert("beta".to_owned(), peer);
         change(dir, config);
     })

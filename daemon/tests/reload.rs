@@ -250,7 +250,10 @@ fn peers_come_move_and_go() {
     eventually("it is asked where it moved", || (read(&world, second) == 6).then_some(()));
     assert_eq!(client.refused(&export("data", "bata")).1.matches("`beta`").count(), 1);
     let body = take(&world, "");
-    assert_eq!(keys_of(&body["changed"]), ["peers.beta.address", "peers.beta.key"]);
+    assert_eq!(
+        keys_of(&body["changed"]),
+        ["peers.beta.address", "peers.beta.key", "peers.beta.next_key"]
+    );
     assert_eq!(client.refused(&export("data", "beta")).0, Status::NotFound);
     assert_eq!(shard(&world)["peers"], json!([]));
     // It comes back on lanes that it still knows the older ones of.

@@ -460,6 +460,8 @@ pub enum Command {
     ExpelPeers {
         /// Their names, without the mark of a shard.
         names: Vec<String>,
+        /// Also all that did not prove who they are.
+        unproven: bool,
     },
     /// The answer to [`Output::Plan`].
     Planned(Box<PlanAnswer>),

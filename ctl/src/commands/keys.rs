@@ -62,6 +62,10 @@ enum Action {
         /// Where it listens; without it, it only connects to this node
         #[arg(long, value_name = "HOST:PORT")]
         address: Option<HostPort>,
+        /// It is the key that the node will have next: the one it has now is trusted as well, until this one is trusted
+        /// without --next
+        #[arg(long)]
+        next: bool,
     },
     /// Trust a node no longer: its lanes close with the next `pipectl config reload`
     Distrust {
@@ -79,8 +83,9 @@ pub(crate) fn run(args: &Args, asked: &KeysArgs, output: &Output) -> Result<(), 
     match &asked.action {
         Action::Generate { file } => generate(&sources, file.as_deref(), output, args.json),
         Action::Show { file } => show(args, &sources, file.as_deref(), output),
-        Action::Trust { name, key, address } => {
-            trust(&sources, name, key, address.as_ref(), output)
+        Action::Trust { name, key, address, next } => {
+            let place = if *next { "next_key" } else { "key" };
+            trust(&sources, name, (place, key), address.as_ref(), output)
         }
         Action::Distrust { name } => distrust(&sources, name, output),
         Action::List => list(&sources, output, args.json),
@@ -159,7 +164,7 @@ fn print(public_key: PublicKey, output: &Output, json: bool) -> Result<(), Failu
 fn trust(
     sources: &Sources,
     name: &str,
-    key: &str,
+    (place, key): (&str, &str),
     address: Option<&HostPort>,
     output: &Output,
 ) -> Result<(), Failure> {
@@ -167,7 +172,7 @@ fn trust(
     let path = drop_in_of(sources, name)?;
     let before = std::fs::read_to_string(&path).ok();
     let was_good = load(sources).is_ok();
-    write(&path, &text_of(before.as_deref().unwrap_or(""), name, key, address)?)?;
+    write(&path, &text_of(before.as_deref().unwrap_or(""), name, (place, key), address)?)?;
     // What the daemon would refuse is not left for it to find; what it would refuse all the same may get better.
     match load(sources) {
         Err(findings) if was_good => {
@@ -236,6 +241,7 @@ struct List {
 struct Trusted {
     name: String,
     key: PublicKey,
+    next_key: Option<PublicKey>,
     address: Option<String>,
     origin: String,
 }
@@ -247,6 +253,7 @@ fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
         Some(Trusted {
             name: name.clone(),
             key: peer.key?,
+            next_key: peer.next_key,
             address: Some(peer.address.as_str().to_owned()).filter(|it| !it.is_empty()),
             origin: origin.map(ToString::to_string).unwrap_or_default(),
         })
@@ -258,11 +265,22 @@ fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
     if nodes.is_empty() {
         return output.prose("No node is trusted by its key: see `pipectl keys trust`.", 0);
     }
-    let row = |it: Trusted| {
-        vec![it.name, it.key.to_string(), it.address.unwrap_or_else(|| "-".to_owned()), it.origin]
-    };
-    let columns = [Text("NAME"), Text("KEY"), Text("ADDRESS"), Text("FROM")];
-    output.table(&columns, nodes.into_iter().map(row).collect())
+    let rows = nodes.into_iter().flat_map(|it| {
+        let address = it.address.unwrap_or_else(|| "-".to_owned());
+        let next = it.next_key.map(|key| {
+            vec![
+                it.name.clone(),
+                key.to_string(),
+                "next".to_owned(),
+                address.clone(),
+                it.origin.clone(),
+            ]
+        });
+        let now = vec![it.name, it.key.to_string(), "now".to_owned(), address, it.origin];
+        std::iter::once(now).chain(next)
+    });
+    let columns = [Text("NAME"), Text("KEY"), Text("USE"), Text("ADDRESS"), Text("FROM")];
+    output.table(&columns, rows.collect())
 }
 
 /// Where the configuration has the key, if there is one there.
@@ -277,11 +295,11 @@ fn drop_in_of(sources: &Sources, name: &str) -> Result<PathBuf, Failure> {
     Ok(sources.drop_ins().join(format!("50-peer-{name}.toml")))
 }
 
-/// The drop-in with this key in it. An address that `before` has stays, unless there is another.
+/// The drop-in with this key in its place. An address that `before` has stays, unless there is another.
 fn text_of(
     before: &str,
     name: &str,
-    key: PublicKey,
+    (place, key): (&str, PublicKey),
     address: Option<&HostPort>,
 ) -> Result<String, Failure> {
     let wrong =
@@ -298,7 +316,9 @@ fn text_of(
     if let Some(address) = address {
         peer.insert("address", value(address.as_str()));
     }
-    peer.insert("key", value(key.to_string()));
+    // A key that is the node's own now is not to come.
+    peer.remove("next_key");
+    peer.insert(place, value(key.to_string()));
     let head =
         "# A node that is trusted by its key (`pipectl keys trust`, `pipectl keys distrust`).\n";
     Ok(if before.is_empty() { format!("{head}{document}") } else { document.to_string() })

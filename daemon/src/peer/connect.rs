@@ -1,6 +1,7 @@
 //! Lanes to peers: when a shard asks for one.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -53,10 +54,13 @@ pub(crate) async fn lane(
 
 async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option<LaneKeys>)> {
     let (name, target) = named(control, peer)?;
+    // One that changes its key has either.
+    let keys: Vec<_> = target.keys().map(Some).collect();
+    let keys = if keys.is_empty() { vec![None] } else { keys };
     let host = target.address.clone();
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in tokio::net::lookup_host(host.as_str()).await? {
-        if target.key.is_none() && !control.config().listen.admits_plain(address.ip()) {
+        if !may_be_dialled(control, &target, address) {
             if let Some(left_out) = control.may_say(Cause::Dial, control.party_of(&name)) {
                 tracing::error!(
                     peer = name,
@@ -69,29 +73,43 @@ async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option
             last = io::ErrorKind::PermissionDenied.into();
             continue;
         }
-        match TcpStream::connect(address).await {
-            // It may have moved, or left, meanwhile.
-            Ok(stream) if named(control, peer)?.1 == target => {
-                match prove(control, stream, target.key).await {
-                    Ok((stream, keys)) if named(control, peer)?.1 == target => {
-                        return Ok((lane_socket(stream)?, keys));
-                    }
-                    Ok(_) => return Err(io::ErrorKind::NotFound.into()),
-                    Err(error) => {
-                        if let Some(left_out) =
-                            control.may_say(Cause::Dial, control.party_of(&name))
-                        {
-                            tracing::warn!(peer = name, %address, %error, left_out, "not connected");
-                        }
-                        last = error;
-                    }
+        let mut unproven = None;
+        for key in &keys {
+            let stream = match TcpStream::connect(address).await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    last = error;
+                    break;
                 }
+            };
+            is_still(control, peer, &target, address)?;
+            match prove(control, stream, *key).await {
+                Ok((stream, keys)) => {
+                    is_still(control, peer, &target, address)?;
+                    return Ok((lane_socket(stream)?, keys));
+                }
+                Err(error) => unproven = Some(error),
             }
-            Ok(_) => return Err(io::ErrorKind::NotFound.into()),
-            Err(error) => last = error,
+        }
+        if let Some(error) = unproven {
+            if let Some(left_out) = control.may_say(Cause::Dial, control.party_of(&name)) {
+                tracing::warn!(peer = name, %address, %error, left_out, "not connected");
+            }
+            last = error;
         }
     }
     Err(last)
+}
+
+/// It may have moved, or left, meanwhile; or its network is no longer one for plain lanes.
+fn is_still(control: &Control, peer: PeerId, target: &Peer, address: SocketAddr) -> io::Result<()> {
+    let is_same = named(control, peer)?.1 == *target && may_be_dialled(control, target, address);
+    if is_same { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Whether the lane would be sealed, or may be plain.
+fn may_be_dialled(control: &Control, target: &Peer, address: SocketAddr) -> bool {
+    target.key.is_some() || control.config().listen.admits_plain(address.ip())
 }
 
 /// The handshake with a peer that has a key.

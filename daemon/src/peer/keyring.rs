@@ -32,8 +32,10 @@ impl Keyring {
     /// What cannot be without a key of this node.
     pub(crate) fn new(config: &Config, own: Option<NodeKey>) -> Result<Self, Fault> {
         config.check_own_key(own.as_ref().map(NodeKey::public))?;
-        let keyed =
-            || config.peers.iter().filter_map(|(name, peer)| Some((peer.key?, name.clone())));
+        let keyed = || {
+            let peers = config.peers.iter();
+            peers.flat_map(|(name, peer)| peer.keys().map(|key| (key, name.clone())))
+        };
         let identity = own.map(|own| Identity {
             own,
             protection: settings::protection(config.security.mode),
@@ -104,8 +106,10 @@ mod tests {
         let mut config = Config::default();
         config.security.mode = mode;
         for (name, key) in peers {
-            let peer = Peer { key: Some(*key), ..Peer::default() };
-            config.peers.insert((*name).to_owned(), peer);
+            let peer = config.peers.entry((*name).to_owned()).or_default();
+            // The second one of a name is the one to come.
+            let place = if peer.key.is_some() { &mut peer.next_key } else { &mut peer.key };
+            *place = Some(*key);
         }
         Keyring::new(&config, Some(own.clone())).expect("it has a key")
     }
@@ -134,6 +138,13 @@ mod tests {
         assert_eq!(anew(&ring(&own, Integrity, &[("beta", other), ("gamma", gamma)])), ["beta"]);
         let more = [("beta", beta), ("delta", other), ("gamma", gamma)];
         assert_eq!(anew(&ring(&own, Integrity, &more)), ["delta"], "its plain lanes");
+        // A key more is trust in who has it; the older one leaves with the lanes that it may have proved.
+        let both = ring(&own, Integrity, &[("beta", beta), ("beta", other), ("gamma", gamma)]);
+        assert_eq!(anew(&both), [""; 0]);
+        let changed = ring(&own, Integrity, &[("beta", other), ("gamma", gamma)]);
+        assert_eq!(both.distrusted(&changed), ["beta"]);
+        let identity = both.identity().expect("it has a key");
+        assert_eq!([beta, other].map(|key| identity.node(&key)), [Some("beta"); 2]);
         let all = ["beta", "gamma"];
         assert_eq!(anew(&ring(&own, Encrypted, &[("beta", beta), ("gamma", gamma)])), all);
         assert_eq!(anew(&ring(&key(), Integrity, &[("beta", beta), ("gamma", gamma)])), all);

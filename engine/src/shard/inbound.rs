@@ -72,8 +72,7 @@ impl Shard {
     ) {
         let stranger =
             |lane: &Lane| lane.link == Link::Stranger && lane.state != LaneState::Closing;
-        let unproven =
-            |lane: &Lane| stranger(lane) && matches!(lane.caller, Some(Caller::Unproven { .. }));
+        let unproven = |lane: &Lane| stranger(lane) && lane.is_unproven();
         let strangers = self.lanes.iter().filter(|(_, lane)| stranger(lane)).count();
         if strangers >= limits::STRANGERS_MAX {
             // Those who proved who they are stay.
@@ -151,16 +150,17 @@ impl Shard {
     }
 
     /// Closes the lanes that came from these nodes, and those that have not said where they come from: what they may
-    /// say was judged by what is not true any more.
-    pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], io: &mut I) {
+    /// say was judged by what is not true any more. `unproven`: also those that did not prove who they are.
+    pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], unproven: bool, io: &mut I) {
         let is_named = |link: Key| {
             let link = self.inbound.get(link);
             link.is_some_and(|link| names.iter().any(|name| name == node_of(&link.name)))
         };
         let expelled = |(_, lane): &(Key, &Lane)| match lane.link {
-            Link::Inbound(link) => is_named(link),
-            Link::Stranger => true,
             Link::Outbound(_) => false,
+            _ if unproven && lane.is_unproven() => true,
+            Link::Inbound(link) => is_named(link),
+            Link::Stranger => !names.is_empty(),
         };
         let lanes: Vec<Key> = self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
         for lane in lanes {

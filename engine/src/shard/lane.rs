@@ -226,6 +226,11 @@ fn seals_of(keys: Option<LaneKeys>) -> (Seal, Seal) {
 const FRAMES_PER_TURN: usize = 64;
 
 impl Lane {
+    /// Whether the other end connected to us and did not prove who it is.
+    pub(super) fn is_unproven(&self) -> bool {
+        matches!(self.caller, Some(Caller::Unproven { .. }))
+    }
+
     /// The link of a lane that we serve.
     pub(super) fn inbound(&self) -> Option<Key> {
         match self.link {

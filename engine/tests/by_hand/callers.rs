@@ -60,11 +60,26 @@ fn lanes_of_nodes_that_are_not_trusted_any_more_close() {
     let silent = world.dial_as(proven("beta"), keys());
     let other = world.dial_as(proven("gamma"), keys());
     world.settle();
-    world.command(Command::ExpelPeers { names: vec!["beta".to_owned()] });
+    world.command(Command::ExpelPeers { names: vec!["beta".to_owned()], unproven: false });
     world.settle();
     let up = [beta, second, gamma, silent, other].map(|line| world.is_up(line));
     // Who has not said who he is was let in under rules that are over.
     assert_eq!(up, [false, false, true, false, false]);
+}
+
+#[test]
+fn lanes_of_whoever_proved_nothing_close_where_plain_ones_are_not_wanted_any_more() {
+    let mut world = World::new();
+    let plain = world.lane("gamma", LaneClass::Latency, 1);
+    let silent = world.dial();
+    let shown = world.dial_as(proven("beta"), None);
+    world.hello(shown, "beta", LaneClass::Latency, 1);
+    let greeting = world.dial_as(proven("delta"), keys());
+    world.settle();
+    world.command(Command::ExpelPeers { names: Vec::new(), unproven: true });
+    world.settle();
+    let up = [plain, silent, shown, greeting].map(|line| world.is_up(line));
+    assert_eq!(up, [false, false, true, true]);
 }
 
 #[test]

@@ -13,16 +13,18 @@ pub enum Rule {
     File(String),
     /// `interrupt`: each command lasts until somebody ends it.
     Interrupt,
-    /// `systemd`: runs where a service manager is, and the package is installed.
+    /// `systemd`: runs where a service manager is, on one machine for all of the document.
     Systemd,
+    /// `systemd alone`: runs on a machine that has seen nothing else of the document; then the daemon has to serve.
+    Alone,
     /// `skip REASON`, one of [`REASONS`].
     Skip(String),
 }
 
 /// Why a block may not be run at all. A new reason belongs here, with what checks the commands instead.
 pub const REASONS: [&str; 2] = [
-    // It installs, upgrades and removes the packages in a container.
-    "the package is built and installed by tests/service.rs",
+    // From the programs under test, with less compression.
+    "tests build the packages with options",
     // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what it found.
     "fuzzing takes nightly and hours",
 ];
@@ -38,6 +40,7 @@ impl Rule {
             ("fails", code) => code.parse().map(Self::Fails).map_err(|error| error.to_string()),
             ("shape", "") => Ok(Self::Shape),
             ("systemd", "") => Ok(Self::Systemd),
+            ("systemd", "alone") => Ok(Self::Alone),
             ("interrupt", "") => Ok(Self::Interrupt),
             ("device", device) => Ok(Self::Device(device.to_owned())),
             ("file", name) if !name.is_empty() => Ok(Self::File(name.to_owned())),

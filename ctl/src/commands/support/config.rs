@@ -84,6 +84,7 @@ mod tests {
         for key in [
             "security.key_file",
             "peers.beta.key",
+            "peers.beta.next_key",
             "exports.a.b.path",
             "profile.x",
             "limits",

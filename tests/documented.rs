@@ -59,7 +59,10 @@ fn plan(page: &Page) -> Plan {
 fn try_commands(page: &Page, plan: &Plan) {
     let Some(programs) = Programs::find() else { return };
     let Some(mut world) = World::start(&programs, &project(), plan) else { return };
-    let needs_systemd = page.blocks.iter().any(|block| rule(page, block) == Some(Rule::Systemd));
+    let needs_systemd = page
+        .blocks
+        .iter()
+        .any(|block| matches!(rule(page, block), Some(Rule::Systemd | Rule::Alone)));
     let directory = tempfile::tempdir().expect("a directory");
     let packages = if needs_systemd { Packages::make(directory.path()) } else { None };
     let boot = || Machine::boot(packages.as_ref()?, &programs, &project());
@@ -84,7 +87,7 @@ fn try_commands(page: &Page, plan: &Plan) {
         let mut printed = String::new();
         for typed in typed(&block.text, rule == Some(Rule::Interrupt)) {
             let begun = system_tests::process::now();
-            let done = match (&rule, alone.as_ref().or(machine.as_ref())) {
+            let done = match (&rule, if rule == Some(Rule::Alone) { &alone } else { &machine }) {
                 (Some(Rule::Systemd | Rule::Alone), Some(machine)) => machine.run(&typed, fails),
                 (Some(Rule::Systemd | Rule::Alone), None) => continue,
                 _ => world.run(&typed, fails),

@@ -117,6 +117,7 @@ impl Machine {
         let said = words(&refused);
         assert!(!refused.status.success() && said.contains("conflicting packages"), "{said}");
         assert!(!self.0.path("/usr/bin/piped").exists(), "{said}");
+        assert_eq!(self.0.succeed(&["cat", "/usr/bin/pipectl"]), "#!/bin/sh\n", "it keeps it");
         self.0.succeed(&["dpkg", "--purge", "pipectl"]);
     }
 

@@ -256,7 +256,8 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     reload.refused.take();
     let (old, effect) =
         (control.live(), Rc::new(in_effect(&control.config(), &loaded.config, &outside)));
-    let changed = old.config.changes_to(&effect);
+    let mut changed = old.config.changes_to(&effect);
+    changed.extend(changed_key(&old.keyring, &keyring));
     let (rules, exports) = (Rc::new(rules), Arc::new(exports));
     let doors = |rules: &Rules| [rules.clients_are_private(), rules.operators_are_private()];
     let (before_them, private) = (doors(&old.rules), doors(&rules));
@@ -286,6 +287,15 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
         }
     }
     Reloaded { changed, state: reload.state(&effect) }
+}
+
+/// This node's key, by its public half: its file may have changed where its name did not.
+fn changed_key(before: &Keyring, after: &Keyring) -> Option<Change> {
+    let [from, to] = [before, after].map(|ring| {
+        let own = ring.identity().map(|it| it.own().public());
+        own.map_or(Value::Null, |public| public.to_string().into())
+    });
+    (from != to).then(|| Change { key: "public_key".to_owned(), from, to })
 }
 
 /// What the shards are told of the difference.

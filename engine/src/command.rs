@@ -424,7 +424,7 @@ pub enum Command {
         /// Which.
         peer: PeerId,
     },
-    /// A peer moved to another address: its lanes close and are connected anew.
+    /// A peer has another address, or is to prove itself anew: its lanes close and are connected anew.
     RedialPeer {
         /// Which.
         peer: PeerId,

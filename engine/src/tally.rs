@@ -137,7 +137,7 @@ named!(
         Unread = "unread",
         /// The peer began a frame and did not go on.
         Stalled = "stalled",
-        /// The configuration was loaded again, without the peer or with another address.
+        /// The configuration was loaded again, without the peer, or with another address, key, mode or networks for plain lanes.
         Reconfigured = "reconfigured",
     }
 );

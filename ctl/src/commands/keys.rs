@@ -84,8 +84,7 @@ pub(crate) fn run(args: &Args, asked: &KeysArgs, output: &Output) -> Result<(), 
         Action::Generate { file } => generate(&sources, file.as_deref(), output, args.json),
         Action::Show { file } => show(args, &sources, file.as_deref(), output),
         Action::Trust { name, key, address, next } => {
-            let place = if *next { "next_key" } else { "key" };
-            trust(&sources, name, (place, key), address.as_ref(), output)
+            trust(&sources, name, (*next, key), address.as_ref(), output)
         }
         Action::Distrust { name } => distrust(&sources, name, output),
         Action::List => list(&sources, output, args.json),
@@ -122,7 +121,12 @@ fn generate(
         "{}: the private key, {note}. Other nodes trust this one with",
         path.display()
     ));
-    say(format_args!("  pipectl keys trust NAME {} --address HOST:PORT", key.public()));
+    let in_use = configured(sources).ok().flatten().filter(|it| *it != path && it.exists());
+    match in_use {
+        // Until it is moved there.
+        Some(_) => say(format_args!("  pipectl keys trust NAME {} --next", key.public())),
+        None => say(format_args!("  pipectl keys trust NAME {} --address HOST:PORT", key.public())),
+    }
     print(key.public(), output, json)
 }
 
@@ -164,26 +168,53 @@ fn print(public_key: PublicKey, output: &Output, json: bool) -> Result<(), Failu
 fn trust(
     sources: &Sources,
     name: &str,
-    (place, key): (&str, &str),
+    (is_next, key): (bool, &str),
     address: Option<&HostPort>,
     output: &Output,
 ) -> Result<(), Failure> {
+    let place = if is_next { "next_key" } else { "key" };
     let key: PublicKey = key.parse().map_err(|error| Failure::usage(format!("`{key}` {error}")))?;
     let path = drop_in_of(sources, name)?;
     let before = std::fs::read_to_string(&path).ok();
-    let was_good = load(sources).is_ok();
-    write(&path, &text_of(before.as_deref().unwrap_or(""), name, (place, key), address)?)?;
+    let present = load(sources).ok();
+    let was_good = present.is_some();
+    let known = present.and_then(|it| it.config.peers.get(name).cloned()).unwrap_or_default();
+    // A change that was not finished: the node may have that key by now, and would be locked out.
+    if is_next && let Some(other) = known.next_key.filter(|other| *other != key) {
+        return Err(Failure::failed(format!(
+            "{other} is to be {name}'s next key already: if the node has it now (`pipectl keys show` there), first \
+             `pipectl keys trust {name} {other}`; if it never got it, `pipectl keys trust {name} KEY` with the one it \
+             has, and without `next_key` in {}",
+            path.display()
+        )));
+    }
+    // Its own key said once more leaves the one to come.
+    let keeps_next = known.key == Some(key);
+    let text = before.as_deref().unwrap_or("");
+    write(&path, &text_of(text, name, (place, key), keeps_next, address)?)?;
+    let restore = || match &before {
+        Some(text) => write(&path, text),
+        None => remove(&path),
+    };
     // What the daemon would refuse is not left for it to find; what it would refuse all the same may get better.
     match load(sources) {
         Err(findings) if was_good => {
-            match &before {
-                Some(text) => write(&path, text)?,
-                None => remove(&path)?,
-            }
+            restore()?;
             return Err(Failure::failed(format!("nothing was changed, for then:\n{findings}")));
         }
         Err(findings) => say(format_args!("the configuration is not good yet:\n{findings}")),
-        Ok(_) => {}
+        Ok(loaded) => {
+            let peer = loaded.config.peers.get(name);
+            let effect = peer.and_then(|peer| if is_next { peer.next_key } else { peer.key });
+            if effect != Some(key) {
+                restore()?;
+                let origin = loaded.origins.get(&format!("peers.{name}.{place}"));
+                let origin = origin.map_or_else(|| "another file".to_owned(), ToString::to_string);
+                return Err(Failure::failed(format!(
+                    "nothing was changed, for {origin} has another `{place}` of {name}, and counts: change it there"
+                )));
+            }
+        }
     }
     let verb = if before.is_some() { "changed" } else { "written" };
     output.line(format_args!("{}: {verb}", path.display()))?;
@@ -244,18 +275,24 @@ struct Trusted {
     next_key: Option<PublicKey>,
     address: Option<String>,
     origin: String,
+    /// Of the key to come.
+    next_origin: Option<String>,
 }
 
 fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
     let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
     let trusted = |(name, peer): (&String, &piped_config::Peer)| {
-        let origin = loaded.origins.get(&format!("peers.{name}.key"));
+        let origin = |field: &str| {
+            let origin = loaded.origins.get(&format!("peers.{name}.{field}"));
+            origin.map(ToString::to_string).unwrap_or_default()
+        };
         Some(Trusted {
             name: name.clone(),
             key: peer.key?,
             next_key: peer.next_key,
             address: Some(peer.address.as_str().to_owned()).filter(|it| !it.is_empty()),
-            origin: origin.map(ToString::to_string).unwrap_or_default(),
+            origin: origin("key"),
+            next_origin: peer.next_key.map(|_| origin("next_key")),
         })
     };
     let nodes: Vec<Trusted> = loaded.config.peers.iter().filter_map(trusted).collect();
@@ -268,13 +305,8 @@ fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
     let rows = nodes.into_iter().flat_map(|it| {
         let address = it.address.unwrap_or_else(|| "-".to_owned());
         let next = it.next_key.map(|key| {
-            vec![
-                it.name.clone(),
-                key.to_string(),
-                "next".to_owned(),
-                address.clone(),
-                it.origin.clone(),
-            ]
+            let origin = it.next_origin.unwrap_or_default();
+            vec![it.name.clone(), key.to_string(), "next".to_owned(), address.clone(), origin]
         });
         let now = vec![it.name, it.key.to_string(), "now".to_owned(), address, it.origin];
         std::iter::once(now).chain(next)
@@ -295,11 +327,13 @@ fn drop_in_of(sources: &Sources, name: &str) -> Result<PathBuf, Failure> {
     Ok(sources.drop_ins().join(format!("50-peer-{name}.toml")))
 }
 
-/// The drop-in with this key in its place. An address that `before` has stays, unless there is another.
+/// The drop-in with this key in its place. An address that `before` has stays, unless there is another; so does a key to
+/// come, if that is wanted.
 fn text_of(
     before: &str,
     name: &str,
     (place, key): (&str, PublicKey),
+    keeps_next: bool,
     address: Option<&HostPort>,
 ) -> Result<String, Failure> {
     let wrong =
@@ -316,8 +350,9 @@ fn text_of(
     if let Some(address) = address {
         peer.insert("address", value(address.as_str()));
     }
-    // A key that is the node's own now is not to come.
-    peer.remove("next_key");
+    if !keeps_next {
+        peer.remove("next_key");
+    }
     peer.insert(place, value(key.to_string()));
     let head =
         "# A node that is trusted by its key (`pipectl keys trust`, `pipectl keys distrust`).\n";

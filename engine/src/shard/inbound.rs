@@ -149,8 +149,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Closes the lanes that came from these nodes, and those that have not said where they come from: what they may
-    /// say was judged by what is not true any more. `unproven`: also those that did not prove who they are.
+    /// Closes the lanes that came from these nodes, if there are any, and with them those that have not said where they
+    /// come from: what they may say was judged by what is not true any more. `unproven`: also those that did not prove
+    /// who they are.
     pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], unproven: bool, io: &mut I) {
         let is_named = |link: Key| {
             let link = self.inbound.get(link);

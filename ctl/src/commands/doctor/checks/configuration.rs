@@ -156,6 +156,14 @@ pub(super) fn warnings(facts: &Facts) -> Vec<Finding> {
                 .fix("a firewall for the port, or metrics.address = \"127.0.0.1:9741\" behind a proxy"),
         );
     }
+    for (name, next) in config.peers.iter().filter_map(|(name, it)| Some((name, it.next_key?))) {
+        findings.push(
+            Finding::warning(format!("peers.{name}.next_key"), "is set")
+                .why("the node's older key is good as well until its change is finished")
+                .fix(format!("pipectl keys trust {name} {next}   # once that node has it"))
+                .fix("pipectl config reload"),
+        );
+    }
     if config.planner.allow_dials {
         findings.push(
             Finding::warning("planner.allow_dials", "is on")

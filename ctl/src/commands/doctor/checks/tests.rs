@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use piped_config::admin::{Change, ConfigState, RefusedReload, Status};
-use piped_config::{Bytes, Config, Export, Profile};
+use piped_config::{Bytes, Config, Export, Peer, Profile, PublicKey};
 
 use super::judge;
 use crate::commands::doctor::facts::{
@@ -357,6 +357,21 @@ static TABLE: &[Row] = &[
         "metrics.address",
         "not loopback",
         "127.0.0.1",
+    ),
+    (
+        |it| {
+            let next = PublicKey::new([7; 32]);
+            let peer = Peer {
+                key: Some(PublicKey::new([9; 32])),
+                next_key: Some(next),
+                ..Peer::default()
+            };
+            config(it).peers.insert("beta".to_owned(), peer);
+        },
+        Warning,
+        "peers.beta.next_key",
+        "is set",
+        "pipectl keys trust beta",
     ),
     (
         |it| config(it).planner.allow_dials = true,

@@ -130,15 +130,18 @@ fn write_until_lost(
         told.remove(&block);
         loose.remove(&block);
         let result = match way {
-            Way::Copy => session
-                .run(Request::copy(&source, offset, &file, offset, BLOCK as u64).deadline(deadline))
-                .map(drop),
+            Way::Copy => {
+                let copy = Request::copy(&source, offset, &file, offset, BLOCK as u64);
+                session.run_or_gone(copy.deadline(deadline)).map(|it| it.map(drop))
+            }
             _ => {
                 let write = Request::write(&file, offset, session.filled(&bytes));
                 let write = if way == Way::Durable { write.durable() } else { write };
-                session.run(write.deadline(deadline)).map(drop)
+                session.run_or_gone(write.deadline(deadline)).map(|it| it.map(drop))
             }
         };
+        // It may be killed between two requests.
+        let Some(result) = result else { return told };
         if let Err(error) = result {
             let lost = matches!(error.cause, Cause::Disconnected | Cause::Status(_));
             assert!(lost, "{error}");
@@ -150,9 +153,9 @@ fn write_until_lost(
         }
         loose.insert(block, bytes);
         if loose.len() == 4 {
-            match session.run(Request::sync(&file).deadline(deadline)) {
-                Ok(_) => told.append(&mut loose),
-                Err(_) => return told,
+            match session.run_or_gone(Request::sync(&file).deadline(deadline)) {
+                Some(Ok(_)) => told.append(&mut loose),
+                Some(Err(_)) | None => return told,
             }
         }
     }

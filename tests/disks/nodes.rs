@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use piped_client::{
     Buffer, BufferState, Client, ClientBuilder, Done, Handle, OpenOptions, Payload, Pending, Queue,
-    Request, RequestError, Status, Waited,
+    Request, RequestError, Status, SubmitFault, Waited,
 };
 use system_tests::process::{Daemon, PATIENCE, Programs, free_address};
 
@@ -102,6 +102,22 @@ impl Session {
     pub(crate) fn run<B: Payload>(&mut self, request: Request<B>) -> Result<Done<B>, RequestError> {
         let pending = self.submit(request);
         self.end(pending)
+    }
+
+    /// The same; `None` if the daemon was gone before it could be asked.
+    pub(crate) fn run_or_gone<B: Payload>(
+        &mut self,
+        request: Request<B>,
+    ) -> Option<Result<Done<B>, RequestError>> {
+        let pending = match self.queue.submit(request) {
+            Ok(pending) => pending,
+            Err(error) => {
+                assert_eq!(error.fault, SubmitFault::Disconnected);
+                return None;
+            }
+        };
+        self.queue.flush();
+        Some(self.end(pending))
     }
 
     pub(crate) fn submit<B: Payload>(&mut self, request: Request<B>) -> Pending<B> {

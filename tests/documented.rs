@@ -83,11 +83,12 @@ fn try_commands(page: &Page, plan: &Plan) {
             _ => {}
         }
         let alone = if rule == Some(Rule::Alone) { boot() } else { None };
+        let there = if rule == Some(Rule::Alone) { &alone } else { &machine };
         let fails = if let Some(Rule::Fails(code)) = rule { code } else { 0 };
         let mut printed = String::new();
         for typed in typed(&block.text, rule == Some(Rule::Interrupt)) {
             let begun = system_tests::process::now();
-            let done = match (&rule, if rule == Some(Rule::Alone) { &alone } else { &machine }) {
+            let done = match (&rule, there) {
                 (Some(Rule::Systemd | Rule::Alone), Some(machine)) => machine.run(&typed, fails),
                 (Some(Rule::Systemd | Rule::Alone), None) => continue,
                 _ => world.run(&typed, fails),

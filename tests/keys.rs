@@ -56,7 +56,6 @@ struct Scene {
     /// Where beta listens.
     address: SocketAddr,
     keys: [Key; 2],
-    settings: [String; 2],
     directory: tempfile::TempDir,
     programs: Programs,
 }
@@ -82,7 +81,7 @@ impl Scene {
         ];
         let beta = Daemon::start(&programs, path, "beta", &settings[1]);
         let alpha = Daemon::start(&programs, path, "alpha", &settings[0]);
-        Some(Self { alpha, beta, wire, address, keys, settings, directory, programs })
+        Some(Self { alpha, beta, wire, address, keys, directory, programs })
     }
 
     fn up(self) -> Self {
@@ -116,14 +115,16 @@ impl Scene {
         buffer.as_slice().to_vec()
     }
 
-    fn rewrite(&self, node: usize, settings: &str) -> Output {
-        let daemon = [&self.alpha, &self.beta][node];
-        let name = ["alpha", "beta"][node];
+    /// Changes a node's file, which it takes while it runs, and says what of.
+    fn change(&self, node: usize, from: &str, to: &str) -> String {
+        let (daemon, name) = ([&self.alpha, &self.beta][node], ["alpha", "beta"][node]);
         let path = self.directory.path().join(format!("{name}.toml"));
         let text = fs::read_to_string(&path).expect("there");
-        let head = text.strip_suffix(&self.settings[node]).expect("as it was started");
-        fs::write(&path, format!("{head}{settings}")).expect("written");
-        daemon.pipectl(["config", "reload"]).output().expect("pipectl starts")
+        assert!(text.contains(from), "{text}");
+        fs::write(&path, text.replace(from, to)).expect("written");
+        let reloaded = daemon.pipectl(["config", "reload"]).output().expect("starts");
+        assert!(reloaded.status.success(), "{}", words(&reloaded));
+        words(&reloaded)
     }
 
     /// How often beta greeted somebody with this outcome.
@@ -315,19 +316,13 @@ fn trust_is_taken_and_given_while_running() {
         lanes.iter().all(|lane| lane["up"] == false).then_some(())
     };
     let stranger = Key::make(&scene.programs, scene.directory.path(), "stranger");
-    let other = scene.settings[1].replace(&scene.keys[0].public, &stranger.public);
-    assert!(scene.rewrite(1, &other).status.success());
+    scene.change(1, &scene.keys[0].public, &stranger.public);
     eventually("alpha's lanes close", || gone(&scene.beta));
     scene.greeted_at_last("untrusted");
-    let path = scene.directory.path().join("beta.toml");
-    let text = fs::read_to_string(&path).expect("there");
-    fs::write(&path, text.replace(&stranger.public, &scene.keys[0].public)).expect("written");
-    assert!(scene.beta.pipectl(["config", "reload"]).output().expect("starts").status.success());
+    scene.change(1, &stranger.public, &scene.keys[0].public);
     assert!(scene.read() == pattern(BLOCKS_BYTES), "it is trusted again");
     // A stronger mode needs no restart either.
-    let text = fs::read_to_string(&path).expect("there");
-    fs::write(&path, text.replace("\"integrity\"", "\"encrypted\"")).expect("written");
-    assert!(scene.beta.pipectl(["config", "reload"]).output().expect("starts").status.success());
+    scene.change(1, "\"integrity\"", "\"encrypted\"");
     eventually("lanes are encrypted", || (scene.sealed() == ["encrypted"; 4]).then_some(()));
     assert!(scene.read() == pattern(BLOCKS_BYTES));
     // A key file that is not a secret any more is refused, and all stays as it is.
@@ -385,16 +380,6 @@ impl Reader {
 #[test]
 fn a_key_is_replaced_while_requests_go_on() {
     let Some(scene) = Scene::start(["integrity"; 2]).map(Scene::up) else { return };
-    let change = |node: usize, from: &str, to: &str| {
-        let (daemon, name) = ([&scene.alpha, &scene.beta][node], ["alpha", "beta"][node]);
-        let path = scene.directory.path().join(format!("{name}.toml"));
-        let text = fs::read_to_string(&path).expect("there");
-        assert!(text.contains(from), "{text}");
-        fs::write(&path, text.replace(from, to)).expect("written");
-        let reloaded = daemon.pipectl(["config", "reload"]).output().expect("starts");
-        assert!(reloaded.status.success(), "{}", words(&reloaded));
-        words(&reloaded)
-    };
     let reader = Reader::start(scene.client());
     reader.goes_on();
     // Of the node that is dialled, then of the one that dials.
@@ -404,16 +389,16 @@ fn a_key_is_replaced_while_requests_go_on() {
         let trusts = |key: &Key| format!("key = \"{}\"", key.public);
         let both = format!("{}\nnext_{}", trusts(old), trusts(&new));
         let lost = scene.lanes_lost();
-        change(other, &trusts(old), &both);
+        scene.change(other, &trusts(old), &both);
         reader.goes_on();
         assert_eq!(scene.lanes_lost(), lost, "more trust closes no lane");
         fs::rename(&new.file, &old.file).expect("moved");
-        let said = change(node, "", "");
+        let said = scene.change(node, "", "");
         assert!(said.contains("public_key") && said.contains(&new.public), "{said}");
         eventually("lanes are made anew", || (scene.lanes_lost() > lost).then_some(()));
         reader.goes_on();
         // Now the new one alone is good.
-        change(other, &both, &trusts(&new));
+        scene.change(other, &both, &trusts(&new));
         reader.goes_on();
     }
     reader.end();
@@ -495,8 +480,7 @@ fn a_handshake_that_began_before_a_reload_counts_for_nothing() {
     eventually("it is a lane", || (scene.greeted("proven") > proven).then_some(()));
     let (mut stream, confirmation) = begin();
     let stranger = Key::make(&scene.programs, scene.directory.path(), "stranger");
-    let other = scene.settings[1].replace(&scene.keys[0].public, &stranger.public);
-    assert!(scene.rewrite(1, &other).status.success());
+    scene.change(1, &scene.keys[0].public, &stranger.public);
     let proven = scene.greeted("proven");
     stream.write_all(&confirmation).expect("sent");
     let mut rest = Vec::new();

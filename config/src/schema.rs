@@ -318,7 +318,13 @@ pub struct Peer {
 impl Peer {
     /// The keys with which it may prove who it is; none: its lanes are plain.
     pub fn keys(&self) -> impl Iterator<Item = PublicKey> {
-        [self.key, self.next_key].into_iter().flatten()
+        self.named_keys().map(|(_, key)| key)
+    }
+
+    /// The same, with the field that has each.
+    pub(crate) fn named_keys(&self) -> impl Iterator<Item = (&'static str, PublicKey)> {
+        let fields = [("key", self.key), ("next_key", self.next_key)];
+        fields.into_iter().filter_map(|(field, key)| Some((field, key?)))
     }
 }
 

@@ -231,10 +231,9 @@ impl Config {
             faults.check(peer.next_key.is_none() || peer.next_key != peer.key, &next, || {
                 "is the same as `key`: remove it, if the node has changed its key".to_owned()
             });
-            for (field, key) in [("key", peer.key), ("next_key", peer.next_key)] {
-                let twin = key.and_then(|key| keys.insert(key, name)).filter(|twin| *twin != name);
-                faults.check(twin.is_none(), &format!("peers.{name}.{field}"), || {
-                    let twin = twin.map_or("", String::as_str);
+            for (field, key) in peer.named_keys() {
+                let twin = keys.insert(key, name).unwrap_or(name);
+                faults.check(twin == name, &format!("peers.{name}.{field}"), || {
                     format!("is also that of `{twin}`: a key is one node's, for it says which node it is")
                 });
             }
@@ -261,8 +260,8 @@ impl Config {
             faults.check(peer.key.is_none() || own.is_some(), &format!("peers.{name}.key"), || {
                 "is set, but this node has no key of its own to prove who it is: run `pipectl keys generate`".to_owned()
             });
-            for (field, key) in [("key", peer.key), ("next_key", peer.next_key)] {
-                faults.check(key.is_none() || key != own, &format!("peers.{name}.{field}"), || {
+            for (field, key) in peer.named_keys() {
+                faults.check(Some(key) != own, &format!("peers.{name}.{field}"), || {
                     "is this node's own: write the one that `pipectl keys show` prints on the other node".to_owned()
                 });
             }

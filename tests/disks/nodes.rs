@@ -100,8 +100,7 @@ impl Session {
     }
 
     pub(crate) fn run<B: Payload>(&mut self, request: Request<B>) -> Result<Done<B>, RequestError> {
-        let pending = self.submit(request);
-        self.end(pending)
+        self.run_or_gone(request).expect("the daemon is there")
     }
 
     /// The same; `None` if the daemon was gone before it could be asked.

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
 use piped_config::admin::{STATUS, Status};
-use piped_config::{HostPort, KeyFileError, Names, NodeKey, PublicKey, Security, Sources, load};
+use piped_config::{
+    HostPort, KeyFileError, Loaded, Names, NodeKey, PublicKey, Security, Sources, load,
+};
 use serde::Serialize;
 use toml_edit::{DocumentMut, Item, Table, value};
 
@@ -208,8 +210,7 @@ fn trust(
             let effect = peer.and_then(|peer| if is_next { peer.next_key } else { peer.key });
             if effect != Some(key) {
                 restore()?;
-                let origin = loaded.origins.get(&format!("peers.{name}.{place}"));
-                let origin = origin.map_or_else(|| "another file".to_owned(), ToString::to_string);
+                let origin = origin_of(&loaded, name, place);
                 return Err(Failure::failed(format!(
                     "nothing was changed, for {origin} has another `{place}` of {name}, and counts: change it there"
                 )));
@@ -249,8 +250,7 @@ fn distrust(sources: &Sources, name: &str, output: &Output) -> Result<(), Failur
     }
     let still = loaded.config.peers.get(name).and_then(|peer| peer.key);
     if let Some(key) = still {
-        let origin = loaded.origins.get(&format!("peers.{name}.key"));
-        let place = origin.map_or_else(|| "elsewhere".to_owned(), ToString::to_string);
+        let place = origin_of(&loaded, name, "key");
         return Err(Failure::failed(format!(
             "{name} is trusted still, with {key}, by {place}: remove it there"
         )));
@@ -282,17 +282,13 @@ struct Trusted {
 fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
     let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
     let trusted = |(name, peer): (&String, &piped_config::Peer)| {
-        let origin = |field: &str| {
-            let origin = loaded.origins.get(&format!("peers.{name}.{field}"));
-            origin.map(ToString::to_string).unwrap_or_default()
-        };
         Some(Trusted {
             name: name.clone(),
             key: peer.key?,
             next_key: peer.next_key,
             address: Some(peer.address.as_str().to_owned()).filter(|it| !it.is_empty()),
-            origin: origin("key"),
-            next_origin: peer.next_key.map(|_| origin("next_key")),
+            origin: origin_of(&loaded, name, "key"),
+            next_origin: peer.next_key.map(|_| origin_of(&loaded, name, "next_key")),
         })
     };
     let nodes: Vec<Trusted> = loaded.config.peers.iter().filter_map(trusted).collect();
@@ -313,6 +309,12 @@ fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
     });
     let columns = [Text("NAME"), Text("KEY"), Text("USE"), Text("ADDRESS"), Text("FROM")];
     output.table(&columns, rows.collect())
+}
+
+/// What has set a key of a peer.
+fn origin_of(loaded: &Loaded, name: &str, field: &str) -> String {
+    let origin = loaded.origins.get(&format!("peers.{name}.{field}"));
+    origin.map_or_else(|| "elsewhere".to_owned(), ToString::to_string)
 }
 
 /// Where the configuration has the key, if there is one there.

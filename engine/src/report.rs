@@ -159,7 +159,7 @@ pub struct Counters {
     pub completed: u64,
     /// Requests that ended otherwise.
     pub failed: u64,
-    /// Bytes moved for requests that ended.
+    /// Bytes moved for clients' requests, those that run among them.
     pub bytes: u64,
     /// Requests sent again after a lost lane or a bad checksum.
     pub retries: u64,
@@ -442,7 +442,7 @@ pub struct SessionUse {
     pub completed: u64,
     /// Transfers that ended otherwise.
     pub failed: u64,
-    /// Bytes they moved.
+    /// Bytes they moved, those that run among them.
     pub bytes: u64,
 }
 
@@ -463,7 +463,7 @@ pub struct TransferReport {
     pub session: Option<u32>,
     /// Bytes asked for.
     pub bytes: u64,
-    /// Contiguous bytes in place (served: handed to the lane or the device).
+    /// Bytes in place, of a write to a peer those that it has taken (served: handed to the lane or the device).
     pub bytes_done: u64,
     /// Since it began, in seconds; of one that ended, how long it took.
     pub age_seconds: f64,

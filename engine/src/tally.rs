@@ -215,12 +215,12 @@ named!(
     }
 );
 
-/// What became of requests of one kind.
+/// What became of requests of one kind, and the bytes of those that run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
     /// By [`Status`].
     pub by_status: [u64; Status::ALL.len()],
-    /// Bytes moved, also by those that failed.
+    /// Bytes moved, also by those that failed or still run.
     pub bytes: u64,
     /// From submission to the end, of those that ended with `Ok`.
     pub latencies: Latencies,
@@ -229,13 +229,23 @@ pub struct Ended {
 impl Ended {
     fn add(&mut self, status: Status, bytes: u64, nanos: u64) {
         self.by_status[status as usize] += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.add_bytes(bytes);
         if status == Status::Ok {
             self.latencies.add(nanos);
         }
     }
 
-    /// How many.
+    fn add_bytes(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Whether there was nothing of that kind.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0 && self.count() == 0
+    }
+
+    /// How many ended.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.by_status.iter().sum()
@@ -243,7 +253,7 @@ impl Ended {
 
     fn merge(&mut self, other: &Self) {
         add_all(&mut self.by_status, &other.by_status);
-        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.add_bytes(other.bytes);
         self.latencies.merge(&other.latencies);
     }
 }
@@ -301,6 +311,20 @@ impl Tally {
     ) {
         let place = &mut self.transfers[operation as usize][route as usize][class as usize];
         place.add(status, bytes, nanos);
+    }
+
+    /// A client's transfer that runs has moved so many bytes.
+    pub fn add_transfer_bytes(
+        &mut self,
+        (operation, route, class): (Operation, Route, Class),
+        bytes: u64,
+    ) {
+        self.transfers[operation as usize][route as usize][class as usize].add_bytes(bytes);
+    }
+
+    /// So has a peer's request.
+    pub fn add_serve_bytes(&mut self, (operation, class): (Operation, Class), bytes: u64) {
+        self.serves[operation as usize][class as usize].add_bytes(bytes);
     }
 
     /// A peer's request is over.

@@ -23,8 +23,8 @@ use self::sums::{Sums, difference, quantile};
 /// `pipectl stat`
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = "\
-Reads are reads and gets, writes are writes and puts; a copy counts as one of each. Remote is what has an end at a
-peer. Latencies are of reads and writes that ended well, without copies, to a quarter; a dash is no request.")]
+Reads are reads and gets, writes are writes and puts; a copy counts as one of each. Bytes count as they land, requests
+as they end. Remote is what has an end at a peer. Latencies are of reads and writes that ended well, without copies, to a quarter; a dash is no request.")]
 pub(crate) struct StatArgs {
     /// Leave out the first line, which is the mean since the daemon started
     #[arg(short = 'y', long = "no-since-start", requires = "interval")]

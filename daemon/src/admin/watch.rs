@@ -29,7 +29,7 @@ pub(super) async fn stat(control: &Control) -> Result<Stat, ShardGone> {
         .flat_map(|(operation, route)| CLASSES.map(|class| (operation, route, class)));
     let operations = kinds.filter_map(|(operation, route, class)| {
         let ended = tally.transfers(operation, route, class);
-        (ended.count() > 0)
+        (!ended.is_empty())
             .then(|| operation_stat((operation.name(), route.name(), class_name(class)), ended))
     });
     Ok(Stat {

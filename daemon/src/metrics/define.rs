@@ -52,13 +52,13 @@ metrics! {
     TRANSFERS COUNTER "piped_transfers_total" ["operation", "route", "class", "status"]
         "Clients' transfers that ended.";
     TRANSFER_BYTES COUNTER "piped_transfer_bytes_total" ["operation", "route", "class"]
-        "Bytes that clients' transfers moved, also those that failed.";
+        "Bytes that clients' transfers moved, also those that failed or still run.";
     TRANSFER_SECONDS HISTOGRAM "piped_transfer_duration_seconds" ["operation", "route", "class"]
         "From submission to the end, of clients' transfers that ended well.";
     SERVES COUNTER "piped_serves_total" ["operation", "class", "status"]
         "Requests of peers that ended.";
     SERVE_BYTES COUNTER "piped_serve_bytes_total" ["operation", "class"]
-        "Bytes moved for peers.";
+        "Bytes moved for peers, also by requests that still run.";
     SERVE_SECONDS HISTOGRAM "piped_serve_duration_seconds" ["operation", "class"]
         "From arrival to the last frame sent or byte written, of peers' requests that ended well.";
 

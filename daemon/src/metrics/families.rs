@@ -282,7 +282,7 @@ fn ended_of(
     labels: &[&str],
     ended: &Ended,
 ) {
-    if ended.count() == 0 {
+    if ended.is_empty() {
         return;
     }
     for status in Status::ALL {

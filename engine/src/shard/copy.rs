@@ -51,6 +51,8 @@ struct Chunk {
     /// Of these, what has come to the dial between two peers, and what its write may send.
     passed: u32,
     stored: u32,
+    /// Bytes that were in place at the other end, whichever write brought them there.
+    written: u32,
     reading: Option<Key>,
     write: Write,
 }
@@ -143,6 +145,11 @@ impl CopyBody {
         }
     }
 
+    /// What is written of a chunk.
+    pub(super) fn written_of(&mut self, chunk: u8) -> Option<&mut u32> {
+        self.chunks.get_mut(usize::from(chunk))?.as_mut().map(|chunk| &mut chunk.written)
+    }
+
     pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> {
         [self.from.0, self.to.0].into_iter().filter_map(|place| match place {
             Place::Local(Target::Region(region)) => Some(region),
@@ -221,6 +228,7 @@ impl Shard {
                     read: 0,
                     passed: 0,
                     stored: 0,
+                    written: 0,
                     reading: None,
                     write,
                 };

@@ -197,9 +197,10 @@ impl Shard {
             _ => self.counters.failed += 1,
         }
         let (bytes, measured) = (transfer.landed.watermark(), now.since(transfer.started));
-        self.counters.bytes += bytes;
+        let moved = transfer.moved();
+        self.counters.bytes += moved;
         let kind = (transfer.kind, transfer.body.place(), transfer.class);
-        self.tally.add_transfer(kind, status, bytes, measured.0);
+        self.tally.add_transfer(kind, status, moved, measured.0);
         if status == Status::Ok
             && bytes == transfer.length
             && let Some((path, predicted)) = prediction(transfer)
@@ -233,7 +234,7 @@ impl Shard {
         let status = serve.status.unwrap_or(Status::Ok);
         let measured = now.since(serve.started);
         let kind = (serve.operation(), serve.flow.class);
-        self.tally.add_serve(kind, status, serve.done, measured.0);
+        self.tally.add_serve(kind, status, serve.moved(), measured.0);
         self.history.push(Record {
             id: self.transfers_started,
             operation: serve.operation(),

@@ -37,6 +37,7 @@ mod kept;
 mod lane;
 mod mail;
 mod memory;
+mod moved;
 mod notify;
 mod numbers;
 mod observe;

@@ -44,6 +44,7 @@ impl Shard {
     }
 
     fn count(&self) -> Counters {
+        let bytes = self.counters.bytes + self.moved_by_running();
         let [mut frames_sent, mut frames_received] = self.tally.frames;
         for (_, lane) in self.lanes.iter() {
             frames_sent += lane.sender.frames_sent();
@@ -52,6 +53,7 @@ impl Shard {
         let released = self.tally.released;
         let [sends_plain, sends_zero_copy, sends_copied] = self.tally.sends;
         Counters {
+            bytes,
             released,
             frames_sent,
             frames_received,
@@ -79,11 +81,13 @@ impl Shard {
     /// stages and the peers, which have a limit.
     #[must_use]
     pub fn observe(&self) -> Box<Observation> {
-        Box::new(Observation {
+        let mut observation = Box::new(Observation {
             report: self.report(),
             tally: Clone::clone(&self.tally),
             stages: self.planner.named_stages(STAGES_OBSERVED_MAX),
-        })
+        });
+        self.count_running(&mut observation.tally);
+        observation
     }
 
     /// The stages with their measured costs.
@@ -112,7 +116,7 @@ impl Shard {
             transfers: state.transfers,
             completed: state.completed,
             failed: state.failed,
-            bytes: state.bytes,
+            bytes: state.bytes + self.moved_of_session(session),
         };
         self.sessions.iter().map(report).collect()
     }
@@ -130,7 +134,7 @@ impl Shard {
             class: transfer.class,
             session: Some(transfer.session.0),
             bytes: transfer.length,
-            bytes_done: transfer.landed.watermark(),
+            bytes_done: transfer.moved(),
             age_seconds: now.since(transfer.started).seconds(),
             left_seconds: Some(left(transfer.deadline, now)),
             ended_seconds_ago: None,

@@ -252,6 +252,7 @@ impl Shard {
                 let most = window.max(lane.credit);
                 lane.credit = lane.credit.saturating_add(bytes).min(most);
                 lane.write_failed &= lane.credit < lane.credit_window;
+                self.note_taken(key, bytes);
                 self.wake_starved();
                 Ok(())
             }

@@ -162,7 +162,7 @@ impl Shard {
         body.lane = Some(lane_key);
         body.sent_at = io.now();
         body.ready = ready;
-        body.next = 0;
+        (body.next, body.taken) = (0, 0);
         body.fragment_end = 0;
         self.store_body(key, Body::Remote(body));
         if let Some(transfer) = self.transfers.get_mut(key) {
@@ -375,7 +375,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = &mut transfer.body else { return };
         body.lane = None;
-        body.next = 0;
+        (body.next, body.taken) = (0, 0);
         body.fragment_end = 0;
         if let Some(once) = &mut body.once {
             once.forget_lane();

@@ -135,6 +135,8 @@ pub(super) struct Transfer {
     pub(super) deadline: Nanos,
     pub(super) length: u64,
     pub(super) landed: Landed,
+    /// Bytes that count as moved besides, see [`super::moved`].
+    pub(super) moved: u64,
     /// What its client is told: of a receive, the tag of its message; of an update, what the word was; of a wait,
     /// what is left.
     pub(super) value: u64,
@@ -291,6 +293,8 @@ pub(super) struct RemoteBody {
     pub(super) sent_at: Nanos,
     /// Bytes of a write queued on the lane.
     pub(super) next: u64,
+    /// Of those, what the peer has given credit back for.
+    pub(super) taken: u64,
     /// Where the fragment at the peer's device ends that these belong to.
     pub(super) fragment_end: u64,
     /// Frames of a write queued and not taken by the kernel.
@@ -328,6 +332,7 @@ impl RemoteBody {
             lane: None,
             sent_at: Nanos::ZERO,
             next: 0,
+            taken: 0,
             fragment_end: 0,
             frames: 0,
             alone: false,
@@ -386,6 +391,7 @@ impl Shard {
             deadline,
             length,
             landed: Landed::new(0),
+            moved: 0,
             value: 0,
             course: None,
             waits_in_order: false,
@@ -613,7 +619,9 @@ impl Shard {
             }
             Waiter::Vector { parent, part } if transfer.reads() => {
                 self.note_part_read(parent, part, bytes);
+                self.note_moved(key, bytes);
             }
+            Waiter::Copy { .. } | Waiter::Vector { .. } => self.note_moved(key, bytes),
             _ => {}
         }
     }
@@ -725,6 +733,8 @@ impl Shard {
             .get(key)
             .map_or(0, |it| it.charged.saturating_sub(it.landed.watermark()));
         self.refund(Work::Transfer(key), unused);
+        let moved = self.transfers.get(key).map_or(0, Transfer::moved);
+        self.note_moved(key, moved);
         let Some(transfer) = self.transfers.remove(key) else { return };
         if transfer.waits_for_others() {
             self.receives -= 1;
@@ -774,7 +784,7 @@ impl Shard {
                 let ok = transfer.status == Some(Status::Ok);
                 session.completed += u64::from(ok);
                 session.failed += u64::from(!ok);
-                session.bytes += transfer.landed.watermark();
+                session.bytes += transfer.moved();
             }
             if session.transfers == 0 {
                 self.drain_session(transfer.session, io);

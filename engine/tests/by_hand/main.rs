@@ -9,6 +9,7 @@ mod dials;
 mod fairness;
 mod faults;
 mod limits;
+mod moved;
 mod nested;
 mod once;
 mod peering;

@@ -173,7 +173,7 @@ fn sizes_that_are_none_cost_the_lane() {
 }
 
 /// A copy of so many bytes of the peer's region into a file of ours; what the peer is asked for.
-fn copying(length: u64) -> (World, LineId, InodeId, u64) {
+pub(crate) fn copying(length: u64) -> (World, LineId, InodeId, u64) {
     let mut world = World::new();
     let (line, _) = connected(&mut world, &[SESSION]);
     let (target, inode) = world.file_and_inode(256 << 10);
@@ -185,7 +185,7 @@ fn copying(length: u64) -> (World, LineId, InodeId, u64) {
     (world, line, inode, transfer)
 }
 
-fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
+pub(crate) fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
     let last = last.map(|bytes| LastPart {
         status: Status::Ok,
         bytes,

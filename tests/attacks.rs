@@ -12,8 +12,8 @@ use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Reply, Request};
 use piped_ring::testing::Word;
 use piped_ring::{Descriptor, Opcode, Status};
 use system_tests::attack::{
-    Abuse, Attacker, FDS_MAX, Footprint, HELLO, Neighbour, Targets, ask, connect, read_to_end,
-    rewrite, send_raw, wrong_files_of,
+    Abuse, Attacker, FDS_MAX, Footprint, HELLO, Neighbour, Targets, ask, connect, made_up_files,
+    read_to_end, rewrite, send_raw, wrong_files_of,
 };
 use system_tests::process::{Daemon, PATIENCE, Pair, Programs, eventually};
 
@@ -168,6 +168,32 @@ fn what_is_no_file_for_the_purpose_is_refused_with_its_reason_and_closed() {
         let open = Request::OpenFile { access: Access::READ, direct: true };
         let refused = attacker.open(&open, &[direct.as_fd(), buffered.as_fd()]).expect_err("two");
         assert_eq!(refused.0, Status::Invalid, "{refused:?}");
+    }
+    drop(attacker);
+    scene.check_unharmed();
+}
+
+/// They are the client's to read, and what they say depends on who reads.
+#[test]
+fn files_that_the_kernel_makes_up_are_not_read_or_written_for_others() {
+    let Some(scene) = Scene::start() else { return };
+    let attacker = Attacker::connect(scene.alpha());
+    let files = made_up_files(scene.alpha().process.0.id());
+    for (what, file, access) in &files {
+        let open = Request::OpenFile { access: *access, direct: false };
+        let (status, message) = attacker.open(&open, &[file.as_fd()]).expect_err(what);
+        assert_eq!(status, Status::Denied, "{what}: {message}");
+        assert!(message.contains("file system"), "{what}: {message}");
+    }
+    drop(files);
+    // Files of disks and of memory are what they were.
+    let memory =
+        rustix::fs::memfd_create(c"mine", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+    rustix::io::write(&memory, b"bytes").expect("written");
+    let disk = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).expect("there");
+    for file in [memory, disk.into()] {
+        let open = Request::OpenFile { access: Access::READ, direct: false };
+        attacker.open(&open, &[file.as_fd()]).expect("a file");
     }
     drop(attacker);
     scene.check_unharmed();

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::OpenFault;
 use super::file::{OpenedFile, check_regular, denied, describe, device_of, io};
+use super::file_system;
 use crate::client::access::{AccessError, Circle};
 use crate::closing::Room;
 use crate::io::socket::Credentials;
@@ -265,9 +266,11 @@ fn find(
             Ok(place) => {
                 let facts = rustix::fs::fstat(&place).map_err(|error| io("fstat", error))?;
                 check_regular(FileType::from_raw_mode(facts.st_mode))?;
+                // Before it is opened: some files of the kernel's act on that already.
+                file_system::check(&place, rustix::fs::major(facts.st_dev))?;
                 return Ok(place);
             }
-            Err(Errno::NOENT) if create.is_some() => {}
+            Err(Errno::NOENT) if create.is_some() => check_parent(directory, path, beneath)?,
             Err(Errno::AGAIN | Errno::INTR) => continue,
             Err(error) => return Err(refused("open", path, error)),
         }
@@ -284,6 +287,22 @@ fn find(
     }
     let text = format!("`{path}` is renamed all the time, or is a link to nothing; try again");
     Err(OpenFault::new(Status::WouldBlock, text))
+}
+
+/// Whether files may be made in the directory of a path: in some, a file that is made is a queue or a kernel's
+/// object. One that is not there is told apart by the one who makes the file.
+fn check_parent(
+    directory: BorrowedFd<'_>,
+    path: &str,
+    beneath: ResolveFlags,
+) -> Result<(), OpenFault> {
+    let parent = path.trim_end_matches('/').rsplit_once('/').map_or(".", |(parent, _)| parent);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(parent) = rustix::fs::openat2(directory, parent, flags, Mode::empty(), beneath) else {
+        return Ok(());
+    };
+    let facts = rustix::fs::fstat(&parent).map_err(|error| io("fstat", error))?;
+    file_system::check(&parent, rustix::fs::major(facts.st_dev)).map(drop)
 }
 
 /// Opens a regular file by its place. The magic link is our own, not one that a path led to.
@@ -421,6 +440,44 @@ mod tests {
         assert_eq!(open(&world, "up/new", WRITE, true), Status::Denied);
         assert_ne!(open(&world, "dangling", WRITE, true), Status::Ok);
         assert_eq!(open(&world, "no/such/directory", WRITE, true), Status::NotFound);
+    }
+
+    /// An operator's directory may have such a file system mounted somewhere below, or be of one.
+    #[test]
+    fn what_the_kernel_makes_up_below_an_export_is_not_served() {
+        let export = |path: &str| {
+            let export =
+                piped_config::Export { path: path.into(), write: true, ..Default::default() };
+            (path.to_owned(), export)
+        };
+        let exports = BTreeMap::from(["/", "/proc", "/sys"].map(export));
+        let exports = Exports::new(&exports, &Names::default()).expect("directories");
+        let user = Credentials::of(0, 0);
+        let open = |name, path, access, create| {
+            exports.open(Asker::User(&user), name, path, access, create, room())
+        };
+        for (name, path, access) in [
+            ("/", "proc/version", READ),
+            ("/", "proc/1/stat", READ),
+            ("/proc", "version", READ),
+            ("/proc", "sys/vm/drop_caches", WRITE),
+            ("/sys", "kernel/notes", READ),
+        ] {
+            let fault = open(name, path, access, false).expect_err(path);
+            assert_eq!(fault.status, Status::Denied, "{path}: {fault}");
+            let asked = exports.device(Asker::User(&user), name, path, access.write);
+            assert_eq!(asked.map_err(|fault| fault.status), Err(Status::Denied), "{path}");
+            if path != "kernel/notes" {
+                assert!(fault.text.contains("procfs"), "{fault}");
+            }
+        }
+        // Nor is anything made there.
+        for path in ["new", "sys/new", "sys//new/"] {
+            let fault = open("/proc", path, WRITE, true).expect_err("nothing can be made there");
+            assert!(fault.text.contains("procfs"), "{path}: {fault}");
+        }
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").trim_start_matches('/');
+        open("/", manifest, READ, false).expect("a file of a disk");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use piped_engine::request::Status;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
 
 use super::OpenFault;
+use super::file_system::{self, Server};
 use crate::closing::HeldFile;
 
 /// A regular file, open.
@@ -106,6 +107,7 @@ pub(super) fn describe(
 ) -> Result<OpenedFile, OpenFault> {
     let facts = statx(&buffered, StatxFlags::BASIC_STATS)?;
     check_regular(FileType::from_raw_mode(facts.stx_mode.into()))?;
+    let served = file_system::check(&buffered, facts.stx_dev_major)?;
     let direct = match direct {
         Some(direct) => {
             let other = statx(&direct, StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN)?;
@@ -117,35 +119,13 @@ pub(super) fn describe(
         None => None,
     };
     let device = device_id(facts.stx_dev_major, facts.stx_dev_minor);
-    let foreign = is_foreign(&buffered)?;
-    let (file_system, length) = (file_system(&buffered, device), facts.stx_size);
+    let foreign = served == Server::Others;
+    let (file_system, length) = (file_system_id(&buffered, device), facts.stx_size);
     Ok(OpenedFile { direct, buffered, device, file_system, length, access, foreign })
 }
 
-/// The file systems (magic numbers of `statfs`) that this kernel serves from its own devices or memory. All
-/// others, FUSE above all, are asked of another program or machine, or lie on top of one that may be.
-const OWN: [u32; 11] = [
-    0x0000_ef53, // ext2, ext3, ext4
-    0x5846_5342, // xfs
-    0x9123_683e, // btrfs
-    0x0102_1994, // tmpfs
-    0x8584_58f6, // ramfs
-    0xf2f5_2010, // f2fs
-    0x2fc1_2fc1, // zfs
-    0xca45_1a4e, // bcachefs
-    0x9584_58f6, // hugetlbfs
-    0xe0f5_e1e2, // erofs
-    0x7371_7368, // squashfs
-];
-
-fn is_foreign(file: &HeldFile) -> Result<bool, OpenFault> {
-    let facts = rustix::fs::fstatfs(file).map_err(|error| io("statfs", error))?;
-    // The type of the field differs between machines; the numbers have 32 bits.
-    Ok(!OWN.contains(&(facts.f_type as u32)))
-}
-
 /// XFS makes its id of the device's number.
-fn file_system(file: &HeldFile, device: DeviceId) -> u64 {
+fn file_system_id(file: &HeldFile, device: DeviceId) -> u64 {
     let id = rustix::fs::fstatvfs(file).map_or(0, |facts| facts.f_fsid);
     if id == u64::from(device.0) { 0 } else { id }
 }

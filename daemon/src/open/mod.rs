@@ -15,6 +15,7 @@ pub mod channel;
 pub(crate) mod echo;
 pub mod export;
 pub mod file;
+mod file_system;
 pub mod region;
 
 use piped_engine::request::Status;

@@ -378,8 +378,55 @@ pub fn wrong_files_of(targets: &Targets) -> Vec<(&'static str, OwnedFd, Access)>
     ]
 }
 
+/// Regular files of file systems in which the kernel makes up what is read, or acts on what is written, as whoever
+/// reads and writes; of those that this machine has. `pid`: a process whose own such file is among them.
+///
+/// # Panics
+/// If not even procfs is there.
+#[must_use]
+pub fn made_up_files(pid: u32) -> Vec<(String, OwnedFd, Access)> {
+    let paths = [
+        // Anybody may open it; the addresses in it are for whoever may trace the process when it is read.
+        format!("/proc/{pid}/stat"),
+        "/proc/self/maps".to_owned(),
+        "/proc/kallsyms".to_owned(),
+        "/proc/self/comm".to_owned(),
+        "/proc/self/coredump_filter".to_owned(),
+        "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+        "/sys/kernel/notes".to_owned(),
+        "/sys/fs/cgroup/cgroup.procs".to_owned(),
+        "/sys/fs/cgroup/unified/cgroup.procs".to_owned(),
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
+        "/sys/kernel/debug/sched/features".to_owned(),
+        "/sys/kernel/tracing/tracing_on".to_owned(),
+        "/sys/kernel/security/lsm".to_owned(),
+        "/proc/self/ns/mnt".to_owned(),
+    ];
+    let mut files = Vec::new();
+    for path in paths {
+        let ways = [
+            (OFlags::RDONLY, Access::READ),
+            (OFlags::WRONLY, Access::WRITE),
+            (OFlags::RDWR, Access::READ_WRITE),
+        ];
+        for (flags, access) in ways {
+            let file = rustix::fs::open(path.as_str(), flags | OFlags::CLOEXEC, Mode::empty());
+            if let Ok(file) = file {
+                files.push((format!("{path} for {access:?}"), file, access));
+            }
+        }
+    }
+    let written = files.iter().filter(|(.., access)| access.write).count();
+    assert!(written > 0 && written < files.len(), "some to read and some to write: {files:?}");
+    files
+}
+
 fn wrong_files(daemon: &Daemon, targets: &Targets) {
     let attacker = Attacker::connect(daemon);
+    for (what, file, access) in made_up_files(daemon.process.0.id()) {
+        let open = Request::OpenFile { access, direct: false };
+        assert!(attacker.open(&open, &[file.as_fd()]).is_err(), "{what} was taken");
+    }
     for (what, file, access) in wrong_files_of(targets) {
         let open = Request::OpenFile { access, direct: false };
         let opened = attacker.open(&open, &[file.as_fd()]);

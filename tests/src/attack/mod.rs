@@ -19,7 +19,7 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
-pub use self::abuse::{Abuse, Targets, VICTIM, rewrite, victim, wrong_files_of};
+pub use self::abuse::{Abuse, Targets, VICTIM, made_up_files, rewrite, victim, wrong_files_of};
 pub use self::footprint::{Footprint, memory_kib};
 pub use self::neighbour::{Neighbour, Served};
 use crate::process::{Daemon, PATIENCE, eventually};

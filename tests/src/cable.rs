@@ -71,6 +71,38 @@ impl Cable {
         self.try_ip(&format!("-n {} {arguments}", self.names[end])).expect("it worked before");
     }
 
+    /// Makes both directions as slow as `rate` says to `tc`: `"6mbit"`.
+    ///
+    /// # Errors
+    /// What `tc` says.
+    pub fn slow(&self, rate: &str) -> Result<(), String> {
+        for name in &self.names {
+            let queue = format!(
+                "-n {name} qdisc replace dev cable root tbf rate {rate} burst 16kb latency 400ms"
+            );
+            let output = Command::new("tc").args(queue.split(' ')).output();
+            match output {
+                Ok(output) if output.status.success() => {}
+                Ok(output) => return Err(words(&output).trim().to_owned()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that an end has sent, heads of packets included.
+    ///
+    /// # Panics
+    /// If `ip` does not know.
+    #[must_use]
+    pub fn sent(&self, end: usize) -> u64 {
+        let mut command = Command::new("ip");
+        command.args(["-n", &self.names[end], "-j", "-s", "link", "show", "cable"]);
+        let output = command.output().expect("it worked before");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        report[0]["stats64"]["tx"]["bytes"].as_u64().expect("a number")
+    }
+
     /// A daemon at an end.
     #[must_use]
     pub fn daemon(

@@ -1,8 +1,9 @@
-//! A wire between two nodes that a test holds in its hand: it can stand still, be cut, and change a byte.
+//! A wire between two nodes that a test holds in its hand: it can be slow, stand still, be cut, and change a byte.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Listens on loopback and passes on what comes, for as long as the test runs.
 #[derive(Debug)]
@@ -15,6 +16,10 @@ pub struct Proxy {
 struct Wire {
     state: Mutex<State>,
     changed: Condvar,
+    /// Bytes that each direction takes in a second, all connections together; 0: as many as come.
+    rate: u64,
+    /// Of a slow wire: who holds it has bytes on it.
+    turns: [Mutex<()>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -24,12 +29,17 @@ struct State {
     bend: bool,
     /// What has passed, from who dialled and back.
     passed: [Vec<u8>; 2],
+    /// How much of it there was.
+    bytes: [u64; 2],
     /// What passes now.
     streams: Vec<TcpStream>,
 }
 
 /// Most bytes passed on at once.
 const PIECE: usize = 64 << 10;
+
+/// Of a slow wire, most bytes on it at once.
+const SLICE: usize = 4 << 10;
 
 /// The first bytes of each direction, over all connections, that are remembered.
 const REMEMBERED: usize = 16 << 20;
@@ -41,9 +51,21 @@ impl Wire {
 
     /// Remembers a piece.
     fn note(&self, back: bool, piece: &[u8]) {
-        let passed = &mut self.state().passed[usize::from(back)];
+        let mut state = self.state();
+        state.bytes[usize::from(back)] += piece.len() as u64;
+        let passed = &mut state.passed[usize::from(back)];
         let room = REMEMBERED.saturating_sub(passed.len());
         passed.extend(&piece[..piece.len().min(room)]);
+    }
+
+    /// Takes the time that so many bytes are on a slow wire.
+    #[expect(clippy::disallowed_methods, reason = "a slow wire is one that takes time")]
+    fn take_time(&self, back: bool, bytes: usize) {
+        if self.rate > 0 {
+            let _turn =
+                self.turns[usize::from(back)].lock().unwrap_or_else(PoisonError::into_inner);
+            std::thread::sleep(Duration::from_secs_f64(bytes as f64 / self.rate as f64));
+        }
     }
 
     /// Waits while the wire stands still. Whether to change a byte of this piece.
@@ -64,9 +86,18 @@ impl Proxy {
     /// If there is no port.
     #[must_use]
     pub fn start(target: SocketAddr) -> Self {
+        Self::slow(target, 0)
+    }
+
+    /// The same, and it takes so many bytes a second in each direction.
+    ///
+    /// # Panics
+    /// If there is no port.
+    #[must_use]
+    pub fn slow(target: SocketAddr, rate: u64) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
-        let state: Arc<Wire> = Arc::default();
+        let state = Arc::new(Wire { rate, ..Wire::default() });
         let wire = Arc::clone(&state);
         std::thread::spawn(move || {
             for from in listener.incoming().flatten() {
@@ -104,6 +135,12 @@ impl Proxy {
         self.state.state().passed.clone()
     }
 
+    /// How many bytes have passed: of who dialled, and of who answered.
+    #[must_use]
+    pub fn bytes(&self) -> [u64; 2] {
+        self.state.state().bytes
+    }
+
     /// Changes a byte in the middle of the next large piece that goes back, most likely of a payload.
     pub fn bend(&self) {
         self.state.state().bend = true;
@@ -122,11 +159,12 @@ fn connect(from: &TcpStream, to: &TcpStream, wire: &Arc<Wire>) {
 fn pump(mut source: &TcpStream, mut sink: &TcpStream, back: bool, wire: &Wire) {
     // A frame must not wait for the acknowledgement of the one before.
     let _ = sink.set_nodelay(true);
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; if wire.rate > 0 { SLICE } else { PIECE }];
     while let Ok(length @ 1..) = source.read(&mut piece) {
         if wire.pass(back && length >= PIECE / 4) {
             piece[length / 2] ^= 0x55;
         }
+        wire.take_time(back, length);
         wire.note(back, &piece[..length]);
         if sink.write_all(&piece[..length]).is_err() {
             break;

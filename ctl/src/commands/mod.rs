@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         Command::Calibrate(asked) => calibrate::run(args, asked, &output),
         Command::Bench(bench) => bench::run(args, &bench.operation, &output),
-        Command::Cp(cp) => cp::run(cp, &output, args.json),
+        Command::Cp(cp) => cp::run(cp, &args.socket, &output, args.json),
         Command::Demo(demo) => demo::run(demo, output, args.json),
     }
 }

@@ -53,6 +53,8 @@ struct Chunk {
     stored: u32,
     /// Bytes that were in place at the other end, whichever write brought them there.
     written: u32,
+    /// Bytes from its start that the copy counts as landed.
+    landed: u32,
     reading: Option<Key>,
     write: Write,
 }
@@ -89,6 +91,14 @@ impl Chunk {
             Write::After => self.reading.is_none(),
             Write::Running(_) | Write::Revoked(_) | Write::Over => false,
         }
+    }
+
+    /// The first `bytes` of it are in place. What of the copy that adds, from where to where.
+    fn land(&mut self, bytes: u64) -> Option<(u64, u64)> {
+        let bytes = bytes.min(self.length.into()) as u32;
+        let from = self.landed;
+        self.landed = from.max(bytes);
+        (bytes > from).then(|| (self.start + u64::from(from), self.start + u64::from(bytes)))
     }
 
     /// Whether nothing uses its staging, or will.
@@ -229,6 +239,7 @@ impl Shard {
                     passed: 0,
                     stored: 0,
                     written: 0,
+                    landed: 0,
                     reading: None,
                     write,
                 };
@@ -364,6 +375,20 @@ impl Shard {
         }
     }
 
+    /// More of a chunk is in its place: who waits for the copy sees it move, however long a chunk takes.
+    pub(super) fn note_chunk_written(&mut self, parent: Key, index: u8, write: Key, bytes: u64) {
+        let Some(transfer) = self.transfers.get_mut(parent) else { return };
+        let Body::Copy(copy) = &mut transfer.body else { return };
+        let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
+        if chunk.write != Write::Running(write) {
+            return;
+        }
+        let Some((from, to)) = chunk.land(bytes) else { return };
+        let inserted = transfer.landed.insert(from, to);
+        debug_assert!(inserted.is_ok(), "each byte is counted once");
+        self.tell_progress(parent);
+    }
+
     /// A child is over and does not touch the chunk's staging any more.
     pub(super) fn handle_child<I: Io>(
         &mut self,
@@ -389,8 +414,10 @@ impl Shard {
             }
             Ended::Written => {
                 // Chunks are written in any order; the watermark tells how far the copy is.
-                let inserted = transfer.landed.insert(chunk.start, chunk.start + bytes);
-                debug_assert!(inserted.is_ok(), "each chunk is written once");
+                if let Some((from, to)) = chunk.land(bytes) {
+                    let inserted = transfer.landed.insert(from, to);
+                    debug_assert!(inserted.is_ok(), "each byte is counted once");
+                }
             }
             Ended::Revoked => {}
             Ended::Failed => {

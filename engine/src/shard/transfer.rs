@@ -617,11 +617,15 @@ impl Shard {
             Waiter::Copy { parent, chunk } if transfer.reads() => {
                 self.note_chunk_read(parent, chunk, bytes);
             }
+            Waiter::Copy { parent, chunk } => {
+                self.note_moved(key, bytes);
+                self.note_chunk_written(parent, chunk, key, bytes);
+            }
             Waiter::Vector { parent, part } if transfer.reads() => {
                 self.note_part_read(parent, part, bytes);
                 self.note_moved(key, bytes);
             }
-            Waiter::Copy { .. } | Waiter::Vector { .. } => self.note_moved(key, bytes),
+            Waiter::Vector { .. } => self.note_moved(key, bytes),
             _ => {}
         }
     }

@@ -1,10 +1,11 @@
 //! How far it is: a bar on a terminal, now and then a line elsewhere, or nothing. On stderr, so that stdout has the
 //! result alone.
 
+use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::clock;
 use crate::units;
@@ -17,63 +18,94 @@ const BAR_COLUMNS: u16 = 70;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) enum Meter {
-    Bar(ProgressBar),
-    Lines(Lines),
-    Silent,
+pub(super) struct Meter {
+    sink: Sink,
+    total: u64,
+    what: &'static str,
+    rate: Rate,
 }
 
 #[derive(Debug)]
-pub(super) struct Lines {
-    what: &'static str,
-    total: u64,
-    from: u64,
-    begun: Instant,
-    next: Instant,
+enum Sink {
+    Bar {
+        bar: ProgressBar,
+        /// Its columns.
+        wide: bool,
+        /// It has made room for words.
+        waits: bool,
+    },
+    /// When the next one is due.
+    Lines(Instant),
+    Silent,
 }
 
 impl Meter {
     /// For `total` bytes, of which the first `from` are there.
     pub(super) fn new(quiet: bool, total: u64, from: u64) -> Self {
-        let mut meter = if quiet {
-            Self::Silent
+        let now = clock::now();
+        let sink = if quiet {
+            Sink::Silent
         } else {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
             if bar.is_hidden() {
-                let now = clock::now();
-                Self::Lines(Lines { what: "", total, from, begun: now, next: now })
+                Sink::Lines(now + LINE_EVERY)
             } else {
-                bar.set_style(style());
-                Self::Bar(bar)
+                let window = rustix::termios::tcgetwinsize(std::io::stderr());
+                let wide = window.map_or(80, |size| size.ws_col) >= BAR_COLUMNS;
+                Sink::Bar { bar, wide, waits: true }
             }
         };
+        let mut meter = Self { sink, total, what: "", rate: Rate::default() };
         meter.begin("copied", from);
         meter
     }
 
-    /// Something is counted from `from` on.
+    /// Something is counted from `from` on, at a rate of its own.
     pub(super) fn begin(&mut self, what: &'static str, from: u64) {
-        match self {
-            Self::Bar(bar) => {
-                bar.set_message(what);
-                bar.set_position(from);
-                bar.reset_eta();
-                bar.reset_elapsed();
-            }
-            Self::Lines(lines) => {
-                let now = clock::now();
-                *lines = Lines { what, from, begun: now, next: now + LINE_EVERY, ..*lines };
-            }
-            Self::Silent => {}
+        let now = clock::now();
+        (self.what, self.rate) = (what, Rate::default());
+        if let Sink::Lines(next) = &mut self.sink {
+            *next = now + LINE_EVERY;
         }
+        self.show(from, now, None);
     }
 
     /// It is so far.
     pub(super) fn set(&mut self, done: u64) {
-        match self {
-            Self::Bar(bar) => bar.set_position(done),
-            Self::Lines(lines) => lines.set(done),
-            Self::Silent => {}
+        self.show(done, clock::now(), None);
+    }
+
+    /// It is so far, and waits.
+    pub(super) fn wait(&mut self, done: u64, why: &str) {
+        self.show(done, clock::now(), Some(why));
+    }
+
+    fn show(&mut self, done: u64, now: Instant, why: Option<&str>) {
+        self.rate.handle(done, now);
+        let figures = || {
+            let left = self.total.saturating_sub(done);
+            why.map_or_else(|| self.rate.words(left), str::to_owned)
+        };
+        let far = || format!("{} of {}", units::bytes(done), units::bytes(self.total));
+        match &mut self.sink {
+            Sink::Bar { bar, wide, waits } => {
+                if *waits != why.is_some() || bar.message().is_empty() {
+                    *waits = why.is_some();
+                    bar.set_style(style(*wide, *waits));
+                }
+                bar.set_prefix(self.what);
+                bar.set_message(match (*wide, &why) {
+                    (true, None) => format!("{}, {}", far(), figures()),
+                    _ => figures(),
+                });
+                bar.set_position(done);
+            }
+            Sink::Lines(next) if now >= *next => {
+                *next = now + LINE_EVERY;
+                // A reader that is gone is no reason to stop the work.
+                let _ = writeln!(std::io::stderr(), "{} {}, {}", self.what, far(), figures());
+            }
+            Sink::Lines(_) | Sink::Silent => {}
         }
     }
 
@@ -82,16 +114,16 @@ impl Meter {
         let write = || {
             let _ = writeln!(std::io::stderr(), "pipectl: {text}");
         };
-        match self {
-            Self::Bar(bar) => bar.suspend(write),
-            Self::Lines(_) => write(),
-            Self::Silent => {}
+        match &self.sink {
+            Sink::Bar { bar, .. } => bar.suspend(write),
+            Sink::Lines(_) => write(),
+            Sink::Silent => {}
         }
     }
 
     /// Leaves no trace.
     pub(super) fn finish(&self) {
-        if let Self::Bar(bar) = self {
+        if let Sink::Bar { bar, .. } = &self.sink {
             bar.finish_and_clear();
         }
     }
@@ -103,48 +135,108 @@ impl Drop for Meter {
     }
 }
 
-impl Lines {
-    fn set(&mut self, done: u64) {
-        let now = clock::now();
-        if now < self.next {
-            return;
+/// How fast it was lately.
+#[derive(Debug, Default)]
+struct Rate {
+    /// When it was how far: the oldest first.
+    marks: VecDeque<(Instant, u64)>,
+}
+
+/// What was longer ago than that says nothing of now.
+const LATELY: Duration = Duration::from_secs(10);
+
+/// Less than that is no time to tell a rate by.
+const ENOUGH: Duration = Duration::from_millis(500);
+
+/// Between two marks.
+const MARK_EVERY: Duration = Duration::from_millis(250);
+
+/// A copy that would take longer is one of which nobody knows when it ends.
+const FORESEEN: f64 = 30.0 * 86_400.0;
+
+impl Rate {
+    fn handle(&mut self, done: u64, now: Instant) {
+        if self.marks.back().is_some_and(|&(_, last)| done < last) {
+            // Some of it is copied again: what it was before is another count.
+            self.marks.clear();
         }
-        self.next = now + LINE_EVERY;
-        let rate = done.saturating_sub(self.from) as f64 / (now - self.begun).as_secs_f64();
-        // A reader that is gone is no reason to stop the work.
-        let _ = writeln!(
-            std::io::stderr(),
-            "{} {} of {}, {}, {} left",
-            self.what,
-            units::bytes(done),
-            units::bytes(self.total),
-            units::rate(rate),
-            units::seconds(self.total.saturating_sub(done) as f64 / rate)
-        );
+        while self.marks.get(1).is_some_and(|&(at, _)| now.saturating_duration_since(at) >= LATELY)
+        {
+            self.marks.pop_front();
+        }
+        // The newest mark is the present; those before it are some time apart.
+        let before = self.marks.len().checked_sub(2).map(|at| self.marks[at].0);
+        if before.is_some_and(|before| now.saturating_duration_since(before) < MARK_EVERY) {
+            self.marks.pop_back();
+        }
+        self.marks.push_back((now, done));
+    }
+
+    /// Bytes in a second; nothing as long as that is not known, or nothing moves.
+    fn per_second(&self) -> Option<f64> {
+        let (&(begin, from), &(end, to)) = (self.marks.front()?, self.marks.back()?);
+        let time = end.saturating_duration_since(begin);
+        (time >= ENOUGH && to > from).then(|| (to - from) as f64 / time.as_secs_f64())
+    }
+
+    /// For so many bytes more.
+    fn words(&self, left: u64) -> String {
+        let Some(rate) = self.per_second() else { return "time left unknown".to_owned() };
+        let seconds = left as f64 / rate;
+        match seconds {
+            0.0..FORESEEN => {
+                format!("{}, {} left", units::rate(rate), units::uptime(seconds.ceil()))
+            }
+            _ => format!("{}, time left unknown", units::rate(rate)),
+        }
     }
 }
 
-fn style() -> ProgressStyle {
-    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| size.ws_col);
-    let template = if columns >= BAR_COLUMNS {
-        "{msg} {percent:>3} % [{wide_bar}] {done} of {all}, {rate}, {left} left"
-    } else {
-        "{percent:>3} %, {rate}, {left} left"
+fn style(wide: bool, waits: bool) -> ProgressStyle {
+    let template = match (wide, waits) {
+        (true, false) => "{prefix} {percent:>3} % [{wide_bar}] {msg}",
+        (true, true) => "{prefix} {percent:>3} %, {wide_msg}",
+        (false, _) => "{percent:>3} %, {wide_msg}",
     };
-    type Write<'a> = &'a mut dyn std::fmt::Write;
     let style = ProgressStyle::with_template(template).expect("the templates are constants");
-    style
-        .progress_chars("=> ")
-        .with_key("done", |state: &ProgressState, to: Write<'_>| {
-            let _ = write!(to, "{}", units::bytes(state.pos()));
-        })
-        .with_key("all", |state: &ProgressState, to: Write<'_>| {
-            let _ = write!(to, "{}", units::bytes(state.len().unwrap_or(0)));
-        })
-        .with_key("rate", |state: &ProgressState, to: Write<'_>| {
-            let _ = write!(to, "{}", units::rate(state.per_sec()));
-        })
-        .with_key("left", |state: &ProgressState, to: Write<'_>| {
-            let _ = write!(to, "{}", units::uptime(state.eta().as_secs_f64()));
-        })
+    style.progress_chars("=> ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_foretold_before_anything_moved() {
+        let (begin, mut rate) = (clock::now(), Rate::default());
+        let at = |seconds: f64| begin + Duration::from_secs_f64(seconds);
+        // The first bytes of a slow copy: neither "0 s left" nor years.
+        for step in 0..40 {
+            rate.handle(0, at(f64::from(step) * 0.05));
+            assert_eq!(rate.words(5 << 20), "time left unknown", "{step}");
+        }
+        rate.handle(1 << 20, at(2.0));
+        assert_eq!(rate.words(5 << 20), "512 KiB/s, 10 s left");
+        assert_eq!(rate.words(0), "512 KiB/s, 0 s left");
+        assert_eq!(rate.words(u64::MAX), "512 KiB/s, time left unknown");
+    }
+
+    #[test]
+    fn the_rate_is_of_lately_and_none_when_nothing_moves() {
+        let (begin, mut rate) = (clock::now(), Rate::default());
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        for second in 0..60 {
+            rate.handle(second << 20, at(second));
+        }
+        assert_eq!(rate.per_second(), Some(1_048_576.0));
+        for second in 60..80 {
+            rate.handle(59 << 20, at(second));
+        }
+        assert_eq!(rate.per_second(), None);
+        assert!(rate.marks.len() < 50);
+        // What is copied again is counted anew.
+        rate.handle(30 << 20, at(80));
+        rate.handle(31 << 20, at(81));
+        assert_eq!(rate.per_second(), Some(1_048_576.0));
+    }
 }

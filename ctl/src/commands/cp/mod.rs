@@ -4,6 +4,9 @@
 //! ends     what is copied and where to: opened, checked, told apart
 //! journal  how far it is for certain, and of what: makes an interrupted copy resumable
 //! moving   pieces under way, checkpoints, lost peers and daemons
+//! pace     how long a piece is, by what pieces took
+//! ranges   which bytes are copied
+//! waiting  how long nothing has moved, and who is waited for
 //! verify   BLAKE3 of both ends; samples of both before a copy goes on
 //! meter    a bar, lines, or nothing
 //! stop     Ctrl-C
@@ -13,7 +16,7 @@
 //! the journal says only what a sync of the destination has covered: it is right after kill -9 and after a
 //! power cut, here or at the peer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -24,6 +27,7 @@ use self::journal::Journal;
 use self::meter::Meter;
 use self::moving::{Mover, connect};
 use self::stop::Stop;
+use self::waiting::Waiting;
 use crate::args::{ClientDoor, Place};
 use crate::clock;
 use crate::failure::{Exit, Failure};
@@ -34,8 +38,11 @@ mod ends;
 mod journal;
 mod meter;
 mod moving;
+mod pace;
+mod ranges;
 pub(super) mod stop;
 mod verify;
+mod waiting;
 
 const AFTER_HELP: &str = "\
 Copied means on stable storage (see --no-sync). The destination is written in place; while a copy is not
@@ -124,7 +131,8 @@ struct Verified {
     seconds: f64,
 }
 
-pub(crate) fn run(args: &CpArgs, output: &Output, json: bool) -> Result<(), Failure> {
+/// `admin`: the daemon's admin socket, which may tell who is waited for.
+pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> Result<(), Failure> {
     let stop = Stop::listen()?;
     let begin = clock::now();
     let client = connect(args)?;
@@ -148,7 +156,7 @@ pub(crate) fn run(args: &CpArgs, output: &Output, json: bool) -> Result<(), Fail
         _ => unfinished(failure, from, &journal),
     })?;
     let mut meter = Meter::new(args.quiet || json, ends.length, from);
-    let mut mover = Mover::new(args, &ends, &mut journal, from, &stop);
+    let mut mover = Mover::new(args, admin, &ends, &mut journal, from, &stop);
     let moved = mover.run(client, &mut meter);
     let (done, reconnects, client) = (mover.certain(), mover.reconnects, mover.take_client());
     let seconds = begin.elapsed().as_secs_f64();
@@ -158,7 +166,9 @@ pub(crate) fn run(args: &CpArgs, output: &Output, json: bool) -> Result<(), Fail
     if args.verify {
         let begin = clock::now();
         let client = client.map_or_else(|| connect(args), Ok).map_err(unfinished)?;
-        let blake3 = verify::compare(&client, &ends, &mut meter, &stop).map_err(unfinished)?;
+        let waiting = Waiting::new(admin, [&ends.source, &ends.destination], args.timeout());
+        let watch = verify::Watch { meter: &mut meter, stop: &stop, waiting };
+        let blake3 = verify::compare(args, &client, &ends, watch).map_err(unfinished)?;
         verified = Some(Verified { blake3, seconds: begin.elapsed().as_secs_f64() });
     }
     meter.finish();
@@ -195,7 +205,7 @@ fn begin_or_resume(
                 ));
             }
             let from = earlier.durable_bytes.min(ends.length);
-            verify::samples(client, ends, from)?;
+            verify::samples(args, client, ends, from)?;
             Ok((journal, from))
         }
         (Some(_), Found::Filled) if !args.overwrite => refuse(format!(

@@ -1,7 +1,12 @@
 //! The copy itself: some pieces under way, each a request that the daemons carry out; what is contiguous is made
 //! durable now and then; a lost peer or daemon is come back to.
+//!
+//! What ends a wait is that nothing moves: bytes that land, of whatever piece, begin it anew. How long a piece may
+//! take is nobody's business, so requests have the longest deadline there is. A piece that ends early all the same
+//! keeps what landed of it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use piped_client::{
@@ -13,18 +18,24 @@ use super::CpArgs;
 use super::ends::Ends;
 use super::journal::Journal;
 use super::meter::Meter;
+use super::pace::{self, Pace};
+use super::ranges::Copied;
 use super::stop::Stop;
+use super::waiting::{Patience, Waiting};
 use crate::client;
 use crate::clock;
 use crate::failure::{Exit, Failure};
+use crate::units;
 
-/// Bytes of one request. Long against the daemon's fragments, so that what a request costs does not show; short
-/// enough that its end is a step of a slow copy.
-const PIECE: u64 = 8 << 20;
 /// Requests under way: the daemon's share of staging for copies holds as much as that.
 const DEPTH: usize = 4;
-/// Pieces that may have ended behind one that has not.
-const AHEAD: usize = 4 * DEPTH;
+/// Bytes that may be copied behind one that is not.
+const AHEAD: u64 = 4 * DEPTH as u64 * pace::MOST;
+/// Requests that were given up and have not ended yet, beside those under way and a sync.
+const LEFTOVERS: usize = 3 * DEPTH;
+
+/// Of a request: the longest that a daemon allows. It goes on as long as something moves, and here that is looked at.
+pub(super) const DEADLINE: Duration = Duration::from_secs(3600);
 
 /// Between two looks at signals and at the progress of what is under way.
 const STEP: Duration = Duration::from_millis(50);
@@ -40,7 +51,7 @@ const SYNC: u64 = u64::MAX;
 pub(super) fn connect(args: &CpArgs) -> Result<Client, Failure> {
     let builder = ClientBuilder::new()
         .arena_bytes(1)
-        .depth(AHEAD as u32 + 1)
+        .depth((DEPTH + LEFTOVERS) as u32 + 1)
         .class(Class::Bulk)
         .timeout(args.timeout().min(Duration::from_secs(30)));
     client::connect(builder, &args.door.socket)
@@ -61,43 +72,59 @@ pub(super) struct Mover<'a> {
     journal: &'a mut Journal,
     stop: &'a Stop,
     client: Option<Client>,
-    /// Contiguous bytes that are acknowledged.
-    done: u64,
-    /// Of those, what a sync covered.
+    /// What is acknowledged.
+    copied: Copied,
+    /// So many contiguous bytes of it a sync covered.
     durable: u64,
+    pace: Pace,
+    waiting: Waiting,
     pub(super) reconnects: u32,
 }
 
 /// One session's requests.
 struct Attempt {
     queue: Queue,
+    session: u32,
     from: Handle,
     to: Handle,
-    /// By offset.
+    /// Those under way, by offset.
     pieces: BTreeMap<u64, Piece>,
-    underway: usize,
-    /// Bytes for which a piece was submitted.
-    next: u64,
     /// What the sync under way will cover.
     sync: Option<(RequestId, u64)>,
     checkpoint: Instant,
+    patience: Patience,
 }
 
 struct Piece {
     id: RequestId,
     length: u64,
-    ended: bool,
+    begun: Instant,
+    /// It was too long for a path that has become slow.
+    given_up: bool,
 }
 
 impl<'a> Mover<'a> {
     pub(super) fn new(
         args: &'a CpArgs,
+        admin: &Path,
         ends: &'a Ends,
         journal: &'a mut Journal,
         from: u64,
         stop: &'a Stop,
     ) -> Self {
-        Self { args, ends, journal, stop, client: None, done: from, durable: from, reconnects: 0 }
+        let timeout = args.timeout();
+        Self {
+            args,
+            ends,
+            journal,
+            stop,
+            client: None,
+            copied: Copied::up_to(from),
+            durable: from,
+            pace: Pace::new(pace::MOST, timeout),
+            waiting: Waiting::new(admin, [&ends.source, &ends.destination], timeout),
+            reconnects: 0,
+        }
     }
 
     /// What is certainly there.
@@ -113,22 +140,22 @@ impl<'a> Mover<'a> {
     /// Copies what is missing, and makes it durable if that is wanted.
     pub(super) fn run(&mut self, client: Client, meter: &mut Meter) -> Result<(), Failure> {
         self.client = Some(client);
-        let (mut furthest, mut since) = (self.done, clock::now());
+        let (mut furthest, mut since) = (self.copied.bytes(), clock::now());
         loop {
             let failure = match self.attempt(meter) {
                 Ok(()) => return Ok(()),
                 Err(Trouble::Final(failure)) => return Err(failure),
                 Err(Trouble::Passing(failure)) => failure,
             };
-            if self.done > furthest {
-                (furthest, since) = (self.done, clock::now());
+            if self.copied.bytes() > furthest {
+                (furthest, since) = (self.copied.bytes(), clock::now());
             }
             if since.elapsed() > self.args.timeout() {
-                return Err(failure);
+                return Err(self.given_up(failure));
             }
             // What a peer took and did not sync may be lost with it.
             if !self.ends.is_kept_here() {
-                self.done = self.durable;
+                self.copied = Copied::up_to(self.durable);
             }
             meter.note(&format!("{failure}; trying again"));
             self.come_back()?;
@@ -147,10 +174,18 @@ impl<'a> Mover<'a> {
             }
             match connect(self.args) {
                 Ok(client) => self.client = Some(client),
-                Err(failure) if begun.elapsed() > self.args.timeout() => return Err(failure),
+                Err(failure) if begun.elapsed() > self.args.timeout() => {
+                    return Err(self.given_up(failure));
+                }
                 Err(_) => {}
             }
         }
+    }
+
+    /// The last of several, after which it is not tried again.
+    fn given_up(&self, failure: Failure) -> Failure {
+        let timeout = units::seconds(self.args.timeout);
+        failure.and(format_args!("nothing has moved for {timeout} (--timeout)"))
     }
 
     /// With the present session, until all is copied or something is in the way.
@@ -161,15 +196,16 @@ impl<'a> Mover<'a> {
             return Err(Trouble::Final(self.ends.changed()));
         }
         let queue = client.queue().map_err(|error| opening(client::queue(&error)))?;
+        let now = clock::now();
         let mut attempt = Attempt {
             queue,
+            session: client.session(),
             from,
             to,
             pieces: BTreeMap::new(),
-            underway: 0,
-            next: self.done,
             sync: None,
-            checkpoint: clock::now(),
+            checkpoint: now,
+            patience: Patience::new(self.args.timeout(), now),
         };
         let result = self.move_all(&mut attempt, meter);
         if result.is_err() {
@@ -183,25 +219,55 @@ impl<'a> Mover<'a> {
     }
 
     fn move_all(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
-        while self.done < self.ends.length {
+        while self.copied.contiguous() < self.ends.length {
             self.check_stop()?;
             self.submit_pieces(attempt)?;
             self.submit_checkpoint(attempt)?;
             self.wait(attempt)?;
-            meter.set(self.done + attempt.first_progress());
+            self.watch(attempt, meter)?;
         }
-        while attempt.sync.is_some() {
-            self.check_stop()?;
-            self.wait(attempt)?;
-        }
+        self.finish_sync(attempt, meter)?;
         self.ends.cut().map_err(Trouble::Final)?;
         if !self.args.no_sync {
             self.submit_sync(attempt)?;
-            while attempt.sync.is_some() {
-                self.check_stop()?;
-                self.wait(attempt)?;
-            }
+            self.finish_sync(attempt, meter)?;
             self.ends.sync_name().map_err(Trouble::Final)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing lands while a sync runs: it has its own time.
+    fn finish_sync(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
+        attempt.patience.renew(clock::now());
+        while attempt.sync.is_some() {
+            self.check_stop()?;
+            self.wait(attempt)?;
+            self.watch(attempt, meter)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what has landed, and shows it. If nothing has for long: says who is waited for, asks for less at a time,
+    /// and gives up in the end.
+    fn watch(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
+        let now = clock::now();
+        let landed = self.copied.bytes() + attempt.landed();
+        attempt.patience.handle(landed, now);
+        let patience = &attempt.patience;
+        if patience.is_over(now) {
+            let (source, destination) = (&self.ends.source, &self.ends.destination);
+            let what = format_args!("{source} to {destination}");
+            return Err(Trouble::Final(self.waiting.over(what)));
+        }
+        if !patience.is_told(now) {
+            self.waiting.forget();
+            meter.set(landed);
+            return Ok(());
+        }
+        meter.wait(landed, &self.waiting.text(attempt.session, patience, now));
+        if patience.is_short(now) && !attempt.pieces.is_empty() && self.pace.handle_stall() {
+            // They share what is left of the path, and none of them may end in time.
+            attempt.give_up_pieces();
         }
         Ok(())
     }
@@ -211,37 +277,51 @@ impl<'a> Mover<'a> {
     }
 
     fn submit_pieces(&self, attempt: &mut Attempt) -> Result<(), Trouble> {
-        while attempt.next < self.ends.length
-            && attempt.underway < DEPTH
-            && attempt.pieces.len() < AHEAD
-        {
-            let start = attempt.next;
-            // Pieces end at multiples of their length, also after one that ended early.
-            let end = ((start / PIECE + 1) * PIECE).min(self.ends.length);
+        let until = self.ends.length.min(self.copied.contiguous() + AHEAD);
+        while attempt.pieces.len() < DEPTH {
+            let (start, next) = self.gap(attempt);
+            if start >= until {
+                break;
+            }
+            let end = self.pace.end(start, next.unwrap_or(self.ends.length));
             let length = end - start;
             let request = Request::copy(&attempt.from, start, &attempt.to, start, length);
-            let request = request.deadline(self.args.timeout()).tag(start);
+            let request = request.deadline(DEADLINE).tag(start);
             let id = attempt.queue.submit_detached(request).map_err(submitting)?;
-            attempt.pieces.insert(start, Piece { id, length, ended: false });
-            attempt.underway += 1;
-            attempt.next = end;
+            let piece = Piece { id, length, begun: clock::now(), given_up: false };
+            attempt.pieces.insert(start, piece);
         }
         Ok(())
+    }
+
+    /// The first bytes that are neither copied nor asked for: from where, and up to where if there are others behind them.
+    fn gap(&self, attempt: &Attempt) -> (u64, Option<u64>) {
+        let mut at = 0;
+        loop {
+            let (start, copied) = self.copied.gap(at);
+            match attempt.pieces.get(&start) {
+                Some(piece) => at = start + piece.length,
+                None => {
+                    let asked = attempt.pieces.range(start..).next().map(|(&start, _)| start);
+                    return (start, copied.into_iter().chain(asked).min());
+                }
+            }
+        }
     }
 
     /// What is copied becomes durable while the copy goes on.
     fn submit_checkpoint(&self, attempt: &mut Attempt) -> Result<(), Trouble> {
         let due = attempt.checkpoint.elapsed().as_secs_f64() >= self.args.checkpoint;
-        if due && attempt.sync.is_none() && self.done > self.durable {
+        if due && attempt.sync.is_none() && self.copied.contiguous() > self.durable {
             self.submit_sync(attempt)?;
         }
         Ok(())
     }
 
     fn submit_sync(&self, attempt: &mut Attempt) -> Result<(), Trouble> {
-        let request = Request::sync(&attempt.to).deadline(self.args.timeout()).tag(SYNC);
+        let request = Request::sync(&attempt.to).deadline(DEADLINE).tag(SYNC);
         let id = attempt.queue.submit_detached(request).map_err(submitting)?;
-        attempt.sync = Some((id, self.done));
+        attempt.sync = Some((id, self.copied.contiguous()));
         Ok(())
     }
 
@@ -268,21 +348,17 @@ impl<'a> Mover<'a> {
             }
             return Ok(());
         }
-        attempt.underway -= 1;
-        let Some(piece) = attempt.pieces.get_mut(&tag) else { return Ok(()) };
+        let Some(piece) = attempt.pieces.remove(&tag) else { return Ok(()) };
         let bytes = result.as_ref().map_or_else(|error| error.bytes, |done| done.bytes);
-        piece.ended = bytes == piece.length;
-        let short = !piece.ended;
-        // One that is short stays in the way of what lies behind it: its bytes are no end of a piece.
-        while let Some(first) = attempt.pieces.first_entry().filter(|first| first.get().ended) {
-            self.done += first.remove().length;
-        }
-        if short && tag == self.done {
-            self.done += bytes;
-        }
+        let bytes = bytes.min(piece.length);
+        self.copied.insert(tag, bytes);
         match result {
-            Ok(_) if short => Err(Trouble::Final(self.ends.changed())),
-            Ok(_) => Ok(()),
+            Ok(_) if bytes < piece.length => Err(Trouble::Final(self.ends.changed())),
+            Ok(_) => {
+                self.pace.handle_end(bytes, piece.begun.elapsed());
+                Ok(())
+            }
+            Err(_) if piece.given_up => Ok(()),
             Err(error) => Err(self.failed(&error)),
         }
     }
@@ -313,20 +389,17 @@ impl<'a> Mover<'a> {
 
     /// Ends what is under way. What is contiguous then is made durable, if that can be, and noted.
     fn end(&mut self, attempt: &mut Attempt) {
-        let ids: Vec<RequestId> = attempt.pieces.values().map(|piece| piece.id).collect();
-        for id in ids {
-            attempt.queue.cancel(id);
-        }
+        attempt.give_up_pieces();
         let until = clock::now() + GRACE;
         self.collect(attempt, until);
-        if self.done > self.durable && self.submit_sync(attempt).is_ok() {
+        if self.copied.contiguous() > self.durable && self.submit_sync(attempt).is_ok() {
             self.collect(attempt, until);
         }
     }
 
     /// What ends until then; errors are those of what was cancelled or is known to have failed.
     fn collect(&mut self, attempt: &mut Attempt, until: Instant) {
-        while attempt.underway > 0 || attempt.sync.is_some() {
+        while !attempt.pieces.is_empty() || attempt.sync.is_some() {
             let left = until.saturating_duration_since(clock::now());
             let Some(completed) = attempt.queue.wait(Some(left)) else { return };
             let _ = self.take(attempt, completed);
@@ -335,9 +408,17 @@ impl<'a> Mover<'a> {
 }
 
 impl Attempt {
-    /// Bytes in place of the piece that all wait for.
-    fn first_progress(&self) -> u64 {
-        self.pieces.first_key_value().map_or(0, |(_, piece)| self.queue.progress(piece.id))
+    /// Bytes in place of the pieces under way.
+    fn landed(&self) -> u64 {
+        self.pieces.values().map(|piece| self.queue.progress(piece.id)).sum()
+    }
+
+    /// Has them end as what they are by now.
+    fn give_up_pieces(&mut self) {
+        for piece in self.pieces.values_mut() {
+            piece.given_up = true;
+            self.queue.cancel(piece.id);
+        }
     }
 }
 

@@ -6,21 +6,25 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blake3::{Hash, Hasher};
-use piped_client::{Buffer, Client, Handle, Pending, Queue, Waited};
+use piped_client::{Buffer, Client, Handle, Pending, Queue, Request, Waited};
 
+use super::CpArgs;
 use super::ends::Ends;
 use super::meter::Meter;
+use super::moving::DEADLINE;
+use super::pace::Pace;
 use super::stop::Stop;
+use super::waiting::{Patience, Waiting};
 use crate::args::Place;
 use crate::client;
 use crate::failure::{Exit, Failure};
 use crate::random;
 use crate::units;
 
-/// Bytes of one read, and reads under way.
+/// Bytes of one read at most, and reads under way.
 const PIECE: u64 = 1 << 20;
 const DEPTH: usize = 6;
 
@@ -41,19 +45,28 @@ struct Hashes {
 
 /// What the two readers share with who waits for them.
 struct Shared<'a> {
-    done: AtomicU64,
-    /// One of them failed: the other need not go on.
+    /// Bytes that each has landed.
+    landed: [AtomicU64; 2],
+    /// One of them failed, or is waited for no longer: neither need go on.
     over: AtomicBool,
     stop: &'a Stop,
 }
 
+/// Who looks on.
+pub(super) struct Watch<'a> {
+    pub(super) meter: &'a mut Meter,
+    pub(super) stop: &'a Stop,
+    pub(super) waiting: Waiting,
+}
+
 /// The hash of both, if it is the same.
 pub(super) fn compare(
+    args: &CpArgs,
     client: &Client,
     ends: &Ends,
-    meter: &mut Meter,
-    stop: &Stop,
+    watch: Watch<'_>,
 ) -> Result<String, Failure> {
+    let Watch { meter, stop, mut waiting } = watch;
     meter.begin("verified", 0);
     let (from, to) = ends.open_to_read(client)?;
     if from.len() != ends.length {
@@ -67,29 +80,65 @@ pub(super) fn compare(
         ))
         .spoilt());
     }
-    let shared = Shared { done: AtomicU64::new(0), over: AtomicBool::new(false), stop };
+    let timeout = args.timeout();
+    let landed = [const { AtomicU64::new(0) }; 2];
+    let shared = Shared { landed, over: AtomicBool::new(false), stop };
     let queue = || client.queue().map_err(|error| client::queue(&error));
     let (source, destination) = (queue()?, queue()?);
+    let mut stalled = None;
     let (source, destination) = thread::scope(|scope| {
-        let hash = |queue, handle, place| {
+        let hash = |number: usize, queue, handle, place| {
             let (shared, length) = (&shared, ends.length);
+            let landed = &shared.landed[number];
             scope.spawn(move || {
-                let hashes = Reader { client, queue, handle, place }.hash(length, shared);
+                let pace = Pace::new(PIECE, timeout);
+                let reader = Reader { client, queue, handle, place, pace, landed };
+                let hashes = reader.hash(length, shared);
                 // Relaxed: the flag guards nothing but itself.
                 shared.over.fetch_or(hashes.is_err(), Ordering::Relaxed);
                 hashes
             })
         };
         let readers =
-            [hash(source, &from, &ends.source), hash(destination, &to, &ends.destination)];
+            [hash(0, source, &from, &ends.source), hash(1, destination, &to, &ends.destination)];
+        let mut patience = [Patience::new(timeout, crate::clock::now()); 2];
         while readers.iter().any(|reader| !reader.is_finished()) {
-            // Of two files; shown as of one.
-            meter.set(shared.done.load(Ordering::Relaxed) / 2);
+            let now = crate::clock::now();
+            // Verified is what is read of both.
+            let mut verified = u64::MAX;
+            let mut slowest = None;
+            for ((reader, landed), patience) in
+                readers.iter().zip(&shared.landed).zip(&mut patience)
+            {
+                let landed = landed.load(Ordering::Relaxed);
+                patience.handle(landed, now);
+                verified = verified.min(landed);
+                if !reader.is_finished() && patience.is_told(now) {
+                    slowest = Some(*patience);
+                }
+            }
+            match slowest {
+                Some(patience) if patience.is_over(now) => {
+                    let what = format_args!("{} and {}", ends.source, ends.destination);
+                    stalled.get_or_insert_with(|| waiting.over(what));
+                    shared.over.store(true, Ordering::Relaxed);
+                }
+                Some(patience) => {
+                    meter.wait(verified, &waiting.text(client.session(), &patience, now));
+                }
+                None => {
+                    waiting.forget();
+                    meter.set(verified);
+                }
+            }
             crate::clock::pause(Duration::from_millis(5));
         }
         let [source, destination] = readers;
         (source.join(), destination.join())
     });
+    if let Some(stalled) = stalled {
+        return Err(stalled);
+    }
     let broke = |_| Err(Some(Failure::failed("the verification itself broke: please report it")));
     let (source, destination) =
         match (source.unwrap_or_else(broke), destination.unwrap_or_else(broke)) {
@@ -128,7 +177,12 @@ fn differ(ends: &Ends, source: &Hashes, destination: &Hashes) -> Failure {
 }
 
 /// Whether what an earlier run left is the source's, by its end and by pieces anywhere in it.
-pub(super) fn samples(client: &Client, ends: &Ends, length: u64) -> Result<(), Failure> {
+pub(super) fn samples(
+    args: &CpArgs,
+    client: &Client,
+    ends: &Ends,
+    length: u64,
+) -> Result<(), Failure> {
     if length == 0 {
         return Ok(());
     }
@@ -140,10 +194,9 @@ pub(super) fn samples(client: &Client, ends: &Ends, length: u64) -> Result<(), F
     for (offset, size) in std::iter::once(last).chain(anywhere) {
         let mut read = |handle: &Handle, place: &Place| {
             let buffer = client::allocate(client, size)?;
-            let (buffer, bytes) = queue
-                .read(handle, offset, buffer)
-                .map_err(|error| client::request(place, &error))?;
-            Ok::<_, Failure>(buffer.as_slice()[..bytes].to_vec())
+            let read = Request::read(handle, offset, buffer).deadline(args.timeout());
+            let read = queue.run(read).map_err(|error| client::request(place, &error))?;
+            Ok::<_, Failure>(read.payload.as_slice()[..read.bytes as usize].to_vec())
         };
         if read(&from, &ends.source)? != read(&to, &ends.destination)? {
             return Err(Failure::new(
@@ -165,6 +218,14 @@ struct Reader<'a> {
     queue: Queue,
     handle: &'a Handle,
     place: &'a Place,
+    pace: Pace,
+    landed: &'a AtomicU64,
+}
+
+/// A read under way.
+struct Read {
+    pending: Pending<Buffer>,
+    begun: Instant,
 }
 
 impl Reader<'_> {
@@ -176,7 +237,7 @@ impl Reader<'_> {
         for _ in 0..DEPTH.min(length.div_ceil(PIECE) as usize) {
             free.push(client::allocate(self.client, PIECE.min(length))?);
         }
-        let mut underway: VecDeque<Pending<Buffer>> = VecDeque::with_capacity(DEPTH);
+        let mut underway: VecDeque<Read> = VecDeque::with_capacity(DEPTH);
         let (mut asked, mut done) = (0, 0);
         while done < length {
             while asked < length
@@ -185,10 +246,10 @@ impl Reader<'_> {
                 asked += self.ask(buffer, asked, length, &mut underway)?;
             }
             let Some(oldest) = underway.pop_front() else { break };
-            let (buffer, bytes) = self.end_of(oldest, shared)?;
+            let (buffer, bytes) = self.end_of(oldest, done, &underway, shared)?;
             hasher.update(&buffer.as_slice()[..bytes as usize]);
             done += bytes;
-            shared.done.fetch_add(bytes, Ordering::Relaxed);
+            self.landed.store(done, Ordering::Relaxed);
             // Pieces divide the distance of marks, so none is passed over.
             if done.is_multiple_of(step) || done == length {
                 marks.push(hasher.finalize());
@@ -204,30 +265,40 @@ impl Reader<'_> {
         mut buffer: Buffer,
         offset: u64,
         length: u64,
-        underway: &mut VecDeque<Pending<Buffer>>,
+        underway: &mut VecDeque<Read>,
     ) -> Result<u64, Failure> {
-        let bytes = PIECE.min(length - offset);
+        let bytes = self.pace.end(offset, length) - offset;
         buffer.set_len(bytes as usize).map_err(|error| Failure::failed(error.to_string()))?;
-        let read = self.queue.submit_read(self.handle, offset, buffer);
-        underway.push_back(read.map_err(|error| client::submit(self.place, error.fault))?);
+        let read = Request::read(self.handle, offset, buffer).deadline(DEADLINE);
+        let pending = self.queue.submit(read);
+        let pending = pending.map_err(|error| client::submit(self.place, error.fault))?;
+        underway.push_back(Read { pending, begun: crate::clock::now() });
         Ok(bytes)
     }
 
+    /// The oldest read's bytes; `done` are those before it.
     fn end_of(
         &mut self,
-        mut pending: Pending<Buffer>,
+        read: Read,
+        done: u64,
+        behind: &VecDeque<Read>,
         shared: &Shared<'_>,
     ) -> Result<(Buffer, u64), Option<Failure>> {
+        let Read { mut pending, begun } = read;
         loop {
             shared.stop.check()?;
             if shared.over.load(Ordering::Relaxed) {
                 return Err(None);
             }
+            let all = std::iter::once(&pending).chain(behind.iter().map(|read| &read.pending));
+            let landed: u64 = all.map(|pending| self.queue.progress(pending)).sum();
+            self.landed.store(done + landed, Ordering::Relaxed);
             match pending.wait_for(&mut self.queue, STEP) {
                 Waited::Underway(again) => pending = again,
                 Waited::Ended(Err(error)) => return Err(Some(client::request(self.place, &error))),
-                Waited::Ended(Ok(done)) if done.bytes == done.payload.len() as u64 => {
-                    return Ok((done.payload, done.bytes));
+                Waited::Ended(Ok(ended)) if ended.bytes == ended.payload.len() as u64 => {
+                    self.pace.handle_end(ended.bytes, begun.elapsed());
+                    return Ok((ended.payload, ended.bytes));
                 }
                 Waited::Ended(Ok(_)) => {
                     let place = self.place;

@@ -1,0 +1,124 @@
+//! How long the next piece is: as long as it takes to move is what is kept the same, whatever the path.
+//!
+//! A piece is what is asked for anew when something breaks, and what the other pieces share the path with. So it
+//! takes about as long on a slow link as on a fast one, and its length is what follows: from a short one, twice as
+//! long while pieces end early, half as long when one ends late. Only what pieces took is looked at. What the
+//! daemon knows of the path is of requests that are alone there; a copy has others beside it, its own among them.
+
+use std::time::Duration;
+
+/// The shortest piece: on 1 Mbit/s, with others beside it, some two seconds.
+pub(super) const LEAST: u64 = 64 << 10;
+
+/// The longest piece of a copy. Long against the daemon's fragments, so that what a request costs does not show.
+pub(super) const MOST: u64 = 8 << 20;
+
+/// What a piece takes at most, about; at least a quarter of it, if pieces can be that long.
+const LASTS: Duration = Duration::from_secs(2);
+
+/// Of what the user waits for any progress, what a piece may take: some of them end before that.
+const OF_PATIENCE: u32 = 4;
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    piece: u64,
+    most: u64,
+    lasts: Duration,
+}
+
+impl Pace {
+    /// For pieces of at most so many bytes, a power of two, where any progress is waited for so long.
+    pub(super) fn new(most: u64, patience: Duration) -> Self {
+        Self { piece: LEAST, most, lasts: LASTS.min(patience / OF_PATIENCE) }
+    }
+
+    /// The bytes of a piece now: a power of two.
+    #[cfg(test)]
+    fn piece(&self) -> u64 {
+        self.piece
+    }
+
+    /// Where a piece that starts at `start` ends: at a multiple of its length, so that all but a few are aligned.
+    pub(super) fn end(&self, start: u64, length: u64) -> u64 {
+        ((start / self.piece + 1) * self.piece).min(length)
+    }
+
+    /// A piece of so many bytes took so long, from its submission to its end.
+    pub(super) fn handle_end(&mut self, bytes: u64, took: Duration) {
+        if bytes >= self.piece && took < self.lasts / 2 {
+            self.piece = (self.piece * 2).min(self.most);
+        } else if bytes <= self.piece && took > self.lasts * 2 {
+            // What is longer was asked for before the length fell, and tells nothing new.
+            self.piece = (self.piece / 2).max(LEAST);
+        }
+    }
+
+    /// Nothing has moved for long: what is asked for from now on is as short as can be. Whether that is shorter.
+    pub(super) fn handle_stall(&mut self) -> bool {
+        std::mem::replace(&mut self.piece, LEAST) > LEAST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The length that pieces come to on a path of so many bytes a second with four of them on it.
+    fn settled(pace: &mut Pace, rate: f64, delay: f64) -> u64 {
+        for _ in 0..64 {
+            let piece = pace.piece();
+            let took = delay + 4.0 * piece as f64 / rate;
+            pace.handle_end(piece, Duration::from_secs_f64(took));
+        }
+        pace.piece()
+    }
+
+    #[test]
+    fn pieces_take_as_long_on_every_path() {
+        let mut pace = Pace::new(MOST, PATIENCE);
+        assert_eq!(pace.piece(), LEAST, "nothing is known, and little is at stake");
+        for (rate, piece) in
+            [(119e3, LEAST), (735e3, 256 << 10), (2.5e7, MOST), (1e9, MOST), (735e3, 256 << 10)]
+        {
+            let settled = settled(&mut pace, rate, 0.0);
+            assert!(settled == piece || settled == 2 * piece, "{settled} at {rate} bytes/s");
+            let seconds = 4.0 * settled as f64 / rate;
+            assert!(seconds <= 4.0, "{seconds} s at {rate} bytes/s");
+        }
+        // A long way is no narrow one.
+        assert_eq!(settled(&mut pace, 1e9, 0.6), MOST);
+    }
+
+    #[test]
+    fn pieces_end_well_within_what_is_waited_for_any_progress() {
+        let mut pace = Pace::new(MOST, Duration::from_secs(3));
+        let settled = settled(&mut pace, 735e3, 0.0);
+        assert!(4.0 * settled as f64 / 735e3 <= 1.5, "{settled}");
+    }
+
+    #[test]
+    fn what_is_late_counts_once() {
+        let mut pace = Pace::new(MOST, PATIENCE);
+        settled(&mut pace, 1e9, 0.0);
+        for _ in 0..4 {
+            pace.handle_end(MOST, Duration::from_secs(9));
+        }
+        assert_eq!(pace.piece(), MOST / 2, "four of one length are one sign");
+        // The file's last piece is short and fast, and says nothing.
+        pace.handle_end(1, Duration::ZERO);
+        assert_eq!(pace.piece(), MOST / 2);
+        assert!(pace.handle_stall() && !pace.handle_stall());
+        assert_eq!(pace.piece(), LEAST);
+    }
+
+    #[test]
+    fn pieces_end_at_multiples_of_their_length() {
+        let pace = Pace::new(MOST, PATIENCE);
+        assert_eq!(pace.end(0, 1 << 20), LEAST);
+        assert_eq!(pace.end(LEAST + 5, 1 << 20), 2 * LEAST);
+        assert_eq!(pace.end(LEAST, LEAST + 7), LEAST + 7);
+    }
+}

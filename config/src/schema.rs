@@ -147,7 +147,7 @@ pub struct Metrics {
     pub address: Option<SocketAddr>,
 }
 
-/// `[access]`: both lists empty admit the daemon's own user and root.
+/// `[access]`: who may connect beside the daemon's own user and root.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {

@@ -192,7 +192,7 @@ fn who_may_connect_follows() {
             .map(|path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777)
     };
     assert_eq!(mode(&world), [0o600; 2]);
-    // Not this user, who may always change the daemon that it runs.
+    let hello = || world.as_stranger(|| world.connect().ask(&Request::Hello(HELLO), &[]).0);
     take(&world, "[access]\nusers = [12345]\n");
     let (reply, _) = world.connect().ask(&Request::Hello(HELLO), &[]);
     assert!(matches!(reply, Reply::Refused { status: Status::Denied, .. }), "{reply:?}");
@@ -200,8 +200,15 @@ fn who_may_connect_follows() {
     before.run(Descriptor::new(Opcode::Nop, 1));
     let own = rustix::process::geteuid().as_raw();
     take(&world, &format!("[access]\nusers = [{own}]\n"));
+    if let Some(reply) = hello() {
+        assert!(matches!(reply, Reply::Refused { status: Status::Denied, .. }), "{reply:?}");
+    }
     world.client(HELLO).run(Descriptor::new(Opcode::Nop, 1));
     take(&world, "");
+    take(&world, "[access]\nusers = [4000000]\n");
+    if let Some(reply) = hello() {
+        assert!(matches!(reply, Reply::Welcome(_)), "{reply:?}");
+    }
     assert_eq!(mode(&world), [0o600; 2]);
 }
 

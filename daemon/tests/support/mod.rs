@@ -120,6 +120,31 @@ impl World {
         thread.join().expect("the daemon does not panic")
     }
 
+    /// Does something as a user that no list names, on a thread of its own. `None`, with the reason printed, where nobody
+    /// may become another user.
+    pub(crate) fn as_stranger<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
+        use rustix::process::{Gid, Uid};
+        use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(self.dir.path(), open).expect("ours");
+        let (uid, gid) = (Uid::from_raw(4_000_000), Gid::from_raw(4_000_000));
+        let become_it = move || {
+            set_thread_groups(&[])?;
+            set_thread_res_gid(gid, gid, gid)?;
+            set_thread_res_uid(uid, uid, uid)
+        };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| match become_it() {
+                Ok(()) => Some(work()),
+                Err(error) => {
+                    eprintln!("skipped: only root can be another user ({error})");
+                    None
+                }
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
     /// A raw client socket.
     pub(crate) fn connect(&self) -> Socket {
         let flags = SocketFlags::CLOEXEC;

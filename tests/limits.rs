@@ -241,6 +241,40 @@ fn persisted_limits_hold_after_a_restart() {
     assert_eq!(daemon.number("staging_bytes"), 8 * MIB);
 }
 
+#[test]
+fn what_is_given_of_a_limit_is_said_where_it_is_less_than_was_asked() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(&programs, directory.path(), "alpha", "");
+    // Refused while lanes need more; one staging unit is enough without peers.
+    let asked = ["global.staging=7MiB", "client.early_arrival=100KiB", "--persist"];
+    let text = set_well(&daemon, &asked);
+    assert!(text.contains("global.staging: 7 MiB asked; 4 MiB given: in whole 4MiB"), "{text}");
+    assert!(text.contains("client.early_arrival: 100 KiB asked; 64 KiB given"), "{text}");
+    assert_eq!(daemon.number("staging_bytes"), 4 * MIB, "what was said is so");
+    let output = daemon.pipectl(["limits", "set", "global.staging=11MiB", "--json"]).output();
+    let changed: Value = serde_json::from_slice(&output.expect("it runs").stdout).expect("JSON");
+    assert_eq!(changed["limits"]["global.staging"], 11 * MIB);
+    assert_eq!(changed["given"]["global.staging"]["amount"], 8 * MIB, "{changed}");
+    assert_eq!(daemon.number("staging_bytes"), 8 * MIB);
+    // What is given as it was asked for has no second number.
+    let text = set_well(&daemon, &["global.staging=12MiB", "client.handles=5"]);
+    assert!(
+        text.contains("global.staging is 12 MiB") && text.contains("client.handles is 5"),
+        "{text}"
+    );
+    let shown = daemon.pipectl(["limits"]).output().map(|it| words(&it)).expect("it runs");
+    assert!(
+        shown.contains("client.staging: 32 MiB asked; 6 MiB given: copies have half"),
+        "{shown}"
+    );
+    let report = limits(&daemon);
+    let rows = report["limits"].as_array().expect("rows");
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).expect("a row");
+    assert_eq!(row("client.staging")["given"]["amount"], 6 * MIB, "{report}");
+    assert!(row("client.handles")["given"].is_null(), "{report}");
+}
+
 fn left(directory: &Path) -> Vec<String> {
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
     fs::read_dir(directory).expect("made").map(|entry| name(entry.expect("an entry"))).collect()

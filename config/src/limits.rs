@@ -170,6 +170,13 @@ impl Limits {
     /// The most sessions that can be allowed.
     pub const SESSIONS_MAX: u32 = SESSIONS_MAX;
 
+    /// The staging of one of so many shards, in bytes: its share in whole units.
+    #[must_use]
+    pub fn staging_of_shard(&self, shards: u32) -> u64 {
+        let unit = Self::STAGING_UNIT.0;
+        self.global.staging.0 / u64::from(shards) / unit * unit
+    }
+
     /// Bounds and relations.
     pub(crate) fn check(&self, shards: u32, faults: &mut Faults) {
         let Self { global, user, client, peer } = self;

@@ -280,7 +280,7 @@ async fn start(
                 index,
                 engine: settings::engine(&config, name, incarnation, random()),
                 driver: settings::driver(&config),
-                staging_bytes: settings::staging_of_shard(&config.limits, config.shards.count),
+                staging_bytes: config.limits.staging_of_shard(config.shards.count),
                 limits: settings::limits(&config.limits, config.shards.count),
                 spin_ns: spin.daemon_ns,
                 pin: config.shards.pin.then(|| config.shards.cpus.get(index).copied()),

@@ -16,6 +16,7 @@
 
 mod advising;
 pub mod closing;
+mod given;
 mod journal;
 mod limiting;
 pub mod limits;

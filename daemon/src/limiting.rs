@@ -25,6 +25,7 @@ use tokio::sync::Mutex;
 
 use crate::admin::Refused;
 use crate::control::{Control, OfUser};
+use crate::given;
 use crate::limits::STAGING_SEGMENT_BYTES;
 use crate::patience::Patience;
 use crate::replace::replace;
@@ -130,12 +131,20 @@ pub(crate) async fn change(
         control.reload.note_runtime(&format!("limits.{key}"), value.unwrap_or_default());
         tracing::info!(key, %amount, persisted = persisted.is_some(), "limit changed");
     }
+    let given =
+        given::of(&after, control.shards.len() as u32, staging_of_each(&views(control).await?));
+    for (key, amount) in &changed {
+        if let Some(less) = given.get(*key) {
+            let (asked, given) = (amount.number(), less.amount);
+            tracing::warn!(key, asked, given, "less of a limit is given: {}", less.because);
+        }
+    }
     let limits: BTreeMap<String, u64> = after
         .entries()
         .into_iter()
         .map(|(key, amount)| (key.to_owned(), amount.number()))
         .collect();
-    Ok(LimitsChanged { limits, persisted })
+    Ok(LimitsChanged { limits, given, persisted })
 }
 
 /// Takes what the files say differently than they did; what was changed by other means stays.
@@ -165,8 +174,8 @@ async fn apply(
 ) -> Result<Option<PathBuf>, Refused> {
     let shards = control.shards.len() as u32;
     limits.validate(shards).map_err(Refused::bad)?;
-    let share = settings::staging_of_shard(&limits, shards);
-    let resized = share != settings::staging_of_shard(&control.limiter.limits(), shards);
+    let share = limits.staging_of_shard(shards);
+    let resized = share != control.limiter.limits().staging_of_shard(shards);
     let memory = if resized { make_memory(control, share).await? } else { Vec::new() };
     let persisted = match persist {
         Some(changed) => Some(write_drop_in(control, changed).await?),
@@ -313,6 +322,13 @@ async fn write_drop_in(
     Ok(path)
 }
 
+/// The staging that each shard has to keep: that of the one with least. What drains is on its way out.
+fn staging_of_each(views: &[LimitView]) -> u64 {
+    let kept =
+        |view: &LimitView| view.staging_bytes.saturating_sub(view.limits.staging_draining_bytes);
+    views.iter().map(kept).min().unwrap_or(0)
+}
+
 async fn views(control: &Control) -> Result<Vec<LimitView>, Refused> {
     let mut views = Vec::with_capacity(control.shards.len());
     for shard in &control.shards {
@@ -369,12 +385,15 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         "peer.requests" => most(&peers, |row| row.requests),
         _ => most(&peers, handles),
     };
-    let row = |(name, amount): (&'static str, Amount)| {
+    let in_force = limiter.limits();
+    let mut given = given::of(&in_force, control.shards.len() as u32, staging_of_each(&views));
+    let mut row = |(name, amount): (&'static str, Amount)| {
         let Use { used, high } = use_of(name);
         let is_bytes = matches!(amount, Amount::Bytes(_));
-        LimitRow { name: name.to_owned(), is_bytes, limit: amount.number(), used, high }
+        let (limit, given) = (amount.number(), given.remove(name));
+        LimitRow { name: name.to_owned(), is_bytes, limit, given, used, high }
     };
-    let limits = limiter.limits().entries().map(row).to_vec();
+    let limits: Vec<LimitRow> = in_force.entries().into_iter().map(&mut row).collect();
     let total = |of: fn(&LimitView) -> u64| views.iter().map(of).sum::<u64>();
     Ok(LimitsReport {
         limits,

@@ -115,13 +115,6 @@ pub(crate) fn engine(
     }
 }
 
-/// The staging of one shard, in bytes: its share in whole units.
-#[must_use]
-pub(crate) fn staging_of_shard(limits: &piped_config::Limits, shards: u32) -> u64 {
-    let unit = piped_config::Limits::STAGING_UNIT.0;
-    limits.global.staging.0 / u64::from(shards) / unit * unit
-}
-
 /// A number of bytes in whole units of staging, rounded up.
 #[must_use]
 pub(crate) fn whole_units(bytes: u64) -> u64 {

@@ -39,12 +39,24 @@ pub struct LimitRow {
     pub name: String,
     /// Whether it is a number of bytes.
     pub is_bytes: bool,
-    /// What it allows.
+    /// What was asked for.
     pub limit: u64,
+    /// What is in force of it, where that is less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<LimitGiven>,
     /// What is used now; of `user`, `client` and `peer` by the one that uses most.
     pub used: u64,
     /// The most that was used since start, by what is there now.
     pub high: u64,
+}
+
+/// What a limit comes to, where that is less than was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitGiven {
+    /// What is in force.
+    pub amount: u64,
+    /// Why it is not what was asked for.
+    pub because: String,
 }
 
 /// Staging memory of all shards, in bytes.
@@ -144,8 +156,11 @@ impl core::fmt::Display for LimitValue {
 /// Changed limits are in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsChanged {
-    /// All of them, as plain numbers.
+    /// All of them, as plain numbers, as they were asked for.
     pub limits: BTreeMap<String, u64>,
+    /// What is in force of those that are not given as they were asked for.
+    #[serde(default)]
+    pub given: BTreeMap<String, LimitGiven>,
     /// The file that has the changed ones from now on, if that was asked.
     pub persisted: Option<PathBuf>,
 }

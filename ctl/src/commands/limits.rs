@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use piped_config::admin::limits::{
-    LIMITS, LimitRow, LimitValue, LimitsChange, LimitsChanged, LimitsReport, PartyRow, Use, UserRow,
+    LIMITS, LimitGiven, LimitRow, LimitValue, LimitsChange, LimitsChanged, LimitsReport, PartyRow,
+    Use, UserRow,
 };
 use piped_config::{Amount, Limits};
 
@@ -84,7 +85,11 @@ fn set(
     let changed: LimitsChanged = admin.put_and_read(LIMITS, body)?;
     for (key, _) in settings {
         let amount = changed.limits.get(key).copied().unwrap_or_default();
-        output.line(format_args!("{key} is {}", allowed(key, amount, is_bytes(key))))?;
+        let (asked, is_bytes) = (allowed(key, amount, is_bytes(key)), is_bytes(key));
+        match changed.given.get(key) {
+            Some(given) => output.prose(&less(key, &asked, given, is_bytes), 2)?,
+            None => output.line(format_args!("{key} is {asked}"))?,
+        }
     }
     match changed.persisted {
         Some(file) => output.prose(
@@ -99,6 +104,12 @@ fn set(
             0,
         ),
     }
+}
+
+/// As in `global.staging: 7 MiB asked; 4 MiB given: in whole 4MiB a shard`.
+fn less(key: &str, asked: &str, given: &LimitGiven, is_bytes: bool) -> String {
+    let amount = allowed(key, given.amount, is_bytes);
+    format!("{key}: {asked} asked; {amount} given: {}", given.because)
 }
 
 fn is_bytes(key: &str) -> bool {
@@ -127,13 +138,19 @@ fn show(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
     let row = |row: &LimitRow| {
         vec![
             row.name.clone(),
-            allowed(&row.name, row.limit, row.is_bytes),
+            allowed(&row.name, row.given.as_ref().map_or(row.limit, |it| it.amount), row.is_bytes),
             amount_of(row.used, row.is_bytes),
             amount_of(row.high, row.is_bytes),
         ]
     };
     let columns = [Text("LIMIT"), Number("ALLOWED"), Number("USED"), Number("MOST")];
     output.table(&columns, report.limits.iter().map(row).collect())?;
+    for row in &report.limits {
+        if let Some(given) = &row.given {
+            let asked = allowed(&row.name, row.limit, row.is_bytes);
+            output.prose(&less(&row.name, &asked, given, row.is_bytes), 2)?;
+        }
+    }
     let staging = &report.staging;
     let draining = match staging.draining_bytes {
         0 => String::new(),

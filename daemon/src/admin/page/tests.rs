@@ -114,7 +114,8 @@ fn what_others_call_themselves_is_text() {
     page.last = Some(last);
     page.peers = vec![peer(hostile)];
     let name = hostile.to_owned();
-    page.limits = vec![LimitRow { name, is_bytes: true, limit: 9, used: 10, high: 11 }];
+    page.limits =
+        vec![LimitRow { name, is_bytes: true, limit: 9, given: None, used: 10, high: 11 }];
     let html = html(&page);
     for never in ["<script", "<img", "onerror=alert(1)>"] {
         assert!(!html.contains(never), "{never} in\n{html}");
@@ -167,6 +168,7 @@ fn a_limit_that_nobody_has_used_takes_no_row() {
         name: name.to_owned(),
         is_bytes: false,
         limit,
+        given: None,
         used,
         high,
     };

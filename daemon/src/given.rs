@@ -1,0 +1,132 @@
+//! What limits come to: less than was asked for, where a limit is given out in whole units, in equal shares of shards,
+//! or is a part of another one. Whoever asks is told, for a number that was acknowledged and is not in force misleads.
+
+use std::collections::BTreeMap;
+
+use piped_config::admin::limits::LimitGiven;
+use piped_config::{Bytes, Limits};
+use piped_engine::limits::{EARLY_GRANULE_BYTES, EARLY_STAGING_DIVISOR};
+
+use crate::settings;
+
+/// What limits come to on so many shards that have so many bytes of staging each; those that are given as they were
+/// asked for are left out.
+pub(crate) fn of(limits: &Limits, shards: u32, staging: u64) -> BTreeMap<String, LimitGiven> {
+    let all = u64::from(shards);
+    let engine = settings::limits(limits, shards);
+    let mut given = BTreeMap::new();
+    let mut note = |key: &str, asked: u64, amount: u64, because: String| {
+        if amount != asked {
+            given.insert(key.to_owned(), LimitGiven { amount, because });
+        }
+    };
+    let Limits { global, user, client, peer } = limits;
+
+    let unit = Limits::STAGING_UNIT;
+    let because = match limits.staging_of_shard(shards) > staging {
+        true => "the machine gave no more memory; the journal says why".to_owned(),
+        false => format!("in whole {unit} a shard"),
+    };
+    note("global.staging", global.staging.0, staging * all, because);
+    let shares = || format!("{shards} shards have equal shares");
+    note("global.in_flight", global.in_flight.0, engine.in_flight * all, shares());
+    note("global.requests", global.requests.into(), u64::from(engine.requests) * all, shares());
+    let early = engine.early_arrival.min(staging / EARLY_STAGING_DIVISOR);
+    let because = if early < engine.early_arrival {
+        "a quarter of staging at most".to_owned()
+    } else {
+        shares()
+    };
+    note("global.early_arrival", global.early_arrival.0, early * all, because);
+
+    let user_sessions = user.sessions.min(global.sessions);
+    let whole = |of: &str| format!("no more than {of}");
+    note(
+        "user.sessions",
+        user.sessions.into(),
+        user_sessions.into(),
+        whole("limits.global.sessions"),
+    );
+    let user_handles = user.handles.min(global.handles);
+    note("user.handles", user.handles.into(), user_handles.into(), whole("limits.global.handles"));
+
+    let of_one = |kind: &str| match shards {
+        1 => format!("no more than limits.global.{kind}"),
+        _ => format!(
+            "no more than a shard's share of limits.global.{kind}, for a session is on one shard"
+        ),
+    };
+    let in_flight = client.in_flight.0.min(engine.in_flight);
+    note("client.in_flight", client.in_flight.0, in_flight, of_one("in_flight"));
+    let requests = client.requests.min(engine.requests);
+    note("client.requests", client.requests.into(), requests.into(), of_one("requests"));
+    let half = staging / 2;
+    let because = format!("copies have half of a shard's staging, which is {}", Bytes(staging));
+    note("client.staging", client.staging.0, client.staging.0.min(half), because);
+    let handles = client.handles.min(user_handles);
+    let kind = if user.handles <= global.handles { "user" } else { "global" };
+    let because = whole(&format!("limits.{kind}.handles"));
+    note("client.handles", client.handles.into(), handles.into(), because);
+    let steps = client.early_arrival.0 / EARLY_GRANULE_BYTES * EARLY_GRANULE_BYTES;
+    let because = match early < steps {
+        true => format!("all messages of a shard have {}", Bytes(early)),
+        false => format!("in steps of {}", Bytes(EARLY_GRANULE_BYTES)),
+    };
+    note("client.early_arrival", client.early_arrival.0, steps.min(early), because);
+    let because = format!("a shard has {} of staging", Bytes(staging));
+    note("peer.staging", peer.staging.0, peer.staging.0.min(staging), because);
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn of_set(shards: u32, set: &[(&str, &str)]) -> BTreeMap<String, LimitGiven> {
+        let mut limits = Limits::default();
+        set.iter().for_each(|(key, value)| limits.set(key, value).expect("an amount"));
+        limits.validate(shards).expect("allowed");
+        of(&limits, shards, limits.staging_of_shard(shards))
+    }
+
+    #[test]
+    fn the_defaults_are_given_as_they_are() {
+        assert_eq!(of_set(1, &[]), BTreeMap::new());
+    }
+
+    #[test]
+    fn what_is_rounded_or_bounded_by_another_limit_is_said_with_the_reason() {
+        for (shards, set, key, amount, because) in [
+            (1, [("global.staging", "7MiB")], "global.staging", 4 * MIB, "whole 4MiB a shard"),
+            (2, [("global.staging", "63MiB")], "global.staging", 56 * MIB, "whole 4MiB a shard"),
+            (1, [("global.staging", "8MiB")], "client.staging", 4 * MIB, "half of"),
+            (1, [("global.staging", "8MiB")], "peer.staging", 8 * MIB, "8MiB of staging"),
+            (1, [("global.staging", "8MiB")], "global.early_arrival", 2 * MIB, "a quarter"),
+            (1, [("global.staging", "8MiB")], "client.early_arrival", 2 * MIB, "have 2MiB"),
+            (1, [("client.early_arrival", "100KiB")], "client.early_arrival", 64 << 10, "64KiB"),
+            (3, [("global.requests", "1000")], "global.requests", 999, "equal shares"),
+            (3, [("global.requests", "1000")], "client.requests", 333, "a shard's share"),
+            (1, [("global.requests", "100")], "client.requests", 100, "limits.global.requests"),
+            (1, [("global.in_flight", "4MiB")], "client.in_flight", 4 * MIB, "global.in_flight"),
+            (1, [("global.sessions", "5")], "user.sessions", 5, "limits.global.sessions"),
+            (1, [("global.handles", "9")], "user.handles", 9, "limits.global.handles"),
+            (1, [("global.handles", "9")], "client.handles", 9, "limits.global.handles"),
+            (1, [("user.handles", "9")], "client.handles", 9, "limits.user.handles"),
+        ] {
+            let given = of_set(shards, &set);
+            let found = given.get(key).unwrap_or_else(|| panic!("{set:?}: no {key} in {given:?}"));
+            assert_eq!(found.amount, amount, "{set:?} {key}");
+            assert!(found.because.contains(because), "{set:?} {key}: {}", found.because);
+        }
+    }
+
+    #[test]
+    fn memory_that_the_machine_did_not_give_is_not_claimed() {
+        let limits = Limits::default();
+        let given = of(&limits, 1, 32 * MIB);
+        assert_eq!(given["global.staging"].amount, 32 * MIB);
+        assert!(given["global.staging"].because.contains("journal"), "{given:?}");
+    }
+}

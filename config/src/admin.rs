@@ -11,6 +11,7 @@ mod configuration;
 
 pub use self::configuration::{
     CONFIG, Change, ConfigKey, ConfigState, Configuration, RELOAD, RefusedReload, Reloaded,
+    SourcesReport,
 };
 
 use serde::de::DeserializeOwned;

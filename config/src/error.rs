@@ -134,7 +134,11 @@ fn remedy(error: &io::Error) -> &'static str {
 pub struct Findings(Vec<ConfigError>);
 
 impl Findings {
-    pub(crate) fn none_or(found: Vec<ConfigError>) -> Result<(), Self> {
+    /// Nothing, if nothing was found.
+    ///
+    /// # Errors
+    /// What was found.
+    pub fn none_or(found: Vec<ConfigError>) -> Result<(), Self> {
         if found.is_empty() { Ok(()) } else { Err(Self(found)) }
     }
 

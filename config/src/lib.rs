@@ -26,10 +26,12 @@ mod keys;
 mod layer;
 mod limits;
 mod load;
+mod log_level;
 mod modes;
 mod names;
 mod network;
 mod node_key;
+mod preflight;
 mod quantity;
 mod schema;
 mod validate;
@@ -39,13 +41,15 @@ pub use error::{ConfigError, Findings, Place};
 pub use keys::nearest;
 pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits, UserLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
+pub use log_level::LOG_PARTS;
 pub use modes::{
     AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
     SecurityMode, Spin, ZeroCopyMode,
 };
-pub use names::Names;
+pub use names::{Names, UnknownName};
 pub use network::{HostPort, Network, NetworkError};
 pub use node_key::{KEY_BYTES, KEY_FILE_OPEN_MODE, KeyFileError, NoPublicKey, NodeKey, PublicKey};
+pub use preflight::{Look, MADE_BY_UNIT, Preflight, User, as_user, preflight};
 pub use quantity::{Bytes, Period, QuantityError};
 pub use schema::{
     Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,

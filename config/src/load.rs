@@ -13,6 +13,7 @@ use std::{env, fs, io};
 
 use config::{File, FileFormat};
 
+use crate::admin::SourcesReport;
 use crate::error::{ConfigError, Findings, Place};
 use crate::layer::Layer;
 use crate::schema::Config;
@@ -59,6 +60,31 @@ impl Sources {
     #[must_use]
     pub fn drop_ins(&self) -> PathBuf {
         self.main_file().parent().unwrap_or_else(|| Path::new("")).join("conf.d")
+    }
+}
+
+impl From<&Sources> for SourcesReport {
+    fn from(sources: &Sources) -> Self {
+        let main_file = sources.main_file();
+        let is_key = |(name, _): &&(String, String)| env_key(name).is_some();
+        Self {
+            main_file: std::path::absolute(main_file).unwrap_or_else(|_| main_file.to_owned()),
+            named: sources.file.is_some(),
+            variables: sources.env.iter().filter(is_key).cloned().collect(),
+            settings: sources.overrides.clone(),
+        }
+    }
+}
+
+impl From<SourcesReport> for Sources {
+    fn from(report: SourcesReport) -> Self {
+        // The default one need not be there.
+        let is_default = !report.named && report.main_file == Path::new(DEFAULT_FILE);
+        Self {
+            file: (!is_default).then_some(report.main_file),
+            env: report.variables.into_iter().collect(),
+            overrides: report.settings,
+        }
     }
 }
 

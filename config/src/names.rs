@@ -2,6 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use crate::modes::Principal;
+
+/// Nobody has that name here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownName {
+    /// Nobody of that name.
+    #[error(
+        "there is no user `{0}` in /etc/passwd; correct the name, or write the number (users of \
+         other directories are known by number only)"
+    )]
+    User(String),
+    /// No group of that name.
+    #[error(
+        "there is no group `{0}` in /etc/group; correct the name, or write the number (groups of \
+         other directories are known by number only)"
+    )]
+    Group(String),
+}
+
 /// Users and groups by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
@@ -34,6 +53,28 @@ impl Names {
     #[must_use]
     pub fn gid(&self, name: &str) -> Option<u32> {
         self.groups.get(name).copied()
+    }
+
+    /// The number of a user that a configuration names.
+    ///
+    /// # Errors
+    /// Nobody has the name.
+    pub fn user_of(&self, user: &Principal) -> Result<u32, UnknownName> {
+        match user {
+            Principal::Id(id) => Ok(*id),
+            Principal::Name(name) => self.uid(name).ok_or_else(|| UnknownName::User(name.clone())),
+        }
+    }
+
+    /// The number of a group that a configuration names.
+    ///
+    /// # Errors
+    /// None has the name.
+    pub fn group_of(&self, group: &Principal) -> Result<u32, UnknownName> {
+        match group {
+            Principal::Id(id) => Ok(*id),
+            Principal::Name(name) => self.gid(name).ok_or_else(|| UnknownName::Group(name.clone())),
+        }
     }
 
     /// Reads the text of /etc/passwd and /etc/group. Of two equal names the first counts.

@@ -151,8 +151,16 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// It holds something else.
-    #[error("{} holds no private key; name the right file, or remove it and run `pipectl keys generate`", .0.display())]
-    Content(PathBuf),
+    #[error(
+        "{}{} holds no private key; name the right file, or remove it and run `pipectl keys generate`",
+        path.display(), line.map_or_else(String::new, |line| format!(":{line}"))
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The first line that should not be there, or not as it is; none: one is missing, or it is no file.
+        line: Option<usize>,
+    },
     /// There is one.
     #[error(
         "{} is there already, and peers may trust it; name another --file, or remove it first", .0.display()
@@ -224,7 +232,7 @@ impl NodeKey {
         let metadata = file.metadata().map_err(io("cannot be looked at"))?;
         let mode = metadata.permissions().mode() & 0o777;
         if !metadata.is_file() {
-            return Err(KeyFileError::Content(path.to_owned()));
+            return Err(KeyFileError::Content { path: path.to_owned(), line: None });
         }
         if mode & KEY_FILE_OPEN_MODE != 0 {
             return Err(KeyFileError::Open { path: path.to_owned(), mode });
@@ -233,13 +241,15 @@ impl NodeKey {
         let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize));
         let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(io("cannot be read"))?;
-        let mut lines =
-            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let key = match (lines.next(), lines.next()) {
-            (Some(line), None) => decode(line),
-            _ => None,
-        };
-        key.map(Self::of_private).ok_or_else(|| KeyFileError::Content(path.to_owned()))
+        let content = |line| KeyFileError::Content { path: path.to_owned(), line };
+        let numbered = text.lines().map(str::trim).enumerate();
+        let mut lines = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let (at, line) = lines.next().ok_or_else(|| content(None))?;
+        let key = decode(line).ok_or_else(|| content(Some(at + 1)))?;
+        match lines.next() {
+            Some((at, _)) => Err(content(Some(at + 1))),
+            None => Ok(Self::of_private(key)),
+        }
     }
 
     /// Writes a new key file that nobody else can read but `group`, if one is given. What is there stays.
@@ -324,10 +334,19 @@ mod tests {
         }
         set_mode(0o640);
         NodeKey::read(&path).expect("the daemon's group may");
-        for content in ["", "# only a comment\n", "short\n", "a\nb\n"] {
+        let good = std::fs::read_to_string(&path).expect("there");
+        let twice = format!("{good}\nb\n");
+        for (content, place) in [
+            ("", "node.key holds"),
+            ("# only a comment\n", "node.key holds"),
+            ("short\n", "node.key:1 holds"),
+            ("#\n\na\nb\n", "node.key:3 holds"),
+            (&twice, "node.key:4 holds"),
+        ] {
             std::fs::write(&path, content).expect("written");
             let error = NodeKey::read(&path).expect_err("no key");
-            assert!(matches!(error, KeyFileError::Content(_)), "{error}");
+            assert!(error.to_string().contains(place), "{content:?}: {error}");
+            assert!(matches!(error, KeyFileError::Content { .. }), "{error}");
         }
         let error = NodeKey::read(folder.path()).expect_err("a folder");
         assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");

@@ -14,9 +14,12 @@ pub struct Args {
     /// A setting that wins over all files, as in --set shards.count=2
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// Check the configuration and exit
+    /// Check the configuration, and what it names on this machine, and exit
     #[arg(long)]
     pub check_config: bool,
+    /// With --check-config: the files alone, not users, directories, sockets, addresses and CPUs of this machine
+    #[arg(long, requires = "check_config")]
+    pub no_filesystem: bool,
 }
 
 /// The definition, for its manual page.

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use tracing_subscriber::EnvFilter;
-
-use crate::modes::{AutoPath, EagerMode, PlannerMode, Spin};
+use crate::log_level;
+use crate::modes::{AutoPath, EagerMode, PlannerMode, SecurityMode, Spin};
 use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
 use crate::schema::Config;
@@ -117,15 +116,8 @@ impl Config {
     }
 
     fn check_log(&self, faults: &mut Faults) {
-        let level = self.log.level.trim();
-        faults.check(!level.is_empty(), "log.level", || {
-            "is empty: write error, warn, info, debug or trace".to_owned()
-        });
-        if let Err(error) = EnvFilter::try_new(level) {
-            faults.check(false, "log.level", || {
-                format!("is no level ({error}): write one such as info, or info,piped::peer=debug")
-            });
-        }
+        let checked = log_level::check(&self.log.level);
+        faults.check(checked.is_ok(), "log.level", || checked.unwrap_err());
     }
 
     fn check_doors(&self, faults: &mut Faults) {
@@ -246,7 +238,19 @@ impl Config {
     ///
     /// The first [`Fault`].
     pub fn check_own_key(&self, own: Option<PublicKey>) -> Result<(), Fault> {
+        self.own_key_faults(own).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Everything that [`Self::check_own_key`] would find, one after the other.
+    #[must_use]
+    pub fn own_key_faults(&self, own: Option<PublicKey>) -> Vec<Fault> {
         let mut faults = Faults::default();
+        let is_encrypted = self.security.mode == SecurityMode::Encrypted;
+        faults.check(own.is_some() || !is_encrypted, "security.mode", || {
+            "is \"encrypted\", but this node has no key, so all lanes would be plain: run `pipectl keys generate`, and \
+             `pipectl keys trust` for each peer; or leave the mode out"
+                .to_owned()
+        });
         if let Some(address) = self.listen.address {
             faults.check(own.is_some() || self.listen.may_be_plain(), "listen.address", || {
                 format!(
@@ -266,7 +270,7 @@ impl Config {
                 });
             }
         }
-        faults.0.into_iter().next().map_or(Ok(()), Err)
+        faults.0
     }
 
     fn check_exports(&self, faults: &mut Faults) {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, Fault, KeyFileError, Loaded, Names, Sources, Spin};
+use piped_config::{Config, Fault, Findings, KeyFileError, Loaded, Names, Sources, Spin};
 use piped_engine::command::Command;
 use piped_engine::ids::PeerId;
 use piped_ring::SpinBudgets;
@@ -36,6 +36,7 @@ use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::keyring::Keyring;
+use crate::preflight::Held;
 use crate::reload::{Reload, SetLevel};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
@@ -47,6 +48,9 @@ use piped_engine::wire::frame::shard_name;
 /// Why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
+    /// What the configuration names on this machine: every reason, with its place.
+    #[error(transparent)]
+    Preflight(#[from] Findings),
     /// A name in `[access]` or `[admin]`.
     #[error(transparent)]
     Access(#[from] RulesError),
@@ -261,14 +265,18 @@ async fn start(
     shards: &mut Vec<ShardHandle>,
 ) -> Result<(Rc<Control>, Doors), DaemonError> {
     let names = Names::of_system();
-    let own = rustix::process::geteuid().as_raw();
-    let rules = Rules::new(&config, &names, own)?;
-    let exports = Exports::new(&config.exports, &names)?;
-    let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
     let (client, admin) = (config.client.socket.clone(), config.admin.socket.clone());
     let client = Wanted { key: "client.socket", path: &client, kind: SocketType::SEQPACKET };
     let admin = Wanted { key: "admin.socket", path: &admin, kind: SocketType::STREAM };
     let [clients, operators] = inherited.sort(client, admin)?;
+    let passed = [(client, &clients), (admin, &operators)];
+    let passed = passed.into_iter().filter(|(_, socket)| socket.is_some());
+    let sockets = passed.map(|(wanted, _)| wanted.path.to_owned()).collect();
+    reload.check(&names, Held { sockets, ..Held::default() })?;
+    let own = rustix::process::geteuid().as_raw();
+    let rules = Rules::new(&config, &names, own)?;
+    let exports = Exports::new(&config.exports, &names)?;
+    let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
     let keeper = Keeper::start(&config).await;
     let node = config.node.name_or(&hostname()).to_owned();
     let incarnation = random();

@@ -38,6 +38,7 @@ pub mod kept;
 mod live;
 pub mod log;
 mod metrics;
+mod preflight;
 #[cfg(test)]
 mod reference;
 mod reload;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use piped::{Daemon, Inherited};
 use piped_config::program::Args;
-use piped_config::{Sources, load};
+use piped_config::{Findings, Loaded, Look, MADE_BY_UNIT, Names, Sources, load, preflight};
 
 fn main() -> ExitCode {
     // First of all: the numbers of what was passed are only told from others while nothing is opened here.
@@ -28,8 +28,7 @@ fn run(
     let sources = Sources::of_process(file, args.settings);
     let loaded = load(&sources)?;
     if args.check_config {
-        println!("the configuration is good");
-        return Ok(());
+        return check(&loaded, &sources, args.no_filesystem);
     }
     let set_level = piped::log::start(&loaded.config.log.level)?;
     for file in &loaded.files {
@@ -40,4 +39,31 @@ fn run(
     let inherited = inherited.map_err(|error| format!("LISTEN_FDS: {error}"))?;
     // Before the first thread beside this one.
     Ok(daemon.with_drop_ins(drop_ins).with_inherited(inherited).sandboxed()?.run()?)
+}
+
+/// Looks at a configuration as a start would, by the user who asks.
+fn check(
+    loaded: &Loaded,
+    sources: &Sources,
+    no_filesystem: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
+    if !no_filesystem {
+        let names = Names::of_system();
+        let uid = rustix::process::geteuid().as_raw();
+        let user = names.user(uid).map_or_else(|| uid.to_string(), str::to_owned);
+        let look = Look {
+            main_file: Some(sources.main_file()),
+            user: &user,
+            is_user: true,
+            made: vec![PathBuf::from(MADE_BY_UNIT)],
+            ..Look::default()
+        };
+        let found = preflight(loaded, &names, &look);
+        for warning in &found.warned {
+            eprintln!("warning: {warning}");
+        }
+        Findings::none_or(found.refused)?;
+    }
+    println!("the configuration is good");
+    Ok(())
 }

@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::admin::{Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded};
+use piped_config::admin::{
+    Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded, SourcesReport,
+};
 use piped_config::{
-    Config, KeyFileError, Listen, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load,
+    Config, Findings, KeyFileError, Listen, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load,
 };
 use piped_engine::command::Command;
 use piped_model::units::Nanos;
@@ -30,6 +32,7 @@ use crate::live::{Live, Moved, in_effect};
 use crate::open::export::Exports;
 use crate::peer::keyring::Keyring;
 use crate::peer::noise::Trust as _;
+use crate::preflight::{self, Held};
 use crate::sandbox::Sandbox;
 use crate::shard::message::Message;
 use crate::{limiting, settings, systemd, unix_socket};
@@ -95,6 +98,15 @@ impl Reload {
         own_key(config, self.sources.as_ref())
     }
 
+    /// Looks whether this machine has what the configuration names that was loaded last.
+    ///
+    /// # Errors
+    /// All that it has not.
+    pub(crate) fn check(&self, names: &Names, held: Held) -> Result<(), Findings> {
+        let main_file = self.sources.as_ref().map(Sources::main_file);
+        preflight::check(&self.loaded.borrow(), main_file, names, held)
+    }
+
     /// Where the configuration comes from, if from anywhere.
     pub(crate) fn sources(&self) -> Option<&Sources> {
         self.sources.as_ref()
@@ -132,15 +144,19 @@ impl Reload {
             if waits { self.started.get(key) } else { loaded.origins.get(key) }
         };
         let key = |(key, value): (String, Value)| {
-            let (value, origin) = match (runtime.get(&key), place(&key)) {
-                (Some(value), _) => (value.clone(), "runtime".to_owned()),
-                (None, Some(place)) => (value, place.to_string()),
-                (None, None) => (value, "default".to_owned()),
-            };
-            ConfigKey { key, value, origin }
+            let origin = place(&key).map_or_else(|| "default".to_owned(), ToString::to_string);
+            match runtime.get(&key) {
+                Some(value) => ConfigKey {
+                    key,
+                    value: value.clone(),
+                    origin: "runtime".to_owned(),
+                    configured: Some(origin),
+                },
+                None => ConfigKey { key, value, origin, configured: None },
+            }
         };
         let keys = effect.keys().map(key).collect();
-        Configuration { keys, state }
+        Configuration { keys, state, sources: self.sources.as_ref().map(SourcesReport::from) }
     }
 }
 
@@ -187,7 +203,8 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
         let turn = Arc::clone(&control.reload.turn).lock_owned().await;
         // What may hang in a file system holds the turn until it ends.
         let (exports, sandbox) = (control.exports(), Arc::clone(&control.sandbox));
-        tokio::task::spawn_blocking(move || read(&sources, &exports, &sandbox, &turn)).await
+        let held = Held::by(&control.config());
+        tokio::task::spawn_blocking(move || read(&sources, &exports, &sandbox, held, &turn)).await
     };
     let prepared = tokio::time::timeout(RELOAD_TIMEOUT, read)
         .await
@@ -222,10 +239,13 @@ fn read(
     sources: &Sources,
     before: &Exports,
     sandbox: &Sandbox,
+    held: Held,
     _turn: &OwnedMutexGuard<()>,
 ) -> Result<Prepared, String> {
     let loaded = load(sources).map_err(|findings| findings.to_string())?;
     let names = Names::of_system();
+    let checked = preflight::check(&loaded, Some(sources.main_file()), &names, held);
+    checked.map_err(|findings| findings.to_string())?;
     let own = rustix::process::geteuid().as_raw();
     let rules = Rules::new(&loaded.config, &names, own).map_err(|error| error.to_string())?;
     let configured = &loaded.config.exports;

@@ -99,7 +99,7 @@ fn a_configuration_that_cannot_work_is_refused_by_key() {
     let text = refused(&|config| {
         config.access.users = vec![piped_config::Principal::Name("nobody-of-that-name".into())];
     });
-    assert!(text.contains("[access]") && text.contains("nobody-of-that-name"), "{text}");
+    assert!(text.contains("`access.users`") && text.contains("nobody-of-that-name"), "{text}");
     let text = refused(&|config| {
         let export = piped_config::Export { path: "/no/such".into(), ..Default::default() };
         config.exports.insert("data".to_owned(), export);

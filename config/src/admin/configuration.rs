@@ -1,5 +1,8 @@
 //! What the daemon says of its configuration, and of a reload.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -49,6 +52,22 @@ pub struct Configuration {
     pub state: ConfigState,
     /// Every key.
     pub keys: Vec<ConfigKey>,
+    /// Where it comes from, and comes from again with a reload; none: the daemon was given it.
+    #[serde(default)]
+    pub sources: Option<SourcesReport>,
+}
+
+/// The layers of a daemon's configuration, so that others can read what it would read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SourcesReport {
+    /// The main file, absolute; there or not.
+    pub main_file: PathBuf,
+    /// Whether it was named: then it has to be there.
+    pub named: bool,
+    /// Variables of the daemon's environment that are keys.
+    pub variables: BTreeMap<String, String>,
+    /// `key=value` of its command line.
+    pub settings: Vec<String>,
 }
 
 /// A key in effect.
@@ -61,6 +80,9 @@ pub struct ConfigKey {
     /// `default`, `FILE:LINE`, `PIPED_...`, `--set KEY`, or `runtime` (changed by pipectl, until the daemon
     /// ends).
     pub origin: String,
+    /// Of what was changed by pipectl: where its value comes from at the next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configured: Option<String>,
 }
 
 /// A reload that was done.

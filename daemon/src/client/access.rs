@@ -7,26 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use piped_config::{Names, Principal};
+use piped_config::{Names, Principal, UnknownName};
 
 use crate::io::socket::Credentials;
-
-/// Why an entry of an access list is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AccessError {
-    /// Nobody of that name.
-    #[error(
-        "there is no user `{0}` in /etc/passwd; correct the name, or write the number (users of \
-         other directories are known by number only)"
-    )]
-    User(String),
-    /// No group of that name.
-    #[error(
-        "there is no group `{0}` in /etc/group; correct the name, or write the number (groups of \
-         other directories are known by number only)"
-    )]
-    Group(String),
-}
 
 /// Some users and groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,7 +19,7 @@ pub struct Circle {
 }
 
 /// Which list an error is in.
-pub type Misnamed = (&'static str, AccessError);
+pub type Misnamed = (&'static str, UnknownName);
 
 impl Circle {
     /// Looks the names up.
@@ -44,8 +27,10 @@ impl Circle {
     /// # Errors
     /// The list, `users` or `groups`, and what is wrong in it.
     pub fn new(users: &[Principal], groups: &[Principal], names: &Names) -> Result<Self, Misnamed> {
-        let users = resolve_users(users, names).map_err(|error| ("users", error))?;
-        let groups = resolve_groups(groups, names).map_err(|error| ("groups", error))?;
+        let users = users.iter().map(|user| names.user_of(user)).collect::<Result<_, _>>();
+        let groups = groups.iter().map(|group| names.group_of(group)).collect::<Result<_, _>>();
+        let users = users.map_err(|error| ("users", error))?;
+        let groups = groups.map_err(|error| ("groups", error))?;
         Ok(Self { users, groups })
     }
 
@@ -61,22 +46,6 @@ impl Circle {
         let group = |gid| self.groups.contains(gid);
         self.users.contains(&who.uid) || group(&who.gid) || who.groups.iter().any(group)
     }
-}
-
-fn resolve_users(users: &[Principal], names: &Names) -> Result<BTreeSet<u32>, AccessError> {
-    let number = |user: &Principal| match user {
-        Principal::Id(id) => Ok(*id),
-        Principal::Name(name) => names.uid(name).ok_or_else(|| AccessError::User(name.clone())),
-    };
-    users.iter().map(number).collect()
-}
-
-fn resolve_groups(groups: &[Principal], names: &Names) -> Result<BTreeSet<u32>, AccessError> {
-    let number = |group: &Principal| match group {
-        Principal::Id(id) => Ok(*id),
-        Principal::Name(name) => names.gid(name).ok_or_else(|| AccessError::Group(name.clone())),
-    };
-    groups.iter().map(number).collect()
 }
 
 /// `[access]` and the lists of `[admin]`, resolved.
@@ -95,7 +64,7 @@ pub struct Rules {
 pub struct RulesError {
     table: &'static str,
     key: String,
-    error: AccessError,
+    error: UnknownName,
 }
 
 const ROOT: u32 = 0;
@@ -137,7 +106,7 @@ impl Rules {
     /// take what they want from the daemon anyway, so a refusal would keep out nobody but operators.
     #[must_use]
     pub fn admits_client(&self, who: &Credentials) -> bool {
-        if self.clients.is_empty() { self.owns(who) } else { self.clients.has(who) }
+        self.owns(who) || self.clients.has(who)
     }
 
     /// May look at the status.

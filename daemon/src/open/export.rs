@@ -11,7 +11,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use piped_config::Names;
+use piped_config::{Names, UnknownName};
 use piped_engine::command::Access;
 use piped_engine::ids::DeviceId;
 use piped_engine::request::Status;
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::OpenFault;
 use super::file::{OpenedFile, check_regular, denied, describe, device_of, io};
 use super::file_system;
-use crate::client::access::{AccessError, Circle};
+use crate::client::access::Circle;
 use crate::closing::Room;
 use crate::io::socket::Credentials;
 use crate::limits::OPEN_ATTEMPTS;
@@ -71,7 +71,7 @@ pub enum ExportError {
         /// `users` or `groups`.
         list: &'static str,
         /// Who.
-        error: AccessError,
+        error: UnknownName,
     },
 }
 

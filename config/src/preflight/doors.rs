@@ -1,0 +1,109 @@
+//! Doors: sockets of clients and operators, addresses of peers and scrapers.
+//!
+//! Whether somebody else listens there is left to the start: who checks a configuration may well do it beside the daemon
+//! that runs with it.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+
+use rustix::fs::Access;
+use rustix::io::Errno;
+
+use super::paths::may;
+use super::{Grade, Round};
+
+impl Round<'_> {
+    pub(super) fn sockets(&mut self) {
+        let loaded = self.loaded;
+        let config = &loaded.config;
+        for (key, path) in
+            [("client.socket", &config.client.socket), ("admin.socket", &config.admin.socket)]
+        {
+            if !self.look.sockets.contains(path) {
+                self.socket(key, path);
+            }
+        }
+    }
+
+    fn socket(&mut self, key: &str, path: &Path) {
+        let (shown, user) = (path.display(), self.look.user);
+        let folder = path.parent().unwrap_or(path);
+        let place = folder.display();
+        match std::fs::metadata(folder) {
+            Ok(found) if !found.is_dir() => {
+                let text = format!("is {shown}, and {place} is no directory: correct the key");
+                return self.note(Grade::Refused, key, text);
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                if !self.look.made.iter().any(|made| made == folder) {
+                    let text = format!(
+                        "is {shown}, and {place} is not there: install -d -o {user} -m 0755 {place}, or correct the key"
+                    );
+                    self.note(Grade::Refused, key, text);
+                }
+                return;
+            }
+            Err(error) => {
+                let grade = self.denied(Grade::Refused);
+                return self.note(
+                    grade,
+                    key,
+                    format!("is {shown}, and {place} cannot be looked at ({error})"),
+                );
+            }
+        }
+        match std::fs::symlink_metadata(path) {
+            // One that was left behind is replaced; one behind which somebody listens may be the daemon's own.
+            Ok(found) if found.file_type().is_socket() => return,
+            Ok(_) => {
+                let text = format!(
+                    "is {shown}, which is there and no socket: move it away, or correct the key"
+                );
+                return self.note(Grade::Refused, key, text);
+            }
+            Err(_) => {}
+        }
+        if let Err(error) = may(folder, Access::WRITE_OK | Access::EXEC_OK) {
+            let grade = match error {
+                Errno::ACCESS | Errno::ROFS => self.denied(Grade::Refused),
+                // The question was refused (a filter of system calls), not the door.
+                _ => Grade::Unseen,
+            };
+            let text = format!(
+                "is {shown}, and {user} can make nothing in {place} ({error}): chown {user} {place}, or correct the key"
+            );
+            self.note(grade, key, text);
+        }
+    }
+
+    pub(super) fn addresses(&mut self) {
+        let config = &self.loaded.config;
+        for (key, address) in
+            [("listen.address", config.listen.address), ("metrics.address", config.metrics.address)]
+        {
+            let Some(address) = address else { continue };
+            if self.look.addresses.contains(&address) {
+                continue;
+            }
+            if !is_of_this_machine(address) {
+                let text = format!(
+                    "is {address}, and no interface of this machine has the address {}: `ip address` shows those it \
+                     has; 0.0.0.0 is all of them",
+                    address.ip()
+                );
+                self.note(Grade::Refused, key, text);
+            }
+        }
+    }
+}
+
+/// Whether a socket can be bound to the address, whatever port. By UDP: nobody can connect to it in the meantime, and the
+/// daemon's sandbox, which knows its TCP ports, has nothing against it.
+fn is_of_this_machine(address: SocketAddr) -> bool {
+    match UdpSocket::bind(SocketAddr::new(address.ip(), 0)) {
+        Err(error) => error.kind() != std::io::ErrorKind::AddrNotAvailable,
+        Ok(_) => true,
+    }
+}

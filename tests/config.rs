@@ -112,6 +112,148 @@ fn a_configuration_is_checked_without_a_daemon() {
     assert_eq!(found["findings"][1]["key"], "log.level");
 }
 
+/// A configuration of its own whose doors can be, and a mistake behind it.
+fn beside(directory: &Path, mistake: &str) -> std::path::PathBuf {
+    let place = directory.display().to_string();
+    let text = format!(
+        "[client]\nsocket = \"{place}/c\"\n[admin]\nsocket = \"{place}/a\"\n[limits.global]\nstaging = \"4MiB\"\n\
+         {}\n",
+        mistake.replace("DIR", &place)
+    );
+    let file = directory.join("piped.toml");
+    fs::write(&file, text).expect("written");
+    file
+}
+
+#[test]
+fn a_check_finds_what_a_start_would_meet_and_a_start_says_it_the_same_way() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("file"), b"").expect("written");
+    for (mistake, place) in [
+        ("[exports.data]\npath = \"DIR/none\"", "piped.toml:8: `exports.data.path`"),
+        ("[exports.data]\npath = \"DIR/file\"", "piped.toml:8: `exports.data.path`"),
+        (
+            "[exports.data]\npath = \"/\"\nusers = [\"nobody-here\"]",
+            "piped.toml:9: `exports.data.users`",
+        ),
+        ("[access]\ngroups = [\"nobody-here\"]", "piped.toml:8: `access.groups`"),
+        ("[security]\nkey_file = \"DIR/none\"", "piped.toml:8: `security.key_file`"),
+        ("[security]\nmode = \"encrypted\"", "piped.toml:8: `security.mode`"),
+        ("[metrics]\naddress = \"192.0.2.1:9741\"", "piped.toml:8: `metrics.address`"),
+        ("[shards]\ncpus = [9999]", "piped.toml:8: `shards.cpus`"),
+        ("[log]\nlevel = \"warning\"", "piped.toml:8: `log.level`"),
+    ] {
+        let file = beside(directory.path(), mistake);
+        let check = |more: &[&str]| {
+            let mut command = programs.pipectl();
+            command.args(["config", "check"]).arg(&file).args(more);
+            command.output().expect("it runs")
+        };
+        let root = check(&["--user", "root"]);
+        let text = words(&root);
+        assert_eq!(root.status.code(), Some(1), "{mistake}: {text}");
+        assert!(text.contains(place), "{mistake}: {text}");
+        let line = text.lines().find(|line| line.contains(place)).expect("looked");
+        // The daemon itself, asked, and started.
+        for arguments in [&["--check-config"][..], &[]] {
+            let mut command = programs.piped();
+            let output = command.arg("--config").arg(&file).args(arguments).output();
+            let output = output.expect("it runs");
+            assert_eq!(output.status.code(), Some(1), "{mistake}: {}", words(&output));
+            // Their users' names may differ, and so may the cure.
+            let beginning: String = line.chars().take(place.len() + 40).collect();
+            assert!(words(&output).contains(&beginning), "{mistake}: {} / {line}", words(&output));
+        }
+        let is_text = mistake.starts_with("[log]");
+        let alone = check(&["--no-filesystem"]);
+        assert_eq!(alone.status.code(), Some(i32::from(is_text)), "{mistake}: {}", words(&alone));
+        let found = json(&check(&["--user", "root", "--json"]));
+        assert_eq!(
+            (&found["findings"][0]["level"], &found["good"]),
+            (&"error".into(), &false.into())
+        );
+        assert!(found["findings"][0]["line"].is_u64(), "{found}");
+    }
+    // What is only worse than it should be is no mistake.
+    let file = beside(directory.path(), "[node]\nstate_dir = \"DIR/no/state\"");
+    let mut command = programs.pipectl();
+    let output = command.args(["config", "check"]).arg(&file).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert!(words(&output).contains("piped.toml:8: `node.state_dir`"), "{}", words(&output));
+}
+
+#[test]
+fn commands_are_about_the_daemon_that_they_talk_to() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = programs.piped();
+    command.env("PIPED_PLANNER__MODE", "whole").args(["--set", "client.queues_max=3"]);
+    let mut alpha = Daemon::start_by(command, &programs, directory.path(), "alpha", "");
+    let run = |alpha: &Daemon, arguments: &[&str]| {
+        let output = alpha.pipectl(arguments).output().expect("it runs");
+        (output.status.code(), words(&output))
+    };
+    let main = directory.path().join("alpha.toml").display().to_string();
+    // Its key, and whom it trusts, are beside its own file.
+    let (code, text) = run(&alpha, &["keys", "generate"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(directory.path().join("node.key").exists(), "{text}");
+    let key = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=";
+    let (code, text) = run(&alpha, &["keys", "trust", "gamma", key]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(directory.path().join("conf.d/50-peer-gamma.toml").exists(), "{text}");
+    let (code, text) = run(&alpha, &["keys", "list"]);
+    assert!(code == Some(0) && text.contains(key), "{text}");
+    assert!(
+        text.contains("the daemon at") && text.contains(&main),
+        "it says whom it asked: {text}"
+    );
+    let (code, text) = run(&alpha, &["keys", "show"]);
+    assert!(code == Some(0) && text.contains("the daemon has not taken it yet"), "{text}");
+    // Its layers, also those that no file shows.
+    let (code, text) = run(&alpha, &["config", "check"]);
+    assert!(code == Some(0) && text.contains("good: ") && text.contains(&main), "{text}");
+    let all: Value =
+        serde_json::from_str(&run(&alpha, &["config", "show", "--json"]).1).expect("JSON");
+    assert_eq!(all["sources"]["variables"]["PIPED_PLANNER__MODE"], "whole");
+    assert_eq!(all["sources"]["settings"][0], "client.queues_max=3");
+    let text = run(&alpha, &["planner", "auto"]).1;
+    assert!(text.contains("PIPED_PLANNER__MODE says what planner.mode is"), "{text}");
+    let text = run(&alpha, &["calibration", "frozen"]).1;
+    assert!(text.contains(&format!("set planner.calibration in {main}")), "{text}");
+    rewrite(directory.path(), "pin = false", "pin = false\n[planner]\ncalibration = \"live\"");
+    assert_eq!(run(&alpha, &["config", "reload"]).0, Some(0));
+    let text = run(&alpha, &["calibration", "frozen"]).1;
+    assert!(
+        text.contains("change planner.calibration in") && text.contains("alpha.toml:12"),
+        "{text}"
+    );
+    let text = run(&alpha, &["keys", "show"]).1;
+    assert!(!text.contains("has not taken it"), "{text}");
+    // A mistake in its file is found although it runs well.
+    rewrite(directory.path(), "\"live\"", "\"live\"\n[exports.data]\npath = \"/nonexistent\"");
+    let (code, text) = run(&alpha, &["config", "check"]);
+    assert!(code == Some(1) && text.contains("alpha.toml:14: `exports.data.path`"), "{text}");
+    let (_, text) = run(&alpha, &["doctor"]);
+    assert!(text.contains("install -d") && text.contains("pipectl config reload"), "{text}");
+    // A file that was named counts more.
+    let other = directory.path().join("other.toml");
+    fs::write(&other, "").expect("written");
+    let (code, text) = run(&alpha, &["config", "check", &other.display().to_string()]);
+    assert!(code == Some(0) && !text.contains(&main), "{text}");
+    // Nobody there: files, and a word about it; and what to do has no reload in it.
+    alpha.process.signal(rustix::process::Signal::TERM);
+    alpha.process.exit();
+    let (_, text) = run(&alpha, &["keys", "list"]);
+    assert!(text.contains("no daemon at") && text.contains("/etc/piped/piped.toml"), "{text}");
+    let mut command = programs.pipectl();
+    let output = command.args(["doctor", "--config", &main]).output().expect("it runs");
+    let text = words(&output);
+    assert!(text.contains(&format!("no daemon at {}", alpha.admin_socket().display())), "{text}");
+    assert!(text.contains("install -d") && !text.contains("config reload"), "{text}");
+}
+
 #[test]
 fn every_exit_code_has_its_kind_of_failure_with_cause_and_fix() {
     let Some(programs) = Programs::find() else { return };

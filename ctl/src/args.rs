@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{
+    Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
 
 use crate::commands::calibrate::CalibrateArgs;
@@ -35,6 +38,10 @@ pub(crate) struct Args {
           default_value = piped_config::Admin::DEFAULT_SOCKET)]
     pub(crate) socket: PathBuf,
 
+    /// Whether somebody said so, by the option or the variable.
+    #[arg(skip)]
+    pub(crate) socket_is_named: bool,
+
     /// Print JSON (with a schema_version) for programs
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -42,6 +49,24 @@ pub(crate) struct Args {
     /// What to do
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads the command line of this process.
+    pub(crate) fn of_process() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        // A command below the first may have it as well: the innermost word counts.
+        let mut named = false;
+        let mut inner = Some(&matches);
+        while let Some(matches) = inner {
+            named |= matches.try_contains_id("socket").unwrap_or(false)
+                && matches.value_source("socket").is_some_and(|it| it != ValueSource::DefaultValue);
+            inner = matches.subcommand().map(|(_, below)| below);
+        }
+        args.socket_is_named = named;
+        Ok(args)
+    }
 }
 
 /// What `pipectl` can do.

@@ -19,6 +19,7 @@ mod client;
 mod clock;
 mod commands;
 mod failure;
+mod node;
 mod output;
 mod quantity;
 mod random;
@@ -28,11 +29,10 @@ mod table;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use piped_config::units;
 
 fn main() -> ExitCode {
-    let args = match args::Args::try_parse() {
+    let args = match args::Args::of_process() {
         Ok(args) => args,
         Err(error) => {
             // Help goes to stdout and may be cut short by `| head`: no failure.

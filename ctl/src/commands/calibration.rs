@@ -5,6 +5,7 @@ use piped_config::admin::{CALIBRATION, CalibrationBody};
 
 use crate::admin::Admin;
 use crate::failure::Failure;
+use crate::node::how_to_keep;
 use crate::output::{self, Output};
 
 pub(crate) fn run(
@@ -19,5 +20,5 @@ pub(crate) fn run(
         return output::json(body);
     }
     output.line(format_args!("calibration is {} until the daemon ends", mode.name()))?;
-    output.line("To keep it, set planner.calibration in /etc/piped/piped.toml.")
+    output.prose(&how_to_keep(admin, "planner.calibration"), 0)
 }

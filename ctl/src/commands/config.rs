@@ -3,15 +3,20 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use piped_config::admin::{CONFIG, Change, ConfigState, Configuration, RELOAD, Reloaded};
-use piped_config::{ConfigError, Loaded, NodeKey, Place, Sources, load};
+use piped_config::admin::{
+    CONFIG, Change, ConfigState, Configuration, RELOAD, Reloaded, STATUS, Status,
+};
+use piped_config::{ConfigError, Sources, load};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::admin::Admin;
 use crate::args::Args;
+use crate::commands::doctor::facts::Who;
+use crate::commands::doctor::gather;
 use crate::commands::words;
 use crate::failure::{Exit, Failure};
+use crate::node::Node;
 use crate::output::{self, Output};
 use crate::table::Column::Text;
 use crate::units;
@@ -27,15 +32,23 @@ pub(crate) struct ConfigArgs {
 /// What can be done with a configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Check a configuration without a daemon: the file, its conf.d and PIPED_*
+    /// Check a configuration: files, variables, and what they name on this machine
     ///
-    /// Users, groups and directories that it names are looked up by the daemon, at its start and at a reload.
+    /// All that a start would refuse is said with its place: users and groups, directories, sockets, addresses, CPUs, the
+    /// key. It is looked at as the user that the daemon runs as, if you are root. Without a file, and where a daemon
+    /// answers at the socket, that daemon's configuration is checked, as it is in its files now.
     Check {
-        /// The main file [default: $PIPED_CONFIG, or /etc/piped/piped.toml if it exists]
+        /// The main file [default: that of the daemon that answers, else $PIPED_CONFIG or /etc/piped/piped.toml]
         file: Option<PathBuf>,
         /// A setting that wins over all files, as in --set shards.count=2
         #[arg(long = "set", value_name = "KEY=VALUE")]
         settings: Vec<String>,
+        /// Check the text alone, and nothing that depends on this machine
+        #[arg(long)]
+        no_filesystem: bool,
+        /// The user that the daemon runs as [default: that of the daemon that answers, else piped if there is one]
+        #[arg(long, value_name = "NAME", conflicts_with = "no_filesystem")]
+        user: Option<String>,
     },
     /// Show the configuration of the running daemon: every key with its value
     Show {
@@ -50,7 +63,14 @@ pub(crate) enum Action {
 pub(crate) fn run(args: &Args, action: &Action, output: &Output) -> Result<(), Failure> {
     let admin = || Admin::new(&args.socket);
     match action {
-        Action::Check { file, settings } => check(file.clone(), settings, output, args.json),
+        Action::Check { file, settings, no_filesystem, user } => {
+            let node = Node::find(args, file.clone(), settings.clone());
+            let checked = check(&node.sources, || match no_filesystem {
+                true => Ok(None),
+                false => who(args, &node, user.as_deref()).map(Some),
+            })?;
+            tell(checked, &node, output, args.json)
+        }
         Action::Show { origin } => show(&admin()?, output, *origin, args.json),
         Action::Reload => reload(&admin()?, output, args.json),
     }
@@ -61,11 +81,16 @@ pub(crate) fn run(args: &Args, action: &Action, output: &Output) -> Result<(), F
 struct Checked {
     good: bool,
     files: Vec<String>,
+    /// The user as whom the machine was looked at; none: it was not.
+    user: Option<String>,
     findings: Vec<Finding>,
+    #[serde(skip)]
+    exit: Exit,
 }
 
 #[derive(Debug, Serialize)]
 struct Finding {
+    level: Level,
     /// The file, the variable or the option.
     layer: Option<String>,
     line: Option<usize>,
@@ -73,35 +98,90 @@ struct Finding {
     message: String,
 }
 
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    /// A daemon does not start with it.
+    Error,
+    /// It starts, and something will not work.
+    Warning,
+    /// It could not be looked at by who asks.
+    Unknown,
+}
+
+/// The user that the daemon runs as.
+fn who(args: &Args, node: &Node, named: Option<&str>) -> Result<Who, Failure> {
+    if let Some(name) = named {
+        return gather::user_named(name)
+            .ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no user `{name}`")));
+    }
+    let status = || Admin::new(&args.socket).and_then(|admin| admin.get::<Status>(STATUS)).ok();
+    let pid = if node.is_running { status().map(|status| status.pid) } else { None };
+    gather::daemons_user(pid).ok_or_else(|| Failure::failed("/proc does not say who you are"))
+}
+
 fn check(
-    file: Option<PathBuf>,
-    settings: &[String],
-    output: &Output,
-    json: bool,
-) -> Result<(), Failure> {
-    let file = file.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
-    let sources = Sources::of_process(file, settings.to_vec());
-    let (mut files, mut findings, mut exit) = (Vec::new(), Vec::new(), Exit::Failed);
-    match load(&sources) {
+    sources: &Sources,
+    who: impl FnOnce() -> Result<Option<Who>, Failure>,
+) -> Result<Checked, Failure> {
+    let mut checked = Checked {
+        good: false,
+        files: Vec::new(),
+        user: None,
+        findings: Vec::new(),
+        exit: Exit::Failed,
+    };
+    match load(sources) {
         Ok(loaded) => {
-            files.extend(loaded.files.iter().map(|file| file.display().to_string()));
-            findings.extend(of_keys(&loaded, &sources));
+            checked.files.extend(loaded.files.iter().map(|file| file.display().to_string()));
+            if let Some(who) = who()? {
+                let found = gather::preflight(&loaded, sources, &who);
+                let all = [
+                    (Level::Error, &found.refused),
+                    (Level::Warning, &found.warned),
+                    (Level::Unknown, &found.unseen),
+                ];
+                let all = all
+                    .into_iter()
+                    .flat_map(|(level, list)| list.iter().map(move |it| (level, it)));
+                checked.findings.extend(all.map(|(level, error)| finding(level, error)));
+                checked.user = Some(who.name);
+            }
         }
         Err(found) => {
-            findings.extend(found.all().iter().map(finding));
+            checked.findings.extend(found.all().iter().map(|error| finding(Level::Error, error)));
             // A file that is not there is another thing than one that is wrong.
             if let [ConfigError::Read { source, .. }] = found.all() {
-                exit = Failure::io("", source).exit();
+                checked.exit = Failure::io("", source).exit();
             }
         }
     }
-    let count = findings.len();
+    checked.good = checked.findings.iter().all(|it| it.level != Level::Error);
+    Ok(checked)
+}
+
+fn tell(checked: Checked, node: &Node, output: &Output, json: bool) -> Result<(), Failure> {
+    let count = checked.findings.iter().filter(|it| it.level == Level::Error).count();
+    let exit = checked.exit;
+    node.say();
     if json {
-        output::json(Checked { good: count == 0, files, findings })?;
+        output::json(checked)?;
     } else {
-        findings.iter().try_for_each(|finding| output.line(&finding.message))?;
+        for Finding { level, message, .. } in &checked.findings {
+            match level {
+                Level::Error => output.line(message)?,
+                Level::Warning => output.line(format_args!("warning: {message}"))?,
+                Level::Unknown => output.line(format_args!("not looked at: {message}"))?,
+            }
+        }
         if count == 0 {
-            output.line(format_args!("good: {}", words::list(&files, "the defaults, no file")))?;
+            let files = words::list(&checked.files, "the defaults, no file");
+            let user = match &checked.user {
+                Some(user) => format!(", as {user}"),
+                None => ", without a look at this machine".to_owned(),
+            };
+            output.line(format_args!("good: {files}{user}"))?;
         }
     }
     match count {
@@ -113,25 +193,10 @@ fn check(
     }
 }
 
-/// What is wrong with this node's key, or for want of one. A file that only the daemon may read is not looked into.
-fn of_keys(loaded: &Loaded, sources: &Sources) -> Option<Finding> {
-    let path = loaded.config.security.key_path(Some(sources.main_file()));
-    let own = match path.map(|path| NodeKey::read(&path)).transpose() {
-        Ok(own) => own,
-        Err(error) if error.is_denied() => return None,
-        Err(error) => {
-            let (key, message) = ("security.key_file", format!("security.key_file: {error}"));
-            return Some(Finding { layer: None, line: None, key: Some(key.to_owned()), message });
-        }
-    };
-    let fault = loaded.config.check_own_key(own.map(|own| own.public())).err()?;
-    let place = loaded.origins.get(&fault.key).cloned().unwrap_or_else(Place::defaults);
-    Some(finding(&ConfigError::Invalid { place, key: fault.key, problem: fault.problem }))
-}
-
-fn finding(error: &ConfigError) -> Finding {
+fn finding(level: Level, error: &ConfigError) -> Finding {
     let (place, key) = (error.place(), error.key());
     Finding {
+        level,
         layer: place.as_ref().map(|place| place.layer.clone()),
         line: place.and_then(|place| place.line),
         key: key.map(str::to_owned),

@@ -18,6 +18,7 @@ use toml_edit::{DocumentMut, Item, Table, value};
 use crate::admin::Admin;
 use crate::args::Args;
 use crate::failure::{Exit, Failure};
+use crate::node::Node;
 use crate::output::{self, Output};
 use crate::table::Column::Text;
 
@@ -27,7 +28,7 @@ const GROUP: &str = "piped";
 /// `pipectl keys`
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KeysArgs {
-    /// The daemon's main file [default: $PIPED_CONFIG, or /etc/piped/piped.toml]
+    /// The daemon's main file [default: that of the daemon that answers, else $PIPED_CONFIG or /etc/piped/piped.toml]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// What to do
@@ -79,17 +80,20 @@ enum Action {
 }
 
 pub(crate) fn run(args: &Args, asked: &KeysArgs, output: &Output) -> Result<(), Failure> {
-    let file = asked.config.clone();
-    let file = file.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
-    let sources = Sources::of_process(file, Vec::new());
+    let node = Node::find(args, asked.config.clone(), Vec::new());
+    let sources = &node.sources;
+    if !matches!(asked.action, Action::Show { file: Some(_) } | Action::Generate { file: Some(_) })
+    {
+        node.say();
+    }
     match &asked.action {
-        Action::Generate { file } => generate(&sources, file.as_deref(), output, args.json),
-        Action::Show { file } => show(args, &sources, file.as_deref(), output),
+        Action::Generate { file } => generate(sources, file.as_deref(), output, args.json),
+        Action::Show { file } => show(args, &node, file.as_deref(), output),
         Action::Trust { name, key, address, next } => {
-            trust(&sources, name, (*next, key), address.as_ref(), output)
+            trust(sources, name, (*next, key), address.as_ref(), output)
         }
-        Action::Distrust { name } => distrust(&sources, name, output),
-        Action::List => list(&sources, output, args.json),
+        Action::Distrust { name } => distrust(sources, name, output),
+        Action::List => list(sources, output, args.json),
     }
 }
 
@@ -132,12 +136,8 @@ fn generate(
     print(key.public(), output, json)
 }
 
-fn show(
-    args: &Args,
-    sources: &Sources,
-    file: Option<&Path>,
-    output: &Output,
-) -> Result<(), Failure> {
+fn show(args: &Args, node: &Node, file: Option<&Path>, output: &Output) -> Result<(), Failure> {
+    let sources = &node.sources;
     let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
     let path = match file {
         Some(file) => Some(file.to_owned()),
@@ -152,6 +152,15 @@ fn show(
             _ => failure,
         })?,
     };
+    if file.is_none() && node.is_running {
+        match of_daemon(args) {
+            Ok(in_use) if in_use == key => {}
+            Ok(in_use) => say(format_args!(
+                "the daemon still shows itself by {in_use}: pipectl config reload"
+            )),
+            Err(_) => say("the daemon has not taken it yet: pipectl config reload"),
+        }
+    }
     print(key, output, args.json)
 }
 

@@ -5,6 +5,7 @@ use piped_config::admin::{PLANNER, PlannerBody};
 
 use crate::admin::Admin;
 use crate::failure::Failure;
+use crate::node::how_to_keep;
 use crate::output::{self, Output};
 
 pub(crate) fn run(
@@ -20,5 +21,5 @@ pub(crate) fn run(
         return output::json(body);
     }
     output.line(format_args!("planner is {mode} until the daemon ends"))?;
-    output.line("To keep it, set planner.mode in /etc/piped/piped.toml.")
+    output.prose(&how_to_keep(admin, "planner.mode"), 0)
 }

@@ -7,6 +7,8 @@ use piped_config::Config;
 use piped_config::admin::{ConfigState, Status};
 use serde::Serialize;
 
+use super::finding::Finding;
+
 /// Everything that checks look at. What could not be found out is `None`, or an error in words.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Facts {
@@ -18,6 +20,8 @@ pub(crate) struct Facts {
     pub(super) files: Vec<PathBuf>,
     /// What is wrong with them.
     pub(super) mistakes: Vec<String>,
+    /// What of this machine a start with them would refuse, and no other check is about: the key, and the text.
+    pub(super) unfit: Vec<(String, String)>,
     /// The configuration that they come to.
     #[serde(skip)]
     pub(super) config: Option<Config>,
@@ -88,10 +92,10 @@ pub(super) struct Process {
 
 /// A user with its groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Who {
-    pub(super) name: String,
-    pub(super) uid: u32,
-    pub(super) groups: Vec<u32>,
+pub(crate) struct Who {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) groups: Vec<u32>,
 }
 
 /// An export's directory.
@@ -216,6 +220,19 @@ impl Facts {
     /// How the daemon's configuration relates to its files.
     pub(super) fn state(&self) -> Option<&ConfigState> {
         self.daemon.as_ref().map(|status| &status.config)
+    }
+
+    /// A cure that takes effect with a reload, which only what runs can do.
+    pub(super) fn reloaded(&self, finding: Finding) -> Finding {
+        if self.is_served() { finding.fix("pipectl config reload") } else { finding }
+    }
+
+    /// The same for something to do that is said in words.
+    pub(super) fn then_reload(&self, what: &str) -> String {
+        match self.is_served() {
+            true => format!("{what}, then: pipectl config reload"),
+            false => what.to_owned(),
+        }
     }
 
     /// Whether this node talks to others over a network.

@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode};
-use piped_config::admin::{STATUS, Status};
-use piped_config::{Config, Names, Principal, Sources, load};
+use piped_config::admin::{CONFIG, Configuration, STATUS, Status};
+use piped_config::{
+    Config, Loaded, Look, MADE_BY_UNIT, Names, Preflight, Principal, Sources, User, as_user, load,
+};
 use piped_engine::report::ShardReport;
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -24,6 +26,7 @@ use super::facts::{
     Ring, Seen, SocketFacts, Who,
 };
 use crate::admin::Admin;
+use crate::args::Args;
 
 /// A peer that does not answer in this time is as good as away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -41,19 +44,35 @@ const SYSCTLS: [&str; 5] = [
 ];
 
 /// Everything. `file` is the configuration's main file, if one was named.
-pub(crate) fn gather(socket: &Path, file: Option<PathBuf>) -> Facts {
+pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
+    let file = file.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
+    // A file says where its daemon is, unless somebody says so.
+    let of_file = |file: &PathBuf| {
+        let sources = Sources::of_process(Some(file.clone()), Vec::new());
+        Some(load(&sources).ok()?.config.admin.socket)
+    };
+    let socket = if args.socket_is_named { None } else { file.as_ref().and_then(of_file) };
+    let socket = socket.unwrap_or_else(|| args.socket.clone());
+    let socket = socket.as_path();
     let answer = Admin::new(socket).and_then(|admin| admin.get::<Status>(STATUS));
     let (daemon, unreachable) = match answer {
         Ok(status) => (Some(status), None),
         Err(failure) => (None, Some(failure.to_string())),
     };
-    let file = file.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
-    // The daemon's own files, if nobody names others.
-    let file = file.or_else(|| Some(daemon.as_ref()?.config.files.first()?.into()));
-    let (mut files, mut mistakes, mut config) = (Vec::new(), Vec::new(), None);
-    let sources = Sources::of_process(file, Vec::new());
+    let (mut files, mut mistakes, mut config, mut unfit) =
+        (Vec::new(), Vec::new(), None, Vec::new());
+    // The daemon's own layers, if nobody names a file.
+    let of_daemon = || {
+        let admin = Admin::new(socket).ok()?;
+        admin.get::<Configuration>(CONFIG).ok()?.sources.map(Sources::from)
+    };
+    let running = if file.is_none() && daemon.is_some() { of_daemon() } else { None };
+    let sources = running.unwrap_or_else(|| Sources::of_process(file, Vec::new()));
     match load(&sources) {
-        Ok(loaded) => (files, config) = (loaded.files, Some(loaded.config)),
+        Ok(loaded) => {
+            unfit = unfit_for(&loaded, &sources, daemon.as_ref());
+            (files, config) = (loaded.files, Some(loaded.config));
+        }
         Err(found) => mistakes.extend(found.all().iter().map(ToString::to_string)),
     }
     let process = process(daemon.as_ref().map(|status| status.pid));
@@ -70,6 +89,7 @@ pub(crate) fn gather(socket: &Path, file: Option<PathBuf>) -> Facts {
         process,
         files,
         mistakes,
+        unfit,
         config,
         exports,
         principals,
@@ -79,6 +99,53 @@ pub(crate) fn gather(socket: &Path, file: Option<PathBuf>) -> Facts {
         daemon,
         unreachable,
     }
+}
+
+/// What of this machine a daemon with this configuration would meet, looked at as its user, if that can be.
+pub(crate) fn preflight(loaded: &Loaded, sources: &Sources, who: &Who) -> Preflight {
+    let names = Names::of_system();
+    let look = |is_user| {
+        let look = Look {
+            main_file: Some(sources.main_file()),
+            user: &who.name,
+            is_user,
+            made: vec![PathBuf::from(MADE_BY_UNIT)],
+            ..Look::default()
+        };
+        piped_config::preflight(loaded, &names, &look)
+    };
+    let user = User { uid: who.uid, groups: who.groups.clone() };
+    as_user(&user, || look(true)).unwrap_or_else(|_| look(false))
+}
+
+/// Keys that a start would refuse and that no check has something of its own to say about.
+fn unfit_for(loaded: &Loaded, sources: &Sources, daemon: Option<&Status>) -> Vec<(String, String)> {
+    let Some(who) = daemons_user(daemon.map(|status| status.pid)) else { return Vec::new() };
+    let found = preflight(loaded, sources, &who);
+    let is_left = |key: &str| {
+        let of_checks = ["access.", "admin.", "client.socket", "exports.", "security.key_file"];
+        !of_checks.iter().any(|known| key.starts_with(known))
+    };
+    let refused = found.refused.iter().filter_map(|it| Some((it.key()?, it.to_string())));
+    refused.filter(|(key, _)| is_left(key)).map(|(key, text)| (key.to_owned(), text)).collect()
+}
+
+/// Who the daemon runs as: by its process; else `piped`, if there is such a user; else who asks.
+pub(crate) fn daemons_user(pid: Option<u32>) -> Option<Who> {
+    let of_process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    who(pid, &text(format!("/proc/{of_process}/status"))?)
+}
+
+/// A user of this machine, with its groups.
+pub(crate) fn user_named(name: &str) -> Option<Who> {
+    let (passwd, group) = (text("/etc/passwd")?, text("/etc/group").unwrap_or_default());
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+    let mut fields = line.split(':').skip(2).map(|it| it.parse().ok());
+    let (uid, gid) = (fields.next()??, fields.next()??);
+    let member =
+        |line: &&str| line.rsplit(':').next().is_some_and(|it| it.split(',').any(|it| it == name));
+    let more = group.lines().filter(member).filter_map(|line| line.split(':').nth(2)?.parse().ok());
+    Some(Who { name: name.to_owned(), uid, groups: std::iter::once(gid).chain(more).collect() })
 }
 
 fn text(path: impl AsRef<Path>) -> Option<String> {
@@ -213,27 +280,17 @@ fn parse_cpu_max(text: &str) -> Option<f64> {
     (period > 0.0).then(|| quota / period)
 }
 
-/// Who the daemon runs as: by its process; else `piped`, if there is such a user; else who asks.
+/// The same by what `/proc/PID/status` says.
 fn who(pid: Option<u32>, status: &str) -> Option<Who> {
+    if pid.is_none()
+        && let Some(user) = user_named("piped")
+    {
+        return Some(user);
+    }
     let numbers = |name: &str| -> Vec<u32> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.split_whitespace().filter_map(|it| it.parse().ok()).collect()
     };
-    let (passwd, group) =
-        (text("/etc/passwd").unwrap_or_default(), text("/etc/group").unwrap_or_default());
-    if pid.is_none()
-        && let Some(line) = passwd.lines().find(|line| line.starts_with("piped:"))
-    {
-        let mut fields = line.split(':').skip(2).map(|it| it.parse().ok());
-        let (uid, gid) = (fields.next()??, fields.next()??);
-        let member = |line: &&str| {
-            line.rsplit(':').next().is_some_and(|it| it.split(',').any(|it| it == "piped"))
-        };
-        let more =
-            group.lines().filter(member).filter_map(|line| line.split(':').nth(2)?.parse().ok());
-        let groups = std::iter::once(gid).chain(more).collect();
-        return Some(Who { name: "piped".to_owned(), uid, groups });
-    }
     // Real, effective, saved, and that of file systems.
     let (uid, gid) = (*numbers("Uid:").get(1)?, *numbers("Gid:").get(1)?);
     let groups = std::iter::once(gid).chain(numbers("Groups:")).collect();
@@ -435,6 +492,8 @@ fn reach(address: &str) -> (String, bool) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
@@ -455,8 +514,10 @@ mod tests {
     #[test]
     fn this_machine_is_looked_at_without_a_daemon() {
         let directory = tempfile::tempdir().expect("a directory");
-        let facts =
-            gather(&directory.path().join("nobody"), Some(directory.path().join("no.toml")));
+        let socket = directory.path().join("nobody").display().to_string();
+        let args = Args::try_parse_from(["pipectl", "--socket", &socket, "doctor"]);
+        let args = Args { socket_is_named: true, ..args.expect("a command line") };
+        let facts = gather(&args, Some(directory.path().join("no.toml")));
         assert!(facts.unreachable.is_some() && facts.daemon.is_none());
         assert!(!facts.mistakes.is_empty(), "a file that was named is not there");
         assert_ne!(facts.ring, Ring::Untried);

@@ -6,7 +6,7 @@
 //! ```
 
 mod checks;
-mod facts;
+pub(crate) mod facts;
 mod finding;
 pub(crate) mod gather;
 
@@ -50,7 +50,7 @@ impl Report {
 }
 
 pub(crate) fn run(args: &Args, asked: &DoctorArgs, output: &Output) -> Result<(), Failure> {
-    let report = Report::of(&gather::gather(&args.socket, asked.config.clone()));
+    let report = Report::of(&gather::gather(args, asked.config.clone()));
     if args.json {
         output::json(&report)?;
     } else {

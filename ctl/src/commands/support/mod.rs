@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args, asked: &SupportArgs, output: &Output) -> Result<(
 
 /// Names and texts of the parts, and what could not be had.
 fn gather_all(args: &Args, asked: &SupportArgs) -> (Vec<(String, String)>, Vec<String>) {
-    let facts = gather::gather(&args.socket, asked.config.clone());
+    let facts = gather::gather(args, asked.config.clone());
     let redactor =
         if asked.show_paths { Redactor::keys_only() } else { Redactor::new(facts.paths()) };
     let (mut parts, mut missing) = (Vec::new(), Vec::new());

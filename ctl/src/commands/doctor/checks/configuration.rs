@@ -13,6 +13,14 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
         };
         return facts.mistakes.iter().map(mistake).collect();
     }
+    if !facts.unfit.is_empty() {
+        let unfit = |(key, text): &(String, String)| {
+            Finding::error(key.clone(), text.clone())
+                .why("a daemon with it does not start, and a reload is refused")
+                .fix("pipectl config check")
+        };
+        return facts.unfit.iter().map(unfit).collect();
+    }
     let files: Vec<String> = facts.files.iter().map(|file| file.display().to_string()).collect();
     let files =
         if files.is_empty() { "the defaults, no file".to_owned() } else { files.join(", ") };
@@ -146,7 +154,7 @@ pub(super) fn warnings(facts: &Facts) -> Vec<Finding> {
         findings.push(
             Finding::warning("listen.allow_plain", networks.join(", "))
                 .why("whoever is in these networks can read what is sent, and pose as a peer")
-                .fix("take networks out that are not yours alone, then: pipectl config reload"),
+                .fix(facts.then_reload("take networks out that are not yours alone")),
         );
     }
     if let Some(address) = config.metrics.address.filter(|address| !address.ip().is_loopback()) {
@@ -157,18 +165,16 @@ pub(super) fn warnings(facts: &Facts) -> Vec<Finding> {
         );
     }
     for (name, next) in config.peers.iter().filter_map(|(name, it)| Some((name, it.next_key?))) {
-        findings.push(
-            Finding::warning(format!("peers.{name}.next_key"), "is set")
-                .why("the node's older key is good as well until its change is finished")
-                .fix(format!("pipectl keys trust {name} {next}   # once that node has it"))
-                .fix("pipectl config reload"),
-        );
+        let finding = Finding::warning(format!("peers.{name}.next_key"), "is set")
+            .why("the node's older key is good as well until its change is finished")
+            .fix(format!("pipectl keys trust {name} {next}   # once that node has it"));
+        findings.push(facts.reloaded(finding));
     }
     if config.planner.allow_dials {
         findings.push(
             Finding::warning("planner.allow_dials", "is on")
                 .why("stages can be made slower on purpose")
-                .fix("planner.allow_dials = false, then: pipectl config reload"),
+                .fix(facts.then_reload("planner.allow_dials = false")),
         );
     }
     findings

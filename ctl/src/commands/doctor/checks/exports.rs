@@ -9,12 +9,12 @@ use crate::commands::doctor::finding::Finding;
 const FREE_SHARE: u64 = 20;
 
 pub(super) fn exports(facts: &Facts) -> Vec<Finding> {
-    facts.exports.iter().flat_map(|it| export(it, facts.process.user.as_ref())).collect()
+    facts.exports.iter().flat_map(|it| export(it, facts)).collect()
 }
 
-fn export(it: &ExportFacts, user: Option<&Who>) -> Vec<Finding> {
+fn export(it: &ExportFacts, facts: &Facts) -> Vec<Finding> {
+    let user = facts.process.user.as_ref();
     let (subject, path) = (format!("export {}", it.name), it.path.display());
-    let reload = "pipectl config reload";
     let broken = |what: String| {
         Finding::error(subject.clone(), what)
             .why("the daemon does not start with it; a reload is refused")
@@ -23,17 +23,16 @@ fn export(it: &ExportFacts, user: Option<&Who>) -> Vec<Finding> {
         Directory::There => {}
         Directory::Missing => {
             let owner = user.map_or("piped", |user| user.name.as_str());
-            return vec![
-                broken(format!("{path} is not there"))
-                    .fix(format!("install -d -o {owner} {path}"))
-                    .fix(reload),
-            ];
+            return vec![facts.reloaded(
+                broken(format!("{path} is not there")).fix(format!("install -d -o {owner} {path}")),
+            )];
         }
         Directory::Other => {
             return vec![
-                broken(format!("{path} is no directory"))
-                    .fix(format!("correct exports.{}.path", it.name))
-                    .fix(reload),
+                facts.reloaded(
+                    broken(format!("{path} is no directory"))
+                        .fix(format!("correct exports.{}.path", it.name)),
+                ),
             ];
         }
         Directory::Closed => {

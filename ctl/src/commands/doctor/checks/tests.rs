@@ -78,6 +78,7 @@ fn healthy() -> Facts {
         },
         files: vec!["/etc/piped/piped.toml".into()],
         mistakes: Vec::new(),
+        unfit: Vec::new(),
         config: Some(config),
         exports: vec![ExportFacts {
             name: "data".to_owned(),
@@ -292,6 +293,16 @@ static TABLE: &[Row] = &[
         },
         Error,
         "configuration",
+        "piped.toml:3",
+        "pipectl config check",
+    ),
+    (
+        |it| {
+            let text = "piped.toml:3: `shards.cpus` names CPU 99".to_owned();
+            it.unfit = vec![("shards.cpus".to_owned(), text)];
+        },
+        Error,
+        "shards.cpus",
         "piped.toml:3",
         "pipectl config check",
     ),
@@ -539,6 +550,29 @@ fn each_fault_is_found_alone_with_its_fix() {
         // What follows from it (no daemon, no limits to be read) is not known, but not bad.
         let others = findings.iter().filter(|it| it.level >= Warning && !found(it));
         assert_eq!(others.count(), 0, "{subject}: {what}\n{findings:#?}");
+    }
+}
+
+#[test]
+fn a_cure_names_a_reload_only_where_a_daemon_runs() {
+    let cures = |change: fn(&mut Facts), runs: bool| {
+        let mut facts = healthy();
+        change(&mut facts);
+        if !runs {
+            (facts.daemon, facts.unreachable) = (None, Some("no daemon".to_owned()));
+        }
+        judge(&facts).into_iter().flat_map(|it| it.fix).collect::<Vec<_>>().join("\n")
+    };
+    let faults: [fn(&mut Facts); 4] = [
+        |it| it.exports[0].directory = Directory::Missing,
+        |it| it.exports[0].directory = Directory::Other,
+        |it| config(it).listen.allow_plain = vec!["10.9.0.0/24".parse().expect("a network")],
+        |it| config(it).planner.allow_dials = true,
+    ];
+    for fault in faults {
+        let (with, without) = (cures(fault, true), cures(fault, false));
+        assert!(with.contains("pipectl config reload"), "{with}");
+        assert!(!without.contains("reload") && !without.is_empty(), "{without}");
     }
 }
 

@@ -1,0 +1,102 @@
+//! Whose configuration a command is about: that of a file that was named; else that of the daemon it would talk to, as
+//! that daemon says; else, where none answers, that with which the service would start.
+
+use std::path::PathBuf;
+
+use piped_config::Sources;
+use piped_config::admin::{CONFIG, Configuration};
+
+use crate::admin::Admin;
+use crate::args::Args;
+
+/// A configuration, and how it was come by.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Its layers.
+    pub(crate) sources: Sources,
+    /// Whether they are a running daemon's.
+    pub(crate) is_running: bool,
+    /// What was looked at, in words.
+    pub(crate) what: String,
+    /// Why that and not what the user may have meant; for people, beside what was asked for.
+    pub(crate) note: Option<String>,
+}
+
+impl Node {
+    /// The one that `file`, the socket or the variables say. `settings`: the last word, as of `--set`.
+    pub(crate) fn find(args: &Args, file: Option<PathBuf>, settings: Vec<String>) -> Self {
+        let variable = || std::env::var_os("PIPED_CONFIG").map(PathBuf::from);
+        let file = match file {
+            Some(file) => Some(file),
+            // A daemon that was named counts more than a variable.
+            None if args.socket_is_named => None,
+            None => variable(),
+        };
+        if let Some(file) = file {
+            let what = file.display().to_string();
+            return Self { note: None, ..Self::of_files(Some(file), settings, what) };
+        }
+        let socket = args.socket.display();
+        let asked = Admin::new(&args.socket).and_then(|admin| admin.get::<Configuration>(CONFIG));
+        let why = match asked {
+            Ok(Configuration { sources: Some(report), state, .. }) => {
+                let mut sources = Sources::from(report);
+                sources.overrides.extend(settings);
+                let files = if state.files.is_empty() {
+                    "the defaults, no file".to_owned()
+                } else {
+                    state.files.join(", ")
+                };
+                let what = format!("the configuration of the daemon at {socket} ({files})");
+                return Self { sources, is_running: true, note: Some(what.clone()), what };
+            }
+            Ok(_) => format!("the daemon at {socket} was started without files"),
+            Err(failure) => failure.to_string(),
+        };
+        let file = variable();
+        let main_file = Sources { file: file.clone(), ..Sources::default() };
+        let what = format!("{}, as it would be started with", main_file.main_file().display());
+        let mut node = Self::of_files(file, settings, what);
+        // Who has named no daemon and has none here knows what is meant.
+        node.note = args.socket_is_named.then(|| format!("{why}; so this is {}", node.what));
+        node.note.get_or_insert_with(|| format!("no daemon answers: {}", node.what));
+        node
+    }
+
+    fn of_files(file: Option<PathBuf>, settings: Vec<String>, what: String) -> Self {
+        let sources = Sources::of_process(file, settings);
+        Self { sources, is_running: false, what, note: None }
+    }
+
+    /// Says on stderr what is looked at, where that was not said by who asks.
+    pub(crate) fn say(&self) {
+        use std::io::Write as _;
+        if let Some(note) = &self.note {
+            let _ = writeln!(std::io::stderr(), "{note}");
+        }
+    }
+}
+
+/// Where a key is to be written so that it holds after the next start, too. To be asked when it was changed.
+pub(crate) fn how_to_keep(admin: &Admin, key: &str) -> String {
+    let Ok(configuration) = admin.get::<Configuration>(CONFIG) else {
+        return format!(
+            "To keep it, set {key} in the daemon's configuration: `pipectl config show --origin` says where."
+        );
+    };
+    let row = configuration.keys.iter().find(|row| row.key == key);
+    let origin = row.map(|row| row.configured.as_ref().unwrap_or(&row.origin));
+    let origin = origin.filter(|it| !["default", "runtime"].contains(&it.as_str()));
+    match (origin, configuration.sources) {
+        (Some(origin), _) if origin.starts_with("PIPED_") || origin.starts_with("--set") => {
+            format!("At its next start {origin} says what {key} is: to keep it, change it there.")
+        }
+        (Some(origin), _) => format!("To keep it, change {key} in {origin}."),
+        (None, Some(sources)) => {
+            format!("To keep it, set {key} in {}.", sources.main_file.display())
+        }
+        (None, None) => {
+            format!("It cannot be kept: the daemon was started without files to set {key} in.")
+        }
+    }
+}

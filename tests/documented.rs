@@ -9,7 +9,7 @@ use std::process::Command;
 
 use system_tests::documents::machine::Machine;
 use system_tests::documents::page::{Block, Page};
-use system_tests::documents::rules::{How, Rule, Typed, typed};
+use system_tests::documents::rules::{How, Place, Rule, Typed, file_of, typed, write};
 use system_tests::documents::world::{Plan, World};
 use system_tests::packages::Packages;
 use system_tests::process::{Programs, command, words};
@@ -55,22 +55,54 @@ fn plan(page: &Page) -> Plan {
     Plan { here, beta, started: true, files: files.collect() }
 }
 
-/// Runs all commands of a document.
+/// Where the commands of a document run.
+enum There {
+    Nodes(World),
+    Machine(Machine),
+}
+
+impl There {
+    fn run(&mut self, typed: &Typed, fails: i32) -> Result<String, String> {
+        match self {
+            Self::Nodes(world) => world.run(typed, fails),
+            Self::Machine(machine) => machine.run(typed, fails),
+        }
+    }
+
+    /// What runs beside the commands has said.
+    fn logs(&self) -> String {
+        match self {
+            Self::Nodes(world) => world.logs(),
+            Self::Machine(_) => String::new(),
+        }
+    }
+}
+
+/// Runs all commands of a document, in one place.
 fn try_commands(page: &Page, plan: &Plan) {
     let Some(programs) = Programs::find() else { return };
-    let Some(mut world) = World::start(&programs, &project(), plan) else { return };
-    let needs_systemd = page
-        .blocks
-        .iter()
-        .any(|block| matches!(rule(page, block), Some(Rule::Systemd | Rule::Alone)));
+    let kind = Place::parse(page.rule.as_deref());
+    let kind = kind.unwrap_or_else(|error| panic!("{}: {error}", page.name));
     let directory = tempfile::tempdir().expect("a directory");
-    let packages = if needs_systemd { Packages::make(directory.path()) } else { None };
+    let packages = match kind {
+        Place::Machine => Packages::make(directory.path()),
+        Place::Nodes => None,
+    };
     let boot = || Machine::boot(packages.as_ref()?, &programs, &project());
-    let machine = boot();
+    let there = match kind {
+        Place::Machine => boot().map(There::Machine),
+        Place::Nodes => World::start(&programs, &project(), plan).map(There::Nodes),
+    };
+    let Some(mut there) = there else { return };
     let mut ran = 0;
-    for block in page.blocks.iter().filter(|it| matches!(it.language.as_str(), "sh" | "console")) {
+    for block in &page.blocks {
         let rule = rule(page, block);
         let place = format!("{}, line {}", page.name, block.line);
+        let commands = match (block.language.as_str(), file_of(&block.text)) {
+            ("sh" | "console", _) => typed(&block.text, rule == Some(Rule::Interrupt)),
+            ("toml" | "ini", Some(path)) => vec![write(path, &block.text)],
+            _ => continue,
+        };
         match &rule {
             Some(Rule::Skip(reason)) => {
                 eprintln!("{place}: not run: {reason}");
@@ -82,20 +114,18 @@ fn try_commands(page: &Page, plan: &Plan) {
             }
             _ => {}
         }
-        let alone = if rule == Some(Rule::Alone) { boot() } else { None };
-        let there = if rule == Some(Rule::Alone) { &alone } else { &machine };
+        let mut alone = match rule {
+            Some(Rule::Alone) => Some(There::Machine(boot().expect("another one was booted"))),
+            _ => None,
+        };
+        let here = alone.as_mut().unwrap_or(&mut there);
         let fails = if let Some(Rule::Fails(code)) = rule { code } else { 0 };
         let mut printed = String::new();
-        for typed in typed(&block.text, rule == Some(Rule::Interrupt)) {
+        for typed in commands {
             let begun = system_tests::process::now();
-            let done = match (&rule, there) {
-                (Some(Rule::Systemd | Rule::Alone), Some(machine)) => machine.run(&typed, fails),
-                (Some(Rule::Systemd | Rule::Alone), None) => continue,
-                _ => world.run(&typed, fails),
-            };
-            match done {
+            match here.run(&typed, fails) {
                 Ok(said) => printed.push_str(&said),
-                Err(why) => panic!("{place}:\n{}\n{why}\n{}", typed.text, world.logs()),
+                Err(why) => panic!("{place}:\n{}\n{why}\n{}", typed.text, here.logs()),
             }
             eprintln!("{place}: {:.1} s: {}", begun.elapsed().as_secs_f64(), typed.text.trim_end());
             ran += 1;
@@ -109,12 +139,12 @@ fn try_commands(page: &Page, plan: &Plan) {
             };
             assert!(same, "{place}: the document shows\n{shown}\nand it prints\n{printed}");
         }
-        if let Some(alone) = alone {
+        if let Some(There::Machine(alone)) = alone {
             alone.serves();
             alone.end();
         }
     }
-    if let Some(machine) = machine {
+    if let There::Machine(machine) = there {
         machine.end();
     }
     eprintln!("{}: {ran} pieces of {} blocks ran", page.name, page.blocks.len());

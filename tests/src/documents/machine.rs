@@ -1,4 +1,5 @@
-//! Where commands for a service manager run, those first that install: a machine of its own.
+//! Where a document about installing and operating runs, from its first line to its last: a machine of its own, on which
+//! nothing of piped is there but what was built.
 //!
 //! The project lies at [`PROJECT`], as it is when it was built: with programs in `target/release` and packages in
 //! `target/debian`, which are of the build that runs the test.
@@ -7,18 +8,16 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::rules::Typed;
+use super::rules::{How, Typed};
 use super::world::PROJECT;
 use crate::container::Container;
 use crate::packages::Packages;
 use crate::process::{Programs, words};
 
-/// What a reader of docs/operations.md has written by the time he starts the daemon.
-const SITE: &str = "[access]\ngroups = [\"users\"]\n[exports.data]\npath = \"/srv/data\"\n";
-
-/// As shipped; and what a machine has room for where that cannot be locked.
+/// As shipped; and what a machine has room for where that cannot be locked: for the service, in its environment, so that
+/// piped's own directories are as a reader finds them.
 const STAGING: u64 = 128 << 20;
-const LITTLE: &str = "[limits.global]\nstaging = \"4MiB\"\n";
+const LITTLE: &str = "[Service]\nEnvironment=PIPED_LIMITS__GLOBAL__STAGING=4MiB\n";
 
 /// What was built is there already.
 const CARGO: &str = "#!/bin/sh\n[ \"$*\" = \"build --release\" ]\n";
@@ -37,9 +36,11 @@ impl Machine {
         let container = Container::boot()?;
         let release = format!("{PROJECT}/target/release");
         let debian = format!("{PROJECT}/target/debian");
-        container.shell(&format!(
-            "mkdir -p {PROJECT}/config {PROJECT}/systemd {release} {debian} /etc/piped/conf.d /srv/data"
-        ));
+        container.shell(&format!("mkdir -p {PROJECT}/config {PROJECT}/systemd {release} {debian}"));
+        for beforehand in ["/etc/piped", "/srv/data", "/usr/bin/piped"] {
+            let there = container.path(beforehand).exists();
+            assert!(!there, "{beforehand} is there before a document has made it");
+        }
         let copy = |from: &Path, to: &str| {
             let name = from.file_name().expect("a file").to_string_lossy();
             container.copy_in(from, &format!("{to}/{name}"));
@@ -54,11 +55,11 @@ impl Machine {
         }
         container.write("/usr/local/bin/cargo", CARGO);
         container.shell("chmod 755 /usr/local/bin/cargo");
-        container.write("/etc/piped/conf.d/10-site.toml", SITE);
         // A machine may not let its root raise limits (CAP_SYS_RESOURCE); then the unit cannot either, and the doctor is right.
         if getrlimit(Resource::Memlock).maximum.is_some_and(|most| most < STAGING) {
             eprintln!("this machine locks little memory, so the daemon has little staging");
-            container.write("/etc/piped/conf.d/05-machine.toml", LITTLE);
+            container.shell("mkdir -p /etc/systemd/system/piped.service.d");
+            container.write("/etc/systemd/system/piped.service.d/machine.conf", LITTLE);
         }
         Some(Self(container))
     }
@@ -78,6 +79,9 @@ impl Machine {
     /// # Errors
     /// What went wrong, and what it printed.
     pub fn run(&self, typed: &Typed, fails: i32) -> Result<String, String> {
+        if typed.how != How::ToItsEnd || typed.on_beta {
+            return Err("only what ends, and is typed here, runs on a machine".to_owned());
+        }
         let script = format!("cd {PROJECT}\n{}", typed.text);
         let output = self.0.run("root", &["bash", "-euo", "pipefail", "-c", &script]);
         if output.status.code() == Some(fails) {

@@ -13,9 +13,8 @@ pub enum Rule {
     File(String),
     /// `interrupt`: each command lasts until somebody ends it.
     Interrupt,
-    /// `systemd`: runs where a service manager is, on one machine for all of the document.
-    Systemd,
-    /// `systemd alone`: runs on a machine that has seen nothing else of the document; then the daemon has to serve.
+    /// `alone`: another way to where the text goes on from; runs on a machine that has seen nothing else of the document,
+    /// on which the daemon then has to serve.
     Alone,
     /// `skip REASON`, one of [`REASONS`].
     Skip(String),
@@ -29,6 +28,44 @@ pub const REASONS: [&str; 2] = [
     "fuzzing takes nightly and hours",
 ];
 
+/// Where all commands of a document run, one after the other, as a reader types them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Two nodes that know each other and run: [`super::world`].
+    Nodes,
+    /// A machine with a service manager on which piped was never installed: [`super::machine`]. Nothing is there that the
+    /// document does not make. Said by `<!-- doc-test: machine -->` before the title.
+    Machine,
+}
+
+impl Place {
+    /// Reads what stands before a document's title.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub fn parse(rule: Option<&str>) -> Result<Self, String> {
+        match rule {
+            None => Ok(Self::Nodes),
+            Some("machine") => Ok(Self::Machine),
+            Some(other) => Err(format!("no place `{other}`")),
+        }
+    }
+}
+
+/// A file that a reader has to write: where, if a block says so in a comment on its first line, as in `# /etc/piped/a.toml`.
+#[must_use]
+pub fn file_of(block: &str) -> Option<&str> {
+    let path = block.lines().next()?.strip_prefix("# ")?.trim();
+    (path.starts_with('/') && !path.contains(char::is_whitespace)).then_some(path)
+}
+
+/// The command that writes it, if the directory is there.
+#[must_use]
+pub fn write(path: &str, text: &str) -> Typed {
+    let text = format!("cat > {path} <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\n");
+    Typed { text, how: How::ToItsEnd, on_beta: false }
+}
+
 impl Rule {
     /// Reads one.
     ///
@@ -39,8 +76,7 @@ impl Rule {
         match (word, rest) {
             ("fails", code) => code.parse().map(Self::Fails).map_err(|error| error.to_string()),
             ("shape", "") => Ok(Self::Shape),
-            ("systemd", "") => Ok(Self::Systemd),
-            ("systemd", "alone") => Ok(Self::Alone),
+            ("alone", "") => Ok(Self::Alone),
             ("interrupt", "") => Ok(Self::Interrupt),
             ("device", device) => Ok(Self::Device(device.to_owned())),
             ("file", name) if !name.is_empty() => Ok(Self::File(name.to_owned())),
@@ -131,6 +167,16 @@ mod tests {
             ("five # here\n", How::ToItsEnd, false),
         ];
         assert_eq!(short, expected);
+    }
+
+    #[test]
+    fn a_block_that_names_a_file_is_written_there() {
+        assert_eq!(file_of("# /etc/piped/conf.d/a.toml\n[x]\n"), Some("/etc/piped/conf.d/a.toml"));
+        for none in ["[x]\n", "# a comment\n", "# /two words\n", "#/etc/x\n", ""] {
+            assert_eq!(file_of(none), None, "{none}");
+        }
+        assert_eq!(Place::parse(Some("machine")), Ok(Place::Machine));
+        assert!(Place::parse(Some("somewhere")).is_err());
     }
 
     #[test]

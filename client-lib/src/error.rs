@@ -1,6 +1,7 @@
 //! What can go wrong, one enum per thing the application asks for. Each text names the cause and,
-//! if there is one, the fix.
+//! if there is one, the fix. `Debug` says that text, too: it is what a program prints whose `main` ends with the error.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -8,6 +9,12 @@ use piped_ring::handshake::HandshakeFault;
 use piped_ring::{AttachFault, OutOfRange, SegmentFault, Status};
 
 use crate::buffer::Buffer;
+use crate::told::debug_is_told;
+
+debug_is_told! {
+    SessionError, ConnectError, ReconnectError, QueueError, AllocateError, OpenError, ExportError, SubmitFault,
+    PiecesFault, PiecesError, Cause, RequestError, OutOfBuffer,
+}
 
 /// A question over the control socket was not answered with what was asked for.
 ///
@@ -17,7 +24,7 @@ use crate::buffer::Buffer;
 /// let error = SessionError::Refused { status: Status::NotFound, message: message.clone() };
 /// assert_eq!(error.to_string(), message);
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum SessionError {
     /// The daemon said no; the text is its reason.
     #[error("{message}")]
@@ -51,7 +58,7 @@ pub enum SessionError {
 }
 
 /// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ConnectError {
     /// Nobody listens there, or this user may not connect.
     #[error("cannot connect to piped at {path}: {source}; is the daemon running, and is this user \
@@ -74,7 +81,7 @@ pub enum ConnectError {
 }
 
 /// Why there is no connection again.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ReconnectError {
     /// The client keeps nothing of what it would need.
     #[error("this client does not reconnect; build it with `ClientBuilder::reconnect`")]
@@ -95,7 +102,7 @@ pub enum ReconnectError {
 }
 
 /// Why there is no further queue.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum QueueError {
     /// The daemon did not make one.
     #[error(transparent)]
@@ -106,7 +113,7 @@ pub enum QueueError {
 }
 
 /// Why there is no buffer.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum AllocateError {
     /// A buffer of zero bytes, or of more than a segment can have.
     #[error("a buffer of {0} bytes; ask for at least 1 and at most 2^40")]
@@ -120,7 +127,7 @@ pub enum AllocateError {
 }
 
 /// Why something was not opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum OpenError {
     /// The file could not be opened here.
     #[error("cannot open {path}: {source}", path = path.display())]
@@ -139,7 +146,7 @@ pub enum OpenError {
 }
 
 /// Why a region was not exported.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("the region was not exported: {cause}")]
 pub struct ExportError {
     /// The reason.
@@ -155,7 +162,7 @@ pub struct ExportError {
 /// use piped_client::SubmitFault;
 /// assert!(SubmitFault::Full.to_string().contains("take some"));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum SubmitFault {
     /// As many requests as the queue is deep are under way or finished and not yet taken.
     #[error("the queue is full; take some finished requests first, or ask for more depth")]
@@ -187,7 +194,7 @@ pub enum SubmitFault {
 }
 
 /// Why pieces are no table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PiecesFault {
     /// None, or too many.
     #[error("a table has 1 to 65536 rows, and this one {0}; `Piece::repeat` says many in one")]
@@ -201,7 +208,7 @@ pub enum PiecesFault {
 }
 
 /// Why there is no table of pieces.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum PiecesError {
     /// They are none.
     #[error(transparent)]
@@ -212,13 +219,19 @@ pub enum PiecesError {
 }
 
 /// A request that did not enter the queue, with its buffer.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{fault}")]
 pub struct SubmitError<B> {
     /// The reason.
     pub fault: SubmitFault,
     /// What the request would have taken.
     pub buffer: B,
+}
+
+impl<B> fmt::Debug for SubmitError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Why a request ended without having done everything.
@@ -230,7 +243,7 @@ pub struct SubmitError<B> {
 ///     "no space left on the device; free some, what is written so far stays"
 /// );
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Cause {
     /// The daemon said so.
     #[error("{0}{fix}", fix = fix(*.0))]
@@ -289,8 +302,9 @@ pub enum BufferState {
 /// let error = RequestError { cause, bytes: 4096, buffer: BufferState::Held };
 /// assert_eq!(error.status(), Some(Status::DeadlineExceeded));
 /// assert!(error.to_string().starts_with("the deadline passed"));
+/// assert_eq!(format!("{error:?}"), error.to_string(), "what `main` and `unwrap` print");
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{cause} ({bytes} bytes were done)")]
 pub struct RequestError {
     /// The reason.
@@ -322,7 +336,7 @@ impl RequestError {
 }
 
 /// An access beyond the end of a buffer or region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{length} bytes at {offset} are not inside a buffer of {buffer_bytes} bytes")]
 pub struct OutOfBuffer {
     /// Where the access starts, bytes.

@@ -59,6 +59,7 @@ mod request;
 mod strip;
 mod table;
 mod tile;
+mod told;
 
 pub use buffer::Buffer;
 pub use client::{Client, ClientBuilder, WaitPolicy};

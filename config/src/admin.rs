@@ -113,7 +113,7 @@ impl<T: DeserializeOwned> Envelope<T> {
 }
 
 /// A body that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 pub enum BodyError {
     /// Not the JSON expected.
     #[error("malformed body: {0}")]

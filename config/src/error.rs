@@ -33,7 +33,7 @@ impl fmt::Display for Place {
 }
 
 /// A configuration that cannot be used.
-#[derive(Debug, Error)]
+#[derive(Error)]
 pub enum ConfigError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}{}", path.display(), remedy(source))]
@@ -130,7 +130,6 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 /// Everything that is wrong with a configuration, at least one thing.
-#[derive(Debug)]
 pub struct Findings(Vec<ConfigError>);
 
 impl Findings {
@@ -168,3 +167,42 @@ impl fmt::Display for Findings {
 }
 
 impl std::error::Error for Findings {}
+
+/// `Debug` is what `main`, `unwrap` and `expect` print of an error: its text, not how it lies in memory. The texts here
+/// have those of their sources in them.
+macro_rules! debug_is_text {
+    ($($error:ty),* $(,)?) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_is_text! {
+    ConfigError, Findings, crate::admin::BodyError, crate::network::NetworkError, crate::node_key::KeyFileError,
+    crate::node_key::NoPublicKey, crate::quantity::QuantityError,
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_main_prints_of_an_error_is_its_text() {
+        let key = "0".parse::<crate::PublicKey>().expect_err("too short");
+        let size = "one".parse::<crate::Bytes>().expect_err("no number");
+        let sources =
+            crate::Sources { file: Some("/nonexistent/file".into()), ..Default::default() };
+        let findings = crate::load(&sources).expect_err("no such file");
+        assert!(findings.to_string().starts_with("cannot read /nonexistent/file"), "{findings}");
+        assert_eq!(format!("{:?}", findings.all()[0]), findings.all()[0].to_string());
+        let all: [(Box<dyn std::error::Error>, String); 3] = [
+            (key.clone().into(), key.to_string()),
+            (size.clone().into(), size.to_string()),
+            (findings.into(), "cannot read /nonexistent/file".to_owned()),
+        ];
+        for (error, text) in all {
+            assert!(format!("{error:?}").starts_with(&text), "{error:?}");
+        }
+    }
+}

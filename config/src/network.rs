@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// What is wrong with an address, and how to write it.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 pub enum NetworkError {
     /// Not an address with a prefix length.
     #[error("`{0}` is not a network: write an address and a prefix length, as in 10.9.0.0/24")]

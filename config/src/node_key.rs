@@ -63,7 +63,7 @@ impl PublicKey {
 }
 
 /// Not a public key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "is not a public key: write the {KEY_LETTERS} letters that `pipectl keys show` prints on the other node"
 )]
@@ -127,7 +127,7 @@ impl fmt::Debug for NodeKey {
 }
 
 /// A key file cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum KeyFileError {
     /// The kernel says no.
     #[error("{}: {action} ({error}){}", path.display(), fix_of(error))]

@@ -203,7 +203,7 @@ impl DerefMut for Strip<'_> {
 }
 
 /// Why a loop over strips ended before its range did. What was under way is cancelled.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum StripError {
     /// A request failed.
     #[error("the strip of {bytes} bytes at {offset}: {error}")]
@@ -230,6 +230,8 @@ pub enum StripError {
         end: u64,
     },
 }
+
+crate::told::debug_is_told!(StripError);
 
 impl StripError {
     /// The daemon's status, if it was a request that failed with one.

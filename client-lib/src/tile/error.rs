@@ -15,7 +15,7 @@ use piped_ring::Status;
 /// let error = TileError::Neighbour { at: Axes { x: 2, y: 0 }, cause: Cause::Status(Status::Gone) };
 /// assert!(error.to_string().starts_with("the process at (2, 0)"));
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum TileError {
     /// An option makes no sense; nothing was done.
     #[error("{0}")]
@@ -74,6 +74,8 @@ pub enum TileError {
     #[error("an earlier run of this pipeline failed, and its neighbours were told; open a new one")]
     Over,
 }
+
+crate::told::debug_is_told!(TileError);
 
 impl TileError {
     /// Of a request to a neighbour.

@@ -24,7 +24,7 @@ pub enum Need {
 /// let error = remote_pager::MapError::Denied { user_mode_only: false };
 /// assert!(error.to_string().contains("vm.unprivileged_userfaultfd"));
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum MapError {
     /// This process may not have a userfaultfd.
     #[error("{}", denied(*.user_mode_only))]
@@ -52,6 +52,19 @@ pub enum MapError {
     System(#[from] io::Error),
 }
 
+/// As piped's own errors: what `main` and `unwrap` print is the text.
+macro_rules! debug_is_text {
+    ($($error:ty),*) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_is_text!(MapError, PageError, SyncError);
+
 fn denied(user_mode_only: bool) -> &'static str {
     if user_mode_only {
         "userfaultfd is not permitted, not even for user mode only: a seccomp filter (of a container, \
@@ -65,7 +78,7 @@ fn denied(user_mode_only: bool) -> &'static str {
 }
 
 /// A page that could not be had, or could not be written back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("page {page} could not be {what}: {cause}")]
 pub struct PageError {
     /// By its number in the mapping.
@@ -95,7 +108,7 @@ impl std::fmt::Display for Moved {
 }
 
 /// Why a sync did not save everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SyncError {
     /// What is not saved stays in the mapping, and another sync tries again.
     #[error(transparent)]

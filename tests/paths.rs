@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use piped_client::{Client, OpenOptions};
+use piped_client::{Client, OpenError, OpenOptions, SessionError};
 use piped_ring::Status;
 use piped_ring::handshake::{Access, MESSAGE_BYTES_MAX, Request};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, makedev, mknodat, renameat_with};
@@ -327,4 +327,52 @@ fn a_name_that_is_exchanged_all_the_time_never_leads_outside() {
         assert_eq!(fs::read(scene.outside("secret")).expect("there"), SECRET);
         assert_eq!(fs::read(scene.outside("elsewhere/file")).expect("there"), SECRET);
     }
+}
+
+/// What a client is told that opens something; asked of its own node, and of another one by way of it.
+#[test]
+fn what_is_missing_is_told_apart() {
+    let Some(scene) = Scene::start("auto") else { return };
+    furnish(&scene);
+    for (daemon, peer) in [(&scene.beta, None), (&scene.alpha, Some("beta"))] {
+        let client = Client::connect(daemon.client_socket()).expect("it serves");
+        let (read, make) = (OpenOptions::read(), OpenOptions::write().create(true));
+        for (export, path, options, status, words) in [
+            ("absent", "file", read, Status::NoExport, "no export `absent`"),
+            ("absent", "new", make, Status::NoExport, "no export `absent`"),
+            ("data", "nothing", read, Status::NotFound, "no such file"),
+            (
+                "data",
+                "nowhere/new",
+                make,
+                Status::NoDirectory,
+                "its directory is not there; make it first",
+            ),
+            ("data", "below", read, Status::IsDirectory, "is a directory"),
+            ("data", "below", make, Status::IsDirectory, "is a directory"),
+            ("data", "../secret", read, Status::Denied, "`..`"),
+            ("data", "to-outside", read, Status::Denied, "out of"),
+        ] {
+            let opened = client.open_export(peer, export, path, options);
+            let Err(OpenError::Session(SessionError::Refused { status: told, message })) = opened
+            else {
+                panic!("{export}/{path} {peer:?}: {opened:?}");
+            };
+            assert_eq!(told, status, "{export}/{path} {peer:?}: {message}");
+            assert!(message.contains(words), "{export}/{path} {peer:?}: {message}");
+        }
+        assert!(client.open_export(peer, "data", "file", read).is_ok(), "nobody was thrown out");
+    }
+    // Files of the client's own are opened by its library.
+    let client = Client::connect(scene.beta.client_socket()).expect("it serves");
+    let local = |path: &str, options| client.open_file(scene.root(path), options);
+    let read = OpenOptions::read();
+    let refused =
+        local("nowhere/new", OpenOptions::write().create(true)).expect_err("no directory");
+    assert!(matches!(refused, OpenError::NoDirectory { .. }), "{refused}");
+    let refused = local("nothing", read).expect_err("no file");
+    assert!(matches!(refused, OpenError::File { .. }), "{refused}");
+    let refused = local("below", read).expect_err("a directory").to_string();
+    assert!(refused.contains("it is a directory"), "{refused}");
+    assert!(!scene.root("nowhere").exists());
 }

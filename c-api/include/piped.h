@@ -177,6 +177,18 @@ enum piped_status
      */
     PIPED_TOO_LONG = 17,
     /**
+     * No such export, or none for this user or node.
+     */
+    PIPED_NO_EXPORT = 18,
+    /**
+     * There is no directory where the file was looked for, or was to be made.
+     */
+    PIPED_NO_DIRECTORY = 19,
+    /**
+     * It is a directory, where a file was to be opened.
+     */
+    PIPED_IS_DIRECTORY = 20,
+    /**
      * The daemon gave a reason that this library does not know; update the library.
      */
     PIPED_UNKNOWN = 63,

@@ -49,6 +49,12 @@ pub enum piped_status {
     PIPED_CLOSED = 16,
     /// The message is longer than the buffer; it can still be received.
     PIPED_TOO_LONG = 17,
+    /// No such export, or none for this user or node.
+    PIPED_NO_EXPORT = 18,
+    /// There is no directory where the file was looked for, or was to be made.
+    PIPED_NO_DIRECTORY = 19,
+    /// It is a directory, where a file was to be opened.
+    PIPED_IS_DIRECTORY = 20,
     /// The daemon gave a reason that this library does not know; update the library.
     PIPED_UNKNOWN = 63,
 
@@ -111,7 +117,7 @@ use piped_status::*;
 
 impl piped_status {
     /// All of them.
-    pub(crate) const ALL: [Self; 45] = [
+    pub(crate) const ALL: [Self; 48] = [
         PIPED_OK,
         PIPED_UNSUPPORTED,
         PIPED_INVALID,
@@ -130,6 +136,9 @@ impl piped_status {
         PIPED_CORRUPT,
         PIPED_CLOSED,
         PIPED_TOO_LONG,
+        PIPED_NO_EXPORT,
+        PIPED_NO_DIRECTORY,
+        PIPED_IS_DIRECTORY,
         PIPED_UNKNOWN,
         PIPED_NULL,
         PIPED_NOT_OURS,
@@ -190,6 +199,9 @@ impl piped_status {
             PIPED_TOO_LONG => {
                 c"the message is longer than the buffer; receive it into a longer one"
             }
+            PIPED_NO_EXPORT => c"no such export, or none for you; see [exports] of that node",
+            PIPED_NO_DIRECTORY => c"the directory of the file is not there; make it first",
+            PIPED_IS_DIRECTORY => c"it is a directory; name a file in it",
             PIPED_UNKNOWN => c"a reason that this library does not know; update the library",
             PIPED_NULL => c"a pointer that must not be NULL is",
             PIPED_NOT_OURS => c"the pointer was not given out by this library",
@@ -259,6 +271,9 @@ impl From<Status> for piped_status {
             Status::Corrupt => PIPED_CORRUPT,
             Status::Closed => PIPED_CLOSED,
             Status::TooLong => PIPED_TOO_LONG,
+            Status::NoExport => PIPED_NO_EXPORT,
+            Status::NoDirectory => PIPED_NO_DIRECTORY,
+            Status::IsDirectory => PIPED_IS_DIRECTORY,
         }
     }
 }
@@ -305,6 +320,8 @@ fn of_system(error: &std::io::Error) -> piped_status {
     match error.kind() {
         std::io::ErrorKind::NotFound => PIPED_NOT_FOUND,
         std::io::ErrorKind::PermissionDenied => PIPED_DENIED,
+        std::io::ErrorKind::IsADirectory => PIPED_IS_DIRECTORY,
+        std::io::ErrorKind::StorageFull => PIPED_NO_SPACE,
         _ => PIPED_SYSTEM,
     }
 }
@@ -328,6 +345,7 @@ fn of_connect(error: &ConnectError) -> piped_status {
 fn of_open(error: &OpenError) -> piped_status {
     match error {
         OpenError::File { source, .. } => of_system(source),
+        OpenError::NoDirectory { .. } => PIPED_NO_DIRECTORY,
         OpenError::Option(_) => PIPED_ARGUMENT,
         OpenError::Session(error) => of_session(error),
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_ring::Profile;
-use piped_ring::handshake::{Access, FEATURE_PATH_COSTS, Hello, Request};
+use piped_ring::handshake::{Access, FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS, Hello, Request};
 use piped_ring::layout::ENTRIES_MAX;
 
 use crate::affinity;
@@ -167,7 +167,7 @@ impl ClientBuilder {
     /// See [`ConnectError`].
     pub fn connect(self, path: impl AsRef<Path>) -> Result<Client, ConnectError> {
         let hello = Hello {
-            features: FEATURE_PATH_COSTS,
+            features: FEATURE_PATH_COSTS | FEATURE_OPEN_REASONS,
             arena_bytes: self.arena_bytes.max(1).next_multiple_of(PAGE_BYTES),
             entries: self.depth.clamp(1, ENTRIES_MAX - 1).saturating_add(1).next_power_of_two(),
             queues: 1,

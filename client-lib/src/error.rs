@@ -137,6 +137,12 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// There is no directory where the file was looked for, or was to be made.
+    #[error("cannot open {path}: its directory is not there", path = path.display())]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+    },
     /// An option that this kind of thing does not have.
     #[error("the option `{0}` is for local files only; leave it out")]
     Option(&'static str),

@@ -1,6 +1,7 @@
 //! What a client has open: files, files of other nodes, regions.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -110,7 +111,7 @@ impl OpenOptions {
             .create(self.create)
             .truncate(self.truncate)
             .open(path)
-            .map_err(|source| OpenError::File { path: path.to_owned(), source })?;
+            .map_err(|source| unopened(path, source))?;
         Ok(self.pass(at, file.as_fd())?)
     }
 
@@ -145,6 +146,19 @@ impl OpenOptions {
         };
         Handle::from_answer(at, answer, origin)
     }
+}
+
+/// The kernel has one number for a file that is not there and for a directory.
+fn unopened(path: &Path, source: io::Error) -> OpenError {
+    let path = path.to_owned();
+    let is_gone = |parent: &Path| {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        parent.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    if source.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(is_gone) {
+        return OpenError::NoDirectory { path };
+    }
+    OpenError::File { path, source }
 }
 
 /// The connection at which something is opened, and the client it is for.

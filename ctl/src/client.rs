@@ -42,6 +42,7 @@ pub(crate) fn queue(error: &QueueError) -> Failure {
 pub(crate) fn open(what: impl fmt::Display, error: &OpenError) -> Failure {
     match error {
         OpenError::File { source, .. } => Failure::io(what, source),
+        OpenError::NoDirectory { .. } => Failure::new(Exit::NotFound, error.to_string()),
         OpenError::Session(cause) => session(what, cause),
         OpenError::Option(_) => Failure::usage(format!("{what}: {error}")),
     }
@@ -76,10 +77,12 @@ pub(crate) fn submit(what: impl fmt::Display, fault: SubmitFault) -> Failure {
 
 const fn of_status(status: Status) -> Exit {
     match status {
-        Status::Denied | Status::Unsupported | Status::Invalid | Status::WouldBlock => {
-            Exit::Refused
-        }
-        Status::NotFound | Status::Gone => Exit::NotFound,
+        Status::Denied
+        | Status::Unsupported
+        | Status::Invalid
+        | Status::WouldBlock
+        | Status::IsDirectory => Exit::Refused,
+        Status::NotFound | Status::Gone | Status::NoExport | Status::NoDirectory => Exit::NotFound,
         Status::DeadlineExceeded => Exit::Timeout,
         Status::PeerLost => Exit::Unreachable,
         _ => Exit::Failed,

@@ -353,11 +353,21 @@ pub enum Status {
     /// The message is longer than the buffer; it can still be received.
     #[error("the message is longer than the buffer")]
     TooLong = 17,
+    /// No such export, or none for this user or node. As the two below only in answers to opens, and only for clients
+    /// with [`crate::handshake::FEATURE_OPEN_REASONS`]; others are told `NotFound`.
+    #[error("no such export, or none for you")]
+    NoExport = 18,
+    /// The directory is not there in which the file was to be made. Others are told `NotFound`.
+    #[error("the directory in which the file was to be made is not there")]
+    NoDirectory = 19,
+    /// It is a directory, where a file was to be opened. Others are told `Denied`.
+    #[error("it is a directory")]
+    IsDirectory = 20,
 }
 
 impl Status {
     /// All of them, at the place of their number.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Ok,
         Self::Unsupported,
         Self::Invalid,
@@ -376,6 +386,9 @@ impl Status {
         Self::Corrupt,
         Self::Closed,
         Self::TooLong,
+        Self::NoExport,
+        Self::NoDirectory,
+        Self::IsDirectory,
     ];
 
     /// The status of a number, `None` if this version does not know it.

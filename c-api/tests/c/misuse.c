@@ -95,11 +95,15 @@ int main(int argc, char **argv) {
     EXPECT(piped_open_file(client, argv[2], 0, &file), PIPED_ARGUMENT);
     EXPECT(piped_open_file(client, argv[2], PIPED_READ | 1024, &file), PIPED_UNSUPPORTED);
     EXPECT(piped_open_file(client, argv[2], PIPED_READ | PIPED_ATOMIC, &file), PIPED_UNSUPPORTED);
-    EXPECT(piped_open_file(client, "/nowhere/file", PIPED_READ, &file), PIPED_NOT_FOUND);
+    EXPECT(piped_open_file(client, "/nowhere/file", PIPED_READ, &file), PIPED_NO_DIRECTORY);
+    EXPECT(piped_open_file(client, "/nowhere/file", PIPED_WRITE | PIPED_CREATE, &file), PIPED_NO_DIRECTORY);
+    EXPECT(piped_open_file(client, "/a file that nobody made", PIPED_READ, &file), PIPED_NOT_FOUND);
+    EXPECT(piped_open_file(client, "/", PIPED_READ, &file), PIPED_IS_DIRECTORY);
+    EXPECT(piped_open_file(client, "/", PIPED_WRITE, &file), PIPED_IS_DIRECTORY);
     EXPECT(piped_open_file(client, argv[2], PIPED_READ, NULL), PIPED_NULL);
     EXPECT(piped_open_fd(client, -1, PIPED_READ, &file), PIPED_ARGUMENT);
     EXPECT(piped_open_fd(client, 1000000, PIPED_READ, &file) != PIPED_OK, 1);
-    EXPECT(piped_open_export(client, NULL, "no such export", "file", PIPED_READ, &file), PIPED_NOT_FOUND);
+    EXPECT(piped_open_export(client, NULL, "no such export", "file", PIPED_READ, &file), PIPED_NO_EXPORT);
     EXPECT(piped_open_export(client, NULL, "\xff\xfe", "file", PIPED_READ, &file), PIPED_ARGUMENT);
     EXPECT(piped_open_region(client, NULL, "no such region", PIPED_READ, &file), PIPED_NOT_FOUND);
     EXPECT(file == NULL, 1);

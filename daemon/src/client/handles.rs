@@ -22,9 +22,9 @@ use crate::io::socket::Credentials;
 use crate::limits::{
     FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
 };
-use crate::open::export::Asker;
+use crate::open::export::{Asker, check_path};
 use crate::open::region::RegionSource;
-use crate::open::{OpenFault, Source, file};
+use crate::open::{Asked, OpenFault, Source, file};
 use crate::patience::Turns;
 use crate::shard::message::{Answer, Mailbox, Message, Question, ShardGone};
 
@@ -38,6 +38,8 @@ pub(super) struct Client {
     /// Entries of each queue.
     pub(super) entries: u32,
     pub(super) queues: u32,
+    /// The features that both sides have.
+    pub(super) features: u64,
     pub(super) segments: Vec<Arc<Segment>>,
     /// Open handles; those of what it offers with that.
     handles: HashMap<u32, Option<Offered>>,
@@ -73,6 +75,7 @@ impl Client {
             who,
             entries: 0,
             queues: 0,
+            features: 0,
             segments: Vec::new(),
             handles: HashMap::new(),
             last_handle: 0,
@@ -417,12 +420,12 @@ impl Client {
             let text = format!("there is no peer `{peer}`; {fix}");
             OpenFault::new(Status::NotFound, text)
         })?;
+        if open.kind == OpenKind::File {
+            // The peer would refuse it as well, and has no way to say why.
+            check_path(&open.path)?;
+        }
         let handle = self.new_handle()?;
-        let what = match open.kind {
-            OpenKind::File => format!("`{}` of the export `{}` at `{peer}`", open.path, open.name),
-            OpenKind::Region => format!("the region `{}` at `{peer}`", open.name),
-            OpenKind::Channel => format!("the channel `{}` at `{peer}`", open.name),
-        };
+        let asked = Asked::of(peer, &open);
         let mut ticket = self.control.expect_open();
         let (session, number) = (self.id, ticket.number);
         let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
@@ -437,7 +440,7 @@ impl Client {
         self.handles.remove(&handle.0);
         let close = Command::CloseHandle { session, handle };
         let _ = self.mailbox().send(Message::Engine(close)).await;
-        Err(OpenFault::new(status, format!("{what}: {status}")))
+        Err(asked.refused(status))
     }
 
     async fn install(&mut self, source: Source) -> Opened {

@@ -12,7 +12,6 @@ use piped_ring::handshake::{
     self, HandshakeFault, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome,
 };
 
-use super::completion::wire_status;
 use super::door::Door;
 use super::handles::Client;
 use super::reasons::{Eviction, HandshakeRefusal};
@@ -161,11 +160,11 @@ async fn receive_hello(
 
 async fn refuse(door: &Door, sequence: u32, fault: &OpenFault) {
     // A client that does not listen learns from the end of the socket.
-    let _ = door.send(&refusal(fault), sequence, &[]).await;
+    let _ = door.send(&refusal(fault, 0), sequence, &[]).await;
 }
 
-fn refusal(fault: &OpenFault) -> Reply {
-    Reply::Refused { status: wire_status(fault.status), message: fault.text.clone() }
+fn refusal(fault: &OpenFault, features: u64) -> Reply {
+    Reply::Refused { status: fault.for_client(features), message: fault.text.clone() }
 }
 
 /// Makes the memory, brings it to the shard, and then to the client.
@@ -184,6 +183,7 @@ async fn welcome(
     });
     let (Memory { segments, queues }, fds) = memory.await?;
     client.entries = wanted.entries;
+    client.features = hello.features & FEATURES;
     client.segments = segments.clone();
     client.queues = wanted.queues;
     client.note();
@@ -193,7 +193,7 @@ async fn welcome(
     let open = |answer| Message::OpenSession { session, class, weight, segments, queues, answer };
     client.ask(open).await?;
     let welcome = Welcome {
-        features: hello.features & FEATURES,
+        features: client.features,
         session: session.0,
         segments: client.segments.len() as u32,
         queues: wanted.queues,
@@ -249,7 +249,8 @@ async fn serve(
             () = door.closed() => return,
             reply = client.handle(request, files) => reply,
         };
-        let (reply, fds) = reply.unwrap_or_else(|fault| (refusal(&fault), Vec::new()));
+        let (reply, fds) =
+            reply.unwrap_or_else(|fault| (refusal(&fault, client.features), Vec::new()));
         if let Err(error) = door.send(&reply, sequence, &fds).await {
             if error.kind() == std::io::ErrorKind::TimedOut {
                 control.count_eviction(Eviction::Deaf);

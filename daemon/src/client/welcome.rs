@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use piped_engine::request::Status;
-use piped_ring::handshake::FEATURE_PATH_COSTS;
+use piped_ring::handshake::{FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS};
 use piped_ring::{Segment, ServerQueue};
 
 use super::wanted::Wanted;
@@ -13,7 +13,7 @@ use crate::open::OpenFault;
 use crate::patience::Turns;
 
 /// Optional features of the handshake that this daemon has.
-pub(super) const FEATURES: u64 = FEATURE_PATH_COSTS;
+pub(super) const FEATURES: u64 = FEATURE_PATH_COSTS | FEATURE_OPEN_REASONS;
 
 /// The memory of a session. Takes time: every page is faulted in here.
 #[derive(Debug)]

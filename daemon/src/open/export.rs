@@ -18,9 +18,8 @@ use piped_engine::request::Status;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::OpenFault;
 use super::file::{OpenedFile, check_regular, denied, describe, device_of, io};
-use super::file_system;
+use super::{OpenFault, Reason, file_system};
 use crate::client::access::Circle;
 use crate::closing::Room;
 use crate::io::socket::Credentials;
@@ -197,7 +196,7 @@ impl Exports {
         // Not told apart: who may not use an export need not learn its name.
         let export = self.by_name.get(name).map(Arc::as_ref).filter(|export| export.admits(asker));
         export.ok_or_else(|| {
-            OpenFault::new(Status::NotFound, format!("no export `{name}` on this node for you"))
+            OpenFault::told(Reason::NoExport, format!("no export `{name}` on this node for you"))
         })
     }
 }
@@ -234,8 +233,8 @@ fn check_access(
     Ok(())
 }
 
-/// The kernel would refuse most of these too; refused here they are refused on every kernel.
-fn check_path(path: &str) -> Result<(), OpenFault> {
+/// The path is one that can lie below an export. The kernel would refuse most of these too; refused here they are refused on every kernel.
+pub(crate) fn check_path(path: &str) -> Result<(), OpenFault> {
     let invalid = |text: &str| Err(OpenFault::new(Status::Invalid, text));
     if path.is_empty() {
         return invalid("the path is empty; name a file below the export");
@@ -282,7 +281,7 @@ fn find(
         match rustix::fs::openat2(directory, path, flags, CREATE_MODE, beneath) {
             Ok(file) => return Ok(file),
             Err(Errno::EXIST | Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => return Err(refused("create", path, error)),
+            Err(error) => return Err(refused(CREATE, path, error)),
         }
     }
     let text = format!("`{path}` is renamed all the time, or is a link to nothing; try again");
@@ -311,10 +310,19 @@ fn reopen(place: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
+const CREATE: &str = "create";
+
 fn refused(what: &str, path: &str, error: Errno) -> OpenFault {
     let text = |why: &str| format!("cannot {what} `{path}`: {why}");
     match error {
-        Errno::NOENT | Errno::NOTDIR => OpenFault::new(Status::NotFound, text("no such file")),
+        // Nothing else that a file is made with can be missing.
+        Errno::NOENT if what == CREATE => {
+            OpenFault::told(Reason::NoDirectory, text("its directory is not there; make it first"))
+        }
+        Errno::NOENT => OpenFault::new(Status::NotFound, text("no such file")),
+        Errno::NOTDIR => {
+            OpenFault::new(Status::NotFound, text("a part of the path is a file, not a directory"))
+        }
         Errno::XDEV | Errno::LOOP => denied(text("a link leads out of the export, or too far")),
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {
             denied(text("the daemon's user may not; check owner and permissions of the file"))
@@ -325,10 +333,10 @@ fn refused(what: &str, path: &str, error: Errno) -> OpenFault {
             Status::WouldBlock,
             text("too many open files; raise LimitNOFILE= of the unit"),
         ),
-        Errno::NOSYS => OpenFault::new(
-            Status::Unsupported,
-            text("this kernel has no openat2; exports need Linux 5.6"),
-        ),
+        // Not `Unsupported`: to a peer that says something else (`Reason`).
+        Errno::NOSYS => {
+            OpenFault::new(Status::Io, text("this kernel has no openat2; exports need Linux 5.6"))
+        }
         other => OpenFault::new(Status::Io, text(&other.to_string())),
     }
 }

@@ -11,8 +11,8 @@ use piped_engine::ids::DeviceId;
 use piped_engine::request::Status;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
 
-use super::OpenFault;
 use super::file_system::{self, Server};
+use super::{OpenFault, Reason};
 use crate::closing::HeldFile;
 
 /// A regular file, open.
@@ -133,7 +133,10 @@ fn file_system_id(file: &HeldFile, device: DeviceId) -> u64 {
 pub(super) fn check_regular(kind: FileType) -> Result<(), OpenFault> {
     match kind {
         FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(denied("it is a directory; only regular files are served")),
+        FileType::Directory => Err(OpenFault::told(
+            Reason::IsDirectory,
+            "it is a directory; only regular files are served",
+        )),
         other => Err(denied(format!("it is {other:?}; only regular files are served"))),
     }
 }

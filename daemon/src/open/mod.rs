@@ -16,13 +16,18 @@ pub(crate) mod echo;
 pub mod export;
 pub mod file;
 mod file_system;
+mod reason;
 pub mod region;
 
 use piped_engine::request::Status;
+use piped_ring::handshake::FEATURE_OPEN_REASONS;
 
 use self::channel::ChannelSource;
 use self::file::OpenedFile;
+pub(crate) use self::reason::Asked;
+pub use self::reason::Reason;
 use self::region::RegionSource;
+use crate::client::completion::wire_status;
 
 /// Something opened that a shard can make a handle of.
 #[derive(Debug)]
@@ -35,12 +40,14 @@ pub enum Source {
     Channel(ChannelSource),
 }
 
-/// Why something was not opened. The text goes to the client; a peer gets the status alone.
+/// Why something was not opened. The text goes to the client; a peer gets a status alone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct OpenFault {
     /// The kind of reason.
     pub status: Status,
+    /// What the status leaves open.
+    pub reason: Option<Reason>,
     /// Cause and fix.
     pub text: String,
 }
@@ -48,6 +55,30 @@ pub struct OpenFault {
 impl OpenFault {
     /// A fault of a kind, with cause and fix.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
+        Self { status, reason: None, text: text.into() }
+    }
+
+    /// A fault that can be told more exactly.
+    pub fn told(reason: Reason, text: impl Into<String>) -> Self {
+        Self { status: reason.coarse(), reason: Some(reason), text: text.into() }
+    }
+
+    /// What a peer is told of it.
+    #[must_use]
+    pub fn for_peer(&self) -> Status {
+        self.reason.map_or(self.status, Reason::for_peer)
+    }
+
+    /// What a client is told of it that has these features.
+    #[must_use]
+    pub fn for_client(&self, features: u64) -> piped_ring::Status {
+        match self.reason {
+            Some(reason) if features & FEATURE_OPEN_REASONS != 0 => match reason {
+                Reason::NoExport => piped_ring::Status::NoExport,
+                Reason::NoDirectory => piped_ring::Status::NoDirectory,
+                Reason::IsDirectory => piped_ring::Status::IsDirectory,
+            },
+            _ => wire_status(self.status),
+        }
     }
 }

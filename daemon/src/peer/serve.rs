@@ -35,7 +35,7 @@ pub(crate) async fn answer(
         if let Some(left_out) = control.may_say(Cause::Open, control.party_of(&peer)) {
             tracing::info!(peer, name, %fault, left_out, "an open for a peer failed");
         }
-        fault.status
+        fault.for_peer()
     });
     if let Ok(source) = &result {
         control.keeper.meet(&control, source).await;

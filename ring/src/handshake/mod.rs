@@ -38,6 +38,8 @@ pub const FDS_PER_QUEUE: usize = 3;
 
 /// The feature of both sides: [`Request::PathCosts`] is understood, and answered.
 pub const FEATURE_PATH_COSTS: u64 = 1 << 0;
+/// The feature of both sides: refusals of opens may have a status after [`Status::TooLong`], which tells more.
+pub const FEATURE_OPEN_REASONS: u64 = 1 << 1;
 
 /// What the session may do with a handle or region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,0 +1,180 @@
+//! Why a file is not opened, where the statuses of frames between nodes do not say it.
+
+use piped_engine::command::{OpenKind, OpenRequest};
+use piped_engine::request::Status;
+
+use super::OpenFault;
+
+/// What a status leaves open when a file is not opened.
+///
+/// Frames between nodes have no statuses for these, and a peer that met one it does not know would close the lane. So a
+/// peer is told one that opens of files have no other use for, and who asked it, which knows what it asked for, tells its
+/// client the reason again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// No such export, or none for who asks.
+    NoExport,
+    /// The directory is not there in which the file was to be made.
+    NoDirectory,
+    /// It is a directory.
+    IsDirectory,
+}
+
+impl Reason {
+    /// As a client that knows no reasons is told.
+    pub(super) const fn coarse(self) -> Status {
+        match self {
+            Self::NoExport | Self::NoDirectory => Status::NotFound,
+            Self::IsDirectory => Status::Denied,
+        }
+    }
+
+    /// As a peer is told.
+    pub(super) const fn for_peer(self) -> Status {
+        match self {
+            // Also the end of handles whose export a reload has taken away.
+            Self::NoExport => Status::Gone,
+            Self::NoDirectory => Status::NotFound,
+            Self::IsDirectory => Status::Unsupported,
+        }
+    }
+
+    /// What a peer means that was asked to open a file, or to make one.
+    const fn of_peer(status: Status, kind: OpenKind, create: bool) -> Option<Self> {
+        match (kind, status) {
+            (OpenKind::File, Status::Gone) => Some(Self::NoExport),
+            (OpenKind::File, Status::NotFound) if create => Some(Self::NoDirectory),
+            (OpenKind::File, Status::Unsupported) => Some(Self::IsDirectory),
+            _ => None,
+        }
+    }
+}
+
+/// What a peer was asked to open.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    peer: String,
+    kind: OpenKind,
+    create: bool,
+    export: String,
+    what: String,
+}
+
+impl Asked {
+    pub(crate) fn of(peer: &str, open: &OpenRequest) -> Self {
+        let what = match open.kind {
+            OpenKind::File => format!("`{}` of the export `{}` at `{peer}`", open.path, open.name),
+            OpenKind::Region => format!("the region `{}` at `{peer}`", open.name),
+            OpenKind::Channel => format!("the channel `{}` at `{peer}`", open.name),
+        };
+        let (kind, create, export) = (open.kind, open.create, open.name.clone());
+        Self { peer: peer.to_owned(), kind, create, export, what }
+    }
+
+    /// The peer's status in the words of what was asked for.
+    pub(crate) fn refused(&self, status: Status) -> OpenFault {
+        let Self { peer, export, what, .. } = self;
+        match Reason::of_peer(status, self.kind, self.create) {
+            Some(reason @ Reason::NoExport) => {
+                let text =
+                    format!("`{peer}` has no export `{export}` for this node; see [exports] there");
+                OpenFault::told(reason, text)
+            }
+            Some(reason @ Reason::NoDirectory) => {
+                let text =
+                    format!("cannot create {what}: its directory is not there; make it first");
+                OpenFault::told(reason, text)
+            }
+            Some(reason @ Reason::IsDirectory) => OpenFault::told(
+                reason,
+                format!("{what} is a directory; only regular files are served"),
+            ),
+            None => OpenFault::new(status, format!("{what}: {}", self.words(status))),
+        }
+    }
+
+    fn words(&self, status: Status) -> String {
+        let peer = &self.peer;
+        match (self.kind, status) {
+            (OpenKind::File, Status::NotFound) => format!("no such file at `{peer}`"),
+            (OpenKind::File, Status::Denied) => format!(
+                "`{peer}` does not allow it: the export may be for reading or writing alone, the path may lead out of it or to \
+                 what is no file, or the user of its daemon may lack the right; its log says which"
+            ),
+            (OpenKind::File, Status::Invalid) => "a name in the path is too long".to_owned(),
+            _ => status.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_ring::handshake::FEATURE_OPEN_REASONS;
+
+    use super::*;
+    use piped_engine::command::Access;
+
+    #[test]
+    fn what_a_peer_is_told_of_a_reason_leads_back_to_it() {
+        for (reason, create) in [
+            (Reason::NoExport, false),
+            (Reason::NoExport, true),
+            (Reason::NoDirectory, true),
+            (Reason::IsDirectory, false),
+            (Reason::IsDirectory, true),
+        ] {
+            let told = OpenFault::told(reason, "text").for_peer();
+            assert_eq!(Reason::of_peer(told, OpenKind::File, create), Some(reason), "{create}");
+            assert_eq!(Reason::of_peer(told, OpenKind::Region, create), None);
+        }
+        // What else an open of a file ends with is taken for none of them.
+        for status in
+            [Status::NotFound, Status::Denied, Status::Invalid, Status::Io, Status::WouldBlock]
+        {
+            let told = OpenFault::new(status, "text").for_peer();
+            assert_eq!(Reason::of_peer(told, OpenKind::File, false), None, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_knows_no_reasons_is_told_none() {
+        for (reason, coarse) in [
+            (Reason::NoExport, piped_ring::Status::NotFound),
+            (Reason::NoDirectory, piped_ring::Status::NotFound),
+            (Reason::IsDirectory, piped_ring::Status::Denied),
+        ] {
+            let fault = OpenFault::told(reason, "text");
+            assert_eq!(fault.for_client(0), coarse);
+            assert!(
+                fault.for_client(FEATURE_OPEN_REASONS) as u16 > piped_ring::Status::TooLong as u16
+            );
+        }
+    }
+
+    #[test]
+    fn who_asked_a_peer_is_told_what_is_missing_where() {
+        let asked = |create| {
+            Asked::of(
+                "beta",
+                &OpenRequest {
+                    kind: OpenKind::File,
+                    name: "data".to_owned(),
+                    path: "a/b".to_owned(),
+                    access: Access::WRITE,
+                    create,
+                },
+            )
+        };
+        for (status, create, words) in [
+            (Status::Gone, false, "`beta` has no export `data`"),
+            (Status::NotFound, false, "no such file at `beta`"),
+            (Status::NotFound, true, "its directory is not there"),
+            (Status::Unsupported, false, "is a directory"),
+            (Status::Denied, false, "`beta` does not allow it"),
+            (Status::PeerLost, false, "not reachable"),
+        ] {
+            let text = asked(create).refused(status).text;
+            assert!(text.contains(words) && text.contains("data"), "{status:?}: {text}");
+        }
+    }
+}

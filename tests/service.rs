@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use system_tests::container::Container;
-use system_tests::packages::Packages;
+use system_tests::documents::page::Page;
+use system_tests::packages::{MAINTAINER, Packages};
 use system_tests::process::{eventually, words};
 
 /// Tenths of it: `systemd-analyze security` gives 0 (safe) to 10.
@@ -30,6 +31,7 @@ fn an_operators_day() {
     let directory = tempfile::tempdir().expect("a directory");
     let Some(packages) = Packages::make(directory.path()) else { return };
     are_what_debian_expects(&packages);
+    have_documents_that_lead_somewhere(&packages, directory.path());
     let newer = newer(&packages.piped, directory.path());
     let other = another_pipectl(directory.path());
     let Some(machine) = Container::boot() else { return };
@@ -62,9 +64,96 @@ fn are_what_debian_expects(packages: &Packages) {
     let version = field(&packages.library, "Version");
     let depends = field(&packages.development, "Depends");
     assert_eq!(depends, format!("libpiped1 (= {version})"), "see c-api/Cargo.toml");
+    for package in packages.all() {
+        // An address that is somebody's would have to be of whoever hands the packages out.
+        let maintainer = field(package, "Maintainer");
+        let made_here = std::env::var_os("PIPED_PACKAGES").is_none();
+        assert!(!made_here || maintainer == MAINTAINER, "{maintainer}");
+        assert!(!maintainer.contains("debian.org"), "{maintainer}");
+    }
     match Command::new("lintian").args(LINTIAN).args(packages.all()).output() {
         Ok(output) => assert!(output.status.success(), "{}", words(&output)),
         Err(error) => eprintln!("skipped: lintian cannot be run ({error})"),
+    }
+}
+
+/// All three side by side, as on a machine that has them: links between documents, pictures, what help and documents say
+/// is there, and what the licences of others ask for.
+fn have_documents_that_lead_somewhere(packages: &Packages, directory: &Path) {
+    let root = directory.join("documents");
+    for package in packages.all() {
+        dpkg_deb(&["--extract".as_ref(), package, &root]);
+    }
+    let documents = root.join("usr/share/doc");
+    let mut pages = Vec::new();
+    for package in ["piped", "libpiped-dev"] {
+        for entry in fs::read_dir(documents.join(package)).expect("packaged") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let text = fs::read_to_string(&path).expect("text");
+                pages.push((path.clone(), Page::read(&path.display().to_string(), &text)));
+            }
+        }
+    }
+    assert!(pages.len() > 12, "{:?}", pages.iter().map(|(path, _)| path).collect::<Vec<_>>());
+    let mut followed = 0;
+    for (path, page) in &pages {
+        for (line, link) in page.links.iter().filter(|(_, link)| !link.contains("://")) {
+            let place = format!("{}, line {line}: {link}", path.display());
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.with_file_name(file) };
+            let target = target.canonicalize().unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert!(target.starts_with(root.canonicalize().expect("there")), "{place}");
+            if !anchor.is_empty() {
+                let of = |it: &&(PathBuf, Page)| it.0.canonicalize().is_ok_and(|it| it == target);
+                let (_, to) =
+                    pages.iter().find(of).unwrap_or_else(|| panic!("{place}: no document"));
+                assert!(to.anchors.contains(anchor), "{place}: there are {:?}", to.anchors);
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 40, "{followed} links");
+    // What documents and help name beside links.
+    for name in [
+        "scenarios/paper.toml",
+        "examples/client-lib/messages.rs",
+        "examples/remote-pager/src/lib.rs",
+    ] {
+        assert!(documents.join("piped").join(name).is_file(), "{name}");
+    }
+    let simulate = fs::read_to_string(documents.join("piped/simulate.md")).expect("packaged");
+    assert!(simulate.contains(" /usr/share/doc/piped/scenarios/paper.toml"), "{simulate}");
+    for (package, manifest) in [
+        ("piped", "daemon"),
+        ("piped", "ctl"),
+        ("libpiped1", "client-lib"),
+        ("libpiped-dev", "client-lib"),
+    ] {
+        has_notices_of_others(&documents.join(package).join("third-party-notices.gz"), manifest);
+    }
+}
+
+/// Each crate of others that `manifest` depends on is listed, with a licence and its text.
+fn has_notices_of_others(file: &Path, manifest: &str) {
+    let output = Command::new("gzip").arg("-dc").arg(file).output().expect("gzip starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let manifest =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(manifest).join("Cargo.toml");
+    let manifest = fs::read_to_string(manifest).expect("there");
+    let dependencies = manifest.split("\n[dependencies]\n").nth(1).expect("some");
+    let dependencies = dependencies.lines().take_while(|line| !line.starts_with('['));
+    let names = dependencies.filter_map(|line| Some(line.split_once(['.', ' '])?.0));
+    let mut found = 0;
+    for name in names.filter(|name| !name.starts_with("piped")) {
+        let row = text.lines().find(|line| line.starts_with(&format!("  {name} ")));
+        let row = row.unwrap_or_else(|| panic!("{}: {name} is missing", file.display()));
+        assert!(row.contains("MIT") || row.contains("Apache") || row.contains("BSD"), "{row}");
+        found += 1;
+    }
+    assert!(found > 1, "{found} dependencies");
+    for words in ["Permission is hereby granted, free of charge", "Apache License"] {
+        assert!(text.contains(words), "{}: {words}", file.display());
     }
 }
 

@@ -36,6 +36,22 @@ const BUFFER: &str = "buffer --messages 4 --bytes 4000 --lambda 105 --mu 91 --al
 const STRIP: &str = "strip --bytes 64KB --o 5us --G 6.089us/KB --K 4.06us/KB";
 const TILE: &str = "tile --depth 256K --grid 3x3 --compute 2.88us --comm 0.4us";
 
+/// What docs/theory.md says that its command gives is what it prints.
+#[test]
+fn the_documents_figure_is_the_commands() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/theory.md"));
+    let text = text.expect("docs/theory.md");
+    let (line, rest) = text
+        .lines()
+        .find_map(|line| line.strip_prefix("pipectl model buffer"))
+        .zip(text.split("\ngives ").nth(1))
+        .expect("the command, and what it gives");
+    let figure: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let output = run(&format!("buffer {line}"), None);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains(&format!(" {figure} bytes")), "{figure}: {printed}");
+}
+
 #[test]
 fn a_buffer_is_the_papers_whatever_the_units() {
     let delay = 4000.0 / 105.0 / 8.0;

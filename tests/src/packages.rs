@@ -5,6 +5,9 @@ use std::process::Command;
 
 use crate::process::{Programs, words};
 
+/// Who answers for packages that are made here: what the variable of `packaging/build` says.
+pub const MAINTAINER: &str = "Testers & Co. <testers@piped.example>";
+
 /// The packages' files.
 #[derive(Debug)]
 pub struct Packages {
@@ -49,7 +52,8 @@ impl Packages {
         succeed(library.arg("--target-dir").arg(target).current_dir(&root));
         let mut build = Command::new(root.join("packaging/build"));
         build.args(["--profile", profile, "--no-build", "--fast", "--output"]).arg(directory);
-        let paths = succeed(build.env("CARGO_TARGET_DIR", target));
+        build.env("CARGO_TARGET_DIR", target).env("PIPED_MAINTAINER", MAINTAINER);
+        let paths = succeed(&mut build);
         let paths: Vec<PathBuf> = paths.lines().map(PathBuf::from).collect();
         let [piped, library, development] = paths.try_into().expect("three packages");
         Some(Self { piped, library, development })

@@ -50,7 +50,7 @@ Only root and the daemon's user may. It sends bulk requests beside what others d
 time, at most 32 requests and 8 MiB at once; runs of about 20 ms, with rests between. Nothing of anybody's is written:
 a peer is asked for memory of zeros that every node keeps for this; a device is read through a file of random bytes
 that is made in --dir and has no name while it is there, or through --file. Ctrl-C ends it and shows what there is.
-See docs/calibrate.md for what the rows mean.";
+See docs/calibrate.md (/usr/share/doc/piped/calibrate.md) for what the rows mean.";
 
 /// `pipectl calibrate`
 #[derive(Debug, Clone, ClapArgs)]

@@ -32,7 +32,8 @@ pub(super) mod world;
 
 const AFTER_HELP: &str = "\
 A scenario is TOML: [nodes.NAME], [nodes.NAME.disks.NAME] with L, g, G and window, [[links]] and [[dials]] with L, g, G,
-[[transfers]] with node, read, write or copy, bytes, planner or plan, count. Examples: docs/scenarios/.";
+[[transfers]] with node, read, write or copy, bytes, planner or plan, count. Examples: docs/scenarios/ of the source,
+/usr/share/doc/piped/scenarios/ of the package.";
 
 /// `pipectl simulate`
 #[derive(Debug, Clone, ClapArgs)]

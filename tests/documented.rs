@@ -332,6 +332,33 @@ fn every_link_between_documents_leads_somewhere() {
     }
 }
 
+/// What a newcomer needs is said before anything else, and is all that the first command needs.
+#[test]
+fn the_readme_begins_with_what_a_build_needs() {
+    let read = |name: &str| fs::read_to_string(project().join(name)).expect("there");
+    let readme = read("README.md");
+    let first: String = readme.lines().take(5).collect::<Vec<_>>().join(" ");
+    let manifest = read("Cargo.toml");
+    let version = manifest.split("rust-version = \"").nth(1).expect("a version");
+    let version = version.split('"').next().expect("its end");
+    for words in [&*format!("Rust {version}"), "rustup", "gcc", "libc6-dev"] {
+        assert!(first.contains(words), "{words}: {first}");
+    }
+    // As `cargo build --release` of the README does: without a package, and without --workspace.
+    let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    tree.args(["tree", "--locked", "--offline", "--edges", "normal,build", "--prefix", "none"]);
+    let output = tree.args(["--format", "{p}"]).current_dir(project()).output().expect("cargo");
+    let text = words(&output);
+    assert!(output.status.success(), "{text}");
+    let has = |name: &str| text.lines().any(|line| line.split(' ').next() == Some(name));
+    for needed in ["piped", "pipectl", "cc"] {
+        assert!(has(needed), "the demo needs {needed}: {text}");
+    }
+    for other in ["bench", "remote-pager", "cmake", "pkg-config", "bindgen", "openssl-sys"] {
+        assert!(!has(other), "the first command builds or needs {other}");
+    }
+}
+
 /// What an alert says is to be read exists.
 #[test]
 fn every_alert_has_a_section() {

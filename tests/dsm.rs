@@ -48,7 +48,7 @@ impl Dsm {
 fn programs() -> Option<Programs> {
     let programs = Programs::find();
     if programs.is_none() {
-        eprintln!("skipped: the programs are not built; `cargo build` makes them");
+        eprintln!("skipped: the programs are not built; `cargo build --workspace` makes them");
     }
     programs
 }

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use piped::admin::parse::Endpoint;
 use piped_client::{Client, OpenOptions};
+use system_tests::keys::Key;
 use system_tests::process::{Daemon, PATIENCE, Programs, free_address, words};
 use system_tests::user::Who;
 
@@ -272,6 +273,11 @@ fn an_export_is_for_the_users_groups_and_peers_that_it_names() {
     let path = root.display();
     // Both users and groups name nobody: everybody here. The same of peers.
     let mut served = format!("[listen]\naddress = \"{address}\"\n[access]\ngroups = [5000]\n");
+    // Nodes that have proved who they are: of others of this machine it would be asked whose they are.
+    let [one, two, three] =
+        ["alpha", "beta", "gamma"].map(|name| Key::make(&programs, directory.path(), name));
+    served += &two.security("integrity");
+    served += &(one.peer("alpha", None) + &three.peer("gamma", None));
     let exports = [
         ("all", "write = true"),
         ("read", ""),
@@ -287,12 +293,15 @@ fn an_export_is_for_the_users_groups_and_peers_that_it_names() {
         served.push_str(&format!("[exports.{name}]\npath = \"{path}\"\n{more}\n"));
     }
     let beta = Daemon::start(&programs, directory.path(), "beta", &served);
-    let asks = format!("[peers.beta]\naddress = \"{address}\"\n[access]\ngroups = [5000]\n");
+    let asks = |key: &Key| {
+        key.security("integrity") + &two.peer("beta", Some(address)) + "[access]\ngroups = [5000]\n"
+    };
+    let (alphas, gammas) = (asks(&one), asks(&three));
     // Its shards are nodes of their own to the other side, and one node in its configuration.
     let mut command = programs.piped();
     command.args(["--set", "shards.count=2", "--set", "limits.global.staging=8MiB"]);
-    let alpha = Daemon::start_by(command, &programs, directory.path(), "alpha", &asks);
-    let gamma = Daemon::start(&programs, directory.path(), "gamma", &asks);
+    let alpha = Daemon::start_by(command, &programs, directory.path(), "alpha", &alphas);
+    let gamma = Daemon::start(&programs, directory.path(), "gamma", &gammas);
     alpha.await_lanes();
     gamma.await_lanes();
     let one = Who { uid: 4001, gid: 4001, groups: &[5000] };

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,35 +17,14 @@ use piped_config::NodeKey;
 use piped_engine::wire::Protection;
 use serde_json::Value;
 use system_tests::cable::Cable;
+use system_tests::keys::Key;
 use system_tests::process::{
     BLOCKS_BYTES, Daemon, Programs, eventually, free_address, pattern, words,
 };
 use system_tests::proxy::Proxy;
 
-/// A node's key, in a file.
-struct Key {
-    file: PathBuf,
-    public: String,
-}
-
-impl Key {
-    fn make(programs: &Programs, directory: &Path, name: &str) -> Self {
-        let file = directory.join(format!("{name}.key"));
-        let output = programs.pipectl().args(["keys", "generate", "--file"]).arg(&file).output();
-        let output = output.expect("pipectl starts");
-        assert!(output.status.success(), "{}", words(&output));
-        let public = String::from_utf8(output.stdout).expect("text").trim().to_owned();
-        Self { file, public }
-    }
-
-    fn security(&self, mode: &str) -> String {
-        format!("[security]\nmode = \"{mode}\"\nkey_file = \"{}\"\n", self.file.display())
-    }
-}
-
 fn peer(name: &str, key: &Key, address: Option<SocketAddr>) -> String {
-    let address = address.map_or(String::new(), |address| format!("address = \"{address}\"\n"));
-    format!("[peers.{name}]\n{address}key = \"{}\"\n", key.public)
+    key.peer(name, address)
 }
 
 /// Alpha asks beta through a wire that the test holds; both have keys.
@@ -245,11 +224,15 @@ fn who_has_no_key_or_another_one_gets_no_lane() {
     assert_eq!(scene.lanes_lost(), lost, "a shard heard of them");
     let log = scene.beta.log();
     assert!(log.contains(&format!("pipectl keys trust NAME {}", mallory.public)), "{log}");
-    // Loopback may be plain, but not under a name that has a key.
+    // One without a key, from this machine: where keys are asked for, loopback is no exception ...
     let plain = format!("[peers.beta]\naddress = \"{}\"\n", scene.address);
-    let impostor = Daemon::start(&scene.programs, path, "gamma", &plain);
-    impostor.await_lanes();
-    drop(impostor);
+    let gamma = Daemon::start(&scene.programs, path, "gamma", &plain);
+    scene.greeted_at_last("plain");
+    assert!(scene.beta.log().contains("loopback is no exception"), "{}", scene.beta.log());
+    // ... unless it is named, and then not under a name that has a key.
+    scene.change(1, "[listen]\n", "[listen]\nallow_plain = [\"127.0.0.0/8\"]\n");
+    gamma.await_lanes();
+    drop(gamma);
     // The same, and calls itself alpha.
     let folder = path.join("elsewhere");
     fs::create_dir(&folder).expect("made");

@@ -1,6 +1,6 @@
 //! Users and groups of this machine by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::modes::Principal;
 
@@ -26,6 +26,10 @@ pub enum UnknownName {
 pub struct Names {
     users: BTreeMap<String, u32>,
     groups: BTreeMap<String, u32>,
+    /// The first group of each user.
+    first: BTreeMap<u32, u32>,
+    /// By user name, its other groups.
+    others: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl Names {
@@ -77,10 +81,38 @@ impl Names {
         }
     }
 
+    /// A user's first group, if it has an entry, and its other groups: what it would have after a login.
+    #[must_use]
+    pub fn groups_of(&self, uid: u32) -> (Option<u32>, Vec<u32>) {
+        let names = self.users.iter().filter(|(_, number)| **number == uid);
+        let others: BTreeSet<u32> =
+            names.filter_map(|(name, _)| self.others.get(name)).flatten().copied().collect();
+        (self.first.get(&uid).copied(), others.into_iter().collect())
+    }
+
     /// Reads the text of /etc/passwd and /etc/group. Of two equal names the first counts.
     #[must_use]
     pub fn parse(passwd: &str, group: &str) -> Self {
-        Self { users: entries(passwd), groups: entries(group) }
+        let mut first = BTreeMap::new();
+        for fields in passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()) {
+            let number = |at: usize| fields.get(at)?.parse().ok();
+            if let (Some(user), Some(group)) = (number(2), number(3)) {
+                first.entry(user).or_insert(group);
+            }
+        }
+        let mut others = BTreeMap::<String, BTreeSet<u32>>::new();
+        for fields in group.lines().map(|line| line.split(':').collect::<Vec<_>>()) {
+            let (Some(group), Some(members)) = (
+                fields.get(2).and_then(|number| number.parse().ok()),
+                fields.get(3).map(|members| members.split(',')),
+            ) else {
+                continue;
+            };
+            for member in members.filter(|member| !member.is_empty()) {
+                others.entry(member.to_owned()).or_default().insert(group);
+            }
+        }
+        Self { users: entries(passwd), groups: entries(group), first, others }
     }
 }
 
@@ -95,4 +127,20 @@ fn entries(text: &str) -> BTreeMap<String, u32> {
         }
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_the_groups_of_both_files() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:33::/:\nalias:x:33:34::/:\nbad:x:1\n";
+        let group = "root:x:0:\nstaff:x:50:web,ann\nwww:x:33:\nmore:x:51:alias,web\nodd:x:no:web\n";
+        let names = Names::parse(passwd, group);
+        assert_eq!(names.groups_of(0), (Some(0), vec![]));
+        // Whoever is one of a number is all of it.
+        assert_eq!(names.groups_of(33), (Some(33), vec![50, 51]));
+        assert_eq!(names.groups_of(4000), (None, vec![]));
+    }
 }

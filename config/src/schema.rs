@@ -226,26 +226,28 @@ pub struct Listen {
     /// Where peers connect; none: nowhere.
     #[serde(serialize_with = "write_address", deserialize_with = "read_address")]
     pub address: Option<SocketAddr>,
-    /// Networks whose nodes may talk to this one without keys, beside loopback.
+    /// Networks whose nodes may talk to this one without keys; beside loopback, if this node has no key.
     pub allow_plain: Vec<Network>,
 }
 
 impl Listen {
-    /// True if all who reach where it listens may be plain: it listens nowhere, where lanes may be plain, or everywhere
+    /// True if all who reach where a node without a key listens may be plain: it listens nowhere, where lanes may be plain, or everywhere
     /// and there are networks that it was told of (others are turned away one by one).
     #[must_use]
     pub fn may_be_plain(&self) -> bool {
         self.address.is_none_or(|address| match address.ip() {
             ip if ip.is_unspecified() => !self.allow_plain.is_empty(),
-            ip => self.admits_plain(ip),
+            ip => self.admits_plain(ip, false),
         })
     }
 
-    /// True if a lane to or from `address` may be plain: loopback, or a network in `allow_plain`.
+    /// True if a lane to or from `address` may be plain: it is in a network of `allow_plain`, or loopback, and this node
+    /// has no key. One that has a key asks for keys: every user of a machine can use its loopback.
     #[must_use]
-    pub fn admits_plain(&self, address: IpAddr) -> bool {
+    pub fn admits_plain(&self, address: IpAddr, has_key: bool) -> bool {
         let address = address.to_canonical();
-        address.is_loopback() || self.allow_plain.iter().any(|network| network.contains(address))
+        let by_itself = !has_key && address.is_loopback();
+        by_itself || self.allow_plain.iter().any(|network| network.contains(address))
     }
 }
 

@@ -207,7 +207,7 @@ impl Config {
                  this node".to_owned()
             });
             let literal = peer.address.as_str().parse::<std::net::SocketAddr>().map(|a| a.ip());
-            let needs_key = literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip));
+            let needs_key = literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip, false));
             faults.check(peer.key.is_some() || !needs_key, &key, || {
                 format!(
                     "is {}, outside loopback, and the peer has no key, so lanes to it would be plain: run `pipectl \

@@ -211,9 +211,21 @@ fn networks_named_in_allow_plain_may_be_listened_on_and_dialled() {
         "[listen]\naddress = \"10.9.0.1:7440\"\nallow_plain = [\"10.9.0.0/24\"]\n[peers.beta]\naddress = \"10.9.0.2:7440\"",
     );
     let config = load(&etc.sources()).expect("valid").config;
-    assert!(config.listen.admits_plain("10.9.0.77".parse().expect("an address")));
-    assert!(config.listen.admits_plain("::1".parse().expect("an address")));
-    assert!(!config.listen.admits_plain("10.9.1.1".parse().expect("an address")));
+    // Whether a node has a key decides on loopback alone.
+    for (address, without, with) in [
+        ("10.9.0.77", true, true),
+        ("10.9.1.1", false, false),
+        ("::1", true, false),
+        ("127.0.0.1", true, false),
+        ("::ffff:127.0.0.1", true, false),
+    ] {
+        let address = address.parse().expect("an address");
+        assert_eq!(config.listen.admits_plain(address, false), without, "{address}");
+        assert_eq!(config.listen.admits_plain(address, true), with, "{address}");
+    }
+    let etc = Etc::new("[listen]\nallow_plain = [\"127.0.0.0/8\"]");
+    let told = load(&etc.sources()).expect("valid").config;
+    assert!(told.listen.admits_plain("127.0.0.1".parse().expect("an address"), true));
 }
 
 #[test]

@@ -47,6 +47,9 @@ use crate::reload::Reload;
 use crate::sandbox::Sandbox;
 use crate::shard::message::{Mailbox, Message, Notice};
 
+/// The group of a user that has none; nobody is in it.
+const NO_GROUP: u32 = u32::MAX;
+
 /// A session as the control thread knows it.
 #[derive(Debug)]
 pub(crate) struct SessionEntry {
@@ -178,7 +181,6 @@ pub(crate) struct Control {
     pub(crate) patrol: RefCell<Patrol>,
     greeting_slots: Arc<Semaphore>,
     known_slots: Arc<Semaphore>,
-    names: Names,
 }
 
 /// What [`Control`] is made of.
@@ -248,12 +250,12 @@ impl Control {
             patrol: RefCell::default(),
             greeting_slots: slots(GREETINGS_MAX),
             known_slots: slots(KNOWN_GREETINGS_MAX),
-            names,
             live: RefCell::new(Live {
                 config: Rc::new(config),
                 rules: Rc::new(rules),
                 exports: Arc::new(exports),
                 keyring: Rc::new(keyring),
+                names: Rc::new(names),
             }),
         }
     }
@@ -364,8 +366,18 @@ impl Control {
     }
 
     /// A user's name, if the system has one for it.
-    pub(crate) fn user_name(&self, uid: u32) -> Option<&str> {
-        self.names.user(uid)
+    pub(crate) fn user_name(&self, uid: u32) -> Option<String> {
+        self.names().user(uid).map(str::to_owned)
+    }
+
+    /// A user of whom only the number is known: its groups are those of the files.
+    pub(crate) fn credentials_of(&self, uid: u32) -> Credentials {
+        let (gid, groups) = self.names().groups_of(uid);
+        Credentials { pid: 0, uid, gid: gid.unwrap_or(NO_GROUP), groups }
+    }
+
+    fn names(&self) -> Rc<Names> {
+        Rc::clone(&self.live.borrow().names)
     }
 
     /// Counts so many bytes of shared memory as a session's before they are made, or says which limit forbids them:
@@ -477,7 +489,7 @@ impl Control {
             queues: entry.queues,
             arena_bytes: entry.arena_bytes,
             handles: entry.handles,
-            user: self.names.user(entry.who.uid).map(str::to_owned),
+            user: self.user_name(entry.who.uid),
             class: String::new(),
             requests: 0,
             completed: 0,
@@ -636,9 +648,10 @@ impl Control {
                     let _ = opened.send(result);
                 }
             }
-            Event::ServeOpen { ticket, peer, open } => {
+            Event::ServeOpen { ticket, peer, standing, open } => {
                 let control = Rc::clone(self);
-                tokio::task::spawn_local(peer::serve::answer(control, shard, ticket, peer, open));
+                let node = peer::serve::Node { name: peer, standing };
+                tokio::task::spawn_local(peer::serve::answer(control, shard, ticket, node, open));
             }
             Event::Connect { peer, class, after } => {
                 let control = Rc::clone(self);

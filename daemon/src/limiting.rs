@@ -416,7 +416,7 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
 fn user_row(control: &Control, uid: u32, of: &OfUser) -> UserRow {
     UserRow {
         uid,
-        user: control.user_name(uid).map(str::to_owned),
+        user: control.user_name(uid),
         sessions: of.sessions,
         arena_bytes: of.arena_bytes,
         handles: of.handles,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Admin, Client, Config, Listen, PEERS_MAX, Peer};
+use piped_config::{Admin, Client, Config, Listen, Names, PEERS_MAX, Peer};
 use piped_engine::ids::PeerId;
 
 use crate::client::access::Rules;
@@ -18,6 +18,8 @@ pub(crate) struct Live {
     pub(crate) rules: Rc<Rules>,
     pub(crate) exports: Arc<Exports>,
     pub(crate) keyring: Rc<Keyring>,
+    /// Users and groups, as they were read with it.
+    pub(crate) names: Rc<Names>,
 }
 
 /// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart. `outside`: exports that

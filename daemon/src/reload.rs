@@ -19,7 +19,7 @@ use piped_config::admin::{
 use piped_config::{
     Config, Findings, KeyFileError, Listen, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load,
 };
-use piped_engine::command::Command;
+use piped_engine::command::{Command, Expelled};
 use piped_model::units::Nanos;
 use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -68,6 +68,7 @@ struct Prepared {
     rules: Rules,
     exports: Exports,
     keyring: Keyring,
+    names: Names,
     /// Exports that wait for a restart: the sandbox keeps their directories from us.
     outside: BTreeSet<String>,
 }
@@ -257,12 +258,12 @@ fn read(
     let own = own.map_err(|error| format!("security.key_file: {error}"))?;
     let keyring = Keyring::new(&loaded.config, own);
     let keyring = keyring.map_err(|fault| format!("`{}` {}", fault.key, fault.problem))?;
-    Ok(Prepared { loaded, rules, exports, keyring, outside })
+    Ok(Prepared { loaded, rules, exports, keyring, names, outside })
 }
 
 /// Nothing of this can fail; what the kernel refuses is logged.
 async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
-    let Prepared { loaded, rules, exports, keyring, outside } = prepared;
+    let Prepared { loaded, rules, exports, keyring, names, outside } = prepared;
     for name in &outside {
         tracing::warn!(
             "exports.{name} stays as it was: its directory is outside of what the sandbox admitted when the daemon \
@@ -282,8 +283,18 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     let doors = |rules: &Rules| [rules.clients_are_private(), rules.operators_are_private()];
     let (before_them, private) = (doors(&old.rules), doors(&rules));
     let distrusted = old.keyring.distrusted(&keyring);
-    let keyring = Rc::new(keyring);
-    control.replace_live(Live { config: Rc::clone(&effect), rules, exports, keyring });
+    // Where plain lanes are from, and whose they are, is known at the door alone: when fewer may have them, all come and
+    // go through it again.
+    let got_key = old.keyring.identity().is_none() && keyring.identity().is_some();
+    let plain = if is_narrower(&before.config.listen, &loaded.config.listen) {
+        Expelled::Everybody
+    } else if got_key || *old.rules != *rules || *old.names != names {
+        Expelled::Users
+    } else {
+        Expelled::Nobody
+    };
+    let (keyring, names) = (Rc::new(keyring), Rc::new(names));
+    control.replace_live(Live { config: Rc::clone(&effect), rules, exports, keyring, names });
     for (at, path) in [&effect.client.socket, &effect.admin.socket].into_iter().enumerate() {
         if before_them[at] != private[at]
             && let Err(error) = unix_socket::set_mode(path, !private[at])
@@ -300,7 +311,7 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     for change in before.config.changes_to(&loaded.config) {
         reload.runtime.borrow_mut().remove(&change.key);
     }
-    for command in commands(control, &before.config, &loaded.config, distrusted) {
+    for command in commands(control, &before.config, &loaded.config, (distrusted, plain, got_key)) {
         for shard in &control.shards {
             // A shard that is gone ends the daemon by itself.
             let _ = shard.mailbox.send(Message::Engine(command.clone())).await;
@@ -323,7 +334,7 @@ fn commands(
     control: &Control,
     before: &Config,
     after: &Config,
-    distrusted: Vec<String>,
+    (distrusted, plain, got_key): (Vec<String>, Expelled, bool),
 ) -> Vec<Command> {
     let mut commands = Vec::new();
     if before.planner.mode != after.planner.mode {
@@ -354,15 +365,14 @@ fn commands(
             Moved::Readdressed(peer) => Command::RedialPeer { peer },
         });
     }
-    // They prove themselves anew, with what is agreed on now, in both directions. Where plain lanes are from is known
-    // at the door alone: when fewer networks may have them, all come and go through it again.
-    let unproven = is_narrower(&before.listen, &after.listen);
-    let plain = after.peers.iter().filter(|(_, peer)| unproven && peer.key.is_none());
-    let anew = distrusted.iter().chain(plain.map(|(name, _)| name));
+    // They prove themselves anew, with what is agreed on now, in both directions.
+    let all_plain = got_key || plain == Expelled::Everybody;
+    let keyless = after.peers.iter().filter(|(_, peer)| all_plain && peer.key.is_none());
+    let anew = distrusted.iter().chain(keyless.map(|(name, _)| name));
     let known = anew.filter_map(|name| peers.by_name(name));
     commands.extend(known.map(|peer| Command::RedialPeer { peer }));
-    if unproven || !distrusted.is_empty() {
-        commands.push(Command::ExpelPeers { names: distrusted, unproven });
+    if plain > Expelled::Nobody || !distrusted.is_empty() {
+        commands.push(Command::ExpelPeers { names: distrusted, plain });
     }
     commands
 }

@@ -1,6 +1,7 @@
 //! What the control thread tells a shard and what a shard tells it.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use piped_model::units::Nanos;
@@ -294,6 +295,8 @@ pub enum Caller {
     Unproven {
         /// Those names.
         reserved: Arc<BTreeSet<String>>,
+        /// Where it comes from.
+        origin: Origin,
     },
     /// It is this node, by its key, and may give itself no other name.
     Proven {
@@ -306,7 +309,17 @@ impl Caller {
     /// Anybody, where no node has a key.
     #[must_use]
     pub fn anybody() -> Self {
-        Self::Unproven { reserved: Arc::default() }
+        let origin = Origin::Site(Ipv4Addr::UNSPECIFIED.into());
+        Self::Unproven { reserved: Arc::default(), origin }
+    }
+
+    /// What stands behind the name that it gives itself.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        match self {
+            Self::Unproven { origin, .. } => Standing::Plain(*origin),
+            Self::Proven { .. } => Standing::Proven,
+        }
     }
 
     /// Whether a lane may give itself this name, a node's or that of one of its shards.
@@ -316,7 +329,7 @@ impl Caller {
     pub(crate) fn may_be(&self, name: &str) -> Result<(), &'static str> {
         let node = node_of(name);
         match self {
-            Self::Unproven { reserved } if reserved.contains(node) => {
+            Self::Unproven { reserved, .. } if reserved.contains(node) => {
                 Err("it gives itself the name of a node that has a key, and did not prove it")
             }
             Self::Proven { node: proven } if proven != node => Err(
@@ -327,6 +340,46 @@ impl Caller {
             Self::Unproven { .. } | Self::Proven { .. } => Ok(()),
         }
     }
+}
+
+/// Where a plain lane comes from, as the kernel says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// A user of this machine, by number: whose socket is at the other end.
+    User(u32),
+    /// Another machine: its address, or of IPv6 the network that is one caller's.
+    Site(IpAddr),
+}
+
+/// What stands behind a node's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// Its key.
+    Proven,
+    /// Its word.
+    Plain(Origin),
+}
+
+impl Standing {
+    /// Whether two lanes under one name are of one node. What a user of this machine opened is for lanes of this user
+    /// alone; on a plain network nobody can tell one machine from another.
+    pub(crate) fn is_like(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Plain(Origin::Site(_)), Self::Plain(Origin::Site(_))) => true,
+            (one, other) => one == other,
+        }
+    }
+}
+
+/// Which plain lanes close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Expelled {
+    /// None.
+    Nobody,
+    /// Those of users of this machine.
+    Users,
+    /// All.
+    Everybody,
 }
 
 /// From the control thread.
@@ -460,8 +513,8 @@ pub enum Command {
     ExpelPeers {
         /// Their names, without the mark of a shard.
         names: Vec<String>,
-        /// Also all that did not prove who they are.
-        unproven: bool,
+        /// Also those that did not prove who they are.
+        plain: Expelled,
     },
     /// The answer to [`Output::Plan`].
     Planned(Box<PlanAnswer>),
@@ -526,6 +579,8 @@ pub enum Event {
         ticket: u64,
         /// The peer's name as it gave it.
         peer: String,
+        /// What stands behind that name.
+        standing: Standing,
         /// What it wants.
         open: OpenRequest,
     },

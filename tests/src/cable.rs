@@ -103,6 +103,14 @@ impl Cable {
         report[0]["stats64"]["tx"]["bytes"].as_u64().expect("a number")
     }
 
+    /// A program at an end, to be started.
+    #[must_use]
+    pub fn inside(&self, end: usize, program: &Path) -> Command {
+        let mut inside = command(Path::new("ip"));
+        inside.args(["netns", "exec", &self.names[end]]).arg(program);
+        inside
+    }
+
     /// A daemon at an end.
     #[must_use]
     pub fn daemon(
@@ -113,9 +121,7 @@ impl Cable {
         name: &str,
         more: &str,
     ) -> Daemon {
-        let mut inside = command(Path::new("ip"));
-        inside.args(["netns", "exec", &self.names[end]]).arg(&programs.piped);
-        Daemon::start_by(inside, programs, directory, name, more)
+        Daemon::start_by(self.inside(end, &programs.piped), programs, directory, name, more)
     }
 }
 

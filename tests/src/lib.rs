@@ -10,6 +10,7 @@ pub mod cable;
 pub mod container;
 pub mod documents;
 pub mod http;
+pub mod keys;
 pub mod packages;
 pub mod process;
 pub mod proxy;

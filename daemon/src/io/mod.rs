@@ -31,6 +31,7 @@ mod aside;
 pub mod clock;
 mod counters;
 mod entries;
+pub mod far_end;
 mod hold;
 pub(crate) mod inherited;
 mod lent;

@@ -117,7 +117,7 @@ metrics! {
     REFUSED COUNTER "piped_handshakes_refused_total" ["reason"]
         "Clients that connected and got no session.";
     GREETINGS COUNTER "piped_peer_handshakes_total" ["outcome"]
-        "Peers that connected to a node with a key: proven, or why they got no lane.";
+        "Peers that connected: proven, or why they got no lane.";
     BOUNCES COUNTER "piped_bounces_total" ["reason"]
         "Fragments that took a copy.";
     RATE_WAITS COUNTER "piped_rate_waits_total" []

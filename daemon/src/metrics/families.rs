@@ -116,6 +116,8 @@ impl Snapshot {
 
     fn lanes(&self, table: &mut Table, shard: &str, peers: &[PeerReport]) {
         let mut others = BTreeMap::new();
+        // A name that several have is one: whether any of them is up.
+        let mut known = BTreeMap::new();
         for peer in peers {
             for lane in &peer.lanes {
                 let (class, up) = (lane_name(lane.class), u64::from(lane.up));
@@ -124,10 +126,14 @@ impl Snapshot {
                     continue;
                 }
                 let role = if peer.inbound { "served" } else { "asked" };
-                let labels = [shard, &peer.name, role, class];
-                table.count(&define::LANE_UP, &labels, up);
-                table.count(&define::LANE_EPOCH, &labels, lane.epoch.into());
+                let of_name = known.entry((&peer.name, role, class)).or_insert((0, 0));
+                *of_name = (up.max(of_name.0), lane.epoch.max(of_name.1));
             }
+        }
+        for ((name, role, class), (up, epoch)) in known {
+            let labels = [shard, name, role, class];
+            table.count(&define::LANE_UP, &labels, up);
+            table.count(&define::LANE_EPOCH, &labels, epoch.into());
         }
         for (class, up) in others {
             table.count(&define::LANE_UP, &[shard, "other", "served", class], up);

@@ -79,15 +79,25 @@ pub enum ExportError {
 pub enum Asker<'a> {
     /// A local client, by its user and groups.
     User(&'a Credentials),
-    /// A peer, by its name.
+    /// A node that has proved its name.
     Peer(&'a str),
+    /// A node whose name is its word.
+    Plain {
+        /// That name.
+        name: &'a str,
+        /// The user, if it runs on this machine.
+        user: Option<&'a Credentials>,
+    },
 }
 
 impl fmt::Display for Asker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(who) => write!(f, "user {}", who.uid),
-            Self::Peer(peer) => write!(f, "node `{peer}`"),
+            Self::Peer(peer) | Self::Plain { name: peer, user: None } => {
+                write!(f, "node `{peer}`")
+            }
+            Self::Plain { name, user: Some(who) } => write!(f, "node `{name}` of user {}", who.uid),
         }
     }
 }
@@ -203,9 +213,17 @@ impl Exports {
 
 impl Export {
     fn admits(&self, asker: Asker<'_>) -> bool {
+        let user = |who: &Credentials| self.users.is_empty() || self.users.has(who);
+        let peer = |name: &str| self.peers.as_ref().is_none_or(|peers| peers.contains(name));
         match asker {
-            Asker::User(who) => self.users.is_empty() || self.users.has(who),
-            Asker::Peer(name) => self.peers.as_ref().is_none_or(|peers| peers.contains(name)),
+            Asker::User(who) => user(who),
+            Asker::Peer(name) => peer(name),
+            // What it may do without a node of its own, and what its name may.
+            Asker::Plain { name, user: Some(who) } => user(who) && peer(name),
+            // Where users are told apart, nobody gets in by saying nothing.
+            Asker::Plain { name, user: None } => {
+                peer(name) && (self.users.is_empty() || self.peers.is_some())
+            }
         }
     }
 }
@@ -527,6 +545,29 @@ mod tests {
             assert_eq!(status(asker, name, access), expected, "{asker} {name}");
         }
         assert_eq!(status(Asker::Peer("gamma"), "all", READ), Status::Ok);
+    }
+
+    #[test]
+    fn a_name_without_a_key_gets_what_is_for_everybody_or_for_the_name() {
+        let world = world();
+        let [root, seven] = [0, 7].map(|uid| Credentials::of(uid, uid));
+        let opened = |name, user, export| {
+            let asker = Asker::Plain { name, user };
+            world.exports.open(asker, export, "data", READ, false, room()).is_ok()
+        };
+        for (name, user, expected) in [
+            // From another machine: where users are named, only the name can get it in.
+            ("gamma", None, [true, false, false]),
+            ("beta", None, [true, true, false]),
+            // From this one: as the user would, and as the name would.
+            ("beta", Some(&root), [true, false, false]),
+            ("beta", Some(&seven), [true, true, false]),
+            ("gamma", Some(&seven), [true, false, false]),
+            ("gamma", Some(&Credentials::of(1, 50)), [true, false, true]),
+        ] {
+            let found = ["all", "some", "group"].map(|export| opened(name, user, export));
+            assert_eq!(found, expected, "{name} {user:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::OpenFault;
 use super::export::Asker;
 use super::file::denied;
+use crate::io::socket::Credentials;
 use crate::limits::REGIONS_MAX;
 
 /// A piece of a session's arena that others may use.
@@ -177,11 +178,19 @@ impl Regions {
 
 /// Whether somebody is among those that a region is for.
 fn is_for(audience: &Audience, asker: Asker<'_>) -> bool {
+    let user =
+        |who: &Credentials| audience.users.as_ref().is_none_or(|users| users.contains(&who.uid));
+    let peer = |peer: &str| {
+        let peers = audience.peers.as_ref();
+        peers.is_none_or(|peers| peers.iter().any(|name| name == peer))
+    };
     match asker {
-        Asker::User(who) => audience.users.as_ref().is_none_or(|users| users.contains(&who.uid)),
-        Asker::Peer(peer) => {
-            let peers = audience.peers.as_ref();
-            peers.is_none_or(|peers| peers.iter().any(|name| name == peer))
+        Asker::User(who) => user(who),
+        Asker::Peer(name) => peer(name),
+        // As of exports.
+        Asker::Plain { name, user: Some(who) } => user(who) && peer(name),
+        Asker::Plain { name, user: None } => {
+            peer(name) && (audience.users.is_none() || audience.peers.is_some())
         }
     }
 }
@@ -225,7 +234,6 @@ impl Withdrawals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::socket::Credentials;
 
     fn source(owner: u32, access: Access) -> RegionSource {
         RegionSource {
@@ -327,5 +335,18 @@ mod tests {
         assert_eq!(find(Asker::Peer("beta")), Ok(()));
         assert_eq!(find(Asker::User(&other)), Err(Status::Denied));
         assert_eq!(find(Asker::Peer("gamma")), Err(Status::Denied));
+        let plain = |name, user| find(Asker::Plain { name, user });
+        assert_eq!(plain("beta", Some(&named)), Ok(()));
+        assert_eq!(plain("beta", Some(&other)), Err(Status::Denied));
+        assert_eq!(plain("gamma", Some(&named)), Err(Status::Denied));
+        assert_eq!(plain("beta", None), Ok(()));
+        let audience = Audience { users: Some(vec![1000]), peers: None };
+        let offered = RegionSource { audience, ..source(1, BOTH) };
+        regions.offer("users", offered).expect("a new name");
+        let plain = |user| {
+            let asker = Asker::Plain { name: "beta", user };
+            regions.find("users", READ, asker).is_ok()
+        };
+        assert_eq!([None, Some(&named), Some(&other)].map(plain), [false, true, false]);
     }
 }

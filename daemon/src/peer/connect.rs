@@ -66,8 +66,8 @@ async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option
                     peer = name,
                     %address,
                     left_out,
-                    "not connected: the peer has no key, so the lane would be plain, and this address is \
-                     neither loopback nor in listen.allow_plain; run `pipectl keys trust`"
+                    "not connected: the peer has no key, so the lane would be plain, and this address is not in \
+                     listen.allow_plain (nor loopback, of a node that has no key either); run `pipectl keys trust`"
                 );
             }
             last = io::ErrorKind::PermissionDenied.into();
@@ -109,7 +109,8 @@ fn is_still(control: &Control, peer: PeerId, target: &Peer, address: SocketAddr)
 
 /// Whether the lane would be sealed, or may be plain.
 fn may_be_dialled(control: &Control, target: &Peer, address: SocketAddr) -> bool {
-    target.key.is_some() || control.config().listen.admits_plain(address.ip())
+    let has_key = control.keyring().identity().is_some();
+    target.key.is_some() || control.config().listen.admits_plain(address.ip(), has_key)
 }
 
 /// The handshake with a peer that has a key.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::PublicKey;
-use piped_engine::command::Caller;
+use piped_engine::command::{Caller, Origin};
 use piped_engine::wire::LaneKeys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -16,7 +16,9 @@ use super::noise::{
     ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HandshakeFault, Trust as _,
     begins_handshake,
 };
+use super::patrol::site_of;
 use crate::control::Control;
+use crate::io::far_end::{FarEnd, far_end};
 use crate::limits::GREETING_TIME;
 
 /// Bytes by which a handshake is told from a frame.
@@ -46,11 +48,15 @@ pub(crate) enum Greeting {
     Untrusted,
     /// It repeated somebody's handshake.
     Repeated,
+    /// It is plain, and of a user of this machine that `[access]` does not admit.
+    User,
+    /// It is plain, from this machine, and no user holds its other end.
+    Nobody,
 }
 
 impl Greeting {
     /// All of them, each at the place of its number.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Proven,
         Self::Busy,
         Self::Silent,
@@ -60,6 +66,8 @@ impl Greeting {
         Self::Forged,
         Self::Untrusted,
         Self::Repeated,
+        Self::User,
+        Self::Nobody,
     ];
 
     /// Its name.
@@ -75,6 +83,8 @@ impl Greeting {
             Self::Forged => "forged",
             Self::Untrusted => "untrusted",
             Self::Repeated => "repeated",
+            Self::User => "user",
+            Self::Nobody => "nobody",
         }
     }
 }
@@ -86,10 +96,24 @@ pub(crate) type Greetings = [u64; Greeting::ALL.len()];
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingFault {
     #[error(
-        "it does not prove who it is, and its network is neither loopback nor in listen.allow_plain; give it a key: \
-         `pipectl keys generate` there, `pipectl keys trust` here"
+        "it does not prove who it is, and its network is not in listen.allow_plain (where this node has a key, loopback \
+         is no exception); give it a key: `pipectl keys generate` there, `pipectl keys trust` here"
     )]
     Plain,
+    #[error(
+        "its lane is plain, and user {0} of this machine, whose it is, is not in [access] users or groups; add the \
+         user, or give the node a key: `pipectl keys generate` there, `pipectl keys trust` here"
+    )]
+    User(u32),
+    #[error(
+        "its lane is plain, from an address of this machine, and no user holds the other end any more"
+    )]
+    Nobody,
+    #[error(
+        "its lane is plain, and the kernel cannot be asked whether a user of this machine has it ({0}); the unit needs \
+         AF_NETLINK in RestrictAddressFamilies="
+    )]
+    Unasked(io::Error),
     #[error("it said nothing in time")]
     Late,
     #[error("the configuration was loaded again meanwhile; it may try again")]
@@ -107,6 +131,8 @@ impl GreetingFault {
     pub(super) fn outcome(&self) -> Greeting {
         match self {
             Self::Plain => Greeting::Plain,
+            Self::User(_) => Greeting::User,
+            Self::Nobody | Self::Unasked(_) => Greeting::Nobody,
             Self::Reloaded => Greeting::Busy,
             Self::Late | Self::Gone(_) => Greeting::Silent,
             Self::Handshake(fault) => match fault {
@@ -160,13 +186,11 @@ async fn who_is(
     stream: &mut TcpStream,
     from: IpAddr,
 ) -> Result<Met, GreetingFault> {
-    let plain = control.config().listen.admits_plain(from);
-    let anybody = || (Caller::Unproven { reserved: keyring.reserved() }, None);
     let Some(identity) = keyring.identity() else {
-        return if plain { Ok(anybody()) } else { Err(GreetingFault::Plain) };
+        return unproven(control, keyring, stream, from);
     };
     if !begins_handshake(&beginning(stream).await?) {
-        return if plain { Ok(anybody()) } else { Err(GreetingFault::Plain) };
+        return unproven(control, keyring, stream, from);
     }
     let mut first = [0; FIRST_BYTES];
     stream.read_exact(&mut first).await?;
@@ -176,6 +200,28 @@ async fn who_is(
     stream.read_exact(&mut confirmation).await?;
     let (node, keys) = answered.finish(&confirmation)?;
     Ok((Caller::Proven { node }, Some(keys)))
+}
+
+/// One that proves nothing: it is admitted by its network, and from this machine by its user.
+fn unproven(
+    control: &Control,
+    keyring: &Keyring,
+    stream: &TcpStream,
+    from: IpAddr,
+) -> Result<Met, GreetingFault> {
+    if !control.config().listen.admits_plain(from, keyring.identity().is_some()) {
+        return Err(GreetingFault::Plain);
+    }
+    let (near, far) = (stream.local_addr()?, stream.peer_addr()?);
+    let origin = match far_end(near, far).map_err(GreetingFault::Unasked)? {
+        FarEnd::Elsewhere => Origin::Site(site_of(from)),
+        FarEnd::Nobody => return Err(GreetingFault::Nobody),
+        FarEnd::User(uid) if !control.rules().admits_client(&control.credentials_of(uid)) => {
+            return Err(GreetingFault::User(uid));
+        }
+        FarEnd::User(uid) => Origin::User(uid),
+    };
+    Ok((Caller::Unproven { reserved: keyring.reserved(), origin }, None))
 }
 
 /// The first bytes of a stream, which stay in it: a shard reads a plain one's frames from the beginning.

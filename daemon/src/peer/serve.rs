@@ -4,11 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
-use piped_engine::command::{OpenKind, OpenRequest};
+use piped_engine::command::{OpenKind, OpenRequest, Origin, Standing};
 use piped_engine::request::Status;
 use piped_engine::wire::frame::{is_shard_name, node_of};
 
 use crate::control::Control;
+use crate::io::socket::Credentials;
 use crate::journal::Cause;
 use crate::limits::FILES_PER_OPEN;
 use crate::open::export::Asker;
@@ -20,16 +21,43 @@ pub(crate) fn shard_of(peer: &str) -> Option<&str> {
     is_shard_name(peer).then(|| node_of(peer))
 }
 
+/// A node that asks for something: the name that it has given itself, and what stands behind that.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) standing: Standing,
+}
+
+impl Node {
+    /// Who asks, for those who decide; `who`: the user of [`Self::user`].
+    fn asker<'a>(&'a self, who: Option<&'a Credentials>) -> Asker<'a> {
+        let name = node_of(&self.name);
+        match self.standing {
+            Standing::Proven => Asker::Peer(name),
+            Standing::Plain(_) => Asker::Plain { name, user: who },
+        }
+    }
+
+    /// The user of this machine whose node it is, if it is known only by that.
+    fn user(&self, control: &Control) -> Option<Credentials> {
+        match self.standing {
+            Standing::Plain(Origin::User(uid)) => Some(control.credentials_of(uid)),
+            Standing::Plain(Origin::Site(_)) | Standing::Proven => None,
+        }
+    }
+}
+
 /// Opens something for a peer and tells the shard.
 pub(crate) async fn answer(
     control: Rc<Control>,
     shard: usize,
     ticket: u64,
-    peer: String,
+    node: Node,
     open: OpenRequest,
 ) {
     let name = open.name.clone();
-    let opened = open_for(&control, shard, node_of(&peer), open).await;
+    let opened = open_for(&control, shard, &node, open).await;
+    let peer = node.name;
     let result = opened.map_err(|fault| {
         // A peer gets the status; who wants the text finds it here.
         if let Some(left_out) = control.may_say(Cause::Open, control.party_of(&peer)) {
@@ -58,7 +86,7 @@ pub(crate) async fn answer(
 async fn open_for(
     control: &Control,
     shard: usize,
-    peer: &str,
+    node: &Node,
     open: OpenRequest,
 ) -> Result<Source, OpenFault> {
     let OpenRequest { kind, name, path, access, create } = open;
@@ -66,7 +94,8 @@ async fn open_for(
         return control.echo.find(access).map(Source::Region);
     }
     if kind == OpenKind::Region {
-        let asker = Asker::Peer(node_of(peer));
+        let who = node.user(control);
+        let asker = node.asker(who.as_ref());
         return control.regions.borrow().find(&name, access, asker).map(Source::Region);
     }
     if kind == OpenKind::Channel {
@@ -78,10 +107,12 @@ async fn open_for(
     let Some(room) = control.peer_files.try_room(FILES_PER_OPEN) else {
         return Err(OpenFault::new(Status::WouldBlock, "too many files of peers are open"));
     };
-    let (exports, peer) = (control.exports(), peer.to_owned());
+    let (exports, who) = (control.exports(), node.user(control));
+    let node = Node { name: node.name.clone(), standing: node.standing };
     let work = move || {
         let _slot = slot;
-        exports.open(Asker::Peer(&peer), &name, &path, access, create, room).map(Source::File)
+        let asker = node.asker(who.as_ref());
+        exports.open(asker, &name, &path, access, create, room).map(Source::File)
     };
     tokio::task::spawn_blocking(work)
         .await

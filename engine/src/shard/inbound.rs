@@ -16,7 +16,7 @@ use super::session::access_of;
 use super::slab::Key;
 use super::trace::Subject;
 use super::{Shard, Work};
-use crate::command::{self, Caller, Event, LaneClass, OpenRequest};
+use crate::command::{self, Caller, Event, Expelled, LaneClass, OpenRequest, Standing};
 use crate::ids::{RegionId, SocketId};
 use crate::io::{Io, Resource, Span};
 use crate::limits::{self, CREDIT_BATCH_DIVISOR};
@@ -31,6 +31,8 @@ use crate::wire::{Asker, Frame, LaneKeys, Message};
 #[derive(Debug)]
 pub(super) struct Inbound {
     pub(super) name: String,
+    /// What stands behind it: a lane under the same name that somebody else has is of another link.
+    pub(super) standing: Standing,
     incarnation: u64,
     /// The incarnation of ours that it is told. Another one after it was forgotten: its handles went
     /// with it, and it asks for them again as it does after a restart.
@@ -123,13 +125,16 @@ impl Shard {
             return Err("the node's name is damaged");
         }
         let name = load_name(landed, io).ok_or("the node's name is not printable ASCII")?;
-        let caller = self.lanes.get(key).and_then(|lane| lane.caller.as_ref());
-        caller.map_or(Ok(()), |caller| caller.may_be(&name))?;
-        let known = self.inbound.next_from(0, |link| link.name == name);
-        let link = match known {
+        let Some(caller) = self.lanes.get(key).and_then(|lane| lane.caller.as_ref()) else {
+            return Ok(());
+        };
+        caller.may_be(&name)?;
+        let standing = caller.standing();
+        let is_same = |link: &Inbound| link.name == name && link.standing.is_like(standing);
+        let link = match self.inbound.next_from(0, is_same) {
             Some(link) => link,
             None => self
-                .new_inbound(name, incarnation, io)
+                .new_inbound(name, standing, incarnation, io)
                 .ok_or("as many peers are connected as there may be")?,
         };
         self.fence(link, class, frame.epoch, incarnation, io)?;
@@ -150,16 +155,16 @@ impl Shard {
     }
 
     /// Closes the lanes that came from these nodes, if there are any, and with them those that have not said where they
-    /// come from: what they may say was judged by what is not true any more. `unproven`: also those that did not prove
-    /// who they are.
-    pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], unproven: bool, io: &mut I) {
+    /// come from: what they may say was judged by what is not true any more. `plain`: also those that did not prove who
+    /// they are.
+    pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], plain: Expelled, io: &mut I) {
         let is_named = |link: Key| {
             let link = self.inbound.get(link);
             link.is_some_and(|link| names.iter().any(|name| name == node_of(&link.name)))
         };
         let expelled = |(_, lane): &(Key, &Lane)| match lane.link {
             Link::Outbound(_) => false,
-            _ if unproven && lane.is_unproven() => true,
+            _ if lane.is_expelled_by(plain) => true,
             Link::Inbound(link) => is_named(link),
             Link::Stranger => !names.is_empty(),
         };
@@ -170,12 +175,19 @@ impl Shard {
         }
     }
 
-    fn new_inbound<I: Io>(&mut self, name: String, incarnation: u64, io: &mut I) -> Option<Key> {
+    fn new_inbound<I: Io>(
+        &mut self,
+        name: String,
+        standing: Standing,
+        incarnation: u64,
+        io: &mut I,
+    ) -> Option<Key> {
         if self.inbound.room() == 0 {
             self.forget_inbound(io);
         }
         let link = Inbound {
             name,
+            standing,
             incarnation,
             ours: self.config.incarnation.wrapping_add(self.links_forgotten),
             left: io.now(),
@@ -204,7 +216,10 @@ impl Shard {
         let Some((oldest, _)) = idle.min_by_key(|(_, link)| link.left) else { return };
         let Some(mut link) = self.inbound.remove(oldest) else { return };
         self.links_forgotten += 1;
-        self.planner.forget_served(&link.name);
+        // Somebody else may have the same name, and so the same stages.
+        if self.inbound.iter().all(|(_, other)| other.name != link.name) {
+            self.planner.forget_served(&link.name);
+        }
         for number in link.handles.iter_mut().filter_map(HandlePlace::take) {
             self.close_served(number.served, io);
         }

@@ -19,7 +19,7 @@ use super::serve_pieces::TableRun;
 use super::slab::Key;
 use super::zero_copy::ZeroCopy;
 use super::{Shard, Work};
-use crate::command::{Caller, Event, LaneClass};
+use crate::command::{Caller, Event, Expelled, LaneClass, Origin, Standing};
 use crate::ids::{ChannelId, PeerId, SessionId, SocketId};
 use crate::io::{Io, Op, Resource, Span, Token};
 use crate::limits;
@@ -229,6 +229,22 @@ impl Lane {
     /// Whether the other end connected to us and did not prove who it is.
     pub(super) fn is_unproven(&self) -> bool {
         matches!(self.caller, Some(Caller::Unproven { .. }))
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        match self.caller.as_ref()?.standing() {
+            Standing::Proven => None,
+            Standing::Plain(origin) => Some(origin),
+        }
+    }
+
+    /// Whether it is one of those that did not prove who they are, and close.
+    pub(super) fn is_expelled_by(&self, plain: Expelled) -> bool {
+        match self.origin() {
+            None => false,
+            Some(Origin::User(_)) => plain >= Expelled::Users,
+            Some(Origin::Site(_)) => plain >= Expelled::Everybody,
+        }
     }
 
     /// The link of a lane that we serve.

@@ -374,7 +374,7 @@ impl Shard {
             Command::LaneAccepted { socket, caller, keys } => {
                 self.lane_accepted((socket, keys), caller, io);
             }
-            Command::ExpelPeers { names, unproven } => self.expel_peers(&names, unproven, io),
+            Command::ExpelPeers { names, plain } => self.expel_peers(&names, plain, io),
             Command::Planned(answer) => self.planner.handle_answer(&answer),
             Command::TakeKept(stages) => self.planner.take_kept(stages),
             Command::ForcePlan(plan) => self.planner.force(plan),

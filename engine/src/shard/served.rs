@@ -95,8 +95,8 @@ impl Shard {
             return Err("more opens under way than there may be");
         }
         state.opening.push((ours, ticket, lane));
-        let peer = state.name.clone();
-        self.event(Event::ServeOpen { ticket: ours, peer, open });
+        let (peer, standing) = (state.name.clone(), state.standing);
+        self.event(Event::ServeOpen { ticket: ours, peer, standing, open });
         Ok(())
     }
 

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use piped_engine::command::{Caller, Command, LaneClass};
+use piped_engine::command::{Caller, Command, Expelled, LaneClass, Origin};
 use piped_engine::limits::STRANGERS_MAX;
+use piped_engine::request::Status;
 use piped_engine::wire::{FrameKey, LaneKeys, Message, Protection};
 
-use crate::world::World;
+use crate::world::{World, read};
 
 fn reserved(names: &[&str]) -> Caller {
     let reserved: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    Caller::Unproven { reserved: Arc::new(reserved) }
+    let origin = Origin::Site([192, 0, 2, 7].into());
+    Caller::Unproven { reserved: Arc::new(reserved), origin }
 }
 
 fn proven(node: &str) -> Caller {
@@ -60,7 +62,7 @@ fn lanes_of_nodes_that_are_not_trusted_any_more_close() {
     let silent = world.dial_as(proven("beta"), keys());
     let other = world.dial_as(proven("gamma"), keys());
     world.settle();
-    world.command(Command::ExpelPeers { names: vec!["beta".to_owned()], unproven: false });
+    world.command(Command::ExpelPeers { names: vec!["beta".to_owned()], plain: Expelled::Nobody });
     world.settle();
     let up = [beta, second, gamma, silent, other].map(|line| world.is_up(line));
     // Who has not said who he is was let in under rules that are over.
@@ -76,10 +78,53 @@ fn lanes_of_whoever_proved_nothing_close_where_plain_ones_are_not_wanted_any_mor
     world.hello(shown, "beta", LaneClass::Latency, 1);
     let greeting = world.dial_as(proven("delta"), keys());
     world.settle();
-    world.command(Command::ExpelPeers { names: Vec::new(), unproven: true });
+    world.command(Command::ExpelPeers { names: Vec::new(), plain: Expelled::Everybody });
     world.settle();
     let up = [plain, silent, shown, greeting].map(|line| world.is_up(line));
     assert_eq!(up, [false, false, true, true]);
+}
+
+fn of_user(uid: u32) -> Caller {
+    Caller::Unproven { reserved: Arc::default(), origin: Origin::User(uid) }
+}
+
+#[test]
+fn lanes_of_users_close_where_users_are_not_admitted_as_they_were() {
+    let mut world = World::new();
+    let far = world.lane("gamma", LaneClass::Latency, 1);
+    let [named, silent] = [1000, 1001].map(|uid| world.dial_as(of_user(uid), None));
+    world.hello(named, "delta", LaneClass::Latency, 1);
+    world.settle();
+    world.command(Command::ExpelPeers { names: Vec::new(), plain: Expelled::Users });
+    world.settle();
+    assert_eq!([far, named, silent].map(|line| world.is_up(line)), [true, false, false]);
+}
+
+#[test]
+fn what_a_user_opened_is_not_had_by_another_under_the_same_name() {
+    let mut world = World::new();
+    let mine = world.dial_as(of_user(1000), None);
+    world.hello(mine, "delta", LaneClass::Latency, 1);
+    world.next(mine);
+    let file = world.file(4096);
+    let handle = world.open(mine, 9, file);
+    // Everything is as on the first one, and it is later: the same node would take its own lane's place.
+    for caller in [of_user(1001), Caller::anybody(), proven("delta")] {
+        let theirs = world.dial_as(caller, None);
+        world.hello(theirs, "delta", LaneClass::Latency, 2);
+        world.settle();
+        assert!(world.is_up(mine) && world.is_up(theirs));
+        world.next(theirs);
+        world.send(theirs, read(1, handle, 4096), &[]);
+        assert_eq!(world.read_end(theirs, 1), Status::BadHandle);
+    }
+    let again = world.dial_as(of_user(1000), None);
+    world.hello(again, "delta", LaneClass::Latency, 2);
+    world.settle();
+    assert!(!world.is_up(mine) && world.is_up(again), "its own lane takes the place of the first");
+    world.next(again);
+    world.send(again, read(1, handle, 4096), &[]);
+    assert_eq!(world.read_end(again, 1), Status::Ok);
 }
 
 #[test]

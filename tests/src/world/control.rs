@@ -474,7 +474,7 @@ impl World {
             Event::RemoteOpened { ticket, session, handle: _, result } => {
                 self.take_opened(node, session, ticket, result);
             }
-            Event::ServeOpen { ticket, peer: _, open } => {
+            Event::ServeOpen { ticket, open, .. } => {
                 let after = Nanos(self.random.length(1_000_000));
                 self.plans.push(now + after, Plan::Answer { node, life, ticket, open });
             }

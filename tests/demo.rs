@@ -67,7 +67,29 @@ fn the_demo_verifies_what_it_moved_and_cleans_up() {
     let report: serde_json::Value = serde_json::from_slice(&run.stdout).expect("JSON");
     assert_eq!(report["schema_version"], 1);
     assert!(report["read"]["verified"] == true && report["copy"]["verified"] == true, "{words}");
+    has_measured_a_slower_path(&report["slowed"]);
     scene.check_nothing_is_left(&words);
+}
+
+/// All that is told of it is there, and nothing was faster than the dials allow. Who won is not a test's affair.
+fn has_measured_a_slower_path(slowed: &serde_json::Value) {
+    let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("{slowed:#}"));
+    let bytes = number(&slowed["size_bytes"]);
+    assert_eq!(bytes, f64::from(1 << 20));
+    let tried = slowed["tried_bytes"].as_array().expect("sizes");
+    assert!(tried.len() > 3 && tried.contains(&slowed["by_hand_bytes"]), "{slowed:#}");
+    // The disk alone; a read in one piece passes the link when it has passed the disk.
+    let (disk, link) = (bytes * 10e-9, bytes * 8e-9);
+    for (name, least) in [("auto", disk), ("by_hand", disk), ("whole", disk + link)] {
+        let (seconds, plan) = (&slowed[name]["seconds"], &slowed[name]["plan"]);
+        let [low, median, high] = ["low", "median", "high"].map(|key| number(&seconds[key]));
+        assert!(least <= low && low <= median && median <= high, "{name}: {slowed:#}");
+        assert!(number(&plan["predicted_seconds"]) > 0.0, "{name}: {slowed:#}");
+    }
+    assert_eq!(slowed["whole"]["plan"]["fragments"], 1, "{slowed:#}");
+    for ratio in ["auto_to_whole", "auto_to_by_hand", "by_hand_to_whole"] {
+        assert!(number(&slowed[ratio]["median"]) > 0.0, "{ratio}: {slowed:#}");
+    }
 }
 
 #[test]
@@ -84,6 +106,9 @@ fn a_file_of_the_user_is_moved_and_left_alone() {
     let text = String::from_utf8_lossy(&run.stdout);
     let unfolded = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(unfolded.matches("BLAKE3 equal").count(), 2, "{text}");
+    for told in ["auto / whole: ", "auto / the best size by hand: ", "PREDICTED", "doctor: "] {
+        assert!(unfolded.contains(told), "{told}: {text}");
+    }
     for line in text.lines() {
         let fits = line.chars().count() <= 40 || is_one_word(line.trim());
         assert!(fits, "wider than the terminal: {line}\n{text}");
@@ -154,6 +179,8 @@ fn an_interrupt_at_any_moment_leaves_nothing() {
         Moment::Line("beta"),
         Moment::Line("Read"),
         Moment::Line("Copy"),
+        // After which the path is slowed.
+        Moment::Line("Remote reads"),
     ] {
         // Ctrl-C goes to the whole group of the terminal; an impatient user does it again.
         interrupt(moment, &[Signal::INT], 130);

@@ -74,19 +74,19 @@ impl Bench<'_> {
     }
 
     /// One read to get used to the mode (its plan is not in the cache), one that counts.
-    fn read(&mut self, size: u64, mode: PlannerMode) -> Result<Duration, Failure> {
+    pub(super) fn read(&mut self, size: u64, mode: PlannerMode) -> Result<Duration, Failure> {
         self.mode(mode)?;
         self.reader.read_somewhere(size)?;
         self.reader.read_somewhere(size)
     }
 
-    fn mode(&self, mode: PlannerMode) -> Result<(), Failure> {
+    pub(super) fn mode(&self, mode: PlannerMode) -> Result<(), Failure> {
         self.holder.put(PLANNER, PlannerBody { mode })
     }
 
     /// The plan of the last read: from the node that made it, else from the node that asked. A daemon that
     /// cannot explain is no reason to lose the measurement.
-    fn plan(&self, size: u64) -> Option<Plan> {
+    pub(super) fn plan(&self, size: u64) -> Option<Plan> {
         [self.holder, self.asker].into_iter().find_map(|admin| {
             let explained: Explained<Explanation> = admin.get(&format!("{EXPLAIN}last")).ok()?;
             let it = explained.explanation;
@@ -103,7 +103,7 @@ impl Bench<'_> {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

@@ -27,6 +27,8 @@ mod node;
 mod report;
 mod scenario;
 mod site;
+mod slowed;
+mod told;
 
 /// How long an interrupted worker may take to notice before its daemons are ended under it.
 const GRACE: Duration = Duration::from_millis(500);

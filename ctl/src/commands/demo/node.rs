@@ -54,7 +54,7 @@ impl Setting<'_> {
             })
         };
         let mut text = format!(
-            "node.name = \"{}\"\nclient.socket = {}\nadmin.socket = {}\n",
+            "node.name = \"{}\"\nclient.socket = {}\nadmin.socket = {}\nplanner.allow_dials = true\n",
             self.name,
             quoted(&self.client_socket())?,
             quoted(&self.admin_socket())?
@@ -218,7 +218,8 @@ mod tests {
         let config = piped_config::load(&sources).expect("valid").config;
         assert_eq!(config.exports["demo"].path, Path::new("/srv/with \"quotes\""));
         assert_eq!(config.client.socket, setting.client_socket());
-        assert_eq!(config.planner, piped_config::Planner::default(), "nothing else is changed");
+        let planner = piped_config::Planner { allow_dials: true, ..Default::default() };
+        assert_eq!(config.planner, planner, "nothing else is changed");
     }
 
     #[test]

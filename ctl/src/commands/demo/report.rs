@@ -3,6 +3,7 @@
 use piped_engine::report::StageReport;
 use serde::Serialize;
 
+use super::told;
 use crate::commands::stages;
 use crate::failure::Failure;
 use crate::output::{self, Output};
@@ -19,6 +20,8 @@ pub(super) struct Report {
     pub(super) copy: Passed,
     pub(super) stages: Vec<NodeStages>,
     pub(super) latencies: Vec<Latency>,
+    /// Where disk and link are made slower; absent if the file is too small.
+    pub(super) slowed: Option<Slowed>,
 }
 
 /// The file.
@@ -98,6 +101,52 @@ pub(super) struct Plan {
     pub(super) margin_seconds: f64,
 }
 
+/// Reads over a path that was slowed on purpose: planned, in the best size that was found by hand, and whole.
+#[derive(Debug, Serialize)]
+pub(super) struct Slowed {
+    /// What slowed it, in words.
+    pub(super) path: &'static str,
+    pub(super) size_bytes: u64,
+    pub(super) rounds: usize,
+    /// The sizes that were tried by hand.
+    pub(super) tried_bytes: Vec<u64>,
+    /// The best of them.
+    pub(super) by_hand_bytes: u64,
+    pub(super) auto: Contender,
+    pub(super) by_hand: Contender,
+    pub(super) whole: Contender,
+    /// Of the paired ratios.
+    pub(super) auto_to_whole: Spread,
+    pub(super) auto_to_by_hand: Spread,
+    pub(super) by_hand_to_whole: Spread,
+}
+
+/// One of the ways.
+#[derive(Debug, Serialize)]
+pub(super) struct Contender {
+    pub(super) seconds: Spread,
+    /// Of the last round; absent if no daemon could explain it.
+    pub(super) plan: Option<Plan>,
+}
+
+/// Three quartiles.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Spread {
+    pub(super) low: f64,
+    pub(super) median: f64,
+    pub(super) high: f64,
+}
+
+impl Spread {
+    pub(super) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |quarter: usize| {
+            values.get(values.len().saturating_sub(1) * quarter / 4).copied().unwrap_or(f64::NAN)
+        };
+        Self { low: at(1), median: at(2), high: at(3) }
+    }
+}
+
 /// Prints to people as things are found, or everything at the end to programs.
 #[derive(Debug)]
 pub(super) struct Printer<'a> {
@@ -115,7 +164,8 @@ impl<'a> Printer<'a> {
         if self.json {
             return output::json(report);
         }
-        self.output.heading("Done: both daemons are ended, everything made is removed.")
+        self.output.heading("Done: both daemons are ended, everything made is removed.")?;
+        told::next(self.output)
     }
 
     pub(super) fn nodes(&self, report: &Report) -> Result<(), Failure> {
@@ -201,8 +251,22 @@ impl<'a> Printer<'a> {
             Number("RATIO"),
         ];
         self.output.table(&columns, report.latencies.iter().map(row).collect())?;
-        self.output
-            .prose("WHOLE: the same read unplanned, planner = whole. RATIO: planned / whole.", 0)
+        self.output.prose(
+            "WHOLE: the same read unplanned, planner = whole. RATIO: planned / whole. On loopback, beside a fast \
+             disk, there is little to gain.",
+            0,
+        )
+    }
+
+    pub(super) fn slowed(&self, report: &Report) -> Result<(), Failure> {
+        match &report.slowed {
+            _ if self.json => Ok(()),
+            Some(slowed) => told::slowed(self.output, slowed),
+            None => {
+                let text = "The file is too small, or lies on what no dial reaches: no reads over a slower path.";
+                self.output.prose(text, 0)
+            }
+        }
     }
 }
 
@@ -218,7 +282,7 @@ fn row(latency: &Latency) -> Vec<String> {
     ]
 }
 
-fn words(plan: &Plan) -> String {
+pub(super) fn words(plan: &Plan) -> String {
     let Plan { algorithm, fragments, depth, .. } = plan;
     let first = units::bytes(plan.fragment_bytes);
     match plan.shrink_bytes {
@@ -227,7 +291,7 @@ fn words(plan: &Plan) -> String {
     }
 }
 
-fn predicted(plan: &Plan) -> String {
+pub(super) fn predicted(plan: &Plan) -> String {
     units::seconds(plan.predicted_seconds)
 }
 

@@ -13,7 +13,7 @@ use super::moving::{self, Reader};
 use super::node::{self, Node, Setting};
 use super::report::{NodeFacts, NodeStages, Passed, Printer, Report};
 use super::site::{self, Site};
-use super::{Cancel, file, latency};
+use super::{Cancel, file, latency, slowed};
 use crate::admin::Admin;
 use crate::args::DemoArgs;
 use crate::clock;
@@ -106,8 +106,8 @@ fn play(
 
     let [asker, holder] = &admins;
     let reader = &mut reader;
-    report.latencies =
-        latency::Bench { asker, holder, reader, cancel, progress: &progress }.run()?;
+    let mut bench = latency::Bench { asker, holder, reader, cancel, progress: &progress };
+    report.latencies = bench.run()?;
     report.stages = [(BETA, holder), (ALPHA, asker)]
         .into_iter()
         .map(|(node, admin)| {
@@ -118,6 +118,9 @@ fn play(
     progress.clear();
     printer.stages(&report)?;
     printer.latencies(&report)?;
+    report.slowed = slowed::run(&mut bench, BETA, &source.directory.join(&source.name))?;
+    progress.clear();
+    printer.slowed(&report)?;
     site.check()?;
     site.clear();
     printer.end(&report)

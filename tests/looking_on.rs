@@ -264,6 +264,27 @@ fn numbers_of_transfers_are_one_for_all_shards() {
 }
 
 #[test]
+fn the_last_transfer_is_one_that_moved_bytes_and_says_what_it_waited_for() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let pair = Pair::start(&programs, directory.path());
+    let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
+    let mut queue = client.queue().expect("a queue");
+    let path = directory.path().join("own");
+    std::fs::write(&path, vec![7; 1 << 20]).expect("written");
+    let file = client.open_file(&path, OpenOptions::read_write()).expect("opened");
+    let buffer = client.allocate(65_536).expect("memory");
+    queue.read(&file, 0, buffer).expect("read");
+    queue.sync(&file).expect("synced");
+    let last = &json(&pair.alpha, &["explain", "last"])["explanation"];
+    assert_eq!(last["operation"], "read", "{last}");
+    assert_eq!(last["waiting"]["alone"], true, "{last}");
+    assert!(last["deviation"].is_number() && last["not_compared"] == "", "{last}");
+    let all = &json(&pair.alpha, &["explain", "last", "--all"])["explanation"];
+    assert_eq!(all["operation"], "sync", "{all}");
+}
+
+#[test]
 fn fragments_are_recorded_at_both_ends_and_drawn() {
     let Some(programs) = Programs::find() else { return };
     let directory = tempfile::tempdir().expect("a directory");

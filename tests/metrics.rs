@@ -44,6 +44,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_plans_total", Step::Local),
     ("piped_plan_fragment_bytes", Step::Local),
     ("piped_prediction_ratio", Step::Local),
+    ("piped_predictions_total", Step::Local),
     ("piped_stage_latency_seconds", Step::Local),
     ("piped_stage_overhead_seconds", Step::Local),
     ("piped_stage_per_byte_seconds", Step::Local),

@@ -39,7 +39,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub const STATUS: &str = "/v1/status";
 /// `GET`: [`Stages`].
 pub const STAGES: &str = "/v1/stages";
-/// `GET` with `last` or a transfer's number appended: [`Explained`].
+/// `GET` with `last` (that moved bytes), `any` (the last of all) or a transfer's number appended: [`Explained`].
 pub const EXPLAIN: &str = "/v1/explain/";
 /// `GET`: [`Clients`].
 pub const CLIENTS: &str = "/v1/clients";

@@ -102,8 +102,11 @@ pub(crate) enum Command {
     Stages,
     /// Show one transfer: what was known, what was chosen, predicted against measured
     Explain {
-        /// `last`, or a transfer's number
+        /// `last` (the last one that moved bytes), or a transfer's number
         which: Which,
+        /// With `last`: also if it moved nothing, as a sync
+        #[arg(long)]
+        all: bool,
     },
     /// Record the fragments of the next transfers, stage by stage, and draw them beside the prediction
     Trace(TraceArgs),

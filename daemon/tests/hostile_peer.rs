@@ -207,6 +207,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
         bytes: a,
         predicted_us: b as u32,
         margin_percent: 0,
+        company: false,
         plan: c as u32,
     };
     let (transfer, handle, time_left_us) = (a, b as u32, c as u32);
@@ -301,6 +302,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
                 length: a.max(1),
                 plan: (b as u32).max(1),
                 latency_ns: c.clamp(100, 1_000_000_000_000),
+                company: false,
             },
             vec![],
         ),
@@ -570,6 +572,7 @@ fn last_part(bytes: u64) -> Option<LastPart> {
         bytes,
         predicted_us: u32::MAX,
         margin_percent: u8::MAX,
+        company: true,
         plan: u32::MAX,
     })
 }

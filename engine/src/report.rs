@@ -361,6 +361,16 @@ pub enum StageResource {
         /// The data comes to us.
         incoming: bool,
     },
+    /// Syncs of a device behind durable writes.
+    Sync {
+        /// Which.
+        device: DeviceId,
+    },
+    /// Those at a peer: what a durable write takes there beyond one that is not.
+    PeerSync {
+        /// The other node.
+        peer: String,
+    },
     /// Memory to memory.
     Copy,
     /// Checksums.
@@ -526,6 +536,43 @@ pub struct Explanation {
     pub bounces: Vec<String>,
     /// Times it was sent again.
     pub retries: u32,
+    /// Of a durable write, the part of the prediction that is for its sync, in seconds; absent if none was predicted.
+    #[serde(default)]
+    pub sync_seconds: Option<f64>,
+    /// What it waited for; absent in the answer of a daemon that does not say.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
+    /// By how much its own time was longer than predicted, as a part of the prediction; absent if the two are not compared.
+    #[serde(default)]
+    pub deviation: Option<f64>,
+    /// Why they are not; empty if they are.
+    #[serde(default)]
+    pub not_compared: String,
+}
+
+/// What a request waited for. What it took is the sum of the three times: before it began, for others, and its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// It waited for nobody: from its submission to its end no other request was at its devices and peers, and nothing held it back.
+    pub alone: bool,
+    /// Before it began, in seconds, if something held it back.
+    pub held_seconds: f64,
+    /// What did, at its beginning or later.
+    pub held_by: Vec<crate::tally::HeldBy>,
+    /// Requests of the same client (or of the same peer) that were there when it came.
+    pub ahead_own: u32,
+    /// Requests of others.
+    pub ahead_others: u32,
+    /// Requests that came while it ran, of anybody.
+    pub joined: u32,
+    /// The peer that served it says that it had company there.
+    pub at_peer: bool,
+    /// Of the time it ran, what went to others, in seconds: their share of the bytes that were moved there meanwhile.
+    pub shared_seconds: f64,
+    /// Where that was: a device or a peer; empty if it shared nothing.
+    pub at: String,
+    /// The rest.
+    pub own_seconds: f64,
 }
 
 /// A stage that a transfer passed. A stage is busy while it has a fragment of the transfer, or one waits for it.

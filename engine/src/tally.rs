@@ -160,6 +160,30 @@ impl LaneLoss {
     }
 }
 
+named!(
+    /// What kept a request from going on.
+    HeldBy {
+        /// A limit on requests or bytes in execution.
+        Limit = "limit",
+        /// Requests of its queue that come before it.
+        Order = "order",
+        /// What its client or peer may move in a second.
+        Rate = "rate",
+        /// There was no lane to its peer.
+        Peer = "peer",
+    }
+);
+
+named!(
+    /// Whether a transfer that was predicted had its path for itself.
+    Company {
+        /// It waited for nobody: its prediction is held against what it took.
+        Alone = "alone",
+        /// Others were there, or something held it back: no prediction knows of that.
+        Queued = "queued",
+    }
+);
+
 /// Names of [`Algorithm`]s without their numbers, in the order of `algorithm`.
 pub const ALGORITHMS: [&str; 10] = [
     "whole",
@@ -276,8 +300,10 @@ pub struct Tally {
     pub plans: [u64; ALGORITHMS.len()],
     /// First fragments of the plans used, in bytes.
     pub fragments: Sizes,
-    /// Measured over predicted latency, by [`PlanPath`].
+    /// Measured over predicted latency of those that waited for nobody, by [`PlanPath`].
     pub predictions: [Ratios; PlanPath::ALL.len()],
+    /// Transfers that were predicted, by [`PlanPath`] and [`Company`].
+    pub predicted: [[u64; Company::ALL.len()]; PlanPath::ALL.len()],
     /// Frames sent and received on lanes that are gone.
     pub frames: [u64; 2],
     /// Buffers that were held past the end of their request and are free again.
@@ -344,9 +370,18 @@ impl Tally {
         self.fragments.add(fragment_bytes.into());
     }
 
-    /// A transfer took so long where a plan promised so much.
-    pub fn add_prediction(&mut self, path: PlanPath, predicted_nanos: u64, measured_nanos: u64) {
-        if predicted_nanos > 0 {
+    /// A transfer took so long where a plan promised so much. With company it is counted, and no more.
+    pub fn add_prediction(
+        &mut self,
+        (path, company): (PlanPath, Company),
+        predicted_nanos: u64,
+        measured_nanos: u64,
+    ) {
+        if predicted_nanos == 0 {
+            return;
+        }
+        self.predicted[path as usize][company as usize] += 1;
+        if company == Company::Alone {
             let ratio = u128::from(measured_nanos) * u128::from(RATIO_ONE);
             let ratio = ratio / u128::from(predicted_nanos);
             self.predictions[path as usize].add(u64::try_from(ratio).unwrap_or(u64::MAX));
@@ -365,6 +400,9 @@ impl Tally {
         add_all(&mut self.lanes_lost, &other.lanes_lost);
         add_all(&mut self.plans, &other.plans);
         self.fragments.merge(&other.fragments);
+        for (counts, more) in self.predicted.iter_mut().zip(&other.predicted) {
+            add_all(counts, more);
+        }
         for (ratios, more) in self.predictions.iter_mut().zip(&other.predictions) {
             ratios.merge(more);
         }
@@ -418,8 +456,9 @@ mod tests {
         one.add_transfer(kind, Status::PeerLost, 3, 9_000);
         one.add_serve((Operation::Get, Class::Latency), Status::Ok, 7, 1);
         one.add_plan(Algorithm::Serial, 65_536);
-        one.add_prediction(PlanPath::Local, 100, 200);
-        one.add_prediction(PlanPath::Local, 0, 200);
+        one.add_prediction((PlanPath::Local, Company::Alone), 100, 200);
+        one.add_prediction((PlanPath::Local, Company::Queued), 100, 1500);
+        one.add_prediction((PlanPath::Local, Company::Alone), 0, 200);
         let mut both = one.clone();
         both.merge(&one);
         let ended = both.transfers(Operation::Put, Route::Remote, Class::Bulk);
@@ -430,7 +469,8 @@ mod tests {
         assert_eq!(
             (ratios.count(), ratios.sum()),
             (2, 4 * RATIO_ONE),
-            "twice as long as predicted"
+            "twice as long as predicted, and nothing of the one in company"
         );
+        assert_eq!(both.predicted[PlanPath::Local as usize], [2, 2]);
     }
 }

@@ -102,9 +102,14 @@ fn lane_frames() -> impl Strategy<Value = Frame> {
     let refused = status()
         .prop_filter("a refusal is not Ok", |status| *status != Status::Ok)
         .prop_map(|status| Message::HelloRefused { status });
-    let outcome = (any::<u32>(), 1..=u64::MAX, 1..=u32::MAX, 100..=1_000_000_000_000_u64).prop_map(
-        |(handle, length, plan, latency_ns)| Message::Outcome { handle, length, plan, latency_ns },
-    );
+    let outcome = (any::<(u32, bool)>(), 1..=u64::MAX, 1..=u32::MAX, 100..=1_000_000_000_000_u64)
+        .prop_map(|((handle, company), length, plan, latency_ns)| Message::Outcome {
+            handle,
+            length,
+            plan,
+            latency_ns,
+            company,
+        });
     prop_oneof![
         with_payload(hello, 1, 64),
         bare(outcome),
@@ -192,12 +197,13 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
         },
     );
     let offset = 0..=u64::MAX - u64::from(PAYLOAD_BYTES_MAX);
-    let last = prop::option::of((status(), any::<(u64, u32, u8, u32)>()).prop_map(
-        |(status, (bytes, predicted_us, margin_percent, plan))| LastPart {
+    let last = prop::option::of((status(), any::<(u64, u32, u8, bool, u32)>()).prop_map(
+        |(status, (bytes, predicted_us, margin_percent, company, plan))| LastPart {
             status,
             bytes,
             predicted_us,
             margin_percent,
+            company,
             plan,
         },
     ));
@@ -453,8 +459,14 @@ fn payloads_keep_to_their_kinds_bounds() {
         let message = Message::Data { transfer, offset, fragment, backlogged, service_us, last };
         Frame::parse(&Frame { payload, ..plain(message) }.encode())
     };
-    let last =
-        LastPart { status: Status::Ok, bytes: 0, predicted_us: 0, margin_percent: 0, plan: 0 };
+    let last = LastPart {
+        status: Status::Ok,
+        bytes: 0,
+        predicted_us: 0,
+        margin_percent: 0,
+        company: false,
+        plan: 0,
+    };
     assert!(data(0, Some(last)).is_ok(), "the only frame of an empty file");
     assert_eq!(data(0, None), Err(PeerFault::PayloadTooShort { kind: 8, length: 0 }));
     assert!(data(PAYLOAD_BYTES_MAX, None).is_ok());

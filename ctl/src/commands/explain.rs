@@ -1,7 +1,8 @@
 //! `pipectl explain`: one transfer, what was known, what was chosen, what came out.
 
 use piped_config::admin::{EXPLAIN, Explained};
-use piped_engine::report::{Candidate, Explanation, Passing, StagePassed};
+use piped_engine::report::{Candidate, Explanation, Passing, StagePassed, Waiting};
+use piped_engine::tally::HeldBy;
 use piped_engine::trace::LevelSizes;
 
 use crate::admin::Admin;
@@ -13,8 +14,13 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
-pub(crate) fn run(admin: &Admin, output: &Output, which: Which, json: bool) -> Result<(), Failure> {
-    let path = path(which);
+pub(crate) fn run(
+    admin: &Admin,
+    output: &Output,
+    (which, all): (Which, bool),
+    json: bool,
+) -> Result<(), Failure> {
+    let path = path(which, all);
     if json {
         return output::json(admin.get_raw(&path)?);
     }
@@ -22,8 +28,9 @@ pub(crate) fn run(admin: &Admin, output: &Output, which: Which, json: bool) -> R
     print(output, &explanation)
 }
 
-fn path(which: Which) -> String {
+fn path(which: Which, all: bool) -> String {
     match which {
+        Which::Last if all => format!("{EXPLAIN}any"),
         Which::Last => format!("{EXPLAIN}last"),
         Which::Id(id) => format!("{EXPLAIN}{id}"),
     }
@@ -46,10 +53,16 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
         if margin > 0.0 {
             text.push_str(&format!(" +- {}", units::seconds(margin)));
         }
+        if let Some(sync) = it.sync_seconds {
+            text.push_str(&format!(", {} of it for the sync", units::seconds(sync)));
+        }
         output.field("predicted", &text)?;
     }
     let measured = format!("{}{}", units::seconds(it.measured_seconds), deviation(it));
     output.field("measured", &measured)?;
+    for (name, text) in waiting(it) {
+        output.field(name, &text)?;
+    }
     for reason in &it.bounces {
         output.field("copied", reason)?;
     }
@@ -121,11 +134,61 @@ fn fragments(first: u64, shrink: u64) -> String {
 
 /// How far off the prediction was.
 fn deviation(it: &Explanation) -> String {
-    if it.predicted_seconds <= 0.0 || it.measured_seconds <= 0.0 {
-        return String::new();
+    match it.deviation {
+        Some(deviation) => format!(" ({:+.0} %)", deviation * 100.0),
+        None => String::new(),
     }
-    let percent = (it.measured_seconds / it.predicted_seconds - 1.0) * 100.0;
-    format!(" ({percent:+.0} %)")
+}
+
+/// What of its time was waiting, and why it is not held against its prediction: fields and their texts.
+fn waiting(it: &Explanation) -> Vec<(&'static str, String)> {
+    let mut fields = Vec::new();
+    if let Some(waiting) = it.waiting.as_ref().filter(|waiting| !waiting.alone) {
+        shared(it, waiting, &mut fields);
+    }
+    if !it.not_compared.is_empty() {
+        fields.push(("compared", format!("no: {}", it.not_compared)));
+    }
+    fields
+}
+
+fn shared(it: &Explanation, waiting: &Waiting, fields: &mut Vec<(&'static str, String)>) {
+    if !waiting.held_by.is_empty() {
+        let by: Vec<&str> = waiting.held_by.iter().map(|&by| held_by(by)).collect();
+        let before = units::seconds(waiting.held_seconds);
+        fields
+            .push(("waited", format!("{before} before it began; held back by {}", by.join(", "))));
+    }
+    let of = |count: u32, whose: &str| {
+        let requests = if count == 1 { "request" } else { "requests" };
+        (count > 0).then(|| format!("{count} {requests} {whose}"))
+    };
+    let party = if it.operation.starts_with("serve ") { "peer" } else { "client" };
+    let there = [
+        of(waiting.ahead_own, &format!("of the same {party}")),
+        of(waiting.ahead_others, "of others"),
+    ];
+    let there: Vec<String> = there.into_iter().flatten().collect();
+    let mut met = Vec::new();
+    if !there.is_empty() {
+        met.push(format!("behind {}", there.join(" and ")));
+    }
+    met.extend(of(waiting.joined, "came while it ran"));
+    if !met.is_empty() {
+        let share = units::seconds(waiting.shared_seconds);
+        let at = if waiting.at.is_empty() { String::new() } else { format!(" at {}", waiting.at) };
+        fields.push(("shared", format!("about {share} went to others{at}: {}", met.join("; "))));
+        fields.push(("own", format!("about {}", units::seconds(waiting.own_seconds))));
+    }
+}
+
+fn held_by(by: HeldBy) -> &'static str {
+    match by {
+        HeldBy::Limit => "a limit on requests (`pipectl limits`)",
+        HeldBy::Order => "requests of its queue before it",
+        HeldBy::Rate => "a rate (`pipectl limits`)",
+        HeldBy::Peer => "its peer, to which there was no lane",
+    }
 }
 
 /// Stage by stage: what was predicted, what was measured.
@@ -273,6 +336,10 @@ mod tests {
             passed: Vec::new(),
             bounces: Vec::new(),
             retries: 0,
+            sync_seconds: None,
+            waiting: None,
+            deviation: Some(0.11),
+            not_compared: String::new(),
         }
     }
 
@@ -357,8 +424,50 @@ mod tests {
     }
 
     #[test]
+    fn waiting_is_split_off_and_what_is_not_compared_says_why() {
+        let waiting = Waiting {
+            alone: false,
+            held_seconds: 1e-3,
+            held_by: vec![HeldBy::Limit],
+            ahead_own: 15,
+            ahead_others: 2,
+            joined: 1,
+            at_peer: false,
+            shared_seconds: 10.9e-3,
+            at: "disk 254:0".to_owned(),
+            own_seconds: 1.1e-3,
+        };
+        let it = Explanation {
+            waiting: Some(waiting.clone()),
+            deviation: None,
+            not_compared: "others were there".to_owned(),
+            ..explanation()
+        };
+        assert_eq!(
+            waiting_fields(&it),
+            [
+                "waited: 1.00 ms before it began; held back by a limit on requests (`pipectl limits`)",
+                "shared: about 10.9 ms went to others at disk 254:0: behind 15 requests of the same client and 2 requests of others; 1 request came while it ran",
+                "own: about 1.10 ms",
+                "compared: no: others were there",
+            ]
+        );
+        assert_eq!(deviation(&it), "", "no percentage");
+        // Alone there is nothing to split off, and the figure is its own time's.
+        let waiting = Waiting { alone: true, held_by: Vec::new(), ..waiting };
+        let it = Explanation { waiting: Some(waiting), ..explanation() };
+        assert!(waiting_fields(&it).is_empty());
+        assert_eq!(deviation(&it), " (+11 %)");
+    }
+
+    fn waiting_fields(it: &Explanation) -> Vec<String> {
+        waiting(it).into_iter().map(|(name, text)| format!("{name}: {text}")).collect()
+    }
+
+    #[test]
     fn the_path_names_the_transfer() {
-        assert_eq!(path(Which::Last), "/v1/explain/last");
-        assert_eq!(path(Which::Id(7)), "/v1/explain/7");
+        assert_eq!(path(Which::Last, false), "/v1/explain/last");
+        assert_eq!(path(Which::Last, true), "/v1/explain/any");
+        assert_eq!(path(Which::Id(7), false), "/v1/explain/7");
     }
 }

@@ -53,7 +53,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::SupportDump(asked) => support::run(args, asked, &output),
         Command::Stages => stages::run(&admin()?, &output, args.json),
         Command::Dial(dial) => dial::run(&admin()?, &output, dial, args.json),
-        Command::Explain { which } => explain::run(&admin()?, &output, *which, args.json),
+        Command::Explain { which, all } => {
+            explain::run(&admin()?, &output, (*which, *all), args.json)
+        }
         Command::Plan(asked) => plan::run(&admin()?, &output, asked, args.json),
         Command::Simulate(asked) => simulate::run(&output, asked, args.json),
         Command::Trace(asked) => trace::run(&admin()?, &output, asked, args.json),

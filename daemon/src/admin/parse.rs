@@ -40,6 +40,8 @@ pub enum AdminRequest {
     Exports,
     /// A transfer by number, or the last one.
     Explain(Option<u64>),
+    /// The last one, whether it moved bytes or not.
+    ExplainAny,
     /// The configuration in effect.
     Configuration,
     /// Load it again.
@@ -242,8 +244,11 @@ fn explain(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
     if asked.word == "last" {
         return Ok(AdminRequest::Explain(None));
     }
+    if asked.word == "any" {
+        return Ok(AdminRequest::ExplainAny);
+    }
     let number = asked.word.parse().map_err(|_| {
-        Refused::bad(format!("`{}` is no transfer: write its number, or `last`", asked.word))
+        Refused::bad(format!("`{}` is no transfer: write its number, `last` or `any`", asked.word))
     })?;
     Ok(AdminRequest::Explain(Some(number)))
 }
@@ -385,6 +390,7 @@ mod tests {
         let explain = |word: &str| parse(&Method::GET, &format!("/v1/explain/{word}"), b"");
         assert_eq!(explain("17"), Ok(AdminRequest::Explain(Some(17))));
         assert_eq!(explain("last"), Ok(AdminRequest::Explain(None)));
+        assert_eq!(explain("any"), Ok(AdminRequest::ExplainAny));
         let bodies: [&[u8]; 6] = [
             b"",
             b"{",

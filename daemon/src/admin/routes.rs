@@ -95,6 +95,11 @@ async fn answer(
         AdminRequest::Explain(number) => {
             Ok(json(Explained { explanation: explain(control, number).await? }))
         }
+        AdminRequest::ExplainAny => {
+            let ended = watch::transfers(control, true).await?.transfers;
+            let number = ended.first().map(|it| it.transfer.id);
+            Ok(json(Explained { explanation: explain(control, number).await? }))
+        }
         AdminRequest::Plan(body) => plan::draft(control, who, body).await.map(json),
         AdminRequest::Trace => trace::report(control).await,
         AdminRequest::SetTrace(body) => trace::arm(control, body).await.map(json),
@@ -189,8 +194,12 @@ pub(super) async fn explain(
 ) -> Result<Box<Explanation>, Refused> {
     let number = match number {
         Some(number) => Some(number),
-        // The last one of all shards.
-        None => watch::transfers(control, true).await?.transfers.first().map(|it| it.transfer.id),
+        // The last one of all shards: a sync, or what moved nothing, only where there is nothing else.
+        None => {
+            let ended = watch::transfers(control, true).await?.transfers;
+            let moved = ended.iter().find(|it| it.transfer.bytes_done > 0);
+            moved.or(ended.first()).map(|it| it.transfer.id)
+        }
     };
     if let Some(number) = number {
         let (shard, id) = control.transfer_of(number);

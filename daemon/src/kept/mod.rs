@@ -282,7 +282,10 @@ impl State {
             }
             StageResource::Copy => Some(StageName::Copy),
             StageResource::Check => Some(StageName::Check),
-            StageResource::Peer { .. } | StageResource::Dial { .. } => None,
+            StageResource::Peer { .. }
+            | StageResource::Dial { .. }
+            | StageResource::Sync { .. }
+            | StageResource::PeerSync { .. } => None,
         }
     }
 }

@@ -67,7 +67,9 @@ metrics! {
     PLAN_BYTES HISTOGRAM "piped_plan_fragment_bytes" []
         "First fragment of each plan used.";
     PREDICTION HISTOGRAM "piped_prediction_ratio" ["path"]
-        "Measured over predicted latency of transfers that went through whole.";
+        "Measured over predicted latency of transfers that went through whole and waited for nobody.";
+    PREDICTIONS COUNTER "piped_predictions_total" ["path", "company"]
+        "Predicted transfers that went through whole, by whether they had their path for themselves.";
     STAGE_LATENCY GAUGE "piped_stage_latency_seconds" ["shard", "stage", "device", "lane", "direction"]
         "L of a stage: latency that overlaps with other fragments, at 64 KiB.";
     STAGE_OVERHEAD GAUGE "piped_stage_overhead_seconds" ["shard", "stage", "device", "lane", "direction"]

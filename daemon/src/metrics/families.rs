@@ -11,7 +11,7 @@ use piped_engine::histogram::{Histogram, RATIO_ONE};
 use piped_engine::report::{Observation, PeerReport, StageReport, StageResource, device_name};
 use piped_engine::request::Status;
 use piped_engine::tally::{
-    ALGORITHMS, BounceReason, CLASSES, Ended, LaneLoss, MessageWay, Operation, PlanPath,
+    ALGORITHMS, BounceReason, CLASSES, Company, Ended, LaneLoss, MessageWay, Operation, PlanPath,
     RetryReason, Route, SendWay, Tally, class_name,
 };
 use prometheus::proto;
@@ -154,6 +154,11 @@ impl Snapshot {
                 device = device_name(*it);
                 ("disk", device.as_str(), "", if *write { "write" } else { "read" })
             }
+            StageResource::Sync { device: it } => {
+                device = device_name(*it);
+                ("sync", device.as_str(), "", "write")
+            }
+            StageResource::PeerSync { peer } => ("sync_asked", peer.as_str(), "", "write"),
             StageResource::Peer { peer, outbound, .. } if !outbound && !self.knows(peer) => return,
             StageResource::Peer { peer, class, outbound, stage, handle } => {
                 device = format!(
@@ -255,6 +260,10 @@ impl Snapshot {
         for path in PlanPath::ALL {
             let ratios = &tally.predictions[path as usize];
             table.histogram(&define::PREDICTION, &[path.name()], ratios, (2, RATIO_ONE as f64));
+            for company in Company::ALL {
+                let count = tally.predicted[path as usize][company as usize];
+                table.count(&define::PREDICTIONS, &[path.name(), company.name()], count);
+            }
         }
     }
 }

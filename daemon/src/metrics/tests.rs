@@ -11,7 +11,7 @@ use piped_engine::report::{
 };
 use piped_engine::request::{Class, Status};
 use piped_engine::tally::{
-    LaneLoss, MessageWay, Operation, PlanPath, RetryReason, Route, SendWay, Tally,
+    Company, LaneLoss, MessageWay, Operation, PlanPath, RetryReason, Route, SendWay, Tally,
 };
 use piped_model::plan::Algorithm;
 use prometheus::proto::MetricType;
@@ -76,7 +76,9 @@ fn snapshot() -> Snapshot {
     tally.add_transfer(kind, Status::PeerLost, 24, 9);
     tally.add_serve((Operation::Write, Class::Latency), Status::Ok, 77, 1);
     tally.add_plan(Algorithm::Serial, 65_536);
-    tally.add_prediction(PlanPath::PeerWrite, 100, 150);
+    tally.add_prediction((PlanPath::PeerWrite, Company::Alone), 100, 150);
+    tally.add_prediction((PlanPath::PeerWrite, Company::Queued), 100, 1500);
+    tally.add_prediction((PlanPath::PeerWrite, Company::Queued), 100, 1500);
     let counters = Counters {
         requests: 40,
         completed: 0,
@@ -245,6 +247,9 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_prediction_ratio_sum{path="peer_write"} 1.5"#,
         r#"piped_prediction_ratio_bucket{path="peer_write",le="1"} 0"#,
         r#"piped_prediction_ratio_bucket{path="peer_write",le="1.5"} 1"#,
+        r#"piped_prediction_ratio_count{path="peer_write"} 1"#,
+        r#"piped_predictions_total{path="peer_write",company="alone"} 1"#,
+        r#"piped_predictions_total{path="peer_write",company="queued"} 2"#,
         r#"piped_lane_up{shard="0",peer="beta",role="asked",class="latency"} 1"#,
         r#"piped_lane_epoch{shard="0",peer="beta",role="asked",class="bulk"} 62"#,
         r#"piped_lane_epoch{shard="0",peer="gamma",role="served",class="latency"} 63"#,

@@ -24,6 +24,7 @@ use crate::limits::{
     COPY_CHUNKS, CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES,
 };
 use crate::report::Gauge;
+use crate::tally::HeldBy;
 
 /// How a request stands with the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -106,7 +107,10 @@ impl Shard {
         if may && self.turn.is_none_or(|turn| turn == session) {
             self.admit_one(session);
         }
-        self.waited += u64::from(self.waits_for_limit(key));
+        if self.waits_for_limit(key) {
+            self.waited += 1;
+            self.note_held(Work::Transfer(key), HeldBy::Limit);
+        }
     }
 
     /// Whether a client's request waits for a limit.
@@ -213,7 +217,10 @@ impl Shard {
         }
         self.admit_serves(link);
         let waits = |serve: &super::Serve| matches!(serve.admission, Admission::Waits(_));
-        self.waited += u64::from(self.serves.get(key).is_some_and(waits));
+        if self.serves.get(key).is_some_and(waits) {
+            self.waited += 1;
+            self.note_held(Work::Serve(key), HeldBy::Limit);
+        }
     }
 
     /// A peer's request is forgotten.

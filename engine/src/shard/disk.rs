@@ -10,6 +10,7 @@
 
 use piped_model::estimate::Ticket;
 
+use super::company::Spot;
 use super::devices::On;
 use super::dial::{Effect, Hop};
 use super::fair::Flow;
@@ -414,6 +415,7 @@ impl Shard {
         {
             self.launch(next, io);
         }
+        self.company.moved(Spot::Device(job.on.device()), bytes.into());
         let counts = job.status == Status::Ok && bytes == job.span.length;
         if let Some(ticket) = job.ticket {
             self.planner.depart(job.stage, ticket, job.span.length, counts, now);

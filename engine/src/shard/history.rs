@@ -6,6 +6,7 @@ use std::sync::Arc;
 use piped_model::units::Nanos;
 
 use super::Shard;
+use super::company::{Met, Spot};
 use super::passed::Passed;
 use super::plan::Planner;
 use super::planned::{Cut, Planned};
@@ -16,7 +17,7 @@ use crate::ids::SessionId;
 use crate::limits::{EXPLAIN_VISITS_MAX, HISTORY};
 use crate::report::{Explanation, Passing, StagePassed, TransferReport};
 use crate::request::{Class, Status};
-use crate::tally::{Operation, PlanPath};
+use crate::tally::{Company, Operation, PlanPath};
 
 /// A transfer that is over. Small and without text: the words are made when somebody asks.
 #[derive(Debug, Clone)]
@@ -40,6 +41,13 @@ struct Record {
     ended: Nanos,
     mispredicted: u32,
     retries: u32,
+    /// Whom it met, and how long after its submission it began.
+    met: Met,
+    held: Nanos,
+    /// Of a durable write, what was predicted for its sync.
+    sync: Option<Nanos>,
+    /// Why its time is not held against its prediction; empty if it is.
+    not_compared: &'static str,
 }
 
 /// The last [`HISTORY`] transfers and serves.
@@ -60,12 +68,21 @@ impl History {
         self.records.push_back(record);
     }
 
-    pub(super) fn explain(&self, id: Option<u64>, planner: &Planner) -> Option<Explanation> {
+    /// Without a number the last one that moved bytes, or else the last one. `spot`: the name of one.
+    pub(super) fn explain(
+        &self,
+        id: Option<u64>,
+        planner: &Planner,
+        spot: impl Fn(Spot) -> String,
+    ) -> Option<Explanation> {
         let record = match id {
             Some(id) => self.records.iter().find(|record| record.id == id)?,
-            None => self.records.back()?,
+            None => {
+                let moved = self.records.iter().rev().find(|record| record.done > 0);
+                moved.or(self.records.back())?
+            }
         };
-        Some(record.explain(planner))
+        Some(record.explain(planner, spot))
     }
 
     /// The last `most` that ended, the latest first.
@@ -93,7 +110,7 @@ impl Record {
         }
     }
 
-    fn explain(&self, planner: &Planner) -> Explanation {
+    fn explain(&self, planner: &Planner, spot: impl Fn(Spot) -> String) -> Explanation {
         let plan = self.plan.as_deref();
         let told = self.told.filter(|_| plan.is_none());
         let cut = plan.map(|plan| plan.cut);
@@ -108,6 +125,13 @@ impl Record {
             (None, Some(told)) => told.predicted,
             (None, None) => Nanos::ZERO,
         };
+        let predicted = match predicted {
+            Nanos::ZERO => Nanos::ZERO,
+            planned => planned + self.sync.unwrap_or_default(),
+        };
+        let waiting = self.met.report(self.measured, self.held, spot);
+        let is_compared = predicted > Nanos::ZERO && self.not_compared.is_empty();
+        let deviation = waiting.own_seconds / predicted.seconds() - 1.0;
         let mut bounces = Vec::new();
         if self.mispredicted > 0 {
             bounces.push(format!("{} fragments landed by way of a copy", self.mispredicted));
@@ -146,6 +170,13 @@ impl Record {
             measured_seconds: self.measured.seconds(),
             bounces,
             retries: self.retries,
+            sync_seconds: self.sync.map(Nanos::seconds),
+            deviation: is_compared.then_some(deviation),
+            waiting: Some(waiting),
+            not_compared: match predicted {
+                Nanos::ZERO => String::new(),
+                _ => self.not_compared.to_owned(),
+            },
         }
     }
 }
@@ -192,6 +223,7 @@ impl Shard {
         if transfer.waiter.is_part() {
             return;
         }
+        let met = self.leave_company(transfer);
         match status {
             Status::Ok => self.counters.completed += 1,
             _ => self.counters.failed += 1,
@@ -205,8 +237,21 @@ impl Shard {
             && bytes == transfer.length
             && let Some((path, predicted)) = prediction(transfer)
         {
-            self.tally.add_prediction(path, predicted.0, measured.0);
+            let company = if met.alone() { Company::Alone } else { Company::Queued };
+            self.tally.add_prediction((path, company), predicted.0, measured.0);
         }
+        let is_whole = status == Status::Ok && bytes == transfer.length;
+        let not_compared = match () {
+            () if !is_whole => NOT_WHOLE,
+            () if transfer.retries > 0 => "it was sent again",
+            () if waits_for_others(transfer) => {
+                "it waited for its receiver, or for a notification behind it"
+            }
+            () if is_durable(transfer) && transfer.sync.is_none() => {
+                "what its sync takes was not known yet"
+            }
+            () => met.not_compared(),
+        };
         self.history.push(Record {
             id: transfer.id,
             operation: transfer.kind,
@@ -225,12 +270,17 @@ impl Shard {
             ended: now,
             mispredicted: transfer.mispredicted,
             retries: transfer.retries,
+            met,
+            held: begun(transfer).since(transfer.started),
+            sync: transfer.sync,
+            not_compared,
         });
     }
 
     /// Records the end of a peer's request, as this side planned and saw it.
     pub(super) fn remember_serve(&mut self, serve: &Serve, now: Nanos) {
         self.transfers_started += 1;
+        let met = self.leave_serve_company(serve);
         let status = serve.status.unwrap_or(Status::Ok);
         let measured = now.since(serve.started);
         let kind = (serve.operation(), serve.flow.class);
@@ -253,25 +303,60 @@ impl Shard {
             ended: now,
             mispredicted: 0,
             retries: 0,
+            met,
+            held: serve.passed.first().unwrap_or(now).since(serve.started),
+            sync: None,
+            not_compared: match status == Status::Ok && serve.done == serve.length {
+                true => met.not_compared(),
+                false => NOT_WHOLE,
+            },
         });
     }
 }
 
-/// What was predicted of a transfer, and by whom. Nothing of those whose end is not the last byte's: a sync
-/// follows, or they were sent twice.
+const NOT_WHOLE: &str = "it did not go through whole";
+
+/// When a transfer could begin: at its device, or when its peer was asked.
+fn begun(transfer: &Transfer) -> Nanos {
+    match &transfer.body {
+        Body::File(_) => transfer.passed.first().unwrap_or(transfer.begun),
+        _ => transfer.begun,
+    }
+}
+
+/// Whether the end of a transfer is not its last byte's, but that of something others do.
+fn waits_for_others(transfer: &Transfer) -> bool {
+    match &transfer.body {
+        Body::Remote(body) => body.message.is_some() || body.once.is_some(),
+        _ => false,
+    }
+}
+
+fn is_durable(transfer: &Transfer) -> bool {
+    match &transfer.body {
+        Body::File(body) => body.durable,
+        Body::Remote(body) => body.op == RemoteOp::Write { durable: true },
+        _ => false,
+    }
+}
+
+/// What was predicted of a transfer, and by whom. Nothing of those whose end is not the last byte's, unless it is known what the
+/// sync of a durable write takes, and of those that were sent twice.
 fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
-    if transfer.retries > 0 {
+    if transfer.retries > 0 || waits_for_others(transfer) {
         return None;
     }
-    let planned = transfer.plan.as_ref().map(|plan| plan.predicted);
+    let sync = match is_durable(transfer) {
+        true => transfer.sync?,
+        false => Nanos::ZERO,
+    };
+    let planned = transfer.plan.as_ref().map(|plan| plan.predicted + sync);
     match &transfer.body {
-        Body::File(body) if !body.durable => Some((PlanPath::Local, planned?)),
-        // It waited for its receiver.
-        Body::Remote(body) if body.message.is_some() || body.once.is_some() => None,
+        Body::File(_) => Some((PlanPath::Local, planned?)),
         Body::Remote(body) => match body.op {
             RemoteOp::Read => Some((PlanPath::PeerRead, transfer.told_plan?.predicted)),
-            RemoteOp::Write { durable: false } => Some((PlanPath::PeerWrite, planned?)),
-            RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Send | RemoteOp::Once => None,
+            RemoteOp::Write { .. } => Some((PlanPath::PeerWrite, planned?)),
+            RemoteOp::Sync | RemoteOp::Send | RemoteOp::Once => None,
         },
         _ => None,
     }

@@ -453,14 +453,15 @@ impl Shard {
                 self.take_report(key, frame.message, io.now());
                 Ok(())
             }
-            Message::Outcome { handle, length, plan, latency_ns } => {
+            Message::Outcome { handle, length, plan, latency_ns, company } => {
                 let served =
                     self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
                 let served = served.and_then(|number| self.served.get(number.served));
                 // It may have been closed or withdrawn meanwhile.
                 if let Some(target) = served.and_then(|served| served.target) {
                     let time = Nanos(latency_ns);
-                    self.handle_outcome(key, target, Outcome { length, plan, time });
+                    let outcome = Outcome { length, plan, time, alone: !company };
+                    self.handle_outcome(key, target, outcome);
                 }
                 Ok(())
             }
@@ -530,6 +531,7 @@ impl Shard {
                 }
                 self.serve_deadlines.set(serve.index(), deadline);
                 self.trace_begin(Subject::Serve(serve), now);
+                self.enter_serve_company(serve);
                 self.enter_serve(serve);
                 Ok(())
             }

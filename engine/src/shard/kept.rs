@@ -94,7 +94,10 @@ fn is_kept(what: &StageResource) -> bool {
         | StageResource::Net { .. }
         | StageResource::Copy
         | StageResource::Check => true,
-        StageResource::Peer { .. } | StageResource::Dial { .. } => false,
+        StageResource::Peer { .. }
+        | StageResource::Dial { .. }
+        | StageResource::Sync { .. }
+        | StageResource::PeerSync { .. } => false,
     }
 }
 

@@ -20,6 +20,7 @@ mod arrivals;
 mod blocks;
 mod candidates;
 mod channel;
+mod company;
 mod copy;
 mod costs;
 mod devices;
@@ -69,6 +70,7 @@ mod servers;
 mod session;
 mod slab;
 mod stage;
+mod synced;
 mod throttle;
 mod timers;
 mod trace;
@@ -83,6 +85,7 @@ use piped_model::units::Nanos;
 use self::admission::Account;
 use self::arrivals::Arrivals;
 use self::channel::Channel;
+use self::company::Company;
 use self::devices::{Devices, On};
 use self::dial::Dials;
 use self::disk::Job;
@@ -258,6 +261,7 @@ pub struct Shard {
     planner: Planner,
     dials: Dials,
     history: History,
+    company: Company,
     tracer: Tracer,
     counters: Counters,
     tally: Box<Tally>,
@@ -331,6 +335,7 @@ impl Shard {
             planner: Planner::new(config.planner, config.calibration, config.serial_first),
             dials: Dials::new(),
             history: History::new(),
+            company: Company::new(),
             tracer: Tracer::default(),
             counters: Counters::default(),
             tally: Box::default(),

@@ -102,10 +102,10 @@ impl Shard {
         self.planner.known_stages()
     }
 
-    /// A recent transfer by number, or the last one.
+    /// A recent transfer by number, or the last one that moved bytes.
     #[must_use]
     pub fn explain(&self, id: Option<u64>) -> Option<Explanation> {
-        self.history.explain(id, &self.planner)
+        self.history.explain(id, &self.planner, |spot| self.spot_name(spot))
     }
 
     /// What each session has used.

@@ -94,7 +94,10 @@ impl Shard {
         match owner {
             OpOwner::Piece { job, piece } => self.handle_piece(job, piece.into(), done.result, io),
             OpOwner::Step(Work::Transfer(key)) => self.handle_transfer_step(key, done.result, io),
-            OpOwner::Step(Work::Serve(key)) => self.handle_serve_step(key, done.result),
+            OpOwner::Step(Work::Serve(key)) => {
+                let now = io.now();
+                self.handle_serve_step(key, done.result, now);
+            }
             OpOwner::Step(Work::Lane(_)) => {}
             OpOwner::LaneSend(lane) => self.handle_sent(lane, done.result, io),
             OpOwner::LaneReceive(lane) => self.handle_received(lane, done.result, io),

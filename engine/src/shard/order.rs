@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::slab::Key;
 use super::{Shard, Work};
 use crate::ids::{PeerId, QueueId};
-use crate::tally::Operation;
+use crate::tally::{HeldBy, Operation};
 
 /// A queue and a node; `None` is this one.
 pub(super) type Course = (QueueId, Option<PeerId>);
@@ -63,6 +63,7 @@ impl Shard {
     /// Has a request be looked at again when something happens to one before it.
     pub(super) fn wait_in_order(&mut self, key: Key) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
+        transfer.hold(HeldBy::Order);
         if !std::mem::replace(&mut transfer.waits_in_order, true)
             && let Some(order) = self.order_of(key)
         {

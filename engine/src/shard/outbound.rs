@@ -2,11 +2,13 @@
 
 use piped_model::units::Nanos;
 
+use super::company::Spot;
 use super::lane::{Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::mail::{Handshake, Outbox};
 use super::numbers::Numbers;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
+use super::stage::StageIndex;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
 use super::{Shard, Work};
 use crate::command::{Event, LaneClass, OpenRequest};
@@ -42,6 +44,8 @@ pub(super) struct Outbound {
     unasked: bool,
     /// It is not in the configuration any more.
     pub(super) removed: bool,
+    /// What syncs take there, once a durable write was planned.
+    pub(super) sync_stage: StageIndex,
     /// What announcing a message to it costs.
     pub(super) handshake: Handshake,
 }
@@ -69,6 +73,7 @@ impl Outbound {
             swept_epoch: 0,
             unasked: false,
             removed: false,
+            sync_stage: StageIndex::NONE,
             handshake: Handshake::default(),
         }
     }
@@ -220,7 +225,14 @@ impl Shard {
                 Ok(())
             }
             Message::End { transfer, status, bytes, service_us, predicted_us, .. } => {
-                let last = LastPart { status, bytes, predicted_us, margin_percent: 0, plan: 0 };
+                let last = LastPart {
+                    status,
+                    bytes,
+                    predicted_us,
+                    margin_percent: 0,
+                    company: false,
+                    plan: 0,
+                };
                 lane.note_answer(Key::from_bits(transfer), true)?;
                 let transfer = Key::from_bits(transfer);
                 let reads =
@@ -470,6 +482,7 @@ impl Shard {
         let told = Told::piece(transfer.told_plan, arrival.fragment, arrival.payload);
         transfer.told_plan = Some(told);
         transfer.mispredicted += u32::from(arrival.copied > 0);
+        self.company.moved(Spot::Peer(body.peer), arrival.payload.into());
         let mut moved = false;
         if arrival.intact {
             let end = arrival.offset + u64::from(arrival.payload);
@@ -592,6 +605,9 @@ impl Shard {
         if last.status == Status::Ok && last.bytes == transfer.length && !durable {
             self.time_write(key, body, service_us, now);
         }
+        if last.status == Status::Ok && durable {
+            self.note_durable(key, body, now);
+        }
         // What was counted of a write that failed counts, too: its sync may be what failed.
         if last.bytes > 0 && !(durable && last.status == Status::Ok) {
             self.note_unsynced(key, body, now);
@@ -692,6 +708,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let told = transfer.told_plan.filter(|told| told.plan > 0);
+        let has_company = !self.is_alone_so_far(&transfer.stays);
         let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
             Some(HandleKind::Remote(remote)) => remote.number,
             _ => None,
@@ -705,7 +722,8 @@ impl Shard {
         {
             let latency_ns = now.since(body.sent_at).0.clamp(OUTCOME_NANOS_MIN, OUTCOME_NANOS_MAX);
             let length = transfer.length;
-            lane.outcome = Some(Message::Outcome { handle, length, plan, latency_ns });
+            let company = has_company || told.is_some_and(|told| told.company);
+            lane.outcome = Some(Message::Outcome { handle, length, plan, latency_ns, company });
         }
     }
 

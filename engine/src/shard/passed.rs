@@ -13,6 +13,8 @@ const STAGES_PASSED_MAX: usize = 10;
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Passed {
+    /// When the first fragment came to a stage; [`Nanos::MAX`] before.
+    first: Nanos,
     stages: [Pass; STAGES_PASSED_MAX],
 }
 
@@ -41,7 +43,7 @@ impl Default for Passed {
             busy: Nanos::ZERO,
             last: Nanos::ZERO,
         };
-        Self { stages: [none; STAGES_PASSED_MAX] }
+        Self { first: Nanos::MAX, stages: [none; STAGES_PASSED_MAX] }
     }
 }
 
@@ -55,6 +57,7 @@ impl Passed {
 
     /// A fragment comes to a stage.
     pub(super) fn enter(&mut self, stage: StageIndex, now: Nanos) {
+        self.first = self.first.min(now);
         let Some(pass) = self.at(stage) else { return };
         if pass.inside == 0 {
             pass.since = now.max(pass.last);
@@ -76,12 +79,18 @@ impl Passed {
 
     /// A fragment of which only at its end is known that it was there.
     pub(super) fn pass(&mut self, stage: StageIndex, arrived: Nanos, departed: Nanos) {
+        self.first = self.first.min(arrived);
         let Some(pass) = self.at(stage) else { return };
         pass.fragments = pass.fragments.saturating_add(1);
         if pass.inside == 0 {
             pass.busy = pass.busy + departed.since(arrived.max(pass.last));
         }
         pass.last = pass.last.max(departed);
+    }
+
+    /// When the first fragment came to a stage; nothing if none did.
+    pub(super) fn first(&self) -> Option<Nanos> {
+        (self.first < Nanos::MAX).then_some(self.first)
     }
 
     /// When the last fragment left a stage; [`Nanos::ZERO`] if none did.

@@ -44,6 +44,7 @@ impl Shard {
         }
         let path = path_of(self.disk_stages(target.device, direction == Direction::Write));
         let planned = self.planner.plan(path, length);
+        self.promise_sync(key);
         self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
@@ -70,6 +71,7 @@ impl Shard {
             None => self.planner.path_out(None, StageIndex::NONE),
         };
         let planned = self.planner.plan(path, length);
+        self.promise_sync(key);
         self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
@@ -268,6 +270,7 @@ impl Shard {
             return;
         }
         let (length, stage) = (transfer.length, lane.stage_out);
+        let is_alone = self.is_alone_so_far(&transfer.stays);
         let time = now.since(body.sent_at);
         // What waits for the other half of a copy does not only take what its own stages do.
         let waited = body.ready < length;
@@ -278,7 +281,8 @@ impl Shard {
         };
         if shows {
             // To those that it was chosen from: its path may be another one by now.
-            let outcome = Outcome { length, plan: planned.cut.number(), time };
+            let (plan, alone) = (planned.cut.number(), is_alone);
+            let outcome = Outcome { length, plan, time, alone };
             self.planner.observe_outcome(planned.path.stages(), outcome);
         }
         if length <= planned.cut.lane.first() && !waited {

@@ -31,7 +31,7 @@ use super::servers::Servers;
 pub(super) use super::stage::StageIndex;
 use super::stage::{
     CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
-    PROBE_BYTES, StageState,
+    PROBE_BYTES, SYNC_PRIOR, StageState,
 };
 use crate::command::{CalibrationMode, ForcedPlan, LaneClass, PlannerMode};
 use crate::dial::DialPlace;
@@ -57,6 +57,8 @@ pub(super) struct Outcome {
     pub(super) length: u64,
     pub(super) plan: u32,
     pub(super) time: Nanos,
+    /// It waited for nobody: what it took says something of what was promised.
+    pub(super) alone: bool,
 }
 
 /// See the module.
@@ -529,12 +531,13 @@ impl Planner {
 
     /// What a transfer really took.
     pub(super) fn observe_outcome(&mut self, path: Path, outcome: Outcome) {
-        let Outcome { length, plan, time } = outcome;
+        let Outcome { length, plan, time, alone } = outcome;
         let key = self.key(path, length);
         if self.calibration == CalibrationMode::Live
             && let Some(cached) = self.plans.get_mut(&key)
         {
-            if let Some(predicted) = cached.guard.predicted(plan, length) {
+            let predicted = cached.guard.predicted(plan, length);
+            if let Some(predicted) = predicted.filter(|_| alone) {
                 self.tracks[cached.track].observe(time.seconds(), predicted, cached.reference);
             }
             cached.guard.observe(plan, time.seconds());

@@ -50,7 +50,7 @@ impl Probe {
         let Self { planner, path, length, .. } = self;
         let planned = planner.plan(*path, *length);
         let (plan, time) = (planned.cut.number(), planned.predicted);
-        planner.observe_outcome(*path, Outcome { length: *length, plan, time });
+        planner.observe_outcome(*path, Outcome { length: *length, plan, time, alone: true });
     }
 
     /// A question that is out.

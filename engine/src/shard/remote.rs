@@ -4,6 +4,7 @@ use piped_model::units::Nanos;
 
 use super::Shard;
 use super::Work;
+use super::company::Spot;
 use super::fair::Flow;
 use super::lane::{Destination, LaneState, Target};
 use super::planned::{CUT_BYTES, boundary, level_end};
@@ -40,7 +41,10 @@ impl Shard {
     pub(super) fn drive_remote<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
         match body.lane {
             None if body.op == RemoteOp::Once => self.ask_once(key, body, io),
-            None => self.ask(key, body, io),
+            None => {
+                self.ask(key, body, io);
+                self.note_unasked(key);
+            }
             Some(lane) => self.send_write(key, lane, io),
         }
     }
@@ -166,6 +170,7 @@ impl Shard {
         body.fragment_end = 0;
         self.store_body(key, Body::Remote(body));
         if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.begun = transfer.begun.min(body.sent_at);
             // The peer plans anew for each attempt.
             transfer.told_plan = None;
             transfer.pins += table;
@@ -209,6 +214,16 @@ impl Shard {
             Some(LaneState::Closing) => true,
             _ => link.has_failed(class),
         }
+    }
+
+    /// Whether there is no lane for a transfer that is up.
+    pub(super) fn is_without_lane(&self, key: Key) -> bool {
+        let Some(transfer) = self.transfers.get(key) else { return false };
+        let Body::Remote(body) = &transfer.body else { return false };
+        let class = body.lane_class(transfer.class, transfer.length);
+        let lane = self.outbound.get(&body.peer).and_then(|link| link.lane(class));
+        let lane = lane.and_then(|lane| self.lanes.get(lane));
+        lane.is_none_or(|lane| lane.state != LaneState::Up)
     }
 
     fn request_message(&mut self, key: Key, body: RemoteBody, handle: u32, now: Nanos) -> Message {
@@ -308,6 +323,7 @@ impl Shard {
             transfer.pins += 1;
         }
         let more = is_read && body.next < length && body.frames == 0;
+        self.company.moved(Spot::Peer(body.peer), queued);
         self.charge(Work::Transfer(key), queued, now);
         self.make_ready(Work::Lane(lane_key));
         if more {

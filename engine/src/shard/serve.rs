@@ -10,6 +10,7 @@ use piped_model::units::Nanos;
 
 use super::admission::Admission;
 use super::blocks::Blocks;
+use super::company::Stays;
 use super::fair::{Flow, Party};
 use super::inbound::Ask;
 use super::landed::Landed;
@@ -65,6 +66,10 @@ pub(super) struct Serve {
     pub(super) deadline: Nanos,
     pub(super) plan: Option<Arc<Planned>>,
     pub(super) passed: Passed,
+    /// Who is where it is, and what held it back.
+    pub(super) stays: Stays,
+    /// When the sync of a durable write began.
+    pub(super) syncing: Nanos,
     /// Its staging, in order.
     pub(super) blocks: Blocks,
     /// The pieces it is of, if it is no range.
@@ -156,6 +161,8 @@ impl Serve {
             deadline,
             plan: None,
             passed: Passed::default(),
+            stays: Stays::default(),
+            syncing: Nanos::ZERO,
             blocks: Blocks::EMPTY,
             table: None,
             read: ReadState::new(from),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use piped_model::units::Nanos;
 
 use super::blocks::{Block, run_bytes};
+use super::company::Spot;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::landed::Landed;
 use super::planned::Planned;
@@ -289,6 +290,7 @@ impl Shard {
         last: bool,
         now: Nanos,
     ) -> bool {
+        let has_company = last && self.serves.get(key).is_some_and(|serve| self.has_company(serve));
         let Some(serve) = self.serves.get_mut(key) else { return true };
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
         // The checksum comes when the frame leaves, but is no part of the wire either.
@@ -300,6 +302,7 @@ impl Shard {
             bytes,
             predicted_us: micros(planned.predicted),
             margin_percent: planned.margin_percent(),
+            company: has_company,
             plan: planned.cut.number(),
         });
         let message = Message::Data {
@@ -323,7 +326,8 @@ impl Shard {
         serve.done = bytes;
         serve.frames += 1;
         serve.pins += 1;
-        let lane = serve.lane;
+        let (lane, link) = (serve.lane, serve.link);
+        self.company.moved(Spot::Caller(link), span.length.into());
         self.charge(Work::Serve(key), span.length.into(), now);
         self.make_ready(Work::Lane(lane));
         true

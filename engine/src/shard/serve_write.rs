@@ -96,7 +96,7 @@ impl Shard {
                     return self.want(Work::Serve(key), wanted);
                 }
                 if let Some(serve) = self.serves.get_mut(key) {
-                    serve.allocation = Allocation::Syncing;
+                    (serve.allocation, serve.syncing) = (Allocation::Syncing, io.now());
                     serve.pins += 1;
                 }
             }
@@ -116,10 +116,12 @@ impl Shard {
     }
 
     /// The end of an allocation or a sync.
-    pub(super) fn handle_serve_step(&mut self, key: Key, result: i32) {
+    pub(super) fn handle_serve_step(&mut self, key: Key, result: i32, now: Nanos) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.pins -= 1;
         let end = serve.offset + serve.length;
+        let synced = serve.allocation == Allocation::Syncing && result >= 0;
+        let synced = file_of(serve.target).filter(|_| synced);
         let status = match (serve.allocation, file_of(serve.target)) {
             (Allocation::Running, Some(file)) => {
                 serve.allocation = Allocation::Done;
@@ -128,6 +130,9 @@ impl Shard {
             _ if result < 0 => Some(status_of(result)),
             _ => Some(Status::Ok),
         };
+        if let Some(file) = synced {
+            self.note_serve_synced(key, file.device, now);
+        }
         if let Some(status) = status {
             self.end_serve(key, status);
         }

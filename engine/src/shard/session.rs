@@ -311,6 +311,7 @@ impl Shard {
                     self.enter_order(transfer, (origin.queue, node));
                 }
                 self.enter_outbox(transfer);
+                self.enter_company(transfer);
                 self.enter_client(transfer, origin.session, bytes);
                 if request.no_wait && self.waits_for_limit(transfer) {
                     self.waited -= 1;

@@ -42,6 +42,10 @@ pub(super) const COPY_PRIOR: Stage =
 pub(super) const DIAL_PRIOR: Stage =
     Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
 
+/// What is not seen to depend on the bytes is latency: a sync is asked for once, and waited for.
+pub(super) const SYNC_PRIOR: Stage =
+    Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
+
 /// How many samples the prior is worth.
 pub(super) const PRIOR_WEIGHT: f64 = 2.0;
 

@@ -12,6 +12,7 @@ use super::{Shard, Work};
 use crate::command::Limits;
 use crate::limits;
 use crate::report::Gauge;
+use crate::tally::HeldBy;
 
 /// How far ahead of its rate a party may be.
 const BURST: Nanos = Nanos::from_millis(5);
@@ -97,6 +98,7 @@ impl Shard {
             && !std::mem::replace(flag, true)
         {
             self.counters.rate_waits += 1;
+            self.note_held(work, HeldBy::Rate);
             self.forget_put_off();
             self.put_off.push_back(work);
         }

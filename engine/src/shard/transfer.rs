@@ -10,6 +10,7 @@ use std::sync::Arc;
 use piped_model::units::Nanos;
 
 use super::admission::Admission;
+use super::company::Stays;
 use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::fair::{Flow, Party};
@@ -90,6 +91,8 @@ pub(super) struct Told {
     pub(super) predicted: Nanos,
     /// Half the width of that prediction's interval; 0 if nothing was said.
     pub(super) margin: Nanos,
+    /// The peer says that it had company there.
+    pub(super) company: bool,
     /// Its number, by which the peer knows it; 0 until the end.
     pub(super) plan: u32,
 }
@@ -105,7 +108,8 @@ impl Told {
     pub(super) fn last(before: Option<Self>, last: LastPart) -> Self {
         let predicted = Nanos::from_micros(last.predicted_us.into());
         let margin = Nanos(predicted.0 / 100 * u64::from(last.margin_percent));
-        Self { predicted, margin, plan: last.plan, ..before.unwrap_or_default() }
+        let LastPart { company, plan, .. } = last;
+        Self { predicted, margin, company, plan, ..before.unwrap_or_default() }
     }
 }
 
@@ -171,6 +175,12 @@ pub(super) struct Transfer {
     /// What the side that planned said, when it was not this one.
     pub(super) told_plan: Option<Told>,
     pub(super) passed: Passed,
+    /// Who is where it is, and what held it back.
+    pub(super) stays: Stays,
+    /// When nothing held it back any more for the first time; [`Nanos::MAX`] before.
+    pub(super) begun: Nanos,
+    /// Of a durable write, what its sync was predicted to take.
+    pub(super) sync: Option<Nanos>,
     pub(super) body: Body,
 }
 
@@ -215,6 +225,8 @@ pub(super) struct FileBody {
     phase: Phase,
     /// A fragment came back short.
     ended: bool,
+    /// When the sync of a durable write began.
+    pub(super) syncing: Nanos,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,6 +260,7 @@ impl FileBody {
             in_flight: 0,
             phase,
             ended: false,
+            syncing: Nanos::ZERO,
         }
     }
 }
@@ -412,6 +425,9 @@ impl Shard {
             plan: None,
             told_plan: None,
             passed: Passed::default(),
+            stays: Stays::default(),
+            begun: Nanos::MAX,
+            sync: None,
             body,
         };
         let waits = transfer.waits_for_others();
@@ -448,6 +464,9 @@ impl Shard {
             }
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
+        if !matches!(transfer.body, Body::Remote(_)) && transfer.begun == Nanos::MAX {
+            transfer.begun = io.now();
+        }
         match transfer.body {
             Body::File(body) => self.drive_file(key, body, io),
             Body::Memory(body) => self.drive_memory(key, body, io),
@@ -535,7 +554,7 @@ impl Shard {
         match self.start_sync(Work::Transfer(key), body.target.buffered, io) {
             Ok(_) => {
                 self.pin(key);
-                body.phase = Phase::Syncing;
+                (body.phase, body.syncing) = (Phase::Syncing, io.now());
                 self.store_body(key, Body::File(body));
             }
             Err(wanted) => self.want(Work::Transfer(key), wanted),
@@ -567,6 +586,9 @@ impl Shard {
             }
             _ => {
                 let status = if result < 0 { status_of(result) } else { Status::Ok };
+                if status == Status::Ok {
+                    self.note_synced(key, io.now());
+                }
                 self.decide(key, status, io);
             }
         }

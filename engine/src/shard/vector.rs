@@ -124,6 +124,11 @@ impl VectorBody {
         Self { place, direction, memory, room, rows, next: 0, parts, order, ended, waits }
     }
 
+    /// Where its bytes are, but for the client's.
+    pub(super) fn end(&self) -> Place {
+        self.place
+    }
+
     /// A read whose page about byte `wanted` goes before the others.
     pub(super) fn wanted_first(
         place: Place,

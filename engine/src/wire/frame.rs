@@ -343,6 +343,8 @@ pub enum Message {
         plan: u32,
         /// What it took, in nanoseconds.
         latency_ns: u64,
+        /// Others were there with it, here or at the peer.
+        company: bool,
     },
     /// Are you there?
     Ping {
@@ -403,6 +405,8 @@ pub struct LastPart {
     pub predicted_us: u32,
     /// Half the width of that prediction's interval, as percent of it; 255 is that or more.
     pub margin_percent: u8,
+    /// Other requests were at the device or on the lane with it: what it took is not what was predicted.
+    pub company: bool,
     /// The plan's number, which comes back with [`Message::Outcome`]; 0 if it has none.
     pub plan: u32,
 }

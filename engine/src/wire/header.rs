@@ -28,6 +28,8 @@ const FLAG_BACKLOGGED: u16 = 1 << 4;
 const FLAG_LAST: u16 = 1 << 5;
 const FLAG_ATOMIC: u16 = 1 << 6;
 const FLAG_PIECES: u16 = 1 << 7;
+/// Older peers do not say so, and do not look.
+const FLAG_COMPANY: u16 = 1 << 8;
 
 const KIND_HELLO: u8 = 1;
 const KIND_HELLO_ACK: u8 = 2;
@@ -147,8 +149,9 @@ impl Message {
                 arg3: deviation_pm.into(),
                 ..empty
             },
-            Self::Outcome { handle, length, plan, latency_ns } => Header {
+            Self::Outcome { handle, length, plan, latency_ns, company } => Header {
                 kind: KIND_OUTCOME,
+                flags: flag(company, FLAG_COMPANY).into(),
                 arg0: length.into(),
                 arg1: latency_ns.into(),
                 arg2: handle.into(),
@@ -268,7 +271,10 @@ impl Message {
             }
             Self::Data { transfer, offset, fragment, backlogged, service_us, last } => Header {
                 kind: KIND_DATA,
-                flags: (flag(backlogged, FLAG_BACKLOGGED) | flag(last.is_some(), FLAG_LAST)).into(),
+                flags: (flag(backlogged, FLAG_BACKLOGGED)
+                    | flag(last.is_some(), FLAG_LAST)
+                    | flag(last.is_some_and(|last| last.company), FLAG_COMPANY))
+                .into(),
                 class: last.map_or(0, |last| last.margin_percent),
                 aux: last.map_or(0, |last| last.status as u8),
                 transfer: transfer.into(),
@@ -362,6 +368,7 @@ impl Header {
                 length: self.arg0.get(),
                 plan: self.arg3.get(),
                 latency_ns: self.arg1.get(),
+                company: self.has(FLAG_COMPANY),
             },
             KIND_PING => Message::Ping { nonce: self.arg0.get() },
             KIND_PONG => Message::Pong { nonce: self.arg0.get() },
@@ -490,6 +497,7 @@ impl Header {
             bytes: self.arg0.get(),
             predicted_us: low_half(self.arg1),
             margin_percent: self.class,
+            company: self.has(FLAG_COMPANY),
             plan: high_half(self.arg1),
         })
     }

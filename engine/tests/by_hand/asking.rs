@@ -84,6 +84,7 @@ pub(crate) fn answer(
             bytes: length,
             predicted_us: 0,
             margin_percent: 0,
+            company: false,
             plan: 0,
         };
         let message = Message::Data {
@@ -251,6 +252,7 @@ fn a_peer_that_cuts_a_read_where_no_piece_may_end_loses_the_lane() {
                 bytes: LENGTH,
                 predicted_us: 0,
                 margin_percent: 0,
+                company: false,
                 plan: 0,
             };
             let message = Message::Data {
@@ -291,6 +293,7 @@ fn a_peers_plan_is_explained_by_the_pieces_that_came() {
                 bytes: LENGTH,
                 predicted_us: 900,
                 margin_percent: 12,
+                company: false,
                 plan,
             };
             let message = Message::Data {

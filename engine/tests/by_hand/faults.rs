@@ -17,7 +17,14 @@ const NOT_ASKED: &str = "an answer to a request that was not asked, or is over";
 const LENGTH: u64 = 8192;
 
 fn last(bytes: u64) -> Option<LastPart> {
-    Some(LastPart { status: Status::Ok, bytes, predicted_us: 0, margin_percent: 0, plan: 0 })
+    Some(LastPart {
+        status: Status::Ok,
+        bytes,
+        predicted_us: 0,
+        margin_percent: 0,
+        company: false,
+        plan: 0,
+    })
 }
 
 fn data(transfer: u64, offset: u64, last: Option<LastPart>) -> Message {

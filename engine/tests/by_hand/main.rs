@@ -5,6 +5,7 @@ mod arrivals;
 mod asking;
 mod callers;
 mod channels;
+mod company;
 mod dials;
 mod fairness;
 mod faults;

@@ -191,6 +191,7 @@ pub(crate) fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
         bytes,
         predicted_us: 0,
         margin_percent: 0,
+        company: false,
         plan: 0,
     });
     let (fragment, backlogged, service_us) = (16 << 10, false, 1);

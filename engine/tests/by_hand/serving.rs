@@ -455,7 +455,11 @@ fn mean_of_reads(world: &mut World, mode: PlannerMode) -> (Nanos, u32, u64) {
         };
         let time = world.kernel.now().since(begun);
         let latency_ns = time.0;
-        world.send(line, Message::Outcome { handle, length: LENGTH, plan, latency_ns }, &[]);
+        world.send(
+            line,
+            Message::Outcome { handle, length: LENGTH, plan, latency_ns, company: false },
+            &[],
+        );
         if transfer > 220 {
             times.push(time.0);
             let it = world.shard.explain(None).expect("it was served");

@@ -68,6 +68,7 @@ fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
         bytes,
         predicted_us: 0,
         margin_percent: 0,
+        company: false,
         plan: 0,
     });
     let (fragment, backlogged, service_us) = (64 << 10, false, 1);

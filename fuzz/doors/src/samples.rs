@@ -10,8 +10,14 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
     let bare = |message| Frame { epoch: 1, message, payload: 0, payload_crc: 0 };
     let with = |message, payload| Frame { payload, payload_crc: 0x0101_0101, ..bare(message) };
     let access = Access::READ_WRITE;
-    let last =
-        LastPart { status: Status::Ok, bytes: 9000, predicted_us: 90, margin_percent: 20, plan: 3 };
+    let last = LastPart {
+        status: Status::Ok,
+        bytes: 9000,
+        predicted_us: 90,
+        margin_percent: 20,
+        company: false,
+        plan: 3,
+    };
     let data = |last| Message::Data {
         transfer: 1,
         offset: 0,
@@ -88,7 +94,13 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
         ),
         (
             "outcome",
-            bare(Message::Outcome { handle: 0, length: 9000, plan: 3, latency_ns: 250_000 }),
+            bare(Message::Outcome {
+                handle: 0,
+                length: 9000,
+                plan: 3,
+                latency_ns: 250_000,
+                company: false,
+            }),
         ),
         ("ping", bare(Message::Ping { nonce: 7 })),
         ("pong", bare(Message::Pong { nonce: 7 })),

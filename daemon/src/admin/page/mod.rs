@@ -20,7 +20,7 @@ use piped_config::admin::limits::LimitRow;
 use piped_config::admin::watch::PeerEntry;
 use piped_engine::histogram::{RATIO_ONE, Ratios};
 use piped_engine::report::{Explanation, LaneReport, StageReport};
-use piped_engine::tally::{PlanPath, Tally};
+use piped_engine::tally::{Company, PlanPath, Tally};
 
 use super::parse::Refused;
 use super::{routes, watch};
@@ -62,10 +62,38 @@ struct Page {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Prediction {
     path: PlanPath,
+    /// Those that waited for nobody, which alone are compared.
     transfers: u64,
-    median: f64,
+    /// The others.
+    queued: u64,
+    median: Option<f64>,
     /// 95 of 100 are below.
-    high: f64,
+    high: Option<f64>,
+}
+
+/// From so many times what was predicted on, predictions are off, as for the alert PipedPredictionDrift.
+const DRIFT: f64 = 2.0;
+
+/// And so many transfers it takes to say so.
+const DRIFT_TRANSFERS: u64 = 20;
+
+impl Page {
+    /// What is not as it should be, in a few words; nothing if all is well.
+    fn trouble(&self) -> Option<String> {
+        match self.degraded {
+            0 => {}
+            1 => return Some("1 thing degraded: pipectl status".to_owned()),
+            many => return Some(format!("{many} things degraded: pipectl status")),
+        }
+        let drifts = |it: &&Prediction| {
+            it.transfers >= DRIFT_TRANSFERS && it.median.is_some_and(|median| median > DRIFT)
+        };
+        if self.predictions.iter().any(|it| drifts(&it)) {
+            return Some("transfers take longer than predicted: pipectl explain last".to_owned());
+        }
+        let last = self.last.as_ref()?.deviation.filter(|by| *by + 1.0 > DRIFT)?;
+        Some(format!("the last transfer took {:.0} times what was predicted", last + 1.0))
+    }
 }
 
 /// The page as an answer.
@@ -105,7 +133,7 @@ async fn gather(control: &Control) -> Result<Page, Refused> {
         let seen = shard.mailbox.ask(|answer| Message::Ask(Question::Observe(answer))).await?;
         tally.merge(&seen.engine.tally);
     }
-    let all = PlanPath::ALL.map(|path| Prediction::of(path, &tally.predictions[path as usize]));
+    let all = PlanPath::ALL.map(|path| Prediction::of(path, &tally));
     Ok(Page {
         node: status.node,
         version: status.version,
@@ -141,10 +169,13 @@ async fn last(control: &Control) -> Result<Option<Explanation>, Refused> {
 
 impl Prediction {
     /// None if there was no transfer.
-    fn of(path: PlanPath, ratios: &Ratios) -> Option<Self> {
+    fn of(path: PlanPath, tally: &Tally) -> Option<Self> {
+        let ratios = &tally.predictions[path as usize];
+        let queued = tally.predicted[path as usize][Company::Queued as usize];
         let transfers = ratios.count();
-        let at = |part: f64| quantile(ratios, part);
-        (transfers > 0).then(|| Self { path, transfers, median: at(0.5), high: at(0.95) })
+        let at = |part: f64| (transfers > 0).then(|| quantile(ratios, part));
+        let (median, high) = (at(0.5), at(0.95));
+        (transfers + queued > 0).then_some(Self { path, transfers, queued, median, high })
     }
 }
 

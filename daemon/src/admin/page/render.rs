@@ -60,10 +60,9 @@ fn head(page: &Page) -> Markup {
     html! {
         header {
             h1 { (page.node) }
-            @match page.degraded {
-                0 => span.state.good { "all is well" },
-                1 => span.state.warn { "1 thing degraded: pipectl status" },
-                many => span.state.warn { (many) " things degraded: pipectl status" },
+            @match page.trouble() {
+                None => span.state.good { "all is well" },
+                Some(trouble) => span.state.warn { (trouble) },
             }
             span.soft {
                 "piped " (page.version) ", up " (units::uptime(page.uptime_seconds)) ", profile " (page.profile)
@@ -196,9 +195,14 @@ fn promise(it: &Explanation) -> Markup {
     if predicted <= 0.0 || measured <= 0.0 {
         return html! { p { "took " (units::seconds(measured)) } };
     }
+    let Some(deviation) = it.deviation else {
+        return not_compared(it);
+    };
+    // Its own time: what held it back is not in it.
+    let measured = predicted * (1.0 + deviation);
     let scale = WIDTH / (predicted + margin).max(measured);
     let inside = (measured - predicted).abs() <= margin;
-    let percent = (measured / predicted - 1.0) * 100.0;
+    let percent = deviation * 100.0;
     html! {
         figure {
             figcaption {
@@ -217,6 +221,18 @@ fn promise(it: &Explanation) -> Markup {
     }
 }
 
+/// Of a transfer that waited for others: what for, and no figure that would blame the prediction.
+fn not_compared(it: &Explanation) -> Markup {
+    let waiting = it.waiting.as_ref();
+    let waited = waiting.map_or(0.0, |it| it.held_seconds + it.shared_seconds);
+    html! {
+        p { "predicted " (units::seconds(it.predicted_seconds)) " where nobody else is, measured "
+            (units::seconds(it.measured_seconds))
+            @if waited > 0.0 { ", of that about " (units::seconds(waited)) " waiting" } }
+        p.soft { "Not compared: " (it.not_compared) "." }
+    }
+}
+
 /// A number of a drawing.
 fn number(value: f64) -> String {
     format!("{value:.1}")
@@ -232,13 +248,15 @@ fn predictions(all: &[Prediction]) -> Markup {
         section #predictions {
             h2 { "Prediction against measurement" }
             @if all.is_empty() { p.soft { "No transfer has been predicted yet." } } @else {
-                (table(&["path", "#transfers", "#median", "#95 of 100 below"], all.iter().map(|it| vec![
+                (table(&["path", "#alone", "#median", "#95 of 100 below", "#with others"], all.iter().map(|it| vec![
                     text(name(it.path)),
                     text(&units::count(it.transfers)),
-                    text(&format!("{:.2}", it.median)),
-                    text(&format!("{:.2}", it.high)),
+                    text(&it.median.map_or_else(|| String::from("-"), |at| format!("{at:.2}"))),
+                    text(&it.high.map_or_else(|| String::from("-"), |at| format!("{at:.2}"))),
+                    text(&units::count(it.queued)),
                 ])))
-                p.soft { "Measured over predicted, since the start: 1.00 is as promised." }
+                p.soft { "Measured over predicted, since the start, of transfers that waited for nobody: 1.00 is as promised. "
+                    "Predictions do not know of others; what had company or was held back is counted and not compared." }
             }
         }
     }

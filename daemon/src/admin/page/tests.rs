@@ -5,9 +5,10 @@ use piped_config::admin::limits::LimitRow;
 use piped_config::admin::watch::PeerEntry;
 use piped_engine::command::LaneClass;
 use piped_engine::histogram::{RATIO_ONE, Ratios};
+use piped_engine::report::Waiting;
 use piped_engine::report::{Explanation, LaneReport, StageReport};
 use piped_engine::request::{Class, Status};
-use piped_engine::tally::PlanPath;
+use piped_engine::tally::{Company, PlanPath, Tally};
 use piped_engine::trace::LevelSizes;
 use sha2::{Digest, Sha256};
 
@@ -74,6 +75,10 @@ fn explanation(levels: Vec<LevelSizes>) -> Explanation {
         passed: Vec::new(),
         bounces: Vec::new(),
         retries: 0,
+        sync_seconds: None,
+        waiting: None,
+        deviation: Some(0.5),
+        not_compared: String::new(),
     }
 }
 
@@ -183,8 +188,59 @@ fn a_limit_that_nobody_has_used_takes_no_row() {
 }
 
 #[test]
+fn what_waited_for_others_is_not_held_against_its_prediction() {
+    let waiting = Waiting {
+        alone: false,
+        held_seconds: 0.0,
+        held_by: Vec::new(),
+        ahead_own: 15,
+        ahead_others: 0,
+        joined: 0,
+        at_peer: false,
+        shared_seconds: 51e-3,
+        at: "disk 8:0".to_owned(),
+        own_seconds: 4e-3,
+    };
+    let last = Explanation {
+        measured_seconds: 55e-3,
+        waiting: Some(waiting),
+        deviation: None,
+        not_compared: "others were there".to_owned(),
+        ..explanation(vec![level(&[4096], 1)])
+    };
+    let mut tally = Tally::default();
+    (0..100).for_each(|_| tally.add_prediction((PlanPath::Local, Company::Queued), 100, 2838));
+    let predictions: Vec<_> = Prediction::of(PlanPath::Local, &tally).into_iter().collect();
+    let page = Page { last: Some(last), predictions, ..empty("alpha") };
+    let shown = html(&page);
+    assert!(shown.contains("all is well") && !shown.contains(" %</span>"), "{shown}");
+    assert!(shown.contains("of that about 51.0 ms waiting"), "{shown}");
+    assert!(shown.contains("Not compared: others were there."), "{shown}");
+    assert!(shown.contains("<td>0</td>") || shown.contains(">0<"), "none was compared\n{shown}");
+}
+
+#[test]
+fn the_badge_agrees_with_the_predictions_below_it() {
+    let page = |ratio: u64, count: u64| {
+        let mut tally = Tally::default();
+        for _ in 0..count {
+            tally.add_prediction((PlanPath::PeerRead, Company::Alone), 100, ratio);
+        }
+        let predictions = Prediction::of(PlanPath::PeerRead, &tally).into_iter().collect();
+        Page { predictions, ..empty("alpha") }
+    };
+    assert!(html(&page(110, 1000)).contains("all is well"));
+    assert!(html(&page(900, 5)).contains("all is well"), "five are few");
+    assert!(html(&page(900, 1000)).contains("transfers take longer than predicted"));
+    let last = Explanation { deviation: Some(27.38), ..explanation(vec![level(&[4096], 1)]) };
+    let shown = html(&Page { last: Some(last), ..empty("alpha") });
+    assert!(shown.contains("+2738 %") && !shown.contains("all is well"), "{shown}");
+    assert!(shown.contains("the last transfer took 28 times what was predicted"), "{shown}");
+}
+
+#[test]
 fn ratios_are_read_as_prometheus_reads_them() {
-    assert_eq!(Prediction::of(PlanPath::Local, &Ratios::default()), None);
+    assert_eq!(Prediction::of(PlanPath::Local, &Tally::default()), None);
     let mut ratios = Ratios::default();
     for hundredths in 1..=400 {
         ratios.add(hundredths * RATIO_ONE / 100);

@@ -310,7 +310,7 @@ mod tests {
                 assert_eq!(next, words(&planned), "{length} {round}");
                 // What fewer fragments need is less in practice than the model says.
                 let time = Nanos(planned.predicted.0 + 30_000 * planned.cut.source.count(length));
-                let outcome = Outcome { length, plan: planned.cut.number(), time };
+                let outcome = Outcome { length, plan: planned.cut.number(), time, alone: true };
                 planner.observe_outcome(path, outcome);
                 answer(&mut planner);
             }

@@ -155,6 +155,26 @@ impl Planner {
         self.stage(StageResource::Disk { device, write }, name, DISK_PRIOR)
     }
 
+    /// The stage of a device's syncs behind durable writes.
+    pub(in crate::shard) fn sync_stage(&mut self, device: DeviceId) -> StageIndex {
+        let name = || format!("sync {}", device_name(device));
+        self.stage(StageResource::Sync { device }, name, SYNC_PRIOR)
+    }
+
+    /// Of those at a peer.
+    pub(in crate::shard) fn peer_sync_stage(&mut self, peer: &str) -> StageIndex {
+        let name = || format!("sync at {peer}");
+        self.stage(StageResource::PeerSync { peer: peer.to_owned() }, name, SYNC_PRIOR)
+    }
+
+    /// What so many bytes take in a stage that has nothing else to do, if it was ever measured.
+    pub(in crate::shard) fn alone_time(&self, stage: StageIndex, bytes: u64) -> Option<Nanos> {
+        let state = self.stages.get(usize::from(stage.0)).filter(|state| state.samples > 0)?;
+        let bytes = bytes as f64;
+        let seconds = state.published.stage_at(bytes).alone(bytes);
+        (self.calibration != CalibrationMode::Off).then(|| Nanos::from_seconds(seconds))
+    }
+
     /// The stages of a lane: what we receive, and what the other side receives from us.
     pub(in crate::shard) fn net_stages(
         &mut self,
@@ -441,7 +461,10 @@ fn is_of_peers(resource: &StageResource) -> bool {
 /// A stage that nobody has used.
 pub(super) fn fresh(resource: &StageResource, name: String, prior: Stage) -> StageState {
     let weight = match resource {
-        StageResource::Dial { .. } | StageResource::Peer { .. } => DIAL_PRIOR_WEIGHT,
+        StageResource::Dial { .. }
+        | StageResource::Peer { .. }
+        | StageResource::Sync { .. }
+        | StageResource::PeerSync { .. } => DIAL_PRIOR_WEIGHT,
         _ => PRIOR_WEIGHT,
     };
     let estimator = Estimator::new(prior.window).with_prior(prior, weight);

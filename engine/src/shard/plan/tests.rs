@@ -10,8 +10,10 @@ fn what_was_measured_outlives_a_while_in_another_mode() {
         let planned = planner.plan(path, 1 << 20);
         let micros = if planned.cut.source.first() == 128 << 10 { 100 } else { 300 };
         let time = Nanos::from_micros(micros);
-        planner
-            .observe_outcome(path, Outcome { length: 1 << 20, plan: planned.cut.number(), time });
+        planner.observe_outcome(
+            path,
+            Outcome { length: 1 << 20, plan: planned.cut.number(), time, alone: true },
+        );
     }
     let auto = |planner: &mut Planner| {
         let uses = (0..64).filter(|_| planner.plan(path, 1 << 20).cut.source.first() == 128 << 10);
@@ -71,6 +73,7 @@ fn sizes_of_their_own_for_each_level_are_asked_for_and_proposed() {
         length: 64 << 10,
         plan: nested.cut.number(),
         time: Nanos::from_seconds(nested.predicted.seconds() * 1.2),
+        alone: true,
     };
     (0..40).for_each(|_| planner.observe_outcome(path, outcome));
     let told = planner.plan(path, 64 << 10);
@@ -85,7 +88,7 @@ fn what_the_model_leaves_out_is_known_to_plans_of_every_mode() {
     planner.set_mode(PlannerMode::Fixed(64 << 10));
     let first = planner.plan(path, 1 << 20);
     let time = Nanos::from_seconds(first.predicted.seconds() * 1.3);
-    let outcome = Outcome { length: 1 << 20, plan: first.cut.number(), time };
+    let outcome = Outcome { length: 1 << 20, plan: first.cut.number(), time, alone: true };
     (0..64).for_each(|_| planner.observe_outcome(path, outcome));
     for mode in [PlannerMode::Fixed(256 << 10), PlannerMode::Whole, PlannerMode::Auto] {
         let predicted = |planner: &mut Planner| {
@@ -231,7 +234,7 @@ fn no_peer_takes_what_was_learned_about_another_one() {
     for _ in 0..64 {
         let planned = planner.plan(path, 1 << 20);
         let time = planned.predicted;
-        let outcome = Outcome { length: 1 << 20, plan: planned.cut.number(), time };
+        let outcome = Outcome { length: 1 << 20, plan: planned.cut.number(), time, alone: true };
         planner.observe_outcome(path, outcome);
     }
     let measured = |planner: &Planner| -> usize {

@@ -1,0 +1,442 @@
+//! Which requests had company: what they waited for, and whether their prediction can be held against what they took.
+//!
+//! A prediction is for a path that nobody else uses. A request *waited for nobody* if, from its submission to its end, no other
+//! request was at a device or a peer (a *spot*) where it was, and no limit, order, rate or lost lane held it back. A request has
+//! at most two spots: where its bytes come from and where they go. For each of them it remembers how many were there when it came
+//! and how many had come by then; when it goes, it had company if somebody was there or somebody came. That is a
+//! few additions for a request, whatever there are of others, and what it says is exact, within this shard: what another
+//! shard or another node does at a device is not seen, but of a read the peer that serves it says whether it had company there.
+//!
+//! How much of its time went to others is told by bytes: of a spot that moved so many while the request ran, its own have their
+//! share of that time. That is an estimate, for people; nothing is planned with it.
+
+use std::collections::HashMap;
+
+use piped_model::units::Nanos;
+
+use super::fair::Party;
+use super::serve::Serve;
+use super::session::Place;
+use super::slab::Key;
+use super::transfer::{Body, RemoteOp, Transfer, Waiter, file_of};
+use super::{Shard, Work};
+use crate::command::Target;
+use crate::ids::{DeviceId, PeerId};
+use crate::report::{Waiting, device_name};
+use crate::tally::HeldBy;
+
+/// Where requests meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Spot {
+    Device(DeviceId),
+    /// A peer that is asked, by whatever lane.
+    Peer(PeerId),
+    /// A peer that asks.
+    Caller(Key),
+}
+
+/// Where a request's bytes come from, and where they go.
+const SPOTS: usize = 2;
+
+/// Parties whose requests are counted by themselves at a spot. Those of more count as requests of others, also for the party itself.
+const PARTIES: usize = 8;
+
+/// Spots that there is room for from the start: more than the devices and peers that a node uses at once.
+const SPOTS_USED: usize = 64;
+
+/// Who is at a spot.
+#[derive(Debug, Clone, Copy, Default)]
+struct Guests {
+    now: u32,
+    /// All that came while somebody was there.
+    came: u64,
+    /// Bytes moved meanwhile.
+    bytes: u64,
+    parties: [Option<(Party, u32)>; PARTIES],
+}
+
+/// All spots where somebody is.
+#[derive(Debug)]
+pub(super) struct Company {
+    spots: HashMap<Spot, Guests>,
+}
+
+/// A request at a spot.
+#[derive(Debug, Clone, Copy)]
+struct Stay {
+    spot: Spot,
+    party: Party,
+    /// Of the spot when it came.
+    before: Found,
+}
+
+/// What a request remembers of a spot: who was there, of them its own party's, who had come, and bytes.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    there: u32,
+    own: u32,
+    came: u64,
+    bytes: u64,
+}
+
+/// Where a request is, and what held it back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stays {
+    stays: [Option<Stay>; SPOTS],
+    held: u8,
+}
+
+/// What became of that.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Met {
+    held: u8,
+    /// The peer says that it had company there.
+    pub(super) at_peer: bool,
+    /// The spot where most of its time went to others, and how much of each second, in thousandths.
+    busiest: Option<(Spot, u16)>,
+    /// There when it came, of its own party and of others; and came while it ran.
+    own: u32,
+    others: u32,
+    joined: u32,
+}
+
+impl Company {
+    pub(super) fn new() -> Self {
+        Self { spots: HashMap::with_capacity(SPOTS_USED) }
+    }
+
+    fn enter(&mut self, spot: Spot, party: Party) -> Stay {
+        let guests = self.spots.entry(spot).or_default();
+        let of_party =
+            |place: &&mut Option<(Party, u32)>| place.as_ref().is_some_and(|(it, _)| *it == party);
+        let own = match guests.parties.iter_mut().find(of_party) {
+            Some(Some((_, count))) => {
+                *count += 1;
+                *count - 1
+            }
+            _ => {
+                if let Some(free) = guests.parties.iter_mut().find(|place| place.is_none()) {
+                    *free = Some((party, 1));
+                }
+                0
+            }
+        };
+        let before = Found { there: guests.now, own, came: guests.came, bytes: guests.bytes };
+        guests.now += 1;
+        guests.came += 1;
+        Stay { spot, party, before }
+    }
+
+    /// A request goes; what it met there: how many came after it, and the bytes that were moved.
+    fn leave(&mut self, stay: &Stay) -> (u64, u64) {
+        let Some(guests) = self.spots.get_mut(&stay.spot) else { return (0, 0) };
+        let met = (guests.came - stay.before.came - 1, guests.bytes - stay.before.bytes);
+        guests.now -= 1;
+        let place = guests.parties.iter_mut();
+        for place in place.filter(|place| place.is_some_and(|(it, _)| it == stay.party)) {
+            *place = place.map(|(party, count)| (party, count - 1)).filter(|(_, count)| *count > 0);
+        }
+        if guests.now == 0 {
+            self.spots.remove(&stay.spot);
+        }
+        met
+    }
+
+    /// A spot has moved bytes for somebody.
+    pub(super) fn moved(&mut self, spot: Spot, bytes: u64) {
+        if let Some(guests) = self.spots.get_mut(&spot).filter(|guests| guests.now > 1) {
+            guests.bytes += bytes;
+        }
+    }
+
+    /// Whether somebody was or is where a request is.
+    fn has_met(&self, stays: &Stays) -> bool {
+        stays.stays.iter().flatten().any(|stay| {
+            let guests = self.spots.get(&stay.spot);
+            stay.before.there > 0 || guests.is_some_and(|it| it.came > stay.before.came + 1)
+        })
+    }
+
+    fn settle(&mut self, stays: Stays, own_bytes: u64) -> Met {
+        let mut met = Met { held: stays.held, ..Met::default() };
+        for stay in stays.stays.iter().flatten() {
+            let (joined, bytes) = self.leave(stay);
+            let Found { there, own, .. } = stay.before;
+            met.own = met.own.max(own);
+            met.others = met.others.max(there - own);
+            met.joined = met.joined.max(u32::try_from(joined).unwrap_or(u32::MAX));
+            // Bytes are counted while there is company: those that it moved alone are its own.
+            let others = bytes.saturating_sub(own_bytes);
+            let part = others as f64 / (others + own_bytes).max(1) as f64;
+            let part = if there > 0 || joined > 0 { (part * 1000.0) as u16 } else { 0 };
+            if met.busiest.is_none_or(|(_, before)| part > before) {
+                met.busiest = Some((stay.spot, part));
+            }
+        }
+        met
+    }
+}
+
+impl Met {
+    /// It waited for nobody.
+    pub(super) fn alone(&self) -> bool {
+        self.own == 0 && self.others == 0 && self.joined == 0 && self.held == 0 && !self.at_peer
+    }
+
+    /// Why what it took is not held against its prediction; empty if it is.
+    pub(super) fn not_compared(&self) -> &'static str {
+        match () {
+            () if self.own + self.others + self.joined > 0 => {
+                "others were there with it, and predictions are for a path that nobody else uses"
+            }
+            () if self.held > 0 => "something held it back, of which no prediction knows",
+            () if self.at_peer => "the peer that served it says that others were there with it",
+            () => "",
+        }
+    }
+
+    /// In words, of a request that took so long, and began so long after it was submitted. `name`: of a spot.
+    pub(super) fn report(
+        &self,
+        measured: Nanos,
+        held: Nanos,
+        name: impl Fn(Spot) -> String,
+    ) -> Waiting {
+        let held = if self.held == 0 { Nanos::ZERO } else { held.min(measured) };
+        let ran = measured.since(held).seconds();
+        let shared = self.busiest.map_or(0.0, |(_, part)| ran * f64::from(part) / 1000.0);
+        let by = HeldBy::ALL.into_iter().filter(|by| self.held & by.bit() != 0);
+        Waiting {
+            alone: self.alone(),
+            held_seconds: held.seconds(),
+            held_by: by.collect(),
+            ahead_own: self.own,
+            ahead_others: self.others,
+            joined: self.joined,
+            at_peer: self.at_peer,
+            shared_seconds: shared,
+            at: self.busiest.map_or_else(String::new, |(spot, _)| name(spot)),
+            own_seconds: ran - shared,
+        }
+    }
+}
+
+impl HeldBy {
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// Where a client's request has its company. Those for messages and notifications, and what is done in memory here, have none.
+fn spots_of(body: &Body) -> [Option<Spot>; SPOTS] {
+    let of = |place: Place| match place {
+        Place::Local(target) => file_of(target).map(|file| Spot::Device(file.device)),
+        Place::Remote(peer, _) => Some(Spot::Peer(peer)),
+    };
+    match body {
+        Body::File(body) => [Some(Spot::Device(body.target.device)), None],
+        Body::Remote(body) if body.op == RemoteOp::Once => [None, None],
+        Body::Remote(body) => [Some(Spot::Peer(body.peer)), None],
+        Body::Copy(copy) => {
+            let (from, to) = copy.ends();
+            let [from, to] = [of(from), of(to)];
+            [from, to.filter(|to| Some(*to) != from)]
+        }
+        Body::Vector(vector) => [of(vector.end()), None],
+        Body::Memory(_)
+        | Body::Send(_)
+        | Body::Receive(_)
+        | Body::Wait(_)
+        | Body::Update { .. }
+        | Body::Sync { .. }
+        | Body::Settled => [None, None],
+    }
+}
+
+impl Serve {
+    fn spots(&self) -> [Option<Spot>; SPOTS] {
+        let device = match self.target {
+            Target::File(file) => Some(Spot::Device(file.device)),
+            Target::Region(_) | Target::Channel(_) => None,
+        };
+        [Some(Spot::Caller(self.link)), device]
+    }
+}
+
+impl Transfer {
+    /// Something keeps it from going on.
+    pub(super) fn hold(&mut self, by: HeldBy) {
+        self.stays.held |= by.bit();
+    }
+}
+
+impl Shard {
+    fn stay(&mut self, spots: [Option<Spot>; SPOTS], party: Party) -> Stays {
+        let stays = spots.map(|spot| spot.map(|spot| self.company.enter(spot, party)));
+        Stays { stays, held: 0 }
+    }
+
+    /// A client's request comes to where it wants something.
+    pub(super) fn enter_company(&mut self, key: Key) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let party = Party::Client(transfer.session);
+        let spots = match &transfer.body {
+            Body::Sync { file, .. } => {
+                [self.files.get(file).map(|file| Spot::Device(file.on.device())), None]
+            }
+            body => spots_of(body),
+        };
+        let stays = self.stay(spots, party);
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.stays = stays;
+        }
+    }
+
+    /// Something keeps a request from going on, or a part of it.
+    pub(super) fn note_held(&mut self, work: Work, by: HeldBy) {
+        match work {
+            Work::Transfer(key) => {
+                let waiter = self.transfers.get(key).map(|transfer| transfer.waiter);
+                let whole = match waiter {
+                    Some(Waiter::Copy { parent, .. } | Waiter::Vector { parent, .. }) => parent,
+                    _ => key,
+                };
+                if let Some(transfer) = self.transfers.get_mut(whole) {
+                    transfer.hold(by);
+                }
+            }
+            Work::Serve(key) => {
+                if let Some(serve) = self.serves.get_mut(key) {
+                    serve.stays.held |= by.bit();
+                }
+            }
+            Work::Lane(_) => {}
+        }
+    }
+
+    /// A request could not be sent to its peer now: because of the peer, if there is no lane to it.
+    pub(super) fn note_unasked(&mut self, key: Key) {
+        let Some(transfer) = self.transfers.get(key).filter(|it| it.status.is_none()) else {
+            return;
+        };
+        let Body::Remote(body) = &transfer.body else { return };
+        if body.lane.is_none() && self.is_without_lane(key) {
+            self.note_held(Work::Transfer(key), HeldBy::Peer);
+        }
+    }
+
+    /// Whether a request waited for nobody until now.
+    pub(super) fn is_alone_so_far(&self, stays: &Stays) -> bool {
+        stays.held == 0 && !self.company.has_met(stays)
+    }
+
+    /// It is over.
+    pub(super) fn leave_company(&mut self, transfer: &Transfer) -> Met {
+        let met = self.company.settle(transfer.stays, transfer.moved());
+        Met { at_peer: transfer.told_plan.is_some_and(|told| told.company), ..met }
+    }
+
+    /// A peer's request comes.
+    pub(super) fn enter_serve_company(&mut self, key: Key) {
+        let Some(serve) = self.serves.get(key) else { return };
+        let (spots, party) = (serve.spots(), Party::Peer(serve.link, 0));
+        let stays = self.stay(spots, party);
+        if let Some(serve) = self.serves.get_mut(key) {
+            serve.stays = stays;
+        }
+    }
+
+    pub(super) fn leave_serve_company(&mut self, serve: &Serve) -> Met {
+        self.company.settle(serve.stays, serve.moved())
+    }
+
+    /// Whether a peer's request had to wait for somebody until now.
+    pub(super) fn has_company(&self, serve: &Serve) -> bool {
+        !self.is_alone_so_far(&serve.stays)
+    }
+
+    /// A spot in words.
+    pub(super) fn spot_name(&self, spot: Spot) -> String {
+        match spot {
+            Spot::Device(device) => format!("disk {}", device_name(device)),
+            Spot::Peer(peer) => match self.outbound.get(&peer) {
+                Some(link) => format!("peer {}", link.name()),
+                None => String::from("a peer"),
+            },
+            Spot::Caller(link) => match self.inbound.get(link) {
+                Some(link) => format!("peer {}", link.name),
+                None => String::from("a peer"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SessionId;
+
+    const DISK: Spot = Spot::Device(DeviceId(1));
+    const PEER: Spot = Spot::Peer(PeerId(2));
+
+    fn party(number: u32) -> Party {
+        Party::Client(SessionId(number))
+    }
+
+    fn at(company: &mut Company, spots: [Option<Spot>; SPOTS], number: u32) -> Stays {
+        let stays = spots.map(|spot| spot.map(|spot| company.enter(spot, party(number))));
+        Stays { stays, held: 0 }
+    }
+
+    #[test]
+    fn who_overlaps_met_and_who_follows_did_not() {
+        let mut company = Company::new();
+        let first = at(&mut company, [Some(DISK), None], 1);
+        assert!(!company.has_met(&first));
+        assert!(company.settle(first, 10).alone());
+        // It came when the other was gone. A third comes, and goes before it does.
+        let second = at(&mut company, [Some(DISK), None], 1);
+        let third = at(&mut company, [Some(DISK), Some(PEER)], 2);
+        company.moved(DISK, 30);
+        let elsewhere = at(&mut company, [Some(PEER), None], 1);
+        assert!(company.has_met(&second) && company.has_met(&third));
+        let met = company.settle(third, 10);
+        assert_eq!((met.own, met.others, met.joined, met.alone()), (0, 1, 1, false));
+        assert_eq!(met.busiest, Some((DISK, 666)), "20 of 30 bytes were not its own");
+        let met = company.settle(second, 20);
+        assert_eq!((met.own, met.others, met.joined), (0, 0, 1));
+        assert!(!company.settle(elsewhere, 0).alone());
+        assert!(company.spots.is_empty(), "nothing is kept of spots where nobody is");
+    }
+
+    #[test]
+    fn requests_of_the_same_client_are_told_from_those_of_others_as_far_as_there_is_room() {
+        let mut company = Company::new();
+        let all: Vec<Stays> = (0..3 * PARTIES as u32)
+            .map(|number| at(&mut company, [Some(DISK), None], number % (PARTIES as u32 + 1)))
+            .collect();
+        let last = at(&mut company, [Some(DISK), None], 0);
+        // Of one beyond those that there is room for nothing is known but that it is there.
+        let beyond = at(&mut company, [Some(DISK), None], PARTIES as u32);
+        let met = company.settle(beyond, 0);
+        assert_eq!((met.own, met.others), (0, 3 * PARTIES as u32 + 1));
+        let met = company.settle(last, 0);
+        assert_eq!((met.own, met.own + met.others, met.joined), (3, 3 * PARTIES as u32, 1));
+        all.into_iter().for_each(|stays| assert!(!company.settle(stays, 0).alone()));
+        assert!(company.spots.is_empty());
+    }
+
+    #[test]
+    fn times_add_up_to_what_it_took() {
+        let busiest = Some((DISK, 750));
+        let met = Met { held: HeldBy::Rate.bit(), joined: 1, busiest, ..Met::default() };
+        let told = met.report(Nanos(5000), Nanos(1000), |_| String::from("disk"));
+        let times = [told.held_seconds, told.shared_seconds, told.own_seconds];
+        for (time, nanos) in times.into_iter().zip([1000.0, 3000.0, 1000.0]) {
+            assert!((time - nanos * 1e-9).abs() < 1e-15, "{told:?}");
+        }
+        assert_eq!((told.held_by, told.at.as_str()), (vec![HeldBy::Rate], "disk"));
+        let alone = Met::default().report(Nanos(5000), Nanos(1000), |_| String::new());
+        assert!(alone.alone && alone.own_seconds == 5e-6, "what is short of a reason is its own");
+    }
+}

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -68,6 +69,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_buffer_holds_total", Step::Still),
     ("piped_evictions_total", Step::Hostile),
     ("piped_handshakes_refused_total", Step::Hostile),
+    ("piped_connections_sent_away_total", Step::Hostile),
     ("piped_peer_handshakes_total", Step::Hostile),
     ("piped_client_stalls_total", Step::Hostile),
     ("piped_rate_waits_total", Step::Limited),
@@ -421,6 +423,12 @@ fn hostile(world: &World) {
     ] {
         assert_eq!(world.of_alpha(series), 1.0, "{series}");
     }
+    // More than there are places for.
+    let operator = || UnixStream::connect(world.alpha.admin_socket()).expect("it listens");
+    let silent: Vec<_> = (0..40).map(|_| operator()).collect();
+    let displaced = "piped_connections_sent_away_total{door=\"admin\",reason=\"displaced\"}";
+    eventually("the oldest make room", || (world.of_alpha(displaced) > 0.0).then_some(()));
+    drop(silent);
     let status = world.alpha.status();
     assert_eq!(status["evicted"], serde_json::json!({"message": 1}));
     assert_eq!(status["refused"], serde_json::json!({"malformed": 1, "limits": 1}));

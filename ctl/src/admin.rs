@@ -24,6 +24,8 @@ use crate::failure::{Exit, Failure};
 /// An answer longer than this is not from piped.
 const BODY_BYTES_MAX: usize = 16 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Before another try to connect where too many do.
+const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(5);
 
 /// A daemon's admin API.
 #[derive(Debug)]
@@ -146,9 +148,18 @@ async fn exchange(
     path: &str,
     body: String,
 ) -> Result<Bytes, Failure> {
-    let stream = UnixStream::connect(socket)
-        .await
-        .map_err(|error| unreachable(socket, &error, "--socket"))?;
+    let stream = loop {
+        match UnixStream::connect(socket).await {
+            // Very many connect at once, and have filled the kernel's queue: whoever waits for the answer waits
+            // for a place in it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(QUEUE_FULL_PAUSE).await;
+            }
+            connected => {
+                break connected.map_err(|error| unreachable(socket, &error, "--socket"))?;
+            }
+        }
+    };
     let broken = |error: hyper::Error| {
         Failure::failed(format!("the daemon at {} broke off: {error}", socket.display()))
     };

@@ -11,6 +11,7 @@
 //! A unix socket closes what it was sent and nobody received. So the sockets of clients and operators,
 //! and those they connect to, are held as well, from the moment they are accepted.
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -26,8 +27,11 @@ pub struct Account {
     one_by_one: bool,
     closer: Closer,
     /// The owner's place among the sessions, or the connections.
-    _place: Option<Arc<OwnedSemaphorePermit>>,
+    _place: Option<Kept>,
 }
+
+/// Something that is taken until everything of an account is closed.
+pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// Where files go to be closed.
 #[derive(Debug, Clone)]
@@ -67,12 +71,7 @@ pub struct Room {
 impl Account {
     /// An account for so many files, with so many threads to close them.
     #[must_use]
-    pub fn new(
-        closer: Closer,
-        files: usize,
-        threads: usize,
-        place: Option<Arc<OwnedSemaphorePermit>>,
-    ) -> Arc<Self> {
+    pub fn new(closer: Closer, files: usize, threads: usize, place: Option<Kept>) -> Arc<Self> {
         let one_by_one = threads == 1;
         let [room, threads] = [files, threads].map(|count| Arc::new(Semaphore::new(count)));
         Arc::new(Self { room, threads, one_by_one, closer, _place: place })

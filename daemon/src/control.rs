@@ -19,17 +19,18 @@ use piped_ring::SpinBudgets;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::admin::calibrate::Leave;
+use crate::admin::sent::{Door, Sent, SentAway};
 use crate::client::access::Rules;
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
-use crate::closing::{Account, Closer};
+use crate::closing::{Account, Closer, Kept};
 use crate::io::clock;
 use crate::io::socket::Credentials;
 use crate::journal::{Cause, Journal, Party};
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
-    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, GREETINGS_MAX, HANDSHAKES_MAX, KNOWN_GREETINGS_MAX,
-    PEER_CLOSERS, PEER_OPENS_MAX, REFUSALS_MAX, peer_files_max,
+    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, GREETINGS_MAX, HANDSHAKES, KNOWN_GREETINGS_MAX,
+    PEER_CLOSERS, PEER_OPENS_MAX, STRANGERS, peer_files_max,
 };
 use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
@@ -43,6 +44,7 @@ use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::keyring::Keyring;
 use crate::peer::patrol::{Patrol, Verdict};
 use crate::peer::serve::shard_of;
+use crate::places::Places;
 use crate::reload::Reload;
 use crate::sandbox::Sandbox;
 use crate::shard::message::{Mailbox, Message, Notice};
@@ -142,15 +144,18 @@ pub(crate) struct Control {
     pub(crate) peers: RefCell<Peers>,
     pub(crate) regions: RefCell<Regions>,
     pub(crate) channels: RefCell<Channels>,
-    /// Places for sessions, for handshakes, for refusing strangers, for opens of peers.
+    /// Places for sessions, for opens of peers.
     session_slots: Arc<Semaphore>,
-    pub(crate) handshake_slots: Arc<Semaphore>,
-    pub(crate) refusal_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
+    /// Places for clients that have not said Hello, by user; and for such that are to be refused.
+    pub(crate) handshakes: Places<u32>,
+    pub(crate) strangers: Places<()>,
     /// Files of exports that peers have open.
     pub(crate) peer_files: Arc<Account>,
     /// Connections of clients that have no place yet, or get none.
     pub(crate) doorstep: Arc<Account>,
+    /// The same of operators.
+    pub(crate) admin_doorstep: Arc<Account>,
     /// The limits in force.
     pub(crate) limiter: Limiter,
     /// What the daemon has denied itself.
@@ -176,6 +181,7 @@ pub(crate) struct Control {
     pub(crate) echo: Echo,
     evictions: Cell<Evictions>,
     refusals: Cell<Refusals>,
+    sent_away: Cell<SentAway>,
     greetings: Cell<Greetings>,
     /// What strangers on the network have used.
     pub(crate) patrol: RefCell<Patrol>,
@@ -209,6 +215,7 @@ impl Control {
         let Parts { rules, exports, keyring, sandbox, names, limiter, keeper, .. } = parts;
         let Parts { closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
+        let doorstep = || Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None);
         let peer_files = peer_files_max(shards.len());
         Self {
             node,
@@ -224,11 +231,12 @@ impl Control {
             regions: RefCell::default(),
             channels: RefCell::default(),
             session_slots: slots(piped_config::Limits::SESSIONS_MAX as usize),
-            handshake_slots: slots(HANDSHAKES_MAX),
-            refusal_slots: slots(REFUSALS_MAX),
+            handshakes: Places::new(HANDSHAKES),
+            strangers: Places::new(STRANGERS),
             peer_open_slots: slots(PEER_OPENS_MAX),
             peer_files: Account::new(closer.clone(), peer_files, PEER_CLOSERS, None),
-            doorstep: Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None),
+            doorstep: doorstep(),
+            admin_doorstep: doorstep(),
             limiter,
             sandbox: Arc::new(sandbox),
             keeper,
@@ -246,6 +254,7 @@ impl Control {
             echo: Echo::default(),
             evictions: Cell::default(),
             refusals: Cell::default(),
+            sent_away: Cell::default(),
             greetings: Cell::default(),
             patrol: RefCell::default(),
             greeting_slots: slots(GREETINGS_MAX),
@@ -320,7 +329,7 @@ impl Control {
         &self,
         files: usize,
         threads: usize,
-        place: Option<Arc<OwnedSemaphorePermit>>,
+        place: Option<Kept>,
     ) -> Arc<Account> {
         Account::new(self.closer.clone(), files, threads, place)
     }
@@ -511,6 +520,18 @@ impl Control {
         let mut refusals = self.refusals.get();
         refusals[why as usize] += 1;
         self.refusals.set(refusals);
+    }
+
+    /// Counts somebody that was sent away from a door for questions.
+    pub(crate) fn count_sent(&self, door: Door, why: Sent) {
+        let mut sent_away = self.sent_away.get();
+        sent_away[door as usize][why as usize] += 1;
+        self.sent_away.set(sent_away);
+    }
+
+    /// Those of [`Self::count_sent`].
+    pub(crate) fn sent_away(&self) -> SentAway {
+        self.sent_away.get()
     }
 
     /// Counts a peer that connected.

@@ -32,6 +32,8 @@ pub(crate) enum Cause {
     Open,
     /// Somebody at the peers' door was turned away.
     Stranger,
+    /// A connection to the admin socket, or for metrics, was sent away.
+    Operator,
     /// Nobody can be accepted at a door.
     Accept,
     /// A peer may not be called where it is.

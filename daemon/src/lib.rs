@@ -27,6 +27,7 @@ pub mod io;
 pub mod open;
 mod patience;
 pub mod peer;
+mod places;
 pub mod shard;
 
 pub mod admin;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use piped_model::units::Nanos;
 use piped_ring::handshake;
 
+use crate::places::Bounds;
+
 /// How long a shard spins for a release of a dial instead of sleeping: longer than waking up takes, even where
 /// another CPU has to be woken.
 pub const DIAL_SPIN: Nanos = Nanos::from_micros(150);
@@ -75,11 +77,13 @@ pub const REGIONS_MAX: usize = 4096;
 /// Channels that all sessions receive on together.
 pub const CHANNELS_MAX: usize = 4096;
 
-/// Clients that have connected and not said Hello yet; more are turned away at once.
-pub const HANDSHAKES_MAX: usize = 32;
+/// Clients that have connected and not said Hello yet: half of them of one user at most, for programs that start
+/// many clients at once. Beyond that the oldest makes room, see [`crate::places`].
+pub(crate) const HANDSHAKES: Bounds = Bounds { all: 64, reserved: 0, each: 32 };
 
-/// Strangers that have connected and are being told that they are; more are turned away at once.
-pub const REFUSALS_MAX: usize = HANDSHAKES_MAX / 4;
+/// Strangers that have connected and are being told that they are. They are one party: the next one that connects
+/// takes the place of the oldest.
+pub(crate) const STRANGERS: Bounds = Bounds { all: 8, reserved: 0, each: 8 };
 
 /// Connections that wait for a place, or were turned away and are not closed yet. With more, clients wait
 /// to be accepted.
@@ -128,10 +132,11 @@ pub const LANE_KEEPALIVE: Duration = Duration::from_secs(5);
 /// let the link run dry between two turns.
 pub const LANE_UNSENT_BYTES: u32 = 256 * 1024;
 
-/// Connections to the admin API at once.
-pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+/// Connections to the admin API at once: a quarter is kept for those that may change the daemon, and one user that
+/// may only look has a third of the rest.
+pub(crate) const OPERATORS: Bounds = Bounds { all: 32, reserved: 8, each: 8 };
 
-/// How long a request to the admin API may take to arrive, and its connection to stay idle.
+/// How long a request to the admin API may take to arrive, its answer to be taken, and its connection to stay idle.
 pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the files of a configuration may take to be read, and the directories of exports to be
@@ -141,8 +146,9 @@ pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(4);
 /// The longest body of a request to the admin API, in bytes.
 pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Connections to `[metrics] address` at once: a few servers scrape, and each has one at a time.
-pub const METRICS_CONNECTIONS_MAX: usize = 8;
+/// Connections to `[metrics] address` at once: a few servers scrape, and each has one at a time. An address has some
+/// more: it may be that of a network behind one.
+pub(crate) const SCRAPERS: Bounds = Bounds { all: 16, reserved: 0, each: 8 };
 
 /// How long a scraper may take to ask.
 pub const METRICS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -175,7 +181,9 @@ pub const PEER_CLOSERS: usize = 8;
 /// connection closes one, peers open and close some, and there are a few for what takes long but ends.
 #[must_use]
 pub const fn threads_max(sessions: u32) -> usize {
-    let connections = HANDSHAKES_MAX + REFUSALS_MAX + DOORSTEP_CLOSERS + ADMIN_CONNECTIONS_MAX;
+    let places = HANDSHAKES.connections() + OPERATORS.connections();
+    // Both unix sockets have strangers and a doorstep.
+    let connections = places + LISTENERS * (STRANGERS.connections() + DOORSTEP_CLOSERS);
     2 * sessions as usize + connections + LISTENERS + PEER_OPENS_MAX + PEER_CLOSERS + 8
 }
 

@@ -12,8 +12,9 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that wait to be accepted: as many as the kernel allows by default (`net.core.somaxconn`). They are
+/// accepted as fast as they come, and who connects faster still is to find it hard to keep others out.
+const BACKLOG: i32 = 4096;
 
 /// Why there is no listener. The key names what to change.
 #[derive(Debug, thiserror::Error)]

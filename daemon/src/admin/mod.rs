@@ -10,10 +10,12 @@ pub(crate) mod page;
 pub mod parse;
 mod plan;
 mod routes;
+pub(crate) mod sent;
 mod stream;
 mod trace;
 mod watch;
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,40 +28,53 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
 pub(crate) use self::parse::Refused;
+use self::sent::{Door, Sent};
 use self::stream::Stream;
-use crate::closing::HeldFile;
-use crate::connection::accept;
+use crate::closing::{HeldFile, Kept};
+use crate::connection::{Connection, accept};
 use crate::control::Control;
 use crate::io::socket::{Credentials, peer_credentials};
 use crate::journal::{Cause, Party};
-use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_TIMEOUT, FILES_PER_HANDSHAKE};
+use crate::limits::{ADMIN_TIMEOUT, FILES_PER_HANDSHAKE, OPERATORS, STRANGERS};
+use crate::places::{Admitted, Place, Places};
 
 /// How long to leave a full table of files alone.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The places of the operators' door.
+#[derive(Debug)]
+struct Porter {
+    operators: Places<u32>,
+    strangers: Places<()>,
+}
+
+/// A place, whoever has it.
+#[derive(Debug)]
+struct Seat {
+    /// Of those that may ask for something.
+    place: Option<Arc<Place<u32>>>,
+    kept: Kept,
+    displaced: oneshot::Receiver<()>,
+}
+
 /// Serves the admin API until the daemon stops.
 pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
-    let slots = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
+    let porter = Porter { operators: Places::new(OPERATORS), strangers: Places::new(STRANGERS) };
     loop {
-        // Who finds no slot waits in the socket's backlog.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let account = control.account(FILES_PER_HANDSHAKE, 1, Some(Arc::new(slot)));
         let accepted = tokio::select! {
             () = control.stopped() => return,
-            accepted = accept(&listener, &account) => accepted,
+            accepted = accept(&listener, &control.admin_doorstep) => accepted,
         };
         match accepted {
             Ok(connection) => {
-                let control = Rc::clone(&control);
-                tokio::task::spawn_local(async move {
-                    tokio::select! {
-                        () = control.stopped() => {}
-                        () = serve(&control, Stream::new(connection, account)) => {}
-                    }
-                });
+                if let Err(error) = porter.admit(&control, connection) {
+                    tracing::debug!(%error, "an operator left before it was looked at");
+                }
+                // What it has asked already is read before the next one comes in: it is not silent.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 if let Some(left_out) = control.may_say(Cause::Accept, Party::Door("admin")) {
@@ -71,26 +86,107 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     }
 }
 
-async fn serve(control: &Rc<Control>, stream: Stream) {
-    let Ok(who) = peer_credentials(&stream) else { return };
-    let service = service_fn(|request| respond(control, &who, request));
+impl Porter {
+    /// Serves who connected, if there is room.
+    fn admit(&self, control: &Rc<Control>, mut connection: Connection) -> std::io::Result<()> {
+        let who = peer_credentials(connection.socket().get_ref())?;
+        let Some(Seat { place, kept, displaced }) = self.seat(control, &who) else {
+            control.count_sent(Door::Admin, Sent::Busy);
+            say(control, &who, "an operator is turned away: too many connect at once");
+            return Ok(());
+        };
+        let account = control.account(FILES_PER_HANDSHAKE, 1, Some(kept));
+        if let Some(mut room) = account.try_room(1) {
+            connection.move_to(&mut room);
+        }
+        let stream = Stream::new(connection, account, ADMIN_TIMEOUT);
+        let control = Rc::clone(control);
+        tokio::task::spawn_local(async move {
+            tokio::select! {
+                biased;
+                () = control.stopped() => {}
+                Ok(()) = displaced => {
+                    control.count_sent(Door::Admin, Sent::Displaced);
+                    say(&control, &who, "a silent connection of an operator makes room for another");
+                }
+                () = serve(&control, &who, place.as_deref(), stream) => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Who may ask for nothing is told so, in one of a few places that such have among themselves.
+    fn seat(&self, control: &Control, who: &Credentials) -> Option<Seat> {
+        let rules = control.rules();
+        if rules.admits_status(who) {
+            let Admitted { place, displaced } =
+                self.operators.enter(who.uid, rules.admits_changes(who))?;
+            let kept = Arc::clone(&place) as Kept;
+            return Some(Seat { place: Some(place), kept, displaced });
+        }
+        control.count_sent(Door::Admin, Sent::Stranger);
+        say(control, who, "somebody that may not ask for anything connected to the admin socket");
+        let Admitted { place, displaced } = self.strangers.enter((), false)?;
+        Some(Seat { place: None, kept: place, displaced })
+    }
+}
+
+/// Logs what somebody brought upon itself.
+fn say(control: &Control, who: &Credentials, what: &str) {
+    let party = match control.rules().admits_status(who) {
+        true => Party::User(who.uid),
+        // A user can have many numbers (subordinate ones): strangers share their lines.
+        false => Party::Others,
+    };
+    if let Some(left_out) = control.may_say(Cause::Operator, party) {
+        tracing::info!(uid = who.uid, pid = who.pid, left_out, "{what}");
+    }
+}
+
+async fn serve(
+    control: &Rc<Control>,
+    who: &Credentials,
+    place: Option<&Place<u32>>,
+    stream: Stream,
+) {
+    let has_asked = Cell::new(false);
+    let service = service_fn(|request| {
+        has_asked.set(true);
+        respond(control, who, place, request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(ADMIN_TIMEOUT)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection to the admin API ended badly");
+    let Err(error) = connection.await else { return };
+    tracing::debug!(%error, "a connection to the admin API ended badly");
+    if stream::is_unread(&error) {
+        control.count_sent(Door::Admin, Sent::Unread);
+        say(control, who, "an operator did not take its answer");
+    } else if error.is_timeout() && !has_asked.get() {
+        control.count_sent(Door::Admin, Sent::Silent);
+        say(control, who, "an operator asked nothing in time");
     }
 }
 
 async fn respond(
     control: &Rc<Control>,
     who: &Credentials,
+    place: Option<&Place<u32>>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = routes::route(control, who, request).await;
+    let response = routes::route(control, who, request, || {
+        if let Some(place) = place {
+            place.is_served();
+        }
+    })
+    .await;
+    // Until it has taken its answer it is as good as silent.
+    if let Some(place) = place {
+        place.was_served();
+    }
     let status = response.status().as_u16();
     tracing::debug!(uid = who.uid, %method, path, status, "admin");
     Ok(response)

@@ -38,15 +38,19 @@ impl From<ShardGone> for Refused {
     }
 }
 
-/// The reply to a request.
+/// The reply to a request. `has_arrived` is called once all of it is there.
 pub(super) async fn route(
     control: &Rc<Control>,
     who: &Credentials,
     request: Request<Incoming>,
+    has_arrived: impl FnOnce(),
 ) -> Reply {
     let asked = understand(control, who, request).await;
     let reply = match asked {
-        Ok(asked) => answer(control, who, asked).await,
+        Ok(asked) => {
+            has_arrived();
+            answer(control, who, asked).await
+        }
         Err(refused) => Err(refused),
     };
     reply.unwrap_or_else(|refused| refuse(&refused))

@@ -3,15 +3,18 @@
 //! A plain read has the kernel close the descriptors that come with the bytes, in the thread that reads,
 //! and a close may hang. So this receives them, has them closed elsewhere, and ends the connection.
 
+use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use piped_ring::handshake::fds::{self, FDS_RECEIVED_MAX};
 use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use crate::closing::{Account, HeldFile};
 use crate::connection::Connection;
@@ -20,11 +23,39 @@ use crate::connection::Connection;
 pub(super) struct Stream {
     connection: Connection,
     account: Arc<Account>,
+    /// How long an answer may take to be taken.
+    patience: Duration,
+    /// When that is over, for an answer that was not taken at once.
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+/// An answer was not taken in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was not taken in time")]
+struct Unread;
+
+/// Whether a connection ended because of that.
+pub(super) fn is_unread(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.any(|cause| {
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        inner.is_some_and(|inner| inner.is::<Unread>())
+    })
 }
 
 impl Stream {
-    pub(super) fn new(connection: Connection, account: Arc<Account>) -> Self {
-        Self { connection, account }
+    pub(super) fn new(connection: Connection, account: Arc<Account>, patience: Duration) -> Self {
+        Self { connection, account, patience, due: None }
+    }
+
+    fn poll_send(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut guard = ready!(self.connection.socket().poll_write_ready(context))?;
+            let send = || Ok(rustix::net::send(self, bytes, SendFlags::NOSIGNAL)?);
+            if let Ok(result) = guard.try_io(|_| send()) {
+                return Poll::Ready(result);
+            }
+        }
     }
 
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -66,16 +97,19 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.connection.socket().poll_write_ready(context))?;
-            let send = || Ok(rustix::net::send(&*self, bytes, SendFlags::NOSIGNAL)?);
-            if let Ok(result) = guard.try_io(|_| send()) {
-                return Poll::Ready(result);
-            }
+        let this = self.get_mut();
+        if let Poll::Ready(written) = this.poll_send(context, bytes) {
+            return Poll::Ready(written);
         }
+        let patience = this.patience;
+        let due = this.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        ready!(due.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::other(Unread)))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Called once all of an answer is written.
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.due = None;
         Poll::Ready(Ok(()))
     }
 
@@ -109,7 +143,7 @@ mod tests {
             ours.set_nonblocking(true).expect("an option");
             let held = account.room(1).await.hold(ours.into());
             let connection = Connection::new(held).expect("a socket");
-            let mut stream = Stream::new(connection, Arc::clone(&account));
+            let mut stream = Stream::new(connection, Arc::clone(&account), Duration::MAX);
             operator.write_all(b"GET").expect("sent");
             let mut buffer = [0; 64];
             assert_eq!(read(&mut stream, &mut buffer).await.expect("bytes"), 3);
@@ -126,5 +160,26 @@ mod tests {
             drop(others);
             let _all = account.room(FILES_PER_HANDSHAKE as u32).await;
         });
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_taken_ends_the_connection() {
+        let (closer, _leaving) = crate::closing::Closer::new();
+        let account = Account::new(closer, FILES_PER_HANDSHAKE, 1, None);
+        let (ours, operator) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("an option");
+        let held = account.room(1).await.hold(ours.into());
+        let connection = Connection::new(held).expect("a socket");
+        let mut stream = Stream::new(connection, account, Duration::from_millis(1));
+        let error = loop {
+            let write = poll_fn(|context| Pin::new(&mut stream).poll_write(context, &[0; 4096]));
+            match write.await {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(is_unread(&error), "{error}");
+        assert!(!is_unread(&io::Error::from(io::ErrorKind::BrokenPipe)));
+        drop(operator);
     }
 }

@@ -9,8 +9,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::door::Door;
 use super::reasons::HandshakeRefusal;
-use super::session;
-use crate::closing::HeldFile;
+use super::session::{self, Handshake};
+use crate::closing::{Account, HeldFile, Kept};
 use crate::connection::{Connection, accept};
 use crate::control::Control;
 use crate::io::socket::peer_credentials;
@@ -32,6 +32,8 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
                 if let Err(error) = admit(&control, connection) {
                     tracing::debug!(%error, "a client left before it was looked at");
                 }
+                // What it has said already is read before the next one comes in: it is not silent.
+                tokio::task::yield_now().await;
             }
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 if let Some(left_out) = control.may_say(Cause::Accept, Party::Door("clients")) {
@@ -52,27 +54,42 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
 /// places of their own, so that they cannot take those of others.
 fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
     let who = peer_credentials(connection.socket().get_ref())?;
-    let admitted = control.rules().admits_client(&who);
-    let slots = if admitted { &control.handshake_slots } else { &control.refusal_slots };
-    let Ok(slot) = Arc::clone(slots).try_acquire_owned() else {
-        control.count_refusal(match admitted {
-            true => HandshakeRefusal::Busy,
-            false => HandshakeRefusal::Stranger,
+    if !control.rules().admits_client(&who) {
+        control.count_refusal(HandshakeRefusal::Stranger);
+        // A user can have many numbers (subordinate ones): strangers share their lines.
+        if let Some(left_out) = control.may_say(Cause::Refused, Party::Others) {
+            let why = "client refused: [access] does not name its user or groups";
+            tracing::info!(uid = who.uid, pid = who.pid, left_out, "{why}");
+        }
+        let Some(admitted) = control.strangers.enter((), false) else { return Ok(()) };
+        let (door, account) = settle(control, connection, admitted.place);
+        tokio::task::spawn_local(async move {
+            tokio::select! {
+                biased;
+                () = session::refuse_stranger(&door, who, &account) => {}
+                _ = admitted.displaced => {}
+            }
         });
-        tracing::debug!(uid = who.uid, pid = who.pid, "turned away: too many handshakes at once");
+        return Ok(());
+    }
+    let Some(admitted) = control.handshakes.enter(who.uid, false) else {
+        control.count_refusal(HandshakeRefusal::Busy);
+        if let Some(left_out) = control.may_say(Cause::Refused, Party::User(who.uid)) {
+            let why = "client turned away: too many connect at once";
+            tracing::info!(uid = who.uid, pid = who.pid, left_out, "{why}");
+        }
         return Ok(());
     };
-    // From here on its place answers for it.
-    let account = control.account(FILES_PER_HANDSHAKE, 1, Some(Arc::new(slot)));
+    let (door, account) = settle(control, connection, Arc::clone(&admitted.place) as Kept);
+    let handshake = Handshake { account, place: admitted.place, displaced: admitted.displaced };
+    tokio::task::spawn_local(session::run(Rc::clone(control), door, who, handshake));
+    Ok(())
+}
+
+/// From here on its place answers for a connection.
+fn settle(control: &Control, connection: Connection, place: Kept) -> (Door, Arc<Account>) {
+    let account = control.account(FILES_PER_HANDSHAKE, 1, Some(place));
     let mut door = Door::new(connection);
     door.move_to(&account);
-    let control = Rc::clone(control);
-    tokio::task::spawn_local(async move {
-        if admitted {
-            session::run(control, door, who, account).await;
-        } else {
-            session::refuse_stranger(&control, door, who, account).await;
-        }
-    });
-    Ok(())
+    (door, account)
 }

@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::wanted::check_arena;
 use super::welcome::memory_fault;
-use crate::closing::{Account, HeldFile};
+use crate::closing::{Account, HeldFile, Kept};
 use crate::control::{Control, Growth};
 use crate::io::socket::Credentials;
 use crate::limits::{
@@ -67,7 +67,8 @@ impl Client {
         slot: Arc<OwnedSemaphorePermit>,
     ) -> Self {
         // One thread: what it makes hang in a close, as in an open, is its own.
-        let files = control.account(FILES_PER_SESSION, 1, Some(Arc::clone(&slot)));
+        let place: Kept = Arc::<OwnedSemaphorePermit>::clone(&slot);
+        let files = control.account(FILES_PER_SESSION, 1, Some(place));
         Self {
             control,
             id,

@@ -81,6 +81,8 @@ pub enum HandshakeRefusal {
     Busy,
     /// `[access]` does not name it.
     Stranger,
+    /// It had said nothing when another one needed its place.
+    Displaced,
     /// It said no Hello in time, or left before.
     NoHello,
     /// What it said was no Hello.
@@ -95,9 +97,10 @@ pub enum HandshakeRefusal {
 
 impl HandshakeRefusal {
     /// All of them, each at the place of its number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Busy,
         Self::Stranger,
+        Self::Displaced,
         Self::NoHello,
         Self::Malformed,
         Self::Sessions,
@@ -111,6 +114,7 @@ impl HandshakeRefusal {
         match self {
             Self::Busy => "busy",
             Self::Stranger => "stranger",
+            Self::Displaced => "displaced",
             Self::NoHello => "no_hello",
             Self::Malformed => "malformed",
             Self::Sessions => "sessions",

@@ -11,6 +11,7 @@ use piped_ring::handshake::fds::ReceiveFault;
 use piped_ring::handshake::{
     self, HandshakeFault, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome,
 };
+use tokio::sync::oneshot;
 
 use super::door::Door;
 use super::handles::Client;
@@ -23,20 +24,45 @@ use crate::io::socket::Credentials;
 use crate::journal::{Cause, Party};
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::open::OpenFault;
+use crate::places::Place;
 use crate::shard::message::Message;
 
-/// Serves a client. `handshake`: answers for it with its place among those that have not said Hello.
+/// A place among those that have not said Hello.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    /// Answers for the client with its place.
+    pub(super) account: Arc<Account>,
+    pub(super) place: Arc<Place<u32>>,
+    /// Resolves when another client needs the place.
+    pub(super) displaced: oneshot::Receiver<()>,
+}
+
+/// Serves a client.
 pub(super) async fn run(
     control: Rc<Control>,
     mut door: Door,
     who: Credentials,
-    handshake: Arc<Account>,
+    handshake: Handshake,
 ) {
     let (uid, pid) = (who.uid, who.pid);
-    let (sequence, hello) = match receive_hello(&control, &door, &who, &handshake).await {
+    let Handshake { account, place, displaced } = handshake;
+    let said = tokio::select! {
+        biased;
+        said = receive_hello(&control, &door, &who, &account) => said,
+        Ok(()) = displaced => {
+            if let Some(left_out) = control.may_say(Cause::Refused, Party::User(uid)) {
+                let why = "client gone: it said nothing, and another one needed its place";
+                tracing::info!(uid, pid, left_out, "{why}");
+            }
+            Err(HandshakeRefusal::Displaced)
+        }
+    };
+    let (sequence, hello) = match said {
         Ok(said) => said,
         Err(why) => return control.count_refusal(why),
     };
+    place.is_served();
+    drop(place);
     let slot = match control.session_place(uid) {
         Ok(slot) => slot,
         Err(text) => {
@@ -48,7 +74,7 @@ pub(super) async fn run(
     let mut client = Client::new(Rc::clone(&control), id, shard, who, Arc::new(slot));
     // With this the place among the handshakes is free.
     door.move_to(client.files());
-    drop(handshake);
+    drop(account);
     let granted = check(&hello, &control.config().client)
         .and_then(|wanted| Ok((wanted, client.reserve(wanted.arena_bytes)?)));
     let refused = match granted {
@@ -87,27 +113,16 @@ pub(super) async fn run(
 }
 
 /// Tells somebody that is not on the list so, in reply to its Hello.
-pub(super) async fn refuse_stranger(
-    control: &Control,
-    door: Door,
-    who: Credentials,
-    account: Arc<Account>,
-) {
-    let (uid, pid) = (who.uid, who.pid);
-    control.count_refusal(HandshakeRefusal::Stranger);
-    // A user can have many numbers (subordinate ones): strangers share their lines.
-    if let Some(left_out) = control.may_say(Cause::Refused, Party::Others) {
-        let why = "client refused: [access] does not name its user or groups";
-        tracing::info!(uid, pid, left_out, "{why}");
-    }
+pub(super) async fn refuse_stranger(door: &Door, who: Credentials, account: &Arc<Account>) {
+    let uid = who.uid;
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    let receive = door.receive(&mut buffer, &account);
+    let receive = door.receive(&mut buffer, account);
     let Ok(Ok((length, _))) = tokio::time::timeout(HANDSHAKE_TIMEOUT, receive).await else {
         return;
     };
     let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
     let text = format!("user {uid} may not use this daemon; name it in [access] users or groups");
-    refuse(&door, sequence, &OpenFault::new(Status::Denied, text)).await;
+    refuse(door, sequence, &OpenFault::new(Status::Denied, text)).await;
 }
 
 async fn receive_hello(

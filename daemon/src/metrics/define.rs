@@ -118,6 +118,8 @@ metrics! {
         "Clients evicted for breaking the rules.";
     REFUSED COUNTER "piped_handshakes_refused_total" ["reason"]
         "Clients that connected and got no session.";
+    SENT_AWAY COUNTER "piped_connections_sent_away_total" ["door", "reason"]
+        "Connections to the admin socket and to [metrics] address that were ended without an answer that was taken.";
     GREETINGS COUNTER "piped_peer_handshakes_total" ["outcome"]
         "Peers that connected: proven, or why they got no lane.";
     BOUNCES COUNTER "piped_bounces_total" ["reason"]

@@ -17,6 +17,7 @@ use piped_engine::tally::{
 use prometheus::proto;
 
 use super::define::{self, Definition};
+use crate::admin::sent::{Door, Sent, SentAway};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::serve::shard_of;
@@ -32,6 +33,7 @@ pub(super) struct Snapshot {
     /// Over all shards and doors.
     pub(super) evictions: Evictions,
     pub(super) refusals: Refusals,
+    pub(super) sent_away: SentAway,
     pub(super) greetings: Greetings,
     /// Peers the configuration names.
     pub(super) known_peers: BTreeSet<String>,
@@ -66,6 +68,12 @@ impl Snapshot {
         }
         for why in HandshakeRefusal::ALL {
             table.count(&define::REFUSED, &[why.name()], self.refusals[why as usize]);
+        }
+        for door in Door::ALL {
+            for why in Sent::ALL {
+                let count = self.sent_away[door as usize][why as usize];
+                table.count(&define::SENT_AWAY, &[door.name(), why.name()], count);
+            }
         }
         for how in Greeting::ALL {
             table.count(&define::GREETINGS, &[how.name()], self.greetings[how as usize]);

@@ -3,10 +3,10 @@
 //! Whoever reaches the port may read. So a scraper costs little: few connections, a time for each request,
 //! and the shards are not asked more often than [`crate::limits::METRICS_AGE`] whoever scrapes.
 
+use std::cell::Cell;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -18,12 +18,14 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use piped_config::admin;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use crate::admin::page;
+use crate::admin::sent::{Door, Sent};
 use crate::control::Control;
 use crate::journal::{Cause, Party};
-use crate::limits::{METRICS_CONNECTIONS_MAX, METRICS_EXCHANGE_TIMEOUT, METRICS_TIMEOUT};
+use crate::limits::{METRICS_EXCHANGE_TIMEOUT, METRICS_TIMEOUT, SCRAPERS};
+use crate::peer::patrol::site_of;
+use crate::places::{Admitted, Place, Places};
 
 /// How long to leave a full table of files alone.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -53,24 +55,17 @@ pub(crate) async fn bind(
 
 /// Answers scrapers until the daemon stops.
 pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
-    let slots = Arc::new(Semaphore::new(METRICS_CONNECTIONS_MAX));
+    let places = Places::new(SCRAPERS);
     loop {
-        // Who finds no slot waits in the socket's backlog.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let accepted = tokio::select! {
             () = control.stopped() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let control = Rc::clone(&control);
-                tokio::task::spawn_local(async move {
-                    let _slot = slot;
-                    tokio::select! {
-                        () = control.stopped() => {}
-                        () = serve(&control, stream) => {}
-                    }
-                });
+            Ok((stream, from)) => {
+                admit(&control, &places, stream, from.ip());
+                // What it has asked already is read before the next one comes in: it is not silent.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 if let Some(left_out) = control.may_say(Cause::Accept, Party::Door("metrics")) {
@@ -82,10 +77,43 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
     }
 }
 
+/// Serves who connected, if there is room: an address is a party.
+fn admit(control: &Rc<Control>, places: &Places<IpAddr>, stream: TcpStream, from: IpAddr) {
+    let Some(Admitted { place, displaced }) = places.enter(site_of(from), false) else {
+        return send_away(control, from, Sent::Busy);
+    };
+    let control = Rc::clone(control);
+    tokio::task::spawn_local(async move {
+        tokio::select! {
+            biased;
+            () = control.stopped() => {}
+            Ok(()) = displaced => send_away(&control, from, Sent::Displaced),
+            () = serve(&control, &place, stream, from) => {}
+        }
+    });
+}
+
+fn send_away(control: &Control, from: IpAddr, why: Sent) {
+    control.count_sent(Door::Metrics, why);
+    if let Some(left_out) = control.may_say(Cause::Operator, Party::Door("metrics")) {
+        tracing::info!(%from, reason = why.name(), left_out, "a scraper was sent away");
+    }
+}
+
 /// One request a connection: a scraper that keeps its connection would keep its place, and one that reads
 /// slowly has a time for all of it.
-async fn serve(control: &Rc<Control>, stream: TcpStream) {
-    let service = service_fn(|request| respond(control, request));
+async fn serve(control: &Rc<Control>, place: &Place<IpAddr>, stream: TcpStream, from: IpAddr) {
+    let has_asked = Cell::new(false);
+    let service = service_fn(|request| {
+        has_asked.set(true);
+        // Until it has taken its answer it is as good as silent.
+        place.is_served();
+        async {
+            let response = respond(control, request).await;
+            place.was_served();
+            response
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(METRICS_TIMEOUT)
@@ -94,8 +122,11 @@ async fn serve(control: &Rc<Control>, stream: TcpStream) {
         .serve_connection(TokioIo::new(stream), service);
     match tokio::time::timeout(METRICS_EXCHANGE_TIMEOUT, connection).await {
         Ok(Ok(())) => {}
+        Ok(Err(error)) if error.is_timeout() && !has_asked.get() => {
+            send_away(control, from, Sent::Silent);
+        }
         Ok(Err(error)) => tracing::debug!(%error, "a scrape ended badly"),
-        Err(_) => tracing::debug!("a scrape took too long"),
+        Err(_) => send_away(control, from, Sent::Unread),
     }
 }
 

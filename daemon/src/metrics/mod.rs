@@ -97,6 +97,7 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
         shards,
         evictions,
         refusals: control.refusals(),
+        sent_away: control.sent_away(),
         greetings: control.greetings(),
         known_peers: config.peers.keys().chain(allowed).cloned().collect(),
     })

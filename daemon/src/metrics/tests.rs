@@ -178,6 +178,7 @@ fn snapshot() -> Snapshot {
         }],
         evictions,
         refusals,
+        sent_away: [[0, 0, 74, 0, 0], [0, 0, 0, 75, 0]],
         greetings,
         known_peers: ["beta", "gamma"].map(str::to_owned).into(),
     }
@@ -265,6 +266,8 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_evictions_total{reason="message"} 71"#,
         r#"piped_evictions_total{reason="submission_ring"} 0"#,
         r#"piped_handshakes_refused_total{reason="limits"} 72"#,
+        r#"piped_connections_sent_away_total{door="admin",reason="displaced"} 74"#,
+        r#"piped_connections_sent_away_total{door="metrics",reason="silent"} 75"#,
         r#"piped_peer_handshakes_total{outcome="untrusted"} 73"#,
     ] {
         assert!(text.lines().any(|it| it == line), "no line {line} in\n{text}");

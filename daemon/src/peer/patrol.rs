@@ -128,7 +128,7 @@ impl Patrol {
 }
 
 /// Who has an address of IPv6 has all of its /64; who is here has all of loopback.
-pub(super) fn site_of(address: IpAddr) -> IpAddr {
+pub(crate) fn site_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         here if here.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         v4 @ IpAddr::V4(_) => v4,

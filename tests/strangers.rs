@@ -1,0 +1,238 @@
+//! Other users of the machine at every door: those without any right, and those that have one and hold connections
+//! open. Root asks and changes, and other users get sessions, all the same.
+//!
+//! What is counted is outcomes, never time. Root alone can be somebody else: elsewhere these are skipped, and say so.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use piped_client::Client;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use system_tests::http::{get, over_tcp, over_unix};
+use system_tests::process::{Daemon, PATIENCE, Programs, eventually, free_address, words};
+use system_tests::user::Who;
+
+/// Who holds connections open.
+const NOBODY: Who = Who::user(65_534);
+/// Who wants to be served meanwhile.
+const CLIENT: Who = Who::user(4001);
+
+/// Connections of each kind: three times the places there are.
+const HELD: usize = 100;
+/// Times that others are served meanwhile.
+const ROUNDS: usize = 5;
+
+/// A directory that others can go through, too.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(directory.path(), open).expect("ours");
+    directory
+}
+
+/// A connection to the clients' door.
+fn client_socket(path: &Path) -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+    let socket = socket.expect("a socket");
+    let address = SocketAddrUnix::new(path).expect("a short path");
+    rustix::net::connect(&socket, &address).expect("it listens");
+    socket
+}
+
+/// Asks again and again until the connection takes no more, or is ended. Reads nothing.
+fn ask_and_never_read(mut stream: UnixStream) -> UnixStream {
+    stream.set_nonblocking(true).expect("an option");
+    let request = get("/v1/status").replace("Connection: close\r\n", "").repeat(16);
+    for _ in 0..1000 {
+        match stream.write(request.as_bytes()) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    stream
+}
+
+/// A value of a metric, 0 if it is not there.
+fn metric(daemon: &Daemon, name: &str) -> f64 {
+    let (_, text) = over_unix(&daemon.admin_socket(), &get("/metrics"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    line.unwrap_or(0.0)
+}
+
+/// Root looks and reloads, and the other user has a session.
+fn all_others_are_served(daemon: &Daemon, client: Who) {
+    for _ in 0..ROUNDS {
+        for arguments in [&["status"][..], &["config", "reload"]] {
+            let output = daemon.pipectl(arguments).output().expect("pipectl starts");
+            assert!(output.status.success(), "{arguments:?}: {}\n{}", words(&output), daemon.log());
+        }
+        let session = client.does(|| Client::connect(daemon.client_socket()).map(drop));
+        assert!(matches!(session, Some(Ok(()))), "{session:?}\n{}", daemon.log());
+    }
+}
+
+/// 100 silent connections and 100 that never read their answer, at both unix doors and at that of metrics.
+fn nobody_keeps_others_out(lists: &str, has_rights: bool) {
+    let Some(programs) = Programs::find() else { return };
+    let directory = directory();
+    let metrics = free_address();
+    let more = format!("[access]\n{lists}\n[metrics]\naddress = \"{metrics}\"\n");
+    let alpha = Daemon::start(&programs, directory.path(), "alpha", &more);
+    let held = NOBODY.does(|| {
+        let operator = || UnixStream::connect(alpha.admin_socket()).expect("it listens");
+        let silent: Vec<_> = (0..HELD).map(|_| operator()).collect();
+        let clients: Vec<_> = (0..HELD).map(|_| client_socket(&alpha.client_socket())).collect();
+        let scrapers: Vec<_> =
+            (0..HELD).map(|_| TcpStream::connect(metrics).expect("it listens")).collect();
+        (silent, clients, scrapers)
+    });
+    let Some(silent) = held else { return };
+    all_others_are_served(&alpha, CLIENT);
+    let held = NOBODY.does(|| {
+        let operators: Vec<_> = (0..HELD)
+            .map(|_| UnixStream::connect(alpha.admin_socket()).expect("it listens"))
+            .map(ask_and_never_read)
+            .collect();
+        // What is no Hello is answered, too.
+        let clients: Vec<_> = (0..HELD)
+            .map(|_| client_socket(&alpha.client_socket()))
+            .inspect(|socket| {
+                // It may be ended already.
+                let _ = rustix::net::send(socket, &[0xff; 64], SendFlags::NOSIGNAL);
+            })
+            .collect();
+        (operators, clients)
+    });
+    all_others_are_served(&alpha, CLIENT);
+    let (head, _) = over_tcp(metrics, &get("/metrics"));
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    drop((silent, held));
+
+    let reason = if has_rights { "displaced" } else { "stranger" };
+    for name in [
+        format!("piped_connections_sent_away_total{{door=\"admin\",reason=\"{reason}\"}}"),
+        format!("piped_handshakes_refused_total{{reason=\"{reason}\"}}"),
+        "piped_connections_sent_away_total{door=\"metrics\",reason=\"displaced\"}".to_owned(),
+    ] {
+        let count = metric(&alpha, &name);
+        assert!(count >= 1.0, "{name}: {count}");
+    }
+    let log = alpha.log();
+    let lines = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    let (operators, clients) = match has_rights {
+        true => ("silent connection of an operator makes room", "it said nothing, and another"),
+        false => ("may not ask for anything", "[access] does not name"),
+    };
+    for what in [operators, clients, "a scraper was sent away"] {
+        assert!((1..=40).contains(&lines(what)), "{what}: {} lines\n{log}", lines(what));
+    }
+}
+
+#[test]
+fn a_user_without_any_right_keeps_nobody_out() {
+    nobody_keeps_others_out("users = [4001]", false);
+}
+
+#[test]
+fn a_user_that_may_connect_keeps_nobody_out() {
+    nobody_keeps_others_out("users = [4001, 65534]", true);
+}
+
+#[test]
+fn somebody_without_a_right_is_told_so_among_hundreds_of_silent_ones() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = directory();
+    let alpha = Daemon::start(&programs, directory.path(), "alpha", "[access]\nusers = [4001]\n");
+    let told = NOBODY.does(|| {
+        let _clients: Vec<_> = (0..HELD).map(|_| client_socket(&alpha.client_socket())).collect();
+        let _operators: Vec<_> =
+            (0..HELD).map(|_| UnixStream::connect(alpha.admin_socket()).expect("there")).collect();
+        // Those that had to leave are gone at last.
+        let refusal = eventually("a client is told", || {
+            let refusal = Client::connect(alpha.client_socket()).map(drop).expect_err("no right");
+            Some(refusal.to_string()).filter(|it| it.contains("user 65534 may not use this daemon"))
+        });
+        let answer = eventually("an operator is told", || {
+            let mut stream = UnixStream::connect(alpha.admin_socket()).expect("it listens");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            let mut answer = String::new();
+            stream.write_all(get("/v1/status").as_bytes()).ok()?;
+            stream.read_to_string(&mut answer).ok()?;
+            Some(answer).filter(|it| !it.is_empty())
+        });
+        (refusal, answer)
+    });
+    let Some((refusal, answer)) = told else { return };
+    assert!(refusal.contains("[access]"), "{refusal}");
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("may not look here"), "{answer}");
+}
+
+/// Every door, by a user that is named nowhere: what is refused is refused in words, and nothing is learned.
+#[test]
+fn every_door_refuses_who_is_named_nowhere() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = directory();
+    let export = directory.path().join("export");
+    fs::create_dir(&export).expect("made");
+    fs::write(export.join("secret"), "secret").expect("written");
+    let [metrics, peers] = [free_address(), free_address()];
+    // Without lists the doors themselves are closed, with them whoever stands behind them refuses.
+    for (lists, knocks) in [("", false), ("users = [0, 4001]\n", true)] {
+        let more = format!(
+            "[access]\n{lists}[metrics]\naddress = \"{metrics}\"\n[listen]\naddress = \"{peers}\"\n\
+             [exports.data]\npath = \"{}\"\nusers = [0]\n",
+            export.display()
+        );
+        let alpha = Daemon::start(&programs, directory.path(), "alpha", &more);
+        let tried = NOBODY.does(|| {
+            let session = Client::connect(alpha.client_socket()).map(drop);
+            let operator = UnixStream::connect(alpha.admin_socket()).map_err(|it| it.kind());
+            let answers = operator.map(|_| {
+                ["/v1/status", "/v1/config", "/metrics", "/v1/exports"]
+                    .map(|path| over_unix(&alpha.admin_socket(), &get(path)).0)
+            });
+            // Metrics are for whoever reaches the address; nothing else is there.
+            let page = ["/v1/status", "/v1/config", "/../etc/passwd"]
+                .map(|path| over_tcp(metrics, &get(path)).0);
+            (session, answers, page, garbage(peers))
+        });
+        let Some((session, answers, page, peer)) = tried else { return };
+        let session = session.expect_err("it is named nowhere").to_string();
+        match answers {
+            Err(kind) => {
+                assert!(!knocks && kind == ErrorKind::PermissionDenied, "{kind}");
+            }
+            Ok(heads) => {
+                assert!(knocks && session.contains("may not use"), "{session}");
+                for head in heads {
+                    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+                }
+            }
+        }
+        for head in page {
+            let refused = ["HTTP/1.1 404", "HTTP/1.1 400"].iter().any(|it| head.starts_with(it));
+            assert!(refused, "{head}");
+        }
+        assert!(!peer.windows(6).any(|it| it == b"secret"), "{peer:?}");
+        assert!(alpha.status()["pid"].is_number(), "it lives");
+    }
+}
+
+/// What the peers' door says to bytes that are no frame.
+fn garbage(address: SocketAddr) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    // It may hang up before all is sent, or read.
+    let _ = stream.write_all(&[0xa5; 4096]);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said);
+    said
+}

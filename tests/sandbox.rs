@@ -2,13 +2,16 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use piped_client::{Client, OpenOptions};
 use rustix::process::Signal;
 use serde_json::Value;
-use system_tests::process::{Daemon, Pair, Programs, pattern, words};
+use system_tests::process::{Daemon, Pair, Programs, command, pattern, words};
+use system_tests::user::Who;
 
 /// Whether this kernel has Landlock; if not, the reason is printed.
 fn is_sandboxed(daemon: &Daemon) -> bool {
@@ -73,6 +76,39 @@ fn every_thread_is_in_it_and_the_status_says_what_it_is() {
     }
     let shown = words(&pair.alpha.pipectl(["status"]).output().expect("pipectl starts"));
     assert!(shown.contains("sandbox: Landlock"), "{shown}");
+}
+
+/// The kernel's word on each thread; whose filter it is, the daemon says.
+#[test]
+fn the_daemon_filters_its_calls_unless_somebody_does() {
+    let Some(programs) = Programs::find() else { return };
+    let ours = fs::read_to_string("/proc/thread-self/status").expect("readable");
+    let is_filtered = |status: &str| status.contains("Seccomp:\t2");
+    let given = is_filtered(&ours);
+    for (mode, own) in [("auto", !given), ("on", true), ("off", false)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let more = format!("[sandbox]\nsyscalls = \"{mode}\"\n");
+        let alpha = Daemon::start(&programs, directory.path(), "alpha", &more);
+        // With a session, so that there are openers.
+        let _client = Client::connect(alpha.client_socket()).expect("it serves");
+        let threads = format!("/proc/{}/task", alpha.process.0.id());
+        for thread in fs::read_dir(threads).expect("it lives") {
+            let status = thread.expect("an entry").path().join("status");
+            let Ok(status) = fs::read_to_string(status) else { continue };
+            assert_eq!(is_filtered(&status), own || given, "{mode}: {status}");
+        }
+        let report = alpha.status();
+        let expected = match (own, given) {
+            (true, _) => "own",
+            (false, true) => "given",
+            (false, false) => "none",
+        };
+        assert_eq!(report["sandbox"]["syscalls"], expected, "{mode}");
+        let is_degraded = report["degraded"].to_string().contains("system calls: switched off");
+        assert_eq!(is_degraded, expected == "none", "{report}");
+        let shown = words(&alpha.pipectl(["status"]).output().expect("pipectl starts"));
+        assert!(shown.contains("system calls"), "{shown}");
+    }
 }
 
 /// A daemon reads drop-ins again when it is told to, by name. A name that leads outside leads nowhere: what is refused is
@@ -213,4 +249,42 @@ fn limits_are_kept_and_reloads_go_on() {
     let (taken, text) = reload(&alpha);
     assert!(taken, "{text}");
     assert_eq!(alpha.status()["shards"][0]["planner"], "whole");
+}
+
+/// The memory of a daemon, and with it its keys, is not its user's: another program of the same user cannot look into
+/// it, and a crash writes none of it.
+#[test]
+fn programs_of_the_daemons_own_user_cannot_look_into_it() {
+    const USER: u32 = 4001;
+    let Some(programs) = Programs::find() else { return };
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root can start a daemon as another user");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    chown(directory.path(), Some(USER), Some(USER)).expect("root");
+    // Where programs are may be closed to others.
+    let copy = directory.path().join("piped");
+    fs::copy(&programs.piped, &copy).expect("copied");
+    let mut piped = command(&copy);
+    piped.uid(USER).gid(USER).current_dir("/");
+    let data = offered(directory.path(), "data");
+    let more = format!("[exports.data]\npath = \"{data}\"\n");
+    let alpha = Daemon::start_by(piped, &programs, directory.path(), "alpha", &more);
+    let proc = format!("/proc/{}", alpha.process.0.id());
+    let owner = |what: &str| fs::metadata(format!("{proc}/{what}")).expect("it lives").uid();
+    assert_eq!(owner("fd"), 0, "only root may look: PR_SET_DUMPABLE");
+    let looked = Who::user(USER).does(|| {
+        ["mem", "environ", "maps"].map(|what| {
+            let opened = fs::File::open(format!("{proc}/{what}"));
+            (what, opened.and_then(|mut file| file.read(&mut [0; 1])).map_err(|it| it.kind()))
+        })
+    });
+    for (what, outcome) in looked.into_iter().flatten() {
+        assert_eq!(outcome, Err(ErrorKind::PermissionDenied), "{what}");
+    }
+    // What it looks at in its own /proc stays there for it.
+    let opened = Who::user(USER).does(|| opens(&alpha, "data", OpenOptions::read()));
+    assert_eq!(opened, Some(true), "{}", alpha.log());
 }

@@ -182,6 +182,10 @@ pub struct SandboxReport {
     pub landlock_abi: u32,
     /// What it covers: `files`, `truncation`, `ports`, `devices`, `signals`.
     pub landlock: Vec<String>,
+    /// Who filters its system calls: `own` (it does), `given` (whoever started it), `none`; nothing of daemons that do
+    /// not say.
+    #[serde(default)]
+    pub syscalls: String,
 }
 
 /// The stages as measured. `S` is `piped_engine::report::StageReport`.
@@ -280,7 +284,11 @@ mod tests {
             tier: vec!["defer_taskrun".to_owned()],
             greeted: BTreeMap::new(),
             public_key: None,
-            sandbox: SandboxReport { landlock_abi: 7, landlock: vec!["files".to_owned()] },
+            sandbox: SandboxReport {
+                landlock_abi: 7,
+                landlock: vec!["files".to_owned()],
+                syscalls: "own".to_owned(),
+            },
             degraded: Vec::new(),
             evicted: BTreeMap::from([("message".to_owned(), 1)]),
             refused: BTreeMap::new(),

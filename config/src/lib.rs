@@ -44,7 +44,7 @@ pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, 
 pub use log_level::LOG_PARTS;
 pub use modes::{
     AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
-    SecurityMode, Spin, ZeroCopyMode,
+    SecurityMode, Spin, SyscallsMode, ZeroCopyMode,
 };
 pub use names::{Names, UnknownName};
 pub use network::{HostPort, Network, NetworkError};

@@ -156,6 +156,19 @@ pub enum LandlockMode {
     Off,
 }
 
+/// Whether the daemon denies itself the system calls that nothing in it makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SyscallsMode {
+    /// Unless whoever started it filters them already.
+    #[default]
+    Auto,
+    /// In any case, or it does not start.
+    On,
+    /// No.
+    Off,
+}
+
 /// Whether lanes send long payloads without a copy into the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

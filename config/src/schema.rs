@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::limits::Limits;
 use crate::modes::{
     AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
-    SecurityMode, Spin, ZeroCopyMode,
+    SecurityMode, Spin, SyscallsMode, ZeroCopyMode,
 };
 use crate::network::{HostPort, Network};
 use crate::node_key::PublicKey;
@@ -163,6 +163,8 @@ pub struct Access {
 pub struct Sandbox {
     /// Landlock.
     pub landlock: LandlockMode,
+    /// A filter of system calls.
+    pub syscalls: SyscallsMode,
 }
 
 /// `[shards]`

@@ -38,7 +38,7 @@ use crate::open::export::{ExportError, Exports};
 use crate::peer::keyring::Keyring;
 use crate::preflight::Held;
 use crate::reload::{Reload, SetLevel};
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::{Filtering, Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
@@ -158,17 +158,23 @@ impl Daemon {
     /// [`SandboxError`].
     pub fn sandboxed(self) -> Result<Self, SandboxError> {
         let sources = self.reload.sources();
+        let filtering = Filtering::enter(self.config.sandbox.syscalls)?;
         let sandbox = Sandbox::enter(&self.config, sources, self.drop_ins.as_deref())?;
+        let sandbox = sandbox.with(filtering);
         match sandbox.degraded() {
             None => {
                 let landlock = sandbox.report();
                 tracing::info!(
                     landlock = landlock.landlock_abi,
                     covers = landlock.landlock.join(" "),
+                    syscalls = landlock.syscalls,
                     "sandboxed"
                 );
             }
             Some(why) => tracing::warn!("{why}"),
+        }
+        if let Some(why) = sandbox.unfiltered() {
+            tracing::warn!("{why}");
         }
         Ok(Self { sandbox, ..self })
     }

@@ -46,6 +46,7 @@ mod reload;
 pub mod replace;
 mod sandbox;
 mod settings;
+mod syscalls;
 mod systemd;
 mod unix_socket;
 mod watchdog;

@@ -7,10 +7,15 @@ use clap::Parser;
 use piped::{Daemon, Inherited};
 use piped_config::program::Args;
 use piped_config::{Findings, Loaded, Look, MADE_BY_UNIT, Names, Sources, load, preflight};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 fn main() -> ExitCode {
     // First of all: the numbers of what was passed are only told from others while nothing is opened here.
     let inherited = Inherited::take();
+    // Before anything is secret here: no core holds it, and programs of the same user cannot look.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        eprintln!("piped: its memory can be read by other programs of its user ({error})");
+    }
     match run(Args::parse(), inherited) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

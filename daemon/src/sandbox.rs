@@ -19,10 +19,11 @@ use landlock::{
     Scope, make_bitflags,
 };
 use piped_config::admin::SandboxReport;
-use piped_config::{CalibrationMode, Config, LandlockMode, Sources};
+use piped_config::{CalibrationMode, Config, LandlockMode, Sources, SyscallsMode};
 use rustix::fs::{Mode, OFlags};
 
 use crate::kept;
+use crate::syscalls::{self, Filtered};
 
 /// To read files, and see which there are.
 const LOOK: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
@@ -63,6 +64,9 @@ pub enum SandboxError {
          among lsm=) or in the container, or choose \"auto\" to start without"
     )]
     Unavailable(String),
+    /// So is the filter of system calls.
+    #[error("[sandbox] syscalls is \"on\", but {0}; choose \"auto\" to start without")]
+    Unfiltered(String),
 }
 
 /// What is in force.
@@ -70,7 +74,42 @@ pub enum SandboxError {
 pub(crate) struct Sandbox {
     report: SandboxReport,
     degraded: Option<String>,
+    filtering: Filtering,
     grounds: Vec<Ground>,
+}
+
+/// What is known of a filter of system calls.
+#[derive(Debug, Default)]
+pub(crate) struct Filtering {
+    filtered: Filtered,
+    /// Why there is none.
+    unfiltered: Option<String>,
+}
+
+impl Filtering {
+    /// Filters the system calls of this process, all its threads. It belongs before [`Sandbox::enter`]: whether somebody
+    /// filters already is in a file that is closed then.
+    ///
+    /// # Errors
+    /// [`SandboxError`], if the configuration demands what this kernel does not have.
+    pub(crate) fn enter(mode: SyscallsMode) -> Result<Self, SandboxError> {
+        let because = |why: String| {
+            Some(format!("system calls: {why}; the daemon may make all that its user may"))
+        };
+        match syscalls::enter(mode) {
+            Ok(Filtered::No) => Ok(Self {
+                filtered: Filtered::No,
+                unfiltered: because("switched off by [sandbox] syscalls".to_owned()),
+            }),
+            Ok(filtered) => Ok(Self { filtered, unfiltered: None }),
+            Err(error) if mode == SyscallsMode::On => {
+                Err(SandboxError::Unfiltered(error.to_string()))
+            }
+            Err(error) => {
+                Ok(Self { filtered: Filtered::No, unfiltered: because(error.to_string()) })
+            }
+        }
+    }
 }
 
 /// A directory below which something is allowed.
@@ -104,8 +143,8 @@ impl Sandbox {
             Ok(Entered::InForce(abi, grounds)) => {
                 let covers = COVERS.iter().filter(|(since, _)| *since <= abi);
                 let landlock = covers.map(|(_, what)| (*what).to_owned()).collect();
-                let report = SandboxReport { landlock_abi: abi, landlock };
-                return Ok(Self { report, degraded: None, grounds });
+                let report = SandboxReport { landlock_abi: abi, landlock, ..Default::default() };
+                return Ok(Self { report, grounds, ..Self::default() });
             }
             Ok(Entered::Missing(why)) => why.to_owned(),
             Err(error) => format!("the kernel refuses it ({error})"),
@@ -116,9 +155,20 @@ impl Sandbox {
         Ok(because(format!("landlock: {why}; the daemon may open whatever its user may")))
     }
 
+    /// The same beside a filter of system calls.
+    #[must_use]
+    pub(crate) fn with(self, filtering: Filtering) -> Self {
+        Self { filtering, ..self }
+    }
+
     /// For `status`.
     pub(crate) fn report(&self) -> SandboxReport {
-        self.report.clone()
+        SandboxReport { syscalls: self.filtering.filtered.name().to_owned(), ..self.report.clone() }
+    }
+
+    /// Why nobody filters system calls.
+    pub(crate) fn unfiltered(&self) -> Option<&str> {
+        self.filtering.unfiltered.as_deref()
     }
 
     /// Why there is none.
@@ -446,7 +496,7 @@ mod tests {
         let mut world = world();
         world.config.sandbox.landlock = LandlockMode::Off;
         let sandbox = Sandbox::enter(&world.config, None, None).expect("off");
-        assert_eq!(sandbox.report(), SandboxReport::default());
+        assert_eq!(sandbox.report().landlock_abi, 0);
         assert!(sandbox.degraded().is_some_and(|why| why.contains("[sandbox] landlock")));
         assert!(sandbox.admits(&export(&world.path("other"), true, true)));
         File::open(world.path("other/file")).expect("nothing is denied");

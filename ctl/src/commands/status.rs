@@ -31,7 +31,13 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
         0 => "none".to_owned(),
         abi => format!("Landlock {abi} ({})", status.sandbox.landlock.join(", ")),
     };
-    output.prose(&format!("sandbox: {sandbox}"), 2)?;
+    let syscalls = match status.sandbox.syscalls.as_str() {
+        "own" => "; system calls filtered by itself",
+        "given" => "; system calls filtered by whoever started it",
+        "none" => "; system calls not filtered",
+        _ => "",
+    };
+    output.prose(&format!("sandbox: {sandbox}{syscalls}"), 2)?;
     if status.degraded.is_empty() {
         output.line("degraded: nothing")?;
     }

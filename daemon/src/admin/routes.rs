@@ -151,6 +151,7 @@ pub(super) async fn status(control: &Control) -> Result<Status<ShardStatus>, Ref
     }
     degraded.extend(control.keeper.trouble());
     degraded.extend(control.sandbox.degraded().map(str::to_owned));
+    degraded.extend(control.sandbox.unfiltered().map(str::to_owned));
     Ok(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: control.node.clone(),

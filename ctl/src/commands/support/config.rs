@@ -14,6 +14,7 @@ pub(super) static SHOWN: &[&str] = &[
     "access.users",
     "access.groups",
     "sandbox.landlock",
+    "sandbox.syscalls",
     "shards.*",
     "limits.*",
     "io.*",

@@ -1,0 +1,311 @@
+//! System calls that the daemon denies itself, and every thread it will have: a filter of the kernel's (seccomp).
+//!
+//! What is denied are families that nothing in the daemon calls and that somebody who runs code in it would want: to
+//! run programs, to look into other processes, to reach for more of the kernel. The call fails with EPERM, and the
+//! daemon goes on. What a ring is asked to do does not pass a filter: the ring has restrictions of its own.
+//!
+//! Everything else is allowed. A list of what is allowed would be safer against calls that nobody thought of, but it has
+//! to name what every C library and every module of its resolver calls, in each version and on each path: the unit's
+//! filter is of that kind, and systemd keeps its lists. Where the unit, or a container, has given a filter, this one
+//! is not added.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use piped_config::SyscallsMode;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter_all_threads,
+};
+
+/// Denied whatever they are asked.
+const DENIED: &[libc::c_long] = &[
+    // To run programs.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    // To look into other processes, or to take their files.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    // Other roots, mounts and namespaces.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_chroot,
+    libc::SYS_pivot_root,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    // Code for the kernel, and another kernel.
+    libc::SYS_bpf,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    // Keys of the kernel.
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    // The machine.
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_vhangup,
+    // Files by number instead of by name, past every directory that is closed; and files of all.
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    // Other users.
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_personality,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+    // Ports of the machine, and segments of it.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+];
+
+/// What the daemon speaks: to clients, to peers, and to ask the kernel whose a socket is.
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// `clone` with one of these makes a namespace.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// The second numbering of calls on x86-64, for 32-bit pointers; some calls have numbers of their own in it.
+#[cfg(target_arch = "x86_64")]
+const X32: libc::c_long = 0x4000_0000;
+#[cfg(target_arch = "x86_64")]
+const X32_OWN: std::ops::RangeInclusive<libc::c_long> = 512..=547;
+
+/// Who filters the system calls of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Filtered {
+    /// Nobody.
+    #[default]
+    No,
+    /// Whoever started it: a unit, a container.
+    Outside,
+    /// It does itself.
+    Own,
+}
+
+impl Filtered {
+    /// For `status`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::No => "none",
+            Self::Outside => "given",
+            Self::Own => "own",
+        }
+    }
+}
+
+/// Why there is no filter.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FilterError {
+    /// It cannot be made: a fault of this file.
+    #[error("the filter cannot be made ({0})")]
+    Made(#[from] seccompiler::BackendError),
+    /// The kernel does not take it.
+    #[error("the kernel refuses it ({0})")]
+    Refused(#[from] seccompiler::Error),
+}
+
+/// Filters the system calls of every thread of this process, if it is wanted and nobody does yet. It cannot be undone.
+pub(crate) fn enter(mode: SyscallsMode) -> Result<Filtered, FilterError> {
+    let outside = if is_filtered().unwrap_or(false) { Filtered::Outside } else { Filtered::No };
+    match (mode, outside) {
+        (SyscallsMode::Off, _) | (SyscallsMode::Auto, Filtered::Outside) => Ok(outside),
+        (SyscallsMode::Auto | SyscallsMode::On, _) => {
+            for program in programs()? {
+                apply_filter_all_threads(&program)?;
+            }
+            Ok(Filtered::Own)
+        }
+    }
+}
+
+/// Whether the kernel filters calls of this thread already.
+fn is_filtered() -> io::Result<bool> {
+    let status = std::fs::read_to_string("/proc/thread-self/status")?;
+    Ok(status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|it| it.trim() == "2")))
+}
+
+/// A filter has one answer for all it denies, so there are two of them.
+fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+    let mut denied: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    for &call in DENIED {
+        denied.insert(call, Vec::new());
+    }
+    denied.insert(libc::SYS_socket, vec![SeccompRule::new(foreign_family()?)?]);
+    denied.insert(libc::SYS_clone, namespaces()?);
+    // Nobody makes its memory readable again.
+    let dumpable = condition(0, SeccompCmpOp::Eq, libc::PR_SET_DUMPABLE as u64)?;
+    denied.insert(libc::SYS_prctl, vec![SeccompRule::new(vec![dumpable])?]);
+    #[cfg(target_arch = "x86_64")]
+    {
+        let calls: Vec<libc::c_long> = denied.keys().copied().chain(X32_OWN).collect();
+        denied.extend(calls.into_iter().map(|call| (X32 | call, Vec::new())));
+    }
+    // Its flags are in memory, where a filter cannot look; a C library that is told that there is none takes `clone`.
+    let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    Ok([program(denied, libc::EPERM)?, program(unknown, libc::ENOSYS)?])
+}
+
+fn program(
+    denied: BTreeMap<i64, Vec<SeccompRule>>,
+    errno: libc::c_int,
+) -> Result<BpfProgram, seccompiler::BackendError> {
+    let refuse = SeccompAction::Errno(errno as u32);
+    let filter = SeccompFilter::new(
+        denied,
+        SeccompAction::Allow,
+        refuse,
+        std::env::consts::ARCH.try_into()?,
+    )?;
+    filter.try_into()
+}
+
+/// True of a socket of none of [`FAMILIES`].
+fn foreign_family() -> Result<Vec<SeccompCondition>, seccompiler::BackendError> {
+    FAMILIES.iter().map(|&family| condition(0, SeccompCmpOp::Ne, family as u64)).collect()
+}
+
+/// One rule for each of [`NAMESPACES`].
+fn namespaces() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let rule = |&flag: &libc::c_int| {
+        let flag = flag as u64;
+        SeccompRule::new(vec![condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
+    };
+    NAMESPACES.iter().map(rule).collect()
+}
+
+fn condition(
+    argument: u8,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use rustix::thread::UnshareFlags;
+
+    use super::*;
+
+    /// Set for the process that filters itself: a filter is for good, and for all threads.
+    const INSIDE: &str = "PIPED_TEST_SYSCALLS_INSIDE";
+    const TEST: &str = "syscalls::tests::what_is_denied_is_denied_and_the_rest_goes_on";
+
+    #[test]
+    fn what_is_denied_is_denied_and_the_rest_goes_on() {
+        if std::env::var_os(INSIDE).is_some() {
+            return inside();
+        }
+        let mut again = Command::new(std::env::current_exe().expect("this test"));
+        again.args(["--exact", TEST, "--nocapture", "--test-threads=2"]).env(INSIDE, "1");
+        let output = again.output().expect("started");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+    }
+
+    /// In a process of its own.
+    fn inside() {
+        // A thread that was there before is filtered as well.
+        let (go, waits) = std::sync::mpsc::channel::<()>();
+        let before = std::thread::spawn(move || {
+            waits.recv().expect("told");
+            denied()
+        });
+        if is_filtered().expect("readable") {
+            println!("skipped in part: somebody filters system calls here already");
+            assert_eq!(enter(SyscallsMode::Auto).expect("nothing to do"), Filtered::Outside);
+        } else {
+            assert_eq!(enter(SyscallsMode::Off).expect("nothing to do"), Filtered::No);
+            assert!(Command::new("/bin/true").status().is_ok(), "nothing is denied yet");
+        }
+        assert_eq!(enter(SyscallsMode::On).expect("this kernel can"), Filtered::Own);
+        assert!(is_filtered().expect("readable"));
+        go.send(()).expect("it waits");
+        let here = denied();
+        let there = before.join().expect("it does not panic");
+        for (what, outcome) in here.into_iter().chain(there) {
+            assert_eq!(outcome, Err(Errno::PERM), "{what}");
+        }
+        // What the daemon does.
+        for family in [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6] {
+            let outcome = socket(family, SocketType::STREAM, None).map(drop);
+            assert!(outcome.is_ok() || outcome == Err(Errno::AFNOSUPPORT), "{family:?}");
+        }
+        socket(AddressFamily::NETLINK, SocketType::RAW, None).expect("sockets can be asked about");
+        std::thread::spawn(|| ()).join().expect("threads can be started");
+        let found = std::net::ToSocketAddrs::to_socket_addrs("localhost:1");
+        assert!(found.is_ok_and(|mut found| found.next().is_some()), "names are resolved");
+        std::fs::read_dir("/").expect("files are Landlock's");
+    }
+
+    #[expect(deprecated, reason = "of one flag, that of host names, which no thread here needs")]
+    fn unshare() -> Result<(), Errno> {
+        rustix::thread::unshare(UnshareFlags::NEWUTS)
+    }
+
+    fn denied() -> Vec<(&'static str, Result<(), Errno>)> {
+        let runs = Command::new("/bin/true").status().map(drop);
+        let runs = runs.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        vec![
+            ("run a program", runs),
+            ("a packet socket", socket(AddressFamily::PACKET, SocketType::RAW, None).map(drop)),
+            ("a vsock", socket(AddressFamily::VSOCK, SocketType::STREAM, None).map(drop)),
+            ("a namespace", unshare()),
+            ("to be readable again", {
+                use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+                set_dumpable_behavior(DumpableBehavior::Dumpable)
+            }),
+            ("another root", rustix::process::chroot("/")),
+        ]
+    }
+}

@@ -305,7 +305,8 @@ fn halted(more: &[&str]) -> Option<Halted> {
     // A machine that stands still for long may have let it end.
     for _ in 0..10 {
         let mut running = world.start(&[&places[..], more].concat(), &journal);
-        await_durable(&mut running, &journal, 1);
+        // So much that samples do not see all of it: the first pieces are short.
+        await_durable(&mut running, &journal, 8 * MIB as u64);
         world.beta.process.freeze();
         let certain = durable(&journal);
         if certain > 0 && certain < LONG as u64 && running.0.try_wait().expect("ours").is_none() {

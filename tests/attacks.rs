@@ -91,6 +91,8 @@ fn impossible_indices_evict_their_writer_by_name() {
     rustix::io::write(attacker.raw.to_daemon(), &1_u64.to_ne_bytes()).expect("rung");
     attacker.await_end();
     scene.await_evicted("submission_ring", 1);
+    // What it shares is its own as long as it holds the socket.
+    drop(attacker);
     let mut attacker = Attacker::connect(scene.alpha());
     attacker
         .raw
@@ -101,6 +103,7 @@ fn impossible_indices_evict_their_writer_by_name() {
         (scene.evicted("completion_ring") == 1).then_some(())
     });
     attacker.await_end();
+    drop(attacker);
     scene.run(Abuse::QueueHoles);
     scene.await_evicted("submission_ring", 2);
     scene.check_unharmed();
@@ -225,6 +228,7 @@ fn long_messages_many_descriptors_and_large_numbers_are_turned_away_by_name() {
     let attacker = Attacker::connect(scene.alpha());
     send_raw(&attacker.socket, &[0xff; 100], &[]);
     attacker.await_end();
+    drop(attacker);
     scene.await_evicted("message", 1);
     let attacker = Attacker::connect(scene.alpha());
     let open = Request::OpenFile { access: Access::READ, direct: false };
@@ -232,6 +236,7 @@ fn long_messages_many_descriptors_and_large_numbers_are_turned_away_by_name() {
     let length = open.encode(1, &mut message).expect("it fits");
     send_raw(&attacker.socket, &message[..length], &[]);
     attacker.await_end();
+    drop(attacker);
     scene.await_evicted("descriptors", 1);
     for absurd in [
         Hello { arena_bytes: u64::MAX, ..HELLO },
@@ -391,5 +396,6 @@ fn who_does_not_take_its_answers_is_evicted_as_deaf() {
     });
     assert!(PATIENCE.as_secs() > 10, "the daemon gives it 5 s");
     attacker.await_end();
+    drop(attacker);
     scene.check_unharmed();
 }

@@ -29,6 +29,8 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_build_info", Step::Nothing),
     ("process_start_time_seconds", Step::Restart),
     ("piped_sessions", Step::Local),
+    ("piped_arena_bytes", Step::Local),
+    ("piped_arena_limit_bytes", Step::Limited),
     ("piped_handles", Step::Local),
     ("piped_served_handles", Step::Remote),
     ("piped_transfers_running", Step::Still),
@@ -450,7 +452,12 @@ fn limited(world: &World, session: &mut Session) {
         let set = world.alpha.pipectl(settings).output().expect("pipectl starts");
         assert!(set.status.success(), "{}", words(&set));
     };
-    set(&["global.in_flight=4MiB", "global.requests=1000", "client.rate=64MiB"]);
+    set(&[
+        "global.arena=1GiB",
+        "global.in_flight=4MiB",
+        "global.requests=1000",
+        "client.rate=64MiB",
+    ]);
     let Session { client, queue, own, .. } = session;
     let ask = |_| {
         let buffer = client.allocate(BLOCKS_BYTES).expect("memory");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use piped_ring::{ExclusiveRange, Segment};
 
 use crate::buffer::Buffer;
-use crate::control::lock;
+use crate::control::{Control, lock};
 
 /// Buffers start and end at multiples of this many bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -23,6 +23,9 @@ pub(crate) struct Arena {
     /// Whose it is; all connections of a client have the same.
     client: u32,
     segments: Mutex<Vec<Space>>,
+    /// The session. The daemon takes the memory back when this side has hung up, so nobody does while a buffer is
+    /// left.
+    _session: Option<Arc<Control>>,
 }
 
 #[derive(Debug)]
@@ -33,8 +36,8 @@ struct Space {
 }
 
 impl Arena {
-    pub(crate) fn new(client: u32) -> Self {
-        Self { client, ..Self::default() }
+    pub(crate) fn new(client: u32, session: Arc<Control>) -> Self {
+        Self { client, segments: Mutex::default(), _session: Some(session) }
     }
 
     /// Whose it is.

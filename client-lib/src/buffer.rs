@@ -13,7 +13,8 @@ use crate::error::OutOfBuffer;
 /// A request takes the buffer and its completion gives it back, so safe code can neither look at
 /// bytes that are still being written nor free them. In between, and dropped, it goes back to the
 /// arena only when nobody touches it any more. It starts at a page and keeps its connection's
-/// memory mapped, also after the connection's end. After [`crate::Client::reconnect`] it is as it
+/// memory mapped, also after the connection's end, and the session's place with it, also after its client is
+/// dropped: the daemon takes memory back when nobody has any of it. After [`crate::Client::reconnect`] it is as it
 /// was, and the first request that takes it moves it into the new daemon's memory: one copy.
 ///
 /// ```no_run

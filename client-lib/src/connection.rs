@@ -70,14 +70,15 @@ impl Connection {
         };
         control.set_features(welcome.features);
         let mut fds = fds.into_iter();
-        let arena = Arc::new(Arena::new(client));
+        let control = Arc::new(control);
+        let arena = Arc::new(Arena::new(client, Arc::clone(&control)));
         for (number, fd) in (0..welcome.segments).zip(&mut fds) {
             arena.add(number, Segment::from_fd(fd)?);
         }
         let rings: Result<_, AttachFault> = (0..welcome.queues).map(|_| attach(&mut fds)).collect();
         Ok(Self {
             generation,
-            control: Arc::new(control),
+            control,
             arena,
             welcome,
             growing: Mutex::new(()),

@@ -57,6 +57,10 @@ enum Gone {
 }
 
 impl Control {
+    /// What the socket is polled for to learn of its end: of a session that is over, the daemon still waits for this
+    /// side to hang up.
+    pub(crate) const END: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
+
     pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let kind = SocketType::SEQPACKET;
@@ -130,9 +134,9 @@ impl Control {
         if lock(&self.mail).gone.is_some() {
             return false;
         }
-        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let mut polled = [PollFd::new(&self.socket, Self::END)];
         let _ = rustix::event::poll(&mut polled, Some(&Timespec::default()));
-        !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        !polled[0].revents().intersects(Self::END)
     }
 
     /// The socket, for waiting for its end.

@@ -581,13 +581,12 @@ impl Core {
         let timeout = left.and_then(|ns| Timespec::try_from(Duration::from_nanos(ns)).ok());
         let mut polled = [
             PollFd::from_borrowed_fd(self.ring.wait_fd(), PollFlags::IN),
-            // Its end, which the kernel reports unasked; answers on it belong to other threads.
-            PollFd::from_borrowed_fd(self.control.fd(), PollFlags::empty()),
+            // Its end alone; answers on it belong to other threads.
+            PollFd::from_borrowed_fd(self.control.fd(), Control::END),
         ];
         // An interruption by a signal is an early return, and the caller looks again anyway.
         let _ = rustix::event::poll(&mut polled, timeout.as_ref());
-        let end = PollFlags::HUP | PollFlags::ERR;
-        let over = polled.iter().any(|fd| fd.revents().intersects(end));
+        let over = polled.iter().any(|fd| fd.revents().intersects(Control::END));
         if !self.ring.finish_sleep() || over {
             self.lose_daemon();
         }

@@ -25,7 +25,7 @@ pub fn limits_drop_in(before: &str, changed: &[(&str, Amount)]) -> Result<String
         let limits = table(document.as_table_mut(), "limits")?;
         limits.set_implicit(true);
         let amount = match amount {
-            Amount::Bytes(bytes) => value(bytes.to_string()),
+            Amount::Bytes(_) | Amount::Memory(_) => value(amount.to_string()),
             Amount::Count(count) => value(i64::from(*count)),
         };
         table(limits, scope)?.insert(kind, amount);

@@ -50,7 +50,7 @@ pub use names::{Names, UnknownName};
 pub use network::{HostPort, Network, NetworkError};
 pub use node_key::{KEY_BYTES, KEY_FILE_OPEN_MODE, KeyFileError, NoPublicKey, NodeKey, PublicKey};
 pub use preflight::{Look, MADE_BY_UNIT, Preflight, User, as_user, preflight};
-pub use quantity::{Bytes, Period, QuantityError};
+pub use quantity::{Bytes, MemoryLimit, Period, QuantityError};
 pub use schema::{
     Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,
     Security, Shards,

@@ -7,14 +7,17 @@
 //! | `staging` | staging memory of the daemon | – | of it, what one session's copies hold | of it, what one peer's requests hold |
 //! | `in_flight` | bytes of clients' requests in execution | – | of one session | bytes of one peer's reads; its writes have credit |
 //! | `sessions` | sessions | sessions of one user | – | – |
-//! | `arena` | – | shared memory of all sessions of one user | – (`client.arena_bytes_max`) | – |
+//! | `arena` | shared memory of all sessions, until it is given back | of all sessions of one user | – (`client.arena_bytes_max`) | – |
 //! | `handles` | handles of all sessions | of all sessions of one user | of one session | what one peer has open here |
+//! | `regions` | regions that all sessions offer | that the sessions of one user offer | that one session offers | – |
+//! | `channels` | channels that all sessions receive on | that the sessions of one user receive on | that one session receives on | – |
 //! | `requests` | clients' requests in execution | – | of one session | one peer's reads and syncs in execution |
 //! | `early_arrival` | of staging, messages that nobody has asked for | – | those for one session | – |
 //! | `rate` | – | – | bytes that one session has moved in a second | those that one peer has |
 //!
-//! At a limit of bytes in execution, requests or rate work waits; at one of sessions, shared memory or handles a new
-//! one is refused, and those that exist stay. What a user has is known where sessions are opened, on one thread for all
+//! At a limit of bytes in execution, requests or rate work waits; at one of sessions, shared memory, handles, regions or
+//! channels a new one is refused, and those that exist stay. By default a user has half of what all have, so that nobody
+//! can keep everybody else out. What a user has is known where sessions are opened, on one thread for all
 //! shards, so those limits hold for the daemon as a whole and exactly. What is in execution is known to each shard
 //! alone: a user has at most as much of it as a session, times its sessions.
 
@@ -22,7 +25,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::Bytes;
+use crate::quantity::{Bytes, MemoryLimit};
 use crate::validate::Faults;
 
 /// `[limits]`
@@ -49,8 +52,14 @@ pub struct GlobalLimits {
     pub in_flight: Bytes,
     /// Sessions at once.
     pub sessions: u32,
+    /// Shared memory of all sessions.
+    pub arena: MemoryLimit,
     /// Handles of all sessions.
     pub handles: u32,
+    /// Regions that all sessions offer.
+    pub regions: u32,
+    /// Channels that all sessions receive on.
+    pub channels: u32,
     /// Clients' requests in execution.
     pub requests: u32,
     /// Of staging, messages that nobody has asked for.
@@ -64,9 +73,13 @@ pub struct UserLimits {
     /// Sessions of one user.
     pub sessions: u32,
     /// Shared memory of them together.
-    pub arena: Bytes,
+    pub arena: MemoryLimit,
     /// Handles of them together.
     pub handles: u32,
+    /// Regions that they offer together.
+    pub regions: u32,
+    /// Channels that they receive on together.
+    pub channels: u32,
 }
 
 /// `[limits.client]`
@@ -79,6 +92,10 @@ pub struct ClientLimits {
     pub in_flight: Bytes,
     /// Handles of one session.
     pub handles: u32,
+    /// Regions that one session offers.
+    pub regions: u32,
+    /// Channels that one session receives on.
+    pub channels: u32,
     /// Requests of one session in execution.
     pub requests: u32,
     /// Messages that one session has not asked for.
@@ -109,7 +126,10 @@ impl Default for GlobalLimits {
             staging: Bytes::mib(64),
             in_flight: Bytes::gib(16),
             sessions: 64,
+            arena: MemoryLimit::Auto,
             handles: 65_536,
+            regions: 4096,
+            channels: 4096,
             requests: 2048,
             early_arrival: Bytes::mib(16),
         }
@@ -118,7 +138,13 @@ impl Default for GlobalLimits {
 
 impl Default for UserLimits {
     fn default() -> Self {
-        Self { sessions: 64, arena: Bytes::gib(64), handles: 65_536 }
+        Self {
+            sessions: 32,
+            arena: MemoryLimit::Auto,
+            handles: 32_768,
+            regions: 2048,
+            channels: 2048,
+        }
     }
 }
 
@@ -128,6 +154,8 @@ impl Default for ClientLimits {
             staging: Bytes::mib(32),
             in_flight: Bytes::gib(16),
             handles: 4096,
+            regions: 1024,
+            channels: 1024,
             requests: 2048,
             early_arrival: Bytes::mib(8),
             rate: Bytes(0),
@@ -158,6 +186,10 @@ const RATE: (Bytes, Bytes) = (Bytes(64 << 10), Bytes::gib(1 << 10));
 const SESSIONS_MAX: u32 = 4096;
 /// Handles of one session, or of one peer.
 const HANDLES_MAX: u32 = 4096;
+/// Regions of a node; each has a place in the tables of every shard that uses it.
+const REGIONS_MAX: u32 = 4096;
+/// Channels of a node.
+const CHANNELS_MAX: u32 = 4096;
 /// Requests of clients in execution on one shard.
 const REQUESTS_MAX: u32 = 2048;
 const PEER_REQUESTS_MAX: u32 = 512;
@@ -177,6 +209,17 @@ impl Limits {
         self.global.staging.0 / u64::from(shards) / unit * unit
     }
 
+    /// With shares of so much memory where that is left to the machine: of all clients half of it, of one user half of
+    /// what all have. The other half is for the daemon's own buffers, the page cache and everybody else; and who has
+    /// one half leaves one.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> Self {
+        self.global.arena = self.global.arena.or((bytes / 2).clamp(ARENA.0.0, ARENA.1.0));
+        let half = (self.global.arena.bytes() / 2).max(ARENA.0.0);
+        self.user.arena = self.user.arena.or(half);
+        self
+    }
+
     /// Bounds and relations.
     pub(crate) fn check(&self, shards: u32, faults: &mut Faults) {
         let Self { global, user, client, peer } = self;
@@ -194,7 +237,13 @@ impl Limits {
                 format!("is {value}: choose a size from {from} to {to}")
             });
         };
-        bytes(user.arena, ARENA.0, ARENA.1, "limits.user.arena");
+        for (arena, key) in
+            [(global.arena, "limits.global.arena"), (user.arena, "limits.user.arena")]
+        {
+            if let MemoryLimit::UpTo(arena) = arena {
+                bytes(arena, ARENA.0, ARENA.1, key);
+            }
+        }
         bytes(client.staging, Bytes::mib(1), STAGING_MAX, "limits.client.staging");
         // None is a choice: then every message waits with its sender.
         bytes(global.early_arrival, Bytes(0), STAGING_MAX, "limits.global.early_arrival");
@@ -217,6 +266,12 @@ impl Limits {
             (global.handles, SESSIONS_MAX * HANDLES_MAX, "limits.global.handles"),
             (client.handles, HANDLES_MAX, "limits.client.handles"),
             (peer.handles, HANDLES_MAX, "limits.peer.handles"),
+            (global.regions, REGIONS_MAX, "limits.global.regions"),
+            (user.regions, REGIONS_MAX, "limits.user.regions"),
+            (client.regions, REGIONS_MAX, "limits.client.regions"),
+            (global.channels, CHANNELS_MAX, "limits.global.channels"),
+            (user.channels, CHANNELS_MAX, "limits.user.channels"),
+            (client.channels, CHANNELS_MAX, "limits.client.channels"),
             (client.requests, requests_max, "limits.client.requests"),
             (peer.requests, PEER_REQUESTS_MAX, "limits.peer.requests"),
         ] {
@@ -241,21 +296,28 @@ impl Limits {
 
     /// Every limit, by the name it has behind `limits.`.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, Amount); 20] {
+    pub fn entries(&self) -> [(&'static str, Amount); 27] {
         let Self { global, user, client, peer } = self;
         [
             ("global.staging", global.staging.into()),
             ("global.in_flight", global.in_flight.into()),
             ("global.sessions", global.sessions.into()),
+            ("global.arena", global.arena.into()),
             ("global.handles", global.handles.into()),
+            ("global.regions", global.regions.into()),
+            ("global.channels", global.channels.into()),
             ("global.requests", global.requests.into()),
             ("global.early_arrival", global.early_arrival.into()),
             ("user.sessions", user.sessions.into()),
             ("user.arena", user.arena.into()),
             ("user.handles", user.handles.into()),
+            ("user.regions", user.regions.into()),
+            ("user.channels", user.channels.into()),
             ("client.staging", client.staging.into()),
             ("client.in_flight", client.in_flight.into()),
             ("client.handles", client.handles.into()),
+            ("client.regions", client.regions.into()),
+            ("client.channels", client.channels.into()),
             ("client.requests", client.requests.into()),
             ("client.early_arrival", client.early_arrival.into()),
             ("client.rate", client.rate.into()),
@@ -279,15 +341,22 @@ impl Limits {
             "global.staging" => Place::Bytes(&mut global.staging),
             "global.in_flight" => Place::Bytes(&mut global.in_flight),
             "global.sessions" => Place::Count(&mut global.sessions),
+            "global.arena" => Place::Memory(&mut global.arena),
             "global.handles" => Place::Count(&mut global.handles),
+            "global.regions" => Place::Count(&mut global.regions),
+            "global.channels" => Place::Count(&mut global.channels),
             "global.requests" => Place::Count(&mut global.requests),
             "global.early_arrival" => Place::Bytes(&mut global.early_arrival),
             "user.sessions" => Place::Count(&mut user.sessions),
-            "user.arena" => Place::Bytes(&mut user.arena),
+            "user.arena" => Place::Memory(&mut user.arena),
             "user.handles" => Place::Count(&mut user.handles),
+            "user.regions" => Place::Count(&mut user.regions),
+            "user.channels" => Place::Count(&mut user.channels),
             "client.staging" => Place::Bytes(&mut client.staging),
             "client.in_flight" => Place::Bytes(&mut client.in_flight),
             "client.handles" => Place::Count(&mut client.handles),
+            "client.regions" => Place::Count(&mut client.regions),
+            "client.channels" => Place::Count(&mut client.channels),
             "client.requests" => Place::Count(&mut client.requests),
             "client.early_arrival" => Place::Bytes(&mut client.early_arrival),
             "client.rate" => Place::Bytes(&mut client.rate),
@@ -302,6 +371,9 @@ impl Limits {
             Place::Bytes(bytes) => {
                 *bytes = value.trim().parse().map_err(|error| format!("`{key}`: {error}"))?;
             }
+            Place::Memory(limit) => {
+                *limit = value.trim().parse().map_err(|error| format!("`{key}`: {error}"))?;
+            }
             Place::Count(count) => {
                 let number = value.trim().parse();
                 *count = number.map_err(|_| {
@@ -315,6 +387,7 @@ impl Limits {
 
 enum Place<'a> {
     Bytes(&'a mut Bytes),
+    Memory(&'a mut MemoryLimit),
     Count(&'a mut u32),
 }
 
@@ -335,16 +408,25 @@ fn unknown(key: &str) -> String {
 pub enum Amount {
     /// Bytes.
     Bytes(Bytes),
+    /// Bytes, or a share of the machine's memory.
+    Memory(MemoryLimit),
     /// A number.
     Count(u32),
 }
 
 impl Amount {
+    /// Whether it is a number of bytes.
+    #[must_use]
+    pub fn is_bytes(self) -> bool {
+        !matches!(self, Self::Count(_))
+    }
+
     /// As a plain number.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.0,
+            Self::Memory(limit) => limit.bytes(),
             Self::Count(count) => count.into(),
         }
     }
@@ -353,6 +435,12 @@ impl Amount {
 impl From<Bytes> for Amount {
     fn from(bytes: Bytes) -> Self {
         Self::Bytes(bytes)
+    }
+}
+
+impl From<MemoryLimit> for Amount {
+    fn from(limit: MemoryLimit) -> Self {
+        Self::Memory(limit)
     }
 }
 
@@ -366,6 +454,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Memory(limit) => limit.fmt(f),
             Self::Count(count) => count.fmt(f),
         }
     }
@@ -415,5 +504,45 @@ mod tests {
         limits.set("global.staging", "4MiB").expect("a size");
         assert!(limits.validate(2).expect_err("4 for each").contains("8MiB"));
         assert_eq!(limits.validate(1), Ok(()));
+    }
+
+    #[test]
+    fn what_is_left_to_the_machine_is_half_of_it_and_a_user_has_half_of_that() {
+        let limits = Limits::default().with_memory(16 << 30);
+        let arenas = |limits: &Limits| (limits.global.arena.bytes(), limits.user.arena.bytes());
+        assert_eq!(arenas(&limits), (8 << 30, 4 << 30));
+        let mut limits = Limits::default();
+        limits.set("global.arena", "1GiB").expect("a size");
+        assert_eq!(arenas(&limits.with_memory(16 << 30)), (1 << 30, 1 << 29));
+        limits.set("user.arena", "2GiB").expect("a size");
+        limits.set("global.arena", "auto").expect("left to the machine");
+        assert_eq!(arenas(&limits.with_memory(16 << 30)), (8 << 30, 2 << 30));
+        assert_eq!(limits.with_memory(0).validate(1), Ok(()));
+        assert_eq!(limits.with_memory(u64::MAX).validate(1), Ok(()));
+        assert!(set_and_check(limits, "user.arena", "1KiB").contains("choose a size from 4KiB"));
+    }
+
+    fn set_and_check(mut limits: Limits, key: &str, value: &str) -> String {
+        limits.set(key, value).expect("its kind");
+        limits.validate(1).expect_err("out of bounds")
+    }
+
+    /// Of everything that is refused when it is used up, one user has at most half, and a session at most what its user has.
+    #[test]
+    fn no_user_can_take_everything_by_default() {
+        let limits = Limits::default().with_memory(16 << 30);
+        let amount = |key: String| {
+            let entries = limits.entries();
+            entries.iter().find(|(name, _)| **name == key).map(|(_, amount)| amount.number())
+        };
+        for kind in ["sessions", "arena", "handles", "regions", "channels"] {
+            let [global, user] = ["global", "user"].map(|scope| {
+                amount(format!("{scope}.{kind}")).unwrap_or_else(|| panic!("{scope}.{kind}"))
+            });
+            assert!(2 * user <= global, "{kind}: {user} of {global}");
+            if let Some(client) = amount(format!("client.{kind}")) {
+                assert!(client <= user, "{kind}: {client} of {user}");
+            }
+        }
     }
 }

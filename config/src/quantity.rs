@@ -85,6 +85,53 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// How much memory something may have. Text: `auto`, or a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MemoryLimit {
+    /// A share of what the machine has; the key says which.
+    #[default]
+    Auto,
+    /// That many bytes.
+    UpTo(Bytes),
+}
+
+impl MemoryLimit {
+    /// In bytes. What is not known yet is no bound.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Auto => u64::MAX,
+            Self::UpTo(bytes) => bytes.0,
+        }
+    }
+
+    /// With so many bytes for `auto`.
+    #[must_use]
+    pub fn or(self, auto: u64) -> Self {
+        match self {
+            Self::Auto => Self::UpTo(Bytes(auto)),
+            Self::UpTo(_) => self,
+        }
+    }
+}
+
+impl FromStr for MemoryLimit {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.trim() == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::UpTo) }
+    }
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::UpTo(bytes) => bytes.fmt(f),
+        }
+    }
+}
+
 /// A duration. Text: `30s`, `500us`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Period(pub Duration);
@@ -194,11 +241,29 @@ macro_rules! as_text {
 }
 
 as_text!(Bytes, "a size such as \"64MiB\" or a number of bytes", |n| Some(Bytes(n)));
+as_text!(MemoryLimit, "a size such as \"64MiB\", or \"auto\"", |n| Some(MemoryLimit::UpTo(Bytes(
+    n
+))));
 as_text!(Period, "a duration such as \"30s\"", |_| None);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_a_size_or_left_to_the_machine() {
+        for text in ["auto", "64MiB"] {
+            let limit: MemoryLimit = text.parse().expect("a limit");
+            assert_eq!(limit.to_string(), text);
+            let value = serde_json::to_value(limit).expect("plain data");
+            assert_eq!(serde_json::from_value::<MemoryLimit>(value).expect("the same"), limit);
+        }
+        let number = serde_json::from_value::<MemoryLimit>(4096.into()).expect("bytes");
+        assert_eq!(number, MemoryLimit::UpTo(Bytes::kib(4)));
+        assert_eq!((MemoryLimit::Auto.bytes(), MemoryLimit::Auto.or(7).bytes()), (u64::MAX, 7));
+        assert_eq!(number.or(7), number);
+        assert!("automatic".parse::<MemoryLimit>().is_err());
+    }
 
     #[test]
     fn sizes_read_and_print_exactly() {

@@ -8,19 +8,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use piped_config::{Config, Names};
 use piped_engine::command::Event;
 use piped_engine::ids::{PeerId, RegionId, SessionId};
 use piped_engine::request::Status;
 use piped_model::units::Nanos;
-use piped_ring::SpinBudgets;
+use piped_ring::{Segment, SpinBudgets};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::admin::calibrate::Leave;
 use crate::admin::sent::{Door, Sent, SentAway};
+use crate::arenas::{Arenas, Share};
 use crate::client::access::Rules;
+use crate::client::offers::{self, Counts, Kind};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
 use crate::io::clock;
@@ -29,8 +31,8 @@ use crate::journal::{Cause, Journal, Party};
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
-    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, GREETINGS_MAX, HANDSHAKES, KNOWN_GREETINGS_MAX,
-    PEER_CLOSERS, PEER_OPENS_MAX, STRANGERS, peer_files_max,
+    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, FILES_OF_USER, GREETINGS_MAX, HANDSHAKES,
+    KNOWN_GREETINGS_MAX, PEER_CLOSERS, PEER_OPENS_MAX, STRANGERS, peer_files_max,
 };
 use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
@@ -59,9 +61,9 @@ pub(crate) struct SessionEntry {
     pub(crate) who: Credentials,
     pub(crate) queues: u32,
     pub(crate) arena_bytes: u64,
-    /// Shared memory that is being made for it.
-    pub(crate) growing_bytes: u64,
     pub(crate) handles: u32,
+    /// Those of files.
+    pub(crate) files: u32,
     /// Told once if the shard evicts it.
     evicted: Option<oneshot::Sender<String>>,
     /// Told once its memory is free.
@@ -71,39 +73,25 @@ pub(crate) struct SessionEntry {
 /// What all sessions of a user have together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OfUser {
+    /// Places of sessions, also of those that ended and whose memory or files are not given back yet.
     pub(crate) sessions: u64,
-    /// Shared memory, also what is being made.
+    /// Shared memory, from before it is made until it is given back.
     pub(crate) arena_bytes: u64,
     pub(crate) handles: u64,
+    pub(crate) regions: u64,
+    pub(crate) channels: u64,
 }
 
 impl OfUser {
-    fn add(&mut self, session: &SessionEntry) {
-        self.sessions += 1;
-        self.arena_bytes += session.arena_bytes + session.growing_bytes;
-        self.handles += u64::from(session.handles);
-    }
-
     /// The most of each.
     pub(crate) fn most(self, other: Self) -> Self {
         Self {
             sessions: self.sessions.max(other.sessions),
             arena_bytes: self.arena_bytes.max(other.arena_bytes),
             handles: self.handles.max(other.handles),
+            regions: self.regions.max(other.regions),
+            channels: self.channels.max(other.channels),
         }
-    }
-}
-
-/// Shared memory of a session that is counted already; dropped, it is there and noted, or will not be.
-#[derive(Debug)]
-pub(crate) struct Growth {
-    control: Rc<Control>,
-    session: SessionId,
-}
-
-impl Drop for Growth {
-    fn drop(&mut self) {
-        self.control.update_session(self.session, |entry| entry.growing_bytes = 0);
     }
 }
 
@@ -168,6 +156,10 @@ pub(crate) struct Control {
     /// Becomes true when the daemon stops.
     pub(crate) stopping: watch::Receiver<bool>,
     sessions: RefCell<BTreeMap<SessionId, SessionEntry>>,
+    /// Places of sessions, by user, and whether they are still taken.
+    places: RefCell<Vec<(u32, Weak<OwnedSemaphorePermit>)>>,
+    /// Shared memory, by user.
+    arenas: Arenas,
     last_session: Cell<u32>,
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
     /// For memory that takes long to be made, and to be given back.
@@ -245,6 +237,8 @@ impl Control {
             withdrawals: RefCell::default(),
             stopping,
             sessions: RefCell::default(),
+            places: RefCell::default(),
+            arenas: Arenas::default(),
             last_session: Cell::new(0),
             opens: RefCell::default(),
             patience: Patience::default(),
@@ -336,15 +330,18 @@ impl Control {
 
     /// A place for one more session of a user, or which limit forbids it. Places are given back when all
     /// that a session brought is closed, so there may be more of them taken than sessions open.
-    pub(crate) fn session_place(&self, uid: u32) -> Result<OwnedSemaphorePermit, String> {
+    pub(crate) fn session_place(&self, uid: u32) -> Result<Arc<OwnedSemaphorePermit>, String> {
         let limits = self.limiter.limits();
         let all = piped_config::Limits::SESSIONS_MAX as usize;
         let taken = all - self.session_slots.available_permits();
-        let of_user = self.of_user(uid).sessions;
+        let mut places = self.places.borrow_mut();
+        // Counted, not upgraded: who drops the last one gives the place back.
+        places.retain(|(_, place)| place.strong_count() > 0);
+        let of_user = places.iter().filter(|(user, _)| *user == uid).count() as u64;
         if of_user >= u64::from(limits.user.sessions) {
             return Err(format!(
-                "user {uid} has {of_user} sessions already (limits.user.sessions); close one or raise the \
-                 limit"
+                "user {uid} has {of_user} sessions already, those among them that ended and whose clients have not \
+                 hung up (limits.user.sessions); close one or raise the limit"
             ));
         }
         let full = || {
@@ -355,23 +352,70 @@ impl Control {
         if taken >= limits.global.sessions as usize {
             return Err(full());
         }
-        Arc::clone(&self.session_slots).try_acquire_owned().map_err(|_| full())
+        let place = Arc::clone(&self.session_slots).try_acquire_owned().map_err(|_| full())?;
+        let place = Arc::new(place);
+        places.push((uid, Arc::downgrade(&place)));
+        Ok(place)
     }
 
-    /// What all sessions of each user have together.
+    /// What each user has.
     pub(crate) fn users(&self) -> BTreeMap<u32, OfUser> {
         let mut users = BTreeMap::<u32, OfUser>::new();
-        for entry in self.sessions.borrow().values() {
-            users.entry(entry.who.uid).or_default().add(entry);
+        for (uid, place) in &*self.places.borrow() {
+            if place.strong_count() > 0 {
+                users.entry(*uid).or_default().sessions += 1;
+            }
+        }
+        for (uid, memory) in self.arenas.users() {
+            users.entry(uid).or_default().arena_bytes = memory.bytes;
+        }
+        let sessions = self.sessions.borrow();
+        for entry in sessions.values() {
+            users.entry(entry.who.uid).or_default().handles += u64::from(entry.handles);
+        }
+        let user = |owner: SessionId| sessions.get(&owner).map(|entry| entry.who.uid);
+        for uid in self.regions.borrow().owners().filter_map(user) {
+            users.entry(uid).or_default().regions += 1;
+        }
+        for uid in self.channels.borrow().owners().filter_map(user) {
+            users.entry(uid).or_default().channels += 1;
         }
         users
     }
 
-    fn of_user(&self, uid: u32) -> OfUser {
-        let mut of_user = OfUser::default();
+    /// Whether a session may offer one more of a kind; if not, which limit forbids it.
+    pub(crate) fn check_offer(&self, session: SessionId, kind: Kind) -> Result<(), String> {
         let sessions = self.sessions.borrow();
-        sessions.values().filter(|entry| entry.who.uid == uid).for_each(|it| of_user.add(it));
-        of_user
+        let Some(uid) = sessions.get(&session).map(|entry| entry.who.uid) else {
+            return Err("the session is over".to_owned());
+        };
+        let mut counts = Counts::default();
+        let mut count = |owner: SessionId| {
+            let is_users = sessions.get(&owner).is_some_and(|entry| entry.who.uid == uid);
+            counts.all += 1;
+            counts.of_user += u32::from(is_users);
+            counts.of_session += u32::from(owner == session);
+        };
+        match kind {
+            Kind::Region => self.regions.borrow().owners().for_each(&mut count),
+            Kind::Channel => self.channels.borrow().owners().for_each(&mut count),
+        }
+        offers::check(kind, uid, counts, &self.limiter.limits())
+    }
+
+    /// Whether a user may have one more file open on a shard; if not, why.
+    pub(crate) fn check_files(&self, uid: u32, shard: usize) -> Result<(), String> {
+        let sessions = self.sessions.borrow();
+        let of_user =
+            sessions.values().filter(|entry| entry.who.uid == uid && entry.shard == shard);
+        let files: u64 = of_user.map(|entry| u64::from(entry.files)).sum();
+        if files < FILES_OF_USER {
+            return Ok(());
+        }
+        Err(format!(
+            "the sessions of user {uid} have {files} files open on shard {shard}, half of its places for descriptors; \
+             close some"
+        ))
     }
 
     /// A user's name, if the system has one for it.
@@ -389,31 +433,38 @@ impl Control {
         Rc::clone(&self.live.borrow().names)
     }
 
-    /// Counts so many bytes of shared memory as a session's before they are made, or says which limit forbids them:
-    /// making them takes long, and other sessions of the user ask meanwhile.
-    pub(crate) fn reserve_arena(
-        self: &Rc<Self>,
-        session: SessionId,
-        bytes: u64,
-    ) -> Result<Growth, String> {
-        let Some(who) = self.session_user(session) else { return Err("it is over".to_owned()) };
-        let (uid, max) = (who.uid, self.limiter.limits().user.arena);
-        let has = self.of_user(uid);
-        if bytes > max.0.saturating_sub(has.arena_bytes) {
-            let (bytes, used) = (piped_config::Bytes(bytes), piped_config::Bytes(has.arena_bytes));
-            return Err(format!(
-                "{bytes} of shared memory more than the {used} that the {} sessions of user {uid} have is beyond \
-                 limits.user.arena = {max}; give some back, or raise the limit",
-                has.sessions
-            ));
+    /// Counts so many bytes of shared memory as a user's before they are made, or says which limit forbids them.
+    pub(crate) fn reserve_arena(&self, uid: u32, bytes: u64) -> Result<Share, String> {
+        let share = self.arenas.reserve(uid, bytes, &self.limiter.limits())?;
+        self.note_use(0);
+        Ok(share)
+    }
+
+    /// Shared memory of all sessions, and the most there was, in bytes.
+    pub(crate) fn arena_bytes(&self) -> (u64, u64) {
+        let (now, high) = self.arenas.all();
+        (now.bytes, high)
+    }
+
+    /// Takes memory of clients from them, of which these are the last owners; see [`Patience::give_back`]. In a daemon
+    /// that stops they keep it: what the buffers of a client have is for the next daemon.
+    pub(crate) fn give_back(
+        &self,
+        segments: impl IntoIterator<Item = Arc<Segment>>,
+        place: Option<Arc<OwnedSemaphorePermit>>,
+    ) -> oneshot::Receiver<()> {
+        if *self.stopping.borrow() {
+            return self.patience.leave(segments, place);
         }
-        self.update_session(session, |entry| entry.growing_bytes = bytes);
-        Ok(Growth { control: Rc::clone(self), session })
+        self.patience.give_back(segments, place)
     }
 
     /// Whether a user may have one more handle; if not, which limit forbids it.
     pub(crate) fn check_handles_of_user(&self, uid: u32) -> Result<(), String> {
-        let (max, has) = (self.limiter.limits().user.handles, self.of_user(uid).handles);
+        let max = self.limiter.limits().user.handles;
+        let sessions = self.sessions.borrow();
+        let of_user = sessions.values().filter(|entry| entry.who.uid == uid);
+        let has: u64 = of_user.map(|entry| u64::from(entry.handles)).sum();
         if has < u64::from(max) {
             return Ok(());
         }
@@ -455,8 +506,8 @@ impl Control {
             who,
             queues: 0,
             arena_bytes: 0,
-            growing_bytes: 0,
             handles: 0,
+            files: 0,
             evicted: Some(evicted),
             drained: Some(drained),
         };
@@ -476,15 +527,12 @@ impl Control {
     }
 
     fn note_use(&self, sessions: u64) {
-        self.limiter.note(sessions, self.handles_open(), self.users().into_values());
+        let offers =
+            [self.regions.borrow().owners().count(), self.channels.borrow().owners().count()];
+        self.limiter.note(sessions, self.handles_open(), offers, self.users().into_values());
     }
 
-    /// Who a session is of.
-    pub(crate) fn session_user(&self, id: SessionId) -> Option<Credentials> {
-        self.sessions.borrow().get(&id).map(|entry| entry.who.clone())
-    }
-
-    /// The session's memory is free.
+    /// Nothing uses the session's memory any more.
     pub(crate) fn leave_session(&self, id: SessionId) {
         self.sessions.borrow_mut().remove(&id);
     }
@@ -646,7 +694,7 @@ impl Control {
                 }
                 Notice::Retired(segment) => {
                     // Nobody waits for that.
-                    drop(self.patience.give_back([segment], None));
+                    drop(self.give_back([segment], None));
                 }
                 Notice::Ended(Ok(())) => return Ok(shard),
                 Notice::Ended(Err(reason)) => return Err(format!("shard {shard} died: {reason}")),

@@ -101,6 +101,8 @@ pub struct Daemon {
     inherited: Inherited,
     reload: Reload,
     sandbox: Sandbox,
+    /// Bytes of memory that there are for this process.
+    machine_bytes: u64,
     stop: Arc<watch::Sender<u32>>,
 }
 
@@ -140,6 +142,7 @@ impl Daemon {
             inherited: Inherited::default(),
             reload,
             sandbox: Sandbox::default(),
+            machine_bytes: crate::machine::memory_bytes(),
             stop: Arc::new(watch::Sender::new(0)),
         }
     }
@@ -266,7 +269,7 @@ struct Ears {
 
 /// Everything up to the open doors. The shards that were started are in `shards` either way.
 async fn start(
-    Daemon { config, drop_ins, inherited, reload, sandbox, .. }: Daemon,
+    Daemon { config, drop_ins, inherited, reload, sandbox, machine_bytes, .. }: Daemon,
     Ears { outbox, stopping }: Ears,
     shards: &mut Vec<ShardHandle>,
 ) -> Result<(Rc<Control>, Doors), DaemonError> {
@@ -315,7 +318,7 @@ async fn start(
     };
     let door = |shard: &ShardHandle| ShardDoor { mailbox: shard.mailbox.clone(), cpu: shard.cpu };
     let staging = shards.iter_mut().flat_map(|shard| std::mem::take(&mut shard.staging)).collect();
-    let limiter = Limiter::new(config.limits, staging, drop_ins);
+    let limiter = Limiter::new(config.limits, machine_bytes, staging, drop_ins);
     let control = Rc::new(Control::new(Parts {
         config,
         reload,

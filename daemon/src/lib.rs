@@ -15,11 +15,13 @@
 #![deny(unsafe_code)]
 
 mod advising;
+mod arenas;
 pub mod closing;
 mod given;
 mod journal;
 mod limiting;
 pub mod limits;
+mod machine;
 
 pub mod client;
 #[allow(unsafe_code, reason = "the door to the kernel; every block says why it is sound")]

@@ -35,13 +35,18 @@ use crate::shard::message::{LimitView, Mailbox, Message, Question};
 /// The limits in force, and what belongs to changing them.
 #[derive(Debug)]
 pub(crate) struct Limiter {
+    /// As they were written.
     in_force: Cell<Limits>,
+    /// Bytes of memory that there are for this process.
+    machine_bytes: u64,
     /// One change at a time.
     changing: Mutex<()>,
     /// Staging that was made, and that may be gone by now.
     staging: RefCell<Vec<StagingPiece>>,
     sessions_high: Cell<u64>,
     handles_high: Cell<u64>,
+    /// Regions and channels.
+    offers_high: Cell<[u64; 2]>,
     /// The most that one user had.
     user_high: Cell<OfUser>,
     /// The folder of the configuration's drop-ins, if there is a configuration file.
@@ -64,27 +69,43 @@ impl StagingPiece {
 impl Limiter {
     pub(crate) fn new(
         limits: Limits,
+        machine_bytes: u64,
         staging: Vec<StagingPiece>,
         drop_ins: Option<PathBuf>,
     ) -> Self {
         Self {
             in_force: Cell::new(limits),
+            machine_bytes,
             changing: Mutex::new(()),
             staging: RefCell::new(staging),
             sessions_high: Cell::new(0),
             handles_high: Cell::new(0),
+            offers_high: Cell::default(),
             user_high: Cell::default(),
             drop_ins,
         }
     }
 
-    /// The limits in force.
+    /// The limits in force. What is left to the machine is a number here.
     pub(crate) fn limits(&self) -> Limits {
-        self.in_force.get()
+        self.given(self.in_force.get())
     }
 
-    /// So many sessions, and handles of them, are there.
-    pub(crate) fn note(&self, sessions: u64, handles: u64, users: impl Iterator<Item = OfUser>) {
+    /// What limits come to on this machine.
+    fn given(&self, limits: Limits) -> Limits {
+        limits.with_memory(self.machine_bytes)
+    }
+
+    /// So many sessions, handles of them, regions and channels are there.
+    pub(crate) fn note(
+        &self,
+        sessions: u64,
+        handles: u64,
+        offers: [usize; 2],
+        users: impl Iterator<Item = OfUser>,
+    ) {
+        let [regions, channels] = self.offers_high.get();
+        self.offers_high.set([regions.max(offers[0] as u64), channels.max(offers[1] as u64)]);
         self.user_high.set(users.fold(self.user_high.get(), OfUser::most));
         self.sessions_high.set(self.sessions_high.get().max(sessions));
         self.handles_high.set(self.handles_high.get().max(handles));
@@ -112,8 +133,7 @@ pub(crate) async fn change(
     body: LimitsChange,
 ) -> Result<LimitsChanged, Refused> {
     let _one = control.limiter.changing.lock().await;
-    let before = control.limiter.limits();
-    let mut after = before;
+    let mut after = control.limiter.in_force.get();
     for (key, value) in &body.set {
         after.set(key, &value.to_string()).map_err(Refused::bad)?;
     }
@@ -126,20 +146,22 @@ pub(crate) async fn change(
     for (key, amount) in &changed {
         let value = match amount {
             Amount::Bytes(bytes) => serde_json::to_value(bytes),
+            Amount::Memory(limit) => serde_json::to_value(limit),
             Amount::Count(count) => serde_json::to_value(count),
         };
         control.reload.note_runtime(&format!("limits.{key}"), value.unwrap_or_default());
         tracing::info!(key, %amount, persisted = persisted.is_some(), "limit changed");
     }
+    let in_force = control.limiter.limits();
     let given =
-        given::of(&after, control.shards.len() as u32, staging_of_each(&views(control).await?));
+        given::of(&in_force, control.shards.len() as u32, staging_of_each(&views(control).await?));
     for (key, amount) in &changed {
         if let Some(less) = given.get(*key) {
             let (asked, given) = (amount.number(), less.amount);
             tracing::warn!(key, asked, given, "less of a limit is given: {}", less.because);
         }
     }
-    let limits: BTreeMap<String, u64> = after
+    let limits: BTreeMap<String, u64> = in_force
         .entries()
         .into_iter()
         .map(|(key, amount)| (key.to_owned(), amount.number()))
@@ -154,13 +176,13 @@ pub(crate) async fn follow(
     next: &Limits,
 ) -> Result<(), Refused> {
     let _one = control.limiter.changing.lock().await;
-    let mut after = control.limiter.limits();
+    let mut after = control.limiter.in_force.get();
     for ((key, was), (_, is)) in before.entries().into_iter().zip(next.entries()) {
-        if was.number() != is.number() {
+        if was != is {
             after.set(key, &is.to_string()).map_err(Refused::bad)?;
         }
     }
-    if after == control.limiter.limits() {
+    if after == control.limiter.in_force.get() {
         return Ok(());
     }
     apply(control, after, None).await.map(drop)
@@ -363,12 +385,35 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
     let users = control.users();
     let (of_one, high) =
         (users.values().copied().fold(OfUser::default(), OfUser::most), limiter.user_high.get());
+    let owners = [
+        control.regions.borrow().owners().collect::<Vec<_>>(),
+        control.channels.borrow().owners().collect(),
+    ];
+    let offered = |kind: usize| Use {
+        used: owners[kind].len() as u64,
+        high: limiter.offers_high.get()[kind].max(owners[kind].len() as u64),
+    };
+    let of_session = |kind: usize| {
+        let count = |id: u32| owners[kind].iter().filter(|owner| owner.0 == id).count() as u64;
+        let used = sessions.iter().map(|session| count(session.session)).max().unwrap_or(0);
+        Use { used, high: used }
+    };
     let use_of = |name: &str| match name {
         "global.staging" => sum(|view| view.limits.staging),
         "global.in_flight" => sum(|view| view.limits.in_flight),
         "global.requests" => sum(|view| view.limits.requests),
         "global.sessions" => Use { used: sessions.len() as u64, high: limiter.sessions_high.get() },
         "global.handles" => Use { used: control.handles_open(), high: limiter.handles_high.get() },
+        "global.arena" => {
+            let (used, high) = control.arena_bytes();
+            Use { used, high }
+        }
+        "global.regions" => offered(0),
+        "global.channels" => offered(1),
+        "client.regions" => of_session(0),
+        "client.channels" => of_session(1),
+        "user.regions" => Use { used: of_one.regions, high: high.regions.max(of_one.regions) },
+        "user.channels" => Use { used: of_one.channels, high: high.channels.max(of_one.channels) },
         "global.early_arrival" => sum(|view| view.limits.early_arrival),
         "client.early_arrival" => most(&clients, |row| row.early_arrival),
         "client.rate" => most(&clients, |row| row.rate),
@@ -389,7 +434,7 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
     let mut given = given::of(&in_force, control.shards.len() as u32, staging_of_each(&views));
     let mut row = |(name, amount): (&'static str, Amount)| {
         let Use { used, high } = use_of(name);
-        let is_bytes = matches!(amount, Amount::Bytes(_));
+        let is_bytes = amount.is_bytes();
         let (limit, given) = (amount.number(), given.remove(name));
         LimitRow { name: name.to_owned(), is_bytes, limit, given, used, high }
     };
@@ -420,6 +465,8 @@ fn user_row(control: &Control, uid: u32, of: &OfUser) -> UserRow {
         sessions: of.sessions,
         arena_bytes: of.arena_bytes,
         handles: of.handles,
+        regions: of.regions,
+        channels: of.channels,
     }
 }
 

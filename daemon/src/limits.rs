@@ -71,11 +71,12 @@ pub const FILES_PER_SESSION: usize =
 /// Files of one connection: its socket, and what may come with its next message.
 pub const FILES_PER_HANDSHAKE: usize = 1 + handshake::fds::FDS_RECEIVED_MAX;
 
-/// Regions all sessions offer together.
-pub const REGIONS_MAX: usize = 4096;
+/// Segments of all sessions of one user: with fewer than [`SEGMENTS_MAX`] none can take all places of a shard.
+pub const SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 2;
 
-/// Channels that all sessions receive on together.
-pub const CHANNELS_MAX: usize = 4096;
+/// Files that all sessions of one user have open on one shard, as handles of [`FILES_PER_OPEN`] descriptors: half of the
+/// shard's places.
+pub const FILES_OF_USER: u64 = (FILES_MAX / FILES_PER_OPEN / 2) as u64;
 
 /// Clients that have connected and not said Hello yet: half of them of one user at most, for programs that start
 /// many clients at once. Beyond that the oldest makes room, see [`crate::places`].
@@ -201,6 +202,9 @@ pub const SHARD_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
 pub const STAGING_SEGMENT_BYTES: u64 = crate::io::REGISTRATION_BYTES_PER_TURN;
 
 const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
+// A session alone does not reach what its user may have.
+const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= SEGMENTS_OF_USER);
+const _: () = assert!(HANDLES_PER_SESSION as u64 <= FILES_OF_USER);
 // Every peer that may be configured finds a place in the engine.
 const _: () = assert!(piped_config::PEERS_MAX <= piped_engine::limits::LINKS_MAX as usize);
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);

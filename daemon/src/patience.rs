@@ -87,12 +87,33 @@ impl Patience {
         outcome.await.map_err(|_| io::Error::other("the thread that made the memory failed"))
     }
 
-    /// Takes memory apart of which these are the last owners; `place` is taken until then. What comes back
-    /// tells of the end, and need not be waited for.
+    /// Gives memory back of which these are the last owners, also if a client still has it; `place` is taken until
+    /// then. What comes back tells of the end, and need not be waited for.
     pub(crate) fn give_back(
         &self,
         segments: impl IntoIterator<Item = Arc<Segment>>,
         place: Option<Arc<OwnedSemaphorePermit>>,
+    ) -> oneshot::Receiver<()> {
+        self.end(segments, place, |segment, turns| segment.give_back(|| turns.next()))
+    }
+
+    /// The same, but whoever else has the memory keeps what is in it.
+    pub(crate) fn leave(
+        &self,
+        segments: impl IntoIterator<Item = Arc<Segment>>,
+        place: Option<Arc<OwnedSemaphorePermit>>,
+    ) -> oneshot::Receiver<()> {
+        self.end(segments, place, |segment, turns| {
+            let _turn = turns.next();
+            drop(segment);
+        })
+    }
+
+    fn end(
+        &self,
+        segments: impl IntoIterator<Item = Arc<Segment>>,
+        place: Option<Arc<OwnedSemaphorePermit>>,
+        work: impl Fn(Segment, &mut Turns<'_>) + Send + 'static,
     ) -> oneshot::Receiver<()> {
         let segments: Vec<Segment> = segments.into_iter().filter_map(Arc::into_inner).collect();
         let (done, end) = oneshot::channel::<()>();
@@ -106,7 +127,7 @@ impl Patience {
             let mut turns = Turns::new(&turns);
             turns.give_way();
             for segment in segments {
-                segment.drop_by(|| turns.next());
+                work(segment, &mut turns);
             }
             drop(place);
         });
@@ -160,6 +181,31 @@ mod tests {
             assert_eq!(Arc::strong_count(&other), 1, "it is the other's now");
             drop(patience.give_back([other], Some(place)));
             let _free = places.acquire().await.expect("the place is free in the end");
+        });
+    }
+
+    #[test]
+    fn who_else_has_memory_has_none_of_what_is_given_back_and_all_of_what_is_left() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let patience = Patience::default();
+            let [given, left] = [(); 2].map(|()| {
+                let segment = Segment::create(5 << 20).expect("memory");
+                segment.store(1 << 20, b"bytes").expect("inside");
+                segment
+            });
+            let others = [&given, &left].map(|segment| {
+                let fd = segment.fd().try_clone_to_owned().expect("one more");
+                Segment::from_fd(fd).expect("the same memory")
+            });
+            let _ = patience.give_back([Arc::new(given)], None).await;
+            let _ = patience.leave([Arc::new(left)], None).await;
+            let bytes = others.map(|segment| {
+                let mut bytes = [1; 5];
+                segment.load(1 << 20, &mut bytes).expect("inside");
+                bytes
+            });
+            assert_eq!(bytes, [[0; 5], *b"bytes"]);
         });
     }
 }

@@ -105,12 +105,6 @@ impl Mapping {
         self.advise(Advice::LinuxPopulateWrite, part)
     }
 
-    /// Takes a part of a shared mapping, which is inside, out of the page table: its bytes stay in the
-    /// file, and the next touch finds them there.
-    pub(crate) fn forget_part(&self, part: Range<usize>) -> Result<(), Errno> {
-        self.advise(Advice::LinuxDontNeed, part)
-    }
-
     /// One of the advices above and below.
     fn advise(&self, advice: Advice, part: Range<usize>) -> Result<(), Errno> {
         assert!(part.start <= part.end && part.end <= self.length, "a part of the mapping");

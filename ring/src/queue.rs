@@ -3,6 +3,7 @@
 use core::ops::Range;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -44,7 +45,7 @@ pub enum AttachFault {
 #[derive(Debug)]
 pub struct ServerQueue {
     half: ServerHalf,
-    memory: Segment,
+    memory: Arc<Segment>,
     to_daemon: DaemonBell,
     to_client: ClientBell,
     client_end: ClientBell,
@@ -61,10 +62,16 @@ impl ServerQueue {
             let cause = format!("a queue of {entries} entries; take a power of two up to 4096");
             io::Error::new(io::ErrorKind::InvalidInput, cause)
         })?;
-        let memory = Segment::create(layout.bytes())?;
+        let memory = Arc::new(Segment::create(layout.bytes())?);
         let half = ServerHalf::create(layout, memory.words(), FIRST_INDEX);
         let (to_client, client_end) = ClientBell::pair()?;
         Ok(Self { half, memory, to_daemon: DaemonBell::create()?, to_client, client_end })
+    }
+
+    /// Its memory, which the client has as well: whoever holds this gives it back when both have done with it.
+    #[must_use]
+    pub fn memory(&self) -> Arc<Segment> {
+        Arc::clone(&self.memory)
     }
 
     /// What to pass to the client: the memory, the bell to the daemon, the bell to the client.

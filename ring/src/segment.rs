@@ -7,15 +7,17 @@
 //! is filled again by the next touch, so only the client's own data suffer. On hugetlb the touch
 //! could end in SIGBUS, which is why such memory is refused.
 
+use core::any::Any;
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
 
 use crc_fast::{CrcAlgorithm, Digest};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 #[cfg(not(loom))]
 use crate::atomic::{AtomicU64, Ordering};
@@ -41,17 +43,25 @@ struct Chunk {
     _bytes: [u8; CHUNK_BYTES + CHUNK_ALIGN],
 }
 
+/// The length stays, which the seals demand as well.
+const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// `f_type` of tmpfs, where memfds without hugetlb live.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// A piece of shared memory whose length cannot change.
+/// A piece of shared memory whose length cannot change. Dropped, it is left to those who have its memfd; with
+/// [`Segment::give_back`] it is taken from them as well.
 #[derive(Debug)]
 pub struct Segment {
     map: Mapping,
     /// The memfd; private memory has none.
     fd: Option<OwnedFd>,
+    /// The pages of the memfd were made here, and are charged to this process until they are given back.
+    has_made: bool,
+    /// Dropped with it, behind the mapping and the memfd.
+    companion: Option<AssertUnwindSafe<Box<dyn Any + Send + Sync>>>,
 }
 
 /// An access that does not lie inside the segment.
@@ -114,17 +124,25 @@ impl Segment {
             make(&fd, &map, piece)?;
         }
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
-        Ok(Self { map, fd: Some(fd) })
+        Ok(Self { map, fd: Some(fd), has_made: true, companion: None })
     }
 
-    /// Takes the memory apart in pieces, as [`Segment::create_by`] made it. What others have of it they keep.
-    pub fn drop_by<T>(self, mut turn: impl FnMut() -> T) {
-        if self.fd.is_some() {
-            for piece in pieces(self.map.len()) {
-                let _turn = turn();
-                // Else it is unmapped below with the rest.
-                let _ = self.map.forget_part(piece);
-            }
+    /// Has something dropped when this is gone, and not before: what counts the memory.
+    pub fn keep(&mut self, companion: impl Any + Send + Sync) {
+        // It is only dropped, so nothing broken of it is seen.
+        self.companion = Some(AssertUnwindSafe(Box::new(companion)));
+    }
+
+    /// Gives the memory back in pieces, each after `turn`, also if others hold its memfd: they have zeros then, and
+    /// what they touch again is charged to them. What `turn` gave is not held meanwhile: whoever has the memfd can
+    /// make the kernel wait there. Memory that others made is only unmapped.
+    pub fn give_back<T>(self, mut turn: impl FnMut() -> T) {
+        let Some(fd) = self.fd.as_ref().filter(|_| self.has_made) else { return };
+        for piece in pieces(self.map.len()) {
+            drop(turn());
+            let (start, length) = (piece.start as u64, piece.len() as u64);
+            // The seals allow it, and tmpfs can; if not, the pages live as long as the memfd does.
+            let _ = retry_on_intr(|| rustix::fs::fallocate(fd, HOLE, start, length));
         }
     }
 
@@ -141,7 +159,7 @@ impl Segment {
             Err(Errno::INVAL) => {}
             populated => populated?,
         }
-        Ok(Self { map, fd: None })
+        Ok(Self { map, fd: None, has_made: false, companion: None })
     }
 
     /// Map memory somebody passed to us.
@@ -166,7 +184,7 @@ impl Segment {
         }
         let map = Mapping::shared(&fd, length)?;
         let _ = map.populate();
-        Ok(Self { map, fd: Some(fd) })
+        Ok(Self { map, fd: Some(fd), has_made: false, companion: None })
     }
 
     /// The memfd, for passing on.

@@ -21,7 +21,7 @@ pub struct LimitsReport {
     pub waited: u64,
     /// Messages for which there was no early-arrival memory, since start: they waited with their senders.
     pub stalled: u64,
-    /// The users that have sessions.
+    /// The users that have sessions, or shared memory of some.
     #[serde(default)]
     pub users: Vec<UserRow>,
     /// The sessions.
@@ -88,12 +88,18 @@ pub struct UserRow {
     pub uid: u32,
     /// Its name, if the system has one for it.
     pub user: Option<String>,
-    /// Sessions.
+    /// Sessions, also those that ended and are not given back yet.
     pub sessions: u64,
-    /// Shared memory, in bytes.
+    /// Shared memory that is not given back yet, in bytes.
     pub arena_bytes: u64,
     /// What they have open.
     pub handles: u64,
+    /// Regions that they offer.
+    #[serde(default)]
+    pub regions: u64,
+    /// Channels that they receive on.
+    #[serde(default)]
+    pub channels: u64,
 }
 
 /// What a session or a peer uses.

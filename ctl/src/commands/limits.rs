@@ -5,11 +5,11 @@ mod advise;
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
+use piped_config::Limits;
 use piped_config::admin::limits::{
     LIMITS, LimitGiven, LimitRow, LimitValue, LimitsChange, LimitsChanged, LimitsReport, PartyRow,
     Use, UserRow,
 };
-use piped_config::{Amount, Limits};
 
 use crate::admin::Admin;
 use crate::failure::Failure;
@@ -114,7 +114,7 @@ fn less(key: &str, asked: &str, given: &LimitGiven, is_bytes: bool) -> String {
 
 fn is_bytes(key: &str) -> bool {
     let entries = Limits::default().entries();
-    entries.iter().any(|(name, amount)| *name == key && matches!(amount, Amount::Bytes(_)))
+    entries.iter().any(|(name, amount)| *name == key && amount.is_bytes())
 }
 
 /// A rate of 0 is no bound.
@@ -196,9 +196,18 @@ fn users(output: &Output, rows: &[UserRow]) -> Result<(), Failure> {
             row.sessions.to_string(),
             units::bytes(row.arena_bytes),
             row.handles.to_string(),
+            row.regions.to_string(),
+            row.channels.to_string(),
         ]
     };
-    let columns = [Text("USER"), Number("SESSIONS"), Number("SHARED MEMORY"), Number("HANDLES")];
+    let columns = [
+        Text("USER"),
+        Number("SESSIONS"),
+        Number("SHARED MEMORY"),
+        Number("HANDLES"),
+        Number("REGIONS"),
+        Number("CHANNELS"),
+    ];
     output.heading("Users")?;
     output.table(&columns, rows.iter().map(row).collect())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use piped_ring::handshake::fds::{self, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{MESSAGE_BYTES_MAX, Reply};
+use rustix::net::Shutdown;
 use tokio::io::unix::AsyncFd;
 
 use crate::closing::{Account, HeldFile};
@@ -68,6 +69,24 @@ impl Door {
                 return;
             }
             guard.clear_ready();
+        }
+    }
+
+    /// Lets the client see the end; [`Self::await_hang_up`] sees that of the client.
+    pub(super) fn end(&self) {
+        // An error is a client that is gone.
+        let _ = rustix::net::shutdown(self.socket().get_ref(), Shutdown::Write);
+    }
+
+    /// Resolves when a client that was shown the end has hung up. What it sends until then is taken and dropped, so that
+    /// it does not wait for that.
+    pub(super) async fn await_hang_up(&self, account: &Arc<Account>) {
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        loop {
+            match self.receive(&mut buffer, account).await {
+                Err(ReceiveFault::Closed | ReceiveFault::System(_)) => return,
+                Ok(_) | Err(_) => {}
+            }
         }
     }
 

@@ -14,10 +14,12 @@ use piped_ring::handshake::{self, Audience, PathCosts, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::offers::Kind;
 use super::wanted::check_arena;
-use super::welcome::memory_fault;
+use super::welcome::{make_segment, memory_fault};
+use crate::arenas::Share;
 use crate::closing::{Account, HeldFile, Kept};
-use crate::control::{Control, Growth};
+use crate::control::Control;
 use crate::io::socket::Credentials;
 use crate::limits::{
     FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
@@ -41,18 +43,27 @@ pub(super) struct Client {
     /// The features that both sides have.
     pub(super) features: u64,
     pub(super) segments: Vec<Arc<Segment>>,
-    /// Open handles; those of what it offers with that.
-    handles: HashMap<u32, Option<Offered>>,
+    /// Memory of its queues.
+    pub(super) rings: Vec<Arc<Segment>>,
+    handles: HashMap<u32, Held>,
+    /// Of them, files.
+    open_files: u32,
     last_handle: u32,
     /// Its place among the sessions; whatever works for it on another thread holds it as well.
     slot: Arc<OwnedSemaphorePermit>,
     files: Arc<Account>,
 }
 
-/// What a session offers to others.
+/// What a handle is of, as far as it matters here.
 #[derive(Debug, Clone, Copy)]
-enum Offered {
+enum Held {
+    /// Something of others, or at a peer.
+    Other,
+    /// A file, which takes places of the shard's for descriptors.
+    File,
+    /// A region that the session offers.
     Region(RegionId),
+    /// A channel that the session receives on.
     Channel(ChannelId),
 }
 
@@ -78,7 +89,9 @@ impl Client {
             queues: 0,
             features: 0,
             segments: Vec::new(),
+            rings: Vec::new(),
             handles: HashMap::new(),
+            open_files: 0,
             last_handle: 0,
             slot,
             files,
@@ -144,14 +157,15 @@ impl Client {
         Ok((Reply::Opened { handle: handle.0, direct_alignment, length }, Vec::new()))
     }
 
-    /// Ends the session: its regions are withdrawn, its shard lets go of it. What is left of it: its memory,
-    /// and its place.
-    pub(super) async fn close(self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
+    /// Ends the session: its regions are withdrawn, its shard lets go of it. What is left of it: its memory, with that
+    /// of its queues, and its place.
+    pub(super) async fn close(mut self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
         let regions = self.control.regions.borrow_mut().withdraw_all(self.id);
         self.control.channels.borrow_mut().withdraw_all(self.id);
         self.control.revoke(&regions).await;
         // A shard that is gone has no sessions.
         let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
+        self.segments.append(&mut self.rings);
         (self.segments, self.slot)
     }
 
@@ -160,9 +174,9 @@ impl Client {
         let arena_bytes = self.arena_bytes();
         self.control.update_session(self.id, |entry| {
             entry.queues = self.queues;
-            // What was being made is among them.
-            (entry.arena_bytes, entry.growing_bytes) = (arena_bytes, 0);
+            entry.arena_bytes = arena_bytes;
             entry.handles = self.handles.len() as u32;
+            entry.files = self.open_files;
         });
     }
 
@@ -215,10 +229,13 @@ impl Client {
         self.control.patience.work(work).await.unwrap_or_else(|error| Err(memory_fault(&error)))
     }
 
-    /// Room for so much more shared memory among what its user may have. Held until it is noted.
-    pub(super) fn reserve(&self, bytes: u64) -> Result<Growth, OpenFault> {
+    /// Room for so much more shared memory among what its user may have, for a segment of that; none for nothing.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Option<Share>, OpenFault> {
+        if bytes == 0 {
+            return Ok(None);
+        }
         let refused = |text| OpenFault::new(Status::WouldBlock, text);
-        self.control.reserve_arena(self.id, bytes).map_err(refused)
+        self.control.reserve_arena(self.who.uid, bytes).map(Some).map_err(refused)
     }
 
     fn mailbox(&self) -> &Mailbox {
@@ -249,6 +266,7 @@ impl Client {
             })
             .await?;
         let session = self.id;
+        self.rings.push(queue.memory());
         self.ask(|answer| Message::AddQueue { session, queue, answer }).await?;
         self.queues += 1;
         self.note();
@@ -261,31 +279,36 @@ impl Client {
             let text = format!("there are {SEGMENTS_PER_SESSION} segments already; ask for larger");
             return Err(OpenFault::new(Status::WouldBlock, text));
         }
-        let _growth = self.reserve(bytes)?;
+        let share = self.reserve(bytes)?;
         let (segment, fd) = self
             .patiently(move |turns| {
-                let made = Segment::create_by(bytes, || turns.next());
+                let made = make_segment(bytes, share, turns);
                 let segment = made.map_err(|error| memory_fault(&error))?;
                 let fd = segment.fd().try_clone_to_owned().map_err(|error| memory_fault(&error))?;
-                Ok((Arc::new(segment), fd))
+                Ok((segment, fd))
             })
             .await?;
-        let (session, shared) = (self.id, Arc::clone(&segment));
-        self.ask(|answer| Message::AddSegment { session, segment: shared, answer }).await?;
-        self.segments.push(segment);
+        let session = self.id;
+        // Before the shard is asked: if the client hangs up meanwhile it is given back with the rest.
+        self.segments.push(Arc::clone(&segment));
+        let added = self.ask(|answer| Message::AddSegment { session, segment, answer }).await;
+        if let Err(fault) = added {
+            drop(self.control.give_back(self.segments.pop(), None));
+            return Err(fault);
+        }
         self.note();
         Ok((Reply::Segment { segment: self.segments.len() as u32 - 1 }, vec![fd]))
     }
 
     async fn close_handle(&mut self, handle: u32) -> Done {
-        let Some(offered) = self.handles.remove(&handle) else {
+        let Some(held) = self.forget(handle) else {
             return Err(OpenFault::new(Status::BadHandle, format!("there is no handle {handle}")));
         };
         self.note();
-        if let Some(Offered::Channel(channel)) = offered {
+        if let Held::Channel(channel) = held {
             self.control.channels.borrow_mut().withdraw(channel);
         }
-        if let Some(Offered::Region(region)) = offered
+        if let Held::Region(region) = held
             && self.control.regions.borrow_mut().withdraw(region)
         {
             // Done means that the memory is its owner's alone again.
@@ -358,12 +381,14 @@ impl Client {
             access,
             audience,
         };
+        self.check_offer(Kind::Region)?;
         let source = self.control.regions.borrow_mut().offer(name, source)?;
         let region = source.region;
         let installed = self.install(Source::Region(source)).await;
         match installed {
             Ok((handle, ..)) => {
-                self.handles.insert(handle.0, Some(Offered::Region(region)));
+                self.handles.insert(handle.0, Held::Region(region));
+                self.note();
             }
             Err(_) => {
                 self.control.regions.borrow_mut().withdraw(region);
@@ -374,15 +399,23 @@ impl Client {
     }
 
     async fn offer_channel(&mut self, name: &str) -> Opened {
+        self.check_offer(Kind::Channel)?;
         let source = self.control.channels.borrow_mut().offer(name, self.id, self.shard)?;
         let installed = self.install(Source::Channel(source)).await;
         match installed {
             Ok((handle, ..)) => {
-                self.handles.insert(handle.0, Some(Offered::Channel(source.channel)));
+                self.handles.insert(handle.0, Held::Channel(source.channel));
+                self.note();
             }
             Err(_) => self.control.channels.borrow_mut().withdraw(source.channel),
         }
         installed
+    }
+
+    /// Whether there may be one more region or channel of this session.
+    fn check_offer(&self, kind: Kind) -> Result<(), OpenFault> {
+        let refused = |text| OpenFault::new(Status::WouldBlock, text);
+        self.control.check_offer(self.id, kind).map_err(refused)
     }
 
     /// What is there for calibrations is for who may calibrate.
@@ -406,7 +439,7 @@ impl Client {
             return Ok(opened);
         }
         // Withdrawn while it was opened: say it again, so that this shard has heard it last.
-        self.handles.remove(&opened.0.0);
+        self.forget(opened.0.0);
         let _ = self.mailbox().send(Message::Revoke { region }).await;
         Err(OpenFault::new(Status::Gone, format!("the region `{name}` was just withdrawn")))
     }
@@ -438,14 +471,23 @@ impl Client {
             Ok(Err(status)) => status,
             Err(_) => Status::DeadlineExceeded,
         };
-        self.handles.remove(&handle.0);
+        self.forget(handle.0);
         let close = Command::CloseHandle { session, handle };
         let _ = self.mailbox().send(Message::Engine(close)).await;
         Err(asked.refused(status))
     }
 
     async fn install(&mut self, source: Source) -> Opened {
+        if matches!(source, Source::File(_)) {
+            let refused = |text| OpenFault::new(Status::WouldBlock, text);
+            self.control.check_files(self.who.uid, self.shard).map_err(refused)?;
+        }
         let handle = self.new_handle()?;
+        if matches!(source, Source::File(_)) {
+            self.handles.insert(handle.0, Held::File);
+            self.open_files += 1;
+            self.note();
+        }
         let (length, alignment) = match &source {
             Source::File(file) => {
                 // Reads of less may go direct, too; writes do not.
@@ -461,10 +503,17 @@ impl Client {
         let installed =
             self.ask(|answer| Message::Install { session, handle, source, answer }).await;
         if let Err(fault) = installed {
-            self.handles.remove(&handle.0);
+            self.forget(handle.0);
             return Err(fault);
         }
         Ok((handle, alignment, length))
+    }
+
+    /// A handle is no more; what it was of.
+    fn forget(&mut self, handle: u32) -> Option<Held> {
+        let held = self.handles.remove(&handle);
+        self.open_files -= u32::from(matches!(held, Some(Held::File)));
+        held
     }
 
     fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
@@ -493,7 +542,7 @@ impl Client {
             self.last_handle = self.last_handle.wrapping_add(1);
             self.handles.contains_key(&self.last_handle)
         } {}
-        self.handles.insert(self.last_handle, None);
+        self.handles.insert(self.last_handle, Held::Other);
         // At once: who opens beside this one is to see it.
         self.note();
         Ok(HandleId(self.last_handle))

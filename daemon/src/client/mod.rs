@@ -11,6 +11,7 @@ pub mod access;
 pub mod completion;
 mod door;
 mod handles;
+pub(crate) mod offers;
 pub mod reasons;
 pub mod request;
 mod session;

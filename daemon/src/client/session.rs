@@ -18,8 +18,9 @@ use super::handles::Client;
 use super::reasons::{Eviction, HandshakeRefusal};
 use super::wanted::{Wanted, check};
 use super::welcome::{FEATURES, Memory, memory_fault};
+use crate::arenas::Share;
 use crate::closing::{Account, HeldFile};
-use crate::control::{Control, Growth, SessionEars};
+use crate::control::{Control, SessionEars};
 use crate::io::socket::Credentials;
 use crate::journal::{Cause, Party};
 use crate::limits::HANDSHAKE_TIMEOUT;
@@ -71,7 +72,7 @@ pub(super) async fn run(
         }
     };
     let (id, shard, mut ears) = control.enter_session(who.clone());
-    let mut client = Client::new(Rc::clone(&control), id, shard, who, Arc::new(slot));
+    let mut client = Client::new(Rc::clone(&control), id, shard, who, slot);
     // With this the place among the handshakes is free.
     door.move_to(client.files());
     drop(account);
@@ -99,17 +100,35 @@ pub(super) async fn run(
             refuse(&door, sequence, &fault).await;
         }
     }
-    // The client sees the end of its socket now, and the place is free when its memory is.
-    drop(door);
-    let (segments, place) = client.close().await;
+    // The client sees the end of its socket now.
+    door.end();
+    let files = Arc::clone(client.files());
+    let (memory, place) = client.close().await;
     if let Ok(()) = ears.drained.await
         && let Some(left_out) = control.may_say(Cause::Client, Party::User(uid))
     {
         tracing::info!(session = id.0, uid, left_out, "client gone");
     }
-    // An error is the end as well.
-    let _ = control.patience.give_back(segments, Some(place)).await;
-    control.leave_session(id);
+    let hung_up = tokio::select! {
+        biased;
+        () = door.closed() => true,
+        () = std::future::ready(()) => memory.is_empty(),
+    };
+    if !hung_up {
+        // What it shares is its own until it hangs up: its buffers hold what it wanted to write, its rings what it has
+        // not heard of. Until then memory and place count as its user's; the session is no more.
+        control.leave_session(id);
+        tokio::select! {
+            () = door.await_hang_up(&files) => {}
+            () = control.stopped() => {}
+        }
+    }
+    drop((door, files));
+    // An error is the end as well. The place is free when the memory is.
+    let _ = control.give_back(memory, Some(place)).await;
+    if hung_up {
+        control.leave_session(id);
+    }
 }
 
 /// Tells somebody that is not on the list so, in reply to its Hello.
@@ -189,10 +208,11 @@ async fn welcome(
     door: &Door,
     sequence: u32,
     hello: Hello,
-    (wanted, growth): (Wanted, Growth),
+    (wanted, share): (Wanted, Option<Share>),
 ) -> Result<(), OpenFault> {
     let memory = client.patiently(move |turns| {
-        let memory = Memory::create(wanted, turns).map_err(|error| memory_fault(&error))?;
+        let made = Memory::create(wanted, share, turns);
+        let memory = made.map_err(|error| memory_fault(&error))?;
         let fds = memory.fds().map_err(|error| memory_fault(&error))?;
         Ok((memory, fds))
     });
@@ -200,9 +220,9 @@ async fn welcome(
     client.entries = wanted.entries;
     client.features = hello.features & FEATURES;
     client.segments = segments.clone();
+    client.rings = queues.iter().map(|queue| queue.memory()).collect();
     client.queues = wanted.queues;
     client.note();
-    drop(growth);
     let session = client.id;
     let Wanted { class, weight, .. } = wanted;
     let open = |answer| Message::OpenSession { session, class, weight, segments, queues, answer };

@@ -9,6 +9,7 @@ use piped_ring::handshake::{FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS};
 use piped_ring::{Segment, ServerQueue};
 
 use super::wanted::Wanted;
+use crate::arenas::Share;
 use crate::open::OpenFault;
 use crate::patience::Turns;
 
@@ -23,10 +24,15 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn create(wanted: Wanted, turns: &mut Turns<'_>) -> io::Result<Self> {
+    /// `share`: counts the first segment for as long as it is there.
+    pub(super) fn create(
+        wanted: Wanted,
+        share: Option<Share>,
+        turns: &mut Turns<'_>,
+    ) -> io::Result<Self> {
         let segments = match wanted.arena_bytes {
             0 => Vec::new(),
-            bytes => vec![Arc::new(Segment::create_by(bytes, || turns.next())?)],
+            bytes => vec![make_segment(bytes, share, turns)?],
         };
         let queues: io::Result<Vec<ServerQueue>> =
             (0..wanted.queues).map(|_| ServerQueue::create(wanted.entries)).collect();
@@ -39,6 +45,19 @@ impl Memory {
         let queues = self.queues.iter().flat_map(|queue| queue.fds());
         segments.chain(queues).map(|fd| fd.try_clone_to_owned()).collect()
     }
+}
+
+/// A segment, and what counts it.
+pub(super) fn make_segment(
+    bytes: u64,
+    share: Option<Share>,
+    turns: &mut Turns<'_>,
+) -> io::Result<Arc<Segment>> {
+    let mut segment = Segment::create_by(bytes, || turns.next())?;
+    if let Some(share) = share {
+        segment.keep(share);
+    }
+    Ok(Arc::new(segment))
 }
 
 pub(super) fn memory_fault(error: &io::Error) -> OpenFault {

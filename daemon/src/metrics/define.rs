@@ -34,6 +34,10 @@ metrics! {
 
     SESSIONS GAUGE "piped_sessions" ["shard"]
         "Clients' sessions, those that drain among them.";
+    ARENA GAUGE "piped_arena_bytes" []
+        "Shared memory of clients that is not given back yet.";
+    ARENA_LIMIT GAUGE "piped_arena_limit_bytes" []
+        "What limits.global.arena allows.";
     HANDLES GAUGE "piped_handles" ["shard"]
         "Files, regions and channels that clients have open.";
     SERVED_HANDLES GAUGE "piped_served_handles" ["shard"]

@@ -35,6 +35,9 @@ pub(super) struct Snapshot {
     pub(super) refusals: Refusals,
     pub(super) sent_away: SentAway,
     pub(super) greetings: Greetings,
+    /// Shared memory of clients, and its limit.
+    pub(super) arena_bytes: u64,
+    pub(super) arena_limit_bytes: u64,
     /// Peers the configuration names.
     pub(super) known_peers: BTreeSet<String>,
 }
@@ -59,6 +62,8 @@ impl Snapshot {
         let mut table = Table::default();
         table.put(&define::BUILD, &[self.version], 1.0);
         table.put(&define::START, &[], self.started);
+        table.count(&define::ARENA, &[], self.arena_bytes);
+        table.count(&define::ARENA_LIMIT, &[], self.arena_limit_bytes);
         for (number, shard) in self.shards.iter().enumerate() {
             self.shard(&mut table, &number.to_string(), shard);
         }

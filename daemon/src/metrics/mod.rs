@@ -99,6 +99,8 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
         refusals: control.refusals(),
         sent_away: control.sent_away(),
         greetings: control.greetings(),
+        arena_bytes: control.arena_bytes().0,
+        arena_limit_bytes: control.limiter.limits().global.arena.bytes(),
         known_peers: config.peers.keys().chain(allowed).cloned().collect(),
     })
 }

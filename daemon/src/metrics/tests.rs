@@ -180,6 +180,8 @@ fn snapshot() -> Snapshot {
         refusals,
         sent_away: [[0, 0, 74, 0, 0], [0, 0, 0, 75, 0]],
         greetings,
+        arena_bytes: 74,
+        arena_limit_bytes: 75,
         known_peers: ["beta", "gamma"].map(str::to_owned).into(),
     }
 }
@@ -191,6 +193,8 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_build_info{version="1.2.3"} 1"#,
         "process_start_time_seconds 1000000000",
         r#"piped_sessions{shard="0"} 11"#,
+        "piped_arena_bytes 74",
+        "piped_arena_limit_bytes 75",
         r#"piped_transfers_running{shard="0"} 12"#,
         r#"piped_serves_running{shard="0"} 13"#,
         r#"piped_staging_bytes{shard="0"} 14"#,

@@ -16,7 +16,6 @@ use super::OpenFault;
 use super::export::Asker;
 use super::file::denied;
 use crate::io::socket::Credentials;
-use crate::limits::REGIONS_MAX;
 
 /// A piece of a session's arena that others may use.
 #[derive(Debug, Clone)]
@@ -52,7 +51,7 @@ impl Regions {
     /// Offers a region; its `region` is chosen here.
     ///
     /// # Errors
-    /// The name is empty or taken, the range is not inside the segment, or there are too many.
+    /// The name is empty or taken, or the range is not inside the segment.
     pub fn offer(
         &mut self,
         name: &str,
@@ -84,10 +83,6 @@ impl Regions {
         }
         if self.by_name.contains_key(name) {
             let text = format!("the region name `{name}` is taken on this node; choose another");
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
-        if self.by_name.len() >= REGIONS_MAX {
-            let text = format!("{REGIONS_MAX} regions are offered already; close some");
             return Err(OpenFault::new(Status::WouldBlock, text));
         }
         // Fewer than 2^32 live at once, so the search ends; a name is not reused while it lives.
@@ -133,6 +128,11 @@ impl Regions {
             return Err(denied(format!("the region `{name}` is not offered for atomics")));
         }
         Ok(RegionSource { access, ..source.clone() })
+    }
+
+    /// The session that offers it, of each.
+    pub fn owners(&self) -> impl Iterator<Item = SessionId> {
+        self.by_name.values().map(|source| source.owner)
     }
 
     /// Whether a region is still offered.

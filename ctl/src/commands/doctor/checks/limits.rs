@@ -1,6 +1,6 @@
 //! What the daemon's process may have: locked memory, files, memory and CPUs.
 
-use piped_config::{Config, Profile, units};
+use piped_config::{Config, MemoryLimit, Profile, units};
 
 use crate::commands::doctor::facts::Facts;
 use crate::commands::doctor::finding::Finding;
@@ -135,6 +135,10 @@ pub(super) fn control_group(facts: &Facts) -> Vec<Finding> {
         } else if max < least + arena {
             let finding = Finding::warning("memory", what(": less than staging and the arena of one client"));
             fix(finding.why("arenas are charged to the daemon, which makes them; it may be killed for a client's"), least + arena)
+        } else if let MemoryLimit::UpTo(arenas) = config.limits.global.arena && max < least + arenas.0 {
+            let finding = Finding::warning("memory", what(": less than staging and limits.global.arena"));
+            let finding = finding.why("arenas are charged to the daemon, which makes them; it may be killed for its clients'");
+            fix(finding, least + arenas.0).fix("pipectl limits set global.arena=auto --persist")
         } else {
             Finding::ok("memory", what(""))
         });

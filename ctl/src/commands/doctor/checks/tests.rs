@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use piped_config::admin::{Change, ConfigState, RefusedReload, Status};
-use piped_config::{Bytes, Config, Export, Peer, Profile, PublicKey};
+use piped_config::{Bytes, Config, Export, MemoryLimit, Peer, Profile, PublicKey};
 
 use super::judge;
 use crate::commands::doctor::facts::{
@@ -268,6 +268,16 @@ static TABLE: &[Row] = &[
         "memory",
         "the arena of one client",
         "MemoryMax=",
+    ),
+    (
+        |it| {
+            it.process.memory_max_bytes = Some(4 << 30);
+            config(it).limits.global.arena = MemoryLimit::UpTo(Bytes::gib(4));
+        },
+        Warning,
+        "memory",
+        "limits.global.arena",
+        "pipectl limits set global.arena=auto",
     ),
     (
         |it| config(it).limits.global.staging = Bytes::gib(20),

@@ -16,6 +16,7 @@ use piped_ring::handshake::fds::{self, ReceiveFault};
 use piped_ring::handshake::{
     FEATURE_PATH_COSTS, HandshakeFault, MESSAGE_BYTES_MAX, Reply, Request,
 };
+use piped_text::shown;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -110,7 +111,11 @@ impl Control {
         let (reply, fds) = answer?;
         reply.check_fds(&fds).map_err(|_| SessionError::Unexpected)?;
         match reply {
-            Reply::Refused { status, message } => Err(SessionError::Refused { status, message }),
+            Reply::Refused { status, message } => {
+                // The daemon's words may repeat a peer's or another client's.
+                let message = shown(&message).into_owned();
+                Err(SessionError::Refused { status, message })
+            }
             reply => Ok((reply, fds)),
         }
     }

@@ -2,6 +2,10 @@
 //!
 //! Blocking towards the commands, which do one thing after the other; hyper wants a runtime, so this owns a
 //! current-thread one.
+//!
+//! Names in the daemon's answers were chosen by clients and peers: in what the commands show they are escaped here, all
+//! of them, and with them the few texts that are the daemon's own. `--json` has them as they are, written so that a terminal
+//! obeys none ([`crate::output::json`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +16,8 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use piped_config::admin::{Envelope, ErrorBody};
+use piped_config::admin::{BodyError, Envelope, ErrorBody};
+use piped_text::{shown, shown_lines};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -51,7 +56,7 @@ impl Admin {
 
     /// `GET` as the daemon wrote it, for `--json`: fields this program does not know are kept.
     pub(crate) fn get_raw(&self, path: &str) -> Result<Value, Failure> {
-        self.get(path)
+        self.read_raw(&self.request(Method::GET, path, String::new())?)
     }
 
     /// `GET` of what is no JSON.
@@ -67,7 +72,7 @@ impl Admin {
 
     /// `POST` without a body; the answer as the daemon wrote it, for `--json`.
     pub(crate) fn post_raw(&self, path: &str) -> Result<Value, Failure> {
-        self.post(path)
+        self.read_raw(&self.request(Method::POST, path, String::new())?)
     }
 
     /// `POST` of a question that has more to say than fits a path, typed.
@@ -81,7 +86,7 @@ impl Admin {
 
     /// The same as the daemon wrote it, for `--json`.
     pub(crate) fn ask_raw(&self, path: &str, body: impl Serialize) -> Result<Value, Failure> {
-        self.ask(path, body)
+        self.read_raw(&self.request(Method::POST, path, Envelope::new(body).json())?)
     }
 
     /// `PUT`; what the daemon answers beside success does not matter.
@@ -100,7 +105,7 @@ impl Admin {
 
     /// `PUT`, and the answer as the daemon wrote it, for `--json`.
     pub(crate) fn put_raw(&self, path: &str, body: impl Serialize) -> Result<Value, Failure> {
-        self.put_and_read(path, body)
+        self.read_raw(&self.request(Method::PUT, path, Envelope::new(body).json())?)
     }
 
     /// Waits until then; true if Ctrl-C came before.
@@ -117,9 +122,15 @@ impl Admin {
     }
 
     fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Failure> {
-        Envelope::parse(body).map_err(|error| {
-            Failure::failed(format!("the answer from {}: {error}", self.socket.display()))
-        })
+        read_shown(body).map_err(|error| self.malformed(&error))
+    }
+
+    fn read_raw(&self, body: &[u8]) -> Result<Value, Failure> {
+        Envelope::parse(body).map_err(|error| self.malformed(&error))
+    }
+
+    fn malformed(&self, error: &BodyError) -> Failure {
+        Failure::failed(format!("the answer from {}: {error}", self.socket.display()))
     }
 
     fn request(&self, method: Method, path: &str, body: String) -> Result<Bytes, Failure> {
@@ -139,6 +150,30 @@ impl Admin {
                 TIMEOUT.as_secs()
             ),
         )
+    }
+}
+
+/// A body, every text in it as it is shown.
+fn read_shown<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
+    let value = show(Envelope::parse(body)?);
+    serde_json::from_value(value).map_err(|error| BodyError::Malformed(error.to_string()))
+}
+
+fn show(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(shown(&text).into_owned()),
+        Value::Array(all) => all.into_iter().map(show).collect(),
+        Value::Object(fields) => {
+            let field = |(key, value): (String, Value)| match (key, value) {
+                // Why a configuration was refused: a reason a line. Its lines are the daemon's.
+                (key, Value::String(text)) if key == "error" => {
+                    (key, Value::String(shown_lines(&text).into_owned()))
+                }
+                (key, value) => (shown(&key).into_owned(), show(value)),
+            };
+            Value::Object(fields.into_iter().map(field).collect())
+        }
+        other => other,
     }
 }
 
@@ -224,6 +259,31 @@ fn refused(status: StatusCode, body: &[u8]) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_in_answers_are_shown_and_stay_what_they_are_for_programs() {
+        use piped_config::admin::watch::{Exports, RegionReport};
+
+        let name = "x\u{1b}[2J\nforged  line\u{202e}\u{9b}";
+        let region =
+            RegionReport { name: name.to_owned(), bytes: 1, read: true, write: false, session: 3 };
+        let all = Exports { exports: Vec::new(), regions: vec![region], channels: Vec::new() };
+        let json = Envelope::new(all).json();
+        let body: Exports = read_shown(json.as_bytes()).expect("a body");
+        assert_eq!(body.regions[0].name, "x\\u{1b}[2J\\nforged  line\\u{202e}\\u{9b}");
+        let row = vec![vec![body.regions[0].name.clone(), "1".to_owned()]];
+        let columns = [crate::table::Column::Text("REGION"), crate::table::Column::Number("BYTES")];
+        let table = crate::table::render(&columns, row, None);
+        assert_eq!(table.lines().count(), 2, "{table}");
+        assert!(!table.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{table:?}");
+        let raw: Value = Envelope::parse(json.as_bytes()).expect("a body");
+        let written = piped_text::shown_json(&raw.to_string()).into_owned();
+        assert!(written.is_ascii() && !written.contains('\u{1b}'), "{written:?}");
+        let back: Value = serde_json::from_str(&written).expect("JSON");
+        assert_eq!(back["regions"][0]["name"], name);
+        let refused = show(serde_json::json!({ "error": "one\ntwo\u{1b}" }));
+        assert_eq!(refused["error"], "one\ntwo\\u{1b}");
+    }
 
     #[test]
     fn answers_map_to_exit_codes_with_the_daemons_reason() {

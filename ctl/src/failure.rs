@@ -89,6 +89,11 @@ impl Failure {
     }
 }
 
+/// As it is told on stderr: whatever it repeats of others, a terminal obeys nothing of it.
+pub(crate) fn shown(failure: &Failure) -> String {
+    piped_text::shown_lines(&failure.message).into_owned()
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_reader_gone() => ExitCode::SUCCESS,
         Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "pipectl: {failure}");
+            let _ = writeln!(std::io::stderr(), "pipectl: {}", failure::shown(&failure));
             failure.exit_code()
         }
     }

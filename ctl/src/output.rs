@@ -1,9 +1,10 @@
-//! stdout: one writer, so that a closed pipe is seen once and a table knows its width.
+//! stdout: one writer, so that a closed pipe is seen once, a table knows its width, and a terminal has nothing to obey.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use piped_config::admin::Envelope;
+use piped_text::{shown, shown_json, shown_lines};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -83,17 +84,20 @@ impl Output {
 pub(crate) fn json(body: impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(&Envelope::new(body))
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
-    write(&format!("{text}\n"))
+    write(&format!("{}\n", shown_json(&text)))
 }
 
 /// The same on one line, for what comes line by line.
 pub(crate) fn json_line(body: impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(&Envelope::new(body))
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
-    write(&format!("{text}\n"))
+    write(&format!("{}\n", shown_json(&text)))
 }
 
+/// What others chose (names, their words) cannot move the cursor or reorder a line. It cannot make a line either:
+/// what a daemon says is escaped when it comes in ([`crate::admin`]).
 fn write(text: &str) -> Result<(), Failure> {
+    let text = shown_lines(text);
     let mut stdout = io::stdout().lock();
     stdout
         .write_all(text.as_bytes())
@@ -138,7 +142,8 @@ impl Progress {
     pub(crate) fn say(&self, text: impl Display) {
         if self.shown {
             // A terminal that cannot be written to is no reason to stop the work.
-            let _ = write!(io::stderr(), "\r\u{1b}[K{text}");
+            let text = text.to_string();
+            let _ = write!(io::stderr(), "\r\u{1b}[K{}", shown(&text));
         }
     }
 

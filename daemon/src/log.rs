@@ -2,6 +2,11 @@
 //!
 //! In the journal each field has a name of its own (`PIPED_PEER`, `PIPED_SHARD`, `PIPED_UID` ...), so that
 //! `journalctl -u piped PIPED_PEER=beta` finds what is about one peer.
+//!
+//! Peers, clients and file systems have a say in what is logged: names, and reasons that repeat them. So every value
+//! is escaped here, on its way to either place, and nobody who logs has to think of it.
+
+mod escaping;
 
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -11,6 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt, registry, reload};
 
+use self::escaping::Escaping;
 use crate::SetLevel;
 
 /// Before the names of fields.
@@ -29,11 +35,11 @@ pub fn start(level: &str) -> Result<SetLevel, Box<dyn std::error::Error>> {
     };
     let journal = journal.map(|layer| {
         let layer = layer.with_syslog_identifier("piped".to_owned());
-        layer.with_field_prefix(Some(PREFIX.to_owned()))
+        Escaping::new(layer.with_field_prefix(Some(PREFIX.to_owned())))
     });
     let ansi = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let text = fmt::layer().with_ansi(ansi).with_writer(std::io::stderr);
-    let text = journal.is_none().then_some(text);
+    let text = journal.is_none().then_some(Escaping::new(text));
     let (filter, handle) = reload::Layer::new(EnvFilter::try_new(level)?);
     registry().with(filter).with(journal).with(text).init();
     if let Some(error) = failure {

@@ -183,7 +183,8 @@ pub(crate) async fn run(control: &Rc<Control>) -> Result<Reloaded, String> {
             systemd::ready(&format!("{} serves", control.node));
         }
         Err(error) => {
-            tracing::error!("the configuration stays as it is, the new one is refused:\n{error}");
+            tracing::error!("the configuration stays as it is, the new one is refused:");
+            error.lines().for_each(|reason| tracing::error!("{reason}"));
             *control.reload.refused.borrow_mut() = Some((clock::now(), error.clone()));
             let first = error.lines().next().unwrap_or_default();
             systemd::ready(&format!("{} serves; a reload was refused: {first}", control.node));

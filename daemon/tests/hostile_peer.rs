@@ -840,6 +840,9 @@ fn names_that_no_library_would_send_open_nothing_and_cost_nobody_anything() {
         ("data", Ended::Ok),
         ("da\0ta", Ended::Invalid),
         ("\0", Ended::Invalid),
+        ("\u{1b}[2J", Ended::Invalid),
+        ("two\nlines", Ended::Invalid),
+        ("rubout\u{7f}", Ended::Invalid),
         ("", Ended::Invalid),
         (&longest, Ended::Invalid),
         ("/etc/passwd", Ended::Denied),
@@ -850,15 +853,30 @@ fn names_that_no_library_would_send_open_nothing_and_cost_nobody_anything() {
     .into_iter()
     .enumerate()
     {
-        let (ticket, kind, access) = (ticket as u64, OpenKind::File, Rights::READ);
-        let open = Message::Open { ticket, kind, access, create: false, name_length: 4 };
-        peer.send(open, &[b"data", path.as_bytes()].concat());
-        match peer.receive() {
-            Message::Opened { ticket: of, status, .. } => {
-                assert_eq!((of, status), (ticket, expected), "{path:?}");
+        for create in [false, true] {
+            // What may not be read may not be made either.
+            let (ticket, kind, access) =
+                (2 * ticket as u64 + u64::from(create), OpenKind::File, BOTH);
+            let open = Message::Open { ticket, kind, access, create, name_length: 4 };
+            peer.send(open, &[b"data", path.as_bytes()].concat());
+            match peer.receive() {
+                Message::Opened { ticket: of, status, .. } => {
+                    assert_eq!((of, status), (ticket, expected), "{path:?}");
+                }
+                other => panic!("{path:?}: {other:?}"),
             }
-            other => panic!("{path:?}: {other:?}"),
         }
     }
+    for kind in [OpenKind::Region, OpenKind::Channel, OpenKind::File] {
+        let (access, ticket) = (Rights::READ, 1000 + kind as u64);
+        let open = Message::Open { ticket, kind, access, create: false, name_length: 3 };
+        peer.send(open, b"a\nb");
+        let opened = peer.receive();
+        assert!(matches!(opened, Message::Opened { status: Ended::Invalid, .. }), "{opened:?}");
+    }
+    let root = std::fs::read_dir(scene.beta.path("root")).expect("a directory");
+    let mut names: Vec<_> = root.map(|entry| entry.expect("read").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["data", "honest", "mine"], "nothing was made");
     scene.end();
 }

@@ -14,6 +14,7 @@ use piped_engine::tally::{
     ALGORITHMS, BounceReason, CLASSES, Company, Ended, LaneLoss, MessageWay, Operation, PlanPath,
     RetryReason, Route, SendWay, Tally, class_name,
 };
+use piped_text::shown;
 use prometheus::proto;
 
 use super::define::{self, Definition};
@@ -400,7 +401,7 @@ fn metric(definition: &Definition, labels: &[&str]) -> proto::Metric {
     let pair = |(name, value): (&&str, &&str)| {
         let mut pair = proto::LabelPair::default();
         pair.set_name((*name).to_owned());
-        pair.set_value((*value).to_owned());
+        pair.set_value(shown(value).into_owned());
         pair
     };
     proto::Metric::from_label(definition.labels.iter().zip(labels).map(pair).collect())

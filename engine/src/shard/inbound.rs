@@ -1,6 +1,7 @@
 //! Peers that ask us: who they are, and the requests that come in.
 
 use piped_model::units::Nanos;
+use piped_text::is_name;
 
 use super::admission::Account;
 use super::arrivals::Arriving;
@@ -432,6 +433,14 @@ impl Shard {
             Message::Open { ticket, kind, access, create, name_length } => {
                 let text = if intact { load_text(landed, OPEN_BYTES_MAX, io) } else { None };
                 let text = text.ok_or("the name to open is damaged or not UTF-8")?;
+                // No client of an honest node gets so far with it: its own daemon asks the same of names. The lane is
+                // for others as well, so it is the open that is refused; nobody else hears of the name.
+                if !is_name(text.as_bytes()) {
+                    let (status, handle, length) = (Status::Invalid, 0, 0);
+                    lane.push(Message::Opened { ticket, status, handle, length });
+                    self.make_ready(Work::Lane(key));
+                    return Ok(());
+                }
                 let split = usize::from(name_length);
                 if !text.is_char_boundary(split) {
                     return Err("the name to open is cut in a character");

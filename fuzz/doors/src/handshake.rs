@@ -17,6 +17,7 @@ use piped_ring::handshake::{
     WELCOME_SEGMENTS_MAX, Welcome, fds, sequence,
 };
 use piped_ring::{CLASS_BULK, QueueLayout, Segment, Status};
+use piped_text::is_name;
 
 use crate::Seed;
 use crate::input::Input;
@@ -137,7 +138,7 @@ fn check_reply(reply: &Reply) {
 
 /// Such text can go to a log and a terminal.
 fn check_text(text: &str, max: usize) {
-    assert!(text.len() <= max && !text.chars().any(char::is_control), "{text:?}");
+    assert!(text.len() <= max && is_name(text.as_bytes()), "{text:?}");
 }
 
 /// What the daemon grants a Hello: memory it can lay out, within its limits.

@@ -13,6 +13,7 @@ use piped_engine::ids::{HandleId, PeerId, SocketId};
 use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
 use piped_engine::wire::{After, Change, Frame, HEADER_BYTES, Message};
 use piped_model::units::Nanos;
+use piped_text::is_name;
 
 use crate::Seed;
 use crate::input::{Input, pattern};
@@ -216,6 +217,7 @@ impl Peers {
         let Some(asked) = asked else { return };
         let Event::ServeOpen { ticket, open, .. } = self.world.events.remove(asked) else { return };
         assert!(!open.name.is_empty() && open.name.len() + open.path.len() <= 1152);
+        assert!(is_name(open.name.as_bytes()) && is_name(open.path.as_bytes()), "{open:?}");
         let result = match choice % 8 {
             4 => Ok(channel(false)),
             0 => Ok(self.world.file(true)),

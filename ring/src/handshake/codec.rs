@@ -1,7 +1,9 @@
 //! The messages as bytes. A parser that reads from the front and, at the end, has nothing left.
 
 use core::mem::size_of;
+use std::borrow::Cow;
 
+use piped_text::{is_name, shown};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
@@ -448,7 +450,10 @@ pub(super) fn encode_reply(
         }
         Reply::Refused { status, message } => {
             // A refusal must get through, so its text is made to fit instead of being refused.
-            let text: String = message.chars().filter(|c| !c.is_control()).collect();
+            let text = match is_name(message.as_bytes()) {
+                true => Cow::Borrowed(message.as_str()),
+                false => shown(message),
+            };
             let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
             let message_bytes = checked("message", text, TEXT_BYTES_MAX)?;
             writer.fixed(RefusedBody { status: *status as u16, message_bytes })?;
@@ -547,10 +552,10 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The length of a string that keeps to its rules. Control characters are out because names and
-/// texts end up in logs and on terminals.
+/// The length of a string that keeps to its rules: those of a name, also for texts. Names and texts end up in logs and on
+/// terminals.
 fn checked(field: &'static str, text: &str, max: usize) -> Result<u16, HandshakeFault> {
-    if text.len() > max || text.chars().any(char::is_control) {
+    if text.len() > max || !is_name(text.as_bytes()) {
         return Err(HandshakeFault::Text { field, max });
     }
     u16::try_from(text.len()).map_err(|_| HandshakeFault::Text { field, max })

@@ -112,7 +112,7 @@ impl Meter {
     /// Something that is no failure yet.
     pub(super) fn note(&self, text: &str) {
         let write = || {
-            let _ = writeln!(std::io::stderr(), "pipectl: {text}");
+            let _ = writeln!(std::io::stderr(), "pipectl: {}", piped_text::shown_lines(text));
         };
         match &self.sink {
             Sink::Bar { bar, .. } => bar.suspend(write),

@@ -18,6 +18,7 @@ use piped_config::admin::dials::DIALS;
 use piped_config::admin::limits::LIMITS;
 use piped_config::admin::watch::{EXPORTS, PEERS, STAT, TRANSFERS, TRANSFERS_ENDED};
 use piped_config::admin::{CLIENTS, CONFIG, EXPLAIN, METRICS, STAGES, STATUS};
+use piped_text::{shown_json, shown_lines};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -238,6 +239,8 @@ fn readme(show_paths: bool, missing: &[String]) -> String {
 fn write(file: fs::File, parts: &[(String, String)]) -> io::Result<()> {
     let mut archive = tar::Builder::new(file);
     for (name, text) in parts {
+        // Who reads it reads it on a terminal.
+        let text = if name.ends_with(".json") { shown_json(text) } else { shown_lines(text) };
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
         header.set_mode(0o600);

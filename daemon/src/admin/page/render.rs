@@ -8,6 +8,7 @@ use piped_engine::command::LaneClass;
 use piped_engine::report::{Explanation, LaneReport, StageReport};
 use piped_engine::tally::PlanPath;
 use piped_engine::trace::LevelSizes;
+use piped_text::shown_lines;
 
 use super::{Page, Prediction};
 use crate::shard::message::ShardStatus;
@@ -53,7 +54,8 @@ pub(super) fn html(page: &Page) -> String {
             }
         }
     };
-    document.into_string()
+    // What the macro escapes is HTML; what reorders or hides text is escaped in the whole page.
+    shown_lines(&document.into_string()).into_owned()
 }
 
 fn head(page: &Page) -> Markup {

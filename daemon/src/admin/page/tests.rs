@@ -168,6 +168,21 @@ fn a_plan_of_very_many_fragments_is_one_bar() {
 }
 
 #[test]
+fn names_on_the_page_reorder_and_hide_nothing() {
+    let hostile = "x\u{202e}\u{1b}[2J\u{9b}<b>";
+    let page = Page {
+        stages: vec![stage(hostile, 1e-6, 1e-9)],
+        tier: vec![hostile.to_owned()],
+        ..empty(hostile)
+    };
+    let html = html(&page);
+    let seen = |it: char| it != '\n' && (it.is_control() || it == '\u{202e}');
+    assert!(!html.contains(seen), "{html:?}");
+    let told = "x\\u{202e}\\u{1b}[2J\\u{9b}&lt;b&gt;";
+    assert!(html.matches(told).count() >= 3, "{html}");
+}
+
+#[test]
 fn a_limit_that_nobody_has_used_takes_no_row() {
     let row = |name: &str, limit, used, high| LimitRow {
         name: name.to_owned(),

@@ -403,9 +403,9 @@ fn faults_name_what_is_wrong() {
         bytes
     };
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
-    assert_eq!(Frame::parse(&with(2, 9)), Err(PeerFault::Version(9)));
-    let text = PeerFault::Version(9).to_string();
-    assert!(text.contains("frame version 9, this daemon version 8"), "{text}");
+    assert_eq!(Frame::parse(&with(2, 10)), Err(PeerFault::Version(10)));
+    let text = PeerFault::Version(10).to_string();
+    assert!(text.contains("frame version 10, this daemon version 9"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -506,5 +506,5 @@ fn a_kind_more_is_a_version_more() {
         !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
-    assert_eq!((ping[2], known), (8, (1..=23).collect()), "raise VERSION, and then this");
+    assert_eq!((ping[2], known), (9, (1..=23).collect()), "raise VERSION, and then this");
 }

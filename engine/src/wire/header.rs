@@ -18,7 +18,7 @@ pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 /// The version of this header, of its kinds, and of what they mean. A kind more is a version more: who
 /// does not know it would lose its lanes in the middle of work instead of being told at Hello. Version 1,
 /// which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 8;
+pub(super) const VERSION: u8 = 9;
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;
@@ -28,7 +28,7 @@ const FLAG_BACKLOGGED: u16 = 1 << 4;
 const FLAG_LAST: u16 = 1 << 5;
 const FLAG_ATOMIC: u16 = 1 << 6;
 const FLAG_PIECES: u16 = 1 << 7;
-/// Older peers do not say so, and do not look.
+/// Other requests were at the device or on the lane with this one.
 const FLAG_COMPANY: u16 = 1 << 8;
 
 const KIND_HELLO: u8 = 1;

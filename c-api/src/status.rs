@@ -188,7 +188,7 @@ impl piped_status {
                 c"no space left on the device; free some, what is written so far stays"
             }
             PIPED_PEER_LOST => c"the peer is not reachable; see `pipectl status` for its lanes",
-            PIPED_GONE => c"who offered the region or channel is gone",
+            PIPED_GONE => c"its owner is gone, or access was taken back",
             PIPED_NOT_FOUND => c"no such export, file, region or channel",
             PIPED_WOULD_BLOCK => c"a limit is reached; try again when something completed",
             PIPED_OUTCOME_UNKNOWN => c"it may or may not have happened; look before doing it again",

@@ -25,6 +25,7 @@ use crate::node_key::PublicKey;
 pub mod advice;
 pub mod calibrate;
 pub mod dials;
+pub mod ending;
 pub mod limits;
 pub mod plan;
 pub mod trace;

@@ -13,6 +13,7 @@ use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::dial::DialArgs;
 use crate::commands::doctor::DoctorArgs;
+use crate::commands::handles::{ClientArgs, HandleArgs, PeerArgs};
 use crate::commands::keys::KeysArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
@@ -86,6 +87,14 @@ pub(crate) enum Command {
     Transfers(TransfersArgs),
     /// Show the directories and regions this node offers
     Exports,
+    /// Show what clients and peers have open
+    Handles,
+    /// End a handle
+    Handle(HandleArgs),
+    /// End a client's session
+    Client(ClientArgs),
+    /// Close a peer's lanes
+    Peer(PeerArgs),
     /// Show what may be used at once and what is used of it, or change that while the daemon runs
     Limits(LimitsArgs),
     /// Check, show and reload the configuration

@@ -25,6 +25,7 @@ use crate::client::access::Rules;
 use crate::client::offers::{self, Counts, Kind};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
+use crate::holdings::{Holdings, Place};
 use crate::io::clock;
 use crate::io::socket::Credentials;
 use crate::journal::{Cause, Journal, Party};
@@ -64,8 +65,8 @@ pub(crate) struct SessionEntry {
     pub(crate) handles: u32,
     /// Those of files.
     pub(crate) files: u32,
-    /// Told once if the shard evicts it.
-    evicted: Option<oneshot::Sender<String>>,
+    /// Told once if it is not to go on.
+    ended: Option<oneshot::Sender<Ending>>,
     /// Told once its memory is free.
     drained: Option<oneshot::Sender<()>>,
 }
@@ -95,10 +96,19 @@ impl OfUser {
     }
 }
 
-/// How a session hears from its shard.
+/// Why a session does not go on.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// Its shard has thrown it out: what it did.
+    Evicted(String),
+    /// Its access was taken back: why.
+    TakenBack(String),
+}
+
+/// How a session hears from others.
 #[derive(Debug)]
 pub(crate) struct SessionEars {
-    pub(crate) evicted: oneshot::Receiver<String>,
+    pub(crate) ended: oneshot::Receiver<Ending>,
     pub(crate) drained: oneshot::Receiver<()>,
 }
 
@@ -132,6 +142,8 @@ pub(crate) struct Control {
     pub(crate) peers: RefCell<Peers>,
     pub(crate) regions: RefCell<Regions>,
     pub(crate) channels: RefCell<Channels>,
+    /// What clients and peers have open.
+    pub(crate) holdings: RefCell<Holdings>,
     /// Places for sessions, for opens of peers.
     session_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
@@ -222,6 +234,7 @@ impl Control {
             reload,
             regions: RefCell::default(),
             channels: RefCell::default(),
+            holdings: RefCell::default(),
             session_slots: slots(piped_config::Limits::SESSIONS_MAX as usize),
             handshakes: Places::new(HANDSHAKES),
             strangers: Places::new(STRANGERS),
@@ -499,7 +512,7 @@ impl Control {
             }
         };
         self.last_session.set(number);
-        let (evicted, hears_evicted) = oneshot::channel();
+        let (ended, hears_ended) = oneshot::channel();
         let (drained, hears_drained) = oneshot::channel();
         let entry = SessionEntry {
             shard,
@@ -508,14 +521,14 @@ impl Control {
             arena_bytes: 0,
             handles: 0,
             files: 0,
-            evicted: Some(evicted),
+            ended: Some(ended),
             drained: Some(drained),
         };
         sessions.insert(id, entry);
         let count = sessions.len() as u64;
         drop(sessions);
         self.note_use(count);
-        (id, shard, SessionEars { evicted: hears_evicted, drained: hears_drained })
+        (id, shard, SessionEars { ended: hears_ended, drained: hears_drained })
     }
 
     /// Changes what is known of a session.
@@ -535,6 +548,25 @@ impl Control {
     /// Nothing uses the session's memory any more.
     pub(crate) fn leave_session(&self, id: SessionId) {
         self.sessions.borrow_mut().remove(&id);
+        self.holdings.borrow_mut().leave_session(id);
+    }
+
+    /// The shard that serves a session.
+    pub(crate) fn shard_of(&self, id: SessionId) -> Option<usize> {
+        self.sessions.borrow().get(&id).map(|entry| entry.shard)
+    }
+
+    /// Ends the sessions of some: how many.
+    pub(crate) fn end_sessions(&self, is_it: impl Fn(&Credentials) -> bool, why: &str) -> u64 {
+        let mut sessions = self.sessions.borrow_mut();
+        let wanted = sessions.values_mut().filter(|entry| is_it(&entry.who));
+        wanted.filter_map(|entry| entry.ended.take()?.send(taken_back(why)).ok()).count() as u64
+    }
+
+    /// Ends a session. `false`: there is none, or it ends already.
+    pub(crate) fn end_session(&self, id: SessionId, why: &str) -> bool {
+        let ended = self.sessions.borrow_mut().get_mut(&id).and_then(|entry| entry.ended.take());
+        ended.is_some_and(|ended| ended.send(taken_back(why)).is_ok())
     }
 
     /// All sessions, for the admin API.
@@ -687,9 +719,9 @@ impl Control {
                 Notice::Event(event) => self.handle_event(shard, event),
                 Notice::Evicted { session, reason } => {
                     if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)
-                        && let Some(evicted) = entry.evicted.take()
+                        && let Some(ended) = entry.ended.take()
                     {
-                        let _ = evicted.send(reason);
+                        let _ = ended.send(Ending::Evicted(reason));
                     }
                 }
                 Notice::Retired(segment) => {
@@ -736,6 +768,9 @@ impl Control {
                     tracing::warn!(shard, peer, ?class, reason, left_out, "lane down");
                 }
             }
+            Event::ServeClosed { ticket } => {
+                self.holdings.borrow_mut().leave(Place::Peer(shard, ticket));
+            }
             Event::SessionDrained { session } => {
                 if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)
                     && let Some(drained) = entry.drained.take()
@@ -745,6 +780,10 @@ impl Control {
             }
         }
     }
+}
+
+fn taken_back(why: &str) -> Ending {
+    Ending::TakenBack(why.to_owned())
 }
 
 /// An open at a peer that somebody waits for. Dropped, nobody waits any more.

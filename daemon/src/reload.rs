@@ -179,7 +179,14 @@ pub(crate) async fn run(control: &Rc<Control>) -> Result<Reloaded, String> {
     match &outcome {
         Ok(done) => {
             let (changed, waiting) = (names(&done.changed), names(&done.state.restart_needed));
-            tracing::info!(changed, restart_needed = waiting, "configuration reloaded");
+            let Reloaded { ended_sessions, ended_handles, .. } = done;
+            tracing::info!(
+                changed,
+                restart_needed = waiting,
+                ended_sessions,
+                ended_handles,
+                "configuration reloaded"
+            );
             systemd::ready(&format!("{} serves", control.node));
         }
         Err(error) => {
@@ -296,6 +303,7 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     };
     let (keyring, names) = (Rc::new(keyring), Rc::new(names));
     control.replace_live(Live { config: Rc::clone(&effect), rules, exports, keyring, names });
+    let (ended_sessions, ended_handles) = control.take_back().await;
     for (at, path) in [&effect.client.socket, &effect.admin.socket].into_iter().enumerate() {
         if before_them[at] != private[at]
             && let Err(error) = unix_socket::set_mode(path, !private[at])
@@ -318,7 +326,7 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
             let _ = shard.mailbox.send(Message::Engine(command.clone())).await;
         }
     }
-    Reloaded { changed, state: reload.state(&effect) }
+    Reloaded { changed, ended_sessions, ended_handles, state: reload.state(&effect) }
 }
 
 /// This node's key, by its public half: its file may have changed where its name did not.

@@ -214,7 +214,7 @@ fn who_may_connect_follows() {
 }
 
 #[test]
-fn exports_come_and_go_and_what_is_open_stays() {
+fn exports_come_and_go_and_so_does_what_is_open() {
     let world = World::from_file(NODE);
     let root = world.path("root");
     std::fs::create_dir(&root).expect("made");
@@ -223,10 +223,23 @@ fn exports_come_and_go_and_what_is_open_stays() {
     assert_eq!(client.refused(&export("data", "")).0, Status::NotFound);
     take(&world, &format!("[exports.data]\npath = \"{}\"\n", root.display()));
     let handle = client.open(&export("data", ""), &[]);
-    take(&world, "");
-    assert_eq!(client.refused(&export("data", "")).0, Status::NotFound);
     let read = Descriptor { handle_a: handle, length: 4096, ..Descriptor::new(Opcode::Read, 1) };
     assert_eq!(client.run(read).bytes, 4096);
+    // What concerns another export leaves it alone.
+    let other = format!("[exports.more]\npath = \"{}\"\n", root.display());
+    let body = take(&world, &format!("[exports.data]\npath = \"{}\"\n{other}", root.display()));
+    assert_eq!(body["ended_handles"], 0);
+    assert_eq!(client.run(read).bytes, 4096);
+    let body = take(&world, &other);
+    assert_eq!((&body["ended_sessions"], &body["ended_handles"]), (&json!(0), &json!(1)));
+    assert_eq!(client.refused(&export("data", "")).0, Status::NotFound);
+    assert_eq!(client.run(read).status, Status::Gone as u16);
+    // The name alone is not what was opened.
+    let handle = client.open(&export("more", ""), &[]);
+    let moved = world.path("moved");
+    std::fs::create_dir(&moved).expect("made");
+    take(&world, &format!("[exports.more]\npath = \"{}\"\n", moved.display()));
+    assert_eq!(client.run(Descriptor { handle_a: handle, ..read }).status, Status::Gone as u16);
 }
 
 #[test]

@@ -451,6 +451,23 @@ pub enum Command {
         /// The handle.
         handle: HandleId,
     },
+    /// A client may not use a handle any more: it ends, and with it the requests by it, with `Gone`.
+    EndHandle {
+        /// Whose.
+        session: SessionId,
+        /// The handle.
+        handle: HandleId,
+    },
+    /// The same of what was opened for a peer.
+    EndServed {
+        /// From [`Event::ServeOpen`].
+        ticket: u64,
+    },
+    /// Lanes from and to a node close. Both sides may connect again.
+    EndPeer {
+        /// Its name, without the mark of a shard.
+        name: String,
+    },
     /// The exporter of a region is gone: requests to it end with `Gone`. Answered by
     /// [`Event::RegionDrained`].
     RevokeRegion {
@@ -610,6 +627,12 @@ pub enum Event {
         class: LaneClass,
         /// Why, for the log.
         reason: String,
+    },
+    /// What was opened for a peer is open no more: the peer closed it, or is gone. One for each
+    /// [`Command::ServeOpened`] that was Ok.
+    ServeClosed {
+        /// From [`Event::ServeOpen`].
+        ticket: u64,
     },
     /// Nothing here uses the revoked region any more, neither the kernel nor a queued frame.
     RegionDrained {

@@ -139,6 +139,8 @@ named!(
         Stalled = "stalled",
         /// The configuration was loaded again, without the peer, or with another address, key, mode or networks for plain lanes.
         Reconfigured = "reconfigured",
+        /// An operator ended it.
+        Ended = "ended",
     }
 );
 
@@ -153,9 +155,12 @@ impl LaneLoss {
             | Self::Silent
             | Self::Unread
             | Self::Stalled => true,
-            Self::Closed | Self::Send | Self::Receive | Self::Replaced | Self::Reconfigured => {
-                false
-            }
+            Self::Closed
+            | Self::Send
+            | Self::Receive
+            | Self::Replaced
+            | Self::Reconfigured
+            | Self::Ended => false,
         }
     }
 }

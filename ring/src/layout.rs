@@ -333,7 +333,7 @@ pub enum Status {
     #[error("the peer is not reachable")]
     PeerLost = 10,
     /// The other end of a region or channel is gone.
-    #[error("who offered the region or channel is gone")]
+    #[error("its owner is gone, or access was taken back")]
     Gone = 11,
     /// No such export, file, region or channel.
     #[error("no such export, file, region or channel")]

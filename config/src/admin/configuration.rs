@@ -90,6 +90,12 @@ pub struct ConfigKey {
 pub struct Reloaded {
     /// What is different now.
     pub changed: Vec<Change>,
+    /// Sessions that ended because their users are not admitted any more.
+    #[serde(default)]
+    pub ended_sessions: u64,
+    /// Handles that ended because what they are for is not allowed any more.
+    #[serde(default)]
+    pub ended_handles: u64,
     /// How what runs relates to the files.
     #[serde(flatten)]
     pub state: ConfigState,

@@ -231,6 +231,14 @@ fn reload(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
     for change in &reloaded.changed {
         output.prose(&format!("changed: {}", difference(change)), 2)?;
     }
+    let ended = (reloaded.ended_sessions, reloaded.ended_handles);
+    if ended != (0, 0) {
+        let text = format!(
+            "ended, as it is not allowed any more: {} sessions, {} handles",
+            ended.0, ended.1
+        );
+        output.prose(&text, 2)?;
+    }
     state(output, &reloaded.state)
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod dial;
 pub(crate) mod doctor;
 mod explain;
 mod exports;
+pub(crate) mod handles;
 pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod manual;
@@ -43,6 +44,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Clients => clients::run(&admin()?, &output, args.json),
         Command::Transfers(transfers) => transfers::run(&admin()?, &output, transfers, args.json),
         Command::Exports => exports::run(&admin()?, &output, args.json),
+        Command::Handles => handles::list(&admin()?, &output, args.json),
+        Command::Handle(asked) => handles::handle(&admin()?, &output, asked, args.json),
+        Command::Client(asked) => handles::client(&admin()?, &output, asked, args.json),
+        Command::Peer(asked) => handles::peer(&admin()?, &output, asked, args.json),
         Command::Limits(limits) => limits::run(&admin()?, &output, limits, args.json),
         Command::Config(config) => config::run(args, &config.action, &output),
         Command::Keys(keys) => keys::run(args, keys, &output),

@@ -6,6 +6,7 @@
 pub(crate) mod calibrate;
 mod configuration;
 mod dials;
+mod ending;
 pub(crate) mod page;
 pub mod parse;
 mod plan;

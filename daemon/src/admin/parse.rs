@@ -7,6 +7,9 @@ use hyper::{Method, StatusCode};
 use piped_config::admin::advice::ADVICE;
 use piped_config::admin::calibrate::{CALIBRATE, CalibrateBody};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
+use piped_config::admin::ending::{
+    CLIENTS_END, EndClient, EndHandle, EndPeer, HANDLES, HANDLES_END, PEERS_END,
+};
 use piped_config::admin::limits::{LIMITS, LimitsChange};
 use piped_config::admin::plan::{PLAN, PlanBody};
 use piped_config::admin::trace::{TRACE, TraceBody};
@@ -70,6 +73,14 @@ pub enum AdminRequest {
     Plan(PlanBody),
     /// Leave to load paths on purpose.
     Calibrate(CalibrateBody),
+    /// What clients and peers have open.
+    Handles,
+    /// End one of it.
+    EndHandle(EndHandle),
+    /// End a session.
+    EndClient(EndClient),
+    /// Close the lanes from and to a node.
+    EndPeer(EndPeer),
 }
 
 /// Why there is no answer.
@@ -131,6 +142,11 @@ const fn get(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::GET, path, takes_word: false, asks: true, read }
 }
 
+/// What is shown to those alone who may change.
+const fn get_private(path: &'static str, read: Read) -> Endpoint {
+    Endpoint { method: Method::GET, path, takes_word: false, asks: false, read }
+}
+
 /// With one more word behind the path.
 const fn get_one(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::GET, path, takes_word: true, asks: true, read }
@@ -175,6 +191,10 @@ static ENDPOINTS: &[Endpoint] = &[
     put(DIALS, |asked| Ok(AdminRequest::SetDial(asked.read()?))),
     put(DIALS_CLEAR, |asked| Ok(AdminRequest::ClearDials(asked.read()?))),
     put(CALIBRATE, |asked| Ok(AdminRequest::Calibrate(asked.read()?))),
+    get_private(HANDLES, |_| Ok(AdminRequest::Handles)),
+    put(HANDLES_END, |asked| Ok(AdminRequest::EndHandle(asked.read()?))),
+    put(CLIENTS_END, |asked| Ok(AdminRequest::EndClient(asked.read()?))),
+    put(PEERS_END, |asked| Ok(AdminRequest::EndPeer(asked.read()?))),
     put(admin::CALIBRATION, |asked| Ok(AdminRequest::SetCalibration(asked.read()?))),
 ];
 
@@ -204,7 +224,7 @@ impl Endpoint {
         Err(Refused { allowed, ..Refused::new(StatusCode::METHOD_NOT_ALLOWED, text) })
     }
 
-    /// Whether it changes the running daemon, which fewer may than look at it.
+    /// Whether it changes the running daemon, or shows what only those may see who may: fewer than look at it.
     #[must_use]
     pub fn is_change(&self) -> bool {
         !self.asks
@@ -309,6 +329,29 @@ mod tests {
         for path in ["", "/v1", "/v1/status/", "/v1/explain", "/v1/explain/1/2", "/v2/status"] {
             assert_eq!(status(&Method::GET, path, ""), StatusCode::NOT_FOUND, "{path}");
         }
+    }
+
+    #[test]
+    fn what_is_to_end_is_said_in_full() {
+        let end = |path: &str, body: &str| parse(&Method::PUT, path, body.as_bytes());
+        assert_eq!(
+            end(HANDLES_END, r#"{"handle":7}"#),
+            Ok(AdminRequest::EndHandle(EndHandle { handle: 7 }))
+        );
+        assert_eq!(
+            end(CLIENTS_END, r#"{"session":7}"#),
+            Ok(AdminRequest::EndClient(EndClient { session: 7 }))
+        );
+        for path in [HANDLES_END, CLIENTS_END, PEERS_END] {
+            for body in ["", "{}", r#"{"handle":-1}"#, r#"{"all":true}"#, r#"{"peer":7}"#] {
+                assert_eq!(end(path, body).expect_err(body).status, StatusCode::BAD_REQUEST);
+            }
+            assert!(Endpoint::find(&Method::PUT, path).expect(path).is_change());
+        }
+        assert!(
+            Endpoint::find(&Method::GET, HANDLES).expect("there").is_change(),
+            "it names files"
+        );
     }
 
     #[test]

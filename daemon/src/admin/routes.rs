@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::calibrate;
 use super::configuration;
 use super::dials;
+use super::ending;
 use super::page;
 use super::parse::{AdminRequest, Endpoint, Refused};
 use super::plan;
@@ -116,6 +117,10 @@ async fn answer(
         AdminRequest::Calibrate(body) => calibrate::change(control, body).map(json),
         AdminRequest::Configuration => Ok(json(configuration::show(control))),
         AdminRequest::Reload => configuration::reload(control).await.map(json),
+        AdminRequest::Handles => Ok(json(control.holdings.borrow().report())),
+        AdminRequest::EndHandle(body) => ending::handle(control, who, body).await.map(json),
+        AdminRequest::EndClient(body) => ending::client(control, who, body).map(json),
+        AdminRequest::EndPeer(body) => ending::peer(control, who, body).await.map(json),
         AdminRequest::SetPlanner(body) => {
             tell(control, Command::SetPlanner(settings::planner(body.mode))).await?;
             control.reload.note_runtime("planner.mode", body.mode);

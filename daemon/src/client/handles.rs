@@ -20,6 +20,7 @@ use super::welcome::{make_segment, memory_fault};
 use crate::arenas::Share;
 use crate::closing::{Account, HeldFile, Kept};
 use crate::control::Control;
+use crate::holdings::{Holder, Place, Right, check_echo};
 use crate::io::socket::Credentials;
 use crate::limits::{
     FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
@@ -132,7 +133,7 @@ impl Client {
             Request::OpenChannel { peer, name } => {
                 if self.is_here(&peer) {
                     let source = self.control.channels.borrow().find(&name, self.shard);
-                    self.install(Source::Channel(source?)).await
+                    self.install(Source::Channel(source?), Right::Channel { name }).await
                 } else {
                     let (kind, path) = (OpenKind::Channel, String::new());
                     let access = Access::WRITE;
@@ -162,6 +163,7 @@ impl Client {
     pub(super) async fn close(mut self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
         let regions = self.control.regions.borrow_mut().withdraw_all(self.id);
         self.control.channels.borrow_mut().withdraw_all(self.id);
+        self.control.holdings.borrow_mut().leave_session(self.id);
         self.control.revoke(&regions).await;
         // A shard that is gone has no sessions.
         let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
@@ -305,6 +307,7 @@ impl Client {
             return Err(OpenFault::new(Status::BadHandle, format!("there is no handle {handle}")));
         };
         self.note();
+        self.control.holdings.borrow_mut().leave(self.place(HandleId(handle)));
         if let Held::Channel(channel) = held {
             self.control.channels.borrow_mut().withdraw(channel);
         }
@@ -337,7 +340,7 @@ impl Client {
         access: Access,
     ) -> Opened {
         let opened = self.blocking(move || file::inspect(direct, buffered, access)).await?;
-        self.install(Source::File(opened)).await
+        self.install(Source::File(opened), Right::Passed(access)).await
     }
 
     async fn open_export(
@@ -348,6 +351,8 @@ impl Client {
         create: bool,
     ) -> Opened {
         let (exports, who) = (self.control.exports(), self.who.clone());
+        let root = exports.root(&export);
+        let right = Right::File { export: export.clone(), path: path.clone(), access, root };
         let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
             let text = format!(
                 "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
@@ -357,7 +362,7 @@ impl Client {
         let opened = self
             .blocking(move || exports.open(Asker::User(&who), &export, &path, access, create, room))
             .await?;
-        self.install(Source::File(opened)).await
+        self.install(Source::File(opened), right).await
     }
 
     async fn export_region(
@@ -384,7 +389,8 @@ impl Client {
         self.check_offer(Kind::Region)?;
         let source = self.control.regions.borrow_mut().offer(name, source)?;
         let region = source.region;
-        let installed = self.install(Source::Region(source)).await;
+        let right = Right::OfferedRegion { name: name.to_owned(), region, access };
+        let installed = self.install(Source::Region(source), right).await;
         match installed {
             Ok((handle, ..)) => {
                 self.handles.insert(handle.0, Held::Region(region));
@@ -401,7 +407,8 @@ impl Client {
     async fn offer_channel(&mut self, name: &str) -> Opened {
         self.check_offer(Kind::Channel)?;
         let source = self.control.channels.borrow_mut().offer(name, self.id, self.shard)?;
-        let installed = self.install(Source::Channel(source)).await;
+        let right = Right::OfferedChannel { name: name.to_owned(), channel: source.channel };
+        let installed = self.install(Source::Channel(source), right).await;
         match installed {
             Ok((handle, ..)) => {
                 self.handles.insert(handle.0, Held::Channel(source.channel));
@@ -418,28 +425,22 @@ impl Client {
         self.control.check_offer(self.id, kind).map_err(refused)
     }
 
-    /// What is there for calibrations is for who may calibrate.
     fn check_echo(&self, name: &str) -> Result<(), OpenFault> {
-        if name == ECHO_REGION && !self.control.rules().admits_changes(&self.who) {
-            let text = format!(
-                "the region `{ECHO_REGION}` is for who may change the daemon: root, its own user, and whom \
-                 [admin] users and groups name"
-            );
-            return Err(OpenFault::new(Status::Denied, text));
-        }
-        Ok(())
+        if name == ECHO_REGION { check_echo(&self.control.rules(), &self.who) } else { Ok(()) }
     }
 
     async fn open_region(&mut self, name: &str, access: Access) -> Opened {
         let asker = Asker::User(&self.who);
         let source = self.control.regions.borrow().find(name, access, asker)?;
         let region = source.region;
-        let opened = self.install(Source::Region(source)).await?;
+        let right = Right::Region { name: name.to_owned(), region, access };
+        let opened = self.install(Source::Region(source), right).await?;
         if self.control.regions.borrow().has(region) {
             return Ok(opened);
         }
         // Withdrawn while it was opened: say it again, so that this shard has heard it last.
         self.forget(opened.0.0);
+        self.control.holdings.borrow_mut().leave(self.place(opened.0));
         let _ = self.mailbox().send(Message::Revoke { region }).await;
         Err(OpenFault::new(Status::Gone, format!("the region `{name}` was just withdrawn")))
     }
@@ -459,6 +460,13 @@ impl Client {
             check_path(&open.path)?;
         }
         let handle = self.new_handle()?;
+        let right = Right::Remote {
+            peer: peer.to_owned(),
+            kind: open.kind,
+            name: open.name.clone(),
+            path: open.path.clone(),
+            access: open.access,
+        };
         let asked = Asked::of(peer, &open);
         let mut ticket = self.control.expect_open();
         let (session, number) = (self.id, ticket.number);
@@ -467,7 +475,10 @@ impl Client {
         let patience = self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE;
         let outcome = tokio::time::timeout(patience, ticket.outcome()).await;
         let status = match outcome {
-            Ok(Ok(length)) => return Ok((handle, 0, length)),
+            Ok(Ok(length)) => {
+                self.enter(handle, right).await?;
+                return Ok((handle, 0, length));
+            }
             Ok(Err(status)) => status,
             Err(_) => Status::DeadlineExceeded,
         };
@@ -477,7 +488,22 @@ impl Client {
         Err(asked.refused(status))
     }
 
-    async fn install(&mut self, source: Source) -> Opened {
+    fn place(&self, handle: HandleId) -> Place {
+        Place::Session(self.id, handle)
+    }
+
+    /// It is open from now on, unless a reload has taken the right away meanwhile.
+    async fn enter(&mut self, handle: HandleId, right: Right) -> Result<(), OpenFault> {
+        let (place, holder) = (self.place(handle), Holder::User(self.who.clone()));
+        let Err(fault) = self.control.hold(place, holder, right.clone()) else { return Ok(()) };
+        self.forget(handle.0);
+        self.control.end(place, &right).await;
+        let session = self.id;
+        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
+        Err(fault)
+    }
+
+    async fn install(&mut self, source: Source, right: Right) -> Opened {
         if matches!(source, Source::File(_)) {
             let refused = |text| OpenFault::new(Status::WouldBlock, text);
             self.control.check_files(self.who.uid, self.shard).map_err(refused)?;
@@ -506,6 +532,7 @@ impl Client {
             self.forget(handle.0);
             return Err(fault);
         }
+        self.enter(handle, right).await?;
         Ok((handle, alignment, length))
     }
 

@@ -20,7 +20,7 @@ use super::wanted::{Wanted, check};
 use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::arenas::Share;
 use crate::closing::{Account, HeldFile};
-use crate::control::{Control, SessionEars};
+use crate::control::{Control, Ending, SessionEars};
 use crate::io::socket::Credentials;
 use crate::journal::{Cause, Party};
 use crate::limits::HANDSHAKE_TIMEOUT;
@@ -64,6 +64,11 @@ pub(super) async fn run(
     };
     place.is_served();
     drop(place);
+    // It may have waited at the door while a reload took its access back.
+    if !control.rules().admits_client(&who) {
+        control.count_refusal(HandshakeRefusal::Stranger);
+        return refuse(&door, sequence, &stranger(uid)).await;
+    }
     let slot = match control.session_place(uid) {
         Ok(slot) => slot,
         Err(text) => {
@@ -140,8 +145,12 @@ pub(super) async fn refuse_stranger(door: &Door, who: Credentials, account: &Arc
         return;
     };
     let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
+    refuse(&door, sequence, &stranger(uid)).await;
+}
+
+fn stranger(uid: u32) -> OpenFault {
     let text = format!("user {uid} may not use this daemon; name it in [access] users or groups");
-    refuse(door, sequence, &OpenFault::new(Status::Denied, text)).await;
+    OpenFault::new(Status::Denied, text)
 }
 
 async fn receive_hello(
@@ -254,7 +263,7 @@ async fn serve(
     loop {
         let received = tokio::select! {
             biased;
-            reason = &mut ears.evicted => return log_eviction(control, session, uid, reason),
+            why = &mut ears.ended => return log_ending(control, session, uid, why),
             () = control.stopped() => return,
             received = door.receive(&mut buffer, client.files()) => received,
         };
@@ -279,7 +288,7 @@ async fn serve(
         };
         let reply = tokio::select! {
             biased;
-            reason = &mut ears.evicted => return log_eviction(control, session, uid, reason),
+            why = &mut ears.ended => return log_ending(control, session, uid, why),
             () = control.stopped() => return,
             () = door.closed() => return,
             reply = client.handle(request, files) => reply,
@@ -311,12 +320,18 @@ fn say_evicted(control: &Control, session: u32, uid: u32, reason: &dyn std::fmt:
     }
 }
 
-fn log_eviction(
+fn log_ending(
     control: &Control,
     session: u32,
     uid: u32,
-    reason: Result<String, tokio::sync::oneshot::error::RecvError>,
+    why: Result<Ending, tokio::sync::oneshot::error::RecvError>,
 ) {
-    let reason = reason.unwrap_or_else(|_| "its shard is gone".to_owned());
-    say_evicted(control, session, uid, &reason);
+    match why.unwrap_or_else(|_| Ending::Evicted("its shard is gone".to_owned())) {
+        Ending::Evicted(reason) => say_evicted(control, session, uid, &reason),
+        Ending::TakenBack(reason) => {
+            if let Some(left_out) = control.may_say(Cause::Client, Party::User(uid)) {
+                tracing::info!(session, uid, reason, left_out, "client ended");
+            }
+        }
+    }
 }

@@ -32,11 +32,19 @@ const CREATE_MODE: Mode = Mode::from_raw_mode(0o640);
 #[derive(Debug)]
 struct Export {
     directory: OwnedFd,
+    root: Root,
     offered: Access,
     /// Local users that may use it; empty: everybody who got in.
     users: Circle,
     /// Peers that may use it; `None`: everybody who got in.
     peers: Option<BTreeSet<String>>,
+}
+
+/// Which directory an export is: the name may stay and another directory come under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Root {
+    device: u64,
+    inode: u64,
 }
 
 /// All exports, by name.
@@ -136,10 +144,17 @@ impl Exports {
                 rustix::fs::open(&export.path, flags, Mode::empty()).map_err(|error| {
                     ExportError::Directory { name: name.clone(), path: export.path.clone(), error }
                 })?;
+            let facts = rustix::fs::fstat(&directory).map_err(|error| ExportError::Directory {
+                name: name.clone(),
+                path: export.path.clone(),
+                error,
+            })?;
+            let root = Root { device: facts.st_dev, inode: facts.st_ino };
             let users = Circle::new(&export.users, &export.groups, names)
                 .map_err(|(list, error)| ExportError::User { name: name.clone(), list, error })?;
             let export = Export {
                 directory,
+                root,
                 offered: Access { read: export.read, write: export.write, ..Access::NONE },
                 users,
                 peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
@@ -162,8 +177,7 @@ impl Exports {
         create: bool,
         mut room: Room,
     ) -> Result<OpenedFile, OpenFault> {
-        let export = self.admitted(asker, name)?;
-        check_access(export.offered, access, create, name)?;
+        let export = self.allow(asker, name, access, create)?;
         check_path(path)?;
         let place = find(export.directory.as_fd(), path, create.then_some(access))?;
         let flags = match (access.read, access.write) {
@@ -189,9 +203,8 @@ impl Exports {
         path: &str,
         write: bool,
     ) -> Result<DeviceId, OpenFault> {
-        let export = self.admitted(asker, name)?;
         let wanted = if write { Access::WRITE } else { Access::READ };
-        check_access(export.offered, wanted, false, name)?;
+        let export = self.allow(asker, name, wanted, false)?;
         check_path(path)?;
         let found = match find(export.directory.as_fd(), path, None) {
             Err(fault) if fault.status == Status::NotFound && write => {
@@ -200,6 +213,44 @@ impl Exports {
             place => rustix::fs::fstat(place?),
         };
         Ok(device_of(&found.map_err(|error| io("fstat", error))?))
+    }
+
+    /// The one rule of who may use what of an export how: at the open, and whenever that is decided anew.
+    fn allow(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        access: Access,
+        create: bool,
+    ) -> Result<&Export, OpenFault> {
+        let export = self.admitted(asker, name)?;
+        check_access(export.offered, access, create, name)?;
+        Ok(export)
+    }
+
+    /// Which directory an export is now.
+    #[must_use]
+    pub fn root(&self, name: &str) -> Option<Root> {
+        self.by_name.get(name).map(|export| export.root)
+    }
+
+    /// Whether what was opened below an export, when it was this directory, may still be used.
+    ///
+    /// # Errors
+    /// As of an open; or the export is another directory now.
+    pub fn still(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        access: Access,
+        root: Option<Root>,
+    ) -> Result<(), OpenFault> {
+        let export = self.allow(asker, name, access, false)?;
+        if Some(export.root) != root {
+            let text = format!("the export `{name}` is another directory now");
+            return Err(OpenFault::new(Status::Gone, text));
+        }
+        Ok(())
     }
 
     fn admitted(&self, asker: Asker<'_>, name: &str) -> Result<&Export, OpenFault> {

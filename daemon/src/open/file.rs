@@ -183,7 +183,7 @@ fn invalid(text: impl Into<String>) -> OpenFault {
     OpenFault::new(Status::Invalid, text)
 }
 
-pub(super) fn denied(text: impl Into<String>) -> OpenFault {
+pub(crate) fn denied(text: impl Into<String>) -> OpenFault {
     OpenFault::new(Status::Denied, text)
 }
 

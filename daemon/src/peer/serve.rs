@@ -9,6 +9,7 @@ use piped_engine::request::Status;
 use piped_engine::wire::frame::{is_shard_name, node_of};
 
 use crate::control::Control;
+use crate::holdings::{Holder, Place, Right};
 use crate::io::socket::Credentials;
 use crate::journal::Cause;
 use crate::limits::FILES_PER_OPEN;
@@ -38,6 +39,16 @@ impl Node {
         }
     }
 
+    /// The same for later.
+    fn holder(&self) -> Holder {
+        let name = node_of(&self.name).to_owned();
+        match self.standing {
+            Standing::Proven => Holder::Peer(name),
+            Standing::Plain(Origin::User(uid)) => Holder::Plain { name, user: Some(uid) },
+            Standing::Plain(Origin::Site(_)) => Holder::Plain { name, user: None },
+        }
+    }
+
     /// The user of this machine whose node it is, if it is known only by that.
     fn user(&self, control: &Control) -> Option<Credentials> {
         match self.standing {
@@ -57,8 +68,13 @@ pub(crate) async fn answer(
 ) {
     let name = open.name.clone();
     let opened = open_for(&control, shard, &node, open).await;
+    let holder = node.holder();
     let peer = node.name;
-    let result = opened.map_err(|fault| {
+    let (result, held) = match opened {
+        Ok((source, held)) => (Ok(source), Some(held)),
+        Err(fault) => (Err(fault), None),
+    };
+    let result = result.map_err(|fault| {
         // A peer gets the status; who wants the text finds it here.
         if let Some(left_out) = control.may_say(Cause::Open, control.party_of(&peer)) {
             tracing::info!(peer, name, %fault, left_out, "an open for a peer failed");
@@ -75,6 +91,13 @@ pub(crate) async fn answer(
     let mailbox = &control.shards[shard].mailbox;
     // A shard that is gone ends the daemon by itself.
     let _ = mailbox.send(Message::Serve { ticket, result }).await;
+    let place = Place::Peer(shard, ticket);
+    if let Some(held) = held
+        && control.hold(place, holder, held.clone()).is_err()
+    {
+        // A reload took the right away meanwhile.
+        control.end(place, &held).await;
+    }
     if let Some(region) = region
         && !control.regions.borrow().has(region)
     {
@@ -88,18 +111,21 @@ async fn open_for(
     shard: usize,
     node: &Node,
     open: OpenRequest,
-) -> Result<Source, OpenFault> {
+) -> Result<(Source, Right), OpenFault> {
     let OpenRequest { kind, name, path, access, create } = open;
-    if kind == OpenKind::Region && name == ECHO_REGION {
-        return control.echo.find(access).map(Source::Region);
-    }
     if kind == OpenKind::Region {
         let who = node.user(control);
         let asker = node.asker(who.as_ref());
-        return control.regions.borrow().find(&name, access, asker).map(Source::Region);
+        let found = match name == ECHO_REGION {
+            true => control.echo.find(access)?,
+            false => control.regions.borrow().find(&name, access, asker)?,
+        };
+        let held = Right::Region { name, region: found.region, access };
+        return Ok((Source::Region(found), held));
     }
     if kind == OpenKind::Channel {
-        return control.channels.borrow().find(&name, shard).map(Source::Channel);
+        let found = control.channels.borrow().find(&name, shard)?;
+        return Ok((Source::Channel(found), Right::Channel { name }));
     }
     let Ok(slot) = Arc::clone(&control.peer_open_slots).try_acquire_owned() else {
         return Err(OpenFault::new(Status::WouldBlock, "too many opens of peers at once"));
@@ -109,14 +135,16 @@ async fn open_for(
     };
     let (exports, who) = (control.exports(), node.user(control));
     let node = Node { name: node.name.clone(), standing: node.standing };
+    let root = exports.root(&name);
+    let held = Right::File { export: name.clone(), path: path.clone(), access, root };
     let work = move || {
         let _slot = slot;
         let asker = node.asker(who.as_ref());
         exports.open(asker, &name, &path, access, create, room).map(Source::File)
     };
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(OpenFault::new(Status::Io, error.to_string())))
+    let opened = tokio::task::spawn_blocking(work).await;
+    let opened = opened.unwrap_or_else(|error| Err(OpenFault::new(Status::Io, error.to_string())));
+    Ok((opened?, held))
 }
 
 #[cfg(test)]

@@ -310,8 +310,12 @@ impl Reactor {
                 let _ = answer.send(self.install(session, handle, source));
             }
             Message::Serve { ticket, result } => {
+                let opened = result.is_ok();
                 let result = result
                     .and_then(|source| self.target(source).map_err(|refusal| refusal.status()));
+                if opened && result.is_err() {
+                    self.tell(Notice::Event(Event::ServeClosed { ticket }));
+                }
                 self.engine(Command::ServeOpened { ticket, result });
             }
             Message::Revoke { region } => self.engine(Command::RevokeRegion { region }),

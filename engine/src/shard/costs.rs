@@ -34,7 +34,7 @@ impl Shard {
                 }
                 Place::Remote(remote.peer, handle)
             }
-            HandleKind::Gone => return Err(Status::Gone),
+            HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
         let cost = match place {
             Place::Local(Target::File(file)) => {

@@ -444,9 +444,9 @@ impl Shard {
     }
 
     /// A peer has closed what it sent by, or is another one now: what it announced will not come.
-    pub(super) fn forget_mail<I: Io>(&mut self, served: Key, io: &mut I) {
+    pub(super) fn forget_mail<I: Io>(&mut self, served: Key, status: Status, io: &mut I) {
         while let Some(place) = self.served.get_mut(served).and_then(|it| it.mails.pop()) {
-            self.lose_mail(place, Status::Closed, io);
+            self.lose_mail(place, status, io);
         }
     }
 

@@ -28,6 +28,7 @@ mod dial;
 mod disk;
 mod drafts;
 mod early;
+mod ending;
 mod fair;
 mod gate;
 mod guard;
@@ -367,6 +368,9 @@ impl Shard {
                 self.open_remote(ticket, session, handle, peer, open, io);
             }
             Command::CloseHandle { session, handle } => self.close_handle(session, handle, io),
+            Command::EndHandle { session, handle } => self.end_handle(session, handle, io),
+            Command::EndServed { ticket } => self.end_served(ticket, io),
+            Command::EndPeer { name } => self.end_peer(&name, io),
             Command::RevokeRegion { region } => self.revoke_region(region, io),
             Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
             Command::AddPeer { peer, name } => self.add_peer(peer, name),

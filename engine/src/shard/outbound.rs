@@ -18,7 +18,7 @@ use crate::limits::{self, FRAGMENT_BYTES_MIN};
 use crate::report::{LaneReport, PeerReport};
 use crate::request::Status;
 use crate::tally::{LaneLoss, RetryReason};
-use crate::wire::frame::SWEEP;
+use crate::wire::frame::{SWEEP, node_of};
 use crate::wire::{
     Frame, LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner,
 };
@@ -76,6 +76,11 @@ impl Outbound {
             sync_stage: StageIndex::NONE,
             handshake: Handshake::default(),
         }
+    }
+
+    /// Whether it leads to a node.
+    pub(super) fn is_to(&self, node: &str) -> bool {
+        node_of(&self.name) == node
     }
 
     pub(super) fn name(&self) -> &str {

@@ -91,7 +91,7 @@ pub(super) struct Serve {
     /// Those that the kernel has taken and not let go of.
     pub(super) lent: u32,
     /// It is over and has frames queued.
-    unread: Option<Unread>,
+    pub(super) unread: Option<Unread>,
     pub(super) allocation: Allocation,
     pub(super) pins: u32,
     pub(super) status: Option<Status>,
@@ -108,7 +108,7 @@ pub(super) struct Serve {
 
 /// What a peer has read of a serve that is over.
 #[derive(Debug, Clone, Copy)]
-struct Unread {
+pub(super) struct Unread {
     /// Frames its lane had sent when that was last looked at.
     frames_sent: u64,
     /// When all of its own must have left.
@@ -379,7 +379,7 @@ impl Shard {
 
     /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses the
     /// lane, and so does one that reads too slowly.
-    fn watch_unread<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn watch_unread<I: Io>(&mut self, key: Key, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames + serve.lent > 0)
         else {
             return;

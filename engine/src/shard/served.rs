@@ -16,8 +16,12 @@ use crate::wire::frame::SWEEP;
 /// Something of ours that a peer has open.
 #[derive(Debug)]
 pub(super) struct Served {
-    /// `None`: the exporter of the region is gone.
+    /// `None`: the exporter of the region is gone, or it was ended.
     pub(super) target: Option<command::Target>,
+    /// It was ended, and this is still in use by what ended with it.
+    pub(super) ended: Option<command::Target>,
+    /// Ours, of the open that it answered; none: it was told.
+    pub(super) ticket: Option<u64>,
     /// Serves that use it; a closed one is released after the last.
     pub(super) uses: u32,
     closed: bool,
@@ -110,9 +114,7 @@ impl Shard {
         let waiting = |link: &Inbound| link.opening.iter().any(|&(ours, ..)| ours == ticket);
         let Some(link) = self.inbound.next_from(0, waiting) else {
             // The peer restarted in the meantime.
-            if let Ok(target) = result {
-                self.release_target(target, io);
-            }
+            self.refuse_served(ticket, result, io);
             return;
         };
         let handles_max = self.limits.peer.handles;
@@ -121,16 +123,14 @@ impl Shard {
         let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));
         if state.lanes[LaneClass::Latency as usize].lane != Some(lane) {
             // The lane is gone, and the peer did not ask again on the next one.
-            if let Ok(target) = result {
-                self.release_target(target, io);
-            }
+            self.refuse_served(ticket, result, io);
             return;
         }
         let (status, handle, length) = match result {
-            Ok(target) => match state.keep(theirs, target, &mut self.served, handles_max) {
+            Ok(target) => match state.keep(theirs, ticket, target, &mut self.served, handles_max) {
                 Some(handle) => (Status::Ok, handle, length_of(target)),
                 None => {
-                    self.release_target(target, io);
+                    self.refuse_served(ticket, result, io);
                     (Status::WouldBlock, 0, 0)
                 }
             },
@@ -146,6 +146,19 @@ impl Shard {
             lane.push(Message::Opened { ticket: theirs, status, handle, length });
         }
         self.make_ready(Work::Lane(lane));
+    }
+
+    /// Nobody is there for what was opened.
+    fn refuse_served<I: Io>(
+        &mut self,
+        ticket: u64,
+        result: Result<command::Target, Status>,
+        io: &mut I,
+    ) {
+        if let Ok(target) = result {
+            self.release_target(target, io);
+            self.event(Event::ServeClosed { ticket });
+        }
     }
 
     /// The exporter of regions is gone: peers that have them open are told when they ask.
@@ -195,7 +208,7 @@ impl Shard {
         let Some(served) = self.served.get_mut(key) else { return };
         served.closed = true;
         if matches!(served.target, Some(command::Target::Channel(_))) {
-            self.forget_mail(key, io);
+            self.forget_mail(key, Status::Closed, io);
         }
         self.release_served(key, io);
     }
@@ -206,8 +219,11 @@ impl Shard {
             return;
         }
         let Some(served) = self.served.remove(key) else { return };
-        if let Some(target) = served.target {
+        if let Some(target) = served.target.or(served.ended) {
             self.release_target(target, io);
+        }
+        if let Some(ticket) = served.ticket {
+            self.event(Event::ServeClosed { ticket });
         }
         if let Some(receive) = served.receive {
             self.unpin(receive);
@@ -218,6 +234,7 @@ impl Shard {
     pub(super) fn leave_served<I: Io>(&mut self, key: Key, io: &mut I) {
         if let Some(served) = self.served.get_mut(key) {
             served.uses -= 1;
+            self.release_ended_served(key, io);
             self.release_served(key, io);
         }
     }
@@ -227,6 +244,7 @@ impl Inbound {
     /// Gives a target a number.
     fn keep(
         &mut self,
+        theirs: u64,
         ticket: u64,
         target: command::Target,
         all: &mut Slab<Served>,
@@ -235,8 +253,12 @@ impl Inbound {
         if self.handles_open() >= most {
             return None;
         }
-        let number = Number::asked(ticket, self.lanes[LaneClass::Latency as usize].epoch);
-        Some(self.keep_number(number, target, all)?.0)
+        let number = Number::asked(theirs, self.lanes[LaneClass::Latency as usize].epoch);
+        let (number, key) = self.keep_number(number, target, all)?;
+        if let Some(served) = all.get_mut(key) {
+            served.ticket = Some(ticket);
+        }
+        Some(number)
     }
 
     /// Gives the buffer of a receive a number.
@@ -264,6 +286,8 @@ impl Inbound {
         };
         let served = Served {
             target: Some(target),
+            ended: None,
+            ticket: None,
             uses: 0,
             closed: false,
             receive: None,

@@ -62,7 +62,7 @@ pub(super) struct Session {
 pub(super) struct Handle {
     pub(super) kind: HandleKind,
     /// Transfers that use it.
-    uses: u32,
+    pub(super) uses: u32,
     closing: bool,
 }
 
@@ -70,7 +70,9 @@ pub(super) struct Handle {
 pub(super) enum HandleKind {
     Local(Target),
     Remote(Box<RemoteHandle>),
-    /// The exporter of the region is gone.
+    /// It was ended, and this is still in use by what ended with it.
+    Ended(Box<HandleKind>),
+    /// The exporter of the region is gone, or the handle was ended.
     Gone,
 }
 
@@ -223,9 +225,14 @@ impl Shard {
 
     fn drop_handle<I: Io>(&mut self, session: SessionId, id: HandleId, io: &mut I) {
         let Some(handle) = self.handles.remove(&(session, id)) else { return };
-        match handle.kind {
+        self.release_kind(handle.kind, io);
+    }
+
+    pub(super) fn release_kind<I: Io>(&mut self, kind: HandleKind, io: &mut I) {
+        match kind {
             HandleKind::Local(target) => self.release_target(target, io),
             HandleKind::Remote(remote) => self.close_remote(*remote),
+            HandleKind::Ended(kind) => self.release_kind(*kind, io),
             HandleKind::Gone => {}
         }
     }
@@ -260,6 +267,8 @@ impl Shard {
         handle.uses -= 1;
         if handle.closing && handle.uses == 0 {
             self.drop_handle(session, id, io);
+        } else {
+            self.release_ended(session, id, io);
         }
     }
 
@@ -606,7 +615,7 @@ impl Shard {
         match self.handles.get(&(session, id)).map(|handle| &handle.kind) {
             Some(HandleKind::Local(target)) => matches!(target, Target::Region(_)),
             Some(HandleKind::Remote(remote)) => remote.open.kind == OpenKind::Region,
-            Some(HandleKind::Gone) | None => false,
+            Some(HandleKind::Ended(_) | HandleKind::Gone) | None => false,
         }
     }
 
@@ -633,7 +642,7 @@ impl Shard {
             HandleKind::Local(target) => (Place::Local(*target), access_of(*target)),
             HandleKind::Remote(remote) if remote.ticket.is_some() => return Err(Status::BadHandle),
             HandleKind::Remote(remote) => (Place::Remote(remote.peer, id), remote.open.access),
-            HandleKind::Gone => return Err(Status::Gone),
+            HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
         access.allows(wanted).then_some(place).ok_or(Status::Denied)
     }

@@ -360,6 +360,11 @@ impl RemoteBody {
 }
 
 impl Transfer {
+    /// Whether it is by this handle of its session.
+    pub(super) fn uses(&self, handle: HandleId) -> bool {
+        self.handles.contains(&Some(handle))
+    }
+
     /// Whether it sends or receives a message.
     pub(super) fn is_message(&self) -> bool {
         matches!(self.kind, Operation::Send | Operation::Receive)

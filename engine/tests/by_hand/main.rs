@@ -7,6 +7,7 @@ mod callers;
 mod channels;
 mod company;
 mod dials;
+mod ended;
 mod fairness;
 mod faults;
 mod limits;

@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) shard: Shard,
     pub(crate) node: NodeId,
     pub(crate) events: Vec<Event>,
+    /// Ours, of what peers have opened.
+    pub(crate) tickets: Vec<u64>,
     pub(crate) completions: Vec<Completion>,
     pub(crate) progress: Vec<Progress>,
     /// Memory that its client rewrites whenever it has a chance, and what it saw there before.
@@ -145,6 +147,7 @@ impl World {
             shard,
             node,
             events: Vec::new(),
+            tickets: Vec::new(),
             completions: Vec::new(),
             progress: Vec::new(),
             rewritten: None,
@@ -299,6 +302,7 @@ impl World {
             world.events.iter().position(|event| matches!(event, Event::ServeOpen { .. }))
         });
         let Event::ServeOpen { ticket, .. } = self.events.remove(asked) else { unreachable!() };
+        self.tickets.push(ticket);
         self.command(Command::ServeOpened { ticket, result: Ok(target) });
         match self.next(line) {
             Message::Opened { status: Status::Ok, handle, .. } => handle,

@@ -491,7 +491,7 @@ impl World {
                 assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
             }
             // Regions go with their owners' sessions here, and those are judged.
-            Event::RegionDrained { .. } => {}
+            Event::RegionDrained { .. } | Event::ServeClosed { .. } => {}
             Event::SessionDrained { session } => {
                 let client =
                     self.clients.iter().position(|c| c.node == node && c.session == session);

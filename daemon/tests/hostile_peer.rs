@@ -848,6 +848,7 @@ fn names_that_no_library_would_send_open_nothing_and_cost_nobody_anything() {
         ("/etc/passwd", Ended::Denied),
         ("../data", Ended::Denied),
         ("..", Ended::Denied),
+        // The frame has no status of its own for a directory.
         (".", Ended::Unsupported),
     ]
     .into_iter()

@@ -83,9 +83,9 @@ impl Door {
     pub(super) async fn await_hang_up(&self, account: &Arc<Account>) {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         loop {
-            match self.receive(&mut buffer, account).await {
-                Err(ReceiveFault::Closed | ReceiveFault::System(_)) => return,
-                Ok(_) | Err(_) => {}
+            let received = self.receive(&mut buffer, account).await;
+            if let Err(ReceiveFault::Closed | ReceiveFault::System(_)) = received {
+                return;
             }
         }
     }

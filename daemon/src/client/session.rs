@@ -145,7 +145,7 @@ pub(super) async fn refuse_stranger(door: &Door, who: Credentials, account: &Arc
         return;
     };
     let sequence = handshake::sequence(&buffer[..length]).unwrap_or(0);
-    refuse(&door, sequence, &stranger(uid)).await;
+    refuse(door, sequence, &stranger(uid)).await;
 }
 
 fn stranger(uid: u32) -> OpenFault {

@@ -76,7 +76,7 @@ fn handles_are_open_again_and_queues_go_on() {
     // Closed where they are open.
     drop((local, named));
     eventually("they are closed", || next.closed().len() == 2);
-    drop((queue, other, client));
+    drop((queue, other, buffer, client));
     serving.join().expect("the daemon does not panic");
     drop(path);
 }
@@ -350,7 +350,7 @@ fn a_region_ends_with_its_daemon_and_is_offered_again_by_its_owner() {
     let serving = next.serve(false);
     let (buffer, _) = queue.read(&there, 0, client.allocate(9).expect("room")).expect("served");
     assert_eq!(buffer.as_slice(), b"left edge");
-    drop((queue, there, region, client));
+    drop((queue, there, region, buffer, client));
     serving.join().expect("the daemon does not panic");
 }
 

@@ -483,7 +483,7 @@ fn payloads_keep_to_their_kinds_bounds() {
 fn the_layout_is_the_documented_one() {
     let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x5455_5657);
     let bytes = Frame { epoch: 0x0102_0304, ..plain(message) }.encode();
-    assert_eq!(bytes[..8], [b'p', b'D', 8, 7, 0, 0, 1, 9]);
+    assert_eq!(bytes[..8], [b'p', b'D', 9, 7, 0, 0, 1, 9]);
     assert_eq!(bytes[8..16], [4, 3, 2, 1, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], 0x1112_1314_1516_1718_u64.to_le_bytes());
     assert_eq!(bytes[24..32], 0x0031_3233_3435_3637_u64.to_le_bytes());

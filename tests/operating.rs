@@ -217,7 +217,10 @@ fn ten_thousand_who_are_refused_fill_no_journal() {
         let knocks = || knock(&daemon, 10_000);
         let knocked = match name {
             "closed" => Who::user(4001).does(knocks),
-            _ => Some(knocks()),
+            _ => {
+                knocks();
+                Some(())
+            }
         };
         let Some(()) = knocked else { continue };
         let counted = || {

@@ -84,6 +84,15 @@ fn read_on(
     None
 }
 
+/// Says it when it is dropped: a check that fails leaves no thread behind that the test would wait for.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_reload_ends_what_local_users_may_not_do_any_more_and_nothing_else() {
     let Some(programs) = Programs::find() else { return };
@@ -121,6 +130,7 @@ fn a_reload_ends_what_local_users_may_not_do_any_more_and_nothing_else() {
     let (begun, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (others, over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _ends = (AtEnd(&stop), AtEnd(&over));
         let own = scope.spawn(|| read_on(&one, &one_data, &begun, &stop));
         let other = scope.spawn(|| read_on(&two, &two_data, &others, &over));
         eventually("both read", || {
@@ -228,6 +238,7 @@ fn a_reload_ends_what_a_peer_may_not_do_any_more_and_nothing_else() {
 
     let (begun, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _ends = AtEnd(&stop);
         let own = scope.spawn(|| read_on(&one, &one_data, &begun, &stop));
         eventually("it reads", || (begun.load(Ordering::Relaxed) > 2).then_some(()));
         let done = reload(&beta, &file, "\"alpha\", \"gamma\"", "\"gamma\"");
@@ -419,6 +430,7 @@ fn clients_that_leave_while_access_is_taken_back_leave_nothing() {
     let file = place.join("alpha.toml");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = AtEnd(&over);
         let clients: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {

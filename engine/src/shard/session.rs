@@ -71,7 +71,7 @@ pub(super) enum HandleKind {
     Local(Target),
     Remote(Box<RemoteHandle>),
     /// It was ended, and this is still in use by what ended with it.
-    Ended(Box<HandleKind>),
+    Ended(Box<Self>),
     /// The exporter of the region is gone, or the handle was ended.
     Gone,
 }

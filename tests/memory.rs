@@ -434,9 +434,9 @@ fn one_user_cannot_have_all_regions_or_all_channels() {
         // What is closed makes room.
         drop(taken.pop());
         eventually("it is closed", || offer(&second, format!("new {kind}")).ok());
-    }
-    let shown = words(&daemon.pipectl(["limits"]).output().expect("pipectl starts"));
-    for word in ["user.regions", "client.channels", "global.arena", "REGIONS", "CHANNELS"] {
-        assert!(shown.contains(word), "{word}: {shown}");
+        let shown = words(&daemon.pipectl(["limits"]).output().expect("pipectl starts"));
+        for word in ["user.regions", "client.channels", "global.arena", "REGIONS", "CHANNELS"] {
+            assert!(shown.contains(word), "{word}: {shown}");
+        }
     }
 }

@@ -186,7 +186,7 @@ impl World {
         let made = programs.pipectl().args(["keys", "generate", "--file"]).arg(&key).output();
         assert!(made.expect("pipectl starts").status.success());
         let beta_settings = format!(
-            "[security]\nkey_file = \"{}\"\n[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\nwrite = true\n\
+            "[security]\nkey_file = \"{}\"\n[listen]\naddress = \"{address}\"\nallow_plain = [\"127.0.0.0/8\"]\n[exports.data]\npath = \"{}\"\nwrite = true\n\
              peers = [\"alpha\"]\n",
             key.display(),
             root.display()

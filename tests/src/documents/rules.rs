@@ -21,7 +21,7 @@ pub enum Rule {
 }
 
 /// Why a block may not be run at all. A new reason belongs here, with what checks the commands instead.
-pub const REASONS: [&str; 2] = [
+pub const REASONS: [&str; 3] = [
     // From the programs under test, with less compression.
     "tests build the packages with options",
     // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what it found.

@@ -41,7 +41,7 @@ pub(crate) struct ClientArgs {
 enum ClientAction {
     /// End the session of a client: everything it has open closes
     ///
-    /// It may connect again, if [access] still names its user.
+    /// It may connect again, if `[access]` still names its user.
     End {
         /// The session, which `pipectl clients` shows
         session: u32,

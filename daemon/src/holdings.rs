@@ -241,18 +241,20 @@ impl Control {
     /// # Errors
     /// A reload took the right away while it was opened: it is to be ended.
     pub(crate) fn hold(&self, place: Place, holder: Holder, held: Right) -> Result<(), OpenFault> {
-        let live = self.live();
-        let regions = self.regions.borrow();
-        let credentials = |uid| self.credentials_of(uid);
-        let law = Law {
-            rules: &live.rules,
-            exports: &live.exports,
-            regions: &regions,
-            credentials: &credentials,
-        };
-        law.admits(&holder, &held)?;
+        self.by_law(|law| law.admits(&holder, &held))?;
         self.holdings.borrow_mut().enter(place, holder, held);
         Ok(())
+    }
+
+    /// Decides by the rules, exports and regions as they are now.
+    fn by_law<T>(&self, decide: impl FnOnce(Law<'_>) -> T) -> T {
+        let live = self.live();
+        decide(Law {
+            rules: &live.rules,
+            exports: &live.exports,
+            regions: &self.regions.borrow(),
+            credentials: &|uid| self.credentials_of(uid),
+        })
     }
 
     /// Decides anew who may stay and what may stay open, and ends the rest: how many sessions and handles.
@@ -262,17 +264,7 @@ impl Control {
             |who| !live.rules.admits_client(who),
             "[access] does not name it any more",
         );
-        let struck = {
-            let regions = self.regions.borrow();
-            let credentials = |uid| self.credentials_of(uid);
-            let law = Law {
-                rules: &live.rules,
-                exports: &live.exports,
-                regions: &regions,
-                credentials: &credentials,
-            };
-            self.holdings.borrow_mut().strike(law)
-        };
+        let struck = self.by_law(|law| self.holdings.borrow_mut().strike(law));
         // Its owner has withdrawn it, and that ended it.
         let was_over = |held: &Right| match held {
             Right::Region { region, .. } => !self.regions.borrow().has(*region),

@@ -3,8 +3,18 @@
 use super::report::{Contender, Slowed, Spread, predicted, words};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::table::Column::{Number, Text};
+use crate::table::Column::{self, Number, Text};
 use crate::units;
+
+/// What is said of each planner.
+const COLUMNS: [Column; 6] = [
+    Text("PLANNER"),
+    Text("PLAN"),
+    Number("PREDICTED"),
+    Number("MEASURED"),
+    Number("SPREAD"),
+    Number("RATIO"),
+];
 
 pub(super) fn slowed(output: &Output, slowed: &Slowed) -> Result<(), Failure> {
     let Slowed { rounds, .. } = slowed;
@@ -13,21 +23,13 @@ pub(super) fn slowed(output: &Output, slowed: &Slowed) -> Result<(), Failure> {
         units::bytes(slowed.size_bytes)
     ))?;
     output.prose(&format!("  Dials add {}.", slowed.path), 2)?;
-    let columns = [
-        Text("PLANNER"),
-        Text("PLAN"),
-        Number("PREDICTED"),
-        Number("MEASURED"),
-        Number("SPREAD"),
-        Number("RATIO"),
-    ];
     let by_hand = format!("fixed:{}", short(slowed.by_hand_bytes));
     let rows = vec![
         row("auto".to_owned(), &slowed.auto, slowed.auto_to_whole.median),
         row(by_hand, &slowed.by_hand, slowed.by_hand_to_whole.median),
         row("whole".to_owned(), &slowed.whole, 1.0),
     ];
-    output.table(&columns, rows)?;
+    output.table(&COLUMNS, rows)?;
     let tried: Vec<String> = slowed.tried_bytes.iter().map(|&bytes| short(bytes)).collect();
     let legend = format!(
         "fixed: the best of {}, tried one by one before. SPREAD: half of the rounds lie within. RATIO: to whole, round by round.",
@@ -127,17 +129,9 @@ mod tests {
             margin_seconds: 1.23e-3,
         };
         let seconds = Spread { low: 12.31e-3, median: 12.34e-3, high: 12.39e-3 };
-        let columns = [
-            Text("PLANNER"),
-            Text("PLAN"),
-            Number("PREDICTED"),
-            Number("MEASURED"),
-            Number("SPREAD"),
-            Number("RATIO"),
-        ];
         let contender = Contender { seconds, plan: Some(plan) };
         let text = table::render(
-            &columns,
+            &COLUMNS,
             vec![row("fixed:128KiB".to_owned(), &contender, 0.57)],
             Some(80),
         );

@@ -3,15 +3,19 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use piped_client::{Access, Client, OpenOptions, RegionExport, RegionOptions};
+use piped_engine::command::LaneClass;
+use piped_engine::wire::{Frame, Message};
+use piped_ring::Segment;
 use system_tests::cable::Cable;
 use system_tests::keys::Key;
-use system_tests::process::{Daemon, Programs, command, eventually, free_address};
+use system_tests::process::{Daemon, Programs, command, eventually, free_address, words};
 
 /// A user that `[access]` names, and one that it does not.
 const LISTED: u32 = 4001;
@@ -222,4 +226,66 @@ fn an_address_of_this_machine_is_no_other_machine() {
     named.await_lanes();
     assert_eq!(had(&named), ["anybody", "named", "memory"]);
     assert_eq!(fs::read(path.join("root/file")).expect("there"), SECRET);
+}
+
+/// A plain lane under a name, of which no more is heard.
+fn silent(beta: SocketAddr, number: u32) -> std::io::Result<TcpStream> {
+    let name = format!("silent-{number}");
+    let memory = Segment::create(4096).expect("memory");
+    memory.store(0, name.as_bytes()).expect("inside");
+    let payload_crc = memory.crc32c(0, name.len() as u64).expect("inside");
+    let message = Message::Hello { incarnation: u64::from(number) + 1, lane: LaneClass::Latency };
+    let frame = Frame { epoch: 1, message, payload: name.len() as u32, payload_crc };
+    let mut stream = TcpStream::connect(beta)?;
+    stream.write_all(&[&frame.encode(), name.as_bytes()].concat())?;
+    Ok(stream)
+}
+
+#[test]
+fn very_many_silent_neighbours_stop_nobody() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, address) = (directory.path(), free_address());
+    fs::create_dir(path.join("root")).expect("made");
+    fs::write(path.join("root/file"), SECRET).expect("written");
+    let [alphas, betas] = ["alpha", "beta"].map(|name| Key::make(&programs, path, name));
+    let root = path.join("root");
+    let served = betas.security("encrypted")
+        + &alphas.peer("alpha", None)
+        + &format!(
+            "[listen]\naddress = \"{address}\"\nallow_plain = [\"127.0.0.0/8\"]\n[exports.data]\npath = \"{}\"\n",
+            root.display()
+        );
+    let beta = Daemon::start(&programs, path, "beta", &served);
+    let asks = alphas.security("encrypted") + &betas.peer("beta", Some(address));
+    let mut alpha = Daemon::start(&programs, path, "alpha", &asks);
+    alpha.await_lanes();
+    let reads = |alpha: &Daemon| {
+        let client = Client::connect(alpha.client_socket()).expect("it serves");
+        let file = client.open_export(Some("beta"), "data", "file", OpenOptions::read());
+        let file = file.expect("beta serves");
+        let buffer = client.allocate(SECRET.len()).expect("memory");
+        let (buffer, bytes) =
+            client.queue().expect("a queue").read(&file, 0, buffer).expect("read");
+        assert_eq!(&buffer.as_slice()[..bytes], SECRET);
+    };
+    reads(&alpha);
+    let mut lines = Vec::new();
+    for number in 0..303 {
+        lines.push(silent(address, number).expect("it listens"));
+        if number % 100 == 0 {
+            reads(&alpha);
+        }
+    }
+    awaits(&beta, "displaced");
+    reads(&alpha);
+    // It goes and comes back, and has both of its lanes.
+    alpha.process.signal(rustix::process::Signal::TERM);
+    alpha.restart(&asks);
+    alpha.await_lanes();
+    reads(&alpha);
+    assert!(beta.log().contains("a lane has no place"), "{}", beta.log());
+    let doctor = beta.pipectl(["doctor"]).output().expect("pipectl starts");
+    assert!(words(&doctor).contains("found no place"), "{}", words(&doctor));
+    drop(lines);
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use piped_config::{Config, Names};
-use piped_engine::command::Event;
+use piped_engine::command::{Event, Origin, Standing};
 use piped_engine::ids::{PeerId, RegionId, SessionId};
 use piped_engine::request::Status;
 use piped_model::units::Nanos;
@@ -761,6 +761,20 @@ impl Control {
             Event::LaneUp { peer, class, epoch } => {
                 if let Some(left_out) = self.may_say(Cause::Lane, self.party_of(&peer)) {
                     tracing::info!(shard, peer, ?class, epoch, left_out, "lane up");
+                }
+            }
+            Event::LaneRefused { standing, why } => {
+                self.count_greeting(why.into());
+                let (from, party) = match standing {
+                    Standing::Plain(Origin::User(uid)) => {
+                        (format!("user {uid} of this machine"), Party::User(uid))
+                    }
+                    Standing::Plain(Origin::Site(site)) => (site.to_string(), Party::Others),
+                    Standing::Proven => ("a node with a key".to_owned(), Party::Others),
+                };
+                if let Some(left_out) = self.may_say(Cause::Crowd, party) {
+                    let reason = peer::greet::advice(why);
+                    tracing::warn!(shard, from, reason, left_out, "a lane has no place");
                 }
             }
             Event::LaneDown { peer, class, reason } => {

@@ -38,6 +38,8 @@ pub(crate) enum Cause {
     Accept,
     /// A peer may not be called where it is.
     Dial,
+    /// There is no place for a lane, or one made room.
+    Crowd,
 }
 
 /// Who caused it, as far as that is not their own word.

@@ -322,6 +322,11 @@ impl Caller {
         }
     }
 
+    /// Whether there are nodes that have to prove who they are, and lanes and staging are kept for them.
+    pub(crate) fn is_beside_keys(&self) -> bool {
+        matches!(self, Self::Unproven { reserved, .. } if !reserved.is_empty())
+    }
+
     /// Whether a lane may give itself this name, a node's or that of one of its shards.
     ///
     /// # Errors
@@ -369,6 +374,19 @@ impl Standing {
             (one, other) => one == other,
         }
     }
+}
+
+/// Why a connection got no lane, or a lane had to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Crowded {
+    /// Its address or user has its share of plain lanes, and all of them work.
+    Share,
+    /// There are as many lanes or nodes as there may be, and all of them work.
+    Full,
+    /// There is no staging for it.
+    Staging,
+    /// Another one needed its place.
+    Displaced,
 }
 
 /// Which plain lanes close.
@@ -589,6 +607,13 @@ pub enum Event {
         handle: HandleId,
         /// The file's or region's length in bytes, or why not.
         result: Result<u64, Status>,
+    },
+    /// A connection got no lane, or an idle lane made room.
+    LaneRefused {
+        /// Whose it was.
+        standing: Standing,
+        /// Why.
+        why: Crowded,
     },
     /// A peer wants something of ours opened. Answered by [`Command::ServeOpened`].
     ServeOpen {

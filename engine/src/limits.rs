@@ -33,6 +33,22 @@ pub const COPY_SHARE: u64 = 3;
 /// Lanes, in and out, over all peers.
 pub const LANES_MAX: u32 = 256;
 
+/// Of those and of [`LINKS_MAX`], as a divisor, what only nodes that have proved who they are can have, where there are
+/// such: 32 of them with both lanes.
+pub const PROVEN_SHARE: u32 = 4;
+
+/// And of staging, for the scratch of plain lanes at work and for what they move: half is for the others.
+pub const PLAIN_STAGING_DIVISOR: u64 = 2;
+
+/// What plain lanes of one address or user may have of what plain lanes may have, in thirds: so nobody has all by
+/// coming under ever new names. Where keys are used, and plain lanes are the exception, it is one third.
+pub const ORIGIN_THIRDS: u32 = 2;
+/// See [`ORIGIN_THIRDS`].
+pub const ORIGIN_THIRDS_BESIDE_KEYS: u32 = 1;
+
+/// Places for lanes that close, so that one that is displaced leaves room at once.
+pub const LANES_CLOSING: u32 = 16;
+
 /// Sends of all lanes whose memory the kernel has after they have ended. A driver has a place for each beside
 /// those of operations; lanes that find none copy.
 pub const NOTICES_MAX: u32 = 512;

@@ -141,6 +141,8 @@ named!(
         Reconfigured = "reconfigured",
         /// An operator ended it.
         Ended = "ended",
+        /// It had no work and did not prove who it is, and another one needed the place.
+        Displaced = "displaced",
     }
 );
 
@@ -160,7 +162,8 @@ impl LaneLoss {
             | Self::Receive
             | Self::Replaced
             | Self::Reconfigured
-            | Self::Ended => false,
+            | Self::Ended
+            | Self::Displaced => false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::PublicKey;
-use piped_engine::command::{Caller, Origin};
+use piped_engine::command::{Caller, Crowded, Origin};
 use piped_engine::wire::LaneKeys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -52,11 +52,19 @@ pub(crate) enum Greeting {
     User,
     /// It is plain, from this machine, and no user holds its other end.
     Nobody,
+    /// It is plain, and its address or user has its share of plain lanes.
+    Share,
+    /// There are as many lanes or nodes as there may be.
+    Full,
+    /// There is no staging for it.
+    Staging,
+    /// It was a lane without work, and another one needed its place.
+    Displaced,
 }
 
 impl Greeting {
     /// All of them, each at the place of its number.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Proven,
         Self::Busy,
         Self::Silent,
@@ -68,6 +76,10 @@ impl Greeting {
         Self::Repeated,
         Self::User,
         Self::Nobody,
+        Self::Share,
+        Self::Full,
+        Self::Staging,
+        Self::Displaced,
     ];
 
     /// Its name.
@@ -85,6 +97,41 @@ impl Greeting {
             Self::Repeated => "repeated",
             Self::User => "user",
             Self::Nobody => "nobody",
+            Self::Share => "share",
+            Self::Full => "full",
+            Self::Staging => "staging",
+            Self::Displaced => "displaced",
+        }
+    }
+}
+
+impl From<Crowded> for Greeting {
+    fn from(why: Crowded) -> Self {
+        match why {
+            Crowded::Share => Self::Share,
+            Crowded::Full => Self::Full,
+            Crowded::Staging => Self::Staging,
+            Crowded::Displaced => Self::Displaced,
+        }
+    }
+}
+
+/// What an operator is told of it.
+pub(crate) const fn advice(why: Crowded) -> &'static str {
+    match why {
+        Crowded::Share => {
+            "its address or user has its share of plain lanes, and all of them work; nodes with keys have no such bound: \
+             `pipectl keys generate` there, `pipectl keys trust` here"
+        }
+        Crowded::Full => {
+            "there are as many lanes or nodes as there may be, and all of them work; some are kept for nodes with keys: \
+             `pipectl keys generate` there, `pipectl keys trust` here"
+        }
+        Crowded::Staging => {
+            "there is no staging for another lane; raise it: `pipectl limits set global.staging=SIZE --persist`"
+        }
+        Crowded::Displaced => {
+            "it had nothing to do, and another one needed its place; it connects again when it is used"
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_engine::command::{OpenKind, OpenRequest, Origin, Standing};
+use piped_engine::limits::PROVEN_SHARE;
 use piped_engine::request::Status;
 use piped_engine::wire::frame::{is_shard_name, node_of};
 
@@ -12,7 +13,7 @@ use crate::control::Control;
 use crate::holdings::{Holder, Place, Right};
 use crate::io::socket::Credentials;
 use crate::journal::Cause;
-use crate::limits::FILES_PER_OPEN;
+use crate::limits::{FILES_PER_OPEN, PEER_OPENS_MAX};
 use crate::open::export::Asker;
 use crate::open::{OpenFault, Source};
 use crate::shard::message::Message;
@@ -126,6 +127,15 @@ async fn open_for(
     if kind == OpenKind::Channel {
         let found = control.channels.borrow().find(&name, shard)?;
         return Ok((Source::Channel(found), Right::Channel { name }));
+    }
+    // Who has not proved a name leaves some for those that have, where there are any.
+    let beside_keys = node.standing != Standing::Proven && !control.keyring().reserved().is_empty();
+    let left = control.peer_open_slots.available_permits();
+    if beside_keys && left <= PEER_OPENS_MAX / PROVEN_SHARE as usize {
+        return Err(OpenFault::new(
+            Status::WouldBlock,
+            "too many opens of peers without keys at once",
+        ));
     }
     let Ok(slot) = Arc::clone(&control.peer_open_slots).try_acquire_owned() else {
         return Err(OpenFault::new(Status::WouldBlock, "too many opens of peers at once"));

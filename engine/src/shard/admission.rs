@@ -256,9 +256,10 @@ impl Shard {
     /// Whether a peer's read may have so many bytes of staging more.
     pub(super) fn may_stage_read(&self, link: Key, bytes: u64) -> bool {
         let most = self.limits.peer.staging / LINK_SHARES * (LINK_SHARES / 2);
-        self.inbound.get(link).is_none_or(|state| {
-            state.read_staging.now == 0 || state.read_staging.now + bytes <= most
-        })
+        self.may_stage(link, bytes)
+            && self.inbound.get(link).is_none_or(|state| {
+                state.read_staging.now == 0 || state.read_staging.now + bytes <= most
+            })
     }
 
     /// Write data that a peer may have under way on one lane.

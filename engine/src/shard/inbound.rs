@@ -17,7 +17,7 @@ use super::session::access_of;
 use super::slab::Key;
 use super::trace::Subject;
 use super::{Shard, Work};
-use crate::command::{self, Caller, Event, Expelled, LaneClass, OpenRequest, Standing};
+use crate::command::{self, Caller, Crowded, Event, Expelled, LaneClass, OpenRequest, Standing};
 use crate::ids::{RegionId, SocketId};
 use crate::io::{Io, Resource, Span};
 use crate::limits::{self, CREDIT_BATCH_DIVISOR};
@@ -34,6 +34,8 @@ pub(super) struct Inbound {
     pub(super) name: String,
     /// What stands behind it: a lane under the same name that somebody else has is of another link.
     pub(super) standing: Standing,
+    /// It is plain, where others prove who they are: something is kept for those.
+    pub(super) beside_keys: bool,
     incarnation: u64,
     /// The incarnation of ours that it is told. Another one after it was forgotten: its handles went
     /// with it, and it asks for them again as it does after a restart.
@@ -84,12 +86,25 @@ impl Shard {
                 Caller::Proven { .. } => leaves.or_else(|| self.lanes.next_from(0, stranger)),
                 Caller::Unproven { .. } => leaves,
             };
-            let Some(leaves) = leaves else { return io.release(Resource::Socket(socket)) };
+            let Some(leaves) = leaves else {
+                self.refuse_lane(caller.standing(), Crowded::Full);
+                return io.release(Resource::Socket(socket));
+            };
             let reason = String::from("it did not say who it is");
             self.close_lane(leaves, LaneLoss::Silent, reason, io);
         }
+        if let Err(why) = self.find_place(&caller, io) {
+            self.refuse_lane(caller.standing(), why);
+            return io.release(Resource::Socket(socket));
+        }
         // Class and epoch are those of its Hello, once that is here.
         let made = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, keys, io);
+        if made.is_none() {
+            // There was a place: there is no staging. Whoever comes next finds some.
+            self.displace(None, io);
+            self.ask_back(false);
+            self.refuse_lane(caller.standing(), Crowded::Staging);
+        }
         if let Some((key, lane)) = made.and_then(|key| Some((key, self.lanes.get_mut(key)?))) {
             lane.caller = Some(caller);
             self.lane_times.set(key.index(), io.now() + limits::HELLO_TIME);
@@ -130,16 +145,26 @@ impl Shard {
             return Ok(());
         };
         caller.may_be(&name)?;
-        let standing = caller.standing();
+        let (standing, beside_keys) = (caller.standing(), caller.is_beside_keys());
         let is_same = |link: &Inbound| link.name == name && link.standing.is_like(standing);
         let link = match self.inbound.next_from(0, is_same) {
             Some(link) => link,
-            None => self
-                .new_inbound(name, standing, incarnation, io)
-                .ok_or("as many peers are connected as there may be")?,
+            None => {
+                let new = if self.may_link(standing, beside_keys, io) {
+                    self.new_inbound(name, standing, incarnation, io)
+                } else {
+                    None
+                };
+                let Some(new) = new else {
+                    self.refuse_lane(standing, Crowded::Full);
+                    return Err("as many peers are connected as there may be");
+                };
+                new
+            }
         };
         self.fence(link, class, frame.epoch, incarnation, io)?;
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
+        state.beside_keys = beside_keys;
         let name = state.name.clone();
         let place = &mut state.lanes[class as usize];
         (place.lane, place.epoch) = (Some(key), frame.epoch);
@@ -184,11 +209,12 @@ impl Shard {
         io: &mut I,
     ) -> Option<Key> {
         if self.inbound.room() == 0 {
-            self.forget_inbound(io);
+            self.forget_inbound(standing, io);
         }
         let link = Inbound {
             name,
             standing,
+            beside_keys: false,
             incarnation,
             ours: self.config.incarnation.wrapping_add(self.links_forgotten),
             left: io.now(),
@@ -206,15 +232,23 @@ impl Shard {
     }
 
     /// Forgets the peer that left first, if nothing of it is under way: what is still to land of it
-    /// must fence its return.
-    fn forget_inbound<I: Io>(&mut self, io: &mut I) {
+    /// must fence its return. For one that proved nothing, those that did not either go first, and no more of the others
+    /// than are not kept for them.
+    fn forget_inbound<I: Io>(&mut self, newcomer: Standing, io: &mut I) {
         let is_busy = |key: Key| {
             self.lanes.iter().any(|(_, lane)| lane.link == Link::Inbound(key))
                 || self.serves.iter().any(|(_, serve)| serve.link == key)
         };
         let idle =
             self.inbound.iter().filter(|&(key, link)| link.opening.is_empty() && !is_busy(key));
-        let Some((oldest, _)) = idle.min_by_key(|(_, link)| link.left) else { return };
+        let proven = |link: &Inbound| link.standing == Standing::Proven;
+        let known = self.inbound.iter().filter(|(_, link)| proven(link)).count();
+        let kept = newcomer != Standing::Proven
+            && known <= (limits::LINKS_MAX / limits::PROVEN_SHARE) as usize;
+        let oldest = idle
+            .filter(|(_, link)| !kept || !proven(link))
+            .min_by_key(|(_, link)| (newcomer != Standing::Proven && proven(link), link.left));
+        let Some((oldest, _)) = oldest else { return };
         let Some(mut link) = self.inbound.remove(oldest) else { return };
         self.links_forgotten += 1;
         // Somebody else may have the same name, and so the same stages.
@@ -497,6 +531,7 @@ impl Shard {
         if !lane.has_room_for_serve() {
             return Err(TOO_MANY);
         }
+        let room = self.may_take(link, self.serves.room(), limits::SERVES_MAX);
         if lane.serves.iter().any(|&(wire, _)| wire == ask.transfer) {
             return Err("the same request number twice");
         }
@@ -508,6 +543,7 @@ impl Shard {
             .map(|number| number.served);
         let checked = check(served_key.and_then(|key| self.served.get(key)), ask, op);
         let refused = match (checked, served_key) {
+            (Ok(_), Some(_)) if !room => Err(Status::WouldBlock),
             (Ok(target), Some(key)) => Ok((target, key)),
             (Err(status), _) => Err(status),
             (_, None) => Err(Status::BadHandle),

@@ -169,7 +169,9 @@ impl Shard {
             };
         }
         let mails = self.inbound.get(link).map_or(0, |link| link.mails);
-        if self.mail_times.len() >= limits::MAIL_MAX || mails >= limits::MAIL_PER_LINK {
+        let left = limits::MAIL_MAX.saturating_sub(self.mail_times.len()) as u32;
+        let may = left > 0 && self.may_take(link, left, limits::MAIL_MAX as u32);
+        if !may || mails >= limits::MAIL_PER_LINK {
             return self.answer_send(lane, sent, Status::WouldBlock);
         }
         let Some(channel) = self.channels.get_mut(&id) else {

@@ -13,7 +13,7 @@ use super::ops::OpOwner;
 use super::pace::Pacer;
 use super::plan::StageIndex;
 use super::reports::Reports;
-use super::scratch::Scratch;
+use super::scratch::{Scratch, Size};
 use super::sending::{Sending, Waiting};
 use super::serve_pieces::TableRun;
 use super::slab::Key;
@@ -84,6 +84,10 @@ pub(super) struct Lane {
     pub(super) scratch: Scratch,
     /// Where the scratch moves to, because its segment is to go.
     pub(super) next_scratch: Option<Scratch>,
+    /// It rests, and others want what it had for work.
+    pub(super) gives_back: bool,
+    /// When it was last heard of.
+    pub(super) heard: Nanos,
     pub(super) sending: bool,
     /// How the send under way goes.
     pub(super) send: Sending,
@@ -231,7 +235,18 @@ impl Lane {
         matches!(self.caller, Some(Caller::Unproven { .. }))
     }
 
-    fn origin(&self) -> Option<Origin> {
+    /// Whether it has requests or opens under way, or wants what only a lane at work has.
+    pub(super) fn is_at_work(&self) -> bool {
+        let asks = !self.outstanding.is_empty() || self.opens > 0;
+        asks || !self.serves.is_empty() || self.sender.wants_room()
+    }
+
+    /// Whether it is plain, where others prove who they are.
+    pub(super) fn is_beside_keys(&self) -> bool {
+        self.caller.as_ref().is_some_and(Caller::is_beside_keys)
+    }
+
+    pub(super) fn origin(&self) -> Option<Origin> {
         match self.caller.as_ref()?.standing() {
             Standing::Proven => None,
             Standing::Plain(origin) => Some(origin),
@@ -328,7 +343,11 @@ impl Shard {
         io: &mut I,
     ) -> Option<Key> {
         let (seals, unseals) = seals_of(keys);
-        let Some(scratch) = self.allocate_scratch(seals.moves_payloads()) else {
+        // Who encrypts has proved who it is, and cannot send without: it does not wait for that in the midst of its work.
+        let encrypts = seals.moves_payloads();
+        let at_once = if encrypts { self.allocate_scratch(Size::Working, true) } else { None };
+        let scratch = at_once.or_else(|| self.allocate_scratch(Size::Resting, encrypts));
+        let Some(scratch) = scratch else {
             io.release(Resource::Socket(socket));
             return None;
         };
@@ -345,6 +364,8 @@ impl Shard {
             receiver: Receiver::with_seal(unseals, scratch.of_receiver()),
             scratch,
             next_scratch: None,
+            gives_back: false,
+            heard: io.now(),
             sending: false,
             send: Sending::default(),
             zero_copy: ZeroCopy::new(),
@@ -410,8 +431,10 @@ impl Shard {
             return self.bury_lane(key, io);
         }
         self.give_owed(key, io.now());
-        let may_send = self.move_scratch(key, io);
+        let mut may_send = self.move_scratch(key, io);
         if self.receive_frames(key, io) {
+            // With its first request it may have begun to work: no receive has to be taken back now.
+            may_send = self.move_scratch(key, io);
             self.post_receive(key, io);
         }
         if may_send {
@@ -665,7 +688,9 @@ impl Shard {
         copied: u32,
         io: &mut I,
     ) {
+        let now = self.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.heard = now;
         let target = std::mem::replace(&mut lane.payload_target, Target::Nothing);
         if !intact {
             self.counters.corrupt_frames += 1;
@@ -773,10 +798,7 @@ impl Shard {
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };
         self.forget_reports(&lane.reports);
-        self.free_scratch(lane.scratch);
-        if let Some(next) = lane.next_scratch {
-            self.free_scratch(next);
-        }
+        self.bury_scratch(&lane);
         let peer = match lane.link {
             Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, (key, lane.loss), io),
             Link::Inbound(link) => {

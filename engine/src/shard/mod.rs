@@ -23,6 +23,7 @@ mod channel;
 mod company;
 mod copy;
 mod costs;
+mod crowd;
 mod devices;
 mod dial;
 mod disk;
@@ -237,6 +238,8 @@ pub struct Shard {
     /// Requests that had to wait for one, and scratches that had to move, since start.
     waited: u64,
     scratches_moved: u64,
+    /// Scratch of plain lanes at work, in bytes.
+    plain_working: u64,
     /// When somebody may go on who has used up what his rate gives him.
     throttled: Option<Nanos>,
     /// What waits for that.
@@ -322,6 +325,7 @@ impl Shard {
             clients_waiting: 0,
             waited: 0,
             scratches_moved: 0,
+            plain_working: 0,
             throttled: None,
             put_off: VecDeque::new(),
             turn: None,

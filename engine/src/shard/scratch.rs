@@ -1,35 +1,77 @@
-//! A lane's scratch, which moves when its segment is to go.
+//! A lane's scratch: little while it rests, more while it works; and it moves when its segment is to go.
+//!
+//! A lane that says nothing costs a granule of staging, and can do all that a lane does but send what is encrypted (so
+//! one that encrypts has all from the start, if there is as much): it receives in smaller bites. With its first request it gets what makes it fast, as far as there is staging beside what
+//! transfers need at least, and, where some nodes prove who they are, as far as the share of those that do not goes. Who
+//! finds none takes it from lanes that rest again.
 //!
 //! A lane lives as long as its peer, so a segment that holds its scratch would never drain. It is moved
 //! while the kernel has neither a send nor a receive of the lane: sends stop after the batch that is
 //! under way, and only then is the receive taken back, so that a peer that waits for us to read is not
 //! waited for. Without room for a new scratch the lane goes on as it is, and tries again.
 
-use super::lane::LaneState;
+use super::lane::{Lane, LaneState};
 use super::slab::Key;
-use super::staging::Run;
+use super::staging::{GRANULE_BYTES, Run, footprint_of};
 use super::{Shard, Work};
 use crate::io::{Io, Span, Token};
+use crate::limits::{PLAIN_STAGING_DIVISOR, STAGING_LEAST};
 use crate::wire::{Receiver, SEALED_ROOM_BYTES, Sender};
 
-/// What a lane has of staging for as long as it lives.
+/// What a lane has of staging for itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scratch {
     frames: Run,
-    /// For what it encrypts.
+    /// For what it encrypts, while it works.
     room: Option<Run>,
+    size: Size,
+}
+
+/// How much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Size {
+    /// Enough to wait.
+    Resting,
+    /// Enough to be fast.
+    Working,
 }
 
 impl Scratch {
     /// For a receiver and a sender.
     const FRAMES_BYTES: u32 = Receiver::SCRATCH_BYTES + Sender::SCRATCH_BYTES;
 
+    fn bytes_of_receiver(self) -> u32 {
+        match self.size {
+            Size::Resting => RESTING_BYTES - RESTING_BYTES_SENT,
+            Size::Working => Receiver::SCRATCH_BYTES,
+        }
+    }
+
     pub(super) fn of_receiver(self) -> Span {
-        self.frames.span.part(0, Receiver::SCRATCH_BYTES)
+        self.frames.span.part(0, self.bytes_of_receiver())
     }
 
     pub(super) fn of_sender(self) -> Span {
-        self.frames.span.part(Receiver::SCRATCH_BYTES, Sender::SCRATCH_BYTES)
+        self.frames.span.part(self.bytes_of_receiver(), u32::MAX)
+    }
+
+    pub(super) fn is_resting(self) -> bool {
+        self.size == Size::Resting
+    }
+
+    /// What it takes of staging, in bytes.
+    pub(super) fn footprint(self) -> u64 {
+        self.runs().map(Run::footprint).sum()
+    }
+
+    fn footprint_of(size: Size, encrypts: bool) -> u64 {
+        match size {
+            Size::Resting => footprint_of(RESTING_BYTES),
+            Size::Working if encrypts => {
+                footprint_of(Self::FRAMES_BYTES) + footprint_of(SEALED_ROOM_BYTES)
+            }
+            Size::Working => footprint_of(Self::FRAMES_BYTES),
+        }
     }
 
     pub(super) fn room(self) -> Option<Span> {
@@ -41,18 +83,89 @@ impl Scratch {
     }
 }
 
+/// What a lane has at rest: the least there is to have.
+const RESTING_BYTES: u32 = GRANULE_BYTES;
+/// Of that for frames that are sent: 64 without payloads, and one by value.
+const RESTING_BYTES_SENT: u32 = 16 * 1024;
+const _: () = assert!(RESTING_BYTES - RESTING_BYTES_SENT >= Receiver::SCRATCH_BYTES_LEAST);
+
 impl Shard {
     /// Scratch for a lane; none without staging for it.
-    pub(super) fn allocate_scratch(&mut self, encrypts: bool) -> Option<Scratch> {
-        let frames = self.staging.allocate_scratch(Scratch::FRAMES_BYTES)?;
-        if !encrypts {
-            return Some(Scratch { frames, room: None });
+    pub(super) fn allocate_scratch(&mut self, size: Size, encrypts: bool) -> Option<Scratch> {
+        let bytes = match size {
+            Size::Resting => RESTING_BYTES,
+            Size::Working => Scratch::FRAMES_BYTES,
+        };
+        let frames = self.staging.allocate_scratch(bytes)?;
+        if !encrypts || size == Size::Resting {
+            return Some(Scratch { frames, room: None, size });
         }
         let room = self.staging.allocate_scratch(SEALED_ROOM_BYTES);
         if room.is_none() {
             self.give_back(frames);
         }
-        room.map(|room| Scratch { frames, room: Some(room) })
+        room.map(|room| Scratch { frames, room: Some(room), size })
+    }
+
+    /// The size that a lane's scratch should have, where it has another one.
+    fn size_wanted(&self, lane: &Lane) -> Option<Size> {
+        let works = lane.is_at_work();
+        match lane.scratch.size {
+            Size::Resting if works && self.may_work(lane) => Some(Size::Working),
+            Size::Working if lane.gives_back && !works => Some(Size::Resting),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a share of staging for a lane that has begun to work. What is encrypted cannot go without, so it
+    /// takes what there is.
+    fn may_work(&self, lane: &Lane) -> bool {
+        let encrypts = lane.sender.moves_payloads();
+        let more = Scratch::footprint_of(Size::Working, encrypts);
+        let kept = self.staging.kept_bytes();
+        if lane.is_beside_keys() && self.plain_working + more > kept / PLAIN_STAGING_DIVISOR {
+            return false;
+        }
+        encrypts || self.staging.scratch_bytes() + more + STAGING_LEAST <= kept
+    }
+
+    /// Lanes that have worked and rest are asked for what they had for it; `plain`: only those that stand beside keys.
+    pub(super) fn ask_back(&mut self, plain: bool) {
+        let mut from = 0;
+        let rests = |lane: &Lane| {
+            let has = lane.state == LaneState::Up && !lane.scratch.is_resting() && !lane.gives_back;
+            let may = !lane.sender.moves_payloads() && (!plain || lane.is_beside_keys());
+            has && may && !lane.is_at_work()
+        };
+        while let Some(key) = self.lanes.next_from(from, rests) {
+            from = key.index() + 1;
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.gives_back = true;
+            }
+            self.make_ready(Work::Lane(key));
+        }
+    }
+
+    /// A plain lane's scratch is another one.
+    fn note_plain(&mut self, key: Key, old: Scratch) {
+        let Some(lane) = self.lanes.get(key).filter(|lane| lane.is_unproven()) else { return };
+        let at_work = |scratch: Scratch| match scratch.size {
+            Size::Resting => 0,
+            Size::Working => scratch.footprint(),
+        };
+        self.plain_working += at_work(lane.scratch);
+        self.plain_working -= at_work(old);
+    }
+
+    /// Gives a lane's scratch back with the lane.
+    pub(super) fn bury_scratch(&mut self, lane: &Lane) {
+        if lane.is_unproven() && !lane.scratch.is_resting() {
+            self.plain_working -= lane.scratch.footprint();
+        }
+        self.free_scratch(lane.scratch);
+        if let Some(next) = lane.next_scratch {
+            self.free_scratch(next);
+        }
     }
 
     pub(super) fn free_scratch(&mut self, scratch: Scratch) {
@@ -68,22 +181,35 @@ impl Shard {
     /// Moves a lane's scratch if that has to be. `false`: the lane must not begin a send or a receive now.
     pub(super) fn move_scratch<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
-        let encrypts = lane.scratch.room.is_some();
-        if !self.is_leaving(lane.scratch) {
+        if lane.scratch.is_resting() && lane.is_at_work() && !self.may_work(lane) {
+            self.ask_back(lane.is_beside_keys());
+        }
+        let Some(lane) = self.lanes.get(key) else { return true };
+        let encrypts = lane.sender.moves_payloads();
+        let leaves = self.is_leaving(lane.scratch);
+        let wanted = self.size_wanted(lane);
+        if !leaves && wanted.is_none() {
             if let Some(unused) = self.lanes.get_mut(key).and_then(|lane| lane.next_scratch.take())
             {
                 self.free_scratch(unused);
             }
             return true;
         }
-        let next = match lane.next_scratch.filter(|&next| !self.is_leaving(next)) {
+        let size = wanted.unwrap_or(lane.scratch.size);
+        let is_right = |next: &Scratch| next.size == size && !self.is_leaving(*next);
+        let next = match lane.next_scratch.filter(is_right) {
             Some(next) => next,
             None => {
                 if let Some(unused) = self.lanes.get_mut(key).and_then(|l| l.next_scratch.take()) {
                     unused.runs().for_each(|run| self.give_back(run));
                 }
-                let Some(next) = self.allocate_scratch(encrypts) else {
-                    self.starve(Work::Lane(key));
+                let Some(next) = self.allocate_scratch(size, encrypts) else {
+                    if size == Size::Working {
+                        self.ask_back(false);
+                    }
+                    if leaves || encrypts {
+                        self.starve(Work::Lane(key));
+                    }
                     return true;
                 };
                 next
@@ -108,9 +234,10 @@ impl Shard {
             return true;
         }
         lane.sender.move_to(next.of_sender(), next.room());
-        lane.next_scratch = None;
-        self.scratches_moved += 1;
+        (lane.next_scratch, lane.gives_back) = (None, false);
+        self.scratches_moved += u64::from(leaves);
         let old = std::mem::replace(&mut lane.scratch, next);
+        self.note_plain(key, old);
         self.free_scratch(old);
         true
     }

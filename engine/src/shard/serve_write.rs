@@ -224,9 +224,10 @@ impl Shard {
         let Some(serve) = self.serves.get(key) else { return false };
         let (at, link) = (serve.offset + start, serve.link);
         let bytes = run_bytes(at, end - start);
+        let may_stage = self.may_stage(link, footprint_of(bytes));
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
         let share = lane.staged == 0 || lane.staged + footprint_of(bytes) <= lane.credit_window;
-        if serve.blocks.is_full() || !share {
+        if serve.blocks.is_full() || !share || !may_stage {
             return false;
         }
         let Some(run) = self.staging.allocate(bytes) else { return false };

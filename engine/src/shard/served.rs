@@ -117,7 +117,8 @@ impl Shard {
             self.refuse_served(ticket, result, io);
             return;
         };
-        let handles_max = self.limits.peer.handles;
+        let room = self.may_take(link, self.served.room(), limits::SERVED_MAX);
+        let handles_max = if room { self.limits.peer.handles } else { 0 };
         let Some(state) = self.inbound.get_mut(link) else { return };
         let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
         let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));

@@ -121,6 +121,10 @@ impl Receiver {
     pub const SCRATCH_BYTES: u32 =
         WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES;
 
+    /// With less than that it receives as well, in smaller bites; with less than this not at all.
+    pub const SCRATCH_BYTES_LEAST: u32 =
+        WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES_STREAMING;
+
     /// A receiver of a plain lane; see [`Receiver::with_seal`].
     #[must_use]
     pub fn new(scratch: Span) -> Self {
@@ -130,10 +134,10 @@ impl Receiver {
     /// A receiver at the start of a stream. `scratch` is registered memory that nothing else uses.
     ///
     /// # Panics
-    /// If `scratch` is shorter than [`Self::SCRATCH_BYTES`].
+    /// If `scratch` is shorter than [`Self::SCRATCH_BYTES_LEAST`].
     #[must_use]
     pub fn with_seal(seal: Seal, scratch: Span) -> Self {
-        assert!(scratch.length >= Self::SCRATCH_BYTES, "the receiver's scratch is too short");
+        assert!(scratch.length >= Self::SCRATCH_BYTES_LEAST, "the receiver's scratch is too short");
         let inline_at = WIRE_HEADER_BYTES_MAX as u32;
         let spill = scratch.part(inline_at + INLINE_LANDING_BYTES, SPILL_BYTES);
         Self {
@@ -172,8 +176,10 @@ impl Receiver {
                 debug_assert!(self.rest.length == 0, "post a receive only after Step::NeedMore");
                 let predicted = predicted.filter(|span| span.length > 0);
                 let spill = if self.streaming { SPILL_BYTES_STREAMING } else { SPILL_BYTES };
-                let tail =
-                    predicted.unwrap_or_else(|| self.spill.part(0, spill)).part(0, SPILL_BYTES);
+                // What lands there by mistake moves to the spill.
+                let tail = predicted
+                    .unwrap_or_else(|| self.spill.part(0, spill))
+                    .part(0, self.spill.length);
                 let header = self.header_area.part(self.header_have, self.header_bytes());
                 spans.push(header);
                 spans.push(tail);

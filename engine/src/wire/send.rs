@@ -168,15 +168,15 @@ impl Sender {
     /// [`PAYLOAD_BYTES_MAX`] bytes. All memory is taken here.
     ///
     /// # Panics
-    /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal` encrypts and there is
-    /// no room for that.
+    /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal` encrypts and `room` is
+    /// too short; without one, payloads in memory wait ([`Self::wants_room`]).
     #[must_use]
     pub fn with_seal(seal: Seal, scratch: Span, room: Option<Span>, capacity: usize) -> Self {
         assert!(
             scratch.length as usize >= WIRE_HEADER_BYTES_MAX + INLINE_BYTES_MAX,
             "the sender's scratch cannot hold one frame"
         );
-        let has_room = room.is_some_and(|room| room.length >= SEALED_ROOM_BYTES);
+        let has_room = room.is_none_or(|room| room.length >= SEALED_ROOM_BYTES);
         assert!(has_room || !seal.moves_payloads(), "there is no room for encrypted payloads");
         Self {
             seal,
@@ -227,6 +227,25 @@ impl Sender {
     #[must_use]
     pub fn is_between_batches(&self) -> bool {
         !self.in_flight && self.batch.frames == 0 && !self.flights.any()
+    }
+
+    /// Whether it encrypts: payloads leave from room of its own.
+    #[must_use]
+    pub fn moves_payloads(&self) -> bool {
+        self.seal.moves_payloads()
+    }
+
+    /// Whether it encrypts, and a payload waits for room to be encrypted in.
+    #[must_use]
+    pub fn wants_room(&self) -> bool {
+        let waits = self.queue.front().is_some_and(|entry| self.is_without_room(entry));
+        waits && self.batch.frames == 0
+    }
+
+    fn is_without_room(&self, entry: &Entry) -> bool {
+        self.room.is_none()
+            && self.seal.moves_payloads()
+            && matches!(entry.payload, Payload::Memory(_))
     }
 
     /// Uses other scratch memory and room, between batches.
@@ -331,7 +350,8 @@ impl Sender {
         let scratch = self.headers_of(lent.map(|(_, place)| place));
         self.batch = Batch { lent: lent.map(|(number, _)| number), ..Batch::default() };
         while let Some(entry) = self.queue.get(self.batch.frames).copied() {
-            if entry.held || (lent.is_some() && !entry.is_lendable()) {
+            let may_not = entry.held || self.is_without_room(&entry);
+            if may_not || (lent.is_some() && !entry.is_lendable()) {
                 break;
             }
             let wire_bytes = self.wire_bytes(&entry);

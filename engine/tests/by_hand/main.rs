@@ -6,6 +6,7 @@ mod asking;
 mod callers;
 mod channels;
 mod company;
+mod crowds;
 mod dials;
 mod ended;
 mod fairness;

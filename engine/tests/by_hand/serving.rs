@@ -43,7 +43,7 @@ fn short_pieces_of_writes_hold_no_more_staging_than_long_ones() {
     let handle = world.open(line, 1, file);
     let file = world.file(1 << 20);
     let other_handle = world.open(other, 1, file);
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     world.block_device(Nanos::from_millis(2_000));
     // As many as a serve may hold of each of many writes, as short as they can be.
     for transfer in 0..60 {
@@ -53,14 +53,14 @@ fn short_pieces_of_writes_hold_no_more_staging_than_long_ones() {
         }
     }
     world.run_for(Nanos::from_millis(1_000));
-    let held = world.shard.report().staging_used_bytes - before;
+    let held = world.staged() - before;
     assert!(held <= limits::CREDIT_BYTES, "{held} bytes of staging for {} bytes", 60 * 31 * 512);
     assert!(held > limits::CREDIT_BYTES / 2, "the device is slow, what came is held: {held}");
     // Another peer's write finds staging meanwhile.
     world.send(other, write(1, other_handle, 1 << 20), &[]);
     world.send(other, write_data(1, 0), &[1; 1 << 20]);
     world.run_for(Nanos::from_millis(500));
-    let more = world.shard.report().staging_used_bytes - before;
+    let more = world.staged() - before;
     assert_eq!(more - held, 1 << 20);
     // And all of it ends well.
     for line in [vec![line; 60], vec![other]].concat() {
@@ -72,7 +72,7 @@ fn short_pieces_of_writes_hold_no_more_staging_than_long_ones() {
         };
         assert!(matches!(end, Message::End { status: Status::Ok, .. }), "{end:?}");
     }
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
     assert_eq!(world.reasons(), [""; 0]);
 }
 
@@ -361,14 +361,18 @@ fn the_peer_that_left_first_makes_room_for_a_new_one() {
     world.hello(refused, "late", LaneClass::Latency, 1);
     world.wait_until("it is refused", |world| !world.is_up(refused));
     assert_eq!(world.reasons(), ["as many peers are connected as there may be"]);
+    // One that does nothing has made room for when it comes again.
+    world.settle();
+    assert!(!world.is_up(world.first_line()) && world.is_up(line));
+    world.lane("late", LaneClass::Latency, 1);
     world.hang_up(line);
     world.settle();
     assert_eq!(world.kernel.open_files(world.node).len(), 1, "it may come back");
-    world.lane("late", LaneClass::Latency, 1);
+    world.lane("later", LaneClass::Latency, 1);
     assert_eq!(world.kernel.open_files(world.node).len(), 0, "it was forgotten with its handles");
 
     // Another leaves, and the forgotten one returns: it is told that its handles are of the past.
-    let line = world.first_line();
+    let line = world.first_line() + 1;
     world.hang_up(line);
     world.settle();
     let again = world.dial();
@@ -406,7 +410,7 @@ fn a_peer_whose_write_is_at_the_disk_is_not_forgotten() {
 #[test]
 fn idle_lanes_of_a_peer_that_is_gone_without_a_word_are_lost() {
     let mut world = World::new();
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     for class in [LaneClass::Latency, LaneClass::Bulk] {
         world.lane("beta", class, 1);
     }
@@ -416,7 +420,7 @@ fn idle_lanes_of_a_peer_that_is_gone_without_a_word_are_lost() {
     assert_eq!(world.reasons(), [""; 0]);
     world.run_for(Nanos::from_millis(2));
     assert_eq!(world.reasons().len(), 2, "nothing was asked and nothing was sent");
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
 }
 
 #[test]

@@ -126,15 +126,15 @@ fn pieces_that_lie_one_behind_the_other_here_land_in_place() {
     let (line, segments) = connected(&mut world, &[SESSION]);
     let rows: Vec<Row> = (0..100).map(|n| row(5000 * n, 0, 512 * n as u32, 0, 512, 1)).collect();
     let verb = vector(&mut world, segments[0], true, &rows);
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     world.submit(SESSION, 1, verb);
     world.wait_until("it is asked", |world| world.has_frame(line));
-    let held = world.shard.report().staging_used_bytes - before;
+    let held = world.staged() - before;
     assert!(held <= 64 << 10, "{held} bytes: more than its table");
     answer_pieces(&mut world, line);
     assert_eq!(wait_end(&mut world, 1), (Status::Ok, 51_200));
     world.settle();
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
     let there: Vec<u8> = rows.into_iter().flat_map(places).map(byte_at).collect();
     assert_eq!(bytes(&world, segments[0], 0, 51_200), there);
 }
@@ -245,7 +245,7 @@ fn no_more_puts_of_pieces_are_asked_than_the_credit_is_worth() {
 fn a_table_is_believed_in_nothing() {
     let mut world = World::new();
     let (line, segments) = connected(&mut world, &[SESSION]);
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     let good = row(0, 0, 0, 0, 100, 1);
     let bad = [
         row(0, 0, (256 << 10) - 99, 0, 100, 1),
@@ -279,7 +279,7 @@ fn a_table_is_believed_in_nothing() {
     answer_pieces(&mut world, line);
     assert_eq!(wait_end(&mut world, 30).0, Status::Invalid);
     world.settle();
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_peer_gets_pieces_gathered() {
     pattern(&mut world, segment, 1 << 19);
     let rows = [row(10, 1000, 0, 0, 300, 400), row(0, 0, 0, 0, 5, 1)];
     let packed: Vec<u8> = rows.into_iter().flat_map(places).map(byte_at).collect();
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     for (transfer, from) in [(1, 0), (2, 65_536), (3, 120_005)] {
         world.send(line, read_pieces(transfer, handle, 120_005, from), &wire(&rows));
         let mut got = Vec::new();
@@ -352,7 +352,7 @@ fn a_peer_gets_pieces_gathered() {
         assert_eq!(got, packed[from as usize..]);
     }
     world.settle();
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
     // What does not fit, in each way that it may not.
     let many = row(0, 0, 0, 0, 1, PART_PIECES + 1);
     for (transfer, (rows, length)) in (10..).zip([
@@ -374,7 +374,7 @@ fn a_peer_gets_pieces_gathered() {
     world.send(line, read_pieces(21, file, 5, 0), &wire(&rows[1..]));
     assert_eq!(world.read_end(line, 21), Status::Invalid);
     world.settle();
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
     assert_eq!(world.reasons(), [""; 0]);
 }
 
@@ -384,7 +384,7 @@ fn a_peers_put_of_pieces_is_scattered() {
     let (line, segment, handle) = served(&mut world);
     let rows = [row(100, 900, 0, 0, 500, 400), row(3, 0, 0, 0, 90, 1)];
     let packed: Vec<u8> = (0..200_090).map(byte_at).collect();
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     let write = write_pieces(1, handle, 200_090);
     world.send(line, write, &wire(&rows));
     for (number, piece) in packed.chunks(65_536).enumerate() {
@@ -401,7 +401,7 @@ fn a_peers_put_of_pieces_is_scattered() {
     }
     assert_eq!(bytes(&world, segment, 600, 400), [0; 400]);
     world.settle();
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
     // Withdrawn in the middle, no more of it lands.
     world.send(line, write, &wire(&rows));
     world.send(line, write_data(1, 0), &packed[..65_536]);
@@ -415,7 +415,7 @@ fn a_peers_put_of_pieces_is_scattered() {
     assert_eq!(world.read_end(line, 1), Status::Gone);
     assert_eq!(bytes(&world, segment, 0, 1 << 19), vec![0xee; 1 << 19]);
     world.settle();
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
 }
 
 fn write_pieces(transfer: u64, handle: u32, length: u64) -> Message {
@@ -439,7 +439,7 @@ fn write_pieces(transfer: u64, handle: u32, length: u64) -> Message {
 fn puts_whose_tables_find_no_room_are_refused_and_hold_nothing_up() {
     let mut world = World::new();
     let (line, segment, handle) = served(&mut world);
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     let table = wire(&[row(8, 0, 0, 0, 5, 1)]);
     for transfer in 0..200 {
         world.send(line, write_pieces(transfer, handle, 5), &table);
@@ -463,7 +463,7 @@ fn puts_whose_tables_find_no_room_are_refused_and_hold_nothing_up() {
         assert_eq!(world.read_end(line, transfer), Status::Ok);
     }
     world.settle();
-    assert_eq!(world.shard.report().staging_used_bytes, before);
+    assert_eq!(world.staged(), before);
     assert_eq!(world.reasons(), [""; 0]);
 }
 
@@ -471,7 +471,7 @@ fn puts_whose_tables_find_no_room_are_refused_and_hold_nothing_up() {
 fn a_request_too_many_leaves_no_table() {
     let mut world = World::new();
     let (line, _, handle) = served(&mut world);
-    let before = world.shard.report().staging_used_bytes;
+    let before = world.staged();
     for transfer in 0..256 {
         world.send(line, write(transfer, handle, 5), &[]);
     }
@@ -480,7 +480,7 @@ fn a_request_too_many_leaves_no_table() {
     world.send(line, read_pieces(1000, handle, 5, 0), &table);
     world.settle();
     assert_eq!(world.reasons(), ["more requests outstanding than it was allowed"]);
-    assert!(world.shard.report().staging_used_bytes <= before);
+    assert!(world.staged() <= before);
 }
 
 #[test]

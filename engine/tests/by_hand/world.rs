@@ -8,6 +8,7 @@ use piped_engine::command::{
 };
 use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
+use piped_engine::limits::STAGING_LEAST;
 use piped_engine::request::{Class, Completion, Origin, Progress, Request, Status, Update, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{
@@ -234,6 +235,13 @@ impl World {
             }
             _ => None,
         })
+    }
+
+    /// Staging that requests have: of lanes' own there is more or less as they work or rest.
+    pub(crate) fn staged(&self) -> u64 {
+        let report = self.shard.report();
+        let of_lanes = report.limits.staging_least_bytes - STAGING_LEAST;
+        report.staging_used_bytes - of_lanes
     }
 
     /// A file of so many bytes, opened.

@@ -32,6 +32,7 @@ static ALL: &[Check] = &[
     exports::exports,
     keys::file,
     network::peers,
+    network::door,
     network::sysctls,
 ];
 

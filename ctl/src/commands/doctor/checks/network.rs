@@ -28,6 +28,34 @@ pub(super) fn peers(facts: &Facts) -> Vec<Finding> {
     facts.peers.iter().map(look).collect()
 }
 
+/// Those that connected and got no lane, or lost it to others, since the daemon started.
+pub(super) fn door(facts: &Facts) -> Vec<Finding> {
+    let Some(status) = &facts.daemon else { return Vec::new() };
+    let count = |outcomes: &[&str]| -> u64 {
+        outcomes.iter().filter_map(|outcome| status.greeted.get(*outcome)).sum()
+    };
+    let crowded = count(&["share", "full", "staging", "displaced"]);
+    let strangers = count(&["plain", "user", "nobody", "untrusted", "ticket"]);
+    let mut findings = Vec::new();
+    if crowded > 0 {
+        findings.push(
+            Finding::warning("peers' door", format!("{crowded} lanes found no place, or lost it to another one"))
+                .why("there are more lanes than places or staging: some peers wait, and come and go; those with keys have places of their own")
+                .fix("journalctl -u piped -g 'no place'   # whose they were, and which limit it is")
+                .fix("pipectl keys generate   # on the peers, and `pipectl keys trust` here")
+                .fix("pipectl limits set global.staging=256MiB --persist   # if it was staging"),
+        );
+    }
+    if strangers > 0 {
+        findings.push(
+            Finding::warning("peers' door", format!("{strangers} connections were turned away, for they may not have a lane here"))
+                .why("somebody without a key that is trusted here connects, or a user of this machine that [access] does not admit")
+                .fix("journalctl -u piped -g 'turned away'   # who, and what each lacks"),
+        );
+    }
+    findings
+}
+
 /// Of the kernel's settings for TCP those that were seen to matter, where there is a network.
 pub(super) fn sysctls(facts: &Facts) -> Vec<Finding> {
     if !facts.has_network() {

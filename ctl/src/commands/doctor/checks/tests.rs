@@ -373,6 +373,22 @@ static TABLE: &[Row] = &[
         "pipectl config reload",
     ),
     (
+        |it| daemon(it).greeted = BTreeMap::from([("share".to_owned(), 2), ("full".to_owned(), 1)]),
+        Warning,
+        "peers' door",
+        "3 lanes found no place",
+        "pipectl keys generate",
+    ),
+    (
+        |it| {
+            daemon(it).greeted = BTreeMap::from([("user".to_owned(), 4), ("proven".to_owned(), 9)])
+        },
+        Warning,
+        "peers' door",
+        "4 connections were turned away",
+        "journalctl -u piped -g 'turned away'",
+    ),
+    (
         |it| config(it).metrics.address = Some(([10, 9, 0, 1], 9741).into()),
         Warning,
         "metrics.address",

@@ -271,7 +271,7 @@ fn a_buffer_rewritten_while_it_is_sent_costs_its_own_request_and_no_lane() {
     let export = |name: &str| Request::OpenExport {
         peer: "beta".to_owned(),
         export: "data".to_owned(),
-        path: name.to_owned(),
+        path: name.into(),
         access: Access::READ_WRITE,
         create: true,
     };

@@ -4,12 +4,15 @@
 //! (SIGSTOP): nothing here depends on who is faster.
 #![forbid(unsafe_code)]
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use piped_client::{Client, OpenOptions};
 use rustix::process::Signal;
 use serde_json::Value;
 use system_tests::process::{Daemon, Programs, Running, eventually, free_address, pattern, words};
@@ -582,4 +585,161 @@ fn a_terminal_shows_a_bar_that_fits_and_a_pipe_only_lines() {
     assert!(text.contains("on stable storage") && !text.contains(['\r', '\u{1b}']), "{text:?}");
     let is_line = |line: &str| line.contains(" of ") && line.contains("left");
     assert!(errors.lines().all(is_line), "{errors}");
+}
+
+fn pipe(path: &Path) {
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+}
+
+/// Nobody writes into a pipe that lies where the journal would be: a copy that waited for it would hang for ever.
+#[test]
+fn what_is_no_journal_is_refused_at_once_and_leaves_no_destination() {
+    let Some(world) = World::new() else { return };
+    let source = world.path("here", "source");
+    fs::write(&source, pattern(100)).expect("written");
+    let [fifo, link] = ["fifo", "link"].map(|name| world.path("here", name));
+    pipe(&fifo);
+    fs::write(world.path("here", "other"), "{}").expect("written");
+    std::os::unix::fs::symlink(world.path("here", "other"), &link).expect("made");
+    pipe(&world.path("here", ".sink.piped-cp"));
+    let (source, sink) = (world.place("here", "source"), world.place("here", "sink"));
+    let journals = [&fifo, &link].map(|path| path.display().to_string());
+    let [fifo, link] = [0, 1].map(|at| ["--journal", &journals[at], &source]);
+    for (arguments, word) in [
+        (vec![source.as_str(), &sink], "a pipe"),
+        ([&fifo[..], &[sink.as_str()]].concat(), "a pipe"),
+        ([&link[..], &[sink.as_str()]].concat(), "a link"),
+        ([&fifo[..], &["beta:data/sink"]].concat(), "a pipe"),
+        ([&["--resume"], &fifo[..], &[":own/sink"]].concat(), "a pipe"),
+    ] {
+        let (code, text) = end(Running(world.cp(&arguments).spawn().expect("started")));
+        assert_eq!(code, Some(4), "{arguments:?}: {text}");
+        assert!(text.contains(word) && text.contains("journal"), "{arguments:?}: {text}");
+        for (root, name) in [("here", "sink"), ("data", "sink"), ("own", "sink")] {
+            assert!(!world.path(root, name).exists(), "{arguments:?} left {root}/{name}");
+        }
+    }
+}
+
+/// Starts a copy from beta until something of it is certain, and kills it. The journal.
+fn cut_off(world: &World, from: &str, to: &str) -> PathBuf {
+    let journal = world.path("here", "journal");
+    for _ in 0..10 {
+        let mut running = world.start(&["-f", from, to], &journal);
+        await_durable(&mut running, &journal, 1);
+        if running.0.try_wait().expect("ours").is_none() {
+            running.signal(Signal::KILL);
+            let (code, _) = end(running);
+            if code.is_none() {
+                return journal;
+            }
+        }
+    }
+    panic!("every copy ended before it was killed");
+}
+
+#[test]
+fn a_reboot_is_no_other_file_and_another_file_is() {
+    let Some(world) = World::new() else { return };
+    fs::write(world.path("data", "source"), pattern(LONG)).expect("written");
+    let (from, to) = (world.place("data", "source"), world.place("here", "sink"));
+    let sink = world.path("here", "sink");
+    // As a reboot may leave it: the device has another number. Then as an older pipectl wrote it, on the same device.
+    for older in [false, true] {
+        let journal = cut_off(&world, &from, &to);
+        let mut record: Value =
+            serde_json::from_slice(&fs::read(&journal).expect("there")).expect("JSON");
+        if older {
+            record.as_object_mut().expect("fields").remove("destination_born_ns");
+        } else {
+            assert!(
+                record["destination_born_ns"].is_number()
+                    || fs::metadata(&sink).expect("there").created().is_err()
+            );
+            let inode = record["destination_inode"].as_array_mut().expect("of a local file");
+            inode[0] = (inode[0].as_u64().expect("a number") + 1).into();
+        }
+        fs::write(&journal, record.to_string()).expect("written");
+        let place = journal.display().to_string();
+        let report = world.copied(&["--resume", "--journal", &place, &from, &to]);
+        assert!(report["resumed_from"].as_u64() > Some(0), "{report}");
+        check_same(&world.path("data", "source"), &sink, "gone on with");
+    }
+    // The same bytes in another file are another file.
+    let journal = cut_off(&world, &from, &to);
+    let other = world.path("here", "other");
+    fs::copy(&sink, &other).and_then(|_| fs::rename(&other, &sink)).expect("replaced");
+    let place = journal.display().to_string();
+    world.refused(&["--resume", "--journal", &place, &from, &to], 4, "was replaced");
+}
+
+/// Names of files are bytes: what a directory holds can be copied, whatever it is called.
+#[test]
+fn names_that_are_no_text_are_names() {
+    let Some(world) = World::new() else { return };
+    let name = OsStr::from_bytes(b"caf\xe9 \xff\xfe");
+    let length = MIB + 77;
+    let path = |root: &str| world.directory.path().join(root).join(name);
+    fs::write(path("here"), pattern(length)).expect("written");
+    let place = |root: &str| -> OsString {
+        let before = match root {
+            "own" => OsString::from(":own/"),
+            "data" => OsString::from("beta:data/"),
+            _ => world.directory.path().join(root).join("").into_os_string(),
+        };
+        OsStr::from_bytes(&[before.as_bytes(), name.as_bytes()].concat()).to_owned()
+    };
+    for (from, to) in [("here", "data"), ("data", "own"), ("own", "data"), ("data", "here")] {
+        let mut command = world.cp(&["--verify", "--json", "-f"]);
+        let output = command.arg(place(from)).arg(place(to)).output().expect("pipectl starts");
+        assert!(
+            output.status.success(),
+            "{from} to {to}: {}\n{}",
+            words(&output),
+            world.alpha.log()
+        );
+        check_same(&path(from), &path(to), &format!("{from} to {to}"));
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let told = report["destination"].as_str().expect("text");
+        assert!(told.ends_with("caf\\xe9 \\xff\\xfe"), "{told}");
+    }
+    // It goes on as well, by the command that it prints.
+    let mut running = Running(
+        world.cp(&["-f", "-q"]).arg(place("here")).arg("beta:data/").spawn().expect("started"),
+    );
+    assert_eq!(running.exit().code(), Some(0), "a directory takes the name");
+    fs::remove_file(path("data")).expect("removed");
+    let output = world.cp(&[]).arg(place("data")).arg(place("here")).output().expect("starts");
+    assert_eq!(output.status.code(), Some(6), "{}", words(&output));
+    assert!(words(&output).contains("caf\\xe9 \\xff\\xfe"), "{}", words(&output));
+
+    // The same for programs: nobody is thrown out for a name.
+    let client = Client::connect(world.alpha.client_socket()).expect("it serves");
+    let mut queue = client.queue().expect("a queue");
+    for (peer, export) in [(None, "own"), (Some("beta"), "data")] {
+        let odd = OsStr::from_bytes(b"sub\xff");
+        let file = client
+            .open_export(peer, export, odd, OpenOptions::read_write().create(true))
+            .unwrap_or_else(|error| panic!("{export}: {error}"));
+        let mut buffer = client.allocate(4096).expect("memory");
+        buffer.as_mut_slice().copy_from_slice(&pattern(4096));
+        let (buffer, bytes) = queue.write(&file, 0, buffer).expect("written");
+        assert_eq!(bytes, 4096, "{export}");
+        let (buffer, bytes) = queue.read(&file, 0, buffer).expect("read");
+        assert_eq!(&buffer.as_slice()[..bytes], pattern(4096), "{export}");
+        let there = world.directory.path().join(export).join(odd);
+        assert_eq!(fs::read(there).expect("there"), pattern(4096), "{export}");
+        // A name that is refused is refused, and costs nothing else.
+        let missing = OsStr::from_bytes(b"\xfe/missing");
+        let error = client.open_export(peer, export, missing, OpenOptions::read());
+        assert!(error.is_err(), "{export}");
+        for control in [&b"two\nlines\xff"[..], b"\x1b[2J\xff", b"\x7f"] {
+            let name = OsStr::from_bytes(control);
+            assert!(client.open_export(peer, export, name, OpenOptions::read()).is_err());
+        }
+        queue.nop().expect("the session is as it was");
+    }
+    let listed = world.alpha.pipectl(["transfers", "--ended"]).output().expect("pipectl starts");
+    assert!(listed.status.success() && words(&listed).contains("read"), "{}", words(&listed));
 }

@@ -63,7 +63,7 @@ impl Scene {
 
 fn request(peer: &str, path: &str, access: Access, create: bool) -> Request {
     let (peer, export) = (peer.to_owned(), "data".to_owned());
-    Request::OpenExport { peer, export, path: path.to_owned(), access, create }
+    Request::OpenExport { peer, export, path: path.into(), access, create }
 }
 
 /// How an open ends, which must not be never.

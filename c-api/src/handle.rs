@@ -111,7 +111,7 @@ pub extern "C" fn piped_open_export(
     call(|| {
         wanted(&handle)?;
         let (peer, export) = (border::text_or_null(peer)?, border::text(export)?);
-        let (path, options) = (border::text(path)?, options(flags)?);
+        let (path, options) = (border::path(path)?, options(flags)?);
         let opened = CLIENTS.get(client)?.open_export(peer, export, path, options)?;
         put(handle, HANDLES.insert(opened)?)
     })

@@ -326,7 +326,8 @@ impl Client {
         Ok(OpenOptions::new(access).pass(at, file.as_fd())?)
     }
 
-    /// Open a file below an export of a peer, or of this node (`None`).
+    /// Open a file below an export of a peer, or of this node (`None`). The path is bytes, as names of files are: text, or
+    /// whatever a directory there has, but for control characters.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -334,11 +335,11 @@ impl Client {
         &self,
         peer: Option<&str>,
         export: &str,
-        path: &str,
+        path: impl AsRef<Path>,
         options: OpenOptions,
     ) -> Result<Handle, OpenError> {
         let connection = self.shared.connection();
-        options.open_export((&connection, &self.shared.link), peer, export, path)
+        options.open_export((&connection, &self.shared.link), peer, export, path.as_ref())
     }
 
     /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or those that

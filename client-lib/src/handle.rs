@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use piped_ring::Status;
 use piped_ring::handshake::{Access, Audience, Reply, Request};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::buffer::{Buffer, Shared};
 use crate::clock;
@@ -89,7 +91,7 @@ impl OpenOptions {
         at: At<'_>,
         peer: Option<&str>,
         export: &str,
-        path: &str,
+        path: &Path,
     ) -> Result<Handle, OpenError> {
         if self.truncate {
             return Err(OpenError::Option("truncate"));
@@ -97,7 +99,7 @@ impl OpenOptions {
         let request = Request::OpenExport {
             peer: peer.unwrap_or_default().to_owned(),
             export: export.to_owned(),
-            path: path.to_owned(),
+            path: path.as_os_str().as_bytes().to_owned(),
             access: self.access,
             create: self.create,
         };
@@ -110,7 +112,14 @@ impl OpenOptions {
             .write(self.access.write)
             .create(self.create)
             .truncate(self.truncate)
+            // A pipe is refused, not waited for.
+            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
             .open(path)
+            .and_then(|file| {
+                let flags = rustix::fs::fcntl_getfl(&file)?;
+                rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+                Ok(file)
+            })
             .map_err(|source| unopened(path, source))?;
         Ok(self.pass(at, file.as_fd())?)
     }
@@ -124,7 +133,10 @@ impl OpenOptions {
             (false, true) => OFlags::WRONLY,
             _ => OFlags::RDONLY,
         };
-        let direct = self.direct.then(|| {
+        // What is no file is refused by the daemon; opening it once more might wait.
+        let is_file = rustix::fs::fstat(file)
+            .is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile);
+        let direct = (self.direct && is_file).then(|| {
             // Through /proc it is the same file, whatever became of its path.
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let flags = access | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;

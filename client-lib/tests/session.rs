@@ -129,7 +129,7 @@ fn files_are_opened_with_the_clients_rights_and_passed_on() {
     assert!(asked.contains(&Asked::OpenExport {
         peer: "beta".to_owned(),
         export: "data".to_owned(),
-        path: "no such".to_owned(),
+        path: "no such".into(),
         access: Access::READ,
         create: false,
     }));

@@ -1,12 +1,16 @@
 //! The command line.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _, ValueParser, ValueParserFactory};
 use clap::parser::ValueSource;
 use clap::{
     Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
 use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
+use piped_text::shown_bytes;
 
 use crate::commands::calibrate::CalibrateArgs;
 use crate::commands::config::ConfigArgs;
@@ -402,23 +406,29 @@ pub(crate) enum Place {
         /// The export's name.
         export: String,
         /// The path below it.
-        path: String,
+        path: PathBuf,
     },
 }
 
-impl std::str::FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((peer, rest)) = text.split_once(':').filter(|(peer, _)| !peer.contains('/'))
+impl Place {
+    /// As it is written on the command line, in whatever bytes.
+    pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
+        let bytes = text.as_bytes();
+        let colon = bytes.iter().position(|&byte| byte == b':');
+        let Some((peer, rest)) = colon
+            .map(|colon| (&bytes[..colon], &bytes[colon + 1..]))
+            .filter(|(peer, _)| !peer.contains(&b'/'))
         else {
             return Ok(Self::Local(PathBuf::from(text)));
         };
-        match rest.split_once('/') {
-            Some((export, path)) if !export.is_empty() && !path.is_empty() => Ok(Self::Remote {
+        let slash = rest.iter().position(|&byte| byte == b'/');
+        let (export, path) = slash.map_or((rest, &[][..]), |at| (&rest[..at], &rest[at + 1..]));
+        // Names of nodes and exports are the configuration's: text.
+        match (std::str::from_utf8(peer), std::str::from_utf8(export)) {
+            (Ok(peer), Ok(export)) if !export.is_empty() && !path.is_empty() => Ok(Self::Remote {
                 peer: peer.to_owned(),
                 export: export.to_owned(),
-                path: path.to_owned(),
+                path: PathBuf::from(OsStr::from_bytes(path)),
             }),
             _ => {
                 Err("write PATH, or PEER:EXPORT/PATH (./a:b for a local file with a colon)"
@@ -426,15 +436,41 @@ impl std::str::FromStr for Place {
             }
         }
     }
+
+    /// The same, to be written on a command line again.
+    pub(crate) fn text(&self) -> OsString {
+        match self {
+            Self::Local(path) => path.clone().into_os_string(),
+            Self::Remote { peer, export, path } => {
+                let mut text = OsString::from(format!("{peer}:{export}/"));
+                text.push(path);
+                text
+            }
+        }
+    }
 }
 
-/// As it is written on the command line.
+/// Paths are no text, so the command line is not asked for one.
+impl ValueParserFactory for Place {
+    type Parser = ValueParser;
+
+    fn value_parser() -> ValueParser {
+        OsStringValueParser::new().try_map(|text| Self::parse(&text)).into()
+    }
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(OsStr::new(text))
+    }
+}
+
+/// For people: what cannot be shown is escaped.
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Local(path) => path.display().fmt(f),
-            Self::Remote { peer, export, path } => write!(f, "{peer}:{export}/{path}"),
-        }
+        f.write_str(&shown_bytes(self.text().as_bytes()))
     }
 }
 
@@ -573,7 +609,7 @@ mod tests {
         let remote = |peer: &str, export: &str, path: &str| Place::Remote {
             peer: peer.to_owned(),
             export: export.to_owned(),
-            path: path.to_owned(),
+            path: path.into(),
         };
         for (text, place) in [
             ("/tmp/x", Place::Local("/tmp/x".into())),
@@ -581,7 +617,15 @@ mod tests {
             ("b:data/sub/f", remote("b", "data", "sub/f")),
             (":data/f", remote("", "data", "f")),
         ] {
-            assert_eq!(text.parse(), Ok(place), "{text}");
+            assert_eq!(text.parse(), Ok(place.clone()), "{text}");
+            assert_eq!(place.text(), text);
         }
+        let odd = OsStr::from_bytes(b"b:data/\xff\xfe");
+        let place = Place::parse(odd).expect("a path is bytes");
+        assert_eq!(
+            (place.text().as_os_str(), place.to_string().as_str()),
+            (odd, "b:data/\\xff\\xfe")
+        );
+        assert!(Place::parse(OsStr::from_bytes(b"\xff:data/f")).is_err(), "a node's name is text");
     }
 }

@@ -23,6 +23,7 @@ mod node;
 mod output;
 mod quantity;
 mod random;
+mod regular;
 mod svg;
 mod table;
 

@@ -64,7 +64,7 @@ pub(crate) enum Right {
     /// A file that its client opened itself and passed.
     Passed(Access),
     /// A file below an export, which was this directory.
-    File { export: String, path: String, access: Access, root: Option<Root> },
+    File { export: String, path: Vec<u8>, access: Access, root: Option<Root> },
     /// Another client's region.
     Region { name: String, region: RegionId, access: Access },
     /// A channel on which another client receives.
@@ -74,7 +74,7 @@ pub(crate) enum Right {
     /// A channel on which its client receives.
     OfferedChannel { name: String, channel: ChannelId },
     /// Something at a peer, which decides itself.
-    Remote { peer: String, kind: OpenKind, name: String, path: String, access: Access },
+    Remote { peer: String, kind: OpenKind, name: String, path: Vec<u8>, access: Access },
 }
 
 /// A line of the book.
@@ -190,8 +190,11 @@ impl Holdings {
 
 impl Line {
     fn report(&self, place: Place) -> HandleReport {
-        let both = |name: &str, path: &str| {
-            if path.is_empty() { name.to_owned() } else { format!("{name}/{path}") }
+        let both = |name: &str, path: &[u8]| {
+            if path.is_empty() {
+                return name.to_owned();
+            }
+            format!("{name}/{}", piped_text::shown_bytes(path))
         };
         let (kind, name, at, access) = match &self.held {
             Right::Passed(access) => ("file", String::new(), None, *access),

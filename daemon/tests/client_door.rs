@@ -169,7 +169,7 @@ fn exports_serve_regular_files_below_them_and_nothing_else() {
     let open = |path: &str, access| Request::OpenExport {
         peer: String::new(),
         export: "data".to_owned(),
-        path: path.to_owned(),
+        path: path.into(),
         access,
         create: false,
     };
@@ -202,7 +202,7 @@ fn exports_serve_regular_files_below_them_and_nothing_else() {
     let nowhere = Request::OpenExport {
         peer: "nobody".to_owned(),
         export: "data".to_owned(),
-        path: "data".to_owned(),
+        path: "data".into(),
         access: Access::READ,
         create: false,
     };

@@ -55,7 +55,7 @@ fn alpha(peers: &[(&str, SocketAddr)], change: impl FnOnce(&Path, &mut Config)) 
 }
 
 fn open_file(client: &Client, peer: &str, path: &str, access: Access) -> u32 {
-    let (peer, export, path) = (peer.to_owned(), "data".to_owned(), path.to_owned());
+    let (peer, export, path) = (peer.to_owned(), "data".to_owned(), path.into());
     client.open(&Request::OpenExport { peer, export, path, access, create: true }, &[])
 }
 
@@ -719,7 +719,7 @@ fn a_peer_that_answers_with_attacks_costs_its_lane_and_serves_again_when_it_is_w
         attack.store(number as u64, Ordering::Relaxed);
         client.segments[0].store(0, &sentinel).expect("inside");
         // Whether it opens or not, it ends, with an error that has a type.
-        let (peer, export, path) = ("mallory".to_owned(), "data".to_owned(), "data".to_owned());
+        let (peer, export, path) = ("mallory".to_owned(), "data".to_owned(), "data".into());
         let access = Access::READ_WRITE;
         let open = Request::OpenExport { peer, export, path, access, create: false };
         if let (piped_ring::handshake::Reply::Opened { handle, .. }, _) = client.ask(&open, &[]) {
@@ -755,7 +755,7 @@ fn a_peer_that_answers_with_attacks_costs_its_lane_and_serves_again_when_it_is_w
     // It is well again, and nobody is asked to do anything.
     attack.store(u64::MAX, Ordering::Relaxed);
     let handle = eventually("it is reached without help", || {
-        let (peer, export, path) = ("mallory".to_owned(), "data".to_owned(), "data".to_owned());
+        let (peer, export, path) = ("mallory".to_owned(), "data".to_owned(), "data".into());
         let access = Access::READ;
         let open = Request::OpenExport { peer, export, path, access, create: false };
         match client.ask(&open, &[]).0 {

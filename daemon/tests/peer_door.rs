@@ -45,7 +45,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 fn file(export: &str, path: &str, access: Access, create: bool) -> Request {
-    let (peer, export, path) = ("beta".to_owned(), export.to_owned(), path.to_owned());
+    let (peer, export, path) = ("beta".to_owned(), export.to_owned(), path.into());
     Request::OpenExport { peer, export, path, access, create }
 }
 

@@ -46,7 +46,7 @@ fn keys_of(list: &Value) -> Vec<&str> {
 }
 
 fn export(export: &str, peer: &str) -> Request {
-    let (peer, export, path) = (peer.to_owned(), export.to_owned(), "data".to_owned());
+    let (peer, export, path) = (peer.to_owned(), export.to_owned(), "data".into());
     Request::OpenExport { peer, export, path, access: Access::READ, create: false }
 }
 

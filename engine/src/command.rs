@@ -139,8 +139,8 @@ pub struct OpenRequest {
     pub kind: OpenKind,
     /// Export or region name.
     pub name: String,
-    /// Path below the export; empty for a region.
-    pub path: String,
+    /// Path below the export, in whatever bytes; empty for a region.
+    pub path: Vec<u8>,
     /// What the handle shall be able to do.
     pub access: Access,
     /// Create the file if it is not there (write access only).

@@ -23,6 +23,12 @@ fn text(max: usize) -> impl Strategy<Value = String> {
     })
 }
 
+/// Names of files are bytes; only those of control characters are out.
+fn path() -> impl Strategy<Value = Vec<u8>> {
+    let byte = any::<u8>().prop_filter("no control character", |byte| !byte.is_ascii_control());
+    prop::collection::vec(byte, 0..=PATH_BYTES_MAX)
+}
+
 fn access() -> impl Strategy<Value = Access> {
     (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(read, write, atomic)| Access {
         read,
@@ -56,7 +62,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::AddQueue),
         any::<u64>().prop_map(|bytes| Request::GrowArena { bytes }),
         (access(), any::<bool>()).prop_map(|(access, direct)| Request::OpenFile { access, direct }),
-        (name(), name(), text(PATH_BYTES_MAX), access(), any::<bool>()).prop_map(
+        (name(), name(), path(), access(), any::<bool>()).prop_map(
             |(peer, export, path, access, create)| Request::OpenExport {
                 peer,
                 export,

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -216,12 +217,10 @@ impl Session {
                 let file = File::from(fds.into_iter().next_back().expect("a descriptor"));
                 (self.open(Object::File(Arc::new(file))), vec![])
             }
-            Request::OpenExport { path, .. }
-                if Path::new(&path).with_extension("away").exists() =>
-            {
+            Request::OpenExport { path, .. } if file(&path).with_extension("away").exists() => {
                 (refused(Status::PeerLost, "the peer is away"), vec![])
             }
-            Request::OpenExport { path, .. } => match File::open(&path) {
+            Request::OpenExport { path, .. } => match File::open(file(&path)) {
                 Ok(file) => (self.open(Object::File(Arc::new(file))), vec![]),
                 Err(_) => (refused(Status::NotFound, "no such file below the export"), vec![]),
             },
@@ -505,4 +504,9 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         let _ = rustix::event::poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 50_000 }));
     }
     panic!("it never came true that {what}");
+}
+
+/// Its exports have whatever path is asked for.
+fn file(path: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(path))
 }

@@ -120,7 +120,9 @@ fn end(end: &End, write: bool) -> Result<PlanEnd, Failure> {
         End::File(Place::Remote { peer, export, path }) => PlanEnd::Export {
             peer: Some(peer.clone()).filter(|peer| !peer.is_empty()),
             export: export.clone(),
-            path: path.clone(),
+            path: path.to_str().map(str::to_owned).ok_or_else(|| {
+                Failure::usage(format!("{}: plans are asked for in text", path.display()))
+            })?,
         },
         End::File(Place::Local(path)) => device(path, write)?,
     })

@@ -104,7 +104,7 @@ async fn end(
         PlanEnd::Export { peer, export, path } if here(peer) => {
             let (exports, who) = (control.exports(), who.clone());
             let (export, path) = (export.clone(), path.clone());
-            let look = move || exports.device(Asker::User(&who), &export, &path, write);
+            let look = move || exports.device(Asker::User(&who), &export, path.as_bytes(), write);
             let device = tokio::task::spawn_blocking(look)
                 .await
                 .unwrap_or_else(|error| Err(OpenFault::new(Status::Io, error.to_string())));

@@ -135,7 +135,7 @@ impl Client {
                     let source = self.control.channels.borrow().find(&name, self.shard);
                     self.install(Source::Channel(source?), Right::Channel { name }).await
                 } else {
-                    let (kind, path) = (OpenKind::Channel, String::new());
+                    let (kind, path) = (OpenKind::Channel, Vec::new());
                     let access = Access::WRITE;
                     let open = OpenRequest { kind, name, path, access, create: false };
                     self.open_remote(&peer, open).await
@@ -147,7 +147,7 @@ impl Client {
                 if self.is_here(&peer) {
                     self.open_region(&name, access).await
                 } else {
-                    let (kind, path) = (OpenKind::Region, String::new());
+                    let (kind, path) = (OpenKind::Region, Vec::new());
                     let open = OpenRequest { kind, name, path, access, create: false };
                     self.open_remote(&peer, open).await
                 }
@@ -346,7 +346,7 @@ impl Client {
     async fn open_export(
         &mut self,
         export: String,
-        path: String,
+        path: Vec<u8>,
         access: Access,
         create: bool,
     ) -> Opened {

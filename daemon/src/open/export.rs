@@ -15,6 +15,7 @@ use piped_config::{Names, UnknownName};
 use piped_engine::command::Access;
 use piped_engine::ids::DeviceId;
 use piped_engine::request::Status;
+use piped_text::shown_bytes;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -172,7 +173,7 @@ impl Exports {
         &self,
         asker: Asker<'_>,
         name: &str,
-        path: &str,
+        path: &[u8],
         access: Access,
         create: bool,
         mut room: Room,
@@ -200,7 +201,7 @@ impl Exports {
         &self,
         asker: Asker<'_>,
         name: &str,
-        path: &str,
+        path: &[u8],
         write: bool,
     ) -> Result<DeviceId, OpenFault> {
         let wanted = if write { Access::WRITE } else { Access::READ };
@@ -303,18 +304,18 @@ fn check_access(
 }
 
 /// The path is one that can lie below an export. The kernel would refuse most of these too; refused here they are refused on every kernel.
-pub(crate) fn check_path(path: &str) -> Result<(), OpenFault> {
+pub(crate) fn check_path(path: &[u8]) -> Result<(), OpenFault> {
     let invalid = |text: &str| Err(OpenFault::new(Status::Invalid, text));
     if path.is_empty() {
         return invalid("the path is empty; name a file below the export");
     }
-    if path.starts_with('/') {
+    if path.starts_with(b"/") {
         return Err(denied("the path is absolute; name a file below the export"));
     }
-    if path.contains('\0') {
+    if path.contains(&0) {
         return invalid("the path has a zero byte");
     }
-    if path.split('/').any(|part| part == "..") {
+    if path.split(|&byte| byte == b'/').any(|part| part == b"..") {
         return Err(denied("the path has `..`; name a file below the export"));
     }
     Ok(())
@@ -324,7 +325,7 @@ pub(crate) fn check_path(path: &str) -> Result<(), OpenFault> {
 /// `create`: what a new one is to be opened for.
 fn find(
     directory: BorrowedFd<'_>,
-    path: &str,
+    path: &[u8],
     create: Option<Access>,
 ) -> Result<OwnedFd, OpenFault> {
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -353,6 +354,7 @@ fn find(
             Err(error) => return Err(refused(CREATE, path, error)),
         }
     }
+    let path = shown_bytes(path);
     let text = format!("`{path}` is renamed all the time, or is a link to nothing; try again");
     Err(OpenFault::new(Status::WouldBlock, text))
 }
@@ -361,10 +363,12 @@ fn find(
 /// object. One that is not there is told apart by the one who makes the file.
 fn check_parent(
     directory: BorrowedFd<'_>,
-    path: &str,
+    path: &[u8],
     beneath: ResolveFlags,
 ) -> Result<(), OpenFault> {
-    let parent = path.trim_end_matches('/').rsplit_once('/').map_or(".", |(parent, _)| parent);
+    let last = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    let slash = path[..last].iter().rposition(|&byte| byte == b'/');
+    let parent = slash.map_or(&b"."[..], |at| &path[..at]);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(parent) = rustix::fs::openat2(directory, parent, flags, Mode::empty(), beneath) else {
         return Ok(());
@@ -381,7 +385,8 @@ fn reopen(place: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 
 const CREATE: &str = "create";
 
-fn refused(what: &str, path: &str, error: Errno) -> OpenFault {
+fn refused(what: &str, path: &[u8], error: Errno) -> OpenFault {
+    let path = shown_bytes(path);
     let text = |why: &str| format!("cannot {what} `{path}`: {why}");
     match error {
         // Nothing else that a file is made with can be missing.
@@ -471,7 +476,7 @@ mod tests {
         let result = world.exports.open(
             Asker::User(&Credentials::of(0, 0)),
             "all",
-            path,
+            path.as_bytes(),
             access,
             create,
             room(),
@@ -530,8 +535,8 @@ mod tests {
         let exports = BTreeMap::from(["/", "/proc", "/sys"].map(export));
         let exports = Exports::new(&exports, &Names::default()).expect("directories");
         let user = Credentials::of(0, 0);
-        let open = |name, path, access, create| {
-            exports.open(Asker::User(&user), name, path, access, create, room())
+        let open = |name, path: &str, access, create| {
+            exports.open(Asker::User(&user), name, path.as_bytes(), access, create, room())
         };
         for (name, path, access) in [
             ("/", "proc/version", READ),
@@ -542,7 +547,7 @@ mod tests {
         ] {
             let fault = open(name, path, access, false).expect_err(path);
             assert_eq!(fault.status, Status::Denied, "{path}: {fault}");
-            let asked = exports.device(Asker::User(&user), name, path, access.write);
+            let asked = exports.device(Asker::User(&user), name, path.as_bytes(), access.write);
             assert_eq!(asked.map_err(|fault| fault.status), Err(Status::Denied), "{path}");
             if path != "kernel/notes" {
                 assert!(fault.text.contains("procfs"), "{fault}");
@@ -561,7 +566,7 @@ mod tests {
     fn permissions_are_those_of_the_export() {
         let World { _dir, exports } = &world();
         let status = |asker, name, access| {
-            let result = exports.open(asker, name, "data", access, false, room());
+            let result = exports.open(asker, name, b"data", access, false, room());
             result.map_or_else(|fault| fault.status, |_| Status::Ok)
         };
         let user = |uid, gid, groups: &[u32]| Credentials {
@@ -604,7 +609,7 @@ mod tests {
         let [root, seven] = [0, 7].map(|uid| Credentials::of(uid, uid));
         let opened = |name, user, export| {
             let asker = Asker::Plain { name, user };
-            world.exports.open(asker, export, "data", READ, false, room()).is_ok()
+            world.exports.open(asker, export, b"data", READ, false, room()).is_ok()
         };
         for (name, user, expected) in [
             // From another machine: where users are named, only the name can get it in.

@@ -63,7 +63,10 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn of(peer: &str, open: &OpenRequest) -> Self {
         let what = match open.kind {
-            OpenKind::File => format!("`{}` of the export `{}` at `{peer}`", open.path, open.name),
+            OpenKind::File => {
+                let path = piped_text::shown_bytes(&open.path);
+                format!("`{path}` of the export `{}` at `{peer}`", open.name)
+            }
             OpenKind::Region => format!("the region `{}` at `{peer}`", open.name),
             OpenKind::Channel => format!("the channel `{}` at `{peer}`", open.name),
         };
@@ -159,7 +162,7 @@ mod tests {
                 &OpenRequest {
                     kind: OpenKind::File,
                     name: "data".to_owned(),
-                    path: "a/b".to_owned(),
+                    path: b"a/b".to_vec(),
                     access: Access::WRITE,
                     create,
                 },

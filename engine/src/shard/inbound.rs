@@ -465,21 +465,21 @@ impl Shard {
                 Err("an open or close on the bulk lane")
             }
             Message::Open { ticket, kind, access, create, name_length } => {
-                let text = if intact { load_text(landed, OPEN_BYTES_MAX, io) } else { None };
-                let text = text.ok_or("the name to open is damaged or not UTF-8")?;
+                let bytes = if intact { load_bytes(landed, OPEN_BYTES_MAX, io) } else { None };
+                let bytes = bytes.ok_or("the name to open is damaged")?;
                 // No client of an honest node gets so far with it: its own daemon asks the same of names. The lane is
                 // for others as well, so it is the open that is refused; nobody else hears of the name.
-                if !is_name(text.as_bytes()) {
+                if !is_name(&bytes) {
                     let (status, handle, length) = (Status::Invalid, 0, 0);
                     lane.push(Message::Opened { ticket, status, handle, length });
                     self.make_ready(Work::Lane(key));
                     return Ok(());
                 }
-                let split = usize::from(name_length);
-                if !text.is_char_boundary(split) {
-                    return Err("the name to open is cut in a character");
-                }
-                let (name, path) = text.split_at(split);
+                let split = bytes.split_at_checked(usize::from(name_length));
+                let (name, path) = split.ok_or("the name to open is cut")?;
+                // A path is bytes, as names of files are; names of exports, regions and channels are text.
+                let name =
+                    std::str::from_utf8(name).map_err(|_| "the name to open is not UTF-8")?;
                 let (name, path) = (name.to_owned(), path.to_owned());
                 self.handle_open(
                     link,
@@ -850,8 +850,12 @@ fn load_sizes<I: Io>(span: Span, io: &mut I) -> Option<Sizes> {
 }
 
 fn load_text<I: Io>(landed: Option<Span>, longest: u32, io: &mut I) -> Option<String> {
+    String::from_utf8(load_bytes(landed, longest, io)?).ok()
+}
+
+fn load_bytes<I: Io>(landed: Option<Span>, longest: u32, io: &mut I) -> Option<Vec<u8>> {
     let span = landed.filter(|span| span.length <= longest)?;
     let mut bytes = vec![0; span.length as usize];
     io.load(span, &mut bytes);
-    String::from_utf8(bytes).ok()
+    Some(bytes)
 }

@@ -751,7 +751,7 @@ fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
         create: open.create,
         name_length: open.name.len() as u8,
     };
-    let payload = [open.name.as_bytes(), open.path.as_bytes()].concat();
+    let payload = [open.name.as_bytes(), &open.path].concat();
     lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_ok()
 }
 

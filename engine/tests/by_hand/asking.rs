@@ -29,7 +29,7 @@ pub(crate) fn connected_with(
     let line = world.answer_connect(LaneClass::Latency, credit);
     let arena = |(number, &session): (usize, &SessionId)| {
         let segment = world.session(session, ARENA);
-        let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), String::new());
+        let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
         let open = OpenRequest { kind, name, path, access: ALL, create: false };
         let (handle, peer, ticket) = (HANDLE, PEER, number as u64);
         world.command(Command::OpenRemote { ticket, session, handle, peer, open });

@@ -779,7 +779,7 @@ fn asking(world: &mut World) -> ([LineId; 2], SegmentId) {
     let bulk = world.answer_connect(LaneClass::Bulk, CREDIT);
     let segment = world.session(SENDER, ARENA);
     let access = Access::WRITE;
-    let (kind, name, path) = (OpenKind::Channel, "mail".to_owned(), String::new());
+    let (kind, name, path) = (OpenKind::Channel, "mail".to_owned(), Vec::new());
     let open = OpenRequest { kind, name, path, access, create: false };
     let (session, handle, peer) = (SENDER, OUTBOX, PEER);
     world.command(Command::OpenRemote { ticket: 1, session, handle, peer, open });

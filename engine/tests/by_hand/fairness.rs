@@ -260,7 +260,7 @@ fn what_was_not_got_is_paid_back() {
     let open = OpenRequest {
         kind: OpenKind::File,
         name: "data".to_owned(),
-        path: "a".to_owned(),
+        path: "a".into(),
         access: Access::READ,
         create: false,
     };

@@ -35,7 +35,7 @@ fn what_was_asked_of_a_removed_peer_ends_at_once_and_it_is_dialled_no_more() {
     world.submit(SESSION, 2, read(0, 4096));
     world.settle();
     assert_eq!(world.end_of(2), Some((Status::Gone, 0)));
-    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), String::new());
+    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
     let open = OpenRequest { kind, name, path, access: ALL, create: false };
     let (ticket, session, handle, peer) = (77, SESSION, HANDLE, PEER);
     world.command(Command::OpenRemote { ticket, session, handle, peer, open });
@@ -63,7 +63,7 @@ fn an_open_that_waits_for_a_removed_peer_is_answered() {
     let mut world = World::new();
     world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
     world.session(SESSION, 1 << 20);
-    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), String::new());
+    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
     let open = OpenRequest { kind, name, path, access: ALL, create: false };
     let (ticket, session, handle, peer) = (5, SESSION, HANDLE, PEER);
     world.command(Command::OpenRemote { ticket, session, handle, peer, open });

@@ -217,7 +217,7 @@ impl Peers {
         let Some(asked) = asked else { return };
         let Event::ServeOpen { ticket, open, .. } = self.world.events.remove(asked) else { return };
         assert!(!open.name.is_empty() && open.name.len() + open.path.len() <= 1152);
-        assert!(is_name(open.name.as_bytes()) && is_name(open.path.as_bytes()), "{open:?}");
+        assert!(is_name(open.name.as_bytes()) && is_name(&open.path), "{open:?}");
         let result = match choice % 8 {
             4 => Ok(channel(false)),
             0 => Ok(self.world.file(true)),
@@ -281,7 +281,7 @@ impl Peers {
                 _ => OpenKind::Channel,
             },
             name: "data".to_owned(),
-            path: if choice & 1 == 0 { "file".to_owned() } else { String::new() },
+            path: if choice & 1 == 0 { b"file".to_vec() } else { Vec::new() },
             access: Access { write: choice & 2 == 0, ..Access::ALL },
             create: false,
         };

@@ -162,7 +162,7 @@ fn parse_open_export(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault>
     Ok(Request::OpenExport {
         peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
         export: reader.text("export", body.export_bytes, NAME_BYTES_MAX)?,
-        path: reader.text("path", body.path_bytes, PATH_BYTES_MAX)?,
+        path: reader.name("path", body.path_bytes, PATH_BYTES_MAX)?.to_owned(),
         access: access(body.access)?,
         create: flag("create", body.create)?,
     })
@@ -261,13 +261,13 @@ pub(super) fn encode_request(
             writer.fixed(OpenExportBody {
                 peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
                 export_bytes: checked("export", export, NAME_BYTES_MAX)?,
-                path_bytes: checked("path", path, PATH_BYTES_MAX)?,
+                path_bytes: checked_bytes("path", path, PATH_BYTES_MAX)?,
                 access: bits(*access),
                 create: u8::from(*create),
             })?;
             writer.bytes(peer.as_bytes())?;
             writer.bytes(export.as_bytes())?;
-            writer.bytes(path.as_bytes())?;
+            writer.bytes(path)?;
         }
         Request::ExportRegion { name, segment, offset, length, access, audience } => {
             writer.fixed(ExportRegionBody {
@@ -501,6 +501,17 @@ impl<'a> Reader<'a> {
         bytes: u16,
         max: usize,
     ) -> Result<String, HandshakeFault> {
+        let text = core::str::from_utf8(self.name(field, bytes, max)?);
+        Ok(text.map_err(|_| HandshakeFault::Text { field, max })?.to_owned())
+    }
+
+    /// What need not be text.
+    fn name(
+        &mut self,
+        field: &'static str,
+        bytes: u16,
+        max: usize,
+    ) -> Result<&'a [u8], HandshakeFault> {
         let bytes = usize::from(bytes);
         if bytes > max {
             return Err(HandshakeFault::Text { field, max });
@@ -511,9 +522,8 @@ impl<'a> Reader<'a> {
             .split_at_checked(bytes)
             .ok_or(HandshakeFault::Length { expected, actual: self.total })?;
         self.rest = rest;
-        let text = core::str::from_utf8(text).map_err(|_| HandshakeFault::Text { field, max })?;
-        checked(field, text, max)?;
-        Ok(text.to_owned())
+        checked_bytes(field, text, max)?;
+        Ok(text)
     }
 
     fn finish(self) -> Result<(), HandshakeFault> {
@@ -555,10 +565,15 @@ impl<'a> Writer<'a> {
 /// The length of a string that keeps to its rules: those of a name, also for texts. Names and texts end up in logs and on
 /// terminals.
 fn checked(field: &'static str, text: &str, max: usize) -> Result<u16, HandshakeFault> {
-    if text.len() > max || !is_name(text.as_bytes()) {
+    checked_bytes(field, text.as_bytes(), max)
+}
+
+/// The same of a path.
+fn checked_bytes(field: &'static str, name: &[u8], max: usize) -> Result<u16, HandshakeFault> {
+    if name.len() > max || !is_name(name) {
         return Err(HandshakeFault::Text { field, max });
     }
-    u16::try_from(text.len()).map_err(|_| HandshakeFault::Text { field, max })
+    u16::try_from(name.len()).map_err(|_| HandshakeFault::Text { field, max })
 }
 
 fn zero(field: &'static str, value: u64) -> Result<(), HandshakeFault> {

@@ -101,8 +101,8 @@ pub enum Request {
         peer: String,
         /// The export's name.
         export: String,
-        /// The path below it.
-        path: String,
+        /// The path below it, in whatever bytes but control characters: names of files need not be text.
+        path: Vec<u8>,
         /// What the session may do with it.
         access: Access,
         /// Make the file if it is not there.
@@ -279,7 +279,9 @@ pub enum HandshakeFault {
     #[error("the field `{0}` has an impossible value")]
     Field(&'static str),
     /// A string is too long, not UTF-8, or has control characters.
-    #[error("the field `{field}` must be UTF-8 without control characters, at most {max} bytes")]
+    #[error(
+        "the field `{field}` must be UTF-8 (but for paths) without control characters, at most {max} bytes"
+    )]
     Text {
         /// Which.
         field: &'static str,

@@ -181,7 +181,7 @@ fn open_both(attacker: &Attacker, targets: &Targets) -> [u32; 2] {
 
 fn export(path: &str, access: Access, create: bool) -> Request {
     let (peer, export) = ("beta".to_owned(), "data".to_owned());
-    Request::OpenExport { peer, export, path: path.to_owned(), access, create }
+    Request::OpenExport { peer, export, path: path.into(), access, create }
 }
 
 fn descriptors(daemon: &Daemon, targets: &Targets, random: &mut Random) {

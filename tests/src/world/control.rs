@@ -549,7 +549,7 @@ impl World {
                     ObjectKind::File(_) => {
                         open.kind == OpenKind::File
                             && open.name == "data"
-                            && open.path == object.name
+                            && open.path == object.name.as_bytes()
                     }
                     ObjectKind::Region { .. } | ObjectKind::Board { .. } => {
                         open.kind == OpenKind::Region && open.name == object.name && !object.gone

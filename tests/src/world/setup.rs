@@ -119,13 +119,13 @@ impl World {
             let ticket = (client as u64) << 32 | u64::from(handle.0);
             let (kind, name, path) = match self.objects[object].kind {
                 ObjectKind::File(_) => {
-                    (OpenKind::File, "data".to_owned(), self.objects[object].name.clone())
+                    (OpenKind::File, "data".to_owned(), self.objects[object].name.clone().into())
                 }
                 ObjectKind::Region { .. } | ObjectKind::Board { .. } => {
-                    (OpenKind::Region, self.objects[object].name.clone(), String::new())
+                    (OpenKind::Region, self.objects[object].name.clone(), Vec::new())
                 }
                 ObjectKind::Channel { .. } => {
-                    (OpenKind::Channel, self.objects[object].name.clone(), String::new())
+                    (OpenKind::Channel, self.objects[object].name.clone(), Vec::new())
                 }
             };
             let access = match kind {

@@ -97,7 +97,7 @@ fn place(target: &FileTarget) -> Place {
         (None, export, path) => Place::Remote {
             peer: target.peer.clone().unwrap_or_default(),
             export: export.clone().unwrap_or_default(),
-            path: path.clone().unwrap_or_default(),
+            path: path.clone().unwrap_or_default().into(),
         },
     }
 }

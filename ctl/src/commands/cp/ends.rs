@@ -1,17 +1,19 @@
 //! What is copied, and where to: found, checked, and opened for a session.
 
+use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
-use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
 
 use piped_client::{Access, Client, Handle, OpenOptions};
 
 use super::CpArgs;
-use super::journal::{Record, absolute};
+use super::journal::{Record, absolute, exactly};
 use crate::args::Place;
 use crate::client;
 use crate::failure::{Exit, Failure};
+use crate::regular::{self, Fault, Links};
 
 /// Permission bits of a new file, of which the umask takes its part.
 const MODE: u32 = 0o666;
@@ -33,6 +35,8 @@ pub(super) struct Ends {
     /// Bytes of the source.
     pub(super) length: u64,
     pub(super) found: Found,
+    /// Permission bits of a local destination that is made.
+    mode: u32,
     /// Opened here and passed to the daemon.
     local_source: Option<(File, Facts)>,
     local_destination: Option<File>,
@@ -53,7 +57,7 @@ impl Facts {
 }
 
 impl Ends {
-    /// Looks at both. The destination is made if it is not there; what is in it stays.
+    /// Looks at both, and changes nothing: see [`Self::make`].
     pub(super) fn find(args: &CpArgs, client: &Client) -> Result<Self, Failure> {
         let source = args.source.clone();
         let destination = destination(&args.destination, &source)?;
@@ -75,23 +79,46 @@ impl Ends {
             return Err(same(&source, &destination));
         }
         let (found, local_destination) = match &destination {
-            Place::Local(path) => {
-                let (file, found) = open_destination(path, mode, inode, &source)?;
-                (found, Some(file))
-            }
+            Place::Local(path) => open_destination(path, inode, &source)?,
             Place::Remote { .. } => (look_for(client, &destination, length)?, None),
         };
-        Ok(Self { source, destination, length, found, local_source, local_destination })
+        Ok(Self { source, destination, length, found, mode, local_source, local_destination })
+    }
+
+    /// Makes the destination if there is none: the last thing that can be refused, once all else is known to be good.
+    /// What is refused all the same leaves no new file here.
+    pub(super) fn make(&mut self, client: &Client) -> Result<(), Failure> {
+        drop(self.open_source(client)?);
+        match &self.destination {
+            Place::Local(path) => {
+                if self.local_destination.is_none() {
+                    let file = create(path, self.mode)?;
+                    self.local_destination = Some(file);
+                }
+                let made = self.open_destination(client, false);
+                made.map(drop).inspect_err(|_| {
+                    self.remove_new();
+                })
+            }
+            Place::Remote { .. } if self.found == Found::Nothing => {
+                let made = self.open_destination(client, true)?;
+                // Somebody else may have been first.
+                if made.is_empty() { Ok(()) } else { Err(exists(&self.destination)) }
+            }
+            Place::Remote { .. } => Ok(()),
+        }
     }
 
     /// Opens both for a session.
     pub(super) fn open(&self, client: &Client) -> Result<(Handle, Handle), Failure> {
-        let from = self.open_source(client)?;
-        let to = match &self.local_destination {
-            Some(file) => pass(client, &self.destination, file, Access::WRITE)?,
-            None => open_remote(client, &self.destination, OpenOptions::write().create(true))?,
-        };
-        Ok((from, to))
+        Ok((self.open_source(client)?, self.open_destination(client, true)?))
+    }
+
+    fn open_destination(&self, client: &Client, create: bool) -> Result<Handle, Failure> {
+        match &self.local_destination {
+            Some(file) => pass(client, &self.destination, file, Access::WRITE),
+            None => open_remote(client, &self.destination, OpenOptions::write().create(create)),
+        }
     }
 
     /// Opens both for reading.
@@ -183,90 +210,97 @@ impl Ends {
     /// What the journal says of them.
     pub(super) fn record(&self) -> Record {
         let name = |place: &Place| match place {
-            Place::Local(path) => absolute(path).display().to_string(),
-            remote @ Place::Remote { .. } => remote.to_string(),
+            Place::Local(path) => exactly(absolute(path).as_os_str()),
+            remote @ Place::Remote { .. } => exactly(&remote.text()),
         };
         let inode = self.local_destination.as_ref().and_then(|file| file.metadata().ok());
+        let born = inode.as_ref().and_then(|facts| facts.created().ok());
+        let born = born.and_then(|born| born.duration_since(std::time::UNIX_EPOCH).ok());
         Record {
             source: name(&self.source),
             source_bytes: self.length,
             source_modified_ns: self.local_source.as_ref().map(|(_, facts)| facts.modified_ns),
             destination: name(&self.destination),
             destination_inode: inode.map(|facts| (facts.dev(), facts.ino())),
+            destination_born_ns: born.and_then(|born| born.as_nanos().try_into().ok()),
             durable_bytes: 0,
         }
     }
 
-    /// Removes the destination if this run made it: nothing is in it.
-    pub(super) fn remove_new(&self) {
-        if let (Place::Local(path), Found::Nothing) = (&self.destination, self.found) {
-            // It stays as an empty file if it cannot be removed.
-            let _ = std::fs::remove_file(path);
+    /// Removes the destination if this run made it: nothing is in it. Whether there is none, or it was there before.
+    pub(super) fn remove_new(&self) -> bool {
+        match (&self.destination, self.found) {
+            (Place::Local(path), Found::Nothing) => {
+                let ours = self.local_destination.as_ref().and_then(|file| file.metadata().ok());
+                let there = std::fs::symlink_metadata(path).ok();
+                let place = |facts: Metadata| (facts.dev(), facts.ino());
+                // Somebody may have put another one in its place.
+                let is_ours = ours.map(place) == there.map(place);
+                is_ours && std::fs::remove_file(path).is_ok()
+            }
+            // Nothing at a peer is removed from here.
+            (Place::Remote { .. }, Found::Nothing) => false,
+            _ => true,
         }
     }
 }
 
 /// A directory takes the source's name.
-fn destination(text: &str, source: &Place) -> Result<Place, Failure> {
+fn destination(text: &OsStr, source: &Place) -> Result<Place, Failure> {
     let name = match source {
-        Place::Local(path) => path.file_name().map(PathBuf::from),
-        Place::Remote { path, .. } => Path::new(path).file_name().map(PathBuf::from),
+        Place::Local(path) | Place::Remote { path, .. } => path.file_name(),
     };
     let name = name.ok_or_else(|| Failure::usage(format!("{source} has no file name")))?;
-    let parse = |text: &str| text.parse().map_err(|error| Failure::usage(format!("DST: {error}")));
-    if text.ends_with('/')
-        && let Some((peer, _)) = text.split_once(':')
-        && !peer.contains('/')
-    {
-        return parse(&format!("{text}{}", name.display()));
-    }
-    match parse(text)? {
-        Place::Local(path) if path.is_dir() => Ok(Place::Local(path.join(name))),
-        place => Ok(place),
+    let parse =
+        |text: &OsStr| Place::parse(text).map_err(|error| Failure::usage(format!("DST: {error}")));
+    let named = || [text.as_bytes(), name.as_bytes()].concat();
+    match parse(text) {
+        Ok(Place::Local(path)) if path.is_dir() => Ok(Place::Local(path.join(name))),
+        Ok(Place::Local(path)) => Ok(Place::Local(path)),
+        // EXPORT/ alone is no place yet.
+        _ if text.as_bytes().ends_with(b"/") => parse(OsStr::from_bytes(&named())),
+        place => place,
     }
 }
 
 fn open_source(path: &Path) -> Result<(File, Metadata), Failure> {
-    let fail = |error| Failure::io(path.display(), &error);
-    // Looked at first: opening what is no file may wait, or do something.
-    check_regular(path, &std::fs::metadata(path).map_err(fail)?)?;
-    let file = File::open(path).map_err(fail)?;
-    let metadata = file.metadata().map_err(fail)?;
-    check_regular(path, &metadata)?;
-    Ok((file, metadata))
+    let fail = |fault: Fault| fault.of(path.display());
+    // Looked at first: opening a device may do something.
+    let facts = std::fs::metadata(path).map_err(|error| fail(Fault::Io(error)))?;
+    regular::check(&facts).map_err(fail)?;
+    regular::open(path, File::options().read(true), Links::Followed).map_err(fail)
 }
 
+/// For reading too: it is read back.
+fn read_and_write() -> FileOptions {
+    let mut options = FileOptions::new();
+    options.read(true).write(true);
+    options
+}
+
+/// What is at a local destination, opened if it is a file.
 fn open_destination(
     path: &Path,
-    mode: u32,
     source: Option<(u64, u64)>,
     from: &Place,
-) -> Result<(File, Found), Failure> {
-    let fail = |error| Failure::io(path.display(), &error);
-    let mut options = FileOptions::new();
-    // For reading too: it is read back.
-    options.read(true).write(true).mode(mode);
-    let mut found = Found::Nothing;
-    let file = match options.clone().create_new(true).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            check_regular(path, &std::fs::metadata(path).map_err(fail)?)?;
-            found = Found::Filled;
-            options.open(path).map_err(fail)?
-        }
-        Err(error) => {
-            return Err(Failure::io(format_args!("cannot create {}", path.display()), &error));
-        }
-    };
-    let metadata = file.metadata().map_err(fail)?;
-    check_regular(path, &metadata)?;
+) -> Result<(Found, Option<File>), Failure> {
+    let fail = |fault: Fault| fault.of(path.display());
+    match std::fs::metadata(path).map_err(Fault::Io).and_then(|facts| regular::check(&facts)) {
+        Ok(()) => {}
+        // A link to nothing is something, and is refused when the file is made.
+        Err(fault) if fault.is_missing() => return Ok((Found::Nothing, None)),
+        Err(fault) => return Err(fail(fault)),
+    }
+    let (file, metadata) = regular::open(path, &read_and_write(), Links::Followed).map_err(fail)?;
     if source == Some((metadata.dev(), metadata.ino())) {
         return Err(same(from, &Place::Local(path.to_owned())));
     }
-    if metadata.len() == 0 && found == Found::Filled {
-        found = Found::Empty;
-    }
-    Ok((file, found))
+    Ok((if metadata.len() == 0 { Found::Empty } else { Found::Filled }, Some(file)))
+}
+
+fn create(path: &Path, mode: u32) -> Result<File, Failure> {
+    let made = read_and_write().mode(mode).create_new(true).open(path);
+    made.map_err(|error| Failure::io(format_args!("cannot create {}", path.display()), &error))
 }
 
 /// Of two files of one export; local ones are compared by what they are.
@@ -274,23 +308,20 @@ fn is_same_name(one: &Place, other: &Place) -> bool {
     let name = |place: &Place| match place {
         Place::Local(_) => None,
         Place::Remote { peer, export, path } => {
-            let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
-            let parts: Vec<String> = parts.map(str::to_owned).collect();
+            let parts = path.as_os_str().as_bytes().split(|&byte| byte == b'/');
+            let parts = parts.filter(|part| !matches!(*part, b"" | b"."));
+            let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_vec).collect();
             Some((peer.clone(), export.clone(), parts))
         }
     };
     name(one).is_some_and(|name_of_one| name(other) == Some(name_of_one))
 }
 
-/// What is at a peer's place. It is not made yet: only who makes it knows that nothing was there.
+/// What is at a peer's place.
 fn look_for(client: &Client, place: &Place, length: u64) -> Result<Found, Failure> {
     let handle = match open_remote(client, place, OpenOptions::write()) {
         Ok(handle) => handle,
-        Err(failure) if failure.exit() == Exit::NotFound => {
-            let made = open_remote(client, place, OpenOptions::write().create(true))?;
-            // Somebody else may have been first.
-            return Ok(if made.is_empty() { Found::Nothing } else { Found::Filled });
-        }
+        Err(failure) if failure.exit() == Exit::NotFound => return Ok(Found::Nothing),
         Err(failure) => return Err(failure),
     };
     if handle.len() > length {
@@ -316,20 +347,10 @@ fn pass(client: &Client, place: &Place, file: &File, access: Access) -> Result<H
     client.open_fd(file, access).map_err(|error| client::open(place, &error))
 }
 
-fn check_regular(path: &Path, metadata: &Metadata) -> Result<(), Failure> {
-    let kind = metadata.file_type();
-    if kind.is_file() {
-        return Ok(());
-    }
-    let what = match kind {
-        kind if kind.is_dir() => "a directory; name a file (directories are not copied)",
-        kind if kind.is_fifo() => "a pipe; only regular files are copied",
-        kind if kind.is_block_device() || kind.is_char_device() => {
-            "a device; only regular files are copied"
-        }
-        _ => "no regular file, which is all that is copied",
-    };
-    Err(Failure::new(Exit::Refused, format!("{} is {what}", path.display())))
+/// There was nothing a moment ago.
+fn exists(place: &Place) -> Failure {
+    let why = format!("{place} exists and would be written over: say --overwrite if that is meant");
+    Failure::new(Exit::Refused, why)
 }
 
 fn same(source: &Place, destination: &Place) -> Failure {

@@ -1,16 +1,20 @@
 //! How far a copy is for certain, and of what: a small file, written before what it speaks of and removed after it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use piped_config::admin::Envelope;
+use piped_text::is_name;
 use serde::{Deserialize, Serialize};
 
 use super::CpArgs;
 use super::ends::Ends;
 use crate::args::Place;
 use crate::failure::{Exit, Failure};
+use crate::regular::{self, Links};
 
 /// A longer one is not ours.
 const JOURNAL_BYTES_MAX: u64 = 64 * 1024;
@@ -25,8 +29,26 @@ pub(super) struct Record {
     pub(super) destination: String,
     /// Device and inode of a local destination.
     pub(super) destination_inode: Option<(u64, u64)>,
+    /// When that inode was made, in nanoseconds since 1970, where the file system tells: a device may have another number
+    /// after a reboot, an inode of another file has another birth. Journals of before have none.
+    #[serde(default)]
+    pub(super) destination_born_ns: Option<i128>,
     /// So much of the destination, from its start, is the source's and on stable storage.
     pub(super) durable_bytes: u64,
+}
+
+impl Record {
+    /// Whether the destination's name leads to the file that it led to then.
+    fn is_at_the_file_of(&self, earlier: &Self) -> bool {
+        let born = (earlier.destination_born_ns, self.destination_born_ns);
+        match (earlier.destination_inode, self.destination_inode, born) {
+            (Some((_, then)), Some((_, now)), (Some(born_then), Some(born_now))) => {
+                (then, born_then) == (now, born_now)
+            }
+            // All that was noted, or all that the file system tells.
+            (then, now, _) => then == now,
+        }
+    }
 }
 
 /// See the module.
@@ -59,19 +81,18 @@ impl Journal {
 
     /// What an earlier run wrote, if there was one.
     pub(super) fn read(&self) -> Result<Option<Record>, Failure> {
-        let fail = |error: &io::Error| {
-            Failure::io(format_args!("cannot read the journal {}", self.path.display()), error)
+        let what = format_args!("the journal {}", self.path.display());
+        // What lies there may be anybody's.
+        let file = match regular::open(&self.path, File::options().read(true), Links::Refused) {
+            Ok((file, _)) => file,
+            Err(fault) if fault.is_missing() => return Ok(None),
+            Err(fault) => return Err(fault.of(what)),
         };
-        let length = match fs::metadata(&self.path) {
-            Ok(facts) => facts.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(fail(&error)),
-        };
-        let text = match length {
-            0..=JOURNAL_BYTES_MAX => fs::read(&self.path).map_err(|error| fail(&error))?,
-            _ => Vec::new(),
-        };
-        if length == 0 {
+        let mut text = Vec::new();
+        file.take(JOURNAL_BYTES_MAX)
+            .read_to_end(&mut text)
+            .map_err(|error| Failure::io(format_args!("cannot read {what}"), &error))?;
+        if text.is_empty() {
             // A power cut, before there was anything to say.
             return Ok(None);
         }
@@ -100,10 +121,16 @@ impl Journal {
         if earlier.source_modified_ns != now.source_modified_ns {
             return Some(format!("{source} was modified"));
         }
-        if earlier.destination_inode != now.destination_inode {
+        if !now.is_at_the_file_of(earlier) {
             return Some(format!("{} was replaced", now.destination));
         }
         None
+    }
+
+    /// Of a copy that begins, once its destination is there.
+    pub(super) fn begin(&mut self, ends: &Ends) {
+        self.record = ends.record();
+        self.save(0);
     }
 
     /// Says that so much is durable, which must be so already. Without a journal the copy goes on; it only
@@ -148,10 +175,10 @@ impl Journal {
             return "it cannot be resumed".to_owned();
         }
         let journal = args.journal.as_ref();
-        let journal =
-            journal.map_or_else(String::new, |path| format!(" --journal {}", path.display()));
+        let journal = journal
+            .map_or_else(String::new, |path| format!(" --journal {}", word(path.as_os_str())));
         let verify = if args.verify { " --verify" } else { "" };
-        let (source, destination) = (&args.source, &args.destination);
+        let (source, destination) = (word(&args.source.text()), word(&args.destination));
         format!("go on with `pipectl cp --resume{verify}{journal} {source} {destination}`")
     }
 }
@@ -186,7 +213,64 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// A name as text that no other name has. One that is text is itself.
+pub(super) fn exactly(name: &OsStr) -> String {
+    match name.to_str() {
+        Some(text) => text.to_owned(),
+        // No name has a zero byte.
+        None => format!("\0{}", name.as_bytes().escape_ascii()),
+    }
+}
+
+/// A word of a shell's command line that stands for that, whatever is in it.
+fn word(text: &OsStr) -> String {
+    let bytes = text.as_bytes();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-:,+=@%".contains(byte);
+    match text.to_str() {
+        Some(text) if !bytes.is_empty() && bytes.iter().all(plain) => text.to_owned(),
+        Some(text) if is_name(bytes) && !bytes.contains(&b'\'') => format!("'{text}'"),
+        _ => {
+            let escape = |&byte: &u8| match byte {
+                b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+                b' '..=b'~' => char::from(byte).to_string(),
+                _ => format!("\\x{byte:02x}"),
+            };
+            format!("$'{}'", bytes.iter().map(escape).collect::<String>())
+        }
+    }
+}
+
 /// A path that means the same from everywhere.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stand_for_what_they_are_made_of() {
+        for name in ["plain/a:b", "a b", "it's", "$HOME `x`", "", "\\", "two\nlines"] {
+            check(name.as_bytes());
+        }
+        for byte in 1..=u8::MAX {
+            check(&[b'a', byte, b'b']);
+        }
+    }
+
+    /// What a shell makes of it.
+    fn check(name: &[u8]) {
+        let line = format!("printf %s {}", word(OsStr::from_bytes(name)));
+        let output = std::process::Command::new("bash").args(["-c", &line]).output();
+        assert_eq!(output.expect("a shell").stdout, name, "{line}");
+        assert!(!line.contains(char::is_control), "{line:?}");
+    }
+
+    #[test]
+    fn no_two_names_are_one() {
+        let names: [&[u8]; 3] = [b"caf\xe9", b"caf\\xe9", "caf\u{e9}".as_bytes()];
+        let told = names.map(|name| exactly(OsStr::from_bytes(name)));
+        assert!(told[0] != told[1] && told[1] != told[2] && told[2] == "caf\u{e9}");
+    }
 }

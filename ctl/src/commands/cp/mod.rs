@@ -16,6 +16,7 @@
 //! the journal says only what a sync of the destination has covered: it is right after kill -9 and after a
 //! power cut, here or at the peer.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ mod waiting;
 const AFTER_HELP: &str = "\
 Copied means on stable storage (see --no-sync). The destination is written in place; while a copy is not
 finished, a journal says how much of it is certainly there: .NAME.piped-cp beside a local destination,
-in $XDG_STATE_HOME/piped (~/.local/state/piped) for one at a peer, or --journal.
+in $XDG_STATE_HOME/piped (~/.local/state/piped) for one at a peer, or --journal. A copy that is refused
+leaves no new file.
 A new local file has the source's permission bits less the umask (of a peer's file 0666 less the umask),
 one below an export those that its daemon gives (0640). A file at a peer is not shortened: remove one
 that is longer than the source.";
@@ -62,7 +64,7 @@ pub(crate) struct CpArgs {
 
     /// To: likewise; a directory, or EXPORT/PATH/ with a slash at its end, takes the source's name
     #[arg(value_name = "DST")]
-    destination: String,
+    destination: OsString,
 
     /// Write over an existing file
     #[arg(short = 'f', long, conflicts_with = "resume")]
@@ -136,8 +138,16 @@ pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> R
     let stop = Stop::listen()?;
     let begin = clock::now();
     let client = connect(args)?;
-    let ends = Ends::find(args, &client)?;
-    let (mut journal, from) = begin_or_resume(args, &ends, &client)?;
+    let mut ends = Ends::find(args, &client)?;
+    let (mut journal, from) = begin_or_resume(args, &mut ends, &client)?;
+    let ends = ends;
+    let nothing = |failure: Failure, journal: &Journal| {
+        journal.remove();
+        match ends.remove_new() {
+            true => failure,
+            false => failure.and(format_args!("{} is left, and is empty", ends.destination)),
+        }
+    };
     let unfinished = |failure: Failure, done, journal: &Journal| {
         if failure.is_spoilt() {
             // A later --resume would take for certain what is not.
@@ -148,20 +158,21 @@ pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> R
         failure.and(format_args!("{done} of {all} are copied; {}", journal.advice(args)))
     };
     ends.allocate().map_err(|failure| match from {
-        0 => {
-            journal.remove();
-            ends.remove_new();
-            failure
-        }
+        0 => nothing(failure, &journal),
         _ => unfinished(failure, from, &journal),
     })?;
     let mut meter = Meter::new(args.quiet || json, ends.length, from);
     let mut mover = Mover::new(args, admin, &ends, &mut journal, from, &stop);
     let moved = mover.run(client, &mut meter);
     let (done, reconnects, client) = (mover.certain(), mover.reconnects, mover.take_client());
+    // Nobody has to clean up after a copy that never began.
+    let moved = moved.map_err(|failure| (failure, mover.has_copied()));
     let seconds = begin.elapsed().as_secs_f64();
     let unfinished = |failure| unfinished(failure, done, &journal);
-    moved.map_err(unfinished)?;
+    moved.map_err(|(failure, has_copied)| match has_copied || ends.found != Found::Nothing {
+        true => unfinished(failure),
+        false => nothing(failure, &journal),
+    })?;
     let mut verified = None;
     if args.verify {
         let begin = clock::now();
@@ -190,13 +201,13 @@ pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> R
 /// The journal to keep, and where the copy begins.
 fn begin_or_resume(
     args: &CpArgs,
-    ends: &Ends,
+    ends: &mut Ends,
     client: &piped_client::Client,
 ) -> Result<(Journal, u64), Failure> {
-    let journal = Journal::at(args, ends)?;
+    let mut journal = Journal::at(args, ends)?;
     let earlier = journal.read()?;
     let refuse = |why: String| Err(Failure::new(Exit::Refused, why));
-    let destination = &ends.destination;
+    let destination = ends.destination.clone();
     match (earlier, ends.found) {
         (Some(earlier), Found::Empty | Found::Filled) if args.resume => {
             if let Some(other) = journal.differs_from(&earlier) {
@@ -219,9 +230,10 @@ fn begin_or_resume(
             "{destination} exists and would be written over: say --overwrite if that is meant"
         )),
         _ => {
-            let mut journal = journal;
-            // First of all: whatever ends this program from here on, what it leaves can be gone on with.
-            journal.save(0);
+            // All that can be refused without a destination has been looked at.
+            ends.make(client)?;
+            // Before anything is copied: whatever ends this program from here on, what it leaves can be gone on with.
+            journal.begin(ends);
             Ok((journal, 0))
         }
     }

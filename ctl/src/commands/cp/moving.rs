@@ -78,6 +78,8 @@ pub(super) struct Mover<'a> {
     durable: u64,
     pace: Pace,
     waiting: Waiting,
+    /// Something has landed, whatever became of it.
+    has_copied: bool,
     pub(super) reconnects: u32,
 }
 
@@ -123,6 +125,7 @@ impl<'a> Mover<'a> {
             durable: from,
             pace: Pace::new(pace::MOST, timeout),
             waiting: Waiting::new(admin, [&ends.source, &ends.destination], timeout),
+            has_copied: from > 0,
             reconnects: 0,
         }
     }
@@ -130,6 +133,11 @@ impl<'a> Mover<'a> {
     /// What is certainly there.
     pub(super) fn certain(&self) -> u64 {
         self.durable
+    }
+
+    /// Whether anything has been.
+    pub(super) fn has_copied(&self) -> bool {
+        self.has_copied
     }
 
     /// The session that was used last.
@@ -253,6 +261,7 @@ impl<'a> Mover<'a> {
         let now = clock::now();
         let landed = self.copied.bytes() + attempt.landed();
         attempt.patience.handle(landed, now);
+        self.has_copied |= landed > 0;
         let patience = &attempt.patience;
         if patience.is_over(now) {
             let (source, destination) = (&self.ends.source, &self.ends.destination);
@@ -352,6 +361,7 @@ impl<'a> Mover<'a> {
         let bytes = result.as_ref().map_or_else(|error| error.bytes, |done| done.bytes);
         let bytes = bytes.min(piece.length);
         self.copied.insert(tag, bytes);
+        self.has_copied |= bytes > 0;
         match result {
             Ok(_) if bytes < piece.length => Err(Trouble::Final(self.ends.changed())),
             Ok(_) => {

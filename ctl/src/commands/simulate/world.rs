@@ -246,8 +246,7 @@ impl World {
                 Some(disk) => (OpenKind::File, disk.to_owned()),
                 None => (OpenKind::Region, "memory".to_owned()),
             };
-            let open =
-                OpenRequest { kind, name, path: "file".to_owned(), access: ALL, create: false };
+            let open = OpenRequest { kind, name, path: "file".into(), access: ALL, create: false };
             self.tickets += 1;
             let (ticket, peer) = (self.tickets, PeerId(owner as u32));
             let command = Command::OpenRemote { ticket, session: SESSION, handle, peer, open };

@@ -207,7 +207,7 @@ fn what_lies_outside_waits_for_a_restart_and_says_so() {
         assert!(waiting.iter().any(|it| it == key), "{key}: {waiting:?}");
     }
     assert!(text.contains("exports.other.path") && text.contains("restart"), "{text}");
-    assert!(alpha.log().contains("exports.other stays as it was"), "{}", alpha.log());
+    assert!(alpha.log().contains("exports.other waits for a restart"), "{}", alpha.log());
     assert_eq!(status["shards"][0]["planner"], "whole", "the rest is in effect");
     assert!(opens(&alpha, "one", OpenOptions::read()), "as before");
     assert!(!opens(&alpha, "one", OpenOptions::write()));

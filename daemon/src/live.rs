@@ -1,10 +1,10 @@
 //! What a reload replaces: the configuration in effect, and what follows from it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Admin, Client, Config, Listen, Names, PEERS_MAX, Peer};
+use piped_config::{Admin, Client, Config, Export, Listen, Names, PEERS_MAX, Peer};
 use piped_engine::ids::PeerId;
 
 use crate::client::access::Rules;
@@ -22,15 +22,27 @@ pub(crate) struct Live {
     pub(crate) names: Rc<Names>,
 }
 
-/// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart. `outside`: exports that
-/// the sandbox keeps from becoming what they are in `next`.
-pub(crate) fn in_effect(running: &Config, next: &Config, outside: &BTreeSet<String>) -> Config {
+/// Exports that the sandbox keeps from becoming what the files say, and what they are until the restart.
+pub(crate) type Outside = BTreeMap<String, Option<Export>>;
+
+/// What an export is that runs as `running` and can become `next` only by a restart: what both give, so that what the
+/// files do not give any more is taken back at once. `None`: nothing. Another directory is nothing that both give.
+pub(crate) fn until_restart(
+    running: Option<&Export>,
+    next: &Export,
+    is_same_directory: bool,
+) -> Option<Export> {
+    let running = running.filter(|running| is_same_directory && running.path == next.path)?;
+    let (read, write) = (running.read && next.read, running.write && next.write);
+    (read || write).then(|| Export { read, write, ..next.clone() })
+}
+
+/// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart.
+pub(crate) fn in_effect(running: &Config, next: &Config, outside: &Outside) -> Config {
     let (running, mut next) = (running.clone(), next.clone());
-    for name in outside {
+    for (name, export) in outside {
         next.exports.remove(name);
-        if let Some(export) = running.exports.get(name) {
-            next.exports.insert(name.clone(), export.clone());
-        }
+        next.exports.extend(export.clone().map(|export| (name.clone(), export)));
     }
     Config {
         client: Client { socket: running.client.socket, ..next.client },
@@ -176,21 +188,46 @@ mod tests {
     }
 
     #[test]
-    fn exports_outside_of_the_sandbox_stay_as_they_are() {
-        let export = |path: &str| piped_config::Export { path: path.into(), ..Default::default() };
+    fn exports_outside_of_the_sandbox_are_what_both_configurations_give() {
+        let export = |path: &str| Export { path: path.into(), ..Export::default() };
         let (mut running, mut next) = (Config::default(), Config::default());
         running.exports.insert("moved".to_owned(), export("/one"));
-        for (name, path) in [("moved", "/other"), ("new", "/new"), ("fine", "/fine")] {
+        running.exports.insert("wider".to_owned(), export("/wider"));
+        for (name, path) in
+            [("moved", "/other"), ("new", "/new"), ("fine", "/fine"), ("wider", "/wider")]
+        {
             next.exports.insert(name.to_owned(), export(path));
         }
-        let outside = BTreeSet::from(["moved".to_owned(), "new".to_owned()]);
+        let wider = next.exports.get_mut("wider").expect("there");
+        (wider.write, wider.users) = (true, vec![piped_config::Principal::Id(7)]);
+        let waits = |name: &str| {
+            let export = until_restart(running.exports.get(name), &next.exports[name], true);
+            (name.to_owned(), export)
+        };
+        let outside = Outside::from(["moved", "new", "wider"].map(waits));
         let effect = in_effect(&running, &next, &outside);
-        let paths: Vec<_> =
-            effect.exports.iter().map(|(name, it)| (name.as_str(), it.path.to_str())).collect();
-        assert_eq!(paths, [("fine", Some("/fine")), ("moved", Some("/one"))]);
+        assert_eq!(effect.exports.keys().collect::<Vec<_>>(), ["fine", "wider"]);
+        let wider = &effect.exports["wider"];
+        assert_eq!((wider.read, wider.write), (true, false));
+        assert_eq!(wider.users, next.exports["wider"].users, "nobody else from now on");
         let waiting = effect.changes_to(&next);
-        assert!(waiting.iter().any(|it| it.key == "exports.moved.path"));
-        assert!(waiting.iter().any(|it| it.key == "exports.new.path"));
+        let waits = |key: &str| waiting.iter().any(|it| it.key == key);
+        assert!(waits("exports.moved.path") && waits("exports.new.path"));
+        assert!(waits("exports.wider.write") && !waits("exports.wider.users"));
+    }
+
+    #[test]
+    fn an_export_that_waits_for_a_restart_gives_no_more_than_before_and_no_more_than_after() {
+        let export = |read, write| Export { path: "/a".into(), read, write, ..Export::default() };
+        let (only_read, only_write) = (export(true, false), export(false, true));
+        assert_eq!(until_restart(Some(&only_read), &only_write, true), None);
+        assert_eq!(
+            until_restart(Some(&export(true, true)), &only_write, true),
+            Some(only_write.clone())
+        );
+        assert_eq!(until_restart(None, &only_write, true), None);
+        // The name of the directory stayed, and another one has it.
+        assert_eq!(until_restart(Some(&only_read), &only_read, false), None);
     }
 
     #[test]
@@ -220,7 +257,7 @@ mod tests {
             config.admin.groups = vec![piped_config::Principal::Id(8)];
             config.listen.allow_plain = vec!["10.0.0.0/8".parse().expect("a network")];
         }
-        let effect = in_effect(&running, &next, &BTreeSet::new());
+        let effect = in_effect(&running, &next, &Outside::new());
         assert_eq!(effect, expected);
         let waiting: Vec<String> =
             effect.changes_to(&next).into_iter().map(|change| change.key).collect();

@@ -212,7 +212,7 @@ fn is_live(path: &str, default: &Value) -> bool {
     let running = full();
     let other = tries.filter_map(|value| with(path, &value).ok()).find(|it| *it != running);
     let other = other.unwrap_or_else(|| panic!("{path}: nothing else could be written"));
-    in_effect(&running, &other, &std::collections::BTreeSet::new()) == other
+    in_effect(&running, &other, &crate::live::Outside::new()) == other
 }
 
 fn reference() -> String {

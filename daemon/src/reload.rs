@@ -9,7 +9,7 @@
 //! when they were last loaded; what `pipectl` changed meanwhile, and the files do not, stays.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::client::access::Rules;
 use crate::control::Control;
 use crate::io::clock;
 use crate::limits::RELOAD_TIMEOUT;
-use crate::live::{Live, Moved, in_effect};
+use crate::live::{Live, Moved, Outside, in_effect, until_restart};
 use crate::open::export::Exports;
 use crate::peer::keyring::Keyring;
 use crate::peer::noise::Trust as _;
@@ -70,7 +70,18 @@ struct Prepared {
     keyring: Keyring,
     names: Names,
     /// Exports that wait for a restart: the sandbox keeps their directories from us.
-    outside: BTreeSet<String>,
+    outside: Outside,
+    /// No other reload comes between what was read and what is in effect.
+    _turn: OwnedMutexGuard<()>,
+}
+
+/// What a reload comes upon.
+struct Before {
+    exports: Arc<Exports>,
+    /// As they are configured.
+    offered: BTreeMap<String, piped_config::Export>,
+    sandbox: Arc<Sandbox>,
+    held: Held,
 }
 
 impl Reload {
@@ -212,8 +223,9 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
         let turn = Arc::clone(&control.reload.turn).lock_owned().await;
         // What may hang in a file system holds the turn until it ends.
         let (exports, sandbox) = (control.exports(), Arc::clone(&control.sandbox));
-        let held = Held::by(&control.config());
-        tokio::task::spawn_blocking(move || read(&sources, &exports, &sandbox, held, &turn)).await
+        let (held, offered) = (Held::by(&control.config()), control.config().exports.clone());
+        let before = Before { exports, offered, sandbox, held };
+        tokio::task::spawn_blocking(move || read(&sources, before, turn)).await
     };
     let prepared = tokio::time::timeout(RELOAD_TIMEOUT, read)
         .await
@@ -246,11 +258,10 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
 /// May block.
 fn read(
     sources: &Sources,
-    before: &Exports,
-    sandbox: &Sandbox,
-    held: Held,
-    _turn: &OwnedMutexGuard<()>,
+    before: Before,
+    turn: OwnedMutexGuard<()>,
 ) -> Result<Prepared, String> {
+    let Before { exports, offered, sandbox, held } = before;
     let loaded = load(sources).map_err(|findings| findings.to_string())?;
     let names = Names::of_system();
     let checked = preflight::check(&loaded, Some(sources.main_file()), &names, held);
@@ -259,23 +270,32 @@ fn read(
     let rules = Rules::new(&loaded.config, &names, own).map_err(|error| error.to_string())?;
     let configured = &loaded.config.exports;
     let outside = configured.iter().filter(|(_, export)| !sandbox.admits(export));
-    let outside: BTreeSet<String> = outside.map(|(name, _)| name.clone()).collect();
-    let exports = before.follow(configured, &names, &outside);
+    let outside: Outside = outside
+        .map(|(name, export)| {
+            let is_same = exports.is_at(name, &export.path);
+            (name.clone(), until_restart(offered.get(name), export, is_same))
+        })
+        .collect();
+    let exports = exports.follow(configured, &names, &outside);
     let exports = exports.map_err(|error| error.to_string())?;
     let own = own_key(&loaded.config, Some(sources));
     let own = own.map_err(|error| format!("security.key_file: {error}"))?;
     let keyring = Keyring::new(&loaded.config, own);
     let keyring = keyring.map_err(|fault| format!("`{}` {}", fault.key, fault.problem))?;
-    Ok(Prepared { loaded, rules, exports, keyring, names, outside })
+    Ok(Prepared { loaded, rules, exports, keyring, names, outside, _turn: turn })
 }
 
 /// Nothing of this can fail; what the kernel refuses is logged.
 async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
-    let Prepared { loaded, rules, exports, keyring, names, outside } = prepared;
-    for name in &outside {
+    let Prepared { loaded, rules, exports, keyring, names, outside, _turn } = prepared;
+    for (name, export) in &outside {
+        let until = match export {
+            Some(_) => "until then it gives what it gave before and the files still give",
+            None => "until then it is not offered",
+        };
         tracing::warn!(
-            "exports.{name} stays as it was: its directory is outside of what the sandbox admitted when the daemon \
-             started; restart it"
+            "exports.{name} waits for a restart: what it is to be is outside of what the sandbox admitted when the \
+             daemon started; {until}"
         );
     }
     let reload = &control.reload;

@@ -25,6 +25,7 @@ use crate::client::access::Circle;
 use crate::closing::Room;
 use crate::io::socket::Credentials;
 use crate::limits::OPEN_ATTEMPTS;
+use crate::live::Outside;
 
 /// Permissions of files that are created: the daemon's user writes, its group reads.
 const CREATE_MODE: Mode = Mode::from_raw_mode(0o640);
@@ -32,7 +33,7 @@ const CREATE_MODE: Mode = Mode::from_raw_mode(0o640);
 /// A directory this node offers.
 #[derive(Debug)]
 struct Export {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     root: Root,
     offered: Access,
     /// Local users that may use it; empty: everybody who got in.
@@ -120,10 +121,11 @@ impl Exports {
         exports: &BTreeMap<String, piped_config::Export>,
         names: &Names,
     ) -> Result<Self, ExportError> {
-        Self::default().follow(exports, names, &BTreeSet::new())
+        Self::default().follow(exports, names, &Outside::new())
     }
 
-    /// Opens the directories of another configuration, but for those that stay as they are here, or are not here.
+    /// Opens the directories of another configuration, but for those that are out of reach: such an export keeps the
+    /// directory that it has here, or is none.
     ///
     /// # Errors
     /// See [`ExportError`].
@@ -131,38 +133,30 @@ impl Exports {
         &self,
         exports: &BTreeMap<String, piped_config::Export>,
         names: &Names,
-        stay: &BTreeSet<String>,
+        outside: &Outside,
     ) -> Result<Self, ExportError> {
         let mut by_name = BTreeMap::new();
-        for name in stay {
-            if let Some(export) = self.by_name.get(name) {
-                by_name.insert(name.clone(), Arc::clone(export));
+        for (name, export) in outside {
+            if let (Some(export), Some(before)) = (export, self.by_name.get(name)) {
+                let directory = Arc::clone(&before.directory);
+                let kept = Export::new(name, export, names, directory, before.root)?;
+                by_name.insert(name.clone(), Arc::new(kept));
             }
         }
-        for (name, export) in exports.iter().filter(|(name, _)| !stay.contains(*name)) {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let directory =
-                rustix::fs::open(&export.path, flags, Mode::empty()).map_err(|error| {
-                    ExportError::Directory { name: name.clone(), path: export.path.clone(), error }
-                })?;
-            let facts = rustix::fs::fstat(&directory).map_err(|error| ExportError::Directory {
-                name: name.clone(),
-                path: export.path.clone(),
-                error,
+        for (name, export) in exports.iter().filter(|(name, _)| !outside.contains_key(*name)) {
+            let (directory, root) = open_root(&export.path).map_err(|error| {
+                ExportError::Directory { name: name.clone(), path: export.path.clone(), error }
             })?;
-            let root = Root { device: facts.st_dev, inode: facts.st_ino };
-            let users = Circle::new(&export.users, &export.groups, names)
-                .map_err(|(list, error)| ExportError::User { name: name.clone(), list, error })?;
-            let export = Export {
-                directory,
-                root,
-                offered: Access { read: export.read, write: export.write, ..Access::NONE },
-                users,
-                peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
-            };
+            let export = Export::new(name, export, names, Arc::new(directory), root)?;
             by_name.insert(name.clone(), Arc::new(export));
         }
         Ok(Self { by_name })
+    }
+
+    /// Whether an export here is the directory that a path leads to now. May block in the file system.
+    #[must_use]
+    pub fn is_at(&self, name: &str, path: &std::path::Path) -> bool {
+        self.root(name).is_some_and(|root| open_root(path).is_ok_and(|(_, there)| there == root))
     }
 
     /// Opens a file below an export, two descriptors at most. May block in the file system.
@@ -263,7 +257,32 @@ impl Exports {
     }
 }
 
+fn open_root(path: &std::path::Path) -> rustix::io::Result<(OwnedFd, Root)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty())?;
+    let facts = rustix::fs::fstat(&directory)?;
+    Ok((directory, Root { device: facts.st_dev, inode: facts.st_ino }))
+}
+
 impl Export {
+    /// The directory is there already.
+    fn new(
+        name: &str,
+        export: &piped_config::Export,
+        names: &Names,
+        directory: Arc<OwnedFd>,
+        root: Root,
+    ) -> Result<Self, ExportError> {
+        let misnamed = |(list, error)| ExportError::User { name: name.to_owned(), list, error };
+        Ok(Self {
+            directory,
+            root,
+            offered: Access { read: export.read, write: export.write, ..Access::NONE },
+            users: Circle::new(&export.users, &export.groups, names).map_err(misnamed)?,
+            peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
+        })
+    }
+
     fn admits(&self, asker: Asker<'_>) -> bool {
         let user = |who: &Credentials| self.users.is_empty() || self.users.has(who);
         let peer = |name: &str| self.peers.as_ref().is_none_or(|peers| peers.contains(name));

@@ -126,7 +126,8 @@ fn of(magic: u32, major: u32) -> Result<Server, OpenFault> {
         return Ok(Server::Others);
     }
     Err(denied(format!(
-        "it lies on a file system ({}) that is not known to keep bytes: what the kernel makes up for whoever reads          is not read for others; pass a copy of the file",
+        "it lies on a file system ({}) that is not known to keep bytes: what the kernel makes up for whoever reads \
+         is not read for others; pass a copy of the file",
         Kind(magic)
     )))
 }
@@ -152,6 +153,7 @@ mod tests {
             let fault = of(magic, NO_DEVICE).expect_err(name);
             assert_eq!(fault.status, Status::Denied);
             assert!(fault.text.contains(name), "{fault}");
+            assert!(!fault.text.contains("  "), "{fault}");
         }
         let fault = of(0x1234_5678, NO_DEVICE).expect_err("nobody knows it");
         assert!(fault.text.contains("0x12345678"), "{fault}");

@@ -143,8 +143,6 @@ fn a_killed_client_leaves_nothing_at_the_daemon() {
     let pair = Pair::start(&programs, directory.path());
     let copy = directory.path().join("copy");
     let copy = copy.to_str().expect("a plain path");
-    // Lanes have some for their life.
-    let staging = [&pair.alpha, &pair.beta].map(|node| node.number("staging_used_bytes"));
     for work in [
         &["read", "--peer", "beta", "--export", "data", "--path", "blocks"][..],
         &["write", "--peer", "beta", "--export", "data", "--path", "new"],
@@ -171,19 +169,15 @@ fn a_killed_client_leaves_nothing_at_the_daemon() {
         }
         eventually("its session and all it had are gone", || {
             let gone = ["sessions", "transfers"].iter().all(|what| pair.alpha.number(what) == 0);
-            (gone && is_free(&pair.alpha, staging[0])).then_some(())
+            (gone && (pair.alpha.staged() == 0)).then_some(())
         });
         pair.beta.process.signal(Signal::CONT);
         check_read_all(&mut reader(&pair.alpha));
         eventually("nothing is left at the peer", || {
-            let gone = pair.beta.number("serves") == 0 && is_free(&pair.beta, staging[1]);
+            let gone = pair.beta.number("serves") == 0 && pair.beta.staged() == 0;
             gone.then_some(())
         });
     }
-}
-
-fn is_free(daemon: &Daemon, staging: u64) -> bool {
-    daemon.number("staging_used_bytes") == staging
 }
 
 #[test]

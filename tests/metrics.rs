@@ -55,6 +55,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_stage_confidence_ratio", Step::Local),
     ("piped_stage_samples_total", Step::Local),
     ("piped_staging_used_bytes", Step::Still),
+    ("piped_staging_lanes_bytes", Step::Still),
     ("piped_staging_limit_bytes", Step::Restart),
     ("piped_staging_bytes", Step::Restart),
     ("piped_early_arrival_used_bytes", Step::Messages),

@@ -37,11 +37,12 @@ pub const LANES_MAX: u32 = 256;
 /// such: 32 of them with both lanes.
 pub const PROVEN_SHARE: u32 = 4;
 
-/// And of staging, for the scratch of plain lanes at work and for what they move: half is for the others.
+/// And of staging, for the scratch of plain lanes: half is for the others.
 pub const PLAIN_STAGING_DIVISOR: u64 = 2;
 
-/// What plain lanes of one address or user may have of what plain lanes may have, in thirds: so nobody has all by
-/// coming under ever new names. Where keys are used, and plain lanes are the exception, it is one third.
+/// What one address, one user or one node with a key may have of what all of them may have (lanes, handles, requests,
+/// messages), in thirds: so none of them has all by coming under ever new names. For plain ones, where keys are used and
+/// they are the exception, it is one third.
 pub const ORIGIN_THIRDS: u32 = 2;
 /// See [`ORIGIN_THIRDS`].
 pub const ORIGIN_THIRDS_BESIDE_KEYS: u32 = 1;
@@ -81,6 +82,9 @@ pub const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
 
 /// Handles of all peers together.
 pub const SERVED_MAX: u32 = 16_384;
+
+/// And those of files among them: each is two descriptors of a table that clients' files and sockets are in, too.
+pub const SERVED_FILES_MAX: u32 = 4096;
 
 /// Messages, or changes of words and notifications, by one handle that are not over: as many may come again after a
 /// lost lane, and be known then. No more than a frame can say.

@@ -45,6 +45,9 @@ pub struct ShardReport {
     pub staging_bytes: u64,
     /// Staging memory in use, in bytes.
     pub staging_used_bytes: u64,
+    /// Of that what lanes have for themselves, more or less as they work or rest.
+    #[serde(default)]
+    pub staging_lanes_bytes: u64,
     /// What clients have open.
     #[serde(default)]
     pub handles: u32,

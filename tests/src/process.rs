@@ -274,6 +274,19 @@ impl Daemon {
         number.as_u64().unwrap_or_else(|| panic!("no {what} in {status}"))
     }
 
+    /// Staging that requests have on its only shard, in bytes: not what lanes have for themselves.
+    ///
+    /// # Panics
+    /// If it does not say it.
+    #[must_use]
+    pub fn staged(&self) -> u64 {
+        let status = self.status();
+        let number = |what: &str| status["shards"][0][what].as_u64();
+        number("staging_used_bytes")
+            .zip(number("staging_lanes_bytes"))
+            .map_or_else(|| panic!("no staging in {status}"), |(used, lanes)| used - lanes)
+    }
+
     /// Waits until all lanes to its peers are up.
     ///
     /// # Panics

@@ -89,6 +89,8 @@ metrics! {
 
     STAGING_USED GAUGE "piped_staging_used_bytes" ["shard"]
         "Staging memory in use.";
+    STAGING_LANES GAUGE "piped_staging_lanes_bytes" ["shard"]
+        "Of that in use, what lanes have for themselves.";
     STAGING_LIMIT GAUGE "piped_staging_limit_bytes" ["shard"]
         "Staging memory there may be.";
     STAGING_OWNED GAUGE "piped_staging_bytes" ["shard"]

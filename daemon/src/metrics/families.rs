@@ -98,6 +98,7 @@ impl Snapshot {
             (&define::SERVES_RUNNING, report.serves.into()),
             (&define::DIALS, report.dials.into()),
             (&define::STAGING_USED, report.staging_used_bytes),
+            (&define::STAGING_LANES, report.staging_lanes_bytes),
             (&define::STAGING_LIMIT, report.limits.staging_limit_bytes),
             (&define::STAGING_OWNED, report.staging_bytes),
             (&define::IN_FLIGHT, report.limits.in_flight.now),

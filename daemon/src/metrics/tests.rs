@@ -112,6 +112,7 @@ fn snapshot() -> Snapshot {
         dials: 18,
         staging_bytes: 14,
         staging_used_bytes: 15,
+        staging_lanes_bytes: 19,
         limits: LimitUse {
             staging_limit_bytes: 101,
             early_arrival: Gauge { now: 107, high: 0 },
@@ -208,6 +209,7 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_early_arrival_limit_bytes{shard="0"} 108"#,
         r#"piped_early_arrival_required_bytes{shard="0"} 109"#,
         r#"piped_staging_used_bytes{shard="0"} 15"#,
+        r#"piped_staging_lanes_bytes{shard="0"} 19"#,
         r#"piped_handles{shard="0"} 16"#,
         r#"piped_served_handles{shard="0"} 17"#,
         r#"piped_dials{shard="0"} 18"#,

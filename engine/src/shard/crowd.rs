@@ -1,10 +1,11 @@
-//! Who has a place at the peers' door: lanes, links, and what they may have while others have proved who they are.
+//! Places at the peers' door: lanes, links, and what those hold that all peers share.
 //!
-//! Names cost nothing, addresses and users do. So plain lanes are counted by where they come from, and no address or user
-//! has all of them; where nodes have keys, a share of everything (lanes, links, handles, requests, messages, staging) is
-//! for lanes of keys alone. A lane that has no work makes room: first those that only said hello, then those that have
-//! been silent the longest, of whoever has the most. Its node connects again when it wants something, and finds what it
-//! had open. Whoever gets no place is counted, and the control thread is told.
+//! Names cost nothing; addresses, users and keys do. So what plain nodes have is counted by where they come from, what nodes
+//! with keys have by the node, and no [`Party`] has all of anything. Where nodes have keys, a share of everything (lanes,
+//! links, handles, requests, messages, staging) is for those alone. A lane without work makes room: first those that only
+//! said hello, then those that have been silent the longest, of the party that has the most. Its node connects again when
+//! it wants something, and finds what it had open. A connection that gets no place is counted, and the control thread
+//! is told.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +16,50 @@ use super::slab::Key;
 use crate::command::{Caller, Crowded, Event, Origin, Standing};
 use crate::io::Io;
 use crate::limits::{
-    LANES_CLOSING, LANES_MAX, LINKS_MAX, ORIGIN_THIRDS, ORIGIN_THIRDS_BESIDE_KEYS, PROVEN_SHARE,
+    LANES_CLOSING, LANES_MAX, LINKS_MAX, MAIL_MAX, ORIGIN_THIRDS, ORIGIN_THIRDS_BESIDE_KEYS,
+    PROVEN_SHARE, SERVED_FILES_MAX, SERVED_MAX, SERVES_MAX,
 };
 use crate::tally::LaneLoss;
+use crate::wire::frame::node_of;
 
 /// Of so many places, those that plain lanes may not have.
 const fn kept_of(places: u32, beside_keys: bool) -> u32 {
     if beside_keys { places / PROVEN_SHARE } else { 0 }
+}
+
+/// Of so many places, those that one party may have.
+const fn share_of(places: u32, beside_keys: bool) -> u32 {
+    let thirds = if beside_keys { ORIGIN_THIRDS_BESIDE_KEYS } else { ORIGIN_THIRDS };
+    places * thirds / 3
+}
+
+/// The links that have one share together.
+#[derive(Debug, PartialEq, Eq)]
+enum Party<'a> {
+    /// Plain ones, of an address or a local user.
+    Plain(Origin),
+    /// Those of a node with a key: its shards are nodes with names of their own.
+    Node(&'a str),
+}
+
+impl Party<'_> {
+    fn of(link: &Inbound) -> Party<'_> {
+        match link.standing {
+            Standing::Plain(origin) => Party::Plain(origin),
+            Standing::Proven => Party::Node(node_of(&link.name)),
+        }
+    }
+}
+
+/// What links hold, of which a shard has so much for all peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holding {
+    Handles,
+    /// Those of files.
+    Files,
+    /// Requests that are being served.
+    Serves,
+    Mails,
 }
 
 impl Shard {
@@ -40,16 +78,21 @@ impl Shard {
         let all: u32 = counts.values().sum();
         let beside_keys = caller.is_beside_keys();
         let most: u32 = self.plain_lanes_max(beside_keys);
-        let thirds = if beside_keys { ORIGIN_THIRDS_BESIDE_KEYS } else { ORIGIN_THIRDS };
-        if of_origin >= most * thirds / 3 {
-            let displaced = self.displace(Some(origin), io);
-            return if displaced { Ok(()) } else { Err(Crowded::Share) };
-        }
-        if all >= most {
-            let displaced = self.displace_of_most(&counts, io);
-            return if displaced { Ok(()) } else { Err(Crowded::Full) };
-        }
-        Ok(())
+        let (why, displaced) = if self.lanes.room() == 0 {
+            // Those that were displaced are still closing.
+            (Crowded::Full, false)
+        } else if of_origin >= share_of(most, beside_keys) {
+            (Crowded::Share, self.displace(Some(origin), io))
+        } else if all >= most {
+            (Crowded::Full, self.displace_of_most(&counts, io))
+        } else if !self.may_rest(false, beside_keys) {
+            // What it had is free when the next one comes.
+            self.displace_of_most(&counts, io);
+            (Crowded::Staging, false)
+        } else {
+            return Ok(());
+        };
+        if displaced { Ok(()) } else { Err(why) }
     }
 
     /// Whether one more plain node may have a link. If not, one without work makes room for the next that comes.
@@ -76,10 +119,55 @@ impl Shard {
         taken < most
     }
 
-    /// Whether a peer may have one more of what all have together, of which so many are left.
-    pub(super) fn may_take(&self, link: Key, left: u32, all: u32) -> bool {
-        let is_plain = self.inbound.get(link).is_some_and(|link| link.beside_keys);
-        !is_plain || left > kept_of(all, true)
+    /// Whether a peer may hold one more.
+    pub(super) fn may_hold(&self, link: Key, what: Holding) -> bool {
+        let Some(state) = self.inbound.get(link) else { return false };
+        let (all, used) = match what {
+            Holding::Handles => (SERVED_MAX, self.served.len()),
+            Holding::Files => (SERVED_FILES_MAX, self.held(|_| true, what)),
+            Holding::Serves => (SERVES_MAX, self.serves.len()),
+            Holding::Mails => (MAIL_MAX as u32, self.mail_times.len() as u32),
+        };
+        let most = all - kept_of(all, state.beside_keys);
+        let share = share_of(most, state.beside_keys);
+        // As long as all together have less than the share of one, nobody has to be counted.
+        let party = Party::of(state);
+        used < share || used < most && self.held(|it| Party::of(it) == party, what) < share
+    }
+
+    /// What some links hold.
+    fn held(&self, of: impl Fn(&Inbound) -> bool, what: Holding) -> u32 {
+        let serves = |link: &Inbound| {
+            let lanes = link.lanes.iter().filter_map(|it| self.lanes.get(it.lane?));
+            lanes.map(|lane| lane.serves.len() as u32).sum()
+        };
+        let links = self.inbound.iter().map(|(_, link)| link).filter(|link| of(link));
+        links
+            .map(|link| match what {
+                Holding::Handles => link.handles_open(),
+                Holding::Files => self.files_served(link),
+                Holding::Serves => serves(link),
+                Holding::Mails => link.mails,
+            })
+            .sum()
+    }
+
+    /// The same after nodes that have left lost what they had open, if that is what it takes: those of the same party
+    /// first, then plain ones.
+    pub(super) fn may_open<I: Io>(&mut self, link: Key, what: Holding, io: &mut I) -> bool {
+        while !self.may_hold(link, what) {
+            let Some(party) = self.inbound.get(link).map(Party::of) else { return false };
+            let leaves = |(key, it): (Key, &Inbound)| {
+                let same = Party::of(it) == party;
+                let may = same || it.standing != Standing::Proven;
+                let holds = it.handles_open() > 0;
+                (may && holds && self.has_left(key, it)).then_some((!same, it.left, key))
+            };
+            let victim = self.inbound.iter().filter_map(leaves).min();
+            let Some((_, _, victim)) = victim else { return false };
+            self.forget_link(victim, io);
+        }
+        true
     }
 
     /// The same of staging. It never waits for nothing: where only lanes have some, there is enough.

@@ -5,6 +5,7 @@ use piped_text::is_name;
 
 use super::admission::Account;
 use super::arrivals::Arriving;
+use super::crowd::Holding;
 use super::inbox::Sent;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::once::Asked;
@@ -41,7 +42,7 @@ pub(super) struct Inbound {
     /// with it, and it asks for them again as it does after a restart.
     ours: u64,
     /// When its last lane was lost.
-    left: Nanos,
+    pub(super) left: Nanos,
     pub(super) lanes: [InboundLane; 2],
     pub(super) handles: Vec<HandlePlace>,
     /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
@@ -102,7 +103,6 @@ impl Shard {
         if made.is_none() {
             // There was a place: there is no staging. Whoever comes next finds some.
             self.displace(None, io);
-            self.ask_back(false);
             self.refuse_lane(caller.standing(), Crowded::Staging);
         }
         if let Some((key, lane)) = made.and_then(|key| Some((key, self.lanes.get_mut(key)?))) {
@@ -235,12 +235,7 @@ impl Shard {
     /// must fence its return. For one that proved nothing, those that did not either go first, and no more of the others
     /// than are not kept for them.
     fn forget_inbound<I: Io>(&mut self, newcomer: Standing, io: &mut I) {
-        let is_busy = |key: Key| {
-            self.lanes.iter().any(|(_, lane)| lane.link == Link::Inbound(key))
-                || self.serves.iter().any(|(_, serve)| serve.link == key)
-        };
-        let idle =
-            self.inbound.iter().filter(|&(key, link)| link.opening.is_empty() && !is_busy(key));
+        let idle = self.inbound.iter().filter(|&(key, link)| self.has_left(key, link));
         let proven = |link: &Inbound| link.standing == Standing::Proven;
         let known = self.inbound.iter().filter(|(_, link)| proven(link)).count();
         let kept = newcomer != Standing::Proven
@@ -248,8 +243,21 @@ impl Shard {
         let oldest = idle
             .filter(|(_, link)| !kept || !proven(link))
             .min_by_key(|(_, link)| (newcomer != Standing::Proven && proven(link), link.left));
-        let Some((oldest, _)) = oldest else { return };
-        let Some(mut link) = self.inbound.remove(oldest) else { return };
+        if let Some((oldest, _)) = oldest {
+            self.forget_link(oldest, io);
+        }
+    }
+
+    /// Whether a node has no lane any more, and nothing of it is under way.
+    pub(super) fn has_left(&self, key: Key, link: &Inbound) -> bool {
+        link.opening.is_empty()
+            && !self.lanes.iter().any(|(_, lane)| lane.link == Link::Inbound(key))
+            && !self.serves.iter().any(|(_, serve)| serve.link == key)
+    }
+
+    /// Forgets a node that has left, and all that it had open: if it comes again, it is told so.
+    pub(super) fn forget_link<I: Io>(&mut self, link: Key, io: &mut I) {
+        let Some(mut link) = self.inbound.remove(link) else { return };
         self.links_forgotten += 1;
         // Somebody else may have the same name, and so the same stages.
         if self.inbound.iter().all(|(_, other)| other.name != link.name) {
@@ -531,7 +539,7 @@ impl Shard {
         if !lane.has_room_for_serve() {
             return Err(TOO_MANY);
         }
-        let room = self.may_take(link, self.serves.room(), limits::SERVES_MAX);
+        let room = self.may_hold(link, Holding::Serves);
         if lane.serves.iter().any(|&(wire, _)| wire == ask.transfer) {
             return Err("the same request number twice");
         }

@@ -9,6 +9,7 @@ use piped_model::units::Nanos;
 
 use super::arrivals::{Arriving, Came};
 use super::channel::{Data, Envelope, Mail, MailPlace};
+use super::crowd::Holding;
 use super::lane::{Destination, Lane, LaneState, Target as Landing};
 use super::numbers::is_within;
 use super::receive::{From, ReceiveBody, Slot};
@@ -169,9 +170,7 @@ impl Shard {
             };
         }
         let mails = self.inbound.get(link).map_or(0, |link| link.mails);
-        let left = limits::MAIL_MAX.saturating_sub(self.mail_times.len()) as u32;
-        let may = left > 0 && self.may_take(link, left, limits::MAIL_MAX as u32);
-        if !may || mails >= limits::MAIL_PER_LINK {
+        if !self.may_hold(link, Holding::Mails) || mails >= limits::MAIL_PER_LINK {
             return self.answer_send(lane, sent, Status::WouldBlock);
         }
         let Some(channel) = self.channels.get_mut(&id) else {

@@ -13,7 +13,7 @@ use super::ops::OpOwner;
 use super::pace::Pacer;
 use super::plan::StageIndex;
 use super::reports::Reports;
-use super::scratch::{Scratch, Size};
+use super::scratch::Scratch;
 use super::sending::{Sending, Waiting};
 use super::serve_pieces::TableRun;
 use super::slab::Key;
@@ -343,11 +343,7 @@ impl Shard {
         io: &mut I,
     ) -> Option<Key> {
         let (seals, unseals) = seals_of(keys);
-        // Who encrypts has proved who it is, and cannot send without: it does not wait for that in the midst of its work.
-        let encrypts = seals.moves_payloads();
-        let at_once = if encrypts { self.allocate_scratch(Size::Working, true) } else { None };
-        let scratch = at_once.or_else(|| self.allocate_scratch(Size::Resting, encrypts));
-        let Some(scratch) = scratch else {
+        let Some(scratch) = self.first_scratch(seals.moves_payloads()) else {
             io.release(Resource::Socket(socket));
             return None;
         };

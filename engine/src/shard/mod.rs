@@ -238,8 +238,6 @@ pub struct Shard {
     /// Requests that had to wait for one, and scratches that had to move, since start.
     waited: u64,
     scratches_moved: u64,
-    /// Scratch of plain lanes at work, in bytes.
-    plain_working: u64,
     /// When somebody may go on who has used up what his rate gives him.
     throttled: Option<Nanos>,
     /// What waits for that.
@@ -325,7 +323,6 @@ impl Shard {
             clients_waiting: 0,
             waited: 0,
             scratches_moved: 0,
-            plain_working: 0,
             throttled: None,
             put_off: VecDeque::new(),
             turn: None,

@@ -34,6 +34,7 @@ impl Shard {
             dials: self.dials.count(),
             staging_bytes: self.staging.bytes(),
             staging_used_bytes: self.staging.used().now,
+            staging_lanes_bytes: self.staging.scratch_bytes(),
             limits: self.limit_use(),
             handles: self.handles.len() as u32,
             served_handles: self.served.len(),

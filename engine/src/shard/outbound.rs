@@ -205,8 +205,8 @@ impl Shard {
         match frame.message {
             Message::HelloAck { incarnation, credit_bytes, requests_max } if greeting => {
                 lane.state = LaneState::Up;
-                lane.credit = credit_bytes;
-                lane.credit_window = credit_bytes;
+                let window = credit_bytes.min(limits::CREDIT_BYTES);
+                (lane.credit, lane.credit_window) = (window, window);
                 lane.requests_max = requests_max.min(limits::SERVES_PER_LANE);
                 self.lane_up(key, peer, incarnation, io);
                 Ok(())
@@ -264,6 +264,8 @@ impl Shard {
                 Ok(())
             }
             Message::Credit { bytes, window } => {
+                // The peer's word: more than a node ever gives is not kept, so that sums of it stay small.
+                let window = window.min(limits::CREDIT_BYTES);
                 lane.credit_window = window;
                 // What it gave before it chose a smaller window is ours: it withholds as much.
                 let most = window.max(lane.credit);

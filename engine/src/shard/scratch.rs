@@ -1,9 +1,10 @@
 //! A lane's scratch: little while it rests, more while it works; and it moves when its segment is to go.
 //!
-//! A lane that says nothing costs a granule of staging, and can do all that a lane does but send what is encrypted (so
-//! one that encrypts has all from the start, if there is as much): it receives in smaller bites. With its first request it gets what makes it fast, as far as there is staging beside what
-//! transfers need at least, and, where some nodes prove who they are, as far as the share of those that do not goes. Who
-//! finds none takes it from lanes that rest again.
+//! A lane that says nothing costs a granule of staging, and with that it can do all that a lane does but send what is
+//! encrypted; it receives in smaller bites. With its first request a lane gets what makes it fast; one that encrypts gets
+//! that when it comes up, if there is as much. There is, as long as transfers keep what they need at least
+//! ([`STAGING_LEAST`]) and one more lane can begin to work; and, where some nodes have keys, as long as plain lanes have no
+//! more than their share. A lane that finds none takes it from lanes that rest again.
 //!
 //! A lane lives as long as its peer, so a segment that holds its scratch would never drain. It is moved
 //! while the kernel has neither a send nor a receive of the lane: sends stop after the batch that is
@@ -88,6 +89,8 @@ const RESTING_BYTES: u32 = GRANULE_BYTES;
 /// Of that for frames that are sent: 64 without payloads, and one by value.
 const RESTING_BYTES_SENT: u32 = 16 * 1024;
 const _: () = assert!(RESTING_BYTES - RESTING_BYTES_SENT >= Receiver::SCRATCH_BYTES_LEAST);
+/// Of staging, as a divisor, what lanes at work leave for those that come up while they are asked for theirs.
+const RESTING_DIVISOR: u64 = 16;
 
 impl Shard {
     /// Scratch for a lane; none without staging for it.
@@ -107,6 +110,21 @@ impl Shard {
         room.map(|room| Scratch { frames, room: Some(room), size })
     }
 
+    /// Scratch for a lane that comes up. One that encrypts cannot send without more, and does not wait for that in the
+    /// midst of its work if there is enough now.
+    pub(super) fn first_scratch(&mut self, encrypts: bool) -> Option<Scratch> {
+        if encrypts && self.may_grow(Scratch::footprint_of(Size::Working, true)) {
+            let working = self.allocate_scratch(Size::Working, true);
+            if working.is_some() {
+                return working;
+            }
+        }
+        if !self.may_rest(encrypts, false) {
+            return None;
+        }
+        self.allocate_scratch(Size::Resting, encrypts)
+    }
+
     /// The size that a lane's scratch should have, where it has another one.
     fn size_wanted(&self, lane: &Lane) -> Option<Size> {
         let works = lane.is_at_work();
@@ -117,27 +135,51 @@ impl Shard {
         }
     }
 
-    /// Whether there is a share of staging for a lane that has begun to work. What is encrypted cannot go without, so it
-    /// takes what there is.
+    /// Whether there is staging for a lane that has begun to work.
     fn may_work(&self, lane: &Lane) -> bool {
         let encrypts = lane.sender.moves_payloads();
-        let more = Scratch::footprint_of(Size::Working, encrypts);
-        let kept = self.staging.kept_bytes();
-        if lane.is_beside_keys() && self.plain_working + more > kept / PLAIN_STAGING_DIVISOR {
-            return false;
-        }
-        encrypts || self.staging.scratch_bytes() + more + STAGING_LEAST <= kept
+        let more = Scratch::footprint_of(Size::Working, encrypts) - lane.scratch.footprint();
+        self.may_grow(more) && (!lane.is_beside_keys() || self.is_plain_share(more))
     }
 
-    /// Lanes that have worked and rest are asked for what they had for it; `plain`: only those that stand beside keys.
+    /// Whether there is staging for one more lane that rests. If those that have worked have it, they are asked for it
+    /// before it is used up; and if all of them rested, one that needs the most must be able to work.
+    pub(super) fn may_rest(&mut self, encrypts: bool, beside_keys: bool) -> bool {
+        let rest = Scratch::footprint_of(Size::Resting, encrypts);
+        if !self.may_grow(rest) {
+            self.ask_back(false);
+        }
+        let kept = self.staging.kept_bytes();
+        let encrypts = encrypts || self.lanes.iter().any(|(_, it)| it.sender.moves_payloads());
+        let work = Scratch::footprint_of(Size::Working, encrypts);
+        let all = rest * (u64::from(self.lanes.len()) + 1) + work + STAGING_LEAST;
+        self.staging.scratch_bytes() + rest + STAGING_LEAST <= kept
+            && all + kept / RESTING_DIVISOR <= kept
+            && (!beside_keys || self.is_plain_share(rest))
+    }
+
+    /// Whether lanes may have so much more of staging for work: some is left for lanes that come up.
+    fn may_grow(&self, more: u64) -> bool {
+        let kept = self.staging.kept_bytes();
+        self.staging.scratch_bytes() + more + STAGING_LEAST + kept / RESTING_DIVISOR <= kept
+    }
+
+    /// Whether plain lanes have no more than their share beside keys, with so many bytes more.
+    fn is_plain_share(&self, more: u64) -> bool {
+        let lanes = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| lane.is_unproven());
+        let plain: u64 = lanes.map(|lane| lane.scratch.footprint()).sum();
+        plain + more <= self.staging.kept_bytes() / PLAIN_STAGING_DIVISOR
+    }
+
+    /// Lanes that have worked are asked for what they had for it, once they rest; `plain`: only those that stand beside
+    /// keys.
     pub(super) fn ask_back(&mut self, plain: bool) {
         let mut from = 0;
-        let rests = |lane: &Lane| {
-            let has = lane.state == LaneState::Up && !lane.scratch.is_resting() && !lane.gives_back;
-            let may = !lane.sender.moves_payloads() && (!plain || lane.is_beside_keys());
-            has && may && !lane.is_at_work()
+        let has = |lane: &Lane| {
+            let may = !plain || lane.is_beside_keys();
+            may && lane.state == LaneState::Up && !lane.scratch.is_resting() && !lane.gives_back
         };
-        while let Some(key) = self.lanes.next_from(from, rests) {
+        while let Some(key) = self.lanes.next_from(from, has) {
             from = key.index() + 1;
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.gives_back = true;
@@ -146,22 +188,8 @@ impl Shard {
         }
     }
 
-    /// A plain lane's scratch is another one.
-    fn note_plain(&mut self, key: Key, old: Scratch) {
-        let Some(lane) = self.lanes.get(key).filter(|lane| lane.is_unproven()) else { return };
-        let at_work = |scratch: Scratch| match scratch.size {
-            Size::Resting => 0,
-            Size::Working => scratch.footprint(),
-        };
-        self.plain_working += at_work(lane.scratch);
-        self.plain_working -= at_work(old);
-    }
-
     /// Gives a lane's scratch back with the lane.
     pub(super) fn bury_scratch(&mut self, lane: &Lane) {
-        if lane.is_unproven() && !lane.scratch.is_resting() {
-            self.plain_working -= lane.scratch.footprint();
-        }
         self.free_scratch(lane.scratch);
         if let Some(next) = lane.next_scratch {
             self.free_scratch(next);
@@ -182,7 +210,11 @@ impl Shard {
     pub(super) fn move_scratch<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
         if lane.scratch.is_resting() && lane.is_at_work() && !self.may_work(lane) {
+            let waits = lane.sender.wants_room();
             self.ask_back(lane.is_beside_keys());
+            if waits {
+                self.starve(Work::Lane(key));
+            }
         }
         let Some(lane) = self.lanes.get(key) else { return true };
         let encrypts = lane.sender.moves_payloads();
@@ -207,7 +239,7 @@ impl Shard {
                     if size == Size::Working {
                         self.ask_back(false);
                     }
-                    if leaves || encrypts {
+                    if leaves || encrypts || size == Size::Resting {
                         self.starve(Work::Lane(key));
                     }
                     return true;
@@ -237,7 +269,6 @@ impl Shard {
         (lane.next_scratch, lane.gives_back) = (None, false);
         self.scratches_moved += u64::from(leaves);
         let old = std::mem::replace(&mut lane.scratch, next);
-        self.note_plain(key, old);
         self.free_scratch(old);
         true
     }

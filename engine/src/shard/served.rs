@@ -1,6 +1,7 @@
 //! What peers have open here: handles by the numbers they were given.
 
 use super::channel::MailPlace;
+use super::crowd::Holding;
 use super::inbound::Inbound;
 use super::lane::LaneState;
 use super::numbers::Remembered;
@@ -117,7 +118,9 @@ impl Shard {
             self.refuse_served(ticket, result, io);
             return;
         };
-        let room = self.may_take(link, self.served.room(), limits::SERVED_MAX);
+        let file = matches!(result, Ok(command::Target::File(_)));
+        let room = self.may_open(link, Holding::Handles, io)
+            && (!file || self.may_open(link, Holding::Files, io));
         let handles_max = if room { self.limits.peer.handles } else { 0 };
         let Some(state) = self.inbound.get_mut(link) else { return };
         let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
@@ -179,6 +182,13 @@ impl Shard {
         self.served
             .iter()
             .any(|(_, it)| matches!(it.target, Some(command::Target::Region(r)) if wanted(r)))
+    }
+
+    /// Files among what a node has open.
+    pub(super) fn files_served(&self, link: &Inbound) -> u32 {
+        let numbers = link.handles.iter().filter_map(|place| place.number);
+        let targets = numbers.filter_map(|number| self.served.get(number.served)?.target);
+        targets.filter(|target| matches!(target, command::Target::File(_))).count() as u32
     }
 
     pub(super) fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {

@@ -417,3 +417,29 @@ fn no_piece_of_a_write_waits_for_credit_that_the_peer_keeps_back() {
         assert_eq!(world.end_of(number), Some((Status::Ok, length)));
     }
 }
+
+#[test]
+fn a_peer_that_gives_more_credit_than_there_is_does_no_harm() {
+    let mut world = World::new();
+    let (line, _) = connected_with(&mut world, &[SESSION], u64::MAX);
+    let length = 256 << 10;
+    let buffer = ArenaBuffer { segment: 0, offset: 0, length };
+    for number in 1..=8 {
+        let (handle, offset, durable) = (HANDLE, 0, false);
+        let verb = Verb::Write { handle, offset, buffer, durable, notify: None };
+        world.submit(SESSION, number, verb);
+    }
+    let Message::Write { .. } = world.next(line) else { panic!("a write") };
+    // Frames of the others stay queued, and what they took of the credit comes back on top of all that there can be.
+    world.stop_reading(line);
+    world.settle();
+    world.send(line, Message::Credit { bytes: u64::MAX, window: u64::MAX }, &[]);
+    world.settle();
+    for number in 1..=8 {
+        world.submit(SESSION, 100 + number, Verb::Cancel { target: number });
+    }
+    world.wait_until("all have ended", |world| {
+        (1..=8).all(|number| world.end_of(number).is_some_and(|(it, _)| it == Status::Cancelled))
+    });
+    assert!(world.is_up(line));
+}

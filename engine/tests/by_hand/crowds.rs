@@ -1,15 +1,19 @@
-//! Very many at the peers' door: whoever proved who it is keeps its place, and nobody has all by coming under new names.
+//! Very many at the peers' door: nodes with keys keep their places, and nobody has all by coming under new names.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use piped_engine::command::{Caller, Crowded, Event, LaneClass, Origin, Standing};
-use piped_engine::limits::{LANES_MAX, LINKS_MAX, STAGING_LEAST};
+use piped_engine::command::{
+    Caller, Command, Crowded, Event, LaneClass, OpenKind, Origin, Standing, Target,
+};
+use piped_engine::limits::{
+    LANES_MAX, LINKS_MAX, SERVED_FILES_MAX, SERVES_MAX, SERVES_PER_LANE, STAGING_LEAST,
+};
 use piped_engine::request::Status;
-use piped_engine::wire::Message;
+use piped_engine::wire::{FrameKey, LaneKeys, Message, Protection};
 
-use crate::world::{LineId, STAGING, World, read};
+use crate::world::{ALL, LineId, STAGING, World, read, write};
 
 const KEYED: &str = "beta";
 
@@ -215,4 +219,130 @@ fn a_lane_has_little_staging_until_it_works_and_gives_it_back_when_others_want_i
         reads(&mut world, line, 2, handle);
     }
     assert_eq!(world.reasons(), [""; 0]);
+}
+
+#[test]
+fn silent_lanes_leave_transfers_the_staging_that_they_need() {
+    for (staging, beside_keys) in [(4, false), (4, true), (8, false), (8, true)] {
+        let mut world = World::of_staging(staging << 20);
+        let of = |number| if beside_keys { plain(site(number)) } else { alone(site(number)) };
+        let first = welcome(&mut world, of(1), "first", 1);
+        for number in 0..300 {
+            enters(&mut world, of(1000 + number), &format!("silent-{number}"), 1);
+        }
+        world.settle();
+        let lanes = world.shard.report().staging_lanes_bytes;
+        assert!(lanes + STAGING_LEAST <= staging << 20, "{lanes} of {staging} MiB");
+        assert!(!beside_keys || lanes <= (staging << 20) / 2, "{lanes} of {staging} MiB");
+        let told = refused(&world);
+        assert!(told.iter().any(|(_, why)| *why == Crowded::Staging), "{told:?}");
+        // The others work, as long as they find a place, which those that only said hello leave.
+        let works = if world.is_up(first) { first } else { welcome(&mut world, of(2), "works", 1) };
+        let file = world.file(8 << 20);
+        let handle = world.open(works, 9, file);
+        world.send(works, read(1, handle, 8 << 20), &[]);
+        assert_eq!(world.read_end(works, 1), Status::Ok, "{staging} MiB");
+    }
+}
+
+#[test]
+fn nodes_that_encrypt_are_refused_with_a_reason_when_there_is_no_staging_for_them() {
+    let mut world = World::of_staging(4 << 20);
+    let key = |byte| FrameKey::new([byte; 16]);
+    for number in 0..16 {
+        let caller = Caller::Proven { node: format!("keyed-{number}") };
+        let (protection, send, receive) = (Protection::Encrypted, key(1), key(2));
+        world.dial_as(caller, Some(LaneKeys { protection, send, receive }));
+        world.settle();
+    }
+    let lanes = world.shard.report().staging_lanes_bytes;
+    assert!(lanes + STAGING_LEAST <= 4 << 20, "{lanes}");
+    let told = refused(&world);
+    assert!(told.contains(&(Standing::Proven, Crowded::Staging)), "{told:?}");
+}
+
+/// Opens a file, and says what came of it.
+fn opens(world: &mut World, line: LineId, ticket: u64, target: Target) -> Status {
+    let (kind, create, name_length) = (OpenKind::File, false, 4);
+    world.send(line, Message::Open { ticket, kind, access: ALL, create, name_length }, b"name");
+    let asked = world.wait("the open", |world| {
+        world.events.iter().position(|event| matches!(event, Event::ServeOpen { .. }))
+    });
+    let Event::ServeOpen { ticket, .. } = world.events.remove(asked) else { unreachable!() };
+    world.command(Command::ServeOpened { ticket, result: Ok(target) });
+    match world.next(line) {
+        Message::Opened { status, .. } => status,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn no_address_has_all_files_under_ever_new_names() {
+    let mut world = World::new();
+    let share = SERVED_FILES_MAX * 2 / 3;
+    let mut opened = 0;
+    // A name alone would have enough; two lose theirs when they leave, and a third finds the share again.
+    let mut lines = Vec::new();
+    for name in 0..2 {
+        let line = welcome(&mut world, alone(site(1)), &format!("hog-{name}"), 1);
+        lines.push(line);
+        for ticket in 0..u64::from(share) {
+            let file = world.file(16);
+            match opens(&mut world, line, ticket, file) {
+                Status::Ok => opened += 1,
+                status => {
+                    assert_eq!(status, Status::WouldBlock);
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(opened, share);
+    let other = welcome(&mut world, alone(site(2)), "other", 1);
+    let file = world.file(16);
+    assert_eq!(opens(&mut world, other, 1, file), Status::Ok);
+    for line in lines {
+        world.hang_up(line);
+    }
+    world.settle();
+    let again = welcome(&mut world, alone(site(1)), "again", 1);
+    let file = world.file(16);
+    assert_eq!(opens(&mut world, again, 1, file), Status::Ok);
+    assert!(world.shard.report().served_handles <= 2, "those that left have nothing any more");
+}
+
+#[test]
+fn no_address_and_no_node_has_all_requests() {
+    let callers: [fn(u32) -> (Caller, String); 2] = [
+        |number| (alone(site(1)), format!("hog-{number}")),
+        |number| {
+            (keyed(), if number == 0 { KEYED.to_owned() } else { format!("{KEYED}#{number}") })
+        },
+    ];
+    for caller in callers {
+        let mut world = World::new();
+        let file = world.file(1 << 20);
+        let mut refusals = 0;
+        for number in 0..SERVES_MAX / SERVES_PER_LANE {
+            let (caller, name) = caller(number);
+            let line = welcome(&mut world, caller, &name, 1);
+            let handle = world.open(line, 9, file);
+            // Writes whose data never come.
+            for transfer in 0..u64::from(SERVES_PER_LANE) {
+                world.send(line, write(transfer, handle, 4096), &[]);
+            }
+            world.settle();
+            while let Some((frame, _)) = world.take_frame(line) {
+                refusals += u32::from(matches!(
+                    frame.message,
+                    Message::End { status: Status::WouldBlock, .. }
+                ));
+            }
+        }
+        assert_eq!(world.shard.report().serves, SERVES_MAX * 2 / 3);
+        assert_eq!(refusals, SERVES_MAX - SERVES_MAX * 2 / 3);
+        let other = welcome(&mut world, alone(site(2)), "other", 1);
+        let handle = world.open(other, 9, file);
+        reads(&mut world, other, 1, handle);
+    }
 }

@@ -8,7 +8,6 @@ use piped_engine::command::{
 };
 use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
 use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
-use piped_engine::limits::STAGING_LEAST;
 use piped_engine::request::{Class, Completion, Origin, Progress, Request, Status, Update, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_engine::sim::{
@@ -118,6 +117,21 @@ impl World {
     }
 
     fn over(link: Cost, disk: Cost, tells_at_the_end: bool, serial_first: bool) -> Self {
+        Self::bare(link, disk, tells_at_the_end, serial_first).with_staging(STAGING)
+    }
+
+    /// One with so much staging, in bytes.
+    pub(crate) fn of_staging(bytes: u64) -> Self {
+        Self::bare(COST, COST, false, false).with_staging(bytes)
+    }
+
+    fn with_staging(mut self, length: u64) -> Self {
+        let segment = self.kernel.add_segment(self.node, length);
+        self.command(Command::AddStaging { segment, length });
+        self
+    }
+
+    fn bare(link: Cost, disk: Cost, tells_at_the_end: bool, serial_first: bool) -> Self {
         let mut kernel = SimKernel::new(1, Faults::none());
         let [node, far] = [(); 2].map(|()| kernel.add_node(4096));
         let links = [(); 2].map(|()| kernel.add_link(link, None));
@@ -143,7 +157,7 @@ impl World {
             eager: EagerMode::Auto,
             serial_first,
         });
-        let mut world = Self {
+        Self {
             kernel,
             shard,
             node,
@@ -160,10 +174,7 @@ impl World {
             device,
             links,
             lines: Vec::new(),
-        };
-        let segment = world.kernel.add_segment(node, STAGING);
-        world.command(Command::AddStaging { segment, length: STAGING });
-        world
+        }
     }
 
     pub(crate) fn command(&mut self, command: Command) {
@@ -240,8 +251,7 @@ impl World {
     /// Staging that requests have: of lanes' own there is more or less as they work or rest.
     pub(crate) fn staged(&self) -> u64 {
         let report = self.shard.report();
-        let of_lanes = report.limits.staging_least_bytes - STAGING_LEAST;
-        report.staging_used_bytes - of_lanes
+        report.staging_used_bytes - report.staging_lanes_bytes
     }
 
     /// A file of so many bytes, opened.

@@ -37,7 +37,9 @@ impl Footprint {
             sessions: number(shard, "sessions"),
             segments: number(&shard["reactor"], "segments"),
             registered_bytes: number(&shard["reactor"], "registered_bytes"),
-            staging_bytes: number(shard, "staging_used_bytes"),
+            // Lanes have more once they have worked.
+            staging_bytes: number(shard, "staging_used_bytes")
+                - number(shard, "staging_lanes_bytes"),
         }
     }
 

@@ -300,6 +300,10 @@ impl World {
             {
                 options.limit_changes > 0
             }
+            // The table of a put that finds no room: a lower limit is told with the next credit.
+            Status::WouldBlock if matches!(flight.verb, Verb::Vector { reads: false, .. }) => {
+                options.limit_changes > 0 || options.stalls > 0
+            }
             Status::WouldBlock => options.stalls > 0,
             Status::NoSpace => options.spare.is_some(),
             // Garbage in a payload is that, too.

@@ -33,6 +33,7 @@ mod network;
 mod node_key;
 mod preflight;
 mod quantity;
+mod regular;
 mod schema;
 mod validate;
 
@@ -51,6 +52,7 @@ pub use network::{HostPort, Network, NetworkError};
 pub use node_key::{KEY_BYTES, KEY_FILE_OPEN_MODE, KeyFileError, NoPublicKey, NodeKey, PublicKey};
 pub use preflight::{Look, MADE_BY_UNIT, Preflight, User, as_user, preflight};
 pub use quantity::{Bytes, MemoryLimit, Period, QuantityError};
+pub use regular::read_text;
 pub use schema::{
     Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,
     Security, Shards,

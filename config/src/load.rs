@@ -16,6 +16,7 @@ use config::{File, FileFormat};
 use crate::admin::SourcesReport;
 use crate::error::{ConfigError, Findings, Place};
 use crate::layer::Layer;
+use crate::regular::read_text;
 use crate::schema::Config;
 
 /// Read when no other file is named; its absence is no error.
@@ -25,9 +26,6 @@ pub const DEFAULT_FILE: &str = "/etc/piped/piped.toml";
 pub const RESERVED_ENV: [&str; 3] = ["PIPED_ADMIN_SOCKET", "PIPED_CLIENT_SOCKET", "PIPED_CONFIG"];
 
 const ENV_PREFIX: &str = "PIPED_";
-
-/// The longest file that is read: more is not a configuration.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -137,7 +135,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Findings> {
 pub fn read(sources: &Sources) -> Result<Vec<Input>, Findings> {
     let (mut inputs, mut unread) = (Vec::new(), Vec::new());
     for path in files_of(sources)? {
-        match read_file(&path) {
+        match read_text(&path) {
             Ok(text) => inputs.push(Input::File { path, text }),
             Err(source) => unread.push(ConfigError::Read { path, source }),
         }
@@ -222,16 +220,6 @@ fn files_of(sources: &Sources) -> Result<Vec<PathBuf>, ConfigError> {
         Err(error) => return Err(fail(error)),
     }
     Ok(files)
-}
-
-fn read_file(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = fs::File::open(path)?;
-    io::Read::read_to_string(&mut io::Read::take(file, FILE_BYTES_MAX + 1), &mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(text)
 }
 
 /// `PIPED_SHARDS__COUNT` is `shards.count`; none for a variable that is not for us.

@@ -1,8 +1,10 @@
 //! Users and groups of this machine by name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 
 use crate::modes::Principal;
+use crate::regular::open;
 
 /// Nobody has that name here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +38,11 @@ impl Names {
     /// Reads both files; a missing one has no names.
     #[must_use]
     pub fn of_system() -> Self {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let read = |path: &str| {
+            let mut text = String::new();
+            let read = open(path.as_ref()).and_then(|mut file| file.read_to_string(&mut text));
+            read.map(|_| text).unwrap_or_default()
+        };
         Self::parse(&read("/etc/passwd"), &read("/etc/group"))
     }
 

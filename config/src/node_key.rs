@@ -227,7 +227,8 @@ impl NodeKey {
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let io = |action| move |error| KeyFileError::Io { path: path.to_owned(), action, error };
         // A fifo would never answer.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = file.map_err(io("cannot be opened"))?;
         let metadata = file.metadata().map_err(io("cannot be looked at"))?;
         let mode = metadata.permissions().mode() & 0o777;

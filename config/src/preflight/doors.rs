@@ -1,7 +1,7 @@
 //! Doors: sockets of clients and operators, addresses of peers and scrapers.
 //!
-//! Whether somebody else listens there is left to the start: who checks a configuration may well do it beside the daemon
-//! that runs with it.
+//! Whether somebody else listens there ends no check: who checks a configuration may well do it beside the daemon that
+//! runs with it. Where none does, it is said.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt as _;
@@ -9,6 +9,9 @@ use std::path::Path;
 
 use rustix::fs::Access;
 use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt,
+};
 
 use super::paths::may;
 use super::{Grade, Round};
@@ -94,9 +97,37 @@ impl Round<'_> {
                     address.ip()
                 );
                 self.note(Grade::Refused, key, text);
+            } else if is_taken(address) && !is_served(&config.admin.socket) {
+                let text = format!(
+                    "is {address}, and another program listens there: `ss -ltnp` shows which; end it, or choose another \
+                     port"
+                );
+                self.note(Grade::Warned, key, text);
             }
         }
     }
+}
+
+/// Whether somebody listens on an address, as far as a socket says that is bound and let go.
+fn is_taken(address: SocketAddr) -> bool {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let tried =
+        socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).and_then(|it| {
+            // As the daemon's: connections that have ended keep nobody out.
+            sockopt::set_socket_reuseaddr(&it, true)?;
+            bind(&it, &address)
+        });
+    tried == Err(Errno::ADDRINUSE)
+}
+
+/// Whether a daemon may run with this socket for operators: somebody listens, or who asks may not know.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let tried = SocketAddrUnix::new(path).and_then(|address| {
+        let it = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&it, &address)
+    });
+    !matches!(tried, Err(Errno::CONNREFUSED | Errno::NOENT | Errno::NOTDIR))
 }
 
 /// Whether a socket can be bound to the address, whatever port. By UDP: nobody can connect to it in the meantime, and the

@@ -91,6 +91,12 @@ impl Round<'_> {
             return;
         }
         let shown = path.display();
+        if path.metadata().is_ok_and(|found| !found.is_dir()) {
+            let text = format!(
+                "is {shown}, which is there and no directory: name one, or none (\"\") to keep nothing"
+            );
+            return self.note(Grade::Warned, "node.state_dir", text);
+        }
         let (what, tried) = match path.is_dir() {
             true => (path.as_path(), may(path, Access::WRITE_OK | Access::EXEC_OK)),
             // The daemon makes it, and nothing above it.

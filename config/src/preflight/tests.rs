@@ -137,6 +137,11 @@ fn each_thing_that_a_start_would_meet_is_found_with_its_line_and_its_cure() {
     );
     let warned = place.warned("[node]\nstate_dir = \"DIR/no/state\"");
     assert!(warned.contains("piped.toml:2: `node.state_dir`"), "{warned}");
+    let warned = place.warned("[node]\nstate_dir = \"DIR/file\"");
+    assert!(
+        warned.contains("piped.toml:2: `node.state_dir`") && warned.contains("no directory"),
+        "{warned}"
+    );
     // Several at once.
     let found = place.preflight(
         "[exports.a]\npath = \"/none\"\n[exports.b]\npath = \"/none\"\n[shards]\ncpus = [99998]",
@@ -181,6 +186,32 @@ fn doors_that_are_held_are_not_looked_at_and_one_left_behind_is_no_fault() {
     drop(UnixListener::bind(place.path("admin.sock")).expect("made"));
     assert!(place.path("admin.sock").exists());
     assert!(place.preflight("").refused.is_empty());
+}
+
+#[test]
+fn an_address_that_another_program_has_is_told_unless_a_daemon_runs_beside() {
+    let place = Place::new();
+    for (host, key) in
+        [("127.0.0.1:0", "metrics"), ("[::1]:0", "metrics"), ("127.0.0.1:0", "listen")]
+    {
+        let Ok(taker) = std::net::TcpListener::bind(host) else {
+            eprintln!("skipped: this machine has no {host}");
+            continue;
+        };
+        let address = taker.local_addr().expect("bound");
+        let text = format!("[{key}]\naddress = \"{address}\"");
+        let warned = place.warned(&text);
+        let said = format!("piped.toml:2: `{key}.address`");
+        assert!(warned.contains(&said) && warned.contains("another program"), "{warned}");
+        // Whoever answers operators may be the one that listens there.
+        let daemon = UnixListener::bind(place.path("admin.sock")).expect("made");
+        let found = place.preflight(&text);
+        assert!(found.warned.is_empty() && found.refused.is_empty(), "{found:?}");
+        drop((daemon, taker));
+        // What is left of it is nobody.
+        assert!(place.preflight(&text).warned.is_empty());
+        std::fs::remove_file(place.path("admin.sock")).expect("there");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{FairMutex, FairMutexGuard};
+use parking_lot::{FairMutex, FairMutexGuard, Mutex};
 use piped_model::units::Nanos;
 use piped_ring::Segment;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -29,10 +29,20 @@ const _: () = assert!(HASTY_PIECES as usize * piped_ring::PIECE_BYTES == 16 << 2
 /// How long a thread steps aside: long against a piece, so that few requests meet one.
 const ASIDE: Nanos = Nanos::from_millis(10);
 
+/// Starts a thread, or does nothing.
+type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
 /// Where such work is done.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Patience {
     turns: Arc<FairMutex<()>>,
+    start: Start,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { turns: Arc::default(), start: thread }
+    }
 }
 
 /// The turns of one thread.
@@ -43,15 +53,25 @@ pub(crate) struct Turns<'a> {
     begun: u32,
     /// Times the thread had been taken off its CPU for somebody else when the last piece began.
     preempted: u64,
+    /// Whether it is there for this alone; another one has other things to do, and its priority for them.
+    is_own: bool,
 }
 
 impl<'a> Turns<'a> {
     fn new(turns: &'a FairMutex<()>) -> Self {
-        Self { turns, begun: 0, preempted: 0 }
+        Self { turns, begun: 0, preempted: 0, is_own: true }
+    }
+
+    /// Those of a thread that does it because there is no other.
+    fn of_another(turns: &'a FairMutex<()>) -> Self {
+        Self { is_own: false, ..Self::new(turns) }
     }
 
     /// Gives way from the first piece on.
     pub(crate) fn give_way(&mut self) {
+        if !self.is_own {
+            return;
+        }
         niceness::give_way();
         self.begun = HASTY_PIECES + 1;
         self.preempted = niceness::preemptions();
@@ -59,6 +79,9 @@ impl<'a> Turns<'a> {
 
     /// Waits for the next turn, which is over when the guard is dropped.
     pub(crate) fn next(&mut self) -> FairMutexGuard<'a, ()> {
+        if !self.is_own {
+            return self.turns.lock();
+        }
         if self.begun == HASTY_PIECES {
             niceness::give_way();
         } else if self.begun > HASTY_PIECES && niceness::preemptions() > self.preempted {
@@ -80,10 +103,10 @@ impl Patience {
     ) -> io::Result<T> {
         let (done, outcome) = oneshot::channel();
         let turns = Arc::clone(&self.turns);
-        thread(move || {
+        (self.start)(Box::new(move || {
             // Whoever asked may be gone.
             let _ = done.send(work(&mut Turns::new(&turns)));
-        })?;
+        }))?;
         outcome.await.map_err(|_| io::Error::other("the thread that made the memory failed"))
     }
 
@@ -120,22 +143,35 @@ impl Patience {
         if segments.is_empty() {
             return end;
         }
-        let turns = Arc::clone(&self.turns);
-        // If there can be no thread it is done here: better late than never.
-        let _ = thread(move || {
+        let all = move |turns: &mut Turns<'_>| {
             let _done = done;
-            let mut turns = Turns::new(&turns);
             turns.give_way();
             for segment in segments {
-                work(segment, &mut turns);
+                work(segment, turns);
             }
             drop(place);
-        });
+        };
+        // What a thread that cannot be started was to do is lost with it, so the thread only fetches it.
+        let all = Arc::new(Mutex::new(Some(all)));
+        let (fetched, turns) = (Arc::clone(&all), Arc::clone(&self.turns));
+        let started = (self.start)(Box::new(move || {
+            let all = fetched.lock().take();
+            if let Some(all) = all {
+                all(&mut Turns::new(&turns));
+            }
+        }));
+        if started.is_err() {
+            // Memory that is let go without it stays with who else has it, and counts no more: better here and late.
+            let all = all.lock().take();
+            if let Some(all) = all {
+                all(&mut Turns::of_another(&self.turns));
+            }
+        }
         end
     }
 }
 
-fn thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+fn thread(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     std::thread::Builder::new().name("piped-memory".to_owned()).spawn(work).map(drop)
 }
 
@@ -207,5 +243,27 @@ mod tests {
             });
             assert_eq!(bytes, [[0; 5], *b"bytes"]);
         });
+    }
+
+    #[test]
+    fn memory_is_given_back_also_where_no_thread_can_be_started() {
+        let niceness = || rustix::process::getpriority_process(None).expect("ours");
+        let before = niceness();
+        let none = |_| Err(io::ErrorKind::WouldBlock.into());
+        let patience = Patience { start: none, ..Patience::default() };
+        let mut segment = Segment::create(40 << 20).expect("memory");
+        segment.store(1 << 20, b"bytes").expect("inside");
+        let counted = Arc::new(());
+        segment.keep(Arc::clone(&counted));
+        let fd = segment.fd().try_clone_to_owned().expect("one more");
+        let clients = Segment::from_fd(fd).expect("the same memory");
+        let mut end = patience.give_back([Arc::new(segment)], None);
+        let mut bytes = [1; 5];
+        clients.load(1 << 20, &mut bytes).expect("inside");
+        assert_eq!(bytes, [0; 5], "its pages are free");
+        assert_eq!(Arc::strong_count(&counted), 1, "then it counts no more");
+        let ended = end.try_recv();
+        assert_eq!(ended, Err(oneshot::error::TryRecvError::Closed), "whoever waits hears of it");
+        assert_eq!(niceness(), before, "this thread has other things to do");
     }
 }

@@ -47,8 +47,20 @@ pub(crate) fn of(limits: &Limits, shards: u32, staging: u64) -> BTreeMap<String,
         user_sessions.into(),
         whole("limits.global.sessions"),
     );
-    let user_handles = user.handles.min(global.handles);
-    note("user.handles", user.handles.into(), user_handles.into(), whole("limits.global.handles"));
+    let most = user.arena.bytes().min(global.arena.bytes());
+    note("user.arena", user.arena.bytes(), most, whole("limits.global.arena"));
+    for (kind, [of_client, of_user, of_all]) in [
+        ("handles", [client.handles, user.handles, global.handles]),
+        ("regions", [client.regions, user.regions, global.regions]),
+        ("channels", [client.channels, user.channels, global.channels]),
+    ] {
+        let most = of_user.min(of_all);
+        let because = whole(&format!("limits.global.{kind}"));
+        note(&format!("user.{kind}"), of_user.into(), most.into(), because);
+        let scope = if of_user <= of_all { "user" } else { "global" };
+        let because = whole(&format!("limits.{scope}.{kind}"));
+        note(&format!("client.{kind}"), of_client.into(), of_client.min(most).into(), because);
+    }
 
     let of_one = |kind: &str| match shards {
         1 => format!("no more than limits.global.{kind}"),
@@ -63,10 +75,6 @@ pub(crate) fn of(limits: &Limits, shards: u32, staging: u64) -> BTreeMap<String,
     let half = staging / 2;
     let because = format!("copies have half of a shard's staging, which is {}", Bytes(staging));
     note("client.staging", client.staging.0, client.staging.0.min(half), because);
-    let handles = client.handles.min(user_handles);
-    let kind = if user.handles <= global.handles { "user" } else { "global" };
-    let because = whole(&format!("limits.{kind}.handles"));
-    note("client.handles", client.handles.into(), handles.into(), because);
     let steps = client.early_arrival.0 / EARLY_GRANULE_BYTES * EARLY_GRANULE_BYTES;
     let because = match early < steps {
         true => format!("all messages of a shard have {}", Bytes(early)),
@@ -114,6 +122,12 @@ mod tests {
             (1, [("global.handles", "9")], "user.handles", 9, "limits.global.handles"),
             (1, [("global.handles", "9")], "client.handles", 9, "limits.global.handles"),
             (1, [("user.handles", "9")], "client.handles", 9, "limits.user.handles"),
+            (1, [("global.regions", "8")], "user.regions", 8, "limits.global.regions"),
+            (1, [("global.regions", "8")], "client.regions", 8, "limits.global.regions"),
+            (1, [("user.regions", "7")], "client.regions", 7, "limits.user.regions"),
+            (1, [("global.channels", "8")], "user.channels", 8, "limits.global.channels"),
+            (1, [("user.channels", "7")], "client.channels", 7, "limits.user.channels"),
+            (1, [("global.arena", "1MiB")], "user.arena", MIB, "limits.global.arena"),
         ] {
             let given = of_set(shards, &set);
             let found = given.get(key).unwrap_or_else(|| panic!("{set:?}: no {key} in {given:?}"));

@@ -674,6 +674,44 @@ fn a_reboot_is_no_other_file_and_another_file_is() {
     world.refused(&["--resume", "--journal", &place, &from, &to], 4, "was replaced");
 }
 
+/// A name that leaves no room for more has its journal under another one.
+#[test]
+fn the_longest_names_are_copied_and_gone_on_with() {
+    let Some(world) = World::new() else { return };
+    fs::write(world.path("data", "source"), pattern(LONG)).expect("written");
+    let (from, here) = (world.place("data", "source"), world.directory.path().join("here"));
+    let journal = || {
+        let mut names =
+            fs::read_dir(&here).expect("there").map(|entry| entry.expect("read").path());
+        names.find(|path| path.as_os_str().as_bytes().ends_with(b".piped-cp"))
+    };
+    for length in [250, 255] {
+        let sink = "x".repeat(length);
+        let (to, path) = (world.place("here", &sink), world.path("here", &sink));
+        let cut_off = (0..10).any(|_| {
+            let arguments = ["-f", "-q", "--checkpoint", "0.01", &from, &to];
+            let mut running = Running(world.cp(&arguments).spawn().expect("started"));
+            eventually("a checkpoint", || {
+                let ended = running.0.try_wait().expect("our child").is_some();
+                (ended || journal().is_some_and(|journal| durable(&journal) > 0)).then_some(())
+            });
+            if running.0.try_wait().expect("ours").is_none() {
+                running.signal(Signal::KILL);
+            }
+            let (code, text) = end(running);
+            assert!(matches!(code, None | Some(0)), "{text}");
+            code.is_none()
+        });
+        assert!(cut_off, "every copy ended before it was killed");
+        world.refused(&[&from, &to], 4, "interrupted copy");
+        let report = world.copied(&["--resume", &from, &to]);
+        assert!(report["resumed_from"].as_u64() > Some(0), "{report}");
+        check_same(&world.path("data", "source"), &path, &sink);
+        assert_eq!(journal(), None, "a whole copy needs no journal");
+        world.copied(&[&to, &world.place("data", &sink)]);
+    }
+}
+
 /// Names of files are bytes: what a directory holds can be copied, whatever it is called.
 #[test]
 fn names_that_are_no_text_are_names() {

@@ -1,10 +1,13 @@
 //! stdout: one writer, so that a closed pipe is seen once, a table knows its width, and a terminal has nothing to obey.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use piped_config::admin::Envelope;
-use piped_text::{shown, shown_json, shown_lines};
+use piped_text::{shown, shown_bytes, shown_json, shown_lines};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -103,6 +106,11 @@ fn write(text: &str) -> Result<(), Failure> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
         .map_err(|error| Failure::stdout(&error))
+}
+
+/// A path for people, on one line: what is no text or cannot be shown is escaped.
+pub(crate) fn path(path: &Path) -> Cow<'_, str> {
+    shown_bytes(path.as_os_str().as_bytes())
 }
 
 fn fold(text: &str, width: Option<usize>, indent: usize) -> String {

@@ -13,6 +13,7 @@ use super::journal::{Record, absolute, exactly};
 use crate::args::Place;
 use crate::client;
 use crate::failure::{Exit, Failure};
+use crate::output;
 use crate::regular::{self, Fault, Links};
 
 /// Permission bits of a new file, of which the umask takes its part.
@@ -204,7 +205,7 @@ impl Ends {
         let folder = path.parent().unwrap_or(Path::new("/"));
         File::open(folder)
             .and_then(|folder| folder.sync_all())
-            .map_err(|error| Failure::io(folder.display(), &error))
+            .map_err(|error| Failure::io(output::path(folder), &error))
     }
 
     /// What the journal says of them.
@@ -264,7 +265,7 @@ fn destination(text: &OsStr, source: &Place) -> Result<Place, Failure> {
 }
 
 fn open_source(path: &Path) -> Result<(File, Metadata), Failure> {
-    let fail = |fault: Fault| fault.of(path.display());
+    let fail = |fault: Fault| fault.of(output::path(path));
     // Looked at first: opening a device may do something.
     let facts = std::fs::metadata(path).map_err(|error| fail(Fault::Io(error)))?;
     regular::check(&facts).map_err(fail)?;
@@ -284,7 +285,7 @@ fn open_destination(
     source: Option<(u64, u64)>,
     from: &Place,
 ) -> Result<(Found, Option<File>), Failure> {
-    let fail = |fault: Fault| fault.of(path.display());
+    let fail = |fault: Fault| fault.of(output::path(path));
     match std::fs::metadata(path).map_err(Fault::Io).and_then(|facts| regular::check(&facts)) {
         Ok(()) => {}
         // A link to nothing is something, and is refused when the file is made.
@@ -300,7 +301,7 @@ fn open_destination(
 
 fn create(path: &Path, mode: u32) -> Result<File, Failure> {
     let made = read_and_write().mode(mode).create_new(true).open(path);
-    made.map_err(|error| Failure::io(format_args!("cannot create {}", path.display()), &error))
+    made.map_err(|error| Failure::io(format_args!("cannot create {}", output::path(path)), &error))
 }
 
 /// Of two files of one export; local ones are compared by what they are.

@@ -1,6 +1,7 @@
 //! How far a copy is for certain, and of what: a small file, written before what it speaks of and removed after it.
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,10 +15,14 @@ use super::CpArgs;
 use super::ends::Ends;
 use crate::args::Place;
 use crate::failure::{Exit, Failure};
+use crate::output;
 use crate::regular::{self, Links};
 
 /// A longer one is not ours.
 const JOURNAL_BYTES_MAX: u64 = 64 * 1024;
+
+/// The longest name that a journal is given beside its destination: eCryptfs takes no longer one, most file systems take 255.
+const NAME_BYTES_MAX: usize = 143;
 
 /// What it says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,13 +80,14 @@ impl Journal {
         Ok(Self { path, record, broken: false })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// Its path, for people.
+    pub(super) fn shown(&self) -> Cow<'_, str> {
+        output::path(&self.path)
     }
 
     /// What an earlier run wrote, if there was one.
     pub(super) fn read(&self) -> Result<Option<Record>, Failure> {
-        let what = format_args!("the journal {}", self.path.display());
+        let what = format_args!("the journal {}", self.shown());
         // What lies there may be anybody's.
         let file = match regular::open(&self.path, File::options().read(true), Links::Refused) {
             Ok((file, _)) => file,
@@ -99,7 +105,7 @@ impl Journal {
         Envelope::parse(&text).map(Some).map_err(|error| {
             Failure::failed(format!(
                 "{} is not a journal of this version ({error}): remove it, and begin anew with --overwrite",
-                self.path.display()
+                self.shown()
             ))
         })
     }
@@ -139,7 +145,7 @@ impl Journal {
         self.record.durable_bytes = durable_bytes;
         if let (Err(error), false) = (self.write(), self.broken) {
             self.broken = true;
-            let path = self.path.display();
+            let path = self.shown();
             let _ = writeln!(
                 io::stderr(),
                 "pipectl: cannot write {path}: {error}; if interrupted, this copy cannot be resumed (see --journal)"
@@ -184,10 +190,14 @@ impl Journal {
 }
 
 fn beside(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".piped-cp");
-    path.with_file_name(name)
+    let name = path.file_name().unwrap_or_default();
+    let of = |name: &OsStr| OsString::from_iter([OsStr::new("."), name, OsStr::new(".piped-cp")]);
+    let whole = of(name);
+    if whole.len() <= NAME_BYTES_MAX {
+        return path.with_file_name(whole);
+    }
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    path.with_file_name(of(OsStr::new(&hash[..32])))
 }
 
 /// Where this user's programs keep what shall outlive them.
@@ -265,6 +275,18 @@ mod tests {
         let output = std::process::Command::new("bash").args(["-c", &line]).output();
         assert_eq!(output.expect("a shell").stdout, name, "{line}");
         assert!(!line.contains(char::is_control), "{line:?}");
+    }
+
+    #[test]
+    fn every_name_has_a_journal_of_its_own_beside_it() {
+        assert_eq!(beside(Path::new("/d/sink")), Path::new("/d/.sink.piped-cp"));
+        let journals = ["x".repeat(133), "x".repeat(134), "x".repeat(255), "x".repeat(254) + "y"]
+            .map(|name| beside(&Path::new("/d").join(name)));
+        for (at, journal) in journals.iter().enumerate() {
+            let name = journal.file_name().expect("a name");
+            assert!(name.len() <= NAME_BYTES_MAX && journal.starts_with("/d"), "{journal:?}");
+            assert!(!journals[..at].contains(journal), "{journal:?}");
+        }
     }
 
     #[test]

@@ -47,9 +47,9 @@ mod waiting;
 
 const AFTER_HELP: &str = "\
 Copied means on stable storage (see --no-sync). The destination is written in place; while a copy is not
-finished, a journal says how much of it is certainly there: .NAME.piped-cp beside a local destination,
-in $XDG_STATE_HOME/piped (~/.local/state/piped) for one at a peer, or --journal. A copy that is refused
-leaves no new file.
+finished, a journal says how much of it is certainly there: .NAME.piped-cp beside a local destination
+(.HASH.piped-cp for a long NAME), in $XDG_STATE_HOME/piped (~/.local/state/piped) for one at a peer, or
+--journal. A copy that is refused leaves no new file.
 A new local file has the source's permission bits less the umask (of a peer's file 0666 less the umask),
 one below an export those that its daemon gives (0640). A file at a peer is not shortened: remove one
 that is longer than the source.";
@@ -224,7 +224,7 @@ fn begin_or_resume(
         )),
         (None, Found::Filled) if args.resume => refuse(format!(
             "{destination} exists, and {} says nothing of an interrupted copy: begin anew with --overwrite",
-            journal.path().display()
+            journal.shown()
         )),
         (None, Found::Filled) if !args.overwrite => refuse(format!(
             "{destination} exists and would be written over: say --overwrite if that is meant"

@@ -140,8 +140,8 @@ impl Waiting {
         let (admin, peers) = (self.admin.clone(), self.peers.clone());
         let (sender, receiver) = mpsc::sync_channel(1);
         self.answer = Some(receiver);
-        // A daemon that stands still does not answer here either, and Ctrl-C has to be looked at meanwhile. Who may
-        // not look learns less; so does who has no thread.
+        // A daemon that stands still does not answer here either, and Ctrl-C has to be looked at meanwhile. A user that
+        // may not ask the daemon, or a process that gets no thread, is told the cause in less detail.
         let look = move || {
             if let Ok(Some(cause)) = look(&admin, session, &peers) {
                 let _ = sender.send(cause);

@@ -254,6 +254,33 @@ fn commands_are_about_the_daemon_that_they_talk_to() {
     assert!(text.contains("install -d") && !text.contains("config reload"), "{text}");
 }
 
+/// Its layers are read again by what it says of them, and its files are written to: whatever is in their names and values.
+#[test]
+fn what_a_daemon_says_of_its_layers_is_taken_as_it_is() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("tab\there");
+    let data = place.join("two\nlines\u{202e}");
+    fs::create_dir_all(&data).expect("made");
+    let mut command = programs.piped();
+    command.env("PIPED_EXPORTS__DATA__PATH", &data);
+    let alpha = Daemon::start_by(command, &programs, &place, "alpha", "");
+    let run = |arguments: &[&str]| {
+        let output = alpha.pipectl(arguments).output().expect("it runs");
+        let text = words(&output);
+        assert!(!text.contains(['\t', '\u{202e}']), "{arguments:?}: {text:?}");
+        (output.status.code(), text)
+    };
+    let (code, text) = run(&["config", "check"]);
+    assert!(code == Some(0) && text.contains("tab\\there/alpha.toml"), "{text}");
+    let key = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=";
+    let (code, text) = run(&["keys", "trust", "gamma", key]);
+    assert!(code == Some(0) && place.join("conf.d/50-peer-gamma.toml").exists(), "{text}");
+    // It looks at what the daemon has, so it has no mistake to tell.
+    let text = run(&["doctor"]).1;
+    assert!(!text.contains("cannot read") && !text.contains("No such file"), "{text}");
+}
+
 #[test]
 fn every_exit_code_has_its_kind_of_failure_with_cause_and_fix() {
     let Some(programs) = Programs::find() else { return };

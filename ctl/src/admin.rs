@@ -5,7 +5,8 @@
 //!
 //! Names in the daemon's answers were chosen by clients and peers: in what the commands show they are escaped here, all
 //! of them, and with them the few texts that are the daemon's own. `--json` has them as they are, written so that a terminal
-//! obeys none ([`crate::output::json`]).
+//! obeys none ([`crate::output::json`]). Where a command goes on with them, it reads them as they are
+//! ([`Admin::get_exact`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,13 @@ impl Admin {
     /// `GET`, typed.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.read(&self.request(Method::GET, path, String::new())?)
+    }
+
+    /// `GET`, typed, its texts as the daemon wrote them: for what is used, as paths are. What is shown of it is to be
+    /// escaped there.
+    pub(crate) fn get_exact<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let body = self.request(Method::GET, path, String::new())?;
+        Envelope::parse(&body).map_err(|error| self.malformed(&error))
     }
 
     /// `GET` as the daemon wrote it, for `--json`: fields this program does not know are kept.

@@ -1,13 +1,16 @@
 //! Whose configuration a command is about: that of a file that was named; else that of the daemon it would talk to, as
 //! that daemon says; else, where none answers, that with which the service would start.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use piped_config::Sources;
 use piped_config::admin::{CONFIG, Configuration};
+use piped_text::{shown, shown_lines};
 
 use crate::admin::Admin;
 use crate::args::Args;
+use crate::failure::Failure;
+use crate::output;
 
 /// A configuration, and how it was come by.
 #[derive(Debug)]
@@ -16,7 +19,7 @@ pub(crate) struct Node {
     pub(crate) sources: Sources,
     /// Whether they are a running daemon's.
     pub(crate) is_running: bool,
-    /// What was looked at, in words.
+    /// What was looked at, in words, for one line.
     pub(crate) what: String,
     /// Why that and not what the user may have meant; for people, beside what was asked for.
     pub(crate) note: Option<String>,
@@ -33,11 +36,11 @@ impl Node {
             None => variable(),
         };
         if let Some(file) = file {
-            let what = file.display().to_string();
+            let what = output::path(&file).into_owned();
             return Self { note: None, ..Self::of_files(Some(file), settings, what) };
         }
-        let socket = args.socket.display();
-        let asked = Admin::new(&args.socket).and_then(|admin| admin.get::<Configuration>(CONFIG));
+        let socket = output::path(&args.socket);
+        let asked = of_daemon(&args.socket);
         let why = match asked {
             Ok(Configuration { sources: Some(report), state, .. }) => {
                 let mut sources = Sources::from(report);
@@ -45,7 +48,7 @@ impl Node {
                 let files = if state.files.is_empty() {
                     "the defaults, no file".to_owned()
                 } else {
-                    state.files.join(", ")
+                    shown(&state.files.join(", ")).into_owned()
                 };
                 let what = format!("the configuration of the daemon at {socket} ({files})");
                 return Self { sources, is_running: true, note: Some(what.clone()), what };
@@ -55,9 +58,10 @@ impl Node {
         };
         let file = variable();
         let main_file = Sources { file: file.clone(), ..Sources::default() };
-        let what = format!("{}, as it would be started with", main_file.main_file().display());
+        let main_file = output::path(main_file.main_file());
+        let what = format!("{main_file}, as it would be started with");
         let mut node = Self::of_files(file, settings, what);
-        // Who has named no daemon and has none here knows what is meant.
+        // A user that named no daemon, where none runs, knows what is meant.
         node.note = args.socket_is_named.then(|| format!("{why}; so this is {}", node.what));
         node.note.get_or_insert_with(|| format!("no daemon answers: {}", node.what));
         node
@@ -68,16 +72,23 @@ impl Node {
         Self { sources, is_running: false, what, note: None }
     }
 
-    /// Says on stderr what is looked at, where that was not said by who asks.
+    /// Says on stderr what is looked at, unless the user has said it.
     pub(crate) fn say(&self) {
         use std::io::Write as _;
         if let Some(note) = &self.note {
-            let _ = writeln!(std::io::stderr(), "{note}");
+            let _ = writeln!(std::io::stderr(), "{}", shown_lines(note));
         }
     }
 }
 
-/// Where a key is to be written so that it holds after the next start, too. To be asked when it was changed.
+/// What the daemon at `socket` says of its configuration. Its files and variables are read again by what it says, and
+/// written to: so its texts are as they are.
+pub(crate) fn of_daemon(socket: &Path) -> Result<Configuration, Failure> {
+    Admin::new(socket)?.get_exact(CONFIG)
+}
+
+/// Where a key is to be written so that it holds after the next start, too. To be asked when it was changed. All of it is
+/// only shown.
 pub(crate) fn how_to_keep(admin: &Admin, key: &str) -> String {
     let Ok(configuration) = admin.get::<Configuration>(CONFIG) else {
         return format!(

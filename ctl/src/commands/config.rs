@@ -7,6 +7,7 @@ use piped_config::admin::{
     CONFIG, Change, ConfigState, Configuration, RELOAD, Reloaded, STATUS, Status,
 };
 use piped_config::{ConfigError, Sources, load};
+use piped_text::shown;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -106,7 +107,7 @@ enum Level {
     Error,
     /// It starts, and something will not work.
     Warning,
-    /// It could not be looked at by who asks.
+    /// This program may not look at it.
     Unknown,
 }
 
@@ -177,6 +178,7 @@ fn tell(checked: Checked, node: &Node, output: &Output, json: bool) -> Result<()
         }
         if count == 0 {
             let files = words::list(&checked.files, "the defaults, no file");
+            let files = shown(&files);
             let user = match &checked.user {
                 Some(user) => format!(", as {user}"),
                 None => ", without a look at this machine".to_owned(),

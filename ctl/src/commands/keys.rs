@@ -125,7 +125,7 @@ fn generate(
     };
     say(format_args!(
         "{}: the private key, {note}. Other nodes trust this one with",
-        path.display()
+        output::path(&path)
     ));
     let in_use = configured(sources).ok().flatten().filter(|it| *it != path && it.exists());
     match in_use {
@@ -196,7 +196,7 @@ fn trust(
             "{other} is to be {name}'s next key already: if the node has it now (`pipectl keys show` there), first \
              `pipectl keys trust {name} {other}`; if it never got it, `pipectl keys trust {name} KEY` with the one it \
              has, and without `next_key` in {}",
-            path.display()
+            output::path(&path)
         )));
     }
     // Its own key said once more leaves the one to come.
@@ -227,7 +227,7 @@ fn trust(
         }
     }
     let verb = if before.is_some() { "changed" } else { "written" };
-    output.line(format_args!("{}: {verb}", path.display()))?;
+    output.line(format_args!("{}: {verb}", output::path(&path)))?;
     if configured(sources).is_ok_and(|path| path.is_none()) {
         say("this node has no key of its own yet: sudo pipectl keys generate");
     }
@@ -255,7 +255,7 @@ fn distrust(sources: &Sources, name: &str, output: &Output) -> Result<(), Failur
         (Err(findings), None) => return Err(Failure::failed(findings.to_string())),
     };
     if removed {
-        output.line(format_args!("{}: removed", path.display()))?;
+        output.line(format_args!("{}: removed", output::path(&path)))?;
     }
     let still = loaded.config.peers.get(name).and_then(|peer| peer.key);
     if let Some(key) = still {
@@ -384,14 +384,15 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         Ok(())
     };
     written().map_err(|error: std::io::Error| {
-        Failure::io(format_args!("{} cannot be written", path.display()), &error)
+        Failure::io(format_args!("{} cannot be written", output::path(path)), &error)
     })
 }
 
 fn remove(path: &Path) -> Result<(), Failure> {
     let removed = std::fs::remove_file(path);
-    removed
-        .map_err(|error| Failure::io(format_args!("{} cannot be removed", path.display()), &error))
+    removed.map_err(|error| {
+        Failure::io(format_args!("{} cannot be removed", output::path(path)), &error)
+    })
 }
 
 fn refused(error: KeyFileError) -> Failure {
@@ -404,5 +405,5 @@ fn refused(error: KeyFileError) -> Failure {
 
 /// For people, beside what programs read.
 fn say(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", piped_text::shown_lines(&text.to_string()));
 }

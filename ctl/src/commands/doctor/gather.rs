@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode};
-use piped_config::admin::{CONFIG, Configuration, STATUS, Status};
+use piped_config::admin::{STATUS, Status};
 use piped_config::{
     Config, Loaded, Look, MADE_BY_UNIT, Names, Preflight, Principal, Sources, User, as_user, load,
 };
@@ -27,6 +27,7 @@ use super::facts::{
 };
 use crate::admin::Admin;
 use crate::args::Args;
+use crate::node;
 
 /// A peer that does not answer in this time is as good as away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -62,10 +63,7 @@ pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
     let (mut files, mut mistakes, mut config, mut unfit) =
         (Vec::new(), Vec::new(), None, Vec::new());
     // The daemon's own layers, if nobody names a file.
-    let of_daemon = || {
-        let admin = Admin::new(socket).ok()?;
-        admin.get::<Configuration>(CONFIG).ok()?.sources.map(Sources::from)
-    };
+    let of_daemon = || node::of_daemon(socket).ok()?.sources.map(Sources::from);
     let running = if file.is_none() && daemon.is_some() { of_daemon() } else { None };
     let sources = running.unwrap_or_else(|| Sources::of_process(file, Vec::new()));
     match load(&sources) {

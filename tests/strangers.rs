@@ -6,13 +6,16 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use piped_client::Client;
+use piped_ring::handshake::fds;
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use system_tests::http::{get, over_tcp, over_unix};
 use system_tests::process::{Daemon, PATIENCE, Programs, eventually, free_address, words};
@@ -125,7 +128,19 @@ fn nobody_keeps_others_out(lists: &str, has_rights: bool) {
         let count = metric(&alpha, &name);
         assert!(count >= 1.0, "{name}: {count}");
     }
+    if !has_rights {
+        // Each is counted once, whatever became of it, and as what it is.
+        let sent = |reason: &str| {
+            let labels = format!("{{door=\"admin\",reason=\"{reason}\"}}");
+            metric(&alpha, &format!("piped_connections_sent_away_total{labels}"))
+        };
+        assert_eq!(sent("stranger"), 2.0 * HELD as f64);
+        for reason in ["busy", "displaced", "silent", "unread"] {
+            assert_eq!(sent(reason), 0.0, "{reason}");
+        }
+    }
     let log = alpha.log();
+    assert!(has_rights || !log.contains("an operator"), "{log}");
     let lines = |what: &str| log.lines().filter(|line| line.contains(what)).count();
     let (operators, clients) = match has_rights {
         true => ("silent connection of an operator makes room", "it said nothing, and another"),
@@ -144,6 +159,49 @@ fn a_user_without_any_right_keeps_nobody_out() {
 #[test]
 fn a_user_that_may_connect_keeps_nobody_out() {
     nobody_keeps_others_out("users = [4001, 65534]", true);
+}
+
+/// Passes a descriptor whose close hangs until the other end is dropped: a socket that lingers with more unsent than that
+/// takes. `None`: the kernel lets nobody pass anything there.
+fn pass_what_hangs(socket: impl AsFd) -> Option<TcpStream> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let (theirs, _) = listener.accept().expect("accepted");
+    ours.set_nonblocking(true).expect("an option");
+    while ours.write(&[0; 65536]).is_ok() {}
+    set_socket_linger(&ours, Some(Duration::from_secs(600))).expect("an option");
+    let passed = fds::send(&socket, b"hello", &[ours.as_fd()]);
+    if passed.is_err() {
+        // Else this test would hang itself.
+        set_socket_linger(&ours, None).expect("an option");
+    }
+    // It hangs here, where the daemon has closed its own already.
+    std::thread::spawn(move || drop(ours));
+    passed.ok().map(|()| theirs)
+}
+
+/// More than there are places, threads, and what there was room for in all once.
+#[test]
+fn descriptors_whose_close_hangs_keep_nobody_out() {
+    const PASSED: usize = 350;
+    let Some(programs) = Programs::find() else { return };
+    let directory = directory();
+    let alpha = Daemon::start(&programs, directory.path(), "alpha", "[access]\nusers = [4001]\n");
+    let held = NOBODY.does(|| {
+        let of_clients = (0..PASSED).filter_map(|_| {
+            // Its end may be closed at once.
+            pass_what_hangs(client_socket(&alpha.client_socket()))
+        });
+        let of_clients: Vec<_> = of_clients.collect();
+        let of_operators = (0..PASSED).filter_map(|_| {
+            pass_what_hangs(UnixStream::connect(alpha.admin_socket()).expect("it listens"))
+        });
+        (of_clients, of_operators.collect::<Vec<_>>())
+    });
+    let Some((of_clients, of_operators)) = held else { return };
+    println!("passed: {} to clients, {} to operators", of_clients.len(), of_operators.len());
+    all_others_are_served(&alpha, CLIENT);
+    drop((of_clients, of_operators));
 }
 
 #[test]

@@ -83,6 +83,12 @@ impl Account {
         Room { account: Arc::clone(self), permits: permits.expect("nobody closes the semaphore") }
     }
 
+    /// Answers for a file that is open already, whether there is room for it or not.
+    #[must_use]
+    pub fn hold_uncounted(self: &Arc<Self>, fd: OwnedFd) -> HeldFile {
+        HeldFile { fd: Some(fd), charge: Some(Charge { account: Arc::clone(self), _room: None }) }
+    }
+
     /// Room for so many more files, if there is.
     #[must_use]
     pub fn try_room(self: &Arc<Self>, files: u32) -> Option<Room> {

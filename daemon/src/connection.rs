@@ -1,18 +1,18 @@
 //! Connections to the daemon's unix sockets.
 //!
 //! Whoever connects may pass descriptors that nobody receives before the connection is closed, and the
-//! kernel closes them with it. So somebody answers for a connection before it is accepted, see
-//! [`crate::closing`].
+//! kernel closes them with it. So somebody answers for a connection from the moment it is accepted, see
+//! [`crate::doorstep`] and [`crate::closing`].
 
 use std::io;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 use tokio::io::unix::AsyncFd;
 
-use crate::closing::{Account, HeldFile, Room};
-use crate::io::socket::asynchronous;
+use crate::closing::{HeldFile, Room};
+use crate::doorstep::{Doorstep, Knock};
+use crate::io::socket::{Credentials, asynchronous, let_pass_descriptors, peer_credentials};
 
 /// A connected, non-blocking unix socket. Dropped, the other side sees its end at once.
 #[derive(Debug)]
@@ -29,6 +29,12 @@ impl Connection {
         &self.socket
     }
 
+    /// Descriptors may come over it from here on: somebody answers for them.
+    pub(crate) fn take_descriptors(&self) {
+        // Before Linux 6.16 they may come anyway.
+        let _ = let_pass_descriptors(self.socket.get_ref(), true);
+    }
+
     /// Has another account answer for it.
     pub(crate) fn move_to(&mut self, room: &mut Room) {
         self.socket.get_mut().move_to(room);
@@ -42,12 +48,12 @@ impl Drop for Connection {
     }
 }
 
-/// The next connection, once the account has room for it. May be dropped and called again.
+/// The next connection, and who connected. The party that it is of answers for it on the doorstep.
 pub(crate) async fn accept(
     listener: &AsyncFd<HeldFile>,
-    account: &Arc<Account>,
-) -> Result<Connection, Errno> {
-    let mut room = account.room(1).await;
+    doorstep: &Doorstep,
+    whose: impl Fn(&Credentials) -> Knock,
+) -> Result<(Connection, Credentials), Errno> {
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(listener.get_ref(), flags) {
@@ -57,7 +63,14 @@ pub(crate) async fn accept(
             },
             Err(error) => return Err(error),
             Ok(socket) => {
-                return Connection::new(room.hold(socket)).map_err(|_| Errno::NOBUFS);
+                let who = peer_credentials(&socket);
+                let knock = who.as_ref().map_or(Knock::Stranger, &whose);
+                let held = doorstep.hold(socket, knock).await;
+                let connection = Connection::new(held).map_err(|_| Errno::NOBUFS)?;
+                match who {
+                    Ok(who) => return Ok((connection, who)),
+                    Err(error) => tracing::debug!(%error, "the kernel does not say who connected"),
+                }
             }
         }
     }
@@ -65,48 +78,105 @@ pub(crate) async fn accept(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::path::Path;
+    use std::sync::Arc;
 
     use piped_ring::handshake::fds;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket_with};
 
     use super::*;
+    use crate::closing::Account;
     use crate::closing::testing::{hanging, with_closer};
+    use crate::limits::doorstep_files;
     use crate::unix_socket::listen;
 
-    /// Would hang, not fail, if the connection or the listener were closed here.
+    /// A listener that lets descriptors pass, as all do before Linux 6.16, or does not.
+    fn listener(path: &Path, account: &Arc<Account>, passing: bool) -> AsyncFd<HeldFile> {
+        let (socket, file) =
+            listen("client.socket", path, SocketType::SEQPACKET, false).expect("a listener");
+        // Its file is needed as long as somebody connects.
+        std::mem::forget(file);
+        let set = let_pass_descriptors(&socket, passing);
+        assert!(set.is_ok() || passing, "{set:?}");
+        let mut room = account.try_room(1).expect("room for the listener");
+        asynchronous(room.hold(socket)).expect("a socket")
+    }
+
+    fn dial(path: &Path) -> OwnedFd {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let client = socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+        let address = SocketAddrUnix::new(path).expect("a short path");
+        connect(&client, &address).expect("somebody listens");
+        client
+    }
+
+    /// Would hang, not fail, if the connections or the listener were closed here, or waited for those of strangers.
     #[test]
-    fn what_nobody_received_is_not_closed_here() {
+    fn what_nobody_received_is_not_closed_here_and_nobody_else_waits_for_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("socket");
         with_closer(async |closer| {
-            let (socket, _file) =
-                listen("client.socket", &path, SocketType::SEQPACKET, false).expect("a listener");
-            let account = Account::new(closer, 2, 2, None);
-            let mut room = account.room(1).await;
-            let listener = asynchronous(room.hold(socket)).expect("a socket");
-            let address = SocketAddrUnix::new(&path).expect("a short path");
+            let account = Account::new(closer.clone(), 1, 1, None);
+            let doorstep = Doorstep::new(&closer, 0);
+            let listener = listener(&path, &account, true);
             let (mut clients, mut others) = (Vec::new(), Vec::new());
-            for _ in 0..2 {
-                let flags = SocketFlags::CLOEXEC;
-                let client = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-                let client = client.expect("a socket");
-                connect(&client, &address).expect("somebody listens");
-                let (file, other) = hanging();
+            let mut dial_and_pass = || {
+                let (client, (file, other)) = (dial(&path), hanging());
                 fds::send(&client, b"unread", &[file.as_fd()]).expect("sent");
                 clients.push(client);
                 others.push(other);
+            };
+            // As many as strangers have room for: of their closes some hang, the others wait.
+            for _ in 0..doorstep_files(0) {
+                dial_and_pass();
+                let accepted = accept(&listener, &doorstep, |_| Knock::Stranger).await;
+                drop(accepted.expect("somebody connected"));
             }
-            let accepted = accept(&listener, &account).await.expect("somebody connected");
-            drop(accepted);
+            for whose in [Knock::Trusted, Knock::User(1)] {
+                let _client = dial(&path);
+                let accepted = accept(&listener, &doorstep, |_| whose).await;
+                drop(accepted.expect("somebody connected"));
+            }
+            // This one is not accepted.
+            dial_and_pass();
             let mut end = [0; 1];
             let flags = rustix::net::RecvFlags::empty();
             let seen = rustix::net::recv(&clients[0], &mut end, flags).map(|(count, _)| count);
             assert!(matches!(seen, Ok(0) | Err(Errno::CONNRESET)), "{seen:?}");
-            // The other one was not accepted.
             drop(listener);
             drop(others);
-            let _all = account.room(2).await;
+            let _all = account.room(1).await;
+        });
+    }
+
+    #[test]
+    fn nothing_is_passed_before_there_is_a_place_for_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("socket");
+        with_closer(async |closer| {
+            let account = Account::new(closer.clone(), 1, 1, None);
+            let doorstep = Doorstep::new(&closer, 0);
+            let probe = rustix::net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            );
+            if let_pass_descriptors(probe.expect("a socket"), false).is_err() {
+                return eprintln!("skipped: this kernel lets everybody pass descriptors");
+            }
+            let listener = listener(&path, &account, false);
+            let client = dial(&path);
+            let (_, file) = std::io::pipe().expect("a pipe");
+            let pass = || fds::send(&client, b"file", &[file.as_fd()]);
+            assert!(pass().is_err(), "nobody has accepted it");
+            let accepted = accept(&listener, &doorstep, |_| Knock::User(1)).await;
+            let (connection, who) = accepted.expect("somebody connected");
+            assert_eq!(who.uid, rustix::process::geteuid().as_raw());
+            assert!(pass().is_err(), "it has no place");
+            connection.take_descriptors();
+            assert!(pass().is_ok());
         });
     }
 }

@@ -16,6 +16,7 @@ use piped_engine::ids::{PeerId, RegionId, SessionId};
 use piped_engine::request::Status;
 use piped_model::units::Nanos;
 use piped_ring::{Segment, SpinBudgets};
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::admin::calibrate::Leave;
@@ -25,6 +26,7 @@ use crate::client::access::Rules;
 use crate::client::offers::{self, Counts, Kind};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
+use crate::doorstep::Doorstep;
 use crate::holdings::{Holdings, Place};
 use crate::io::clock;
 use crate::io::socket::Credentials;
@@ -32,8 +34,8 @@ use crate::journal::{Cause, Journal, Party};
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
-    DOORSTEP_CLOSERS, DOORSTEP_FILES_MAX, FILES_OF_USER, GREETINGS_MAX, HANDSHAKES,
-    KNOWN_GREETINGS_MAX, PEER_CLOSERS, PEER_OPENS_MAX, STRANGERS, peer_files_max,
+    FILES_OF_USER, GREETINGS_MAX, HANDSHAKES, KNOWN_GREETINGS_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
+    PLAN_LOOKS_MAX, STRANGERS, peer_files_max,
 };
 use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
@@ -45,7 +47,7 @@ use crate::patience::Patience;
 use crate::peer;
 use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::keyring::Keyring;
-use crate::peer::patrol::{Patrol, Verdict};
+use crate::peer::patrol::{Caller, Patrol, Verdict};
 use crate::peer::serve::shard_of;
 use crate::places::Places;
 use crate::reload::Reload;
@@ -147,15 +149,17 @@ pub(crate) struct Control {
     /// Places for sessions, for opens of peers.
     session_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
+    /// For plans that look at a file.
+    pub(crate) plan_slots: Arc<Semaphore>,
     /// Places for clients that have not said Hello, by user; and for such that are to be refused.
     pub(crate) handshakes: Places<u32>,
     pub(crate) strangers: Places<()>,
     /// Files of exports that peers have open.
     pub(crate) peer_files: Arc<Account>,
     /// Connections of clients that have no place yet, or get none.
-    pub(crate) doorstep: Arc<Account>,
+    pub(crate) doorstep: Doorstep,
     /// The same of operators.
-    pub(crate) admin_doorstep: Arc<Account>,
+    pub(crate) admin_doorstep: Doorstep,
     /// The limits in force.
     pub(crate) limiter: Limiter,
     /// What the daemon has denied itself.
@@ -219,7 +223,8 @@ impl Control {
         let Parts { rules, exports, keyring, sandbox, names, limiter, keeper, .. } = parts;
         let Parts { closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
-        let doorstep = || Account::new(closer.clone(), DOORSTEP_FILES_MAX, DOORSTEP_CLOSERS, None);
+        let nofile = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let doorstep = || Doorstep::new(&closer, nofile);
         let peer_files = peer_files_max(shards.len());
         Self {
             node,
@@ -239,6 +244,7 @@ impl Control {
             handshakes: Places::new(HANDSHAKES),
             strangers: Places::new(STRANGERS),
             peer_open_slots: slots(PEER_OPENS_MAX),
+            plan_slots: slots(PLAN_LOOKS_MAX),
             peer_files: Account::new(closer.clone(), peer_files, PEER_CLOSERS, None),
             doorstep: doorstep(),
             admin_doorstep: doorstep(),
@@ -386,12 +392,14 @@ impl Control {
         for entry in sessions.values() {
             users.entry(entry.who.uid).or_default().handles += u64::from(entry.handles);
         }
-        let user = |owner: SessionId| sessions.get(&owner).map(|entry| entry.who.uid);
-        for uid in self.regions.borrow().owners().filter_map(user) {
-            users.entry(uid).or_default().regions += 1;
+        let user = |(owner, count): (SessionId, u32)| {
+            Some((sessions.get(&owner)?.who.uid, u64::from(count)))
+        };
+        for (uid, count) in self.regions.borrow().owners().filter_map(user) {
+            users.entry(uid).or_default().regions += count;
         }
-        for uid in self.channels.borrow().owners().filter_map(user) {
-            users.entry(uid).or_default().channels += 1;
+        for (uid, count) in self.channels.borrow().owners().filter_map(user) {
+            users.entry(uid).or_default().channels += count;
         }
         users
     }
@@ -403,11 +411,11 @@ impl Control {
             return Err("the session is over".to_owned());
         };
         let mut counts = Counts::default();
-        let mut count = |owner: SessionId| {
+        let mut count = |(owner, count): (SessionId, u32)| {
             let is_users = sessions.get(&owner).is_some_and(|entry| entry.who.uid == uid);
-            counts.all += 1;
-            counts.of_user += u32::from(is_users);
-            counts.of_session += u32::from(owner == session);
+            counts.all += count;
+            counts.of_user += if is_users { count } else { 0 };
+            counts.of_session += if owner == session { count } else { 0 };
         };
         match kind {
             Kind::Region => self.regions.borrow().owners().for_each(&mut count),
@@ -540,8 +548,7 @@ impl Control {
     }
 
     fn note_use(&self, sessions: u64) {
-        let offers =
-            [self.regions.borrow().owners().count(), self.channels.borrow().owners().count()];
+        let offers = [self.regions.borrow().count(), self.channels.borrow().count()];
         self.limiter.note(sessions, self.handles_open(), offers, self.users().into_values());
     }
 
@@ -626,9 +633,9 @@ impl Control {
         self.greetings.get()
     }
 
-    /// A place for a peer that is to prove who it is; none, if its address, or all of them, have had too many attempts.
-    /// Known nodes have places of their own.
-    pub(crate) fn greeting_place(&self, from: IpAddr) -> Option<OwnedSemaphorePermit> {
+    /// A place for a peer that is to prove who it is; none, if it, or all of them, have had too many attempts. Known nodes
+    /// have places of their own.
+    pub(crate) fn greeting_place(&self, from: Caller) -> Option<OwnedSemaphorePermit> {
         let slots = match self.patrol.borrow_mut().admit(from, clock::now()) {
             Verdict::No => return None,
             Verdict::Known => &self.known_slots,
@@ -773,7 +780,7 @@ impl Control {
                     Standing::Proven => ("a node with a key".to_owned(), Party::Others),
                 };
                 if let Some(left_out) = self.may_say(Cause::Crowd, party) {
-                    let reason = peer::greet::advice(why);
+                    let reason = peer::greet::advice(why, standing);
                     tracing::warn!(shard, from, reason, left_out, "a lane has no place");
                 }
             }

@@ -30,7 +30,7 @@ use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::inherited::{Inherited, InheritedError, Wanted};
 use crate::io::clock;
-use crate::io::socket::asynchronous;
+use crate::io::socket::{asynchronous, let_pass_descriptors};
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
@@ -341,7 +341,8 @@ async fn start(
     Ok((control, doors))
 }
 
-/// A listening socket. It is closed like a file: with whoever was not accepted, and what they passed.
+/// A listening socket. It is closed like a file: with whoever was not accepted, and what they passed. Who connects passes
+/// nothing before he has a place.
 async fn door(
     Wanted { key, path, kind }: Wanted<'_>,
     inherited: Option<OwnedFd>,
@@ -353,6 +354,8 @@ async fn door(
         Some(socket) => (socket, unix_socket::adopt(path, open)),
         None => unix_socket::listen(key, path, kind, open)?,
     };
+    // Before Linux 6.16 they may, and somebody answers for it.
+    let _ = let_pass_descriptors(&socket, false);
     Ok((asynchronous(room.hold(socket))?, file))
 }
 

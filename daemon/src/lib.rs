@@ -36,6 +36,7 @@ pub mod admin;
 mod connection;
 mod control;
 mod daemon;
+mod doorstep;
 mod holdings;
 mod inherited;
 pub mod kept;

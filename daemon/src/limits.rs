@@ -34,7 +34,7 @@ pub const OPS_MAX: u32 = 4096;
 pub const ASIDE_THREADS: usize = 2 * piped_engine::limits::FOREIGN_OPS_MAX as usize;
 
 /// Files and sockets of one shard. The process' limit of open files may lower it.
-pub const FILES_MAX: u32 = 16 * 1024;
+pub const FILES_MAX: u32 = 32 * 1024;
 
 /// Segments of one shard: arenas, regions of other shards, staging.
 pub const SEGMENTS_MAX: u32 = 4096;
@@ -74,9 +74,9 @@ pub const FILES_PER_HANDSHAKE: usize = 1 + handshake::fds::FDS_RECEIVED_MAX;
 /// Segments of all sessions of one user: with fewer than [`SEGMENTS_MAX`] none can take all places of a shard.
 pub const SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 2;
 
-/// Files that all sessions of one user have open on one shard, as handles of [`FILES_PER_OPEN`] descriptors: half of the
-/// shard's places.
-pub const FILES_OF_USER: u64 = (FILES_MAX / FILES_PER_OPEN / 2) as u64;
+/// Files that all sessions of one user have open on one shard, as handles of [`FILES_PER_OPEN`] descriptors: a quarter
+/// of the shard's places. All peers have a quarter together, so half is for others and for sockets.
+pub const FILES_OF_USER: u64 = (FILES_MAX / FILES_PER_OPEN / 4) as u64;
 
 /// Clients that have connected and not said Hello yet: half of them of one user at most, for programs that start
 /// many clients at once. Beyond that the oldest makes room, see [`crate::places`].
@@ -86,12 +86,31 @@ pub(crate) const HANDSHAKES: Bounds = Bounds { all: 64, reserved: 0, each: 32 };
 /// takes the place of the oldest.
 pub(crate) const STRANGERS: Bounds = Bounds { all: 8, reserved: 0, each: 8 };
 
-/// Connections that wait for a place, or were turned away and are not closed yet. With more, clients wait
-/// to be accepted.
-pub const DOORSTEP_FILES_MAX: usize = 256;
+/// Users that have connections on a doorstep, turned away and not closed yet, each counted for itself. More than that count
+/// with the strangers.
+pub const DOORSTEP_USERS_MAX: usize = 32;
 
-/// Connections that were turned away and are closed at once.
+/// Connections of strangers, and of operators, on one doorstep that are closed at once.
 pub const DOORSTEP_CLOSERS: usize = 8;
+
+/// The same of another user.
+pub const DOORSTEP_CLOSERS_OF_USER: usize = 2;
+
+/// Connections of strangers, and of operators, that may wait on one doorstep to be closed, in a process that may have so
+/// many files. A user has a part of that. Together all of them leave more than half of the files to others. With more,
+/// whoever comes next waits to be accepted, so it is many: who passes descriptors whose close hangs must have as many of
+/// them open.
+#[must_use]
+pub const fn doorstep_files(nofile: usize) -> usize {
+    if nofile < 16 * 64 { 64 } else { nofile / 16 }
+}
+
+/// The same of one user.
+#[must_use]
+pub const fn doorstep_files_of_user(nofile: usize) -> usize {
+    let part = doorstep_files(nofile) / DOORSTEP_USERS_MAX;
+    if part < 8 { 8 } else { part }
+}
 
 /// How long a client may take to say Hello, and to take a reply.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -105,6 +124,9 @@ pub const REMOTE_OPEN_GRACE: Duration = Duration::from_secs(1);
 
 /// Opens for peers at once; more are told to try again.
 pub const PEER_OPENS_MAX: usize = 64;
+
+/// Files that plans look at, at once: their file systems may hang.
+pub const PLAN_LOOKS_MAX: usize = 4;
 
 /// Attempts at an open that a rename disturbed.
 pub const OPEN_ATTEMPTS: u32 = 8;
@@ -171,7 +193,7 @@ pub const TRANSFERS_LISTED_MAX: usize = 512;
 /// so many shards have for them.
 #[must_use]
 pub const fn peer_files_max(shards: usize) -> usize {
-    shards * FILES_PER_OPEN as usize * piped_engine::limits::SERVED_MAX as usize
+    shards * FILES_PER_OPEN as usize * piped_engine::limits::SERVED_FILES_MAX as usize
 }
 
 /// Files of peers closed at once. They lie in directories that the operator chose: these hang as a
@@ -184,8 +206,15 @@ pub const PEER_CLOSERS: usize = 8;
 pub const fn threads_max(sessions: u32) -> usize {
     let places = HANDSHAKES.connections() + OPERATORS.connections();
     // Both unix sockets have strangers and a doorstep.
-    let connections = places + LISTENERS * (STRANGERS.connections() + DOORSTEP_CLOSERS);
-    2 * sessions as usize + connections + LISTENERS + PEER_OPENS_MAX + PEER_CLOSERS + 8
+    let doorstep = 2 * DOORSTEP_CLOSERS + DOORSTEP_USERS_MAX * DOORSTEP_CLOSERS_OF_USER;
+    let connections = places + LISTENERS * (STRANGERS.connections() + doorstep);
+    2 * sessions as usize
+        + connections
+        + LISTENERS
+        + PEER_OPENS_MAX
+        + PEER_CLOSERS
+        + PLAN_LOOKS_MAX
+        + 8
 }
 
 /// Unix sockets the daemon listens on: the clients' and the operators'.
@@ -214,6 +243,7 @@ const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());
 const _: () = assert!(2 * REQUESTS_MAX <= TRANSFERS_MAX);
 // Every transfer can have an operation at the kernel, and every lane two.
 const _: () = assert!(OPS_MAX >= REQUESTS_MAX + 2 * piped_engine::limits::LANES_MAX);
+const _: () = assert!(4 * FILES_PER_OPEN * piped_engine::limits::SERVED_FILES_MAX <= FILES_MAX);
 // The lanes leave most of the table of files to files.
 const _: () = assert!(FILES_MAX > 4 * piped_engine::limits::LANES_MAX);
 const _: () = assert!(SEGMENTS_PER_SESSION >= handshake::WELCOME_SEGMENTS_MAX as usize);

@@ -29,7 +29,6 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::oneshot;
 
 pub(crate) use self::parse::Refused;
 use self::sent::{Door, Sent};
@@ -37,7 +36,8 @@ use self::stream::Stream;
 use crate::closing::{HeldFile, Kept};
 use crate::connection::{Connection, accept};
 use crate::control::Control;
-use crate::io::socket::{Credentials, peer_credentials};
+use crate::doorstep::Knock;
+use crate::io::socket::Credentials;
 use crate::journal::{Cause, Party};
 use crate::limits::{ADMIN_TIMEOUT, FILES_PER_HANDSHAKE, OPERATORS, STRANGERS};
 use crate::places::{Admitted, Place, Places};
@@ -52,13 +52,15 @@ struct Porter {
     strangers: Places<()>,
 }
 
-/// A place, whoever has it.
+/// What there is for somebody that connected.
 #[derive(Debug)]
-struct Seat {
-    /// Of those that may ask for something.
-    place: Option<Arc<Place<u32>>>,
-    kept: Kept,
-    displaced: oneshot::Receiver<()>,
+enum Seat {
+    /// A place of those that may ask for something.
+    Operator(Admitted<u32>),
+    /// Who may ask for nothing is told so, in one of a few places that such have among themselves, if there is one.
+    Stranger(Option<Admitted<()>>),
+    /// It might ask, and there is none.
+    Busy,
 }
 
 /// Serves the admin API until the daemon stops.
@@ -67,13 +69,11 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     loop {
         let accepted = tokio::select! {
             () = control.stopped() => return,
-            accepted = accept(&listener, &control.admin_doorstep) => accepted,
+            accepted = accept(&listener, &control.admin_doorstep, |who| knock(&control, who)) => accepted,
         };
         match accepted {
-            Ok(connection) => {
-                if let Err(error) = porter.admit(&control, connection) {
-                    tracing::debug!(%error, "an operator left before it was looked at");
-                }
+            Ok((connection, who)) => {
+                porter.admit(&control, connection, who);
                 // What it has asked already is read before the next one comes in: it is not silent.
                 tokio::task::yield_now().await;
             }
@@ -87,49 +87,77 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     }
 }
 
+/// Whose a connection is, as long as it has no place.
+fn knock(control: &Control, who: &Credentials) -> Knock {
+    let rules = control.rules();
+    match rules.admits_status(who) {
+        false => Knock::Stranger,
+        true if rules.admits_changes(who) => Knock::Trusted,
+        true => Knock::User(who.uid),
+    }
+}
+
 impl Porter {
-    /// Serves who connected, if there is room.
-    fn admit(&self, control: &Rc<Control>, mut connection: Connection) -> std::io::Result<()> {
-        let who = peer_credentials(connection.socket().get_ref())?;
-        let Some(Seat { place, kept, displaced }) = self.seat(control, &who) else {
-            control.count_sent(Door::Admin, Sent::Busy);
-            say(control, &who, "an operator is turned away: too many connect at once");
-            return Ok(());
-        };
-        let account = control.account(FILES_PER_HANDSHAKE, 1, Some(kept));
-        if let Some(mut room) = account.try_room(1) {
-            connection.move_to(&mut room);
-        }
-        let stream = Stream::new(connection, account, ADMIN_TIMEOUT);
-        let control = Rc::clone(control);
-        tokio::task::spawn_local(async move {
-            tokio::select! {
-                biased;
-                () = control.stopped() => {}
-                Ok(()) = displaced => {
-                    control.count_sent(Door::Admin, Sent::Displaced);
-                    say(&control, &who, "a silent connection of an operator makes room for another");
-                }
-                () = serve(&control, &who, place.as_deref(), stream) => {}
+    /// Serves who connected, if there is room. Each connection that is sent away is counted once: a stranger's as such,
+    /// whatever becomes of it.
+    fn admit(&self, control: &Rc<Control>, connection: Connection, who: Credentials) {
+        match self.seat(control, &who) {
+            Seat::Operator(Admitted { place, displaced }) => {
+                let stream = settle(control, connection, Arc::clone(&place) as Kept);
+                let control = Rc::clone(control);
+                tokio::task::spawn_local(async move {
+                    tokio::select! {
+                        biased;
+                        () = control.stopped() => {}
+                        Ok(()) = displaced => {
+                            control.count_sent(Door::Admin, Sent::Displaced);
+                            let why = "a silent connection of an operator makes room for another";
+                            say(&control, &who, why);
+                        }
+                        () = serve(&control, &who, Some(&*place), stream) => {}
+                    }
+                });
             }
-        });
-        Ok(())
+            Seat::Stranger(admitted) => {
+                control.count_sent(Door::Admin, Sent::Stranger);
+                let what = "somebody that may not ask for anything connected to the admin socket";
+                say(control, &who, what);
+                let Some(Admitted { place, displaced }) = admitted else { return };
+                let stream = settle(control, connection, place);
+                let control = Rc::clone(control);
+                tokio::task::spawn_local(async move {
+                    tokio::select! {
+                        biased;
+                        () = control.stopped() => {}
+                        Ok(()) = displaced => {}
+                        () = serve(&control, &who, None, stream) => {}
+                    }
+                });
+            }
+            Seat::Busy => {
+                control.count_sent(Door::Admin, Sent::Busy);
+                say(control, &who, "an operator is turned away: too many connect at once");
+            }
+        }
     }
 
-    /// Who may ask for nothing is told so, in one of a few places that such have among themselves.
-    fn seat(&self, control: &Control, who: &Credentials) -> Option<Seat> {
+    fn seat(&self, control: &Control, who: &Credentials) -> Seat {
         let rules = control.rules();
-        if rules.admits_status(who) {
-            let Admitted { place, displaced } =
-                self.operators.enter(who.uid, rules.admits_changes(who))?;
-            let kept = Arc::clone(&place) as Kept;
-            return Some(Seat { place: Some(place), kept, displaced });
+        if !rules.admits_status(who) {
+            return Seat::Stranger(self.strangers.enter((), false));
         }
-        control.count_sent(Door::Admin, Sent::Stranger);
-        say(control, who, "somebody that may not ask for anything connected to the admin socket");
-        let Admitted { place, displaced } = self.strangers.enter((), false)?;
-        Some(Seat { place: None, kept: place, displaced })
+        let admitted = self.operators.enter(who.uid, rules.admits_changes(who));
+        admitted.map_or(Seat::Busy, Seat::Operator)
     }
+}
+
+/// From here on its place answers for a connection.
+fn settle(control: &Control, mut connection: Connection, place: Kept) -> Stream {
+    let account = control.account(FILES_PER_HANDSHAKE, 1, Some(place));
+    if let Some(mut room) = account.try_room(1) {
+        connection.move_to(&mut room);
+    }
+    Stream::new(connection, account, ADMIN_TIMEOUT)
 }
 
 /// Logs what somebody brought upon itself.
@@ -162,6 +190,10 @@ async fn serve(
         .serve_connection(TokioIo::new(stream), service);
     let Err(error) = connection.await else { return };
     tracing::debug!(%error, "a connection to the admin API ended badly");
+    // A stranger is counted already.
+    if place.is_none() {
+        return;
+    }
     if stream::is_unread(&error) {
         control.count_sent(Door::Admin, Sent::Unread);
         say(control, who, "an operator did not take its answer");

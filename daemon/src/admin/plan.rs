@@ -1,5 +1,7 @@
 //! `plan`: what would be done for a transfer that nobody has asked for. It opens nothing for reading and changes nothing.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use piped_config::admin::plan::{PlanBody, PlanClass, PlanEnd, PlanPart, Plans};
 use piped_engine::draft::{DraftAsk, DraftFault, Forecast, Way};
@@ -102,9 +104,26 @@ async fn end(
             .map(End::Disk)
             .ok_or_else(|| Refused::bad(format!("there is no device {major}:{minor}"))),
         PlanEnd::Export { peer, export, path } if here(peer) => {
+            // Who may open nothing here is not told what there is.
+            if !control.rules().admits_client(who) {
+                let text = format!(
+                    "user {} may not use this daemon, so it is not told what an export has; name it in [access] users \
+                     or groups, or plan for a device",
+                    who.uid
+                );
+                return Err(Refused::new(StatusCode::FORBIDDEN, text));
+            }
+            let Ok(slot) = Arc::clone(&control.plan_slots).try_acquire_owned() else {
+                let text = "too many plans look at files that do not answer; try again, or plan for a device";
+                return Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, text.to_owned()));
+            };
             let (exports, who) = (control.exports(), who.clone());
             let (export, path) = (export.clone(), path.clone());
-            let look = move || exports.device(Asker::User(&who), &export, path.as_bytes(), write);
+            let look = move || {
+                // As long as it looks, whether somebody waits for it or not.
+                let _slot = slot;
+                exports.device(Asker::User(&who), &export, path.as_bytes(), write)
+            };
             let device = tokio::task::spawn_blocking(look)
                 .await
                 .unwrap_or_else(|error| Err(OpenFault::new(Status::Io, error.to_string())));

@@ -13,7 +13,8 @@ use super::session::{self, Handshake};
 use crate::closing::{Account, HeldFile, Kept};
 use crate::connection::{Connection, accept};
 use crate::control::Control;
-use crate::io::socket::peer_credentials;
+use crate::doorstep::Knock;
+use crate::io::socket::Credentials;
 use crate::journal::{Cause, Party};
 use crate::limits::FILES_PER_HANDSHAKE;
 
@@ -25,13 +26,11 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     loop {
         let connection = tokio::select! {
             () = control.stopped() => return,
-            connection = accept(&listener, &control.doorstep) => connection,
+            connection = accept(&listener, &control.doorstep, |who| knock(&control, who)) => connection,
         };
         match connection {
-            Ok(connection) => {
-                if let Err(error) = admit(&control, connection) {
-                    tracing::debug!(%error, "a client left before it was looked at");
-                }
+            Ok((connection, who)) => {
+                admit(&control, connection, who);
                 // What it has said already is read before the next one comes in: it is not silent.
                 tokio::task::yield_now().await;
             }
@@ -50,10 +49,19 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     }
 }
 
+/// Whose a connection is, as long as it has no place.
+fn knock(control: &Control, who: &Credentials) -> Knock {
+    let rules = control.rules();
+    match rules.admits_client(who) {
+        false => Knock::Stranger,
+        true if rules.admits_changes(who) => Knock::Trusted,
+        true => Knock::User(who.uid),
+    }
+}
+
 /// Starts a client's task, if there is room for one more that has not said Hello. Strangers have few
 /// places of their own, so that they cannot take those of others.
-fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
-    let who = peer_credentials(connection.socket().get_ref())?;
+fn admit(control: &Rc<Control>, connection: Connection, who: Credentials) {
     if !control.rules().admits_client(&who) {
         control.count_refusal(HandshakeRefusal::Stranger);
         // A user can have many numbers (subordinate ones): strangers share their lines.
@@ -61,7 +69,7 @@ fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
             let why = "client refused: [access] does not name its user or groups";
             tracing::info!(uid = who.uid, pid = who.pid, left_out, "{why}");
         }
-        let Some(admitted) = control.strangers.enter((), false) else { return Ok(()) };
+        let Some(admitted) = control.strangers.enter((), false) else { return };
         let (door, account) = settle(control, connection, admitted.place);
         tokio::task::spawn_local(async move {
             tokio::select! {
@@ -70,7 +78,7 @@ fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
                 _ = admitted.displaced => {}
             }
         });
-        return Ok(());
+        return;
     }
     let Some(admitted) = control.handshakes.enter(who.uid, false) else {
         control.count_refusal(HandshakeRefusal::Busy);
@@ -78,12 +86,12 @@ fn admit(control: &Rc<Control>, connection: Connection) -> std::io::Result<()> {
             let why = "client turned away: too many connect at once";
             tracing::info!(uid = who.uid, pid = who.pid, left_out, "{why}");
         }
-        return Ok(());
+        return;
     };
+    connection.take_descriptors();
     let (door, account) = settle(control, connection, Arc::clone(&admitted.place) as Kept);
     let handshake = Handshake { account, place: admitted.place, displaced: admitted.displaced };
     tokio::task::spawn_local(session::run(Rc::clone(control), door, who, handshake));
-    Ok(())
 }
 
 /// From here on its place answers for a connection.

@@ -126,6 +126,16 @@ pub fn set_pace(socket: impl AsFd, bytes_per_second: Option<u64>) -> io::Result<
     set(&socket, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), bytes_per_second.unwrap_or(u64::MAX))
 }
 
+/// Whether others may pass descriptors over a unix socket (`SO_PASSRIGHTS`, Linux 6.16). Connections begin with what was
+/// said of their listener, before anybody accepts them.
+///
+/// # Errors
+/// What the kernel says: most of all, that it is older.
+pub fn let_pass_descriptors(socket: impl AsFd, may: bool) -> io::Result<()> {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    set(&socket, (libc::SOL_SOCKET, SO_PASSRIGHTS), u32::from(may))
+}
+
 /// What the kernel knows of a TCP socket's way to the other side (`TCP_INFO`).
 ///
 /// # Errors

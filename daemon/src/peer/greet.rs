@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::PublicKey;
-use piped_engine::command::{Caller, Crowded, Origin};
+use piped_engine::command::{Caller, Crowded, Origin, Standing};
 use piped_engine::wire::LaneKeys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -116,9 +116,12 @@ impl From<Crowded> for Greeting {
     }
 }
 
-/// What an operator is told of it.
-pub(crate) const fn advice(why: Crowded) -> &'static str {
+/// What an operator is told of it, of a lane of that standing.
+pub(crate) const fn advice(why: Crowded, standing: Standing) -> &'static str {
     match why {
+        Crowded::Full if matches!(standing, Standing::Proven) => {
+            "there are as many lanes or nodes as there may be, and all of them work; it tries again"
+        }
         Crowded::Share => {
             "its address or user has its share of plain lanes, and all of them work; nodes with keys have no such bound: \
              `pipectl keys generate` there, `pipectl keys trust` here"

@@ -1,17 +1,19 @@
 //! Peers that connect to us.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::Listen;
-use piped_engine::command::Caller;
+use piped_engine::command;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::greet::{self, Greeting};
 use super::options::lane_socket;
+use super::patrol::{Caller, site_of};
 use crate::control::Control;
 use crate::io::clock;
+use crate::io::far_end::{FarEnd, far_end};
 use crate::journal::{Cause, Party};
 use crate::shard::message::Message;
 
@@ -83,14 +85,16 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
 async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
     if control.keyring().identity().is_none() {
         // Nobody is asked to prove anything, so there is nothing to wait for.
-        return greet(control, stream, from).await;
+        let caller = Caller::Site(site_of(from));
+        return greet(control, stream, from, caller).await;
     }
-    let Some(place) = control.greeting_place(from) else {
+    let caller = caller(control, &stream, from);
+    let Some(place) = control.greeting_place(caller) else {
         // It is not read: a reset is all it costs.
         control.count_greeting(Greeting::Busy);
         return control.journal_stranger(
             from,
-            "its address, or strangers together, have had too many attempts",
+            "its address, or user of this machine, or strangers together, have had too many attempts",
         );
     };
     let control = Rc::clone(control);
@@ -98,13 +102,29 @@ async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
         let _place = place;
         tokio::select! {
             () = control.stopped() => {}
-            () = greet(&control, stream, from) => {}
+            () = greet(&control, stream, from, caller) => {}
         }
     });
 }
 
+/// Whose budget an attempt is of. The kernel is not asked again of addresses elsewhere that have been here lately: that
+/// costs more than to turn one away.
+fn caller(control: &Control, stream: &TcpStream, from: IpAddr) -> Caller {
+    let site = Caller::Site(site_of(from));
+    if !from.to_canonical().is_loopback() && control.patrol.borrow().remembers(site) {
+        return site;
+    }
+    let ends = stream.local_addr().and_then(|near| Ok((near, stream.peer_addr()?)));
+    match ends.and_then(|(near, far)| far_end(near, far)) {
+        Ok(FarEnd::User(uid)) => Caller::User(uid),
+        // It has hung up already: all such are one, so that none of them is taken for the address of a node.
+        Ok(FarEnd::Nobody) => Caller::Site(Ipv4Addr::LOCALHOST.into()),
+        Ok(FarEnd::Elsewhere) | Err(_) => site,
+    }
+}
+
 /// Finds out who that is, and gives the lane to its shard.
-async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr) {
+async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, whose: Caller) {
     let (caller, keys) = match greet::accepted(control, &mut stream, from).await {
         Ok(met) => met,
         Err(fault) => {
@@ -113,11 +133,11 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr) {
         }
     };
     // What a plain one says is not known yet: it is trusted by its network.
-    let proven = matches!(caller, Caller::Proven { .. });
+    let proven = matches!(caller, command::Caller::Proven { .. });
     if proven {
         control.count_greeting(Greeting::Proven);
     }
-    control.patrol.borrow_mut().give_back(from, proven, clock::now());
+    control.patrol.borrow_mut().give_back(whose, proven, clock::now());
     let socket = match lane_socket(stream) {
         Ok(socket) => socket,
         Err(error) => {

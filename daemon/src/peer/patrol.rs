@@ -3,10 +3,12 @@
 //! Who connects costs a few curve computations at worst, some 200 us, and nothing that lasts. So each address has a
 //! budget that grows back slowly. An attempt that fails takes more of it than one that succeeds: a node that restarts
 //! brings all its lanes at once. An address that has none left is closed before a byte of it is read, which costs less than
-//! the connection costs the other side. TCP has shown that the address is the caller's own.
+//! the connection costs the other side. TCP has shown that the address is the caller's own. Where the other end is on this
+//! machine the kernel says whose it is, and the user has the budget, not the address: so no user of this machine uses up
+//! that of another's node.
 //!
-//! All addresses together have a budget, too, but those from which somebody has proved who he is lately: whatever
-//! strangers do, known nodes come back.
+//! All of them together have a budget, too, but those of whom somebody has proved who he is lately: whatever strangers do
+//! elsewhere, known nodes come back. Who has a known node's address, or is its user, has its budget as well.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,6 +35,15 @@ const ADDRESSES_MAX: usize = 4096;
 /// Addresses from which somebody has proved who he is, and for how long that counts.
 const KNOWN_MAX: usize = 1024;
 const KNOWN_FOR: Nanos = Nanos::from_millis(24 * 3_600_000);
+
+/// Who has a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Caller {
+    /// Whoever has an address, or network: see [`site_of`].
+    Site(IpAddr),
+    /// A user of this machine.
+    User(u32),
+}
 
 /// What has been used of a budget.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,22 +81,21 @@ pub(crate) enum Verdict {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Patrol {
-    accounts: HashMap<IpAddr, Account>,
+    accounts: HashMap<Caller, Account>,
     /// Those for whom there was no place in it.
     others: Account,
     strangers: Account,
     /// When somebody proved himself there the last time.
-    known: HashMap<IpAddr, Nanos>,
+    known: HashMap<Caller, Nanos>,
 }
 
 impl Patrol {
-    /// An address begins an attempt.
-    pub(crate) fn admit(&mut self, from: IpAddr, now: Nanos) -> Verdict {
-        let site = site_of(from);
-        if !self.account(site, now).take(OF_ADDRESS, REGROWTH, now) {
+    /// Somebody begins an attempt.
+    pub(crate) fn admit(&mut self, from: Caller, now: Nanos) -> Verdict {
+        if !self.account(from, now).take(OF_ADDRESS, REGROWTH, now) {
             return Verdict::No;
         }
-        if self.known.get(&site).is_some_and(|at| now.since(*at) < KNOWN_FOR) {
+        if self.known.get(&from).is_some_and(|at| now.since(*at) < KNOWN_FOR) {
             return Verdict::Known;
         }
         match self.strangers.take(OF_STRANGERS, REGROWTH_OF_STRANGERS, now) {
@@ -94,24 +104,28 @@ impl Patrol {
         }
     }
 
+    /// Whether it has used some of its budget lately.
+    pub(crate) fn remembers(&self, from: Caller) -> bool {
+        self.accounts.contains_key(&from)
+    }
+
     /// Its attempt was a good one. `proven`: by a key.
-    pub(crate) fn give_back(&mut self, from: IpAddr, proven: bool, now: Nanos) {
-        let site = site_of(from);
-        if let Some(account) = self.accounts.get_mut(&site) {
+    pub(crate) fn give_back(&mut self, from: Caller, proven: bool, now: Nanos) {
+        if let Some(account) = self.accounts.get_mut(&from) {
             account.used = account.used.saturating_sub(GOOD);
         }
         if !proven {
             return;
         }
-        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&site) {
-            let oldest = self.known.iter().min_by_key(|(_, at)| **at).map(|(site, _)| *site);
-            oldest.and_then(|site| self.known.remove(&site));
+        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&from) {
+            let oldest = self.known.iter().min_by_key(|(_, at)| **at).map(|(caller, _)| *caller);
+            oldest.and_then(|caller| self.known.remove(&caller));
         }
-        self.known.insert(site, now);
+        self.known.insert(from, now);
     }
 
-    fn account(&mut self, site: IpAddr, now: Nanos) -> &mut Account {
-        if !self.accounts.contains_key(&site) && self.accounts.len() >= ADDRESSES_MAX {
+    fn account(&mut self, from: Caller, now: Nanos) -> &mut Account {
+        if !self.accounts.contains_key(&from) && self.accounts.len() >= ADDRESSES_MAX {
             // Not again and again while all are in use: then the shared one says no.
             if self.others.used == 0 || self.others.used + ATTEMPT > OF_ADDRESS {
                 self.accounts.retain(|_, account| {
@@ -123,11 +137,11 @@ impl Patrol {
                 return &mut self.others;
             }
         }
-        self.accounts.entry(site).or_insert(Account { used: 0, since: now })
+        self.accounts.entry(from).or_insert(Account { used: 0, since: now })
     }
 }
 
-/// Who has an address of IPv6 has all of its /64; who is here has all of loopback.
+/// Who has an address of IPv6 has all of its /64; who is here, and no user that the kernel knows, has all of loopback.
 pub(crate) fn site_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         here if here.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -140,19 +154,23 @@ pub(crate) fn site_of(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn address(number: u32) -> IpAddr {
-        IpAddr::V4((0x0a00_0000 + number).into())
+    fn address(number: u32) -> Caller {
+        site(IpAddr::V4((0x0a00_0000 + number).into()))
+    }
+
+    fn site(address: IpAddr) -> Caller {
+        Caller::Site(site_of(address))
     }
 
     const START: Nanos = Nanos::from_millis(3_600_000);
     const EACH: usize = (OF_ADDRESS / ATTEMPT) as usize;
     const ALL: usize = (OF_STRANGERS / ATTEMPT) as usize;
 
-    fn admitted(patrol: &mut Patrol, from: impl Iterator<Item = IpAddr>, now: Nanos) -> usize {
+    fn admitted(patrol: &mut Patrol, from: impl Iterator<Item = Caller>, now: Nanos) -> usize {
         from.filter(|from| patrol.admit(*from, now) != Verdict::No).count()
     }
 
-    fn tries(patrol: &mut Patrol, from: IpAddr, now: Nanos) -> usize {
+    fn tries(patrol: &mut Patrol, from: Caller, now: Nanos) -> usize {
         admitted(patrol, std::iter::repeat_n(from, 10_000), now)
     }
 
@@ -214,10 +232,21 @@ mod tests {
     #[test]
     fn a_network_of_ipv6_is_one_caller_and_so_is_this_machine() {
         let mut patrol = Patrol::default();
-        let of = |host: u16| IpAddr::V6([0x2001, 0xdb8, 0, 1, 0, 0, 0, host].into());
+        let of = |host: u16| site(IpAddr::V6([0x2001, 0xdb8, 0, 1, 0, 0, 0, host].into()));
         assert_eq!(admitted(&mut patrol, (0..1000).map(of), START), EACH);
-        let here = |host: u8| IpAddr::V4([127, 0, 0, host].into());
+        let here = |host: u8| site(IpAddr::V4([127, 0, 0, host].into()));
         assert_eq!(admitted(&mut patrol, (0..=255).map(here), START), EACH);
-        assert_eq!(patrol.admit("::1".parse().expect("an address"), START), Verdict::No);
+        assert_eq!(patrol.admit(site("::1".parse().expect("an address")), START), Verdict::No);
+    }
+    #[test]
+    fn a_user_of_this_machine_uses_up_no_other_users_budget() {
+        let mut patrol = Patrol::default();
+        let (node, other) = (Caller::User(4000), Caller::User(65_534));
+        assert_eq!(patrol.admit(node, START), Verdict::Stranger);
+        patrol.give_back(node, true, START);
+        assert_eq!(tries(&mut patrol, other, START), EACH);
+        assert_eq!(tries(&mut patrol, site("127.0.0.1".parse().expect("loopback")), START), EACH);
+        assert_eq!(patrol.admit(other, START), Verdict::No);
+        assert_eq!(patrol.admit(node, START), Verdict::Known);
     }
 }

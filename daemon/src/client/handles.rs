@@ -55,6 +55,30 @@ pub(super) struct Client {
     files: Arc<Account>,
 }
 
+/// Memory of a region on its way to a shard. Its owner may leave meanwhile, and the client that opens it as well: then it
+/// is given back from here, as it would be from there.
+struct Underway {
+    control: Rc<Control>,
+    memory: Option<Arc<Segment>>,
+}
+
+impl Underway {
+    fn new(control: &Rc<Control>, source: &Source) -> Self {
+        let memory = match source {
+            Source::Region(region) => Some(Arc::clone(&region.memory)),
+            Source::File(_) | Source::Channel(_) => None,
+        };
+        Self { control: Rc::clone(control), memory }
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        // Nobody waits for that.
+        drop(self.control.give_back(self.memory.take(), None));
+    }
+}
+
 /// What a handle is of, as far as it matters here.
 #[derive(Debug, Clone, Copy)]
 enum Held {
@@ -311,10 +335,10 @@ impl Client {
         if let Held::Channel(channel) = held {
             self.control.channels.borrow_mut().withdraw(channel);
         }
-        if let Held::Region(region) = held
-            && self.control.regions.borrow_mut().withdraw(region)
-        {
-            // Done means that the memory is its owner's alone again.
+        if let Held::Region(region) = held {
+            self.control.regions.borrow_mut().withdraw(region);
+            // Done means that the memory is its owner's alone again. An operator that ended the handle before has not
+            // waited for that.
             self.control.withdraw(region).await;
         }
         // The client's next request may reach the shard before a message that nobody waited for.
@@ -398,7 +422,8 @@ impl Client {
             }
             Err(_) => {
                 self.control.regions.borrow_mut().withdraw(region);
-                self.control.revoke(&[region]).await;
+                // Others may have opened it already.
+                self.control.withdraw(region).await;
             }
         }
         installed
@@ -524,6 +549,7 @@ impl Client {
             Source::Region(region) => (region.length, 0),
             Source::Channel(_) => (0, 0),
         };
+        let _underway = Underway::new(&self.control, &source);
         self.control.keeper.meet(&self.control, &source).await;
         let session = self.id;
         let installed =

@@ -391,6 +391,7 @@ impl Reactor {
         source: Source,
     ) -> Result<(), Refusal> {
         if !self.sessions.is_open(session) {
+            self.refuse(source);
             return Err(Refusal::Gone);
         }
         let target = self.target(source)?;
@@ -403,7 +404,14 @@ impl Reactor {
         match source {
             Source::File(file) => Ok(Target::File(self.add_file(file)?)),
             Source::Region(source) => {
-                let segment = self.sessions.segment_of(&source, self.index, &mut self.io)?;
+                let segment = self.sessions.segment_of(&source, self.index, &mut self.io);
+                let segment = match segment {
+                    Ok(segment) => segment,
+                    Err(refusal) => {
+                        self.refuse(Source::Region(source));
+                        return Err(refusal);
+                    }
+                };
                 Ok(Target::Region(RegionTarget {
                     region: source.region,
                     segment,
@@ -415,6 +423,13 @@ impl Reactor {
             Source::Channel(ChannelSource { channel, receives, .. }) => {
                 Ok(Target::Channel(ChannelTarget { channel, receives }))
             }
+        }
+    }
+
+    /// Lets go of what is not installed. The memory of a region may have been its owner's, who has left meanwhile.
+    fn refuse(&self, source: Source) {
+        if let Source::Region(region) = source {
+            self.tell(Notice::Retired(region.memory));
         }
     }
 

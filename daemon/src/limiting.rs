@@ -7,7 +7,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -19,6 +18,7 @@ use piped_config::admin::limits::{
 };
 use piped_config::{Amount, LIMITS_DROP_IN, Limits, limits_drop_in};
 use piped_engine::command::Command;
+use piped_engine::ids::SessionId;
 use piped_engine::report::{Gauge, PartyUse};
 use piped_ring::Segment;
 use tokio::sync::Mutex;
@@ -101,11 +101,11 @@ impl Limiter {
         &self,
         sessions: u64,
         handles: u64,
-        offers: [usize; 2],
+        offers: [u64; 2],
         users: impl Iterator<Item = OfUser>,
     ) {
         let [regions, channels] = self.offers_high.get();
-        self.offers_high.set([regions.max(offers[0] as u64), channels.max(offers[1] as u64)]);
+        self.offers_high.set([regions.max(offers[0]), channels.max(offers[1])]);
         self.user_high.set(users.fold(self.user_high.get(), OfUser::most));
         self.sessions_high.set(self.sessions_high.get().max(sessions));
         self.handles_high.set(self.handles_high.get().max(handles));
@@ -327,7 +327,7 @@ async fn write_drop_in(
     })?;
     let (target, changed) = (path.clone(), changed.to_vec());
     let written = tokio::task::spawn_blocking(move || {
-        let before = match fs::read_to_string(&target) {
+        let before = match piped_config::read_text(&target) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,
         };
@@ -386,16 +386,16 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
     let (of_one, high) =
         (users.values().copied().fold(OfUser::default(), OfUser::most), limiter.user_high.get());
     let owners = [
-        control.regions.borrow().owners().collect::<Vec<_>>(),
+        control.regions.borrow().owners().collect::<BTreeMap<_, _>>(),
         control.channels.borrow().owners().collect(),
     ];
-    let offered = |kind: usize| Use {
-        used: owners[kind].len() as u64,
-        high: limiter.offers_high.get()[kind].max(owners[kind].len() as u64),
+    let offered = |kind: usize| {
+        let used = owners[kind].values().copied().map(u64::from).sum();
+        Use { used, high: limiter.offers_high.get()[kind].max(used) }
     };
     let of_session = |kind: usize| {
-        let count = |id: u32| owners[kind].iter().filter(|owner| owner.0 == id).count() as u64;
-        let used = sessions.iter().map(|session| count(session.session)).max().unwrap_or(0);
+        let count = |id| owners[kind].get(&SessionId(id)).copied().unwrap_or(0);
+        let used = sessions.iter().map(|session| count(session.session)).max().unwrap_or(0).into();
         Use { used, high: used }
     };
     let use_of = |name: &str| match name {

@@ -7,6 +7,7 @@ use piped_engine::ids::{ChannelId, SessionId};
 use piped_engine::request::Status;
 
 use super::OpenFault;
+use super::owners::Owners;
 
 /// A channel somebody receives on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub struct ChannelSource {
 #[derive(Debug, Default)]
 pub struct Channels {
     by_name: HashMap<String, ChannelSource>,
+    owners: Owners,
     last: u32,
 }
 
@@ -50,12 +52,19 @@ impl Channels {
         self.last = self.last.wrapping_add(1);
         let source = ChannelSource { channel: ChannelId(self.last), owner, home, receives: true };
         self.by_name.insert(name.to_owned(), source);
+        self.owners.add(owner);
         Ok(source)
     }
 
-    /// The session that receives on it, of each.
-    pub fn owners(&self) -> impl Iterator<Item = SessionId> {
-        self.by_name.values().map(|source| source.owner)
+    /// On how many each session receives; those on none are left out.
+    pub fn owners(&self) -> impl Iterator<Item = (SessionId, u32)> {
+        self.owners.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_name.len() as u64
     }
 
     /// Looks a channel up for somebody served by this shard who wants to send to it.
@@ -86,12 +95,16 @@ impl Channels {
 
     /// Nobody receives on it any more.
     pub fn withdraw(&mut self, channel: ChannelId) {
-        self.by_name.retain(|_, source| source.channel != channel);
+        let mut gone = self.by_name.extract_if(|_, source| source.channel == channel);
+        if let Some((_, source)) = gone.next() {
+            self.owners.sub(source.owner);
+        }
     }
 
     /// Nor on any of a session's.
     pub fn withdraw_all(&mut self, owner: SessionId) {
         self.by_name.retain(|_, source| source.owner != owner);
+        self.owners.leave(owner);
     }
 
     /// All channels, by name, for the admin API.

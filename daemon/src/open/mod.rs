@@ -16,6 +16,7 @@ pub(crate) mod echo;
 pub mod export;
 pub mod file;
 mod file_system;
+mod owners;
 mod reason;
 pub mod region;
 

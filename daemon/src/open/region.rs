@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::OpenFault;
 use super::export::Asker;
 use super::file::denied;
+use super::owners::Owners;
 use crate::io::socket::Credentials;
 
 /// A piece of a session's arena that others may use.
@@ -44,6 +45,7 @@ pub struct RegionSource {
 #[derive(Debug, Default)]
 pub struct Regions {
     by_name: HashMap<String, RegionSource>,
+    owners: Owners,
     last: u32,
 }
 
@@ -95,6 +97,7 @@ impl Regions {
             }
         }
         self.by_name.insert(name.to_owned(), source.clone());
+        self.owners.add(source.owner);
         Ok(source)
     }
 
@@ -130,9 +133,15 @@ impl Regions {
         Ok(RegionSource { access, ..source.clone() })
     }
 
-    /// The session that offers it, of each.
-    pub fn owners(&self) -> impl Iterator<Item = SessionId> {
-        self.by_name.values().map(|source| source.owner)
+    /// How many each session offers; those that offer none are left out.
+    pub fn owners(&self) -> impl Iterator<Item = (SessionId, u32)> {
+        self.owners.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_name.len() as u64
     }
 
     /// Whether a region is still offered.
@@ -158,9 +167,10 @@ impl Regions {
 
     /// Takes a region back. `false`: it was not there.
     pub fn withdraw(&mut self, region: RegionId) -> bool {
-        let before = self.by_name.len();
-        self.by_name.retain(|_, source| source.region != region);
-        self.by_name.len() != before
+        let mut gone = self.by_name.extract_if(|_, source| source.region == region);
+        let Some((_, source)) = gone.next() else { return false };
+        self.owners.sub(source.owner);
+        true
     }
 
     /// Takes all regions of a session back.
@@ -172,6 +182,7 @@ impl Regions {
             .map(|source| source.region)
             .collect();
         self.by_name.retain(|_, source| source.owner != owner);
+        self.owners.leave(owner);
         gone
     }
 }
@@ -260,6 +271,10 @@ mod tests {
         assert_ne!(grid.region, other.region);
         let taken = regions.offer("grid", source(2, BOTH)).expect_err("the name is taken");
         assert_eq!(taken.status, Status::WouldBlock);
+        let owners = |regions: &Regions| regions.owners().collect::<Vec<_>>();
+        let more = regions.offer("more", source(2, BOTH)).expect("offered");
+        assert_eq!(owners(&regions), [(SessionId(1), 1), (SessionId(2), 2)]);
+        assert!(regions.withdraw(more.region));
         let found = regions.find("grid", READ, Asker::User(&Credentials::of(7, 1))).expect("there");
         assert_eq!((found.region, found.access), (grid.region, READ));
         assert_eq!(regions.withdraw_all(SessionId(1)), vec![grid.region]);
@@ -271,7 +286,9 @@ mod tests {
             Status::NotFound
         );
         assert!(regions.has(other.region));
+        assert_eq!((owners(&regions), regions.count()), (vec![(SessionId(2), 1)], 1));
         assert!(regions.withdraw(other.region) && !regions.withdraw(other.region));
+        assert_eq!((owners(&regions), regions.count()), (vec![], 0));
     }
 
     #[test]

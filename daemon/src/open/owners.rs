@@ -1,0 +1,33 @@
+//! How many of something sessions offer.
+
+use std::collections::BTreeMap;
+
+use piped_engine::ids::SessionId;
+
+/// By session; those that offer nothing are not here. Counted when it changes: whoever asks what a user has asks at each
+/// open, and names are many.
+#[derive(Debug, Default)]
+pub(super) struct Owners(BTreeMap<SessionId, u32>);
+
+impl Owners {
+    pub(super) fn add(&mut self, owner: SessionId) {
+        *self.0.entry(owner).or_default() += 1;
+    }
+
+    pub(super) fn sub(&mut self, owner: SessionId) {
+        if let Some(count) = self.0.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&owner);
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, owner: SessionId) {
+        self.0.remove(&owner);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SessionId, u32)> {
+        self.0.iter().map(|(&owner, &count)| (owner, count))
+    }
+}

@@ -124,7 +124,10 @@ impl Law<'_> {
             {
                 check_echo(self.rules, who)
             }
-            (Right::Region { name, region, access }, _) if name != ECHO_REGION => {
+            (Right::Region { name, .. }, _) if name == ECHO_REGION => {
+                check_echo_of_node(self.rules, local.as_ref())
+            }
+            (Right::Region { name, region, access }, _) => {
                 let found = self.regions.find(name, *access, asker)?;
                 let gone =
                     || OpenFault::new(Status::Gone, format!("the region `{name}` is another"));
@@ -144,6 +147,14 @@ pub(crate) fn check_echo(rules: &Rules, who: &Credentials) -> Result<(), OpenFau
         "the region `{ECHO_REGION}` is for who may change the daemon: root, its own user, and whom [admin] users \
          and groups name"
     )))
+}
+
+/// The same of a node: one that a user of this machine runs may do what its user may. The others are for whom it is.
+pub(crate) fn check_echo_of_node(
+    rules: &Rules,
+    user: Option<&Credentials>,
+) -> Result<(), OpenFault> {
+    user.map_or(Ok(()), |who| check_echo(rules, who))
 }
 
 impl Holdings {
@@ -180,10 +191,16 @@ impl Holdings {
 
     /// For the admin API.
     pub(crate) fn report(&self) -> Handles {
-        let mut handles: Vec<HandleReport> =
-            self.lines.iter().map(|(place, line)| line.report(*place)).collect();
-        handles.sort_by_key(|it| it.handle);
-        handles.truncate(HANDLES_LISTED_MAX);
+        // Those that are not listed cost no words: who asks holds up who opens.
+        let mut listed: Vec<(u64, Place)> =
+            self.lines.iter().map(|(place, line)| (line.number, *place)).collect();
+        if listed.len() > HANDLES_LISTED_MAX {
+            listed.select_nth_unstable(HANDLES_LISTED_MAX);
+            listed.truncate(HANDLES_LISTED_MAX);
+        }
+        listed.sort_unstable();
+        let line = |(_, place)| Some(self.lines.get(&place)?.report(place));
+        let handles = listed.into_iter().filter_map(line).collect();
         Handles { total: self.lines.len() as u64, handles }
     }
 }
@@ -307,5 +324,34 @@ impl Control {
         }
         // A shard that is gone has nothing open.
         let _ = self.shards[shard].mailbox.send(Message::Engine(command)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_listed_in_order_and_all_are_counted() {
+        let mut book = Holdings::default();
+        let all = HANDLES_LISTED_MAX as u64 + 100;
+        for number in (0..all).rev() {
+            let held = Right::Channel { name: "mail".to_owned() };
+            book.enter(Place::Peer(0, number), Holder::Peer("beta".to_owned()), held);
+        }
+        let report = book.report();
+        assert_eq!(report.total, all);
+        let numbers: Vec<u64> = report.handles.iter().map(|it| it.handle).collect();
+        assert_eq!(numbers, (1..=HANDLES_LISTED_MAX as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_there_for_calibrations_is_for_nodes_of_users_who_may_calibrate() {
+        let rules = Rules::new(&piped_config::Config::default(), &Default::default(), 7);
+        let rules = rules.expect("nobody is named");
+        let check = |uid| check_echo_of_node(&rules, Some(&Credentials::of(uid, uid)));
+        assert!(check(0).is_ok() && check(7).is_ok());
+        assert_eq!(check(8).expect_err("somebody").status, Status::Denied);
+        check_echo_of_node(&rules, None).expect("a node of another machine, or with a key");
     }
 }

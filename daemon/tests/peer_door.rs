@@ -5,8 +5,9 @@ mod support;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
+use piped_config::admin::ending::HANDLES_END;
 use piped_config::{Config, Peer, Period};
-use piped_engine::command::LaneClass;
+use piped_engine::command::{LaneClass, OpenKind};
 use piped_engine::request::Class;
 use piped_engine::wire::{Asker, Message};
 use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Reply, Request};
@@ -164,11 +165,51 @@ fn a_remote_region_is_got_and_put_until_its_owner_leaves() {
 }
 
 #[test]
+fn the_region_for_calibrations_is_for_nodes_of_users_who_may_calibrate() {
+    let address = free_address();
+    let beta = World::start(|_, config| {
+        config.node.name = "beta".to_owned();
+        config.listen.address = Some(address);
+        config.access.users = vec![piped_config::Principal::Id(4_000_000)];
+    });
+    let ask = |node: &str| {
+        let mut peer = RawPeer::connect(address, node);
+        let (kind, access) = (OpenKind::Region, piped_engine::command::Access::READ);
+        let name = "piped.echo";
+        let name_length = name.len() as u8;
+        let open = Message::Open { ticket: 1, kind, access, create: false, name_length };
+        peer.send(open, name.as_bytes());
+        match peer.receive() {
+            Message::Opened { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    };
+    use piped_engine::request::Status;
+    assert_eq!(ask("own"), Status::Ok);
+    if let Some(status) = beta.as_stranger(|| ask("theirs")) {
+        assert_eq!(status, Status::Denied);
+    }
+}
+
+/// Ends, as an operator, the handle by which a region is offered.
+fn end_offer_of(world: &World, name: &str) {
+    let (status, handles) = world.http("GET", "/v1/handles", "");
+    assert_eq!(status, 200, "{handles}");
+    let mut all = handles["handles"].as_array().expect("a list").iter();
+    let offer = all.find(|it| it["offers"] == true && it["name"] == name);
+    let number = &offer.expect("it is listed")["handle"];
+    let (status, body) = world.http("PUT", HANDLES_END, &format!("{{\"handle\":{number}}}"));
+    assert_eq!(status, 200, "{body}");
+}
+
+#[test]
 fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
     let address = free_address();
     let beta = beta(address, 2);
-    // Two owners: one on each shard of beta, and only one of the two serves the peer.
-    for (number, owner) in [(); 2].map(|()| beta.client(REGION)).into_iter().enumerate() {
+    // Two owners: one on each shard of beta, and only one of the two serves the peer. Twice: the second time an operator
+    // has ended the owner's handle before.
+    let owners = [(); 4].map(|()| beta.client(REGION));
+    for (number, owner) in owners.into_iter().enumerate() {
         let name = format!("grid-{number}");
         let offer = Request::ExportRegion {
             name: name.clone(),
@@ -204,6 +245,9 @@ fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
             sent = now;
             (answers == 50).then_some(())
         });
+        if number >= 2 {
+            end_offer_of(&beta, &name);
+        }
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let length = Request::CloseHandle { handle }.encode(7, &mut buffer).expect("it fits");
         owner.socket.send(&buffer[..length], &[]);

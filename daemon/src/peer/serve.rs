@@ -10,7 +10,7 @@ use piped_engine::request::Status;
 use piped_engine::wire::frame::{is_shard_name, node_of};
 
 use crate::control::Control;
-use crate::holdings::{Holder, Place, Right};
+use crate::holdings::{Holder, Place, Right, check_echo_of_node};
 use crate::io::socket::Credentials;
 use crate::journal::Cause;
 use crate::limits::{FILES_PER_OPEN, PEER_OPENS_MAX};
@@ -118,7 +118,10 @@ async fn open_for(
         let who = node.user(control);
         let asker = node.asker(who.as_ref());
         let found = match name == ECHO_REGION {
-            true => control.echo.find(access)?,
+            true => {
+                check_echo_of_node(&control.rules(), who.as_ref())?;
+                control.echo.find(access)?
+            }
             false => control.regions.borrow().find(&name, access, asker)?,
         };
         let held = Right::Region { name, region: found.region, access };

@@ -397,6 +397,57 @@ fn an_operator_ends_a_handle_a_client_or_the_lanes_of_a_node() {
     }
 }
 
+/// What an export is to be may need a restart, and what the files do not give any more ends at once all the same.
+#[test]
+fn a_reload_takes_back_also_from_exports_that_wait_for_a_restart() {
+    let Some(programs) = Programs::find() else { return };
+    // Below the configuration's directory everything may be read.
+    let (directory, outside) = (open_directory(), open_directory());
+    let [one, other] = ["one", "other"].map(|name| export(outside.path(), name));
+    let more = format!(
+        "[access]\nusers = [4002, 4001]\n[exports.data]\npath = \"{one}\"\nusers = [4001, 4002]\n"
+    );
+    let alpha = Daemon::start(&programs, directory.path(), "alpha", &more);
+    if alpha.status()["sandbox"]["landlock_abi"] == 0 {
+        eprintln!("skipped: {}", alpha.status()["degraded"]);
+        return;
+    }
+    let file = directory.path().join("alpha.toml");
+    let as_user =
+        |uid| Who::user(uid).does(|| Client::connect(alpha.client_socket()).expect("listed"));
+    let (Some(first), Some(second)) = (as_user(4001), as_user(4002)) else { return };
+    let open = |client: &Client, options| client.open_export(None, "data", "blocks", options);
+    let [mine, yours] = [&first, &second].map(|it| open(it, OpenOptions::read()).expect("offered"));
+    assert_eq!((reads(&first, &mine), reads(&second, &yours)), (Ok(()), Ok(())));
+    let waits = |done: &Value, key: &str| {
+        let waiting = done["restart_needed"].as_array().expect("a list");
+        assert!(waiting.iter().any(|it| it["key"] == key), "{key}: {done}");
+    };
+
+    // Writing has to wait, and who may not use it any more has not.
+    let done = reload(&alpha, &file, "users = [4001, 4002]\n", "users = [4002]\nwrite = true\n");
+    waits(&done, "exports.data.write");
+    assert_eq!(done["ended_handles"], 1);
+    assert_eq!((reads(&first, &mine), reads(&second, &yours)), (Err(Status::Gone), Ok(())));
+    open(&first, OpenOptions::read()).expect_err("it is not for this user any more");
+    open(&second, OpenOptions::read_write()).expect_err("nor to be written before the restart");
+
+    // Another directory has to wait, and the one that the files do not name any more has not.
+    let done = reload(&alpha, &file, &one, &other);
+    waits(&done, "exports.data.path");
+    assert_eq!(done["ended_handles"], 1);
+    assert_eq!(reads(&second, &yours), Err(Status::Gone));
+    open(&second, OpenOptions::read()).expect_err("neither directory is offered");
+    let log = alpha.log();
+    assert!(
+        log.contains("exports.data waits for a restart") && log.contains("not offered"),
+        "{log}"
+    );
+    let done = reload(&alpha, &file, &other, &one);
+    waits(&done, "exports.data.write");
+    open(&second, OpenOptions::read()).expect_err("what ended is offered again by the restart");
+}
+
 #[test]
 fn a_connection_of_an_operator_is_asked_again_at_each_request() {
     use std::io::{Read as _, Write as _};
@@ -428,13 +479,12 @@ fn clients_that_leave_while_access_is_taken_back_leave_nothing() {
     let more = format!("[exports.data]\npath = \"{data}\"\nwrite = true # data\n");
     let alpha = Daemon::start(&programs, place, "alpha", &more);
     let file = place.join("alpha.toml");
-    let over = AtomicBool::new(false);
+    let (over, gone) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let _ends = AtEnd(&over);
         let clients: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut gone = 0;
                     while !over.load(Ordering::Relaxed) {
                         let client = Client::connect(alpha.client_socket()).expect("it serves");
                         let write = OpenOptions::read_write();
@@ -442,26 +492,29 @@ fn clients_that_leave_while_access_is_taken_back_leave_nothing() {
                             continue;
                         };
                         // Some leave with work under way: the queue is dropped with the client.
-                        match reads(&client, &handle) {
-                            Ok(()) => {}
-                            Err(status) => {
+                        for _ in 0..8 {
+                            if let Err(status) = reads(&client, &handle) {
                                 assert_eq!(status, Status::Gone);
-                                gone += 1;
+                                gone.fetch_add(1, Ordering::Relaxed);
+                                break;
                             }
                         }
                     }
-                    gone
                 })
             })
             .collect();
-        for _ in 0..20 {
+        // Until the two have met: how often is the scheduler's.
+        for round in 0..500 {
+            if round >= 20 && gone.load(Ordering::Relaxed) > 0 {
+                break;
+            }
             reload(&alpha, &file, "write = true # data", "write = false # data");
             reload(&alpha, &file, "write = false # data", "write = true # data");
         }
         over.store(true, Ordering::Relaxed);
-        let gone: u32 = clients.into_iter().map(|it| it.join().expect("no panic")).sum();
-        println!("{gone} reads ended with Gone");
+        clients.into_iter().for_each(|it| it.join().expect("no panic"));
     });
+    assert!(gone.into_inner() > 0, "access was taken back while somebody used it");
     eventually("the book is empty", || (alpha.json(&["handles"])["total"] == 0).then_some(()));
     eventually("no session is left", || {
         (alpha.status()["shards"][0]["sessions"] == 0).then_some(())

@@ -256,11 +256,7 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
 }
 
 /// May block.
-fn read(
-    sources: &Sources,
-    before: Before,
-    turn: OwnedMutexGuard<()>,
-) -> Result<Prepared, String> {
+fn read(sources: &Sources, before: Before, turn: OwnedMutexGuard<()>) -> Result<Prepared, String> {
     let Before { exports, offered, sandbox, held } = before;
     let loaded = load(sources).map_err(|findings| findings.to_string())?;
     let names = Names::of_system();

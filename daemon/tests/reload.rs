@@ -23,6 +23,21 @@ fn take(world: &World, text: &str) -> Value {
     body
 }
 
+#[test]
+fn a_pipe_among_the_files_ends_one_reload_and_no_other() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let world = World::from_file(NODE);
+    let pipe = world.path("conf.d").join("10-pipe.toml");
+    std::fs::create_dir(world.path("conf.d")).expect("made");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+    let (status, body) = reload(&world);
+    assert_eq!(status, 422, "{body}");
+    let error = body["error"].as_str().expect("text");
+    assert!(error.contains("10-pipe.toml") && error.contains("no regular file"), "{error}");
+    std::fs::remove_file(&pipe).expect("there");
+    take(&world, "[planner]\nmode = \"whole\"\n");
+}
+
 fn config(world: &World) -> Value {
     let (status, body) = world.http("GET", "/v1/config", "");
     assert_eq!(status, 200);

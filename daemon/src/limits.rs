@@ -22,9 +22,15 @@ pub const REQUESTS_PER_TURN: u32 = 256;
 /// Requests of clients in execution on one shard. What comes beyond waits in the clients' rings.
 pub const REQUESTS_MAX: u32 = 2048;
 
-/// The engine's transfers: those requests, the parts of copies, and requests that were given up but
+/// Receives and waits in execution on one shard, beside those requests: they wait for others. What comes beyond is refused.
+pub const WAITS_MAX: u32 = 2048;
+
+/// Those of one user: half of them.
+pub const WAITS_OF_USER: u32 = WAITS_MAX / 2;
+
+/// The engine's transfers: those requests, receives and waits, the parts of copies, and requests that were given up but
 /// are still with the kernel.
-pub const TRANSFERS_MAX: u32 = 4096;
+pub const TRANSFERS_MAX: u32 = 6144;
 
 /// Operations at the driver of one shard.
 pub const OPS_MAX: u32 = 4096;
@@ -239,8 +245,10 @@ const _: () = assert!(piped_config::PEERS_MAX <= piped_engine::limits::LINKS_MAX
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
 // One question at least goes unanswered before the lane is lost.
 const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());
-// Half of the transfers stay for parts of copies and for requests that were given up.
-const _: () = assert!(2 * REQUESTS_MAX <= TRANSFERS_MAX);
+// A third of the transfers stay for parts of copies and for requests that were given up.
+const _: () = assert!(2 * REQUESTS_MAX + WAITS_MAX <= TRANSFERS_MAX);
+// The engine's own bound of receives and waits is not reached.
+const _: () = assert!(WAITS_MAX <= TRANSFERS_MAX / 2);
 // Every transfer can have an operation at the kernel, and every lane two.
 const _: () = assert!(OPS_MAX >= REQUESTS_MAX + 2 * piped_engine::limits::LANES_MAX);
 const _: () = assert!(4 * FILES_PER_OPEN * piped_engine::limits::SERVED_FILES_MAX <= FILES_MAX);

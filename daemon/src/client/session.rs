@@ -86,7 +86,8 @@ pub(super) async fn run(
     let refused = match granted {
         Err(fault) => Some((HandshakeRefusal::Limits, fault)),
         Ok(granted) => {
-            let welcomed = welcome(&control, &mut client, &door, sequence, hello, granted).await;
+            let welcomed =
+                welcome(&control, &mut client, &door, sequence, (hello, uid), granted).await;
             welcomed.err().map(|fault| (HandshakeRefusal::Resources, fault))
         }
     };
@@ -216,7 +217,7 @@ async fn welcome(
     client: &mut Client,
     door: &Door,
     sequence: u32,
-    hello: Hello,
+    (hello, user): (Hello, u32),
     (wanted, share): (Wanted, Option<Share>),
 ) -> Result<(), OpenFault> {
     let memory = client.patiently(move |turns| {
@@ -234,7 +235,8 @@ async fn welcome(
     client.note();
     let session = client.id;
     let Wanted { class, weight, .. } = wanted;
-    let open = |answer| Message::OpenSession { session, class, weight, segments, queues, answer };
+    let open =
+        |answer| Message::OpenSession { session, user, class, weight, segments, queues, answer };
     client.ask(open).await?;
     let welcome = Welcome {
         features: client.features,

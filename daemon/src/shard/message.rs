@@ -47,6 +47,8 @@ pub enum Message {
     OpenSession {
         /// Its name.
         session: SessionId,
+        /// Its user.
+        user: u32,
         /// The class of requests that name none.
         class: Class,
         /// Its share beside others of a class; at least 1.

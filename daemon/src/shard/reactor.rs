@@ -174,6 +174,7 @@ impl Reactor {
 
     fn take_requests(&mut self, now: Nanos) -> bool {
         let Self { sessions, shard, io, faults, malformed, .. } = self;
+        sessions.tally(|session| shard.waits_of(session));
         let taken = sessions.take(
             |taken| {
                 let descriptor = &taken.descriptor;
@@ -234,6 +235,7 @@ impl Reactor {
 
     fn sleep(&mut self) -> Result<(), UringError> {
         // Messages need no second look: a bell that rings from now on ends the wait.
+        self.sessions.tally(|session| self.shard.waits_of(session));
         if self.sessions.prepare_sleep() {
             self.sleeps += 1;
             let release = self.shard.next_release();
@@ -273,9 +275,9 @@ impl Reactor {
 
     fn handle_message(&mut self, message: Message) {
         match message {
-            Message::OpenSession { session, class, weight, segments, queues, answer } => {
+            Message::OpenSession { session, user, class, weight, segments, queues, answer } => {
                 self.engine(Command::OpenSession { session, weight });
-                self.sessions.open(session, class);
+                self.sessions.open(session, user, class);
                 let added = segments
                     .into_iter()
                     .try_for_each(|segment| self.add_segment(session, segment))

@@ -7,12 +7,16 @@ use piped_engine::command::Limits;
 use piped_engine::ids::{QueueId, RegionId, SegmentId, SessionId};
 use piped_engine::io::{Io, Resource};
 use piped_engine::request::{Class, Completion, Progress};
-use piped_ring::{ClientFault, CompletionEntry, CompletionKind, Descriptor, Segment, ServerQueue};
+use piped_ring::{
+    ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue, Status,
+};
 
 use super::message::Refusal;
 use crate::client::completion;
 use crate::io::{UringError, UringIo, WatchId};
-use crate::limits::{REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_TURN};
+use crate::limits::{
+    REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_TURN, WAITS_MAX, WAITS_OF_USER,
+};
 use crate::open::region::RegionSource;
 
 /// A client's queue.
@@ -26,9 +30,20 @@ struct Queue {
     stalled: bool,
 }
 
+/// What is in execution for a session or a user. Receives and waits do nothing until somebody else does something: they
+/// have places of their own, so that they stop nobody's requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    requests: u64,
+    waits: u64,
+}
+
 #[derive(Debug)]
 struct Session {
+    /// Whose it is: bounds are a user's, however many sessions it has.
+    user: u32,
     class: Class,
+    load: Load,
     /// Their places in the table; kept until the session has drained, so that nothing that is still
     /// under way can reach a queue that took the place over.
     queues: Vec<QueueId>,
@@ -56,8 +71,13 @@ pub(super) struct Sessions {
     live: Vec<QueueId>,
     /// Where in `live` the next turn starts.
     next: usize,
-    /// Requests taken whose end was not posted.
+    /// Requests taken whose end was not posted, receives and waits among them.
     in_execution: u32,
+    /// Whether a bound may be reached in this turn. If not, what follows is not counted.
+    binds: bool,
+    /// Receives and waits among them.
+    waiting: u32,
+    users: HashMap<u32, Load>,
     /// The most of them, and of one session.
     requests_max: u32,
     requests_of_session: u64,
@@ -80,12 +100,76 @@ impl Sessions {
     /// requests never end must not stop the others.
     fn session_max(&self) -> u64 {
         let all = self.requests_max;
-        let share = if self.in_execution > all / 2 { (all / 8).max(1) } else { all };
+        let share = if self.executing() > all / 2 { (all / 8).max(1) } else { all };
         self.requests_of_session.min(share.into())
     }
 
-    pub(super) fn open(&mut self, session: SessionId, class: Class) {
-        let value = Session { class, queues: Vec::new(), segments: Vec::new(), closing: false };
+    /// Requests that have places among [`REQUESTS_MAX`].
+    fn executing(&self) -> u32 {
+        self.in_execution.saturating_sub(self.waiting)
+    }
+
+    /// How many more requests of a session may be taken. Its user's stay within seven times what is left then: one user
+    /// leaves an eighth to others, two leave a fifteenth.
+    fn room_of(&self, id: SessionId) -> u64 {
+        let Some(session) = self.sessions.get(&id) else { return 0 };
+        let left = u64::from(self.requests_max.saturating_sub(self.executing()));
+        let of_user = self.users.get(&session.user).map_or(0, |load| load.requests);
+        let of_session = self.session_max().saturating_sub(session.load.requests);
+        of_session.min((7 * left).saturating_sub(of_user).div_ceil(8))
+    }
+
+    /// How many more receives and waits a session's user may have.
+    fn waits_left_of(&self, id: SessionId) -> u64 {
+        let user = self.sessions.get(&id).and_then(|session| self.users.get(&session.user));
+        let of_user = user.map_or(0, |load| load.waits);
+        let left = u64::from(WAITS_MAX.saturating_sub(self.waiting));
+        left.min(u64::from(WAITS_OF_USER).saturating_sub(of_user))
+    }
+
+    /// Counts what is in execution for whom, before [`Self::take`] and [`Self::prepare_sleep`]. `waits`: a session's
+    /// receives and waits, as the engine counts them.
+    pub(super) fn tally(&mut self, waits: impl Fn(SessionId) -> u32) {
+        // It is a walk over all queues, and few requests reach no bound.
+        let least = self.requests_of_session.min(u64::from(self.requests_max / 4));
+        self.binds = u64::from(self.in_execution + REQUESTS_PER_TURN) > least;
+        self.waiting = 0;
+        self.users.clear();
+        if !self.binds {
+            return;
+        }
+        for (id, session) in self.sessions.iter_mut().filter(|(_, session)| !session.closing) {
+            let queue = |at: &QueueId| self.queues.get(at.0 as usize).and_then(Option::as_ref);
+            let own = session.queues.iter().filter_map(queue).filter(|queue| queue.session == *id);
+            let outstanding: u64 = own.map(|queue| queue.ring.outstanding()).sum();
+            let waits = u64::from(waits(*id)).min(outstanding);
+            session.load = Load { requests: outstanding - waits, waits };
+            let user = self.users.entry(session.user).or_default();
+            user.requests += session.load.requests;
+            user.waits += waits;
+            self.waiting = self.waiting.saturating_add(u32::try_from(waits).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// So many requests were taken since the tally, of which so many are receives and waits; they count as both until the
+    /// next one.
+    fn note_taken(&mut self, id: SessionId, taken: u32, waits: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.load.requests += u64::from(taken);
+        let user = self.users.entry(session.user).or_default();
+        user.requests += u64::from(taken);
+        user.waits += waits;
+    }
+
+    pub(super) fn open(&mut self, session: SessionId, user: u32, class: Class) {
+        let value = Session {
+            user,
+            class,
+            load: Load::default(),
+            queues: Vec::new(),
+            segments: Vec::new(),
+            closing: false,
+        };
         self.sessions.insert(session, value);
     }
 
@@ -193,13 +277,9 @@ impl Sessions {
         }
     }
 
-    /// Requests in execution of the session that a queue belongs to.
-    fn outstanding_with(&self, id: QueueId) -> u64 {
-        let queue = |id: &QueueId| self.queues.get(id.0 as usize).and_then(Option::as_ref);
-        let Some(session) = queue(&id).and_then(|queue| self.sessions.get(&queue.session)) else {
-            return 0;
-        };
-        session.queues.iter().filter_map(queue).map(|queue| queue.ring.outstanding()).sum()
+    /// Whose a queue is.
+    fn session_of(&self, id: QueueId) -> Option<SessionId> {
+        self.queues.get(id.0 as usize)?.as_ref().map(|queue| queue.session)
     }
 
     /// The class of a session's requests, and how many of them are in execution.
@@ -218,7 +298,7 @@ impl Sessions {
         mut sink: impl FnMut(Taken) -> Option<CompletionEntry>,
         mut evict: impl FnMut(SessionId, ClientFault),
     ) -> u32 {
-        let budget = REQUESTS_PER_TURN.min(self.requests_max.saturating_sub(self.in_execution));
+        let budget = REQUESTS_PER_TURN.min(self.requests_max.saturating_sub(self.executing()));
         let mut left = budget;
         let start = self.next;
         for step in 0..self.live.len() {
@@ -227,25 +307,31 @@ impl Sessions {
             }
             let at = (start + step) % self.live.len();
             let id = self.live[at];
+            let Some(session) = self.session_of(id) else { continue };
             let mut share = left.min(REQUESTS_PER_QUEUE);
-            let most = self.session_max();
-            // Looked at only where it can bind: it is a walk over the session's queues.
-            if most < self.requests_max.into() {
-                let room = most.saturating_sub(self.outstanding_with(id));
-                share = share.min(u32::try_from(room).unwrap_or(u32::MAX));
-                if share == 0 {
-                    continue;
-                }
+            let mut waits_left = u64::MAX;
+            if self.binds {
+                share = share.min(u32::try_from(self.room_of(session)).unwrap_or(u32::MAX));
+                waits_left = self.waits_left_of(session);
             }
             let Some(queue) = &mut self.queues[id.0 as usize] else { continue };
-            let mut count = 0;
+            let (mut count, mut waits) = (0, 0);
             while count < share {
                 match queue.ring.take() {
                     Ok(Some(descriptor)) => {
-                        let (session, class) = (queue.session, queue.class);
+                        let opcode = Opcode::from_u8(descriptor.opcode);
+                        let is_wait = matches!(opcode, Some(Opcode::Recv | Opcode::Wait));
+                        let user_data = descriptor.user_data;
+                        let class = queue.class;
                         count += 1;
                         self.in_execution += 1;
-                        if let Some(entry) = sink(Taken { session, queue: id, class, descriptor }) {
+                        let ended = if is_wait && waits >= waits_left {
+                            Some(CompletionEntry::finished(user_data, Status::WouldBlock, 0))
+                        } else {
+                            waits += u64::from(is_wait);
+                            sink(Taken { session, queue: id, class, descriptor })
+                        };
+                        if let Some(entry) = ended {
                             self.in_execution -= 1;
                             // Room for it was made sure of by `take`.
                             let _ = queue.ring.post(entry);
@@ -266,6 +352,7 @@ impl Sessions {
             left -= count;
             if count > 0 {
                 self.next = at + 1;
+                self.note_taken(session, count, waits);
             }
         }
         self.taken += u64::from(budget - left);
@@ -312,12 +399,11 @@ impl Sessions {
     pub(super) fn prepare_sleep(&mut self) -> bool {
         // Without room for requests only completions help (or new limits, which come by mail), and those
         // wake the thread by themselves.
-        let full = self.in_execution >= self.requests_max;
-        let most = self.session_max();
-        let binds = most < self.requests_max.into();
+        let full = self.executing() >= self.requests_max;
         let live = std::mem::take(&mut self.live);
         let may_sleep = live.iter().all(|id| {
-            let full = full || binds && self.outstanding_with(*id) >= most;
+            let session = self.session_of(*id).filter(|_| self.binds);
+            let full = full || session.is_some_and(|session| self.room_of(session) == 0);
             let queue = self.queues[id.0 as usize].as_mut();
             queue.is_none_or(|queue| queue.ring.prepare_sleep() || full)
         });

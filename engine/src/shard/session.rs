@@ -581,6 +581,12 @@ impl Shard {
         }
     }
 
+    /// Receives and waits of a session that have not ended.
+    #[must_use]
+    pub fn waits_of(&self, session: SessionId) -> u32 {
+        self.sessions.get(&session).map_or(0, |it| it.receives)
+    }
+
     /// Whether a session may have one more request that waits for others. Places are left for what they wait for,
     /// and for those of others.
     fn may_wait(&self, session: SessionId) -> Result<(), Status> {

@@ -13,11 +13,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use piped_client::Client;
+use piped_client::{Client, ClientBuilder, Request, Tag};
 use piped_ring::handshake::fds;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, kill_process};
 use system_tests::http::{get, over_tcp, over_unix};
+use system_tests::keys::Key;
 use system_tests::process::{Daemon, PATIENCE, Programs, eventually, free_address, words};
 use system_tests::user::Who;
 
@@ -175,8 +177,6 @@ fn pass_what_hangs(socket: impl AsFd) -> Option<TcpStream> {
         // Else this test would hang itself.
         set_socket_linger(&ours, None).expect("an option");
     }
-    // It hangs here, where the daemon has closed its own already.
-    std::thread::spawn(move || drop(ours));
     passed.ok().map(|()| theirs)
 }
 
@@ -187,6 +187,10 @@ fn descriptors_whose_close_hangs_keep_nobody_out() {
     let Some(programs) = Programs::find() else { return };
     let directory = directory();
     let alpha = Daemon::start(&programs, directory.path(), "alpha", "[access]\nusers = [4001]\n");
+    // It must not close its own before ours are closed: then these would hang, here.
+    let pid = alpha.status()["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    let pid = pid.expect("its number");
+    kill_process(pid, Signal::STOP).expect("it runs");
     let held = NOBODY.does(|| {
         let of_clients = (0..PASSED).filter_map(|_| {
             // Its end may be closed at once.
@@ -198,6 +202,7 @@ fn descriptors_whose_close_hangs_keep_nobody_out() {
         });
         (of_clients, of_operators.collect::<Vec<_>>())
     });
+    kill_process(pid, Signal::CONT).expect("it is there");
     let Some((of_clients, of_operators)) = held else { return };
     println!("passed: {} to clients, {} to operators", of_clients.len(), of_operators.len());
     all_others_are_served(&alpha, CLIENT);
@@ -293,4 +298,121 @@ fn garbage(address: SocketAddr) -> Vec<u8> {
     let mut said = Vec::new();
     let _ = stream.read_to_end(&mut said);
     said
+}
+
+/// What those that may look but not use are told of an export: the same of what is there and what is not.
+#[test]
+fn a_plan_tells_nothing_of_files_to_who_may_not_open_them() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = directory();
+    let export = directory.path().join("export");
+    fs::create_dir(&export).expect("made");
+    fs::write(export.join("there"), "secret").expect("written");
+    let mut command = programs.piped();
+    for setting in ["access.users=[4001]", "admin.status_users=[4001,65534]"] {
+        command.args(["--set", setting]);
+    }
+    let more = format!("[exports.data]\npath = \"{}\"\n", export.display());
+    let alpha = Daemon::start_by(command, &programs, directory.path(), "alpha", &more);
+    let plan = |path: &str| {
+        let body = format!(
+            r#"{{"from":{{"export":{{"export":"data","path":"{path}"}}}},"to":{{"memory":{{}}}},"bytes":4096}}"#
+        );
+        let request = format!(
+            "POST /v1/plan HTTP/1.1\r\nHost: piped\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        over_unix(&alpha.admin_socket(), &request)
+    };
+    let ask = |who: Who| who.does(|| ["there", "missing"].map(plan));
+    let Some([there, missing]) = ask(NOBODY) else { return };
+    assert!(there.0.starts_with("HTTP/1.1 403") && there.1.contains("[access]"), "{there:?}");
+    assert_eq!(there.1, missing.1);
+    let [there, missing] = ask(CLIENT).expect("it was NOBODY before");
+    assert!(there.0.starts_with("HTTP/1.1 200"), "{there:?}");
+    assert!(missing.0.starts_with("HTTP/1.1 404"), "{missing:?}");
+}
+
+/// Ten sessions of one user wait for messages that never come: more than there are places for.
+#[test]
+fn what_one_user_waits_for_stops_no_other_users_requests() {
+    const SESSIONS: usize = 10;
+    const EACH: usize = 250;
+    let Some(programs) = Programs::find() else { return };
+    let directory = directory();
+    let lists = "[access]\nusers = [4001, 65534]\n";
+    let alpha = Daemon::start(&programs, directory.path(), "alpha", lists);
+    let held = NOBODY.does(|| {
+        let sessions = (0..SESSIONS).map(|session| {
+            let client = ClientBuilder::new().arena_bytes(1 << 20).connect(alpha.client_socket());
+            let client = client.expect("it is admitted");
+            let channel = client.offer_channel(&format!("never-{session}")).expect("offered");
+            let mut queue = client.queue().expect("a queue");
+            let pending: Vec<_> = (0..EACH)
+                .map(|_| {
+                    let buffer = client.allocate(64).expect("memory");
+                    let request = Request::receive(&channel, Tag::Any, buffer);
+                    queue.submit(request.deadline(Duration::from_secs(3600))).expect("room")
+                })
+                .collect();
+            queue.flush();
+            (client, channel, queue, pending)
+        });
+        sessions.collect::<Vec<_>>()
+    });
+    let Some(held) = held else { return };
+    // What is under way of all of them, once that is as much as there will be: half of the places.
+    let under_way = || {
+        let report = alpha.json(&["clients"]);
+        let rows = report["clients"].as_array().expect("rows");
+        rows.iter().filter_map(|row| row["requests"].as_u64()).sum::<u64>()
+    };
+    let settled = eventually("all that may wait waits", || {
+        let now = under_way();
+        (now >= 1024 && now == under_way()).then_some(now)
+    });
+    let served = CLIENT.does(|| {
+        let client = Client::connect(alpha.client_socket()).expect("it is admitted");
+        let mut queue = client.queue().expect("a queue");
+        // Would hang, not fail, if nobody looked at its ring.
+        queue.nop().expect("it ends");
+        // And it may wait as well.
+        let channel = client.offer_channel("soon").expect("offered");
+        let buffer = client.allocate(64).expect("memory");
+        let receive = queue.submit(Request::receive(&channel, Tag::Any, buffer)).expect("room");
+        let sent = client.allocate(64).expect("memory");
+        let to = client.open_channel(None, "soon").expect("it is offered");
+        queue.run(Request::send(&to, 1, sent)).expect("somebody receives");
+        receive.wait(&mut queue).expect("it was sent").bytes
+    });
+    assert_eq!(served, Some(64));
+    assert_eq!(settled, 1024, "half of the places for receives");
+    drop(held);
+}
+
+/// One user has used up its attempts, on loopback; another's connections are looked at all the same.
+#[test]
+fn one_users_attempts_are_not_anothers() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = directory();
+    let peers = free_address();
+    let key = Key::make(&programs, directory.path(), "alpha");
+    let more = key.security("integrity") + &format!("[listen]\naddress = \"{peers}\"\n");
+    let alpha = Daemon::start(&programs, directory.path(), "alpha", &more);
+    let busy = || metric(&alpha, "piped_peer_handshakes_total{outcome=\"busy\"}");
+    let dial = |count: usize| -> Vec<_> {
+        (0..count).map(|_| TcpStream::connect(peers).expect("it listens")).collect()
+    };
+    let Some(held) = NOBODY.does(|| dial(300)) else { return };
+    // Of root; each end is held until it was looked at.
+    let own = dial(100);
+    let mut last = TcpStream::connect(peers).expect("it listens");
+    // What is no handshake ends the connection: all before it were looked at then.
+    last.write_all(&[0xa5; 64]).expect("sent");
+    let _ = last.read(&mut [0; 1]);
+    // The first 128 of the other user were not turned away, nor was any of root's.
+    let turned_away = busy();
+    assert!((1.0..=300.0 - 128.0).contains(&turned_away), "{turned_away}");
+    drop((held, own));
 }

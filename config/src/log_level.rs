@@ -14,9 +14,10 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const CRATE: &str = "piped";
 
 /// Parts of the daemon that say something (`piped::PART`); a test of the daemon compares them with its sources.
-pub const LOG_PARTS: [&str; 16] = [
+pub const LOG_PARTS: [&str; 17] = [
     "admin",
     "client",
+    "connection",
     "control",
     "daemon",
     "io",

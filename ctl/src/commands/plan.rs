@@ -1,11 +1,12 @@
 //! `pipectl plan`: what would be done for a transfer, and what would it take? A dry run: nothing is moved, opened for
 //! reading, or changed.
 
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::str::FromStr;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _, ValueParser, ValueParserFactory};
 use clap::{Args as ClapArgs, ValueEnum};
 use piped_config::Bytes;
 use piped_config::admin::plan::{PLAN, PlanBody, PlanClass, PlanEnd, PlanPart, Plans};
@@ -75,21 +76,25 @@ enum End {
     File(Place),
 }
 
-impl FromStr for End {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "memory" | "-" => return Ok(Self::Memory),
-            _ => {}
-        }
-        match text.strip_suffix(":memory") {
-            Some("") => Ok(Self::Memory),
-            Some(peer) if !peer.contains('/') => Ok(Self::Region(peer.to_owned())),
-            _ => text.parse().map(Self::File).map_err(|error| {
+impl End {
+    fn parse(text: &OsStr) -> Result<Self, String> {
+        let words = text.to_str();
+        match (words, words.and_then(|words| words.strip_suffix(":memory"))) {
+            (Some("memory" | "-"), _) | (_, Some("")) => Ok(Self::Memory),
+            (_, Some(peer)) if !peer.contains('/') => Ok(Self::Region(peer.to_owned())),
+            _ => Place::parse(text).map(Self::File).map_err(|error| {
                 format!("{error}; or memory, or PEER:memory (./memory for a file of that name)")
             }),
         }
+    }
+}
+
+/// As a [`Place`] is read: a path may be no text.
+impl ValueParserFactory for End {
+    type Parser = ValueParser;
+
+    fn value_parser() -> ValueParser {
+        OsStringValueParser::new().try_map(|text| Self::parse(&text)).into()
     }
 }
 
@@ -117,11 +122,14 @@ fn end(end: &End, write: bool) -> Result<PlanEnd, Failure> {
     Ok(match end {
         End::Memory => PlanEnd::Memory { peer: None },
         End::Region(peer) => PlanEnd::Memory { peer: Some(peer.clone()) },
-        End::File(Place::Remote { peer, export, path }) => PlanEnd::Export {
+        End::File(place @ Place::Remote { peer, export, path }) => PlanEnd::Export {
             peer: Some(peer.clone()).filter(|peer| !peer.is_empty()),
             export: export.clone(),
             path: path.to_str().map(str::to_owned).ok_or_else(|| {
-                Failure::usage(format!("{}: plans are asked for in text", path.display()))
+                Failure::usage(format!(
+                    "{place}: the name is no text (UTF-8), and a daemon is asked for plans in text: name a file beside it, \
+                     which has the same plan"
+                ))
             })?,
         },
         End::File(Place::Local(path)) => device(path, write)?,
@@ -130,7 +138,7 @@ fn end(end: &End, write: bool) -> Result<PlanEnd, Failure> {
 
 /// A file is named by its device, which the caller finds: with the caller's rights, and without opening it.
 fn device(path: &Path, write: bool) -> Result<PlanEnd, Failure> {
-    let fail = |error| Failure::io(path.display(), &error);
+    let fail = |error| Failure::io(output::path(path), &error);
     let facts = match fs::metadata(path) {
         // One that is to be made lies where its directory does.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && write => {
@@ -148,7 +156,8 @@ fn check(path: &Path, facts: Metadata, write: bool) -> Result<Metadata, Failure>
     if facts.is_file() || write && facts.is_dir() {
         return Ok(facts);
     }
-    let text = format!("{} is no regular file; nothing else is read or written", path.display());
+    let text =
+        format!("{} is no regular file; nothing else is read or written", output::path(path));
     Err(Failure::new(Exit::Refused, text))
 }
 
@@ -211,11 +220,13 @@ fn chosen(it: &Forecast) -> Chosen<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     #[test]
     fn ends_are_what_cp_takes_and_memory() {
-        let parse = |text: &str| text.parse::<End>();
+        let parse = |text: &str| End::parse(OsStr::new(text));
         assert_eq!(parse("memory"), Ok(End::Memory));
         assert_eq!(parse("-"), Ok(End::Memory));
         assert_eq!(parse(":memory"), Ok(End::Memory));
@@ -225,6 +236,22 @@ mod tests {
         assert!(matches!(parse("b:data/f"), Ok(End::File(Place::Remote { .. }))));
         let error = parse("beta:data").expect_err("no file");
         assert!(error.contains("PEER:memory"), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_has_a_plan_here_and_cannot_be_asked_for_elsewhere() {
+        let parse = |bytes| End::parse(OsStr::from_bytes(bytes)).expect("a place");
+        let there = end(&parse(b"beta:data/caf\xe9\n\x1b"), false).expect_err("no text");
+        let words = there.to_string();
+        assert!(words.starts_with("beta:data/caf\\xe9\\n\\u{1b}: the name is no text"), "{words}");
+        assert!(there.exit() == Exit::Usage && words.contains("name a file beside it"), "{words}");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join(OsStr::from_bytes(b"caf\xe9\x1b"));
+        let words = end(&parse(file.as_os_str().as_bytes()), false).expect_err("none").to_string();
+        assert!(words.contains("caf\\xe9\\u{1b}"), "{words}");
+        fs::write(&file, "x").expect("written");
+        let known = end(&parse(file.as_os_str().as_bytes()), false);
+        assert_eq!(known.expect("there"), device(directory.path(), true).expect("there"));
     }
 
     #[test]

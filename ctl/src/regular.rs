@@ -1,6 +1,6 @@
 //! Regular files, opened by a name that others may have put something else under.
 //!
-//! Who opens a pipe waits for its other end, and who opens a device may do something by that. So a file is opened
+//! To open a pipe is to wait for its other end, and to open a device may have an effect by itself. So a file is opened
 //! without waiting, and what was opened is looked at, not what the name led to before.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -75,7 +75,7 @@ impl Fault {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// For who named it.
+    /// For the user that named it.
     pub(crate) fn of(self, what: impl std::fmt::Display) -> Failure {
         match self {
             Self::Io(error) => Failure::io(what, &error),

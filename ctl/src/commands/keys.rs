@@ -146,7 +146,7 @@ fn show(args: &Args, node: &Node, file: Option<&Path>, output: &Output) -> Resul
     let key = match path.as_deref().map(NodeKey::read) {
         Some(Ok(key)) => key.public(),
         Some(Err(error)) if file.is_some() || !error.is_denied() => return Err(refused(error)),
-        // Who may not read the file may ask who has read it.
+        // A user that may not read the file may ask the daemon, which has read it.
         other => of_daemon(args).map_err(|failure| match other {
             Some(Err(error)) => refused(error),
             _ => failure,

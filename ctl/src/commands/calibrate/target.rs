@@ -138,7 +138,7 @@ fn devices(args: &CalibrateArgs) -> Result<Vec<(u32, u32)>, Failure> {
         return Ok(args.devices.clone());
     }
     match &args.file {
-        // Who names a file means the device it is on.
+        // A file stands for the device that it is on.
         Some(file) => Ok(vec![device_of(Path::new(file))?]),
         None if args.dir.is_dir() => Ok(device_of(&args.dir).into_iter().collect()),
         None => Ok(Vec::new()),

@@ -43,7 +43,7 @@ struct Hashes {
     whole: Hash,
 }
 
-/// What the two readers share with who waits for them.
+/// What the two readers share with the thread that waits for them.
 struct Shared<'a> {
     /// Bytes that each has landed.
     landed: [AtomicU64; 2],
@@ -52,7 +52,7 @@ struct Shared<'a> {
     stop: &'a Stop,
 }
 
-/// Who looks on.
+/// The user looks on: what is shown meanwhile, and what ends it early.
 pub(super) struct Watch<'a> {
     pub(super) meter: &'a mut Meter,
     pub(super) stop: &'a Stop,

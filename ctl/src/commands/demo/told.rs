@@ -75,7 +75,7 @@ fn verdict(other: &str, ratio: Spread) -> String {
     format!("auto / {other}: {median:.2} (half of the rounds {low:.2} to {high:.2}): {words}.")
 }
 
-/// What somebody may want who has seen this, with this program as it was called.
+/// What a user may want next, with this program as it was called.
 pub(super) fn next(output: &Output) -> Result<(), Failure> {
     let program = std::env::args().next().unwrap_or_else(|| "pipectl".to_owned());
     output.heading("Next")?;

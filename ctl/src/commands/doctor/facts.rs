@@ -130,7 +130,7 @@ pub(super) enum Directory {
     Missing,
     /// Something else has its name.
     Other,
-    /// Not to be looked at by who runs this.
+    /// The user that runs this may not look at it.
     Closed,
 }
 

@@ -128,7 +128,7 @@ fn unfit_for(loaded: &Loaded, sources: &Sources, daemon: Option<&Status>) -> Vec
     refused.filter(|(key, _)| is_left(key)).map(|(key, text)| (key.to_owned(), text)).collect()
 }
 
-/// Who the daemon runs as: by its process; else `piped`, if there is such a user; else who asks.
+/// Who the daemon runs as: by its process; else `piped`, if there is such a user; else the user that asks.
 pub(crate) fn daemons_user(pid: Option<u32>) -> Option<Who> {
     let of_process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     who(pid, &text(format!("/proc/{of_process}/status"))?)

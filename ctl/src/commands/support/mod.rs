@@ -239,7 +239,7 @@ fn readme(show_paths: bool, missing: &[String]) -> String {
 fn write(file: fs::File, parts: &[(String, String)]) -> io::Result<()> {
     let mut archive = tar::Builder::new(file);
     for (name, text) in parts {
-        // Who reads it reads it on a terminal.
+        // It is read on a terminal.
         let text = if name.ends_with(".json") { shown_json(text) } else { shown_lines(text) };
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);

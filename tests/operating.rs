@@ -125,7 +125,7 @@ fn a_support_dump_has_what_helps_and_nothing_that_is_nobodys_business() {
     let (buffer, _) = queue.read(&file, 0, buffer).expect("read");
     assert!(buffer.as_slice().starts_with(CANARY.as_bytes()));
     queue.write(&file, 0, buffer).expect("written");
-    let missing = client.open_export(None, "data", &format!("{PRIVATE} 2"), OpenOptions::read());
+    let missing = client.open_export(None, "data", format!("{PRIVATE} 2"), OpenOptions::read());
     assert!(missing.is_err());
     let memory = client.allocate(4096).expect("memory");
     let access = piped_client::Access::READ_WRITE;

@@ -109,8 +109,9 @@ impl Scene {
             askers.push((name, settings));
         }
         let settings = format!(
-            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\n[security]\nkey_file = {server_key:?}\n\
-             [exports.{EXPORT}]\npath = {data:?}\n{trusted}"
+            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\nallow_plain = [\"{}/32\"]\n\
+             [security]\nkey_file = {server_key:?}\n[exports.{EXPORT}]\npath = {data:?}\n{trusted}",
+            listen.ip()
         );
         let server = Node::start(&piped, place("b"), PROFILE, cpus.second, &settings)?;
         let owner = Asker::connect(&server, Place::BesideShard, REGION_BYTES as u64)?.client;

@@ -111,6 +111,10 @@ metrics! {
         "The most of them.";
     LIMIT_WAITS COUNTER "piped_limit_waits_total" ["shard"]
         "Requests of clients and peers that had to wait for a limit.";
+    SHARD_FILES GAUGE "piped_shard_files" ["shard"]
+        "Files and sockets of a shard.";
+    SHARD_FILES_LIMIT GAUGE "piped_shard_files_limit" ["shard"]
+        "The most of them.";
     REGISTERED GAUGE "piped_registered_bytes" ["shard"]
         "Memory registered with io_uring: staging and clients' arenas. It is pinned.";
     HELD GAUGE "piped_held_buffers" []

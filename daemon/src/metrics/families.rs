@@ -109,6 +109,8 @@ impl Snapshot {
             (&define::REQUESTS_RUNNING, report.limits.requests.now),
             (&define::REQUESTS_LIMIT, report.limits.requests_limit.into()),
             (&define::LIMIT_WAITS, report.limits.waited),
+            (&define::SHARD_FILES, reactor.files.into()),
+            (&define::SHARD_FILES_LIMIT, reactor.files_limit.into()),
             (&define::REGISTERED, reactor.registered_bytes),
             (&define::TURNS, reactor.turns),
             (&define::SLEEPS, reactor.sleeps),

@@ -154,6 +154,8 @@ fn snapshot() -> Snapshot {
         stalls: 27,
         syscalls: 23,
         registered_bytes: 24,
+        files: 28,
+        files_limit: 29,
         buffers_registered: 25,
         buffers_unregistered: 26,
         ..ReactorReport::default()
@@ -218,6 +220,8 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_client_stalls_total{shard="0"} 27"#,
         r#"piped_shard_syscalls_total{shard="0"} 23"#,
         r#"piped_registered_bytes{shard="0"} 24"#,
+        r#"piped_shard_files{shard="0"} 28"#,
+        r#"piped_shard_files_limit{shard="0"} 29"#,
         r#"piped_file_operations_total{shard="0",buffer="registered"} 25"#,
         r#"piped_file_operations_total{shard="0",buffer="unregistered"} 26"#,
         r#"piped_requests_ended_at_once_total{status="bad_handle"} 31"#,

@@ -302,6 +302,10 @@ pub struct ReactorReport {
     pub buffers_registered: u64,
     /// Reads and writes for which the kernel pinned pages.
     pub buffers_unregistered: u64,
+    /// Gauge: files and sockets.
+    pub files: u32,
+    /// The most of them there are places for.
+    pub files_limit: u32,
     /// Gauge: segments of clients and of staging.
     pub segments: u32,
     /// Gauge: bytes registered now.

@@ -132,7 +132,13 @@ impl Sessions {
     pub(super) fn tally(&mut self, waits: impl Fn(SessionId) -> u32) {
         // It is a walk over all queues, and few requests reach no bound.
         let least = self.requests_of_session.min(u64::from(self.requests_max / 4));
-        self.binds = u64::from(self.in_execution + REQUESTS_PER_TURN) > least;
+        let did = std::mem::replace(
+            &mut self.binds,
+            u64::from(self.in_execution + REQUESTS_PER_TURN) > least,
+        );
+        if !(did || self.binds) {
+            return;
+        }
         self.waiting = 0;
         self.users.clear();
         if !self.binds {
@@ -154,6 +160,9 @@ impl Sessions {
     /// So many requests were taken since the tally, of which so many are receives and waits; they count as both until the
     /// next one.
     fn note_taken(&mut self, id: SessionId, taken: u32, waits: u64) {
+        if !self.binds {
+            return;
+        }
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.load.requests += u64::from(taken);
         let user = self.users.entry(session.user).or_default();

@@ -6,7 +6,7 @@ use super::super::message::{
 };
 use super::Reactor;
 use crate::io::clock;
-use crate::limits::TRANSFERS_LISTED_MAX;
+use crate::limits::{FILES_MAX, TRANSFERS_LISTED_MAX};
 
 impl Reactor {
     pub(super) fn answer(&mut self, question: Question) {
@@ -69,6 +69,7 @@ impl Reactor {
 
     fn report(&self) -> ReactorReport {
         let driver = self.io.counters();
+        let (files, segments) = self.io.holds();
         ReactorReport {
             cpu: self.cpu,
             turns: self.turns,
@@ -81,7 +82,9 @@ impl Reactor {
             waits: driver.waits,
             buffers_registered: driver.buffers_fixed,
             buffers_unregistered: driver.buffers_plain,
-            segments: self.io.holds().1,
+            files,
+            files_limit: FILES_MAX,
+            segments,
             registered_bytes: driver.registered_bytes,
             allocations: None,
         }

@@ -177,6 +177,25 @@ pub(super) fn control_group(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
+/// Places of shards for files and sockets, where nine of ten are taken.
+pub(super) fn shard_files(facts: &Facts) -> Vec<Finding> {
+    let shards = facts.daemon.as_ref().map_or(&[][..], |status| &status.shards);
+    let look = |(number, shard): (usize, &serde_json::Value)| {
+        let count = |what: &str| shard["reactor"][what].as_u64();
+        let (taken, most) = (count("files")?, count("files_limit")?);
+        (taken * 10 > most * 9).then(|| {
+            Finding::warning(
+                "files of shards",
+                format!("shard {number} has {taken} of {most} files and sockets"),
+            )
+            .why("when there are no more, clients and peers open no files, and peers get no lanes")
+            .fix("pipectl handles   # whose they are")
+            .fix("pipectl limits set user.handles=1024 --persist   # or less for each user")
+        })
+    };
+    shards.iter().enumerate().filter_map(look).collect()
+}
+
 /// Shards against CPUs.
 pub(super) fn cpus(facts: &Facts) -> Vec<Finding> {
     let Some(config) = &facts.config else { return Vec::new() };

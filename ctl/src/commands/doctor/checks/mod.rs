@@ -27,6 +27,7 @@ static ALL: &[Check] = &[
     kernel::clock,
     limits::memlock,
     limits::files,
+    limits::shard_files,
     limits::control_group,
     limits::cpus,
     exports::exports,

@@ -287,6 +287,16 @@ static TABLE: &[Row] = &[
         "pipectl limits set",
     ),
     (|it| it.process.cpus_max = Some(0.5), Warning, "CPU", "0.5 CPUs", "CPUQuota="),
+    (
+        |it| {
+            let reactor = serde_json::json!({ "files": 31_000, "files_limit": 32_768 });
+            daemon(it).shards = vec![serde_json::json!({ "reactor": reactor })];
+        },
+        Warning,
+        "files of shards",
+        "shard 0 has 31000 of 32768",
+        "pipectl handles",
+    ),
     (|it| config(it).shards.count = 9, Warning, "shards", "9 on 8 CPUs", "shards.count = 8"),
     (
         |it| (config(it).profile, it.machine.cpus) = (Profile::Latency, 1),

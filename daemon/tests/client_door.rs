@@ -4,8 +4,9 @@
 mod support;
 
 use std::fs::File;
+use std::io::ErrorKind;
 
-use piped_ring::handshake::{Access, Hello, PathCosts, Reply, Request};
+use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request, fds};
 use piped_ring::{Descriptor, Opcode, Status};
 use rustix::fs::{FileType, Mode};
 use support::{Client, HELLO, World, attach, eventually, passed, run};
@@ -338,8 +339,19 @@ fn garbage_before_and_after_hello_ends_the_connection_and_nothing_else() {
     }
     // Descriptors where none belong.
     let null = File::open("/dev/null").expect("open");
-    let (reply, _) = world.connect().ask(&Request::Hello(HELLO), &passed([&null]));
-    assert!(matches!(reply, Reply::Refused { status: Status::Invalid, .. }), "{reply:?}");
+    let socket = world.connect();
+    let mut hello = [0; MESSAGE_BYTES_MAX];
+    let length = Request::Hello(HELLO).encode(77, &mut hello).expect("it fits");
+    match fds::send(&socket.0, &hello[..length], &passed([&null])) {
+        Ok(()) => {
+            let reply = socket.receive();
+            let is_refused =
+                matches!(reply, Some((77, Reply::Refused { status: Status::Invalid, .. }, _)));
+            assert!(is_refused, "{reply:?}");
+        }
+        // Before the connection has a place the kernel refuses it, from Linux 6.16 on.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+    }
     // Hello twice is a request like any other; garbage is not.
     let bad = world.client(HELLO);
     assert_eq!(bad.refused(&Request::Hello(HELLO)).0, Status::Invalid);

@@ -13,6 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use piped_ring::handshake::{FDS_PER_QUEUE, Hello, MESSAGE_BYTES_MAX, Reply, Request, fds};
 use piped_ring::testing::HostileClient;
 use piped_ring::{ClientQueue, CompletionKind, Descriptor, QueueFds, QueueLayout, Segment, Status};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -201,7 +202,13 @@ pub fn send_raw(socket: &OwnedFd, message: &[u8], passed: &[BorrowedFd<'_>]) {
         assert!(control.push(SendAncillaryMessage::ScmRights(passed)), "there is space for them");
     }
     let parts = [IoSlice::new(message)];
-    let _ = rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL);
+    let mut send = || rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL);
+    if passed.is_empty() {
+        let _ = send();
+        return;
+    }
+    // From Linux 6.16 on nothing is passed before the connection has a place.
+    eventually("descriptors may be passed", || (send() != Err(Errno::PERM)).then_some(()));
 }
 
 /// Takes everything that comes until the daemon hangs up.

@@ -68,7 +68,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_requests_running_limit", Step::Limited),
     ("piped_limit_waits_total", Step::Limited),
     ("piped_shard_files", Step::Local),
-    ("piped_shard_files_limit", Step::Restart),
+    ("piped_shard_files_limit", Step::Nothing),
     ("piped_registered_bytes", Step::Local),
     ("piped_held_buffers", Step::Still),
     ("piped_buffer_holds_total", Step::Still),

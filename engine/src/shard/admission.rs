@@ -13,7 +13,7 @@ use std::ops::Bound;
 
 use piped_model::units::Nanos;
 
-use super::lane::LaneState;
+use super::lane::{Lane, LaneState};
 use super::serve::ServeOp;
 use super::slab::Key;
 use super::throttle::Throttle;
@@ -253,8 +253,13 @@ impl Shard {
         }
     }
 
-    /// Whether a peer's read may have so many bytes of staging more.
-    pub(super) fn may_stage_read(&self, link: Key, bytes: u64) -> bool {
+    /// Whether a peer's read may have so many bytes of staging more. On a lane that cannot send them yet it waits for the
+    /// lane: data that waited would hold the staging that the lane waits for.
+    pub(super) fn may_stage_read(&mut self, (link, lane): (Key, Key), bytes: u64) -> bool {
+        if self.lanes.get(lane).is_some_and(Lane::is_without_room) {
+            self.make_ready(Work::Lane(lane));
+            return false;
+        }
         let most = self.limits.peer.staging / LINK_SHARES * (LINK_SHARES / 2);
         self.may_stage(link, bytes)
             && self.inbound.get(link).is_none_or(|state| {

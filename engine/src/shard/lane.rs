@@ -241,6 +241,11 @@ impl Lane {
         asks || !self.serves.is_empty() || self.sender.wants_room()
     }
 
+    /// Whether it encrypts, and has no room for payloads yet.
+    pub(super) fn is_without_room(&self) -> bool {
+        self.sender.moves_payloads() && self.scratch.is_resting()
+    }
+
     /// Whether it is plain, where others prove who they are.
     pub(super) fn is_beside_keys(&self) -> bool {
         self.caller.as_ref().is_some_and(Caller::is_beside_keys)

@@ -210,7 +210,7 @@ impl Shard {
     pub(super) fn move_scratch<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
         if lane.scratch.is_resting() && lane.is_at_work() && !self.may_work(lane) {
-            let waits = lane.sender.wants_room();
+            let waits = lane.sender.moves_payloads();
             self.ask_back(lane.is_beside_keys());
             if waits {
                 self.starve(Work::Lane(key));

@@ -170,12 +170,14 @@ impl Shard {
         let Some(serve) = self.serves.get(key).filter(|serve| serve.next < serve.length) else {
             return true;
         };
-        let (Some(mut table), link, length) = (serve.table, serve.link, serve.length) else {
+        let (Some(mut table), link, lane, length) =
+            (serve.table, serve.link, serve.lane, serve.length)
+        else {
             return true;
         };
         // Asked again, it is told from the start: what has landed there, the other side leaves out.
         let bytes = run_bytes(0, length);
-        let staged = self.may_stage_read(link, footprint_of(bytes));
+        let staged = self.may_stage_read((link, lane), footprint_of(bytes));
         let Some(run) = staged.then(|| self.staging.allocate(bytes)).flatten() else {
             return false;
         };

@@ -163,7 +163,7 @@ impl Shard {
         planned: &Planned,
     ) -> Result<(), Wanted> {
         let Some(serve) = self.serves.get(key) else { return Ok(()) };
-        let (next, link) = (serve.next, serve.link);
+        let (next, link, lane) = (serve.next, serve.link, serve.lane);
         let end = planned.shared_end(serve.offset, next, serve.length);
         let (at, full) = (serve.offset + next, serve.blocks.is_full());
         let bytes = run_bytes(at, end - next);
@@ -174,7 +174,7 @@ impl Shard {
         if !self.devices.may_hold(on, bytes.into(), left) {
             return Err(Wanted::Device(on));
         }
-        if !self.may_stage_read(link, footprint_of(bytes)) {
+        if !self.may_stage_read((link, lane), footprint_of(bytes)) {
             return Err(Wanted::Anything);
         }
         let run = self.staging.allocate(bytes).ok_or(Wanted::Anything)?;

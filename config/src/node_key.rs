@@ -19,6 +19,8 @@ use snow::resolvers::{CryptoResolver as _, DefaultResolver};
 use snow::types::Dh;
 use zeroize::Zeroizing;
 
+use crate::regular::open_unwaited;
+
 /// Length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
 
@@ -226,10 +228,7 @@ impl NodeKey {
     /// [`KeyFileError`], with the fix.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let io = |action| move |error| KeyFileError::Io { path: path.to_owned(), action, error };
-        // A fifo would never answer.
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let file = file.map_err(io("cannot be opened"))?;
+        let file = open_unwaited(path).map_err(io("cannot be opened"))?;
         let metadata = file.metadata().map_err(io("cannot be looked at"))?;
         let mode = metadata.permissions().mode() & 0o777;
         if !metadata.is_file() {

@@ -9,10 +9,15 @@ use std::path::Path;
 /// The longest file that is read: more is not for us.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Opens a file to be read, without waiting, and looks at what was opened, not at what the name led to before.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+/// Opens whatever it is to be read, without waiting.
+pub(crate) fn open_unwaited(path: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Opens a file to be read, and looks at what was opened, not at what the name led to before.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let file = open_unwaited(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }

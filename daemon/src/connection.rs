@@ -103,9 +103,13 @@ mod tests {
         asynchronous(room.hold(socket)).expect("a socket")
     }
 
-    fn dial(path: &Path) -> OwnedFd {
+    fn socket() -> OwnedFd {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let client = socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+        socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket")
+    }
+
+    fn dial(path: &Path) -> OwnedFd {
+        let client = socket();
         let address = SocketAddrUnix::new(path).expect("a short path");
         connect(&client, &address).expect("somebody listens");
         client
@@ -157,13 +161,7 @@ mod tests {
         with_closer(async |closer| {
             let account = Account::new(closer.clone(), 1, 1, None);
             let doorstep = Doorstep::new(&closer, 0);
-            let probe = rustix::net::socket_with(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::CLOEXEC,
-                None,
-            );
-            if let_pass_descriptors(probe.expect("a socket"), false).is_err() {
+            if let_pass_descriptors(socket(), false).is_err() {
                 return eprintln!("skipped: this kernel lets everybody pass descriptors");
             }
             let listener = listener(&path, &account, false);

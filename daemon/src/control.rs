@@ -47,7 +47,7 @@ use crate::patience::Patience;
 use crate::peer;
 use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::keyring::Keyring;
-use crate::peer::patrol::{Caller, Patrol, Verdict};
+use crate::peer::patrol::{Patrol, Verdict};
 use crate::peer::serve::shard_of;
 use crate::places::Places;
 use crate::reload::Reload;
@@ -635,7 +635,7 @@ impl Control {
 
     /// A place for a peer that is to prove who it is; none, if it, or all of them, have had too many attempts. Known nodes
     /// have places of their own.
-    pub(crate) fn greeting_place(&self, from: Caller) -> Option<OwnedSemaphorePermit> {
+    pub(crate) fn greeting_place(&self, from: Origin) -> Option<OwnedSemaphorePermit> {
         let slots = match self.patrol.borrow_mut().admit(from, clock::now()) {
             Verdict::No => return None,
             Verdict::Known => &self.known_slots,

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
+use crate::client::access::Rules;
 use crate::closing::{Account, Closer, HeldFile};
+use crate::io::socket::Credentials;
 use crate::limits::{
     DOORSTEP_CLOSERS, DOORSTEP_CLOSERS_OF_USER, DOORSTEP_USERS_MAX, doorstep_files,
     doorstep_files_of_user,
@@ -27,6 +29,17 @@ pub(crate) enum Knock {
     User(u32),
     /// Somebody that is not.
     Stranger,
+}
+
+impl Knock {
+    /// `is_admitted`: at the door in question.
+    pub(crate) fn of(rules: &Rules, who: &Credentials, is_admitted: bool) -> Self {
+        match is_admitted {
+            false => Self::Stranger,
+            true if rules.admits_changes(who) => Self::Trusted,
+            true => Self::User(who.uid),
+        }
+    }
 }
 
 /// See the module.

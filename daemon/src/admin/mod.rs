@@ -52,17 +52,6 @@ struct Porter {
     strangers: Places<()>,
 }
 
-/// What there is for somebody that connected.
-#[derive(Debug)]
-enum Seat {
-    /// A place of those that may ask for something.
-    Operator(Admitted<u32>),
-    /// Who may ask for nothing is told so, in one of a few places that such have among themselves, if there is one.
-    Stranger(Option<Admitted<()>>),
-    /// It might ask, and there is none.
-    Busy,
-}
-
 /// Serves the admin API until the daemon stops.
 pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     let porter = Porter { operators: Places::new(OPERATORS), strangers: Places::new(STRANGERS) };
@@ -90,64 +79,43 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
 /// Whose a connection is, as long as it has no place.
 fn knock(control: &Control, who: &Credentials) -> Knock {
     let rules = control.rules();
-    match rules.admits_status(who) {
-        false => Knock::Stranger,
-        true if rules.admits_changes(who) => Knock::Trusted,
-        true => Knock::User(who.uid),
-    }
+    Knock::of(&rules, who, rules.admits_status(who))
 }
 
 impl Porter {
-    /// Serves who connected, if there is room. Each connection that is sent away is counted once: a stranger's as such,
-    /// whatever becomes of it.
+    /// Serves who connected, if there is room. Who may ask for nothing is told so, in one of a few places that such have
+    /// among themselves. Each connection that is sent away is counted once: a stranger's as such, whatever becomes of it.
     fn admit(&self, control: &Rc<Control>, connection: Connection, who: Credentials) {
-        match self.seat(control, &who) {
-            Seat::Operator(Admitted { place, displaced }) => {
-                let stream = settle(control, connection, Arc::clone(&place) as Kept);
-                let control = Rc::clone(control);
-                tokio::task::spawn_local(async move {
-                    tokio::select! {
-                        biased;
-                        () = control.stopped() => {}
-                        Ok(()) = displaced => {
-                            control.count_sent(Door::Admin, Sent::Displaced);
-                            let why = "a silent connection of an operator makes room for another";
-                            say(&control, &who, why);
-                        }
-                        () = serve(&control, &who, Some(&*place), stream) => {}
-                    }
-                });
-            }
-            Seat::Stranger(admitted) => {
-                control.count_sent(Door::Admin, Sent::Stranger);
-                let what = "somebody that may not ask for anything connected to the admin socket";
-                say(control, &who, what);
-                let Some(Admitted { place, displaced }) = admitted else { return };
-                let stream = settle(control, connection, place);
-                let control = Rc::clone(control);
-                tokio::task::spawn_local(async move {
-                    tokio::select! {
-                        biased;
-                        () = control.stopped() => {}
-                        Ok(()) = displaced => {}
-                        () = serve(&control, &who, None, stream) => {}
-                    }
-                });
-            }
-            Seat::Busy => {
-                control.count_sent(Door::Admin, Sent::Busy);
-                say(control, &who, "an operator is turned away: too many connect at once");
-            }
-        }
-    }
-
-    fn seat(&self, control: &Control, who: &Credentials) -> Seat {
         let rules = control.rules();
-        if !rules.admits_status(who) {
-            return Seat::Stranger(self.strangers.enter((), false));
-        }
-        let admitted = self.operators.enter(who.uid, rules.admits_changes(who));
-        admitted.map_or(Seat::Busy, Seat::Operator)
+        let (place, kept, displaced) = if rules.admits_status(&who) {
+            let Some(admitted) = self.operators.enter(who.uid, rules.admits_changes(&who)) else {
+                control.count_sent(Door::Admin, Sent::Busy);
+                return say(control, &who, "an operator is turned away: too many connect at once");
+            };
+            let Admitted { place, displaced } = admitted;
+            (Some(Arc::clone(&place)), place as Kept, displaced)
+        } else {
+            control.count_sent(Door::Admin, Sent::Stranger);
+            let what = "somebody that may not ask for anything connected to the admin socket";
+            say(control, &who, what);
+            let Some(Admitted { place, displaced }) = self.strangers.enter((), false) else {
+                return;
+            };
+            (None, place as Kept, displaced)
+        };
+        let stream = settle(control, connection, kept);
+        let control = Rc::clone(control);
+        tokio::task::spawn_local(async move {
+            tokio::select! {
+                biased;
+                () = control.stopped() => {}
+                Ok(()) = displaced => if place.is_some() {
+                    control.count_sent(Door::Admin, Sent::Displaced);
+                    say(&control, &who, "a silent connection of an operator makes room for another");
+                },
+                () = serve(&control, &who, place.as_deref(), stream) => {}
+            }
+        });
     }
 }
 

@@ -52,11 +52,7 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
 /// Whose a connection is, as long as it has no place.
 fn knock(control: &Control, who: &Credentials) -> Knock {
     let rules = control.rules();
-    match rules.admits_client(who) {
-        false => Knock::Stranger,
-        true if rules.admits_changes(who) => Knock::Trusted,
-        true => Knock::User(who.uid),
-    }
+    Knock::of(&rules, who, rules.admits_client(who))
 }
 
 /// Starts a client's task, if there is room for one more that has not said Hello. Strangers have few

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::Listen;
-use piped_engine::command;
+use piped_engine::command::{Caller, Origin};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::greet::{self, Greeting};
 use super::options::lane_socket;
-use super::patrol::{Caller, site_of};
+use super::patrol::site_of;
 use crate::control::Control;
 use crate::io::clock;
 use crate::io::far_end::{FarEnd, far_end};
@@ -85,11 +85,11 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
 async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
     if control.keyring().identity().is_none() {
         // Nobody is asked to prove anything, so there is nothing to wait for.
-        let caller = Caller::Site(site_of(from));
-        return greet(control, stream, from, caller).await;
+        let origin = Origin::Site(site_of(from));
+        return greet(control, stream, from, origin).await;
     }
-    let caller = caller(control, &stream, from);
-    let Some(place) = control.greeting_place(caller) else {
+    let origin = origin(control, &stream, from);
+    let Some(place) = control.greeting_place(origin) else {
         // It is not read: a reset is all it costs.
         control.count_greeting(Greeting::Busy);
         return control.journal_stranger(
@@ -102,29 +102,29 @@ async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
         let _place = place;
         tokio::select! {
             () = control.stopped() => {}
-            () = greet(&control, stream, from, caller) => {}
+            () = greet(&control, stream, from, origin) => {}
         }
     });
 }
 
 /// Whose budget an attempt is of. The kernel is not asked again of addresses elsewhere that have been here lately: that
 /// costs more than to turn one away.
-fn caller(control: &Control, stream: &TcpStream, from: IpAddr) -> Caller {
-    let site = Caller::Site(site_of(from));
+fn origin(control: &Control, stream: &TcpStream, from: IpAddr) -> Origin {
+    let site = Origin::Site(site_of(from));
     if !from.to_canonical().is_loopback() && control.patrol.borrow().remembers(site) {
         return site;
     }
     let ends = stream.local_addr().and_then(|near| Ok((near, stream.peer_addr()?)));
     match ends.and_then(|(near, far)| far_end(near, far)) {
-        Ok(FarEnd::User(uid)) => Caller::User(uid),
+        Ok(FarEnd::User(uid)) => Origin::User(uid),
         // It has hung up already: all such are one, so that none of them is taken for the address of a node.
-        Ok(FarEnd::Nobody) => Caller::Site(Ipv4Addr::LOCALHOST.into()),
+        Ok(FarEnd::Nobody) => Origin::Site(Ipv4Addr::LOCALHOST.into()),
         Ok(FarEnd::Elsewhere) | Err(_) => site,
     }
 }
 
 /// Finds out who that is, and gives the lane to its shard.
-async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, whose: Caller) {
+async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, origin: Origin) {
     let (caller, keys) = match greet::accepted(control, &mut stream, from).await {
         Ok(met) => met,
         Err(fault) => {
@@ -133,11 +133,11 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, whose
         }
     };
     // What a plain one says is not known yet: it is trusted by its network.
-    let proven = matches!(caller, command::Caller::Proven { .. });
+    let proven = matches!(caller, Caller::Proven { .. });
     if proven {
         control.count_greeting(Greeting::Proven);
     }
-    control.patrol.borrow_mut().give_back(whose, proven, clock::now());
+    control.patrol.borrow_mut().give_back(origin, proven, clock::now());
     let socket = match lane_socket(stream) {
         Ok(socket) => socket,
         Err(error) => {

@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use piped_engine::command::Origin;
 use piped_model::units::Nanos;
 
 /// What an attempt takes, and what is given back of it when it succeeds.
@@ -35,15 +36,6 @@ const ADDRESSES_MAX: usize = 4096;
 /// Addresses from which somebody has proved who he is, and for how long that counts.
 const KNOWN_MAX: usize = 1024;
 const KNOWN_FOR: Nanos = Nanos::from_millis(24 * 3_600_000);
-
-/// Who has a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Caller {
-    /// Whoever has an address, or network: see [`site_of`].
-    Site(IpAddr),
-    /// A user of this machine.
-    User(u32),
-}
 
 /// What has been used of a budget.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,17 +73,17 @@ pub(crate) enum Verdict {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Patrol {
-    accounts: HashMap<Caller, Account>,
+    accounts: HashMap<Origin, Account>,
     /// Those for whom there was no place in it.
     others: Account,
     strangers: Account,
     /// When somebody proved himself there the last time.
-    known: HashMap<Caller, Nanos>,
+    known: HashMap<Origin, Nanos>,
 }
 
 impl Patrol {
     /// Somebody begins an attempt.
-    pub(crate) fn admit(&mut self, from: Caller, now: Nanos) -> Verdict {
+    pub(crate) fn admit(&mut self, from: Origin, now: Nanos) -> Verdict {
         if !self.account(from, now).take(OF_ADDRESS, REGROWTH, now) {
             return Verdict::No;
         }
@@ -105,12 +97,12 @@ impl Patrol {
     }
 
     /// Whether it has used some of its budget lately.
-    pub(crate) fn remembers(&self, from: Caller) -> bool {
+    pub(crate) fn remembers(&self, from: Origin) -> bool {
         self.accounts.contains_key(&from)
     }
 
     /// Its attempt was a good one. `proven`: by a key.
-    pub(crate) fn give_back(&mut self, from: Caller, proven: bool, now: Nanos) {
+    pub(crate) fn give_back(&mut self, from: Origin, proven: bool, now: Nanos) {
         if let Some(account) = self.accounts.get_mut(&from) {
             account.used = account.used.saturating_sub(GOOD);
         }
@@ -118,13 +110,13 @@ impl Patrol {
             return;
         }
         if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&from) {
-            let oldest = self.known.iter().min_by_key(|(_, at)| **at).map(|(caller, _)| *caller);
-            oldest.and_then(|caller| self.known.remove(&caller));
+            let oldest = self.known.iter().min_by_key(|(_, at)| **at).map(|(origin, _)| *origin);
+            oldest.and_then(|origin| self.known.remove(&origin));
         }
         self.known.insert(from, now);
     }
 
-    fn account(&mut self, from: Caller, now: Nanos) -> &mut Account {
+    fn account(&mut self, from: Origin, now: Nanos) -> &mut Account {
         if !self.accounts.contains_key(&from) && self.accounts.len() >= ADDRESSES_MAX {
             // Not again and again while all are in use: then the shared one says no.
             if self.others.used == 0 || self.others.used + ATTEMPT > OF_ADDRESS {
@@ -154,23 +146,23 @@ pub(crate) fn site_of(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn address(number: u32) -> Caller {
+    fn address(number: u32) -> Origin {
         site(IpAddr::V4((0x0a00_0000 + number).into()))
     }
 
-    fn site(address: IpAddr) -> Caller {
-        Caller::Site(site_of(address))
+    fn site(address: IpAddr) -> Origin {
+        Origin::Site(site_of(address))
     }
 
     const START: Nanos = Nanos::from_millis(3_600_000);
     const EACH: usize = (OF_ADDRESS / ATTEMPT) as usize;
     const ALL: usize = (OF_STRANGERS / ATTEMPT) as usize;
 
-    fn admitted(patrol: &mut Patrol, from: impl Iterator<Item = Caller>, now: Nanos) -> usize {
+    fn admitted(patrol: &mut Patrol, from: impl Iterator<Item = Origin>, now: Nanos) -> usize {
         from.filter(|from| patrol.admit(*from, now) != Verdict::No).count()
     }
 
-    fn tries(patrol: &mut Patrol, from: Caller, now: Nanos) -> usize {
+    fn tries(patrol: &mut Patrol, from: Origin, now: Nanos) -> usize {
         admitted(patrol, std::iter::repeat_n(from, 10_000), now)
     }
 
@@ -238,10 +230,11 @@ mod tests {
         assert_eq!(admitted(&mut patrol, (0..=255).map(here), START), EACH);
         assert_eq!(patrol.admit(site("::1".parse().expect("an address")), START), Verdict::No);
     }
+
     #[test]
     fn a_user_of_this_machine_uses_up_no_other_users_budget() {
         let mut patrol = Patrol::default();
-        let (node, other) = (Caller::User(4000), Caller::User(65_534));
+        let (node, other) = (Origin::User(4000), Origin::User(65_534));
         assert_eq!(patrol.admit(node, START), Verdict::Stranger);
         patrol.give_back(node, true, START);
         assert_eq!(tries(&mut patrol, other, START), EACH);

@@ -30,7 +30,7 @@ struct Queue {
     stalled: bool,
 }
 
-/// What is in execution for a session or a user. Receives and waits do nothing until somebody else does something: they
+/// What is in execution for a user. Receives and waits do nothing until somebody else does something: they
 /// have places of their own, so that they stop nobody's requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
@@ -43,7 +43,8 @@ struct Session {
     /// Whose it is: bounds are a user's, however many sessions it has.
     user: u32,
     class: Class,
-    load: Load,
+    /// Requests in execution, as of the last tally and what was taken since.
+    requests: u64,
     /// Their places in the table; kept until the session has drained, so that nothing that is still
     /// under way can reach a queue that took the place over.
     queues: Vec<QueueId>,
@@ -115,7 +116,7 @@ impl Sessions {
         let Some(session) = self.sessions.get(&id) else { return 0 };
         let left = u64::from(self.requests_max.saturating_sub(self.executing()));
         let of_user = self.users.get(&session.user).map_or(0, |load| load.requests);
-        let of_session = self.session_max().saturating_sub(session.load.requests);
+        let of_session = self.session_max().saturating_sub(session.requests);
         of_session.min((7 * left).saturating_sub(of_user).div_ceil(8))
     }
 
@@ -149,9 +150,9 @@ impl Sessions {
             let own = session.queues.iter().filter_map(queue).filter(|queue| queue.session == *id);
             let outstanding: u64 = own.map(|queue| queue.ring.outstanding()).sum();
             let waits = u64::from(waits(*id)).min(outstanding);
-            session.load = Load { requests: outstanding - waits, waits };
+            session.requests = outstanding - waits;
             let user = self.users.entry(session.user).or_default();
-            user.requests += session.load.requests;
+            user.requests += session.requests;
             user.waits += waits;
             self.waiting = self.waiting.saturating_add(u32::try_from(waits).unwrap_or(u32::MAX));
         }
@@ -164,7 +165,7 @@ impl Sessions {
             return;
         }
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.load.requests += u64::from(taken);
+        session.requests += u64::from(taken);
         let user = self.users.entry(session.user).or_default();
         user.requests += u64::from(taken);
         user.waits += waits;
@@ -174,7 +175,7 @@ impl Sessions {
         let value = Session {
             user,
             class,
-            load: Load::default(),
+            requests: 0,
             queues: Vec::new(),
             segments: Vec::new(),
             closing: false,

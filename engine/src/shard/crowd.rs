@@ -131,8 +131,11 @@ impl Shard {
         let most = all - kept_of(all, state.beside_keys);
         let share = share_of(most, state.beside_keys);
         // As long as all together have less than the share of one, nobody has to be counted.
-        let party = Party::of(state);
-        used < share || used < most && self.held(|it| Party::of(it) == party, what) < share
+        let of_party = || {
+            let party = Party::of(state);
+            self.held(|it| Party::of(it) == party, what)
+        };
+        used < share || used < most && of_party() < share
     }
 
     /// What some links hold.

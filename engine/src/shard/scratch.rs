@@ -209,15 +209,14 @@ impl Shard {
     /// Moves a lane's scratch if that has to be. `false`: the lane must not begin a send or a receive now.
     pub(super) fn move_scratch<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
+        let encrypts = lane.sender.moves_payloads();
         if lane.scratch.is_resting() && lane.is_at_work() && !self.may_work(lane) {
-            let waits = lane.sender.moves_payloads();
             self.ask_back(lane.is_beside_keys());
-            if waits {
+            if encrypts {
                 self.starve(Work::Lane(key));
             }
         }
         let Some(lane) = self.lanes.get(key) else { return true };
-        let encrypts = lane.sender.moves_payloads();
         let leaves = self.is_leaving(lane.scratch);
         let wanted = self.size_wanted(lane);
         if !leaves && wanted.is_none() {

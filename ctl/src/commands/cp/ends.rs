@@ -348,8 +348,8 @@ fn pass(client: &Client, place: &Place, file: &File, access: Access) -> Result<H
     client.open_fd(file, access).map_err(|error| client::open(place, &error))
 }
 
-/// There was nothing a moment ago.
-fn exists(place: &Place) -> Failure {
+/// What would be lost.
+pub(super) fn exists(place: &Place) -> Failure {
     let why = format!("{place} exists and would be written over: say --overwrite if that is meant");
     Failure::new(Exit::Refused, why)
 }

@@ -226,9 +226,7 @@ fn begin_or_resume(
             "{destination} exists, and {} says nothing of an interrupted copy: begin anew with --overwrite",
             journal.shown()
         )),
-        (None, Found::Filled) if !args.overwrite => refuse(format!(
-            "{destination} exists and would be written over: say --overwrite if that is meant"
-        )),
+        (None, Found::Filled) if !args.overwrite => Err(ends::exists(&destination)),
         _ => {
             // All that can be refused without a destination has been looked at.
             ends.make(client)?;

@@ -165,9 +165,12 @@ impl Core {
         let Request { mut descriptor, handles, piece, pieces, tag, again, payload } = request;
         let foreign = handles.iter().flatten().any(|it| !Arc::ptr_eq(&it.link, &self.link));
         let again = again && !self.again.is_empty();
+        let placed = self.place_handles(&mut descriptor, &handles);
+        if placed == Err(SubmitFault::Disconnected) && !foreign {
+            self.lose_daemon();
+        }
         // What outlives a daemon can also begin without one.
         let parks = again && self.dead == Some(Cause::Disconnected);
-        let placed = self.place_handles(&mut descriptor, &handles);
         let mut buffer = payload.stow();
         let fault = match (&buffer, placed) {
             _ if self.dead.is_some() && !parks => Err(SubmitFault::Disconnected),
@@ -242,7 +245,7 @@ impl Core {
             match generation.cmp(&self.generation) {
                 std::cmp::Ordering::Equal => *number = at,
                 std::cmp::Ordering::Less => return Err(SubmitFault::HandleLost),
-                // It is ahead of this queue, whose daemon is gone.
+                // It is open at the next daemon already, so this queue's is gone: the queue may not know yet.
                 std::cmp::Ordering::Greater => return Err(SubmitFault::Disconnected),
             }
         }
@@ -435,15 +438,20 @@ impl Core {
         self.generation = connection.generation;
         self.deadline_default_ns = connection.welcome.deadline_default_ns;
         (self.unflushed, self.cancels, self.dead) = (false, 0, None);
-        let mut from = 0;
+        let (mut from, mut gone) = (0, false);
         while let Some(slot) = self.table.next_parked(from) {
             from = slot + 1;
             match self.submit_again(slot, shared, connection) {
                 Ok(()) => self.counters.resubmitted += 1,
+                // This daemon is gone too: it goes on waiting.
+                Err(Cause::NotSubmitted(SubmitFault::Disconnected)) => gone = true,
                 Err(cause) => self.end_parked(slot, cause),
             }
         }
         self.flush();
+        if gone {
+            self.lose_daemon();
+        }
     }
 
     fn submit_again(

@@ -292,6 +292,54 @@ fn who_waits_for_a_moment_loses_no_handle_of_a_peer_that_is_late() {
 }
 
 #[test]
+fn what_outlives_the_daemon_waits_while_its_handle_is_ahead_of_its_queue() {
+    let daemon = Daemon::start(Manners::default());
+    let (client, session) = daemon.pair(builder(8));
+    let path = file(&daemon, "file", &[6; PAGE]);
+    let name = path.to_str().expect("a plain path");
+    let here = client.open_file(&path, OpenOptions::read()).expect("a file");
+    let late = client.open_export(Some("beta"), "data", name, OpenOptions::read()).expect("a file");
+    let mut unaware = client.queue().expect("a queue");
+    let mut behind = client.queue().expect("another");
+    let read = |queue: &mut piped_client::Queue| {
+        queue.submit(Request::read(&here, 0, client.allocate(PAGE).expect("room")).resubmit())
+    };
+    let first = read(&mut behind).expect("room");
+    let (second, _) = next_session(&daemon, &client, &session);
+    assert!(unaware.poll().is_none() && !unaware.is_disconnected(), "it has gone on");
+    let away = file(&daemon, "file.away", &[]);
+    second.die();
+    eventually("the client sees it", || !client.is_connected());
+    let (third, then) = std::thread::scope(|scope| {
+        let reconnecting = scope.spawn(|| client.reconnect());
+        let third = daemon.session();
+        // Handles are opened in the order in which they were: `here` is open at the third daemon, and no queue
+        // can go there before `late` is.
+        eventually("it is asked for", || {
+            let asked = third.asked.lock().expect("no panics");
+            asked.iter().any(|asked| matches!(asked, Asked::OpenExport { .. }))
+        });
+        let then = read(&mut unaware).expect("it waits");
+        assert!(unaware.is_disconnected());
+        let refused = unaware.submit_read(&here, 0, client.allocate(1).expect("room"));
+        assert_eq!(refused.expect_err("it does not wait").fault, SubmitFault::Disconnected);
+        assert!(behind.poll().is_none());
+        assert!(behind.is_disconnected(), "the second daemon, where it has come now, is gone too");
+        assert_eq!((behind.underway(), unaware.underway()), (1, 1), "both wait");
+        std::fs::remove_file(away).expect("it was there");
+        let found = reconnecting.join().expect("no panic").expect("a daemon");
+        assert_eq!(found, Reconnected { opened: 2, lost: 0 });
+        (third, then)
+    });
+    let serving = third.serve(false);
+    for (pending, queue) in [(first, &mut behind), (then, &mut unaware)] {
+        assert_eq!(pending.wait(queue).expect("served").payload.as_slice(), [6; PAGE]);
+    }
+    drop((unaware, behind, here, late, client));
+    serving.join().expect("the daemon does not panic");
+}
+
+#[test]
 fn old_buffers_move_or_say_that_there_is_no_room() {
     let daemon = Daemon::start(Manners::default());
     let (client, session) = daemon.pair(builder(2));

@@ -200,7 +200,10 @@ impl Core {
             if !self.table.has_free() {
                 self.collect_drops();
             }
-            let loan = Loan {
+            if !self.table.has_free() || !(parks || self.has_room()) {
+                return Err(SubmitFault::Full);
+            }
+            let (slot, generation) = self.table.reserve(Loan {
                 owner,
                 buffer: buffer.take(),
                 fills: FILLS.contains(&descriptor.opcode),
@@ -210,21 +213,24 @@ impl Core {
                 start,
                 tag,
                 again,
-            };
-            let entered = if parks { self.park(loan) } else { self.enter(descriptor, loan) };
-            let id = entered.map_err(|returned| {
-                buffer = returned;
-                SubmitFault::Full
-            })?;
+            });
+            if parks {
+                self.table.park(slot);
+            } else if self.enter(descriptor, slot, generation).is_err() {
+                // Not with an honest daemon: there is room for all that is not answered.
+                buffer = self.table.unreserve(slot);
+                return Err(SubmitFault::Full);
+            }
+            self.counters.submitted += 1;
             if again {
                 let deadline_ns = match descriptor.deadline_ns {
                     0 => self.deadline_default_ns,
                     deadline_ns => deadline_ns,
                 };
                 let expires_ns = clock::now_ns().saturating_add(deadline_ns);
-                self.again[id.slot as usize] = Again { descriptor, expires_ns, begun: !parks };
+                self.again[slot as usize] = Again { descriptor, expires_ns, begun: !parks };
             }
-            Ok(id)
+            Ok(self.id(slot, generation))
         });
         result.map_err(|fault| {
             let payload = B::unstow(buffer).expect("a refused request still has its buffer");
@@ -266,27 +272,18 @@ impl Core {
         self.table.underway() + self.cancels < self.ring.entries()
     }
 
-    /// Put a checked request into table and ring; its buffer comes back if there is no place.
+    /// Put a request that has its place in the table into the ring.
     fn enter(
         &mut self,
         mut descriptor: Descriptor,
-        mut loan: Loan,
-    ) -> Result<RequestId, Option<crate::Buffer>> {
-        if !self.table.has_free() || !self.has_room() {
-            return Err(loan.buffer.take());
-        }
-        let Some((slot, generation)) = self.table.reserve(loan) else {
-            return Err(None);
-        };
+        slot: u32,
+        generation: u32,
+    ) -> Result<(), piped_ring::Full> {
         descriptor.slot = slot;
         descriptor.user_data = Table::user_data(slot, generation);
-        if self.ring.submit(descriptor).is_err() {
-            // Not with an honest daemon: there is room for all that is not answered.
-            return Err(self.table.unreserve(slot));
-        }
+        self.ring.submit(descriptor)?;
         self.unflushed = true;
-        self.counters.submitted += 1;
-        Ok(self.id(slot, generation))
+        Ok(())
     }
 
     /// Ask the daemon to give up on a request. `false`: it is over, or was asked already.
@@ -520,17 +517,6 @@ impl Core {
                 self.end_parked(slot, Cause::Disconnected);
             }
         }
-    }
-
-    /// Takes a place for a request that waits for the next daemon.
-    fn park(&mut self, loan: Loan) -> Result<RequestId, Option<crate::Buffer>> {
-        if !self.table.has_free() {
-            return Err(loan.buffer);
-        }
-        let Some((slot, generation)) = self.table.reserve(loan) else { return Err(None) };
-        self.table.park(slot);
-        self.counters.submitted += 1;
-        Ok(self.id(slot, generation))
     }
 
     /// Wait until `ready`, spinning first. `false`: the time is over, or `ready` is not coming true

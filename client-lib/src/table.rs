@@ -190,10 +190,11 @@ impl Table {
         self.free != NONE
     }
 
-    /// Take a place: its number and generation. The caller saw that there is one.
-    pub(crate) fn reserve(&mut self, loan: Loan) -> Option<(u32, u32)> {
+    /// Take a place: its number and generation. There is one: see [`Self::has_free`].
+    #[inline]
+    pub(crate) fn reserve(&mut self, loan: Loan) -> (u32, u32) {
         let slot = self.free;
-        let place = self.places.get_mut(slot as usize)?;
+        let place = &mut self.places[slot as usize];
         self.free = place.next;
         self.underway += 1;
         self.detached_underway += u32::from(loan.owner == Owner::Detached);
@@ -204,12 +205,12 @@ impl Table {
         place.failure = None;
         (place.bytes, place.value) = (0, 0);
         place.loan = loan;
-        Some((slot, place.generation))
+        (slot, place.generation)
     }
 
     /// Undo a reservation that was not submitted.
     pub(crate) fn unreserve(&mut self, slot: u32) -> Option<Buffer> {
-        let place = self.places.get_mut(slot as usize)?;
+        let place = &mut self.places[slot as usize];
         let buffer = place.loan.buffer.take();
         self.underway -= 1;
         self.detached_underway -= u32::from(place.loan.owner == Owner::Detached);
@@ -546,7 +547,9 @@ impl Table {
     /// Free a place; what it still has is dropped.
     fn vacate(&mut self, slot: u32) {
         let place = &mut self.places[slot as usize];
-        place.loan = EMPTY;
+        // What it owns; the rest is overwritten by the next.
+        (place.loan.buffer, place.loan.pieces) = (None, None);
+        place.loan.handles = [None, None];
         place.state = State::Free;
         place.generation = place.generation.wrapping_add(1);
         place.next = self.free;

@@ -3,9 +3,10 @@
 //! `bench floors` compares each promise of the project (a bar) with a floor: the same work done by raw
 //! io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both. `bench
 //! service` compares piped undisturbed with piped disturbed, and with other programs. `bench pipelines` holds the
-//! planner's plans against bounds that no plan can beat. See [`stats`] for
+//! planner's plans against bounds that no plan can beat. `bench ab` compares two builds. See [`stats`] for
 //! what makes a bar hold, [`raw`] for the floors, [`rows`] for the bars.
 
+mod ab;
 mod admin;
 mod bulk;
 mod clock;
@@ -76,9 +77,15 @@ enum Group {
     Dials(dials::Arguments),
     /// How much slower reads, gets and copies become when one parameter of one stage does, on two daemons.
     Sensitivity(sensitivity::Arguments),
+    /// One build against another, in interleaved pairs: times, CPU time, and instructions where they can be counted.
+    /// Exit codes as of floors.
+    Ab(ab::Arguments),
     /// Very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did not, 2 none
     /// failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
+    /// One build, for the comparison.
+    #[command(hide = true)]
+    AbArm(ab::arm::Arguments),
     /// The other process of the network's floor.
     #[command(hide = true)]
     RawServer,
@@ -147,6 +154,8 @@ fn main() -> ExitCode {
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),
         Group::Sensitivity(arguments) => sensitivity::run(arguments),
+        Group::Ab(arguments) => ab::run(arguments),
+        Group::AbArm(arguments) => ab::arm::serve(&arguments).map(|()| 0),
         Group::Simulate(arguments) => simulate::run(&arguments),
     };
     match result {

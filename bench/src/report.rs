@@ -16,6 +16,9 @@ const SCHEMA_VERSION: u32 = 1;
 pub(crate) enum Unit {
     /// New over old; the bar's side says whether of times or of rates.
     Ratio,
+    /// The same where parts in a thousand matter.
+    #[serde(rename = "ratio")]
+    FineRatio,
     Seconds,
     PerSecond,
     /// System calls or allocations per request.
@@ -206,8 +209,12 @@ impl Report {
         let Machine { cpus, model, kernel, load } = &self.machine;
         format!(
             "{cpus} CPUs ({model}), Linux {kernel}, load {load:.1} before; {} rounds a row, {} discarded \
-             for stolen time;\n{:.0} s. Repeat a row with `bench {} --only ROW`.\n",
-            self.rounds, self.rounds_discarded, self.seconds, self.group
+             for stolen time;\n{:.0} s. Repeat a row with `bench {}{} --only ROW`.\n",
+            self.rounds,
+            self.rounds_discarded,
+            self.seconds,
+            self.group,
+            if self.group == "ab" { " --old DIR" } else { "" }
         )
     }
 
@@ -259,6 +266,7 @@ fn figures(row: &Row) -> [String; 3] {
 fn figure(unit: Unit, value: f64) -> String {
     match unit {
         Unit::Ratio => format!("{value:.2} x"),
+        Unit::FineRatio => format!("{value:.3} x"),
         Unit::Seconds if value < 1e-3 => format!("{:.2} us", value * 1e6),
         Unit::Seconds if value < 1.0 => format!("{:.2} ms", value * 1e3),
         Unit::Seconds => format!("{value:.2} s"),
@@ -282,7 +290,8 @@ const fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// Lines of at most `width` columns; those that go on are indented.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always one");

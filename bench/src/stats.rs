@@ -25,6 +25,11 @@ impl Interval {
         Self { low: value, median: value, high: value }
     }
 
+    /// Whether all of it is a number.
+    pub(crate) fn is_finite(&self) -> bool {
+        [self.low, self.median, self.high].iter().all(|end| end.is_finite())
+    }
+
     /// Of the median of `samples`; none without samples.
     pub(crate) fn of_median(samples: &[f64]) -> Option<Self> {
         let center = median(samples)?;
@@ -94,7 +99,7 @@ impl Bar {
             Self::AtLeast(least) => (least, f64::INFINITY),
             Self::Between(least, most) => (least, most),
         };
-        if !(found.low.is_finite() && found.high.is_finite()) {
+        if !found.is_finite() {
             Verdict::Undecided
         } else if low <= found.low && found.high <= high {
             Verdict::Holds

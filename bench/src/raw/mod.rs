@@ -77,7 +77,7 @@ impl Timing {
         self.latencies_ns.len() as f64 / self.elapsed.as_secs_f64()
     }
 
-    #[cfg(test)]
+    /// Requests.
     pub(crate) fn count(&self) -> usize {
         self.latencies_ns.len()
     }

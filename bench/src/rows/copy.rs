@@ -49,15 +49,12 @@ pub(super) fn cp(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> 
             let source = source.clone();
             let destination = sink(if copier.name == "rsync" { "rsync" } else { "qemu" });
             Arm::variant(copier.name.to_owned(), move || {
-                timed(&source, &destination, || copier.copy())
+                timed(&source, &destination, BYTES, || copier.copy())
             })
         });
         let other = bench.best(CHOOSING, others.collect(), Better::Smaller)?;
-        let (from, destination) = (source.clone(), sink("piped"));
-        let mut copy = command(&pair, &destination)?;
-        let ours = Arm::variant("pipectl cp".to_owned(), move || {
-            timed(&from, &destination, || outside::output(&mut copy).map(drop))
-        });
+        let mut cp = Cp::new(&pair, source.clone(), sink("piped"), BYTES)?;
+        let ours = Arm::variant("pipectl cp".to_owned(), move || cp.timed());
         let mut arms = [other, ours];
         let rounds = contest::run(COMPARING, &mut arms)?;
         bench.report.rounds_discarded += rounds.discarded;
@@ -85,18 +82,42 @@ pub(super) fn cp(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> 
     row
 }
 
-fn command(pair: &Pair, destination: &Path) -> Result<Command, Failure> {
-    let mut command = Command::new(program("pipectl")?);
-    command.args(["cp", "--quiet", "--client-socket"]).arg(&pair.a.client_socket);
-    command.arg(format!("{PEER}:{EXPORT}/{SOURCE}")).arg(destination);
-    command.env_remove("PIPED_CLIENT_SOCKET");
-    Ok(command)
+/// `pipectl cp` of a file in the second daemon's export.
+pub(crate) struct Cp {
+    command: Command,
+    source: PathBuf,
+    destination: PathBuf,
+    bytes: u64,
+}
+
+impl Cp {
+    /// `source` is in the directory that the second daemon of the pair exports.
+    pub(crate) fn new(
+        pair: &Pair,
+        source: PathBuf,
+        destination: PathBuf,
+        bytes: u64,
+    ) -> Result<Self, Failure> {
+        let name = source.file_name().unwrap_or_default().to_string_lossy();
+        let mut command = Command::new(program("pipectl")?);
+        command.args(["cp", "--quiet", "--client-socket"]).arg(&pair.a.client_socket);
+        command.arg(format!("{PEER}:{EXPORT}/{name}")).arg(&destination);
+        command.env_remove("PIPED_CLIENT_SOCKET");
+        Ok(Self { command, source, destination, bytes })
+    }
+
+    /// Seconds of one copy.
+    pub(crate) fn timed(&mut self) -> Result<f64, Failure> {
+        let Self { command, source, destination, bytes } = self;
+        timed(source, destination, *bytes, || outside::output(command).map(drop))
+    }
 }
 
 /// Seconds of a copy of what is not in the page cache to what is not there.
 fn timed(
     source: &Path,
-    destination: &PathBuf,
+    destination: &Path,
+    length: u64,
     mut copy: impl FnMut() -> Result<(), Failure>,
 ) -> Result<f64, Failure> {
     let opened = std::fs::File::open(source)?;
@@ -106,7 +127,7 @@ fn timed(
     copy()?;
     let seconds = begun.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(destination)?.len();
-    if bytes != BYTES {
+    if bytes != length {
         return Err(Failure::new(format!("the copy has {bytes} bytes")));
     }
     std::fs::remove_file(destination)?;

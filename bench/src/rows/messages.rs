@@ -12,10 +12,11 @@ use crate::failure::{Doing as _, Failure};
 use crate::load::Ask;
 use crate::machine;
 use crate::nodes::{PEER, Pair, profile_name};
+use crate::raw::Timing;
 use crate::report::{Row, Unit};
 use crate::rows::region::Region;
 use crate::rows::{Bench, KIB, MIB, MOMENT};
-use crate::stats::{Bar, median};
+use crate::stats::Bar;
 
 /// What the automatic threshold may lose against the better of the two ways.
 const THRESHOLD_BAR: f64 = 1.05;
@@ -30,7 +31,7 @@ const LATE: Duration = Duration::from_millis(1);
 const WAYS: [&str; 3] = ["256KiB", "0B", "auto"];
 
 /// A client of each node, with one thread for both: what one submits the other gets by the same clock.
-struct Post {
+pub(crate) struct Post {
     sender: (Queue, Handle),
     receiver: (Queue, Handle),
     cpu: usize,
@@ -39,7 +40,7 @@ struct Post {
 }
 
 impl Post {
-    fn open(pair: &Pair, length: usize, cpu: usize) -> Result<Self, Failure> {
+    pub(crate) fn open(pair: &Pair, length: usize, cpu: usize) -> Result<Self, Failure> {
         let connect = |socket| -> Result<(Client, Queue), Failure> {
             let builder = ClientBuilder::new().arena_bytes(8 << 20);
             let wait = WaitPolicy::Custom { spin: Duration::ZERO };
@@ -57,7 +58,7 @@ impl Post {
     }
 
     /// From the send to its end at the receiver, which has asked for it before, in seconds.
-    fn expected(&mut self) -> Result<f64, Failure> {
+    pub(crate) fn expected(&mut self) -> Result<f64, Failure> {
         let (out, into) = self.buffers.take().expect("both are here between messages");
         let receive = Request::receive(&self.receiver.1, 0, into);
         let receive = self.receiver.0.submit(receive).doing("receive")?;
@@ -87,15 +88,24 @@ impl Post {
         Ok(seconds)
     }
 
-    /// The median of what is measured for a while, in seconds.
+    /// The median of what is measured for a moment, in seconds.
     fn for_a_moment(&mut self, one: fn(&mut Self) -> Result<f64, Failure>) -> Result<f64, Failure> {
+        Ok(self.timing(one, MOMENT)?.p50())
+    }
+
+    /// One after the other for a while.
+    pub(crate) fn timing(
+        &mut self,
+        one: fn(&mut Self) -> Result<f64, Failure>,
+        duration: Duration,
+    ) -> Result<Timing, Failure> {
         machine::pin(self.cpu)?;
         let begun = clock::now();
-        let mut times = Vec::new();
-        while begun.elapsed() < MOMENT {
-            times.push(one(self)?);
+        let mut latencies_ns = Vec::new();
+        while begun.elapsed() < duration {
+            latencies_ns.push((one(self)? * 1e9) as u64);
         }
-        median(&times).ok_or_else(|| Failure::new("no message got through"))
+        Ok(Timing::new(latencies_ns, begun.elapsed()))
     }
 }
 

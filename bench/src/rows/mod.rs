@@ -3,7 +3,7 @@
 mod advised;
 mod c_client;
 mod checks;
-mod copy;
+pub(crate) mod copy;
 mod disk;
 mod disturbed;
 mod dsm;
@@ -13,7 +13,7 @@ mod hostile;
 mod idle;
 mod limits;
 mod loops;
-mod messages;
+pub(crate) mod messages;
 mod pager;
 mod patterns;
 mod pipelines;
@@ -349,12 +349,7 @@ impl Bench {
     /// The directory of the file that is read, which B exports.
     pub(crate) fn data(&mut self) -> Result<PathBuf, Failure> {
         if self.directory.is_none() {
-            let parent = &self.options.directory;
-            require_disk(parent)?;
-            let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir_in(parent)?;
-            make_file(&directory.path().join(FILE_NAME), FILE_BYTES)
-                .doing(format!("a test file in {}", parent.display()))?;
-            self.directory = Some(directory);
+            self.directory = Some(make_data(&self.options.directory)?);
         }
         let directory = self.directory.as_ref().expect("made above if it was not there");
         Ok(directory.path().to_owned())
@@ -461,6 +456,15 @@ impl Bench {
         }
         row
     }
+}
+
+/// A directory with a file to be read, in one that is on a disk.
+pub(crate) fn make_data(parent: &Path) -> Result<tempfile::TempDir, Failure> {
+    require_disk(parent)?;
+    let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir_in(parent)?;
+    make_file(&directory.path().join(FILE_NAME), FILE_BYTES)
+        .doing(format!("a test file in {}", parent.display()))?;
+    Ok(directory)
 }
 
 /// A file system in memory is no floor for a disk.

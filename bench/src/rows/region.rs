@@ -25,11 +25,15 @@ pub(crate) struct Region {
 }
 
 impl Region {
+    /// To be read.
     pub(crate) fn open(pair: &Pair) -> Result<Self, Failure> {
+        Self::open_for(pair, Access::READ)
+    }
+
+    pub(crate) fn open_for(pair: &Pair, access: Access) -> Result<Self, Failure> {
         let owner = Asker::connect(&pair.b, Place::BesideShard, REGION_BYTES as u64)?;
         let mut buffer = owner.client.allocate(REGION_BYTES).doing("allocate")?;
         buffer.as_mut_slice().fill(0x5a);
-        let access = Access::READ;
         let export = owner.client.export_region(NAME, buffer, access).doing("export")?;
         let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
         let handle = asker.client.open_region(Some(PEER), NAME, access).doing("open")?;

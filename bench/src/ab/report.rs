@@ -1,0 +1,108 @@
+//! The comparison as tables for people and as JSON.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::report::{Report, wrapped};
+use crate::stats::Interval;
+
+/// What a request costs a process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Process {
+    pub(super) row: String,
+    pub(super) process: &'static str,
+    /// `cpu_seconds`, `instructions` or `cycles`.
+    pub(super) what: &'static str,
+    pub(super) old: Interval,
+    pub(super) new: Interval,
+    /// New over old, in pairs; none where one did nothing.
+    pub(super) ratio: Option<Interval>,
+}
+
+/// `counters`: why there are none.
+pub(super) fn json(report: &Report, processes: &[Process], counters: Option<&str>) -> String {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        #[serde(flatten)]
+        report: &'a Report,
+        /// Null if there are.
+        no_hardware_counters: Option<&'a str>,
+        processes: &'a [Process],
+    }
+    let document = Document { report, no_hardware_counters: counters, processes };
+    serde_json::to_string_pretty(&document).expect("rows are plain fields") + "\n"
+}
+
+/// At most 100 columns.
+pub(super) fn text(report: &Report, processes: &[Process], counters: Option<&str>) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(["row", "process", "a request takes", "old", "new", "new/old", "95 %"]);
+    for Process { row, process, what, old, new, ratio } in processes {
+        let (unit, factor, digits) = match *what {
+            "cpu_seconds" => ("us of CPU", 1e6, 2),
+            what => (what, 1.0, 0),
+        };
+        let figure = |found: &Interval| format!("{:.digits$}", found.median * factor);
+        let (ratio, interval) = match ratio {
+            Some(it) => (format!("{:.3}", it.median), format!("{:.3} .. {:.3}", it.low, it.high)),
+            None => ("-".to_owned(), String::new()),
+        };
+        table.add_row([row, *process, unit, &figure(old), &figure(new), &ratio, &interval]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let about = match counters {
+        None => "Instructions and cycles are those of user mode.".to_owned(),
+        Some(reason) => format!("No instructions and cycles are counted here: {reason}."),
+    };
+    format!("{}\n{}\n\n{}\n", report.text(), table.trim_fmt(), wrapped(&about, 98).join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+
+    fn processes() -> [Process; 3] {
+        let process = |what, factor: f64| Process {
+            row: "message-64".to_owned(),
+            process: "serving",
+            what,
+            old: Interval::exact(2.0 * factor),
+            new: Interval { low: factor, median: 1.5 * factor, high: 2.0 * factor },
+            ratio: Some(Interval { low: 0.5, median: 0.75, high: 1.0 }),
+        };
+        let idle = Process { ratio: None, ..process("cpu_seconds", 0.0) };
+        [process("cpu_seconds", 1e-6), process("instructions", 123_456_789.0), idle]
+    }
+
+    fn report() -> Report {
+        let machine = Machine { cpus: 2, model: "m".into(), kernel: "6".into(), load: 0.0 };
+        Report::new("ab", machine, 31)
+    }
+
+    #[test]
+    fn the_tables_fit_100_columns_and_say_what_is_missing() {
+        let reason = "No such file or directory (os error 2); many virtual machines have none";
+        let text = text(&report(), &processes(), Some(reason));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        assert!(text.contains("us of CPU        2.00"), "{text}");
+        assert!(text.contains("counted here: No such file"), "{text}");
+    }
+
+    #[test]
+    fn the_document_has_the_processes() {
+        let value: serde_json::Value =
+            serde_json::from_str(&json(&report(), &processes(), None)).expect("valid");
+        assert_eq!(value["group"], "ab");
+        assert!(value["no_hardware_counters"].is_null());
+        assert_eq!(value["processes"][0]["ratio"]["median"], 0.75);
+        assert_eq!(value["processes"][1]["what"], "instructions");
+    }
+}

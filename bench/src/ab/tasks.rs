@@ -1,0 +1,126 @@
+//! The work that is compared. Each task is the same for both builds, and goes through all of one: its client, its
+//! two daemons, and for a copy its `pipectl`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use piped_client::{Access, Handle, OpenOptions};
+
+use super::protocol::Measured;
+use crate::clock;
+use crate::failure::{Doing as _, Failure};
+use crate::load::{Ask, Asker, Place, Way};
+use crate::machine::Cpus;
+use crate::nodes::{EXPORT, PEER, Pair};
+use crate::raw::Timing;
+use crate::rows::copy::Cp;
+use crate::rows::messages::Post;
+use crate::rows::region::Region;
+use crate::rows::{FILE_NAME, KIB, MIB};
+
+/// Where a task finds what it needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Site<'a> {
+    pub(super) pair: &'a Pair,
+    pub(super) cpus: Cpus,
+    /// The directory that the second daemon exports, with [`FILE_NAME`] and the file that is copied.
+    pub(super) data: &'a Path,
+}
+
+/// Does its work for about that long.
+pub(super) type Task<'a> = Box<dyn FnMut(Duration) -> Result<Measured, Failure> + 'a>;
+
+/// Opens what a task needs: sessions, handles, regions.
+type Open = for<'a> fn(Site<'a>) -> Result<Task<'a>, Failure>;
+
+/// All tasks by name, in the order in which they are measured.
+pub(super) const TASKS: [(&str, Open); 11] = [
+    ("nop-1", |site| nop(site, 1)),
+    ("nop-64", |site| nop(site, 64)),
+    ("local-4k", |site| local(site, 4 * KIB)),
+    ("local-1m", |site| local(site, MIB)),
+    ("get-4k", |site| get(site, 4 * KIB)),
+    ("get-64k", |site| get(site, 64 * KIB)),
+    ("get-1m", |site| get(site, MIB)),
+    ("put-64k", |site| put(site, 64 * KIB)),
+    ("file-1m", |site| file(site, MIB)),
+    ("message-64", |site| message(site, 64)),
+    ("cp-64m", copy),
+];
+
+/// The file that is copied, and its length.
+pub(super) const COPIED: (&str, u64) = ("copied", 64 << 20);
+
+const ARENA_BYTES: u64 = 16 << 20;
+
+fn nop(site: Site<'_>, depth: usize) -> Result<Task<'_>, Failure> {
+    let mut asker = Asker::connect(&site.pair.a, Place::Spin(site.cpus.second), ARENA_BYTES)?;
+    if depth == 1 {
+        return Ok(Box::new(move |duration| Ok(of_median(&asker.nops(duration)?))));
+    }
+    Ok(Box::new(move |duration| {
+        let (rate, requests, _) = asker.nops_deep(depth, duration)?;
+        Ok(Measured { seconds: 1.0 / rate, requests })
+    }))
+}
+
+fn local(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
+    let asker = Asker::connect(&site.pair.a, Place::BesideShard, ARENA_BYTES)?;
+    let file = site.data.join(FILE_NAME);
+    let handle = asker.client.open_file(&file, OpenOptions::read()).doing("open")?;
+    Ok(reads(asker, handle, block))
+}
+
+fn get(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
+    let mut region = Region::open(site.pair)?;
+    Ok(Box::new(move |duration| {
+        // All of it, its export included.
+        let region = &mut region;
+        let ask = Ask { handle: &region.handle, block, depth: 1 };
+        Ok(of_median(&region.asker.reads(ask, duration)?))
+    }))
+}
+
+fn put(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
+    let mut region = Region::open_for(site.pair, Access::WRITE)?;
+    Ok(Box::new(move |duration| {
+        let region = &mut region;
+        let begun = clock::now();
+        let mut latencies = Vec::new();
+        while begun.elapsed() < duration {
+            let took = region.asker.one(Way::Write, &region.handle, block)?;
+            latencies.push(took.as_nanos() as u64);
+        }
+        Ok(of_median(&Timing::new(latencies, begun.elapsed())))
+    }))
+}
+
+fn file(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
+    let asker = Asker::connect(&site.pair.a, Place::BesideShard, ARENA_BYTES)?;
+    let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
+    let handle = open.doing("open")?;
+    Ok(reads(asker, handle, block))
+}
+
+fn reads<'a>(mut asker: Asker, handle: Handle, block: usize) -> Task<'a> {
+    Box::new(move |duration| {
+        Ok(of_median(&asker.reads(Ask { handle: &handle, block, depth: 1 }, duration)?))
+    })
+}
+
+fn message(site: Site<'_>, length: usize) -> Result<Task<'_>, Failure> {
+    let mut post = Post::open(site.pair, length, site.cpus.second)?;
+    Ok(Box::new(move |duration| Ok(of_median(&post.timing(Post::expected, duration)?))))
+}
+
+fn copy(site: Site<'_>) -> Result<Task<'_>, Failure> {
+    let (name, bytes) = COPIED;
+    // Of this arm alone; the source is of both.
+    let destination = site.data.join(format!("{name}-{}", std::process::id()));
+    let mut cp = Cp::new(site.pair, site.data.join(name), destination, bytes)?;
+    Ok(Box::new(move |_| Ok(Measured { seconds: cp.timed()?, requests: 1 })))
+}
+
+fn of_median(timing: &Timing) -> Measured {
+    Measured { seconds: timing.p50(), requests: timing.count() as u64 }
+}

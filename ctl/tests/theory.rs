@@ -208,14 +208,14 @@ fn the_theory_names_commands_and_files_that_exist() {
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
     }
     let quoted = theory.split('`').skip(1).step_by(2);
-    let files: Vec<&str> = quoted.filter(|it| it.starts_with("model/")).collect();
+    let files: Vec<&str> = quoted.filter(|it| it.starts_with("crates/")).collect();
     assert!(files.len() >= 10, "{files:?}");
     for file in files {
         assert!(root.join(file).exists(), "{file}");
     }
 }
 
-const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors.json");
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/model/tests/vectors.json");
 
 #[test]
 fn the_projects_cases_hold() {

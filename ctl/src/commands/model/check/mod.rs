@@ -19,7 +19,7 @@ const TOLERANCE: f64 = 1e-6;
 const AFTER_HELP: &str = "\
 The file is JSON: for each kind a list of cases, each with what is given and what must come out. Kinds:
 latency_parts, fixed_best, ramp_up_best, ramp_up_down_best, lp_same_fragments, hier_B, buffer,
-strip_serial, strip_literal; the project's own cases are in model/tests/vectors.json.
+strip_serial, strip_literal; the project's own cases are in crates/model/tests/vectors.json.
 The exit code is 1 if a case is off by more than 1e-6.";
 
 /// `pipectl model check`
@@ -120,7 +120,7 @@ fn row<C: Case>(kind: &'static str, cases: &[C]) -> Result<Option<Row>, String> 
 mod tests {
     use super::*;
 
-    const OURS: &str = include_str!("../../../../../model/tests/vectors.json");
+    const OURS: &str = include_str!("../../../../../crates/model/tests/vectors.json");
 
     fn checked(text: &str) -> Result<Report, String> {
         check(Path::new("cases.json"), text).map_err(|failure| failure.to_string())

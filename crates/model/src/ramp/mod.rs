@@ -113,7 +113,7 @@ pub fn up(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan>
 ///
 /// Optimal among all fragments that pass all stages unchanged where the middle stage is the slowest in `g`
 /// and `G`; elsewhere a candidate whose exact latency is given (over random paths it averages 11.8 % above
-/// the optimum there: `model/tests/lp.rs`). Nothing for a path of other than three stages, or if the middle one
+/// the optimum there: `crates/model/tests/lp.rs`). Nothing for a path of other than three stages, or if the middle one
 /// has `G = 0` and others do not.
 ///
 /// ```

@@ -4,8 +4,9 @@
 //! `PIPED_SIM_SEED=N` lives the worlds of one seed and shows what each event left behind.
 #![forbid(unsafe_code)]
 
-use piped_engine::request::{Class, Status};
-use piped_model::units::Nanos;
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use system_tests::world::{Call, ClockStep, Options, World, caught};
 
 const SEEDS: std::ops::Range<u64> = 0..4;

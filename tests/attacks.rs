@@ -6,11 +6,12 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use piped_client::Client;
-use piped_engine::sim::Random;
-use piped_ring::handshake::fds;
-use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Reply, Request};
+use piped_core::access::Access;
+use piped_core::status::Status;
+use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Reply, Request, fds};
 use piped_ring::testing::Word;
-use piped_ring::{Descriptor, Opcode, Status};
+use piped_ring::{Descriptor, Opcode};
+use piped_sim::Random;
 use system_tests::attack::{
     Abuse, Attacker, FDS_MAX, Footprint, HELLO, Neighbour, Targets, ask, connect, made_up_files,
     read_to_end, rewrite, send_raw, wrong_files_of,

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use piped_client::Client;
-use piped_engine::sim::Random;
+use piped_sim::Random;
 use system_tests::attack::{Abuse, Footprint, Neighbour, Targets, memory_kib};
 use system_tests::process::{Pair, Programs, eventually};
 

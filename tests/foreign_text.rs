@@ -4,9 +4,9 @@
 use std::fs;
 
 use piped_client::{Access, Client};
-use piped_engine::command::{Access as Rights, OpenKind};
-use piped_engine::request::Status;
-use piped_engine::wire::Message;
+use piped_core::access::{Access as Rights, OpenKind};
+use piped_core::status::Status;
+use piped_wire::Message;
 use system_tests::process::{Daemon, PATIENCE, Programs, eventually, free_address, words};
 
 use self::peer::RawPeer;

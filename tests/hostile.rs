@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use piped_client::Client;
-use piped_engine::sim::Random;
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Request, fds};
+use piped_sim::Random;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{

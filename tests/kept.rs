@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use piped::kept::{FILE, format};
 use piped::replace::replace;
 use piped_client::{Client, OpenOptions};
-use piped_engine::kept::KeptLine;
 use piped_model::estimate::CostCurve;
 use piped_model::stage::{Stage, StageCost as _};
+use piped_planner::kept::KeptLine;
 use rustix::process::Signal;
 use serde_json::Value;
 use system_tests::process::{

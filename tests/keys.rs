@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use piped::peer::noise::{ANSWER_BYTES, Dialled};
 use piped_client::{Access, Client, OpenOptions, Tag};
 use piped_config::NodeKey;
-use piped_engine::wire::Protection;
+use piped_core::link::Protection;
 use serde_json::Value;
 use system_tests::cable::Cable;
 use system_tests::keys::Key;

@@ -10,9 +10,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use piped_client::{Access, Client, OpenOptions, RegionExport, RegionOptions};
-use piped_engine::command::LaneClass;
-use piped_engine::wire::{Frame, Message};
+use piped_core::link::LaneClass;
 use piped_ring::Segment;
+use piped_wire::{Frame, Message};
 use system_tests::cable::Cable;
 use system_tests::keys::Key;
 use system_tests::process::{Daemon, Programs, command, eventually, free_address, words};

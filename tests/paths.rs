@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use piped_client::{Client, OpenError, OpenOptions, SessionError};
-use piped_ring::Status;
-use piped_ring::handshake::{Access, MESSAGE_BYTES_MAX, Request};
+use piped_core::access::Access;
+use piped_core::status::Status;
+use piped_ring::handshake::{MESSAGE_BYTES_MAX, Request};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, makedev, mknodat, renameat_with};
 use system_tests::attack::{Attacker, send_raw};
 use system_tests::process::{Daemon, PATIENCE, Programs, free_address, now};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use piped_client::{
     Access, Buffer, Cause, Client, ClientBuilder, Handle, OpenOptions, ReconnectError, Request,
 };
-use piped_engine::sim::Random;
+use piped_sim::Random;
 use rustix::process::Signal;
 use system_tests::process::{BLOCKS_BYTES, Daemon, PATIENCE, Pair, Programs, eventually, pattern};
 

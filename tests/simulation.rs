@@ -4,11 +4,13 @@
 //! `PIPED_SIM_SEED=N` replays one world and shows its last events.
 #![forbid(unsafe_code)]
 
-use piped_engine::command::{LaneClass, PlannerMode};
-use piped_engine::ids::HandleId;
-use piped_engine::request::{ArenaBuffer, BufferState, Class, Status, Verb};
-use piped_engine::sim::{Faults, Notice, SILENCE};
-use piped_model::units::Nanos;
+use piped_core::ids::HandleId;
+use piped_core::link::LaneClass;
+use piped_core::modes::PlannerMode;
+use piped_core::request::{ArenaBuffer, BufferState, Class, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_sim::{Faults, Notice, SILENCE};
 use system_tests::world::{Call, Campaign, Options, World, caught};
 
 #[test]

@@ -15,9 +15,9 @@ use piped_config::admin::limits::{LIMITS, LimitValue, LimitsChange, LimitsReport
 use piped_config::admin::{
     self, CalibrationBody, Envelope, Explained, PlannerBody, Stages, Status,
 };
-use piped_config::{CalibrationMode, PlannerMode};
-use piped_engine::dial::DialReport;
-use piped_engine::report::StageReport;
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_report::dial::DialReport;
+use piped_report::shard::StageReport;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use piped_client::{Handle, OpenOptions};
 use piped_config::admin::dials::DialChange;
-use piped_config::{Bytes, PlannerMode, Profile};
+use piped_core::modes::{PlannerMode, Profile};
 use serde::Serialize;
 
 use crate::contest;
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
 /// Reads of all sizes; the sender plans.
 fn pass(sender: &Node, asker: &mut Asker, handle: &Handle) -> Result<(), Failure> {
     for kib in SIZES_KIB {
-        sender.admin.set_planner(PlannerMode::Fixed(Bytes::kib(kib)))?;
+        sender.admin.set_planner(PlannerMode::Fixed((kib << 10) as u32))?;
         asker.reads(Ask { handle, block: BLOCK, depth: 2 }, QUEUED)?;
         asker.reads(Ask { handle, block: (kib << 10) as usize, depth: 1 }, ALONE)?;
     }

@@ -11,15 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use serde_json::Value;
 
 use crate::admin::Admin;
-use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::machine::Cpus;
-use crate::rig;
+use crate::{clock, rig};
 
 /// The name under which B knows A.
 pub(crate) const CALLER: &str = "bench-a";

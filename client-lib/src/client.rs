@@ -7,14 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piped_ring::Profile;
-use piped_ring::handshake::{Access, FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS, Hello, Request};
+use piped_core::access::Access;
+use piped_core::modes::Profile;
+use piped_core::status::Status;
+use piped_ring::SpinBudgets;
+use piped_ring::handshake::{FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS, Hello, Request};
 use piped_ring::layout::ENTRIES_MAX;
 
-use crate::affinity;
 use crate::arena::PAGE_BYTES;
 use crate::buffer::Buffer;
-use crate::clock;
 use crate::connection::{Settings, Shared};
 use crate::control::lock;
 use crate::core::Core;
@@ -27,6 +28,7 @@ use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
 use crate::reconnect::Reconnected;
 use crate::request::Class;
+use crate::{affinity, clock};
 
 /// How a queue waits: how long it looks for completions before it sleeps.
 ///
@@ -64,7 +66,7 @@ impl WaitPolicy {
         };
         // One CPU is the shard's.
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
-        profile.budgets(cpus - 1).client_ns
+        SpinBudgets::of(profile, cpus - 1).client_ns
     }
 }
 
@@ -361,7 +363,7 @@ impl Client {
         if !buffer.is_of(&connection.arena) {
             let message =
                 "the buffer belongs to another client; allocate it on this one".to_owned();
-            let status = piped_ring::Status::BadBuffer;
+            let status = Status::BadBuffer;
             let cause = SessionError::Refused { status, message };
             return Err(ExportError { cause, buffer: Some(buffer) });
         }
@@ -469,5 +471,5 @@ impl Client {
 
 fn no_room() -> SessionError {
     let message = crate::error::SubmitFault::NoRoom.to_string();
-    SessionError::Refused { status: piped_ring::Status::WouldBlock, message }
+    SessionError::Refused { status: Status::WouldBlock, message }
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use piped_core::status::Status;
 use piped_ring::handshake::{FDS_PER_QUEUE, Hello, Reply, Request, Welcome};
 use piped_ring::segment::SEGMENT_BYTES_MAX;
 use piped_ring::{AttachFault, ClientQueue, QueueFds, Segment};
@@ -132,7 +133,7 @@ impl Connection {
         // longer than the blink of an eye, so a second failure means that they are many.
         self.arena.allocate(bytes).ok_or_else(|| {
             let message = "other threads took the memory that was added; try again".to_owned();
-            let status = piped_ring::Status::WouldBlock;
+            let status = Status::WouldBlock;
             AllocateError::Session(SessionError::Refused { status, message })
         })
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use piped_ring::{ClientQueue, Descriptor, Opcode, Spin, Spinner, Status};
+use piped_core::status::Status;
+use piped_ring::{ClientQueue, Descriptor, Opcode, Spin, Spinner};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::arena::Arena;

@@ -1,12 +1,12 @@
 //! What can go wrong, one enum per thing the application asks for. Each text names the cause and,
 //! if there is one, the fix. `Debug` says that text, too: it is what a program prints whose `main` ends with the error.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
+use piped_core::status::Status;
 use piped_ring::handshake::HandshakeFault;
-use piped_ring::{AttachFault, OutOfRange, SegmentFault, Status};
+use piped_ring::{AttachFault, OutOfRange, SegmentFault};
 
 use crate::buffer::Buffer;
 use crate::told::debug_is_told;

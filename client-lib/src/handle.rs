@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use piped_ring::Status;
-use piped_ring::handshake::{Access, Audience, Reply, Request};
+use piped_core::access::Access;
+use piped_core::status::Status;
+use piped_ring::handshake::{Audience, Reply, Request};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::buffer::{Buffer, Shared};

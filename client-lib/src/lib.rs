@@ -61,9 +61,10 @@ mod table;
 mod tile;
 mod told;
 
+pub use core::QueueCounters;
+
 pub use buffer::Buffer;
 pub use client::{Client, ClientBuilder, WaitPolicy};
-pub use core::QueueCounters;
 pub use error::{
     AllocateError, BufferState, Cause, ConnectError, ExportError, OpenError, OutOfBuffer,
     PiecesError, PiecesFault, QueueError, ReconnectError, RequestError, SessionError, SubmitError,
@@ -73,9 +74,9 @@ pub use handle::{Handle, OpenOptions, RegionExport, RegionOptions};
 pub use path::PathCosts;
 pub use pending::{Pending, Waited};
 pub use pieces::{Piece, Pieces};
+pub use piped_core::access::Access;
+pub use piped_core::status::Status;
 pub use piped_model::tile::{Grid, Schedule, Tiling};
-pub use piped_ring::Status;
-pub use piped_ring::handshake::Access;
 pub use queue::Queue;
 pub use reconnect::Reconnected;
 pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId, Tag};

@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use piped_ring::handshake::{Access, Request};
+use piped_core::access::Access;
+use piped_ring::handshake::Request;
 
 use crate::control::{Answer, Control};
 use crate::error::SessionError;

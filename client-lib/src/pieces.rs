@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use piped_ring::VectorEntry;
+use piped_core::pieces::Row;
 
 use crate::buffer::Buffer;
 use crate::error::PiecesFault;
@@ -53,11 +53,11 @@ impl Piece {
         self.at.saturating_add(last).saturating_add(self.length)
     }
 
-    fn entry(&self) -> Option<VectorEntry> {
+    fn entry(&self) -> Option<Row> {
         let short = |value: u64| u32::try_from(value).ok();
         let there = self.count.checked_sub(1)?.checked_mul(self.stride)?;
         self.offset.checked_add(there)?.checked_add(self.length).filter(|_| self.length > 0)?;
-        Some(VectorEntry {
+        Some(Row {
             offset: self.offset,
             stride: self.stride,
             at: short(self.at)?,
@@ -86,7 +86,7 @@ const BYTES_MAX: u64 = 1 << 30;
 
 impl Pieces {
     /// The rows of a table.
-    pub(crate) fn entries(pieces: &[Piece]) -> Result<Vec<VectorEntry>, PiecesFault> {
+    pub(crate) fn entries(pieces: &[Piece]) -> Result<Vec<Row>, PiecesFault> {
         if pieces.is_empty() || pieces.len() > ROWS_MAX {
             return Err(PiecesFault::Rows(pieces.len()));
         }
@@ -99,10 +99,10 @@ impl Pieces {
     }
 
     /// `table` has room for these.
-    pub(crate) fn new(mut table: Buffer, pieces: &[Piece], entries: &[VectorEntry]) -> Self {
-        let places = table.as_mut_slice().chunks_exact_mut(size_of::<VectorEntry>());
+    pub(crate) fn new(mut table: Buffer, pieces: &[Piece], entries: &[Row]) -> Self {
+        let places = table.as_mut_slice().chunks_exact_mut(size_of::<Row>());
         for (place, entry) in places.zip(entries) {
-            place.copy_from_slice(&entry.to_bytes());
+            place.copy_from_slice(&entry.to_client());
         }
         Self {
             table: Arc::new(table),

@@ -8,6 +8,8 @@
 use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 
+use piped_core::status::Status;
+
 use crate::clock;
 use crate::connection::{Connection, Shared};
 use crate::error::{ConnectError, ReconnectError, SessionError};
@@ -151,7 +153,7 @@ fn is_final(error: &ConnectError) -> bool {
             source.kind() == std::io::ErrorKind::PermissionDenied
         }
         ConnectError::Session(SessionError::Refused { status, .. }) => {
-            *status != piped_ring::Status::WouldBlock
+            *status != Status::WouldBlock
         }
         ConnectError::Session(error) => !matches!(
             error,

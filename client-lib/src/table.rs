@@ -16,7 +16,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use piped_ring::{CompletionEntry, CompletionKind, Status};
+use piped_core::status::Status;
+use piped_ring::{CompletionEntry, CompletionKind};
 
 use crate::buffer::Buffer;
 use crate::error::{BufferState, Cause, RequestError};

@@ -35,7 +35,7 @@ mod tests {
     use std::io;
     use std::path::PathBuf;
 
-    use piped_ring::Status;
+    use piped_core::status::Status;
     use piped_ring::handshake::HandshakeFault;
 
     use crate::error::*;

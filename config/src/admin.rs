@@ -9,17 +9,17 @@
 use std::collections::BTreeMap;
 mod configuration;
 
-pub use self::configuration::{
-    CONFIG, Change, ConfigKey, ConfigState, Configuration, RELOAD, RefusedReload, Reloaded,
-    SourcesReport,
-};
-
+use piped_core::modes::{CalibrationMode, PlannerMode, Profile};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::modes::{CalibrationMode, PlannerMode, Profile};
+pub use self::configuration::{
+    CONFIG, Change, ConfigKey, ConfigState, Configuration, RELOAD, RefusedReload, Reloaded,
+    SourcesReport,
+};
+use crate::modes::planner_form;
 use crate::node_key::PublicKey;
 
 pub mod advice;
@@ -53,7 +53,7 @@ pub const CALIBRATION: &str = "/v1/calibration";
 ///
 /// ```
 /// use piped_config::admin::{Envelope, PlannerBody};
-/// use piped_config::PlannerMode;
+/// use piped_core::modes::PlannerMode;
 ///
 /// let json = Envelope::new(PlannerBody { mode: PlannerMode::Whole }).json();
 /// assert_eq!(json, r#"{"schema_version":1,"mode":"whole"}"#);
@@ -135,7 +135,7 @@ impl BodyError {
     }
 }
 
-/// The daemon at a glance. `S` is `piped_engine::report::ShardReport`.
+/// The daemon at a glance. `S` is `piped_report::shard::ShardReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status<S = Value> {
     /// Version of the daemon.
@@ -189,14 +189,14 @@ pub struct SandboxReport {
     pub syscalls: String,
 }
 
-/// The stages as measured. `S` is `piped_engine::report::StageReport`.
+/// The stages as measured. `S` is `piped_report::shard::StageReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stages<S = Value> {
     /// The stages.
     pub stages: Vec<S>,
 }
 
-/// One transfer explained. `E` is `piped_engine::report::Explanation`.
+/// One transfer explained. `E` is `piped_report::shard::Explanation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explained<E = Value> {
     /// What was known, chosen, predicted and measured.
@@ -250,6 +250,7 @@ pub struct ClientReport {
 #[serde(deny_unknown_fields)]
 pub struct PlannerBody {
     /// The mode.
+    #[serde(deserialize_with = "planner_form")]
     pub mode: PlannerMode,
 }
 

@@ -44,8 +44,7 @@ pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits, UserLim
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use log_level::LOG_PARTS;
 pub use modes::{
-    AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
-    SecurityMode, Spin, SyscallsMode, ZeroCopyMode,
+    AutoPath, LandlockMode, Principal, Spin, SyscallsMode, planner_form, planner_mode,
 };
 pub use names::{Names, UnknownName};
 pub use network::{HostPort, Network, NetworkError};
@@ -57,4 +56,4 @@ pub use schema::{
     Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,
     Security, Shards,
 };
-pub use validate::{Fault, PEERS_MAX, check_node_name};
+pub use validate::{Fault, PEERS_MAX, check_node_name, check_planner_mode};

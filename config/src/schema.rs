@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use piped_core::link::Protection;
+use piped_core::modes::{
+    CalibrationMode, EagerMode, IoFeature, PlannerMode, Profile, ZeroCopyMode,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limits::Limits;
-use crate::modes::{
-    AutoPath, CalibrationMode, EagerMode, IoFeature, LandlockMode, PlannerMode, Principal, Profile,
-    SecurityMode, Spin, SyscallsMode, ZeroCopyMode,
-};
+use crate::modes::{AutoPath, LandlockMode, Principal, Spin, SyscallsMode, eager, planner_form};
 use crate::network::{HostPort, Network};
 use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
@@ -210,6 +211,7 @@ impl Default for Io {
 #[serde(default, deny_unknown_fields)]
 pub struct Planner {
     /// How fragment sizes are chosen.
+    #[serde(deserialize_with = "planner_form")]
     pub mode: PlannerMode,
     /// Whether costs follow what is measured.
     pub calibration: CalibrationMode,
@@ -218,6 +220,7 @@ pub struct Planner {
     /// Whether lanes send without a copy.
     pub zero_copy: ZeroCopyMode,
     /// Which messages are sent without being announced first.
+    #[serde(with = "eager")]
     pub eager: EagerMode,
 }
 
@@ -278,7 +281,7 @@ fn read_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>
 #[serde(default, deny_unknown_fields)]
 pub struct Security {
     /// What lanes of peers that have keys are protected against.
-    pub mode: SecurityMode,
+    pub mode: Protection,
     /// Where this node's private key is; `auto`: `node.key` beside the main file, if it is there.
     pub key_file: AutoPath,
 }

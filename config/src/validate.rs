@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
+use piped_core::link::Protection;
+use piped_core::modes::{EagerMode, PlannerMode};
+
 use crate::log_level;
-use crate::modes::{AutoPath, EagerMode, PlannerMode, SecurityMode, Spin};
+use crate::modes::{AutoPath, Spin};
 use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
 use crate::schema::Config;
@@ -169,7 +172,8 @@ impl Config {
                 format!("must name {} different CPUs, one a shard, or none", shards.count)
             });
         }
-        if let EagerMode::UpTo(most) = self.planner.eager {
+        if let EagerMode::Fixed(most) = self.planner.eager {
+            let most = Bytes(most.into());
             faults.check(most <= EAGER_MAX, "planner.eager", || {
                 format!("is {most}: choose up to {EAGER_MAX}, or others wait behind messages")
             });
@@ -181,7 +185,7 @@ impl Config {
         }
         faults.power_of_two(self.io.entries, *IO_ENTRIES.start(), *IO_ENTRIES.end(), "io.entries");
         if let PlannerMode::Fixed(size) = self.planner.mode {
-            let checked = check_fragment(size);
+            let checked = check_fragment(Bytes(size.into()));
             faults.check(checked.is_ok(), "planner.mode", || checked.unwrap_err());
         }
     }
@@ -245,7 +249,7 @@ impl Config {
     #[must_use]
     pub fn own_key_faults(&self, own: Option<PublicKey>) -> Vec<Fault> {
         let mut faults = Faults::default();
-        let is_encrypted = self.security.mode == SecurityMode::Encrypted;
+        let is_encrypted = self.security.mode == Protection::Encrypted;
         faults.check(own.is_some() || !is_encrypted, "security.mode", || {
             "is \"encrypted\", but this node has no key, so all lanes would be plain: run `pipectl keys generate`, and \
              `pipectl keys trust` for each peer; or leave the mode out"
@@ -304,23 +308,22 @@ pub fn check_node_name(name: &str) -> Result<(), String> {
 
 /// A fragment size that the engine can use; also for the admin API's `fixed`.
 pub(crate) fn check_fragment(size: Bytes) -> Result<(), String> {
-    if (FRAGMENT_MIN..=FRAGMENT_MAX).contains(&size) {
-        Ok(())
-    } else {
-        Err(format!("is fixed:{size}: choose a size from {FRAGMENT_MIN} to {FRAGMENT_MAX}"))
-    }
+    if (FRAGMENT_MIN..=FRAGMENT_MAX).contains(&size) { Ok(()) } else { Err(out_of_bounds(size)) }
 }
 
-impl PlannerMode {
-    /// Checks a mode that came over the admin API.
-    ///
-    /// # Errors
-    ///
-    /// The problem and the fix, if the fixed size is out of bounds.
-    pub fn validate(self) -> Result<(), String> {
-        match self {
-            Self::Auto | Self::Whole => Ok(()),
-            Self::Fixed(size) => check_fragment(size),
-        }
+/// Why a fragment size cannot be.
+pub(crate) fn out_of_bounds(size: Bytes) -> String {
+    format!("is fixed:{size}: choose a size from {FRAGMENT_MIN} to {FRAGMENT_MAX}")
+}
+
+/// Checks a planner mode that came over the admin API.
+///
+/// # Errors
+///
+/// The problem and the fix, if the fixed size is out of bounds.
+pub fn check_planner_mode(mode: PlannerMode) -> Result<(), String> {
+    match mode {
+        PlannerMode::Auto | PlannerMode::Whole => Ok(()),
+        PlannerMode::Fixed(size) => check_fragment(Bytes(size.into())),
     }
 }

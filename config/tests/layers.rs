@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use piped_config::{
-    Bytes, ConfigError, Input, KEY_BYTES, NodeKey, PlannerMode, Profile, Sources, load, parse,
-};
+use piped_config::{Bytes, ConfigError, Input, KEY_BYTES, NodeKey, Sources, load, parse};
+use piped_core::modes::{PlannerMode, Profile};
 use tempfile::TempDir;
 
 struct Etc {
@@ -91,7 +90,7 @@ fn settings_need_no_quotes_and_names_may_look_like_numbers() {
     let config = load(&sources).expect("valid").config;
     assert_eq!(config.node.name, "7");
     assert_eq!(config.limits.global.staging, Bytes::mib(128));
-    assert_eq!(config.planner.mode, PlannerMode::Fixed(Bytes::kib(64)));
+    assert_eq!(config.planner.mode, PlannerMode::Fixed(64 << 10));
     assert_eq!(config.peers["beta"].address.as_str(), "127.0.0.1:7441");
     assert_eq!(config.exports["data"].users.len(), 2);
     assert_eq!(config.client.socket, PathBuf::from("/tmp/with space \"quoted\".sock"));

@@ -9,7 +9,8 @@ use clap::parser::ValueSource;
 use clap::{
     Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
-use piped_config::{Bytes, CalibrationMode, PlannerMode, Profile};
+use piped_config::{Bytes, planner_mode};
+use piped_core::modes::{CalibrationMode, PlannerMode, Profile};
 use piped_text::shown_bytes;
 
 use crate::commands::calibrate::CalibrateArgs;
@@ -145,6 +146,7 @@ pub(crate) enum Command {
     /// Set how fragment sizes are chosen, until the daemon ends
     Planner {
         /// auto, whole, or fixed:SIZE
+        #[arg(value_parser = planner_mode)]
         mode: PlannerMode,
     },
     /// Set whether costs follow what is measured, until the daemon ends

@@ -6,10 +6,10 @@ use piped_config::Limits;
 use piped_config::admin::advice::{
     Advice, AdvisedLimit, ChannelAdvice, FactorAdvice, Measured, SenderAdvice,
 };
-use piped_engine::ids::SessionId;
-use piped_engine::limits::{EARLY_GRANULE_BYTES, EARLY_STAGING_DIVISOR};
-use piped_engine::report::{ArrivalSender, ChannelArrivals};
+use piped_core::ids::SessionId;
+use piped_core::limits::{EARLY_GRANULE_BYTES, EARLY_STAGING_DIVISOR};
 use piped_model::buffer::advise::{Bursts, Factor, joined};
+use piped_report::shard::{ArrivalSender, ChannelArrivals};
 
 use crate::admin::Refused;
 use crate::control::Control;
@@ -31,7 +31,7 @@ pub(crate) async fn advise(control: &Control) -> Result<Advice, Refused> {
         .map_err(|error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let channels = control.channels.borrow();
     for channel in &mut advice.channels {
-        let id = piped_engine::ids::ChannelId(channel.channel);
+        let id = piped_core::ids::ChannelId(channel.channel);
         channel.name = channels.name_of(id).map(str::to_owned);
     }
     Ok(advice)
@@ -218,9 +218,9 @@ const fn name_of(factor: Factor) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::ids::ChannelId;
-    use piped_engine::report::Gauge;
+    use piped_core::ids::ChannelId;
     use piped_model::buffer::advise::{self, Way};
+    use piped_report::shard::Gauge;
 
     use super::*;
 

@@ -11,10 +11,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use piped_config::{Config, Names};
+use piped_core::ids::{PeerId, RegionId, SessionId};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::{Event, Origin, Standing};
-use piped_engine::ids::{PeerId, RegionId, SessionId};
-use piped_engine::request::Status;
-use piped_model::units::Nanos;
 use piped_ring::{Segment, SpinBudgets};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};

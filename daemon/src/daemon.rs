@@ -14,8 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::{Config, Fault, Findings, KeyFileError, Loaded, Names, Sources, Spin};
+use piped_core::ids::PeerId;
+use piped_core::names::shard_name;
 use piped_engine::command::Command;
-use piped_engine::ids::PeerId;
 use piped_ring::SpinBudgets;
 use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -37,13 +38,12 @@ use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
 use crate::peer::keyring::Keyring;
 use crate::preflight::Held;
-use crate::reload::{Reload, SetLevel};
+use crate::reload::{self, Reload, SetLevel};
 use crate::sandbox::{Filtering, Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
-use crate::{admin, client, metrics, peer, reload, settings, systemd, watchdog};
-use piped_engine::wire::frame::shard_name;
+use crate::{admin, client, metrics, peer, settings, systemd, watchdog};
 
 /// Why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -473,7 +473,7 @@ impl Asked {
 
 fn spin_budgets(config: &Config) -> SpinBudgets {
     let spare = shard::allowed_cpus().len().saturating_sub(config.shards.count as usize);
-    let budgets = settings::profile(config.profile).budgets(spare);
+    let budgets = SpinBudgets::of(config.profile, spare);
     match config.shards.spin {
         Spin::Auto => budgets,
         Spin::For(period) => SpinBudgets { daemon_ns: period.nanos(), ..budgets },

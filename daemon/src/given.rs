@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use piped_config::admin::limits::LimitGiven;
 use piped_config::{Bytes, Limits};
-use piped_engine::limits::{EARLY_GRANULE_BYTES, EARLY_STAGING_DIVISOR};
+use piped_core::limits::{EARLY_GRANULE_BYTES, EARLY_STAGING_DIVISOR};
 
 use crate::settings;
 

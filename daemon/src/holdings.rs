@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_config::admin::ending::{HANDLES_LISTED_MAX, HandleReport, Handles};
-use piped_engine::command::{Access, Command, OpenKind};
-use piped_engine::ids::{ChannelId, HandleId, RegionId, SessionId};
-use piped_engine::request::Status;
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{ChannelId, HandleId, RegionId, SessionId};
+use piped_core::status::Status;
+use piped_engine::command::Command;
 
 use crate::client::access::Rules;
 use crate::control::Control;

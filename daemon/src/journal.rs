@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 
 use crate::io::clock;
 

@@ -17,20 +17,19 @@ use piped_config::admin::limits::{
     LimitRow, LimitsChange, LimitsChanged, LimitsReport, PartyRow, StagingReport, Use, UserRow,
 };
 use piped_config::{Amount, LIMITS_DROP_IN, Limits, limits_drop_in};
+use piped_core::ids::SessionId;
 use piped_engine::command::Command;
-use piped_engine::ids::SessionId;
-use piped_engine::report::{Gauge, PartyUse};
+use piped_report::shard::{Gauge, PartyUse};
 use piped_ring::Segment;
 use tokio::sync::Mutex;
 
 use crate::admin::Refused;
 use crate::control::{Control, OfUser};
-use crate::given;
 use crate::limits::STAGING_SEGMENT_BYTES;
 use crate::patience::Patience;
 use crate::replace::replace;
-use crate::settings;
 use crate::shard::message::{LimitView, Mailbox, Message, Question};
+use crate::{given, settings};
 
 /// The limits in force, and what belongs to changing them.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 use piped_ring::handshake;
 
 use crate::places::Bounds;
@@ -37,7 +37,7 @@ pub const OPS_MAX: u32 = 4096;
 
 /// Threads of a shard for files of foreign file systems. As many as the engine begins there, and some for
 /// devices of which each may begin one.
-pub const ASIDE_THREADS: usize = 2 * piped_engine::limits::FOREIGN_OPS_MAX as usize;
+pub const ASIDE_THREADS: usize = 2 * piped_core::limits::FOREIGN_OPS_MAX as usize;
 
 /// Files and sockets of one shard. The process' limit of open files may lower it.
 pub const FILES_MAX: u32 = 32 * 1024;
@@ -199,7 +199,7 @@ pub const TRANSFERS_LISTED_MAX: usize = 512;
 /// so many shards have for them.
 #[must_use]
 pub const fn peer_files_max(shards: usize) -> usize {
-    shards * FILES_PER_OPEN as usize * piped_engine::limits::SERVED_FILES_MAX as usize
+    shards * FILES_PER_OPEN as usize * piped_core::limits::SERVED_FILES_MAX as usize
 }
 
 /// Files of peers closed at once. They lie in directories that the operator chose: these hang as a
@@ -241,7 +241,7 @@ const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
 const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= SEGMENTS_OF_USER);
 const _: () = assert!(HANDLES_PER_SESSION as u64 <= FILES_OF_USER);
 // Every peer that may be configured finds a place in the engine.
-const _: () = assert!(piped_config::PEERS_MAX <= piped_engine::limits::LINKS_MAX as usize);
+const _: () = assert!(piped_config::PEERS_MAX <= piped_core::limits::LINKS_MAX as usize);
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
 // One question at least goes unanswered before the lane is lost.
 const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());
@@ -250,10 +250,10 @@ const _: () = assert!(2 * REQUESTS_MAX + WAITS_MAX <= TRANSFERS_MAX);
 // The engine's own bound of receives and waits is not reached.
 const _: () = assert!(WAITS_MAX <= TRANSFERS_MAX / 2);
 // Every transfer can have an operation at the kernel, and every lane two.
-const _: () = assert!(OPS_MAX >= REQUESTS_MAX + 2 * piped_engine::limits::LANES_MAX);
-const _: () = assert!(4 * FILES_PER_OPEN * piped_engine::limits::SERVED_FILES_MAX <= FILES_MAX);
+const _: () = assert!(OPS_MAX >= REQUESTS_MAX + 2 * piped_core::limits::LANES_MAX);
+const _: () = assert!(4 * FILES_PER_OPEN * piped_core::limits::SERVED_FILES_MAX <= FILES_MAX);
 // The lanes leave most of the table of files to files.
-const _: () = assert!(FILES_MAX > 4 * piped_engine::limits::LANES_MAX);
+const _: () = assert!(FILES_MAX > 4 * piped_core::limits::LANES_MAX);
 const _: () = assert!(SEGMENTS_PER_SESSION >= handshake::WELCOME_SEGMENTS_MAX as usize);
 const _: () = assert!(
     SHARD_JOIN_TIMEOUT.as_nanos() as u64 > STOP_TIMEOUT.0 + crate::io::UringIo::SHUTDOWN_TIMEOUT.0

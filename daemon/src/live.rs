@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::{Admin, Client, Config, Export, Listen, Names, PEERS_MAX, Peer};
-use piped_engine::ids::PeerId;
+use piped_core::ids::PeerId;
 
 use crate::client::access::Rules;
 use crate::open::export::Exports;
@@ -158,7 +158,8 @@ fn dialled(config: &Config) -> impl Iterator<Item = (&String, &Peer)> {
 
 #[cfg(test)]
 mod tests {
-    use piped_config::{Bytes, Peer, Period, PlannerMode, Profile};
+    use piped_config::{Bytes, Peer, Period};
+    use piped_core::modes::{PlannerMode, Profile};
 
     use super::*;
 

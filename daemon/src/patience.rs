@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::{FairMutex, FairMutexGuard, Mutex};
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 use piped_ring::Segment;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 

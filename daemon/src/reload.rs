@@ -19,8 +19,8 @@ use piped_config::admin::{
 use piped_config::{
     Config, Findings, KeyFileError, Listen, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load,
 };
+use piped_core::units::Nanos;
 use piped_engine::command::{Command, Expelled};
-use piped_model::units::Nanos;
 use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -363,16 +363,16 @@ fn commands(
 ) -> Vec<Command> {
     let mut commands = Vec::new();
     if before.planner.mode != after.planner.mode {
-        commands.push(Command::SetPlanner(settings::planner(after.planner.mode)));
+        commands.push(Command::SetPlanner(after.planner.mode));
     }
     if before.planner.calibration != after.planner.calibration {
-        commands.push(Command::SetCalibration(settings::calibration(after.planner.calibration)));
+        commands.push(Command::SetCalibration(after.planner.calibration));
     }
     if before.planner.zero_copy != after.planner.zero_copy {
-        commands.push(Command::SetZeroCopy(settings::zero_copy(after.planner.zero_copy)));
+        commands.push(Command::SetZeroCopy(after.planner.zero_copy));
     }
     if before.planner.eager != after.planner.eager {
-        commands.push(Command::SetEager(settings::eager(after.planner.eager)));
+        commands.push(Command::SetEager(after.planner.eager));
     }
     if before.planner.allow_dials && !after.planner.allow_dials {
         commands.push(Command::ClearDials { place: None });

@@ -8,10 +8,9 @@
 //! Landlock is a thread's, and that of threads it starts: [`Sandbox::enter`] belongs before the first other thread.
 //! Files that clients pass were opened by them, and are not concerned; neither are sockets that somebody listens on.
 
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
@@ -19,7 +18,8 @@ use landlock::{
     Scope, make_bitflags,
 };
 use piped_config::admin::SandboxReport;
-use piped_config::{CalibrationMode, Config, LandlockMode, Sources, SyscallsMode};
+use piped_config::{Config, LandlockMode, Sources, SyscallsMode};
+use piped_core::modes::CalibrationMode;
 use rustix::fs::{Mode, OFlags};
 
 use crate::kept;

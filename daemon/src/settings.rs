@@ -1,16 +1,12 @@
 //! Configuration in the words of the crates below: one function a word, no logic.
 
-use piped_config::{Config, IoFeature};
-use piped_engine::command::{
-    CalibrationMode, ClientLimits, EagerMode, Limits, PeerLimits, PlannerMode, ZeroCopyMode,
-};
-use piped_engine::limits::NOTICES_MAX;
+use piped_config::Config;
+use piped_core::limits::NOTICES_MAX;
+use piped_core::units::Nanos;
+use piped_engine::command::{ClientLimits, Limits, PeerLimits};
 use piped_engine::shard::ShardConfig;
-use piped_engine::wire::Protection;
-use piped_model::units::Nanos;
-use piped_ring::Profile;
 
-use crate::io::{Feature, FeatureMask, UringConfig};
+use crate::io::{FeatureMask, UringConfig};
 use crate::limits::{FILES_MAX, OPS_MAX, SEGMENTS_MAX, TRANSFERS_MAX};
 
 /// Doorbells of a shard beside those of its queues: the mailbox's.
@@ -22,69 +18,6 @@ const WATCHES_MAX: u32 = 16 * 1024;
 
 /// After so many idle milliseconds the kernel's polling thread sleeps.
 const SQPOLL_IDLE_MS: u32 = 10;
-
-/// How sizes are chosen.
-#[must_use]
-pub(crate) fn planner(mode: piped_config::PlannerMode) -> PlannerMode {
-    match mode {
-        piped_config::PlannerMode::Auto => PlannerMode::Auto,
-        piped_config::PlannerMode::Whole => PlannerMode::Whole,
-        // Validated to lie far below 4 GiB.
-        piped_config::PlannerMode::Fixed(size) => {
-            PlannerMode::Fixed(u32::try_from(size.0).unwrap_or(u32::MAX))
-        }
-    }
-}
-
-/// Whether costs follow what is measured.
-#[must_use]
-pub(crate) fn calibration(mode: piped_config::CalibrationMode) -> CalibrationMode {
-    match mode {
-        piped_config::CalibrationMode::Live => CalibrationMode::Live,
-        piped_config::CalibrationMode::Frozen => CalibrationMode::Frozen,
-        piped_config::CalibrationMode::Off => CalibrationMode::Off,
-    }
-}
-
-/// Whether lanes send without a copy.
-#[must_use]
-pub(crate) fn zero_copy(mode: piped_config::ZeroCopyMode) -> ZeroCopyMode {
-    match mode {
-        piped_config::ZeroCopyMode::Auto => ZeroCopyMode::Auto,
-        piped_config::ZeroCopyMode::On => ZeroCopyMode::On,
-        piped_config::ZeroCopyMode::Off => ZeroCopyMode::Off,
-    }
-}
-
-/// What sealed lanes are protected against.
-#[must_use]
-pub(crate) fn protection(mode: piped_config::SecurityMode) -> Protection {
-    match mode {
-        piped_config::SecurityMode::Integrity => Protection::Integrity,
-        piped_config::SecurityMode::Encrypted => Protection::Encrypted,
-    }
-}
-
-/// Which messages are sent without being announced.
-#[must_use]
-pub(crate) fn eager(mode: piped_config::EagerMode) -> EagerMode {
-    match mode {
-        piped_config::EagerMode::Auto => EagerMode::Auto,
-        piped_config::EagerMode::UpTo(bytes) => {
-            EagerMode::Fixed(u32::try_from(bytes.0).unwrap_or(u32::MAX))
-        }
-    }
-}
-
-/// Who spins how long.
-#[must_use]
-pub(crate) fn profile(profile: piped_config::Profile) -> Profile {
-    match profile {
-        piped_config::Profile::Balanced => Profile::Balanced,
-        piped_config::Profile::Latency => Profile::Latency,
-        piped_config::Profile::Throughput => Profile::Throughput,
-    }
-}
 
 /// The deadline of requests that name none.
 #[must_use]
@@ -107,10 +40,10 @@ pub(crate) fn engine(
         transfers_max: TRANSFERS_MAX,
         ops_max: OPS_MAX,
         deadline_default: deadline(config),
-        planner: planner(config.planner.mode),
-        calibration: calibration(config.planner.calibration),
-        zero_copy: zero_copy(config.planner.zero_copy),
-        eager: eager(config.planner.eager),
+        planner: config.planner.mode,
+        calibration: config.planner.calibration,
+        zero_copy: config.planner.zero_copy,
+        eager: config.planner.eager,
         serial_first: false,
     }
 }
@@ -158,28 +91,8 @@ pub(crate) fn driver(config: &Config) -> UringConfig {
         files_max: FILES_MAX,
         segments_max: SEGMENTS_MAX,
         watches_max: queues.min(WATCHES_MAX - OWN_WATCHES) + OWN_WATCHES,
-        features: features(&config.io.disable_features),
+        features: FeatureMask::without(&config.io.disable_features),
         sqpoll_idle_ms: config.io.sqpoll.then_some(SQPOLL_IDLE_MS),
-    }
-}
-
-fn features(disabled: &[IoFeature]) -> FeatureMask {
-    let without: Vec<Feature> = disabled.iter().map(|feature| driver_feature(*feature)).collect();
-    FeatureMask::without(&without)
-}
-
-fn driver_feature(feature: IoFeature) -> Feature {
-    match feature {
-        IoFeature::DeferTaskrun => Feature::DeferTaskrun,
-        IoFeature::CoopTaskrun => Feature::CoopTaskrun,
-        IoFeature::RegisteredBuffers => Feature::RegisteredBuffers,
-        IoFeature::RegisteredFiles => Feature::RegisteredFiles,
-        IoFeature::RingFd => Feature::RingFd,
-        IoFeature::SubmitAll => Feature::SubmitAll,
-        IoFeature::NoSqarray => Feature::NoSqarray,
-        IoFeature::MultishotPoll => Feature::MultishotPoll,
-        IoFeature::SendZeroCopy => Feature::SendZeroCopy,
-        IoFeature::Restrictions => Feature::Restrictions,
     }
 }
 
@@ -200,16 +113,5 @@ mod tests {
             driver.ops_max,
             "one place at the driver for each of the engine's"
         );
-    }
-
-    #[test]
-    fn a_disabled_feature_is_taken_out() {
-        for feature in IoFeature::ALL {
-            assert_eq!(driver_feature(feature).name(), feature.name());
-            let mask = features(&[feature]);
-            for other in Feature::ALL {
-                assert_eq!(mask.has(other), driver_feature(feature) != other, "{other}");
-            }
-        }
     }
 }

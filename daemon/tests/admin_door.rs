@@ -20,7 +20,7 @@ fn status_stages_and_clients_answer_with_their_schema() {
     let shard = &body["shards"][0];
     assert_eq!((&shard["sessions"], &shard["reactor"]["taken"]), (&1.into(), &1.into()));
     // The schema is the engine's own type.
-    serde_json::from_value::<piped_engine::report::ShardReport>(shard.clone()).expect("a report");
+    serde_json::from_value::<piped_report::shard::ShardReport>(shard.clone()).expect("a report");
     let (status, body) = world.http("GET", "/v1/stages", "");
     assert_eq!(status, 200);
     assert!(body["stages"].is_array());

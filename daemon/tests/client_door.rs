@@ -6,8 +6,10 @@ mod support;
 use std::fs::File;
 use std::io::ErrorKind;
 
-use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request, fds};
-use piped_ring::{Descriptor, Opcode, Status};
+use piped_core::access::Access;
+use piped_core::status::Status;
+use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request, fds};
+use piped_ring::{Descriptor, Opcode};
 use rustix::fs::{FileType, Mode};
 use support::{Client, HELLO, World, attach, eventually, passed, run};
 

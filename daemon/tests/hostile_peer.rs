@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use piped_config::{Config, Peer, Period};
-use piped_engine::command::{Access as Rights, LaneClass, OpenKind};
-use piped_engine::request::{Class, Status as Ended};
-use piped_engine::sim::Random;
-use piped_engine::wire::{Asker, HEADER_BYTES, LastPart, Message, ReportedStage};
-use piped_ring::handshake::{Access, Hello, Request};
-use piped_ring::{CompletionKind, Descriptor, Opcode, Status};
+use piped_core::access::{Access, Access as Rights, OpenKind};
+use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::request::Class;
+use piped_core::status::{Status, Status as Ended};
+use piped_ring::handshake::{Hello, Request};
+use piped_ring::{CompletionKind, Descriptor, Opcode};
+use piped_sim::Random;
+use piped_wire::{Asker, HEADER_BYTES, LastPart, Message};
 use support::peer::{RawPeer, free_address};
 use support::{Client, HELLO, PATIENCE, World, eventually, pause};
 
@@ -798,9 +800,7 @@ fn attend(stream: TcpStream, chosen: &AtomicU64, well: SocketAddr, number: u64) 
             // Its epoch is the lane's.
             let mut header = [0; HEADER_BYTES];
             let peeked = peer.stream.peek(&mut header);
-            if let (Ok(HEADER_BYTES), Ok(frame)) =
-                (peeked, piped_engine::wire::Frame::parse(&header))
-            {
+            if let (Ok(HEADER_BYTES), Ok(frame)) = (peeked, piped_wire::Frame::parse(&header)) {
                 peer.epoch = frame.epoch;
             }
             peer.try_receive()

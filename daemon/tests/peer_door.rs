@@ -7,11 +7,13 @@ use std::path::Path;
 
 use piped_config::admin::ending::HANDLES_END;
 use piped_config::{Config, Peer, Period};
-use piped_engine::command::{LaneClass, OpenKind};
-use piped_engine::request::Class;
-use piped_engine::wire::{Asker, Message};
-use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Reply, Request};
-use piped_ring::{Descriptor, FLAG_DURABLE, Opcode, Status};
+use piped_core::access::{Access, OpenKind};
+use piped_core::link::LaneClass;
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Reply, Request};
+use piped_ring::{Descriptor, FLAG_DURABLE, Opcode};
+use piped_wire::{Asker, Message};
 use support::peer::{RawPeer, free_address};
 use support::{HELLO, World, eventually};
 
@@ -174,7 +176,7 @@ fn the_region_for_calibrations_is_for_nodes_of_users_who_may_calibrate() {
     });
     let ask = |node: &str| {
         let mut peer = RawPeer::connect(address, node);
-        let (kind, access) = (OpenKind::Region, piped_engine::command::Access::READ);
+        let (kind, access) = (OpenKind::Region, piped_core::access::Access::READ);
         let name = "piped.echo";
         let name_length = name.len() as u8;
         let open = Message::Open { ticket: 1, kind, access, create: false, name_length };
@@ -184,7 +186,7 @@ fn the_region_for_calibrations_is_for_nodes_of_users_who_may_calibrate() {
             other => panic!("{other:?}"),
         }
     };
-    use piped_engine::request::Status;
+    use piped_core::status::Status;
     assert_eq!(ask("own"), Status::Ok);
     if let Some(status) = beta.as_stranger(|| ask("theirs")) {
         assert_eq!(status, Status::Denied);
@@ -265,7 +267,7 @@ fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
         assert_eq!(serves(&beta), 1);
         assert!(!owner.socket.has_mail(), "it is not closed while frames name its memory");
         // The peer's lane lives, and it reads that the region is gone.
-        assert_eq!(peer.end_of_read(), piped_engine::request::Status::Gone);
+        assert_eq!(peer.end_of_read(), Status::Gone);
         assert!(matches!(owner.socket.receive(), Some((7, Reply::Done, _))));
     }
 }
@@ -299,7 +301,7 @@ fn a_client_whose_requests_never_end_leaves_room_for_the_others() {
                 break ticket;
             }
         };
-        let (status, handle, length) = (piped_engine::request::Status::Ok, 0, 1 << 20);
+        let (status, handle, length) = (Status::Ok, 0, 1 << 20);
         latency.send(Message::Opened { ticket, status, handle, length }, &[]);
         lanes
     });

@@ -4,8 +4,10 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use piped_ring::handshake::{Access, Reply, Request};
-use piped_ring::{Descriptor, Opcode, Status};
+use piped_core::access::Access;
+use piped_core::status::Status;
+use piped_ring::handshake::{Reply, Request};
+use piped_ring::{Descriptor, Opcode};
 use serde_json::{Value, json};
 use support::{HELLO, World, eventually};
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use piped_config::Profile;
+use piped_core::modes::Profile;
 use serde::Serialize;
 
 use super::protocol::{Answer, Hello, Measured, Question, VERSION};

@@ -19,7 +19,7 @@ mod tasks;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use self::counts::Counts;
 use self::process::{Arm, PROCESSES};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use super::Turn;
 use super::counts::Watch;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use piped_config::{CalibrationMode, PlannerMode};
+use piped_core::modes::{CalibrationMode, PlannerMode};
 
 use super::PROFILE;
 use super::scene::{Caller, Pace, Scene};

@@ -23,22 +23,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piped_client::{Handle, OpenOptions};
-use piped_config::Profile;
-
-pub(crate) use self::namespace::{Namespace, enter};
-pub(crate) use self::plot::style;
+use piped_core::modes::Profile;
 
 use self::link::{Link, NETWORK, Side, UNSHAPED};
+pub(crate) use self::namespace::{Namespace, enter};
 use self::owner::Owner;
+pub(crate) use self::plot::style;
 use self::scene::{DiskRate, Pace, Scene};
-use crate::clock;
-use crate::contest;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Asker, Place, Way};
 use crate::machine::Cpus;
 use crate::nodes::{EXPORT, PEER, Pair, Sites};
 use crate::raw::disk::make_file;
 use crate::rows::{FILE_NAME, Group, MIB, require_disk, zero_copy};
+use crate::{clock, contest};
 
 /// Of the daemons with a CPU each.
 pub(crate) const PROFILE: Profile = Profile::Balanced;

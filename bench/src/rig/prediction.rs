@@ -1,6 +1,6 @@
 //! How good the daemon's predictions are: of sizes it has never used, and of what it does by itself.
 
-use piped_config::{CalibrationMode, PlannerMode};
+use piped_core::modes::{CalibrationMode, PlannerMode};
 
 use super::scene::{Caller, Pace, Scene};
 use super::{PROFILE, Rig, sweep};

@@ -4,13 +4,11 @@ use std::cell::{OnceCell, RefCell};
 use std::time::Duration;
 
 use piped_client::Handle;
-use piped_config::{CalibrationMode, PlannerMode};
+use piped_core::modes::{CalibrationMode, PlannerMode};
 
 use super::dials::{Dial, DialStage};
 use super::link::UNSHAPED;
 use super::{GIGABIT, Rig};
-use crate::clock;
-use crate::contest;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Way};
 use crate::nodes::Node;
@@ -18,6 +16,7 @@ use crate::raw::disk::Disk;
 use crate::raw::{Timing, Wait};
 use crate::rows::{FILE_NAME, MIB, MOMENT};
 use crate::stats::{self, Random};
+use crate::{clock, contest};
 
 pub(super) const MEGABYTES: u64 = 1_000_000;
 

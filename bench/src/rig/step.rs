@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use piped_config::{CalibrationMode, PlannerMode};
+use piped_core::modes::{CalibrationMode, PlannerMode};
 
 use super::dials::Dial;
 use super::scene::{Caller, MEGABYTES, Pace, Scene};

@@ -1,6 +1,6 @@
 //! `auto` against the best size that anybody could set by hand, and against transfers in one piece.
 
-use piped_config::{Bytes, PlannerMode};
+use piped_core::modes::PlannerMode;
 
 use super::PROFILE;
 use super::scene::{Caller, Pace, Scene};
@@ -78,7 +78,7 @@ pub(super) fn by_hand(block: usize) -> Vec<PlannerMode> {
     let (smallest, largest) = SIZES;
     let sizes = std::iter::successors(Some(smallest), |size| Some(size * 2));
     let sizes = sizes.take_while(|&size| size <= largest && size < block);
-    let fixed = sizes.map(|size| PlannerMode::Fixed(Bytes(size as u64)));
+    let fixed = sizes.map(|size| PlannerMode::Fixed(size as u32));
     fixed.chain([PlannerMode::Whole]).collect()
 }
 

@@ -9,16 +9,15 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use piped_client::{Buffer, Client, ClientBuilder, Handle, Pending, Queue, Request, WaitPolicy};
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
-use crate::clock;
 use crate::contest::{Arm, Rounds};
 use crate::failure::{Doing as _, Failure};
-use crate::machine;
 use crate::nodes::{PEER, Pair, Sites, counter, free_address, profile_name};
 use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB};
 use crate::stats::{Bar, median};
+use crate::{clock, machine};
 
 const PROFILE: Profile = Profile::Balanced;
 const MESSAGES: usize = 64;

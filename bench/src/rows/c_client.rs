@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};

@@ -4,18 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
-use crate::clock;
 use crate::contest::{self, Arm};
 use crate::copiers::{Copier, TOOLS};
 use crate::failure::{Doing as _, Failure};
 use crate::nodes::{EXPORT, PEER, Pair, profile_name, program};
-use crate::outside;
 use crate::raw::disk::make_file;
 use crate::report::{Row, Unit};
 use crate::rows::Bench;
 use crate::stats::{Bar, Better, Interval};
+use crate::{clock, outside};
 
 const BYTES: u64 = 1 << 30;
 const SOURCE: &str = "gibibyte";

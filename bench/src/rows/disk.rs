@@ -1,7 +1,7 @@
 //! Local reads through a daemon against raw io_uring.
 
 use piped_client::OpenOptions;
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use super::region::Region;
 use crate::clock;

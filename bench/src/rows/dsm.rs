@@ -6,19 +6,18 @@ use std::thread;
 use std::time::Duration;
 
 use piped_client::{Access, Client, Handle, Piece, Pieces, Queue, RegionExport, Request};
-use piped_config::Profile;
+use piped_core::modes::Profile;
 use system_tests::proxy::Proxy;
 
-use crate::clock;
 use crate::contest::{self, Arm};
 use crate::failure::{Doing as _, Failure, joined};
 use crate::load::{Ask, Asker, Place};
-use crate::machine;
 use crate::nodes::{PEER, Pair, Sites, free_address, profile_name};
 use crate::report::{Row, Unit};
 use crate::rows::region::Region;
 use crate::rows::{Bench, MIB, MOMENT};
 use crate::stats::{Bar, Interval, median};
+use crate::{clock, machine};
 
 /// What ten thousand pieces may take against a get of as many bytes in one.
 const VECTORED_BAR: f64 = 2.5;

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
-use crate::clock;
 use crate::contest::{self, Arm};
 use crate::failure::Failure;
 use crate::load::{Asker, Place};
 use crate::nodes::profile_name;
-use crate::raw;
 use crate::report::{Row, Unit};
 use crate::rows::{Bench, MOMENT};
 use crate::stats::{Bar, Interval};
+use crate::{clock, raw};
 
 /// Together 20 seconds.
 const WINDOWS: u32 = 5;

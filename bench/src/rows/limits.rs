@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use piped_client::{Handle, OpenOptions};
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use crate::clock;
 use crate::contest::{Arm, ROUNDS_MAX};

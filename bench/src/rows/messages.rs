@@ -4,19 +4,18 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use piped_client::{Buffer, Client, ClientBuilder, Handle, Queue, Request, WaitPolicy};
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
-use crate::clock;
 use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};
 use crate::load::Ask;
-use crate::machine;
 use crate::nodes::{PEER, Pair, profile_name};
 use crate::raw::Timing;
 use crate::report::{Row, Unit};
 use crate::rows::region::Region;
 use crate::rows::{Bench, KIB, MIB, MOMENT};
 use crate::stats::Bar;
+use crate::{clock, machine};
 
 /// What the automatic threshold may lose against the better of the two ways.
 const THRESHOLD_BAR: f64 = 1.05;

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use crate::contest::{self, Arm, Rounds};
 use crate::failure::{Doing as _, Failure};

@@ -4,21 +4,20 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Duration;
 
-use piped_config::Profile;
+use piped_core::modes::Profile;
 use remote_pager::{Options, PAGE, Pager};
 
 use super::region::Region;
-use crate::clock;
 use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};
 use crate::load::Ask;
-use crate::machine;
 use crate::nodes::profile_name;
 use crate::raw::{REGION_BYTES, Timing};
 use crate::report::{Row, Unit};
 use crate::rig::{GIGABIT, PROFILE};
 use crate::rows::{Bench, Entry, KIB, MOMENT};
 use crate::stats::{Bar, Interval, Random};
+use crate::{clock, machine};
 
 /// For whoever hangs them into a group.
 pub(crate) const ENTRIES: [Entry; 4] = [

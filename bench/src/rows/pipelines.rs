@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-use piped_engine::shard::probe::Probe;
-use piped_engine::solve::solve;
 use piped_model::best::{self, Best};
 use piped_model::fixed::{self, Constraints};
 use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
 use piped_model::stage::{Path, Stage};
+use piped_planner::probe::Probe;
+use piped_planner::solve::solve;
 
 use crate::clock;
 use crate::contest::{self, Arm};

@@ -1,7 +1,7 @@
 //! Gets of another node's memory against raw request and response over TCP.
 
 use piped_client::{Access, Handle, RegionExport};
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use piped_client::{Handle, OpenOptions};
-use piped_config::{PlannerMode, Profile};
+use piped_core::modes::{PlannerMode, Profile};
 
 use crate::contest::{Arm, Rounds};
 use crate::failure::{Doing as _, Failure};

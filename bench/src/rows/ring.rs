@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use piped_client::OpenOptions;
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use crate::clock;
 use crate::contest::Arm;

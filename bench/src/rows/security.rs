@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piped_client::{Access, Client, Handle, OpenOptions, RegionExport};
-use piped_config::{NodeKey, Profile, PublicKey};
+use piped_config::{NodeKey, PublicKey};
+use piped_core::modes::Profile;
 
-use crate::clock;
 use crate::contest::{self, Arm};
 use crate::failure::{Doing as _, Failure};
 use crate::flood::{self, Flood, Nonsense, Sink};
@@ -16,9 +16,9 @@ use crate::load::{Ask, Asker, Place};
 use crate::machine::Cpus;
 use crate::nodes::{EXPORT, Node, PEER, await_lanes, free_address, profile_name, program};
 use crate::report::{Row, Unit};
-use crate::rig;
 use crate::rows::{Bench, FILE_NAME, KIB, MIB, MOMENT};
 use crate::stats::{Bar, Interval};
+use crate::{clock, rig};
 
 const PROFILE: Profile = Profile::Balanced;
 

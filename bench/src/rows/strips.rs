@@ -9,20 +9,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_client::{StripPolicy, Strips, WaitPolicy};
-use piped_config::Profile;
+use piped_core::modes::Profile;
 use piped_model::strip::StripModel;
 
-use crate::clock;
 use crate::contest::{Arm, Rounds};
 use crate::failure::Failure;
 use crate::kernels::Kernel;
-use crate::machine;
 use crate::nodes::{PEER, profile_name};
 use crate::report::{Row, Unit};
 use crate::rig::GIGABIT;
 use crate::rows::loops::{Loop, Remote};
 use crate::rows::{Bench, KIB, MIB, MOMENT};
 use crate::stats::{Bar, Better, Interval, median};
+use crate::{clock, machine};
 
 /// Of both daemons: they share a CPU, so neither may spin on it for long.
 pub(super) const PROFILE: Profile = Profile::Throughput;

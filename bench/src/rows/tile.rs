@@ -14,21 +14,20 @@ use std::time::Duration;
 use piped_client::{
     Axes, ClientBuilder, Grid, Schedule, Tile, TileHeight, TileOptions, TilePipeline, TileReport,
 };
-use piped_config::Profile;
+use piped_core::modes::Profile;
 
 use self::kernel::{Column, Space};
-use crate::clock;
 use crate::contest::{Arm, Rounds};
 use crate::failure::{Doing as _, Failure, joined};
 use crate::load::Ask;
 use crate::machine::{self, Cpus};
 use crate::nodes::{CALLER, PEER, profile_name};
-use crate::raw;
 use crate::report::{Row, Unit};
 use crate::rig::{GIGABIT, PROFILE, Rig};
 use crate::rows::region::Region;
 use crate::rows::{Bench, KIB};
 use crate::stats::{Bar, Better, Interval, median};
+use crate::{clock, raw};
 
 const OVERLAPPING_BAR: f64 = 0.8;
 const HEIGHT_BAR: f64 = 1.05;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use piped_config::admin::dials::DialChange;
-use piped_config::{PlannerMode, Profile};
+use piped_core::modes::{PlannerMode, Profile};
 use serde::Serialize;
 
 use self::scene::{OPERATIONS, Operation, Scene};

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use piped_client::{Handle, OpenOptions};
 use piped_config::admin::dials::DialChange;
-use piped_config::{CalibrationMode, PlannerMode, Profile};
+use piped_core::modes::{CalibrationMode, PlannerMode, Profile};
 
-use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::load::Way;
 use crate::machine::Cpus;
 use crate::nodes::{CALLER, EXPORT, Node, PEER, Pair, Sites, free_address};
 use crate::raw::disk::make_file;
 use crate::rows::region::Region;
-use crate::stats;
+use crate::{clock, stats};
 
 const FILE_NAME: &str = "blocks";
 const FILE_BYTES: u64 = 64 << 20;

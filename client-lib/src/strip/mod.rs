@@ -24,11 +24,10 @@ mod writer;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use piped_ring::Status;
+use piped_core::status::Status;
 
 pub use self::reader::StripReader;
 pub use self::writer::StripWriter;
-
 use crate::Buffer;
 use crate::error::{AllocateError, Cause, RequestError};
 use crate::path::PathCosts;

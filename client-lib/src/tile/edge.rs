@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use piped_ring::Status;
-use piped_ring::handshake::Access;
+use piped_core::access::Access;
+use piped_core::status::Status;
 
 use super::costs::{LinkCosts, LinkSample};
 use super::link::{Layout, Neighbour, SLOTS, STAMP_BYTES, Stamp, region};

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use piped_core::status::Status;
+
 use super::Axes;
 use crate::error::{
     AllocateError, Cause, ExportError, OpenError, QueueError, RequestError, SubmitError,
 };
-use piped_ring::Status;
 
 /// Why a process of a [`crate::TilePipeline`] did not go on. Neighbours are named by their place in the grid.
 ///

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use piped_core::access::Access;
+use piped_core::status::Status;
 use piped_model::tile::Grid;
-use piped_ring::Status;
-use piped_ring::handshake::Access;
 
 use super::{Axes, TileError, TileOptions};
 use crate::client::Client;

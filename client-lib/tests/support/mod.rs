@@ -17,12 +17,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use piped_core::status::Status;
 use piped_ring::handshake::{
     FEATURE_PATH_COSTS, Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request, Welcome, fds,
 };
-use piped_ring::{
-    CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue, Status,
-};
+use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 

@@ -8,7 +8,7 @@ pub const DIALS: &str = "/v1/dials";
 /// `PUT`: [`DialClear`], answered by [`Dials`].
 pub const DIALS_CLEAR: &str = "/v1/dials/clear";
 
-/// The dials. `D` is `piped_engine::dial::DialReport`.
+/// The dials. `D` is `piped_report::dial::DialReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dials<D = Value> {
     /// `planner.allow_dials`.

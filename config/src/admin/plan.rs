@@ -63,7 +63,7 @@ pub enum PlanClass {
     Bulk,
 }
 
-/// The plans of a transfer. `F` is `piped_engine::draft::Forecast`.
+/// The plans of a transfer. `F` is `piped_planner::draft::Forecast`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plans<F = Value> {
     /// Bytes of the transfer.

@@ -14,7 +14,7 @@ pub struct TraceBody {
     pub transfers: u32,
 }
 
-/// A recording. `T` is `piped_engine::trace::TransferTrace`.
+/// A recording. `T` is `piped_report::trace::TransferTrace`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Traces<T = Value> {
     /// Its number, so that who waits for one sees when another operator has begun the next; 0: there was none.

@@ -51,7 +51,7 @@ pub struct OperationStat {
     pub latency: Vec<(Option<f64>, u64)>,
 }
 
-/// The peers. `L` is `piped_engine::report::LaneReport`.
+/// The peers. `L` is `piped_report::shard::LaneReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peers<L = Value> {
     /// One entry a peer, role and shard.
@@ -73,7 +73,7 @@ pub struct PeerEntry<L = Value> {
     pub lanes: Vec<L>,
 }
 
-/// Transfers. `T` is `piped_engine::report::TransferReport`.
+/// Transfers. `T` is `piped_report::shard::TransferReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfers<T = Value> {
     /// How many there are; more than are listed if they are too many.

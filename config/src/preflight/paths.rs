@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use piped_core::modes::CalibrationMode;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Grade, Round};
-use crate::modes::{AutoPath, CalibrationMode};
+use crate::modes::AutoPath;
 
 impl Round<'_> {
     pub(super) fn exports(&mut self) {

@@ -4,80 +4,27 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
-use serde::{Deserialize, Serialize};
-
-use crate::dial::{DialCost, DialPlace};
-use crate::ids::{
+use piped_core::access::Access;
+use piped_core::access::Alignment;
+use piped_core::access::OpenKind;
+use piped_core::ids::{
     ChannelId, DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId,
 };
-use crate::kept::KeptStage;
-use crate::report::StageResource;
-use crate::request::{Class, Completion, Progress, Status};
-use crate::sizes::Sizes;
-use crate::solve::{PlanAnswer, PlanRequest};
-use crate::wire::LaneKeys;
-use crate::wire::frame::{is_shard_name, node_of};
-
-/// Which of a peer's two connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LaneClass {
-    /// Small and urgent frames.
-    Latency,
-    /// Everything else.
-    Bulk,
-}
-
-impl From<Class> for LaneClass {
-    fn from(class: Class) -> Self {
-        match class {
-            Class::Latency => Self::Latency,
-            Class::Bulk => Self::Bulk,
-        }
-    }
-}
-
-/// What a handle may be used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Access {
-    /// Reads and gets.
-    pub read: bool,
-    /// Writes and puts.
-    pub write: bool,
-    /// Atomics; of regions only.
-    pub atomic: bool,
-}
-
-impl Access {
-    /// Nothing.
-    pub const NONE: Self = Self { read: false, write: false, atomic: false };
-    /// Reads and gets.
-    pub const READ: Self = Self { read: true, ..Self::NONE };
-    /// Writes and puts.
-    pub const WRITE: Self = Self { write: true, ..Self::NONE };
-    /// Both.
-    pub const READ_WRITE: Self = Self { read: true, ..Self::WRITE };
-    /// Atomics as well.
-    pub const ALL: Self = Self { atomic: true, ..Self::READ_WRITE };
-
-    /// Whether all that is `wanted` is in it.
-    #[must_use]
-    pub const fn allows(self, wanted: Self) -> bool {
-        (self.read || !wanted.read)
-            && (self.write || !wanted.write)
-            && (self.atomic || !wanted.atomic)
-    }
-}
-
-/// How a device wants its direct I/O aligned, in bytes (STATX_DIOALIGN); powers of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Alignment {
-    /// Of file offsets and lengths.
-    pub offset: u32,
-    /// Of memory addresses. Segments start on a page, so offsets in them decide.
-    pub memory: u32,
-}
+use piped_core::link::LaneClass;
+use piped_core::modes::CalibrationMode;
+use piped_core::modes::EagerMode;
+use piped_core::modes::ForcedPlan;
+use piped_core::modes::PlannerMode;
+use piped_core::modes::ZeroCopyMode;
+use piped_core::names::{is_shard_name, node_of};
+use piped_core::request::{Completion, Progress};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::kept::KeptStage;
+use piped_planner::solve::{PlanAnswer, PlanRequest};
+use piped_report::dial::{DialCost, DialPlace};
+use piped_report::shard::StageResource;
+use piped_wire::LaneKeys;
 
 /// A file the driver has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,79 +94,6 @@ pub struct OpenRequest {
     pub create: bool,
 }
 
-/// The kinds of things a peer offers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenKind {
-    /// A file below an exported directory.
-    File,
-    /// A memory region.
-    Region,
-    /// A channel, to send to.
-    Channel,
-}
-
-/// Which messages are sent without being announced first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EagerMode {
-    /// Those whose copy out of early-arrival memory takes no longer than the hand-shake and the way that follows it, and
-    /// that do not hold the lane for long, as measured.
-    #[default]
-    Auto,
-    /// Those of at most this many bytes.
-    Fixed(u32),
-}
-
-/// How the planner chooses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PlannerMode {
-    /// Sizes solved from the measured costs.
-    Auto,
-    /// Every fragment has this many bytes.
-    Fixed(u32),
-    /// One fragment: store the whole request, then forward it.
-    Whole,
-}
-
-/// A plan as it is executed, to see what it would take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ForcedPlan {
-    /// Fragments where bytes are read.
-    pub source: Sizes,
-    /// Payloads of frames.
-    pub lane: Sizes,
-    /// Fragments where they are written.
-    pub sink: Sizes,
-    /// The most fragments at the source at once; at most [`crate::limits::DEPTH_MAX`].
-    pub depth: u32,
-}
-
-/// Whether lanes send long payloads without a copy into the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ZeroCopyMode {
-    /// Each lane where, and from the size, it is measured to pay.
-    #[default]
-    Auto,
-    /// Wherever it can be done.
-    On,
-    /// Nowhere.
-    Off,
-}
-
-/// Whether costs follow what is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CalibrationMode {
-    /// Samples update the costs and the plans.
-    Live,
-    /// Samples are looked at, the costs stay as they are.
-    Frozen,
-    /// No samples.
-    Off,
-}
-
 /// What may be used at once on a shard. At a limit work waits; what is larger than a limit is done alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -266,7 +140,7 @@ pub struct PeerLimits {
 }
 
 impl Limits {
-    /// No limit but those of [`crate::limits`].
+    /// No limit but those of [`piped_core::limits`].
     pub const NONE: Self = Self {
         requests: u32::MAX,
         in_flight: u64::MAX,
@@ -554,7 +428,7 @@ pub enum Command {
     /// The answer to [`Output::Plan`].
     Planned(Box<PlanAnswer>),
     /// What was known of stages another time, to begin with where nothing is measured yet. What fails
-    /// [`crate::kept::KeptStage::check`] is left out.
+    /// [`piped_planner::kept::KeptStage::check`] is left out.
     TakeKept(Vec<(StageResource, KeptStage)>),
     /// Change how sizes are chosen.
     SetPlanner(PlannerMode),
@@ -568,7 +442,7 @@ pub enum Command {
     Trace {
         /// A number for it.
         recording: u64,
-        /// How many; more than [`crate::limits::TRACE_TRANSFERS_MAX`] are as many.
+        /// How many; more than [`piped_core::limits::TRACE_TRANSFERS_MAX`] are as many.
         transfers: u32,
     },
     /// Change which messages are sent without being announced.
@@ -680,6 +554,6 @@ pub enum Output {
     Progress(Progress),
     /// For the control thread.
     Event(Event),
-    /// For [`crate::solve::solve`], where nobody waits for it. Answered by [`Command::Planned`].
+    /// For [`piped_planner::solve::solve`], where nobody waits for it. Answered by [`Command::Planned`].
     Plan(Box<PlanRequest>),
 }

@@ -14,7 +14,6 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`units`] | time as a type |
 //! | [`stage`] | [`stage::Stage`], [`stage::Path`], and [`stage::StageCost`]: a cost that may bend with the size |
 //! | [`plan`] | [`plan::Plan`]: fragment sizes per level of the path, and which algorithm chose them |
 //! | [`evaluate`] | the latency of a plan: the recurrence, and its closed form for equal fragments |
@@ -76,4 +75,3 @@ pub mod simulate;
 pub mod stage;
 pub mod strip;
 pub mod tile;
-pub mod units;

@@ -8,6 +8,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 use core::ops::Deref;
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 /// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate. The longest of
@@ -15,23 +16,24 @@ use serde::{Deserialize, Serialize};
 pub const STAGES_MAX: usize = 16;
 
 /// The cost of one stage.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "StageFields")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(try_from = "StageFields"))]
 pub struct Stage {
     /// `L`: latency that does not occupy the stage, in seconds; finite, >= 0.
-    #[serde(rename = "latency_seconds")]
+    #[cfg_attr(feature = "serde", serde(rename = "latency_seconds"))]
     pub latency: f64,
     /// `g`: overhead of each fragment that occupies the stage, in seconds; finite, >= 0.
-    #[serde(rename = "overhead_seconds")]
+    #[cfg_attr(feature = "serde", serde(rename = "overhead_seconds"))]
     pub overhead: f64,
     /// `G`: inverse bandwidth, in seconds per byte; finite, >= 0.
-    #[serde(rename = "per_byte_seconds")]
+    #[cfg_attr(feature = "serde", serde(rename = "per_byte_seconds"))]
     pub per_byte: f64,
     /// `w`: the most fragments in the stage at once; `None` is unbounded.
     pub window: Option<NonZeroU32>,
 }
 
 /// What arrives from outside before it has been checked.
+#[cfg(feature = "serde")]
 #[derive(Deserialize)]
 struct StageFields {
     latency_seconds: f64,
@@ -41,6 +43,7 @@ struct StageFields {
     window: Option<NonZeroU32>,
 }
 
+#[cfg(feature = "serde")]
 impl TryFrom<StageFields> for Stage {
     type Error = StageFault;
     fn try_from(fields: StageFields) -> Result<Self, StageFault> {

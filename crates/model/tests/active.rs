@@ -5,10 +5,10 @@ mod chance;
 use std::num::NonZeroU32;
 
 use chance::Chance;
+use piped_core::units::Nanos;
 use piped_model::estimate::active::{End, Found, Options, Procedure, Run, Step};
 use piped_model::estimate::loggp::Gap;
 use piped_model::stage::Stage;
-use piped_model::units::Nanos;
 
 /// A pipeline, and a processor in front of it that sends and takes.
 struct Path {

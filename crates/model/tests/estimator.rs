@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
+use piped_core::units::Nanos;
 use piped_model::estimate::{Estimate, Estimator, Meter, Sample, Ticket};
 use piped_model::fixed::{Constraints, best};
 use piped_model::stage::{Stage, StageCost};
-use piped_model::units::Nanos;
 
 /// A small generator (xorshift64*): the seed is the test's, so a failure replays.
 struct Chance(u64);

@@ -8,6 +8,7 @@
 
 use core::mem::{align_of, offset_of, size_of};
 
+use piped_core::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 /// Version of the queue's memory and of the handshake. Both sides must have the same.
@@ -84,7 +85,7 @@ pub enum Opcode {
     Send = 11,
     /// A message of channel `handle_a` with `tag` (or any) into the buffer.
     Recv = 12,
-    /// A read of the pieces of a table of [`VectorEntry`], of `operand_a` bytes in all, into the buffer.
+    /// A read of the pieces of a table of [`Row`](piped_core::pieces::Row), of `operand_a` bytes in all, into the buffer.
     ReadV = 13,
     /// The same, out of the buffer.
     WriteV = 14,
@@ -196,34 +197,6 @@ impl Descriptor {
     }
 }
 
-/// A row of a vectored request's table, which lies in the arena: `count` pieces of `length` bytes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C, align(8))]
-pub struct VectorEntry {
-    /// Of the first piece in the file or region, bytes.
-    pub offset: u64,
-    /// From one piece to the next there, bytes.
-    pub stride: u64,
-    /// Of the first piece in the request's buffer, bytes.
-    pub at: u32,
-    /// From one piece to the next there, bytes.
-    pub at_stride: u32,
-    /// Of each piece, bytes; at least 1.
-    pub length: u32,
-    /// Pieces; at least 1.
-    pub count: u32,
-}
-
-impl VectorEntry {
-    /// As it lies in memory.
-    #[must_use]
-    pub fn to_bytes(self) -> [u8; size_of::<Self>()] {
-        transmute!(self)
-    }
-}
-
 /// The end of a request, or the later release of its buffer: 32 bytes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -292,109 +265,6 @@ impl CompletionKind {
             2 => Some(Self::Released),
             _ => None,
         }
-    }
-}
-
-/// Why a request did not do all it was asked. Numbers never change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-#[repr(u16)]
-pub enum Status {
-    /// Everything was done (for reads: up to the end of the file).
-    #[error("ok")]
-    Ok = 0,
-    /// The verb or a flag is not served by this daemon.
-    #[error("this daemon does not serve that verb or flag; compare versions")]
-    Unsupported = 1,
-    /// A field makes no sense.
-    #[error("a length or offset of the request is out of range")]
-    Invalid = 2,
-    /// No such handle in this session (or it was closed).
-    #[error("no such handle in this session")]
-    BadHandle = 3,
-    /// The buffer is not inside the arena.
-    #[error("the buffer does not lie inside the arena")]
-    BadBuffer = 4,
-    /// The handle was not opened for that.
-    #[error("the handle was not opened for this kind of access, or permission was denied")]
-    Denied = 5,
-    /// The deadline passed.
-    #[error("the deadline passed")]
-    DeadlineExceeded = 6,
-    /// The client cancelled it.
-    #[error("cancelled")]
-    Cancelled = 7,
-    /// The device failed.
-    #[error("input/output error")]
-    Io = 8,
-    /// No space on the device.
-    #[error("no space left on the device")]
-    NoSpace = 9,
-    /// The peer is not reachable, or was lost and did not come back in time.
-    #[error("the peer is not reachable")]
-    PeerLost = 10,
-    /// The other end of a region or channel is gone.
-    #[error("its owner is gone, or access was taken back")]
-    Gone = 11,
-    /// No such export, file, region or channel.
-    #[error("no such export, file, region or channel")]
-    NotFound = 12,
-    /// A limit is reached; try again when something completed.
-    #[error("a limit is reached; try again when something completed")]
-    WouldBlock = 13,
-    /// It may or may not have happened.
-    #[error("the outcome is unknown: a daemon restarted in between")]
-    OutcomeUnknown = 14,
-    /// A checksum did not match more often than retries allow.
-    #[error("payload checksum mismatch")]
-    Corrupt = 15,
-    /// The session is being closed.
-    #[error("the session is closed")]
-    Closed = 16,
-    /// The message is longer than the buffer; it can still be received.
-    #[error("the message is longer than the buffer")]
-    TooLong = 17,
-    /// No such export, or none for this user or node. As the two below only in answers to opens, and only for clients
-    /// with [`crate::handshake::FEATURE_OPEN_REASONS`]; others are told `NotFound`.
-    #[error("no such export, or none for you")]
-    NoExport = 18,
-    /// The directory is not there in which the file was to be made. Others are told `NotFound`.
-    #[error("the directory in which the file was to be made is not there")]
-    NoDirectory = 19,
-    /// It is a directory, where a file was to be opened. Others are told `Denied`.
-    #[error("it is a directory")]
-    IsDirectory = 20,
-}
-
-impl Status {
-    /// All of them, at the place of their number.
-    pub const ALL: [Self; 21] = [
-        Self::Ok,
-        Self::Unsupported,
-        Self::Invalid,
-        Self::BadHandle,
-        Self::BadBuffer,
-        Self::Denied,
-        Self::DeadlineExceeded,
-        Self::Cancelled,
-        Self::Io,
-        Self::NoSpace,
-        Self::PeerLost,
-        Self::Gone,
-        Self::NotFound,
-        Self::WouldBlock,
-        Self::OutcomeUnknown,
-        Self::Corrupt,
-        Self::Closed,
-        Self::TooLong,
-        Self::NoExport,
-        Self::NoDirectory,
-        Self::IsDirectory,
-    ];
-
-    /// The status of a number, `None` if this version does not know it.
-    #[must_use]
-    pub fn from_u16(number: u16) -> Option<Self> {
-        Self::ALL.get(usize::from(number)).copied()
     }
 }
 
@@ -527,10 +397,6 @@ const _: () = {
     assert!(offset_of!(CompletionEntry, bytes) == 8 && offset_of!(CompletionEntry, value) == 16);
     assert!(offset_of!(CompletionEntry, status) == 24 && offset_of!(CompletionEntry, kind) == 26);
 
-    assert!(size_of::<VectorEntry>() == 32);
-    assert!(offset_of!(VectorEntry, stride) == 8 && offset_of!(VectorEntry, at) == 16);
-    assert!(offset_of!(VectorEntry, at_stride) == 20 && offset_of!(VectorEntry, length) == 24);
-
     assert!(size_of::<Line>() == 128 && size_of::<QueueHeader>() == 1024);
     assert!(word::SUBMISSION_TAIL == 16 && word::SUBMISSION_HEAD == 32);
     assert!(word::COMPLETION_TAIL == 48 && word::COMPLETION_HEAD == 64);
@@ -548,11 +414,6 @@ mod tests {
             assert_eq!(Opcode::from_u8(number as u8), Some(*opcode));
         }
         assert_eq!(Opcode::from_u8(Opcode::ALL.len() as u8), None);
-        for (number, status) in Status::ALL.iter().enumerate() {
-            assert_eq!(*status as usize, number);
-            assert_eq!(Status::from_u16(number as u16), Some(*status));
-        }
-        assert_eq!(Status::from_u16(Status::ALL.len() as u16), None);
         for kind in
             [CompletionKind::Finished, CompletionKind::FinishedHeld, CompletionKind::Released]
         {

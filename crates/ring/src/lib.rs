@@ -52,7 +52,8 @@
 //!
 #![cfg_attr(not(loom), doc = "```")]
 #![cfg_attr(loom, doc = "```ignore")]
-//! use piped_ring::{ClientQueue, CompletionEntry, Descriptor, Opcode, QueueFds, ServerQueue, Status};
+//! use piped_core::status::Status;
+//! use piped_ring::{ClientQueue, CompletionEntry, Descriptor, Opcode, QueueFds, ServerQueue};
 //!
 //! let mut server = ServerQueue::create(8)?;
 //! let [memory, to_daemon, to_client] = server.fds().map(|fd| fd.try_clone_to_owned());
@@ -91,11 +92,10 @@ pub mod view;
 pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault};
 pub use layout::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, CompletionEntry, CompletionKind, Descriptor,
-    FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout, SLOT_NONE, Status,
-    VectorEntry,
+    FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout, SLOT_NONE,
 };
 #[cfg(not(loom))]
 pub use queue::{AttachFault, ClientQueue, QueueFds, ServerQueue};
 pub use segment::{OutOfRange, PIECE_BYTES, Segment, SegmentFault};
-pub use spinner::{Profile, Spin, SpinBudgets, Spinner};
+pub use spinner::{Spin, SpinBudgets, Spinner};
 pub use view::{ExclusiveRange, SharedRange};

@@ -9,6 +9,8 @@
 //!
 //! Pure logic: the caller brings the time, in nanoseconds from any origin.
 
+use piped_core::modes::Profile;
+
 /// A gap between two idle polls that shows that the thread was taken off its CPU.
 pub const PREEMPTION_GAP_NS: u64 = 50_000;
 
@@ -31,18 +33,6 @@ pub enum Spin {
     Sleep,
 }
 
-/// How a node trades CPU for latency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Profile {
-    /// Spin briefly where a CPU is to spare.
-    #[default]
-    Balanced,
-    /// Spin long; for machines whose CPUs are there for this.
-    Latency,
-    /// Hardly spin: leave the CPUs to the applications.
-    Throughput,
-}
-
 /// The longest spins of both sides, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpinBudgets {
@@ -52,19 +42,18 @@ pub struct SpinBudgets {
     pub client_ns: u64,
 }
 
-impl Profile {
-    /// The budgets on a machine with `spare_cpus` CPUs that no shard is pinned to. A balanced client
+impl SpinBudgets {
+    /// The budgets of a profile on a machine with `spare_cpus` CPUs that no shard is pinned to. A balanced client
     /// spins only if there are at least two of them: one for it, one for everything else.
     #[must_use]
-    pub fn budgets(self, spare_cpus: usize) -> SpinBudgets {
-        match self {
-            Self::Balanced => SpinBudgets {
-                daemon_ns: 50_000,
-                client_ns: if spare_cpus >= 2 { 20_000 } else { 0 },
-            },
+    pub fn of(profile: Profile, spare_cpus: usize) -> Self {
+        match profile {
+            Profile::Balanced => {
+                Self { daemon_ns: 50_000, client_ns: if spare_cpus >= 2 { 20_000 } else { 0 } }
+            }
             // Longer than a few reads of a disk take: a side that slept is tens of microseconds late.
-            Self::Latency => SpinBudgets { daemon_ns: 1_000_000, client_ns: 1_000_000 },
-            Self::Throughput => SpinBudgets { daemon_ns: 5_000, client_ns: 0 },
+            Profile::Latency => Self { daemon_ns: 1_000_000, client_ns: 1_000_000 },
+            Profile::Throughput => Self { daemon_ns: 5_000, client_ns: 0 },
         }
     }
 }

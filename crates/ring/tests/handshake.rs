@@ -3,10 +3,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use piped_ring::Status;
+use piped_core::access::Access;
+use piped_core::status::Status;
 use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{
-    AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
+    AUDIENCE_MAX, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, Welcome, sequence,
 };
 use proptest::prelude::*;

@@ -2,16 +2,16 @@
 #![cfg(not(loom))]
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use piped_core::status::Status;
 use piped_ring::testing::{Duel, HostileClient, Step, Word};
 use piped_ring::{
     AttachFault, ClientFault, ClientQueue, CompletionEntry, CompletionKind, Descriptor,
-    HeaderFault, Opcode, QueueFds, QueueLayout, Segment, SegmentFault, ServerQueue, Status,
+    HeaderFault, Opcode, QueueFds, QueueLayout, Segment, SegmentFault, ServerQueue,
 };
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags};

@@ -14,10 +14,11 @@
 
 use loom::sync::{Arc, Notify};
 use loom::thread;
+use piped_core::status::Status;
 use piped_ring::atomic::AtomicU64;
 use piped_ring::cursor::{Consumer, Place, Producer};
 use piped_ring::half::{ClientHalf, ServerHalf};
-use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout, Status};
+use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout};
 
 /// Starts so close to the wrap that every model wraps.
 const FIRST: u64 = u64::MAX;

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 
+use piped_core::status::Status;
 use piped_ring::atomic::AtomicU64;
 use piped_ring::cursor::{Consumer, Place, Producer};
 use piped_ring::half::{ClientHalf, ServerHalf};
-use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout, Status};
+use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout};
 use proptest::prelude::*;
 
 fn words(count: usize) -> Vec<AtomicU64> {

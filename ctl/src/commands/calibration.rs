@@ -1,7 +1,7 @@
 //! `pipectl calibration`: whether costs follow what is measured.
 
-use piped_config::CalibrationMode;
 use piped_config::admin::{CALIBRATION, CalibrationBody};
+use piped_core::modes::CalibrationMode;
 
 use crate::admin::Admin;
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear, Dials};
-use piped_engine::dial::{DialCost, DialPlace, DialReport};
+use piped_report::dial::{DialCost, DialPlace, DialReport};
 
 use crate::admin::Admin;
 use crate::failure::Failure;

@@ -1,9 +1,9 @@
 //! `pipectl explain`: one transfer, what was known, what was chosen, what came out.
 
 use piped_config::admin::{EXPLAIN, Explained};
-use piped_engine::report::{Candidate, Explanation, Passing, StagePassed, Waiting};
-use piped_engine::tally::HeldBy;
-use piped_engine::trace::LevelSizes;
+use piped_report::shard::{Candidate, Explanation, Passing, StagePassed, Waiting};
+use piped_report::tally::HeldBy;
+use piped_report::trace::LevelSizes;
 
 use crate::admin::Admin;
 use crate::args::Which;
@@ -303,7 +303,8 @@ pub(crate) fn candidates(output: &Output, all: &[Candidate]) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::request::{Class, Status};
+    use piped_core::request::Class;
+    use piped_core::status::Status;
 
     use super::*;
 

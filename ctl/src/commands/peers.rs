@@ -1,8 +1,8 @@
 //! `pipectl peers`: the peers and the lanes to and from them.
 
 use piped_config::admin::watch::{PEERS, PeerEntry, Peers};
-use piped_engine::report::{LaneReport, ZeroCopyReport};
-use piped_engine::wire::Protection;
+use piped_core::link::Protection;
+use piped_report::shard::{LaneReport, ZeroCopyReport};
 
 use crate::admin::Admin;
 use crate::commands::words;

@@ -10,7 +10,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _, ValueParser, Val
 use clap::{Args as ClapArgs, ValueEnum};
 use piped_config::Bytes;
 use piped_config::admin::plan::{PLAN, PlanBody, PlanClass, PlanEnd, PlanPart, Plans};
-use piped_engine::draft::Forecast;
+use piped_planner::draft::Forecast;
 
 use super::explain::{Chosen, candidates, plan};
 use super::stages;

@@ -1,7 +1,8 @@
 //! `pipectl planner`: how fragment sizes are chosen.
 
-use piped_config::PlannerMode;
 use piped_config::admin::{PLANNER, PlannerBody};
+use piped_config::check_planner_mode;
+use piped_core::modes::PlannerMode;
 
 use crate::admin::Admin;
 use crate::failure::Failure;
@@ -14,7 +15,8 @@ pub(crate) fn run(
     mode: PlannerMode,
     json: bool,
 ) -> Result<(), Failure> {
-    mode.validate().map_err(|problem| Failure::usage(format!("the planner mode {problem}")))?;
+    check_planner_mode(mode)
+        .map_err(|problem| Failure::usage(format!("the planner mode {problem}")))?;
     let body = PlannerBody { mode };
     admin.put(PLANNER, body)?;
     if json {

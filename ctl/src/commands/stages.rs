@@ -1,7 +1,7 @@
 //! `pipectl stages`: what every pipeline stage costs, as measured.
 
 use piped_config::admin::{STAGES, Stages};
-use piped_engine::report::StageReport;
+use piped_report::shard::StageReport;
 
 use crate::admin::Admin;
 use crate::failure::Failure;
@@ -102,7 +102,7 @@ fn row(stage: &StageReport) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::report::ServedWith;
+    use piped_report::shard::ServedWith;
 
     use super::*;
     use crate::table;

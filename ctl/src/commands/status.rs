@@ -1,7 +1,7 @@
 //! `pipectl status`: the daemon at a glance.
 
 use piped_config::admin::{STATUS, Status};
-use piped_engine::report::{Counters, PeerReport, ShardReport};
+use piped_report::shard::{Counters, PeerReport, ShardReport};
 use serde_json::Value;
 
 use super::config;
@@ -137,7 +137,7 @@ fn totals(output: &Output, status: &Status<ShardReport>) -> Result<(), Failure> 
 }
 
 fn peers(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
-    let lane = |peer: &PeerReport, lane: &piped_engine::report::LaneReport| {
+    let lane = |peer: &PeerReport, lane: &piped_report::shard::LaneReport| {
         vec![
             peer.name.clone(),
             words::role(peer.inbound).to_owned(),
@@ -171,7 +171,7 @@ fn peers(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::command::PlannerMode;
+    use piped_core::modes::PlannerMode;
 
     use super::*;
 

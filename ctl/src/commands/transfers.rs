@@ -2,7 +2,7 @@
 
 use clap::Args as ClapArgs;
 use piped_config::admin::watch::{TRANSFERS, TRANSFERS_ENDED, TransferEntry, Transfers};
-use piped_engine::report::TransferReport;
+use piped_report::shard::TransferReport;
 
 use crate::admin::Admin;
 use crate::commands::words;
@@ -87,8 +87,9 @@ fn row(TransferEntry { transfer: it, .. }: &TransferEntry<TransferReport>) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::request::{Class, Status};
-    use piped_engine::tally::Operation;
+    use piped_core::request::Class;
+    use piped_core::status::Status;
+    use piped_report::tally::Operation;
 
     use super::*;
 

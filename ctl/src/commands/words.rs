@@ -1,7 +1,8 @@
 //! Words that several commands use.
 
-use piped_engine::command::LaneClass;
-use piped_engine::request::{Class, Status};
+use piped_core::link::LaneClass;
+use piped_core::request::Class;
+use piped_core::status::Status;
 
 pub(crate) const fn lane(class: LaneClass) -> &'static str {
     match class {

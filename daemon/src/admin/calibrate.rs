@@ -5,7 +5,7 @@
 
 use hyper::StatusCode;
 use piped_config::admin::calibrate::{CALIBRATE_SECONDS_MAX, CalibrateBody, Calibrating};
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 
 use super::parse::Refused;
 use crate::control::Control;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use hyper::StatusCode;
 use piped_config::admin::dials::{DialChange, DialClear, Dials};
+use piped_core::limits::DIALS_MAX;
 use piped_engine::command::Command;
-use piped_engine::dial::{DialCost, DialPlace, DialReport};
-use piped_engine::limits::DIALS_MAX;
+use piped_report::dial::{DialCost, DialPlace, DialReport};
 
 use super::parse::Refused;
 use super::routes::tell;

@@ -2,9 +2,9 @@
 
 use hyper::StatusCode;
 use piped_config::admin::ending::{EndClient, EndHandle, EndPeer, Ended};
+use piped_core::ids::SessionId;
+use piped_core::names::node_of;
 use piped_engine::command::Command;
-use piped_engine::ids::SessionId;
-use piped_engine::wire::frame::node_of;
 
 use super::parse::Refused;
 use super::routes::tell;

@@ -14,7 +14,8 @@ use piped_config::admin::limits::{LIMITS, LimitsChange};
 use piped_config::admin::plan::{PLAN, PlanBody};
 use piped_config::admin::trace::{TRACE, TraceBody};
 use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody, watch};
-use piped_engine::limits::TRACE_TRANSFERS_MAX;
+use piped_config::check_planner_mode;
+use piped_core::limits::TRACE_TRANSFERS_MAX;
 use serde::de::DeserializeOwned;
 
 /// What can be asked of the daemon.
@@ -286,13 +287,13 @@ fn trace(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
 
 fn planner(asked: Asked<'_>) -> Result<AdminRequest, Refused> {
     let body: PlannerBody = asked.read()?;
-    body.mode.validate().map_err(|why| Refused::bad(format!("the planner mode {why}")))?;
+    check_planner_mode(body.mode).map_err(|why| Refused::bad(format!("the planner mode {why}")))?;
     Ok(AdminRequest::SetPlanner(body))
 }
 
 #[cfg(test)]
 mod tests {
-    use piped_config::{Bytes, PlannerMode};
+    use piped_core::modes::PlannerMode;
 
     use super::*;
 
@@ -427,7 +428,7 @@ mod tests {
     #[test]
     fn bodies_and_words_are_read_or_refused_with_a_reason() {
         let planner = |body| parse(&Method::PUT, admin::PLANNER, body);
-        let mode = PlannerMode::Fixed(Bytes::kib(64));
+        let mode = PlannerMode::Fixed(64 << 10);
         let read = planner(br#"{"schema_version":1,"mode":{"fixed":65536}}"#);
         assert_eq!(read, Ok(AdminRequest::SetPlanner(PlannerBody { mode })));
         let explain = |word: &str| parse(&Method::GET, &format!("/v1/explain/{word}"), b"");

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use piped_config::admin::plan::{PlanBody, PlanClass, PlanEnd, PlanPart, Plans};
-use piped_engine::draft::{DraftAsk, DraftFault, Forecast, Way};
-use piped_engine::ids::{DeviceId, PeerId};
-use piped_engine::limits::{FRAGMENT_BYTES_MAX, REQUEST_BYTES_MAX};
-use piped_engine::report::device_of;
-use piped_engine::request::{Class, Status};
+use piped_core::ids::{DeviceId, PeerId};
+use piped_core::limits::{FRAGMENT_BYTES_MAX, REQUEST_BYTES_MAX};
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_planner::draft::{DraftAsk, DraftFault, Forecast, Way};
+use piped_report::shard::device_of;
 
 use super::parse::Refused;
 use crate::control::Control;

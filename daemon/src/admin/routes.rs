@@ -9,18 +9,11 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use piped_config::admin::{Envelope, ErrorBody, Explained, Stages, Status};
 use piped_engine::command::Command;
-use piped_engine::report::{Explanation, StageReport};
+use piped_report::shard::{Explanation, StageReport};
 use serde::Serialize;
 
-use super::calibrate;
-use super::configuration;
-use super::dials;
-use super::ending;
-use super::page;
 use super::parse::{AdminRequest, Endpoint, Refused};
-use super::plan;
-use super::trace;
-use super::watch;
+use super::{calibrate, configuration, dials, ending, page, plan, trace, watch};
 use crate::client::reasons::{Eviction, HandshakeRefusal};
 use crate::control::Control;
 use crate::io::clock;
@@ -29,7 +22,7 @@ use crate::limits::{ADMIN_BODY_BYTES_MAX, ADMIN_TIMEOUT};
 use crate::peer::greet::Greeting;
 use crate::peer::noise::Trust as _;
 use crate::shard::message::{Message, Question, ShardGone, ShardStatus};
-use crate::{advising, limiting, metrics, settings};
+use crate::{advising, limiting, metrics};
 
 pub(super) type Reply = Response<Full<Bytes>>;
 
@@ -122,13 +115,13 @@ async fn answer(
         AdminRequest::EndClient(body) => ending::client(control, who, body).map(json),
         AdminRequest::EndPeer(body) => ending::peer(control, who, body).await.map(json),
         AdminRequest::SetPlanner(body) => {
-            tell(control, Command::SetPlanner(settings::planner(body.mode))).await?;
+            tell(control, Command::SetPlanner(body.mode)).await?;
             control.reload.note_runtime("planner.mode", body.mode);
             tracing::info!(mode = %body.mode, "planner changed until the daemon ends");
             Ok(json(body))
         }
         AdminRequest::SetCalibration(body) => {
-            tell(control, Command::SetCalibration(settings::calibration(body.mode))).await?;
+            tell(control, Command::SetCalibration(body.mode)).await?;
             control.reload.note_runtime("planner.calibration", body.mode);
             tracing::info!(mode = body.mode.name(), "calibration changed until the daemon ends");
             Ok(json(body))

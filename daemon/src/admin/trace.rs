@@ -8,7 +8,7 @@ use piped_config::admin::Envelope;
 use piped_config::admin::trace::{TraceBody, Traces};
 use piped_engine::command::Command;
 use piped_engine::shard::Recording;
-use piped_engine::trace::{TraceState, TransferTrace};
+use piped_report::trace::{TraceState, TransferTrace};
 
 use super::parse::Refused;
 use super::routes::{Reply, tell, written};

@@ -5,9 +5,9 @@ use piped_config::admin::watch::{
     ExportReport, Exports, OperationStat, PeerEntry, Peers, Stat, TransferEntry, Transfers,
 };
 use piped_config::admin::{ClientReport, Clients};
-use piped_engine::report::{LaneReport, TransferReport};
-use piped_engine::request::Status;
-use piped_engine::tally::{CLASSES, Ended, Operation, Route, Tally, class_name};
+use piped_core::status::Status;
+use piped_report::shard::{LaneReport, TransferReport};
+use piped_report::tally::{CLASSES, Ended, Operation, Route, Tally, class_name};
 
 use crate::control::Control;
 use crate::io::clock;

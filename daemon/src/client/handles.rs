@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
-use piped_engine::command::{Access, Command, OpenKind, OpenRequest};
-use piped_engine::cost::PathCost;
-use piped_engine::ids::{ChannelId, HandleId, RegionId, SessionId};
-use piped_engine::request::Status;
-use piped_ring::handshake::{self, Audience, PathCosts, Reply, Request};
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{ChannelId, HandleId, RegionId, SessionId};
+use piped_core::status::Status;
+use piped_engine::command::{Command, OpenRequest};
+use piped_planner::cost::PathCost;
+use piped_ring::handshake::{Audience, PathCosts, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -137,10 +138,9 @@ impl Client {
                 // How many there are was checked with the message.
                 let missing = || OpenFault::new(Status::Invalid, "no descriptor was passed");
                 let buffered = files.pop().ok_or_else(missing)?;
-                self.open_file(files.pop(), buffered, access_of(access)).await
+                self.open_file(files.pop(), buffered, access).await
             }
             Request::OpenExport { peer, export, path, access, create } => {
-                let access = access_of(access);
                 if self.is_here(&peer) {
                     self.open_export(export, path, access, create).await
                 } else {
@@ -151,7 +151,7 @@ impl Client {
             }
             Request::ExportRegion { name, segment, offset, length, access, audience } => {
                 let place = (segment, offset, length);
-                self.export_region(&name, place, access_of(access), audience).await
+                self.export_region(&name, place, access, audience).await
             }
             Request::OfferChannel { name } => self.offer_channel(&name).await,
             Request::OpenChannel { peer, name } => {
@@ -166,7 +166,6 @@ impl Client {
                 }
             }
             Request::OpenRegion { peer, name, access } => {
-                let access = access_of(access);
                 self.check_echo(&name)?;
                 if self.is_here(&peer) {
                     self.open_region(&name, access).await
@@ -617,10 +616,6 @@ fn wire_costs(costs: PathCost) -> PathCosts {
         mebibyte_ns: nanos(costs.per_byte_seconds * MEBIBYTE),
         confidence_ppm: (confidence.round() as u32).max(1),
     }
-}
-
-fn access_of(access: handshake::Access) -> Access {
-    Access { read: access.read, write: access.write, atomic: access.atomic }
 }
 
 fn gone(error: ShardGone) -> OpenFault {

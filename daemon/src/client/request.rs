@@ -3,9 +3,10 @@
 //! It checks what can be known without the session: verb, flags, class, reserved fields. Handles,
 //! buffers and lengths are checked by the shard against the session, in one place for all verbs.
 
-use piped_engine::ids::HandleId;
-use piped_engine::request::{ArenaBuffer, Class, Request, Status, Table, Update, Verb};
-use piped_model::units::Nanos;
+use piped_core::ids::HandleId;
+use piped_core::request::{ArenaBuffer, Class, Request, Table, Update, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_ring::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE,
     FLAG_NO_WAIT, Opcode,
@@ -120,8 +121,6 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::pieces::Row;
-    use piped_ring::VectorEntry;
 
     use super::*;
 
@@ -197,14 +196,6 @@ mod tests {
             assert_eq!(request.verb, expected, "{opcode:?}");
             assert_eq!(request.deadline, Some(Nanos(19)));
         }
-    }
-
-    #[test]
-    fn a_row_of_a_table_is_read_as_clients_write_it() {
-        let (offset, stride, at, at_stride, length, count) = (1 << 40, 5 << 33, 7, 8, 9, 10);
-        let entry = VectorEntry { offset, stride, at, at_stride, length, count };
-        let row = Row { offset, stride, at, at_stride, length, count };
-        assert_eq!(Row::from_client(&entry.to_bytes()), row);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_engine::request::Status;
+use piped_core::status::Status;
 use piped_ring::handshake::fds::ReceiveFault;
 use piped_ring::handshake::{
     self, HandshakeFault, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome,

@@ -1,6 +1,7 @@
 //! What a Hello wants, checked against the limits: pure, no memory is made here.
 
-use piped_engine::request::{Class, Status};
+use piped_core::request::Class;
+use piped_core::status::Status;
 use piped_ring::handshake::{Hello, WELCOME_QUEUES_MAX};
 
 use super::request;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use piped_engine::request::Status;
+use piped_core::status::Status;
 use piped_ring::handshake::{FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS};
 use piped_ring::{Segment, ServerQueue};
 

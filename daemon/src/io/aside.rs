@@ -5,7 +5,7 @@
 //! own workers, a few that hang keep every other file from being synced, extended or written through the
 //! page cache, for they are few, and write inodes of one hash in turn. So these operations never see the
 //! ring: a thread that may hang makes each of them, and rings the shard when it ends. How many there are is
-//! the engine's affair ([`piped_engine::limits::FOREIGN_OPS_MAX`]).
+//! the engine's affair ([`piped_core::limits::FOREIGN_OPS_MAX`]).
 
 use std::collections::VecDeque;
 use std::io;

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 
 /// Time since the process first asked, from `CLOCK_MONOTONIC`. All threads share the origin, so
 /// points in time may travel between shards and the control thread.

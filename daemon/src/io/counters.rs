@@ -1,6 +1,6 @@
 //! What the driver counts, so that "system calls per request" is a number and not a hope.
 
-use piped_engine::io::Op;
+use piped_core::io::Op;
 
 /// The kind of an operation, for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! touch. Entries are built nowhere else.
 
 use io_uring::{opcode, squeue, types};
-use piped_engine::io::{Op, Span, Spans};
+use piped_core::io::{Op, Span, Spans};
 
 use super::aside::{Call, Job, Piece};
 use super::counters::OpKind;

@@ -5,7 +5,7 @@
 //! the device has enough to do, which its own pace tells: with `n` operations of which one ends
 //! every `gap`, it stays busy for `n * gap`.
 
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 
 /// Waits no longer than this with few operations in the kernel: less than a device needs for one.
 const SHALLOW: Nanos = Nanos(5_000);

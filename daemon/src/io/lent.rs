@@ -6,7 +6,7 @@
 //! is gone would otherwise keep the memory until the kernel gives it up. See `Descriptors::lend_on`.
 
 use io_uring::cqueue;
-use piped_engine::io::{Done, NOTICE_COPIED, NOTICE_IN_PLACE, Token};
+use piped_core::io::{Done, NOTICE_COPIED, NOTICE_IN_PLACE, Token};
 
 use super::ops::Loan;
 use super::uring::UringIo;

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use io_uring::Submitter;
-use piped_engine::io::Span;
+use piped_core::io::Span;
 use piped_ring::Segment;
 
 use super::UringError;

@@ -21,7 +21,7 @@
 //! registration of buffers (`registration`), the one line of `uring` that queues an entry, the trials of what a kernel
 //! has (`probe`, `restrict`), and the system calls on files that the ring must not see (`aside`).
 //!
-//! [`Io`]: piped_engine::io::Io
+//! [`Io`]: piped_core::io::Io
 
 use std::io;
 
@@ -54,13 +54,13 @@ mod uring;
 mod wake;
 
 pub use counters::{OpKind, UringCounters};
-pub use probe::{Feature, FeatureMask, UnknownFeature};
+pub use probe::FeatureMask;
 pub use registration::REGISTRATION_BYTES_PER_TURN;
 pub use uring::{UringConfig, UringIo};
 pub use wake::WatchId;
 
 /// Why the driver cannot do its work. Faults of single operations are not here: they end as a
-/// negative [`Done::result`](piped_engine::io::Done::result).
+/// negative [`Done::result`](piped_core::io::Done::result).
 #[derive(Debug, thiserror::Error)]
 pub enum UringError {
     /// io_uring is switched off for this process.

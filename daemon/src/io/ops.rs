@@ -8,7 +8,7 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
-use piped_engine::io::{SPANS_PER_OP_MAX, Token};
+use piped_core::io::{SPANS_PER_OP_MAX, Token};
 
 use super::counters::OpKind;
 
@@ -310,7 +310,7 @@ pub(super) enum Addresses {
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::io::Token;
+    use piped_core::io::Token;
 
     use super::{Addresses, Ops, Owner, State};
     use crate::io::counters::OpKind;

@@ -1,99 +1,13 @@
 //! What this kernel offers, found out by trying: a version number says nothing about back-ports,
 //! containers' filters or limits.
 
-use std::fmt;
 use std::io;
-use std::str::FromStr;
 
 use io_uring::{IoUring, Probe, opcode};
+use piped_core::modes::IoFeature;
 
 use super::UringError;
 use super::restrict::{LENDING, NEEDED};
-
-/// Something the driver uses when it can and does without when it must.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Feature {
-    /// Completions are worked off when the shard asks for them (`SINGLE_ISSUER | DEFER_TASKRUN`).
-    DeferTaskrun,
-    /// Completions do not interrupt the shard (`COOP_TASKRUN`), the step below.
-    CoopTaskrun,
-    /// Segments are pinned once instead of per operation.
-    RegisteredBuffers,
-    /// Files are looked up once instead of per operation.
-    RegisteredFiles,
-    /// The ring's own descriptor is looked up once instead of per system call.
-    RingFd,
-    /// One bad operation does not stop the rest of a batch from being submitted.
-    SubmitAll,
-    /// The submission queue has no indirection array.
-    NoSqarray,
-    /// A doorbell is armed once instead of after every ring.
-    MultishotPoll,
-    /// Sends that lend their memory instead of having it copied, and say afterwards what became of it.
-    SendZeroCopy,
-    /// The ring does what the driver is for, on its registered files, and nothing else.
-    Restrictions,
-}
-
-impl Feature {
-    /// All of them, best known first.
-    pub const ALL: [Self; 10] = [
-        Self::DeferTaskrun,
-        Self::CoopTaskrun,
-        Self::RegisteredBuffers,
-        Self::RegisteredFiles,
-        Self::RingFd,
-        Self::SubmitAll,
-        Self::NoSqarray,
-        Self::MultishotPoll,
-        Self::SendZeroCopy,
-        Self::Restrictions,
-    ];
-
-    /// Its name in the configuration and in `pipectl status`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::DeferTaskrun => "defer_taskrun",
-            Self::CoopTaskrun => "coop_taskrun",
-            Self::RegisteredBuffers => "registered_buffers",
-            Self::RegisteredFiles => "registered_files",
-            Self::RingFd => "ring_fd",
-            Self::SubmitAll => "submit_all",
-            Self::NoSqarray => "no_sqarray",
-            Self::MultishotPoll => "multishot_poll",
-            Self::SendZeroCopy => "send_zero_copy",
-            Self::Restrictions => "restrictions",
-        }
-    }
-}
-
-impl fmt::Display for Feature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A name that is no feature.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no io_uring feature; known are defer_taskrun, coop_taskrun, registered_buffers, \
-     registered_files, ring_fd, submit_all, no_sqarray, multishot_poll, send_zero_copy, \
-     restrictions"
-)]
-pub struct UnknownFeature(pub String);
-
-impl FromStr for Feature {
-    type Err = UnknownFeature;
-
-    fn from_str(name: &str) -> Result<Self, UnknownFeature> {
-        Self::ALL
-            .into_iter()
-            .find(|feature| feature.name() == name)
-            .ok_or_else(|| UnknownFeature(name.to_owned()))
-    }
-}
 
 /// The features the driver may use. Lower tiers are forced by taking features out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,17 +21,17 @@ impl FeatureMask {
 
     /// All but these.
     #[must_use]
-    pub fn without(features: &[Feature]) -> Self {
+    pub fn without(features: &[IoFeature]) -> Self {
         features.iter().fold(Self::ALL, |mask, feature| Self(mask.0 & !mask_of(*feature)))
     }
 
     /// Whether a feature may be used.
     #[must_use]
-    pub const fn has(self, feature: Feature) -> bool {
+    pub const fn has(self, feature: IoFeature) -> bool {
         self.0 & mask_of(feature) != 0
     }
 
-    pub(super) fn remove(&mut self, feature: Feature) {
+    pub(super) fn remove(&mut self, feature: IoFeature) {
         self.0 &= !mask_of(feature);
     }
 }
@@ -128,7 +42,7 @@ impl Default for FeatureMask {
     }
 }
 
-const fn mask_of(feature: Feature) -> u16 {
+const fn mask_of(feature: IoFeature) -> u16 {
     1 << feature as u8
 }
 
@@ -212,7 +126,7 @@ pub(super) fn choose(
             .inspect_err(|error| lines.push(format!("sqpoll: the kernel refuses it ({error})")))
             .is_ok()
     });
-    let mut offers = |feature: Feature, shape: Shape| {
+    let mut offers = |feature: IoFeature, shape: Shape| {
         if !mask.has(feature) {
             lines.push(format!("{feature}: switched off by [io] disable_features"));
             return false;
@@ -222,13 +136,13 @@ pub(super) fn choose(
         lines.push(format!("{feature}: this kernel does not have it ({error})"));
         false
     };
-    let submit_all = offers(Feature::SubmitAll, Shape { submit_all: true, ..Shape::TRIAL });
-    let no_sqarray = offers(Feature::NoSqarray, Shape { no_sqarray: true, ..Shape::TRIAL });
+    let submit_all = offers(IoFeature::SubmitAll, Shape { submit_all: true, ..Shape::TRIAL });
+    let no_sqarray = offers(IoFeature::NoSqarray, Shape { no_sqarray: true, ..Shape::TRIAL });
     let taskrun = if let Some(idle_ms) = polled {
         Taskrun::Polled { idle_ms }
-    } else if offers(Feature::DeferTaskrun, Shape { taskrun: Taskrun::Defer, ..Shape::TRIAL }) {
+    } else if offers(IoFeature::DeferTaskrun, Shape { taskrun: Taskrun::Defer, ..Shape::TRIAL }) {
         Taskrun::Defer
-    } else if offers(Feature::CoopTaskrun, Shape { taskrun: Taskrun::Coop, ..Shape::TRIAL }) {
+    } else if offers(IoFeature::CoopTaskrun, Shape { taskrun: Taskrun::Coop, ..Shape::TRIAL }) {
         Taskrun::Coop
     } else {
         Taskrun::Interrupt
@@ -292,24 +206,13 @@ fn try_usage() -> io::Result<i32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Feature, FeatureMask};
-
-    #[test]
-    fn names_and_features_are_one_to_one() {
-        for feature in Feature::ALL {
-            assert_eq!(feature.name().parse(), Ok(feature));
-        }
-        let fault = "sqpol".parse::<Feature>().unwrap_err().to_string();
-        for feature in Feature::ALL {
-            assert!(fault.contains(feature.name()), "{fault} does not name {feature}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_mask_takes_out_what_it_names() {
-        let mask = FeatureMask::without(&[Feature::RingFd, Feature::DeferTaskrun]);
-        for feature in Feature::ALL {
-            let out = matches!(feature, Feature::RingFd | Feature::DeferTaskrun);
+        let mask = FeatureMask::without(&[IoFeature::RingFd, IoFeature::DeferTaskrun]);
+        for feature in IoFeature::ALL {
+            let out = matches!(feature, IoFeature::RingFd | IoFeature::DeferTaskrun);
             assert_eq!(mask.has(feature), !out, "{feature}");
             assert!(!FeatureMask::NONE.has(feature));
         }

@@ -1,8 +1,8 @@
 //! The other half of the driver: submitting, waiting, taking completions, shutting down.
 
 use io_uring::cqueue;
-use piped_engine::io::Done;
-use piped_model::units::Nanos;
+use piped_core::io::Done;
+use piped_core::units::Nanos;
 
 use super::aside::Aside;
 use super::ops::{Ops, Owner, State};

@@ -4,14 +4,13 @@
 //! dropped, and does not say how often it entered the kernel; both are asked for here, so the calls
 //! are made here, on the crate's queues.
 
-use std::io;
 use std::os::fd::AsRawFd;
-use std::ptr;
 use std::sync::atomic::{Ordering, fence};
+use std::{io, ptr};
 
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, squeue};
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 
 use super::UringError;
 use super::counters::UringCounters;

@@ -5,12 +5,11 @@
 //! The kernel notes both credentials and groups when the other side connects, so nothing here can be
 //! outrun by a process that ends and whose number another takes.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr;
+use std::{io, ptr};
 
-use piped_engine::io::WireState;
-use piped_model::units::Nanos;
+use piped_core::io::WireState;
+use piped_core::units::Nanos;
 use tokio::io::unix::AsyncFd;
 
 use crate::closing::HeldFile;

@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use io_uring::{opcode, squeue};
-use piped_engine::ids::{FileId, SegmentId, SocketId};
-use piped_engine::io::{Io, Op, Resource, Span, Token, WireState};
-use piped_engine::request::Update;
-use piped_model::units::Nanos;
+use piped_core::ids::{FileId, SegmentId, SocketId};
+use piped_core::io::{Io, Op, Resource, Span, Token, WireState};
+use piped_core::modes::IoFeature;
+use piped_core::request::Update;
+use piped_core::units::Nanos;
 use piped_ring::Segment;
 
 use super::aside::Aside;
@@ -17,7 +18,7 @@ use super::hold::Hold;
 use super::memory::Memory;
 use super::ops::{Loan, Ops, Owner, State};
 use super::priority::Priorities;
-use super::probe::{self, Feature, FeatureMask, Shape, Taskrun};
+use super::probe::{self, FeatureMask, Shape, Taskrun};
 use super::registration::REGISTRATION_BYTES_PER_TURN;
 use super::restrict::{self, Bounds, Registers};
 use super::ring::{Patience, Ring};
@@ -138,7 +139,7 @@ impl UringIo {
         probe::require(&built)?;
         let lacks_zero_copy = probe::lacks_zero_copy(&built);
         let mut ring = Ring::new(built);
-        let mut wanted = |feature: Feature| {
+        let mut wanted = |feature: IoFeature| {
             let wanted = features.has(feature);
             if !wanted {
                 startup.push(format!("{feature}: switched off by [io] disable_features"));
@@ -147,21 +148,24 @@ impl UringIo {
         };
         // And a bell of our own, see `aside`.
         let doorbells = config.watches_max.saturating_add(1);
-        let (files, in_table) = (config.files_max, wanted(Feature::RegisteredFiles));
+        let (files, in_table) = (config.files_max, wanted(IoFeature::RegisteredFiles));
         let mut descriptors = Descriptors::new(files, doorbells, in_table, &ring.submitter());
-        let memory =
-            Memory::new(config.segments_max, wanted(Feature::RegisteredBuffers), &ring.submitter());
-        let multishot = wanted(Feature::MultishotPoll);
-        let wanted_zero_copy = wanted(Feature::SendZeroCopy);
-        if wanted(Feature::RingFd)
+        let memory = Memory::new(
+            config.segments_max,
+            wanted(IoFeature::RegisteredBuffers),
+            &ring.submitter(),
+        );
+        let multishot = wanted(IoFeature::MultishotPoll);
+        let wanted_zero_copy = wanted(IoFeature::SendZeroCopy);
+        if wanted(IoFeature::RingFd)
             && let Err(error) = ring.register_fd()
         {
-            features.remove(Feature::RingFd);
+            features.remove(IoFeature::RingFd);
             startup.push(format!("ring_fd: the kernel refuses it ({error})"));
         }
         if wanted_zero_copy && let Some(why) = lacks_zero_copy {
-            features.remove(Feature::SendZeroCopy);
-            startup.push(format!("{}: {why}", Feature::SendZeroCopy));
+            features.remove(IoFeature::SendZeroCopy);
+            startup.push(format!("{}: {why}", IoFeature::SendZeroCopy));
         }
         let places = descriptors.place_of_doorbells(doorbells);
         let bounds = match offered {
@@ -221,14 +225,14 @@ impl UringIo {
             Taskrun::Polled { .. } => "sqpoll",
         };
         let features = [
-            (Feature::RegisteredBuffers, self.memory.has_table()),
-            (Feature::RegisteredFiles, self.descriptors.has_table()),
-            (Feature::RingFd, self.features.has(Feature::RingFd)),
-            (Feature::SubmitAll, self.features.has(Feature::SubmitAll)),
-            (Feature::NoSqarray, self.features.has(Feature::NoSqarray)),
-            (Feature::MultishotPoll, self.watches.multishot()),
-            (Feature::SendZeroCopy, self.features.has(Feature::SendZeroCopy)),
-            (Feature::Restrictions, self.bounds != Bounds::None),
+            (IoFeature::RegisteredBuffers, self.memory.has_table()),
+            (IoFeature::RegisteredFiles, self.descriptors.has_table()),
+            (IoFeature::RingFd, self.features.has(IoFeature::RingFd)),
+            (IoFeature::SubmitAll, self.features.has(IoFeature::SubmitAll)),
+            (IoFeature::NoSqarray, self.features.has(IoFeature::NoSqarray)),
+            (IoFeature::MultishotPoll, self.watches.multishot()),
+            (IoFeature::SendZeroCopy, self.features.has(IoFeature::SendZeroCopy)),
+            (IoFeature::Restrictions, self.bounds != Bounds::None),
         ];
         let used = features.iter().filter(|(_, used)| *used).map(|(feature, _)| feature.name());
         std::iter::once(taskrun).chain(used).map(str::to_owned).collect()
@@ -406,7 +410,7 @@ impl UringIo {
 
 /// How narrow the ring is to be, and why not narrower.
 fn bounds_of(features: &mut FeatureMask, startup: &mut Vec<String>) -> Bounds {
-    let feature = Feature::Restrictions;
+    let feature = IoFeature::Restrictions;
     if !features.has(feature) {
         startup.push(format!("{feature}: switched off by [io] disable_features"));
         return Bounds::None;
@@ -523,7 +527,7 @@ impl Io for UringIo {
     }
 
     fn sends_without_copy(&self) -> bool {
-        self.features.has(Feature::SendZeroCopy)
+        self.features.has(IoFeature::SendZeroCopy)
     }
 
     fn hand_over(&mut self) -> bool {

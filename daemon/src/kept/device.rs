@@ -13,8 +13,8 @@
 use std::fs;
 use std::path::Path;
 
-use piped_engine::ids::DeviceId;
-use piped_engine::report::device_name;
+use piped_core::ids::DeviceId;
+use piped_report::shard::device_name;
 
 /// Where the kernel shows its devices.
 const SYSFS: &str = "/sys/dev/block";

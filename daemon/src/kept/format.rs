@@ -3,8 +3,8 @@
 //! It was written by this daemon, says whoever made it: so it is read like a stranger's. A figure that cannot be, a
 //! word that is not known, another version: nothing of it is believed.
 
-use piped_engine::command::LaneClass;
-use piped_engine::kept::{KeptFault, KeptStage};
+use piped_core::link::LaneClass;
+use piped_planner::kept::{KeptFault, KeptStage};
 use serde::{Deserialize, Serialize};
 
 /// Of the format. A file of another version is not read, and is written anew.
@@ -183,7 +183,7 @@ pub fn write(stages: Vec<Entry>) -> Vec<u8> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use piped_engine::kept::{KeptLine, KeptSize};
+    use piped_planner::kept::{KeptLine, KeptSize};
 
     use super::*;
 

@@ -26,11 +26,12 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use piped_config::{AutoPath, CalibrationMode, Config};
+use piped_config::{AutoPath, Config};
+use piped_core::ids::DeviceId;
+use piped_core::modes::CalibrationMode;
 use piped_engine::command::Command;
-use piped_engine::ids::DeviceId;
-use piped_engine::kept::{KeptStage, KnownStage};
-use piped_engine::report::StageResource;
+use piped_planner::kept::{KeptStage, KnownStage};
+use piped_report::shard::StageResource;
 
 use self::format::{Entry, FILE_BYTES_MAX, FormatFault, STAGES_MAX, StageName};
 use crate::control::Control;

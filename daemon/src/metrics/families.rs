@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use piped_engine::command::LaneClass;
-use piped_engine::histogram::{Histogram, RATIO_ONE};
-use piped_engine::report::{Observation, PeerReport, StageReport, StageResource, device_name};
-use piped_engine::request::Status;
-use piped_engine::tally::{
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_report::histogram::{Histogram, RATIO_ONE};
+use piped_report::shard::{Observation, PeerReport, StageReport, StageResource, device_name};
+use piped_report::tally::{
     ALGORITHMS, BounceReason, CLASSES, Company, Ended, LaneLoss, MessageWay, Operation, PlanPath,
     RetryReason, Route, SendWay, Tally, class_name,
 };
@@ -228,7 +228,7 @@ impl Snapshot {
             }
         }
         let counters = self.shards.iter().map(|shard| &shard.engine.report.counters);
-        let sum = |of: fn(&piped_engine::report::Counters) -> u64| counters.clone().map(of).sum();
+        let sum = |of: fn(&piped_report::shard::Counters) -> u64| counters.clone().map(of).sum();
         let requests: u64 = sum(|counters| counters.requests);
         for (definition, value) in [
             (&define::REQUESTS, requests + malformed),

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Nothing is counted here and nothing of Prometheus is on the data path: a shard adds to arrays of its own
-//! ([`piped_engine::tally`]) and copies them when it is asked.
+//! ([`piped_report::tally`]) and copies them when it is asked.
 
 mod define;
 mod families;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Registry, TextEncoder, proto};
 

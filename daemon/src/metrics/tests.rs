@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use piped_engine::command::{CalibrationMode, LaneClass, PlannerMode};
-use piped_engine::ids::DeviceId;
-use piped_engine::report::{
+use piped_core::ids::DeviceId;
+use piped_core::link::LaneClass;
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_model::plan::Algorithm;
+use piped_report::shard::{
     Counters, Gauge, LaneReport, LimitUse, Observation, PeerReport, Reasons, ShardReport,
     StageReport, StageResource,
 };
-use piped_engine::request::{Class, Status};
-use piped_engine::tally::{
+use piped_report::tally::{
     Company, LaneLoss, MessageWay, Operation, PlanPath, RetryReason, Route, SendWay, Tally,
 };
-use piped_model::plan::Algorithm;
 use prometheus::proto::MetricType;
 
 use super::families::{ShardObservation, Snapshot};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use piped_config::admin::watch::ChannelReport;
-use piped_engine::ids::{ChannelId, SessionId};
-use piped_engine::request::Status;
+use piped_core::ids::{ChannelId, SessionId};
+use piped_core::status::Status;
 
 use super::OpenFault;
 use super::owners::Owners;

@@ -8,10 +8,10 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
-use piped_engine::command::Access;
-use piped_engine::ids::{RegionId, SessionId};
-use piped_engine::limits::FRAGMENT_BYTES_MAX;
-use piped_engine::request::Status;
+use piped_core::access::Access;
+use piped_core::ids::{RegionId, SessionId};
+use piped_core::limits::FRAGMENT_BYTES_MAX;
+use piped_core::status::Status;
 use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 

@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use piped_config::{Names, UnknownName};
-use piped_engine::command::Access;
-use piped_engine::ids::DeviceId;
-use piped_engine::request::Status;
+use piped_core::access::Access;
+use piped_core::ids::DeviceId;
+use piped_core::status::Status;
 use piped_text::shown_bytes;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;

@@ -6,9 +6,9 @@
 
 use std::os::fd::AsFd;
 
-use piped_engine::command::{Access, Alignment};
-use piped_engine::ids::DeviceId;
-use piped_engine::request::Status;
+use piped_core::access::{Access, Alignment};
+use piped_core::ids::DeviceId;
+use piped_core::status::Status;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
 
 use super::file_system::{self, Server};

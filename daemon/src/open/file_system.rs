@@ -137,7 +137,7 @@ mod tests {
     use std::fs::File;
     use std::os::linux::fs::MetadataExt as _;
 
-    use piped_engine::request::Status;
+    use piped_core::status::Status;
 
     use super::*;
 

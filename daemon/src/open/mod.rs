@@ -20,7 +20,7 @@ mod owners;
 mod reason;
 pub mod region;
 
-use piped_engine::request::Status;
+use piped_core::status::Status;
 use piped_ring::handshake::FEATURE_OPEN_REASONS;
 
 use self::channel::ChannelSource;
@@ -28,7 +28,6 @@ use self::file::OpenedFile;
 pub(crate) use self::reason::Asked;
 pub use self::reason::Reason;
 use self::region::RegionSource;
-use crate::client::completion::wire_status;
 
 /// Something opened that a shard can make a handle of.
 #[derive(Debug)]
@@ -72,14 +71,14 @@ impl OpenFault {
 
     /// What a client is told of it that has these features.
     #[must_use]
-    pub fn for_client(&self, features: u64) -> piped_ring::Status {
+    pub fn for_client(&self, features: u64) -> Status {
         match self.reason {
             Some(reason) if features & FEATURE_OPEN_REASONS != 0 => match reason {
-                Reason::NoExport => piped_ring::Status::NoExport,
-                Reason::NoDirectory => piped_ring::Status::NoDirectory,
-                Reason::IsDirectory => piped_ring::Status::IsDirectory,
+                Reason::NoExport => Status::NoExport,
+                Reason::NoDirectory => Status::NoDirectory,
+                Reason::IsDirectory => Status::IsDirectory,
             },
-            _ => wire_status(self.status),
+            _ => self.status,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use piped_engine::ids::SessionId;
+use piped_core::ids::SessionId;
 
 /// By session; those that offer nothing are not here. Counted when it changes: whoever asks what a user has asks at each
 /// open, and names are many.

@@ -1,7 +1,8 @@
 //! Why a file is not opened, where the statuses of frames between nodes do not say it.
 
-use piped_engine::command::{OpenKind, OpenRequest};
-use piped_engine::request::Status;
+use piped_core::access::OpenKind;
+use piped_core::status::Status;
+use piped_engine::command::OpenRequest;
 
 use super::OpenFault;
 
@@ -112,10 +113,10 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
+    use piped_core::access::Access;
     use piped_ring::handshake::FEATURE_OPEN_REASONS;
 
     use super::*;
-    use piped_engine::command::Access;
 
     #[test]
     fn what_a_peer_is_told_of_a_reason_leads_back_to_it() {
@@ -142,15 +143,13 @@ mod tests {
     #[test]
     fn a_client_that_knows_no_reasons_is_told_none() {
         for (reason, coarse) in [
-            (Reason::NoExport, piped_ring::Status::NotFound),
-            (Reason::NoDirectory, piped_ring::Status::NotFound),
-            (Reason::IsDirectory, piped_ring::Status::Denied),
+            (Reason::NoExport, Status::NotFound),
+            (Reason::NoDirectory, Status::NotFound),
+            (Reason::IsDirectory, Status::Denied),
         ] {
             let fault = OpenFault::told(reason, "text");
             assert_eq!(fault.for_client(0), coarse);
-            assert!(
-                fault.for_client(FEATURE_OPEN_REASONS) as u16 > piped_ring::Status::TooLong as u16
-            );
+            assert!(fault.for_client(FEATURE_OPEN_REASONS) as u16 > Status::TooLong as u16);
         }
     }
 

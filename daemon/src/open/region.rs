@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_config::admin::watch::RegionReport;
-use piped_engine::command::Access;
-use piped_engine::ids::{RegionId, SessionId};
-use piped_engine::request::Status;
+use piped_core::access::Access;
+use piped_core::ids::{RegionId, SessionId};
+use piped_core::status::Status;
 use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 use tokio::sync::oneshot;

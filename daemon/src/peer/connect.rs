@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::{Peer, PublicKey};
-use piped_engine::command::{Command, LaneClass};
-use piped_engine::ids::PeerId;
-use piped_engine::wire::LaneKeys;
-use piped_model::units::Nanos;
+use piped_core::ids::PeerId;
+use piped_core::link::LaneClass;
+use piped_core::units::Nanos;
+use piped_engine::command::Command;
+use piped_wire::LaneKeys;
 use tokio::net::TcpStream;
 
 use super::greet;

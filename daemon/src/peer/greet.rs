@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use piped_config::PublicKey;
 use piped_engine::command::{Caller, Crowded, Origin, Standing};
-use piped_engine::wire::LaneKeys;
+use piped_wire::LaneKeys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use piped_config::{Config, Fault, NodeKey, PublicKey};
-use piped_engine::wire::Protection;
+use piped_core::link::Protection;
 
 use super::noise::Trust;
-use crate::settings;
 
 /// From one configuration; a reload makes another one.
 #[derive(Debug, Default)]
@@ -38,7 +37,7 @@ impl Keyring {
         };
         let identity = own.map(|own| Identity {
             own,
-            protection: settings::protection(config.security.mode),
+            protection: config.security.mode,
             nodes: keyed().collect(),
         });
         let reserved = Arc::new(keyed().map(|(_, name)| name).collect());
@@ -94,7 +93,8 @@ impl Trust for Identity {
 
 #[cfg(test)]
 mod tests {
-    use piped_config::{Peer, SecurityMode};
+    use piped_config::Peer;
+    use piped_core::link::Protection;
 
     use super::*;
 
@@ -102,7 +102,7 @@ mod tests {
         NodeKey::generate().expect("random")
     }
 
-    fn ring(own: &NodeKey, mode: SecurityMode, peers: &[(&str, PublicKey)]) -> Keyring {
+    fn ring(own: &NodeKey, mode: Protection, peers: &[(&str, PublicKey)]) -> Keyring {
         let mut config = Config::default();
         config.security.mode = mode;
         for (name, key) in peers {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn who_must_prove_itself_anew() {
-        use SecurityMode::{Encrypted, Integrity};
+        use Protection::{Encrypted, Integrity};
         let (own, beta, gamma) = (key(), key().public(), key().public());
         let before = ring(&own, Integrity, &[("beta", beta), ("gamma", gamma)]);
         let anew = |next: &Keyring| before.distrusted(next);

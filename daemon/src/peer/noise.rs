@@ -17,8 +17,9 @@
 //! memory as they are. Keys of frames are derived from what the handshake leaves, one for each direction and protection.
 
 use piped_config::{KEY_BYTES, NodeKey, PublicKey};
-use piped_engine::wire::frame::HANDSHAKE_MAGIC as MAGIC;
-use piped_engine::wire::{FrameKey, LaneKeys, Protection};
+use piped_core::link::Protection;
+use piped_wire::frame::HANDSHAKE_MAGIC as MAGIC;
+use piped_wire::{FrameKey, LaneKeys};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 

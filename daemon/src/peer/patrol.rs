@@ -13,8 +13,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use piped_core::units::Nanos;
 use piped_engine::command::Origin;
-use piped_model::units::Nanos;
 
 /// What an attempt takes, and what is given back of it when it succeeds.
 const ATTEMPT: u32 = 8;

@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
-use piped_engine::command::{OpenKind, OpenRequest, Origin, Standing};
-use piped_engine::limits::PROVEN_SHARE;
-use piped_engine::request::Status;
-use piped_engine::wire::frame::{is_shard_name, node_of};
+use piped_core::access::OpenKind;
+use piped_core::limits::PROVEN_SHARE;
+use piped_core::names::{is_shard_name, node_of};
+use piped_core::status::Status;
+use piped_engine::command::{OpenRequest, Origin, Standing};
 
 use crate::control::Control;
 use crate::holdings::{Holder, Place, Right, check_echo_of_node};
@@ -162,7 +163,7 @@ async fn open_for(
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::wire::frame::shard_name;
+    use piped_core::names::shard_name;
 
     use super::*;
 

@@ -14,22 +14,25 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use piped_engine::command::{Caller, Command, Event, LaneClass};
-use piped_engine::cost::PathCost;
-use piped_engine::dial::DialReport;
-use piped_engine::draft::{Draft, DraftAsk, DraftFault};
-use piped_engine::ids::{HandleId, PeerId, RegionId, SessionId};
-use piped_engine::kept::KnownStage;
-use piped_engine::report::{
+use piped_core::ids::{HandleId, PeerId, RegionId, SessionId};
+use piped_core::link::LaneClass;
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Caller, Command, Event};
+use piped_engine::shard::Recording;
+use piped_planner::cost::PathCost;
+use piped_planner::draft::{DraftAsk, DraftFault};
+use piped_planner::kept::KnownStage;
+use piped_planner::plan::Draft;
+use piped_report::dial::DialReport;
+use piped_report::shard::{
     ChannelArrivals, Explanation, LimitParties, LimitUse, SessionUse, ShardReport, StageReport,
     TransferReport,
 };
-use piped_engine::request::{Class, Status};
-use piped_engine::shard::Recording;
-use piped_engine::trace::TraceState;
-use piped_engine::wire::LaneKeys;
-use piped_model::units::Nanos;
+use piped_report::trace::TraceState;
 use piped_ring::{Segment, ServerQueue};
+use piped_wire::LaneKeys;
 use rustix::event::EventfdFlags;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};

@@ -13,14 +13,15 @@
 
 use std::sync::Arc;
 
+use piped_core::ids::{HandleId, SessionId};
+use piped_core::io::{Done, Io};
+use piped_core::request::Origin;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::{
     ChannelTarget, Command, Event, FileTarget, Limits, Output, RegionTarget, Target,
 };
-use piped_engine::ids::{HandleId, SessionId};
-use piped_engine::io::{Done, Io};
-use piped_engine::request::{Origin, Status};
 use piped_engine::shard::Shard;
-use piped_model::units::Nanos;
 use piped_ring::{ClientFault, CompletionEntry, Segment, Spin, Spinner};
 use tokio::sync::mpsc;
 
@@ -28,7 +29,7 @@ use super::message::{Inbox, Message, Notice, Refusal};
 use super::sessions::Sessions;
 use super::solver::Solver;
 use crate::client::reasons::{Eviction, Evictions};
-use crate::client::{completion, request};
+use crate::client::request;
 use crate::io::{self, UringError, UringIo, WatchId};
 use crate::journal::Lines;
 use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
@@ -188,7 +189,6 @@ impl Reactor {
                     }
                     Err(status) => {
                         malformed[status as usize] += 1;
-                        let status = completion::wire_status(status);
                         Some(CompletionEntry::finished(user_data, status, 0))
                     }
                 }

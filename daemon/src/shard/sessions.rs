@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use piped_core::ids::{QueueId, RegionId, SegmentId, SessionId};
+use piped_core::io::{Io, Resource};
+use piped_core::request::{Class, Completion, Progress};
+use piped_core::status::Status;
 use piped_engine::command::Limits;
-use piped_engine::ids::{QueueId, RegionId, SegmentId, SessionId};
-use piped_engine::io::{Io, Resource};
-use piped_engine::request::{Class, Completion, Progress};
 use piped_ring::{
-    ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue, Status,
+    ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue,
 };
 
 use super::message::Refusal;

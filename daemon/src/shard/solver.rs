@@ -7,9 +7,9 @@
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use piped_core::limits::QUESTIONS_MAX;
 use piped_engine::command::Command;
-use piped_engine::limits::QUESTIONS_MAX;
-use piped_engine::solve::{PlanAnswer, PlanRequest, solve};
+use piped_planner::solve::{PlanAnswer, PlanRequest, solve};
 
 use super::message::{FaintMailbox, Message};
 use crate::io::niceness;

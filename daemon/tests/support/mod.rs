@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use piped::{Daemon, DaemonError, Stopper};
 use piped_config::{Config, Sources, Spin, load};
+use piped_core::status::Status;
 use piped_ring::handshake::{
     FDS_PER_QUEUE, Hello, MESSAGE_BYTES_MAX, Reply, Request, Welcome, fds,
 };
@@ -292,7 +293,7 @@ impl Client {
     }
 
     /// Tries to open something that cannot be opened.
-    pub(crate) fn refused(&self, request: &Request) -> (piped_ring::Status, String) {
+    pub(crate) fn refused(&self, request: &Request) -> (Status, String) {
         match self.ask(request, &[]).0 {
             Reply::Refused { status, message } => (status, message),
             other => panic!("{request:?}: {other:?}"),

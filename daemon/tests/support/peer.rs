@@ -4,10 +4,11 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use piped_engine::command::{Access, LaneClass, OpenKind};
-use piped_engine::request::Status;
-use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_core::access::{Access, OpenKind};
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
 use piped_ring::Segment;
+use piped_wire::{Frame, HEADER_BYTES, Message};
 
 use super::PATIENCE;
 

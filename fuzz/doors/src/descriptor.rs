@@ -5,9 +5,10 @@
 //! or what else it needs.
 
 use piped::client::request::parse;
-use piped_engine::command::{CalibrationMode, PlannerMode};
-use piped_engine::request::{Class, Request, Status, Update, Verb};
-use piped_model::units::Nanos;
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_core::request::{Class, Request, Update, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_ring::layout::DESCRIPTOR_WORDS;
 use piped_ring::{
     CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT,

@@ -6,10 +6,10 @@
 
 use core::num::NonZeroU32;
 
+use piped_core::units::Nanos;
 use piped_model::estimate::{Estimate, Estimator, Meter, Sample};
 use piped_model::fixed::{Constraints, candidates};
 use piped_model::stage::Stage;
-use piped_model::units::Nanos;
 
 use crate::Seed;
 use crate::input::Input;

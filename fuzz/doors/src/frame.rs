@@ -6,11 +6,11 @@
 
 use std::sync::LazyLock;
 
-use piped_engine::ids::SegmentId;
-use piped_engine::io::{Io, Span};
-use piped_engine::wire::{
-    Frame, HEADER_BYTES, INLINE_LANDING_BYTES, Message, PAYLOAD_BYTES_MAX, PeerFault, Receiver,
-    SPILL_BYTES, Step,
+use piped_core::ids::SegmentId;
+use piped_core::io::{Io, Span};
+use piped_core::limits::PAYLOAD_BYTES_MAX;
+use piped_wire::{
+    Frame, HEADER_BYTES, INLINE_LANDING_BYTES, Message, PeerFault, Receiver, SPILL_BYTES, Step,
 };
 
 use crate::Seed;

@@ -7,7 +7,7 @@ use piped::peer::noise::{
     ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, Trust, write_ticket,
 };
 use piped_config::{KEY_BYTES, NodeKey, PublicKey};
-use piped_engine::wire::Protection;
+use piped_core::link::Protection;
 
 use crate::Seed;
 use crate::input::Input;

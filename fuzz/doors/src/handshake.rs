@@ -9,14 +9,15 @@ use piped::io::socket::Credentials;
 use piped::open::export::Asker;
 use piped::open::region::{RegionSource, Regions};
 use piped_config::Client;
-use piped_engine::command;
-use piped_engine::ids::{RegionId, SessionId};
+use piped_core::access::Access;
+use piped_core::ids::{RegionId, SessionId};
+use piped_core::status::Status;
 use piped_ring::handshake::{
-    AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
+    AUDIENCE_MAX, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX,
     WELCOME_SEGMENTS_MAX, Welcome, fds, sequence,
 };
-use piped_ring::{CLASS_BULK, QueueLayout, Segment, Status};
+use piped_ring::{CLASS_BULK, QueueLayout, Segment};
 use piped_text::is_name;
 
 use crate::Seed;
@@ -171,7 +172,6 @@ fn check_growth(bytes: u64) {
 
 /// What is offered lies inside its segment, and others get what it is offered for.
 fn check_region(name: &str, offset: u64, length: u64, access: Access) {
-    let access = command::Access { read: access.read, write: access.write, atomic: access.atomic };
     let source = RegionSource {
         region: RegionId(0),
         owner: SessionId(1),
@@ -191,7 +191,7 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
     for (read, write) in [(true, false), (false, true), (true, true), (false, false)] {
         let found = regions.find(
             name,
-            command::Access { read, write, atomic: false },
+            Access { read, write, atomic: false },
             Asker::User(&Credentials::of(7, 7)),
         );
         let may = (read || write) && (access.read || !read) && (access.write || !write);

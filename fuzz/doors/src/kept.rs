@@ -2,9 +2,10 @@
 //! that begins with them knows costs that one can plan with.
 
 use piped::kept::format::{Entry, StageName, parse, write};
-use piped_engine::command::{CalibrationMode, Command, PlannerMode};
-use piped_engine::kept::{KeptLine, KeptSize, KeptStage};
-use piped_engine::report::StageResource;
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_engine::command::Command;
+use piped_planner::kept::{KeptLine, KeptSize, KeptStage};
+use piped_report::shard::StageResource;
 
 use crate::Seed;
 use crate::world::World;

@@ -3,13 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use piped_engine::command::Alignment;
-use piped_engine::ids::{FileId, SegmentId, SocketId};
-use piped_engine::io::{
-    Done, Io, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Resource, Span, Spans, Token,
-};
-use piped_engine::request::Update;
-use piped_model::units::Nanos;
+use piped_core::access::Alignment;
+use piped_core::ids::{FileId, SegmentId, SocketId};
+use piped_core::io::{Done, Io, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Resource, Span, Spans, Token};
+use piped_core::request::Update;
+use piped_core::units::Nanos;
 
 use crate::signed::crc32c;
 

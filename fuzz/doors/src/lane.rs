@@ -6,22 +6,23 @@
 
 use std::sync::LazyLock;
 
-use piped_engine::command::{
-    Access, CalibrationMode, Caller, Command, Event, LaneClass, OpenKind, OpenRequest, PlannerMode,
-};
-use piped_engine::ids::{HandleId, PeerId, SocketId};
-use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
-use piped_engine::wire::{After, Change, Frame, HEADER_BYTES, Message};
-use piped_model::units::Nanos;
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{HandleId, PeerId, SocketId};
+use piped_core::link::LaneClass;
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_core::request::{ArenaBuffer, Class, Request, Update, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Caller, Command, Event, OpenRequest};
 use piped_text::is_name;
+use piped_wire::{After, Change, Frame, HEADER_BYTES, Message};
 
-use crate::Seed;
 use crate::input::{Input, pattern};
 use crate::samples::{ack, messages};
-use crate::signed;
 use crate::world::{
     FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, REGION, REMOTE, SESSION, World, channel,
 };
+use crate::{Seed, signed};
 
 const ACTIONS_MAX: usize = 200;
 const LANES_MAX: usize = 24;

@@ -6,11 +6,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use piped_core::status::Status;
 use piped_ring::half::{ClientHalf, ServerHalf};
 use piped_ring::layout::{COMPLETION_WORDS, DESCRIPTOR_WORDS, FIRST_INDEX, PROGRESS_WORDS};
-use piped_ring::{
-    ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout, Status,
-};
+use piped_ring::{ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout};
 
 use crate::Seed;
 use crate::input::Input;

@@ -1,8 +1,10 @@
 //! A frame of every kind, as an honest peer writes it.
 
-use piped_engine::command::{Access, LaneClass, OpenKind};
-use piped_engine::request::{Class, Status, Update};
-use piped_engine::wire::{After, Asker, Change, Frame, LastPart, Message, ReportedStage};
+use piped_core::access::{Access, OpenKind};
+use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::request::{Class, Update};
+use piped_core::status::Status;
+use piped_wire::{After, Asker, Change, Frame, LastPart, Message};
 
 /// Each with its name.
 #[must_use]

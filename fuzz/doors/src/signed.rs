@@ -1,7 +1,7 @@
 //! Headers as a hostile peer writes them: it has the checksum, too.
 
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
-use piped_engine::wire::{Frame, HEADER_BYTES, Message};
+use piped_wire::{Frame, HEADER_BYTES, Message};
 
 /// A header's bytes.
 pub type Header = [u8; HEADER_BYTES];

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use piped_core::access::{Access, Alignment};
+use piped_core::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
+use piped_core::io::Span;
+use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
+use piped_core::request::{BufferState, Completion, Origin, Request, Update, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::{
-    Access, Alignment, CalibrationMode, ChannelTarget, Command, EagerMode, Event, FileTarget,
-    Output, PlannerMode, RegionTarget, Target, ZeroCopyMode,
+    ChannelTarget, Command, Event, FileTarget, Output, RegionTarget, Target,
 };
-use piped_engine::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
-use piped_engine::io::Span;
-use piped_engine::request::{BufferState, Completion, Origin, Request, Status, Update, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_engine::solve::solve;
-use piped_model::units::Nanos;
+use piped_planner::solve::solve;
 
 use crate::input::pattern;
 use crate::kernel::{End, Kernel};
@@ -192,7 +194,7 @@ impl World {
         {
             self.touched.push((buffer.offset, end, slot));
         }
-        let now = piped_engine::io::Io::now(&mut self.kernel);
+        let now = piped_core::io::Io::now(&mut self.kernel);
         self.shard.submit(origin, request, now, &mut self.kernel);
     }
 
@@ -312,7 +314,7 @@ impl World {
             }
             match self.shard.poll_timeout() {
                 Some(at) => {
-                    let now = piped_engine::io::Io::now(&mut self.kernel);
+                    let now = piped_core::io::Io::now(&mut self.kernel);
                     self.kernel.wait(Nanos(at.0.saturating_sub(now.0)));
                 }
                 None => return,

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use piped_client::{ClientBuilder, OpenOptions, Request as Ask};
-use piped_engine::sim::Random;
-use piped_ring::handshake::{Access, Hello, MESSAGE_BYTES_MAX, Request};
+use piped_core::access::Access;
+use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Request};
 use piped_ring::testing::{Word, abuse_memory, punch};
 use piped_ring::{CompletionKind, Descriptor, Opcode};
+use piped_sim::Random;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 

@@ -10,9 +10,10 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use piped_core::status::Status;
 use piped_ring::handshake::{FDS_PER_QUEUE, Hello, MESSAGE_BYTES_MAX, Reply, Request, fds};
 use piped_ring::testing::HostileClient;
-use piped_ring::{ClientQueue, CompletionKind, Descriptor, QueueFds, QueueLayout, Segment, Status};
+use piped_ring::{ClientQueue, CompletionKind, Descriptor, QueueFds, QueueLayout, Segment};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{

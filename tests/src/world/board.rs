@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 
+use piped_core::ids::{QueueId, RegionId, SegmentId, SessionId};
+use piped_core::io::Span;
+use piped_core::request::{Class, Update, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::Command;
-use piped_engine::ids::{QueueId, RegionId, SegmentId, SessionId};
-use piped_engine::io::Span;
-use piped_engine::request::{Class, Status, Update, Verb};
-use piped_engine::sim::WindowId;
-use piped_model::units::Nanos;
+use piped_sim::WindowId;
 
 use super::words::{Chain, Counter, Semaphore};
 use super::{Call, ClientState, Effect, InFlight, ObjectKind, World};

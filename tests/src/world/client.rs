@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use piped_engine::ids::{HandleId, QueueId};
-use piped_engine::io::Span;
-use piped_engine::request::{ArenaBuffer, Class, Origin, Request, Verb};
-use piped_model::units::Nanos;
+use piped_core::ids::{HandleId, QueueId};
+use piped_core::io::Span;
+use piped_core::request::{ArenaBuffer, Class, Origin, Request, Verb};
+use piped_core::units::Nanos;
 
 use super::{ClientState, Effect, InFlight, Lock, LockEnd, OneSided, OpeningState, Plan, World};
 

@@ -1,16 +1,17 @@
 //! The control threads: dials, opens, deaths, crashes; and the life of a world from start to rest.
 
+use piped_core::access::OpenKind;
+use piped_core::ids::SessionId;
+use piped_core::link::{LaneClass, Protection};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::{
-    Caller, ClientLimits, Command, Event, LaneClass, Limits, OpenKind, OpenRequest, PeerLimits,
-    Target,
+    Caller, ClientLimits, Command, Event, Limits, OpenRequest, PeerLimits, Target,
 };
-use piped_engine::dial::{DialCost, DialPlace};
-use piped_engine::ids::SessionId;
-use piped_engine::request::Status;
-use piped_engine::sim::{ConnectionId, Faults, Notice};
-use piped_engine::tally::MessageWay;
-use piped_engine::wire::{FrameKey, LaneKeys, Protection};
-use piped_model::units::Nanos;
+use piped_report::dial::{DialCost, DialPlace};
+use piped_report::tally::MessageWay;
+use piped_sim::{ConnectionId, Faults, Notice};
+use piped_wire::{FrameKey, LaneKeys};
 
 use super::setup::NODES;
 use super::{ClientState, Object, ObjectKind, OpeningState, Plan, World, node_name, peer_id};
@@ -139,7 +140,7 @@ impl World {
             ObjectKind::File(inode) => self.kernel.file_content(inode),
             ObjectKind::Region { segment, length, .. }
             | ObjectKind::Board { segment, length, .. } => {
-                let span = piped_engine::io::Span { segment, offset: 0, length: length as u32 };
+                let span = piped_core::io::Span { segment, offset: 0, length: length as u32 };
                 self.kernel.bytes(self.nodes[object.node].id, span)
             }
             ObjectKind::Channel { .. } => &[],
@@ -265,13 +266,13 @@ impl World {
 
     /// The nodes, by number.
     #[must_use]
-    pub fn nodes(&self) -> [piped_engine::sim::NodeId; NODES] {
+    pub fn nodes(&self) -> [piped_sim::NodeId; NODES] {
         [self.nodes[0].id, self.nodes[1].id]
     }
 
     /// The device of a node.
     #[must_use]
-    pub fn device(&self, node: usize) -> piped_engine::ids::DeviceId {
+    pub fn device(&self, node: usize) -> piped_core::ids::DeviceId {
         self.nodes[node].device
     }
 

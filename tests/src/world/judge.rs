@@ -1,8 +1,9 @@
 //! What a completion, a watermark or a drained session must look like.
 
-use piped_engine::io::Span;
-use piped_engine::request::{BufferState, Completion, Origin, Progress, Status, Verb};
-use piped_model::units::Nanos;
+use piped_core::io::Span;
+use piped_core::request::{BufferState, Completion, Origin, Progress, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 
 use super::{ClientState, Effect, InFlight, LockEnd, World};
 

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use piped_engine::ids::ChannelId;
-use piped_engine::io::Span;
-use piped_engine::request::{Class, Status};
-use piped_model::units::Nanos;
+use piped_core::ids::ChannelId;
+use piped_core::io::Span;
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 
 use super::{Call, ClientState, ObjectKind, World};
 

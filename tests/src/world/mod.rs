@@ -28,18 +28,18 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use piped_engine::command::{Command, LaneClass, OpenRequest, Output};
-use piped_engine::ids::{
+use piped_core::ids::{
     ChannelId, DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId,
 };
-use piped_engine::io::Span;
-use piped_engine::request::{Status, Verb};
+use piped_core::io::Span;
+use piped_core::link::LaneClass;
+use piped_core::request::Verb;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, OpenRequest, Output};
 use piped_engine::shard::Shard;
-use piped_engine::sim::{
-    ConnectionId, EventQueue, InodeId, LinkId, NodeId, Random, SimKernel, WindowId,
-};
-use piped_engine::solve::solve;
-use piped_model::units::Nanos;
+use piped_planner::solve::solve;
+use piped_sim::{ConnectionId, EventQueue, InodeId, LinkId, NodeId, Random, SimKernel, WindowId};
 
 use self::board::{Board, Raise};
 pub use self::board::{Note, OneSided};

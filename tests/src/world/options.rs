@@ -1,9 +1,9 @@
 //! How large a world is and what goes wrong in it.
 
-use piped_engine::command::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
-use piped_engine::sim::{Cost, Faults, Random, ZeroCopy};
-use piped_engine::wire::Protection;
-use piped_model::units::Nanos;
+use piped_core::link::Protection;
+use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
+use piped_core::units::Nanos;
+use piped_sim::{Cost, Faults, Random, ZeroCopy};
 
 /// A world's options.
 #[derive(Debug, Clone, Copy)]

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use piped_engine::io::Span;
-use piped_engine::pieces::Row;
-use piped_engine::request::{Status, Table, Verb};
+use piped_core::io::Span;
+use piped_core::pieces::Row;
+use piped_core::request::{Table, Verb};
+use piped_core::status::Status;
 
 use super::{Effect, InFlight, World};
 

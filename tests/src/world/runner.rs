@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-use piped_engine::sim::Random;
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
+use piped_sim::Random;
 
 use super::{Options, World};
 

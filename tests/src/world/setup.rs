@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{ChannelId, HandleId, RegionId, SegmentId, SessionId};
+use piped_core::io::Span;
+use piped_core::units::Nanos;
 use piped_engine::command::{
-    Access, ChannelTarget, Command, FileTarget, OpenKind, OpenRequest, RegionTarget, Target,
+    ChannelTarget, Command, FileTarget, OpenRequest, RegionTarget, Target,
 };
-use piped_engine::ids::{ChannelId, HandleId, RegionId, SegmentId, SessionId};
-use piped_engine::io::Span;
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_engine::sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
-use piped_model::units::Nanos;
+use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
 
 use super::expect::Expected;
 use super::messages::Messages;
@@ -149,7 +150,7 @@ impl World {
         let node = &self.nodes[self.objects[object].node];
         match self.objects[object].kind {
             ObjectKind::File(inode) => {
-                let alignment = piped_engine::command::Alignment { offset: 512, memory: 4 };
+                let alignment = piped_core::access::Alignment { offset: 512, memory: 4 };
                 let direct = self.random.chance(0.8);
                 let direct =
                     direct.then(|| (self.kernel.open_file(node.id, inode, true), alignment));
@@ -297,7 +298,7 @@ impl World {
             sync,
             window: Some(self.random.between(1, 32) as u32),
             capacity,
-            alignment: piped_engine::command::Alignment { offset: 512, memory: 4 },
+            alignment: piped_core::access::Alignment { offset: 512, memory: 4 },
             tells_at_the_end: self.random.chance(0.5),
         }
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use piped_engine::sim::Random;
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
+use piped_sim::Random;
 
 use super::Options;
 use super::runner::{End, live};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use piped_engine::request::Status;
+use piped_core::status::Status;
 
 /// A word that is only added to, and begins with 0. Addends are at least 1, so each of those that were done has a
 /// piece of the number line of its own, from the word before it to the word after.

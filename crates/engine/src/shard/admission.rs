@@ -11,20 +11,21 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use piped_model::units::Nanos;
+use piped_core::ids::SessionId;
+use piped_core::limits::{
+    COPY_CHUNKS, CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES,
+};
+use piped_core::link::LaneClass;
+use piped_core::units::Nanos;
+use piped_report::shard::Gauge;
+use piped_report::tally::HeldBy;
 
 use super::lane::{Lane, LaneState};
 use super::serve::ServeOp;
 use super::slab::Key;
 use super::throttle::Throttle;
 use super::{Shard, Work};
-use crate::command::{LaneClass, Limits};
-use crate::ids::SessionId;
-use crate::limits::{
-    COPY_CHUNKS, CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES,
-};
-use crate::report::Gauge;
-use crate::tally::HeldBy;
+use crate::command::Limits;
 
 /// How a request stands with the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

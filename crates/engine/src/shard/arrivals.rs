@@ -11,16 +11,15 @@
 
 use std::collections::BTreeMap;
 
+use piped_core::ids::{ChannelId, SessionId};
+use piped_core::limits::{CHANNELS_SEEN_MAX, MESSAGES_SEEN};
+use piped_core::units::Nanos;
 use piped_model::buffer::advise::{Seen, Way};
-use piped_model::units::Nanos;
+use piped_report::shard::{ArrivalSender, ChannelArrivals, Gauge};
 
-use super::Shard;
 use super::channel::{Channel, Envelope};
-use super::early;
 use super::slab::Key;
-use crate::ids::{ChannelId, SessionId};
-use crate::limits::{CHANNELS_SEEN_MAX, MESSAGES_SEEN};
-use crate::report::{ArrivalSender, ChannelArrivals, Gauge};
+use super::{Shard, early};
 
 /// What is known of a message on its way to its receive, if it is one of those that early-arrival memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,11 @@
 //! fill together. Bytes go on as soon as they may, within a block and across blocks; its memory is free when
 //! nothing touches it any more.
 
-use super::planned::CUT_BYTES;
+use piped_core::io::Span;
+use piped_core::limits::DEPTH_MAX;
+use piped_planner::planned::CUT_BYTES;
+
 use super::staging::Run;
-use crate::io::Span;
-use crate::limits::DEPTH_MAX;
 
 /// A run of staging for the bytes `start..end` of a request.
 #[derive(Debug, Clone, Copy)]

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use piped_model::units::Nanos;
+use piped_core::ids::{ChannelId, SessionId};
+use piped_core::units::Nanos;
 
 use super::arrivals::Came;
 use super::early::Piece;
 use super::slab::Key;
-use crate::ids::{ChannelId, SessionId};
 
 /// A message that is to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

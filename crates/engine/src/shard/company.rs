@@ -12,7 +12,10 @@
 
 use std::collections::HashMap;
 
-use piped_model::units::Nanos;
+use piped_core::ids::{DeviceId, PeerId};
+use piped_core::units::Nanos;
+use piped_report::shard::{Waiting, device_name};
+use piped_report::tally::HeldBy;
 
 use super::fair::Party;
 use super::serve::Serve;
@@ -21,9 +24,6 @@ use super::slab::Key;
 use super::transfer::{Body, RemoteOp, Transfer, Waiter, file_of};
 use super::{Shard, Work};
 use crate::command::Target;
-use crate::ids::{DeviceId, PeerId};
-use crate::report::{Waiting, device_name};
-use crate::tally::HeldBy;
 
 /// Where requests meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -221,12 +221,6 @@ impl Met {
     }
 }
 
-impl HeldBy {
-    const fn bit(self) -> u8 {
-        1 << self as u8
-    }
-}
-
 /// Where a client's request has its company. Those for messages and notifications, and what is done in memory here, have none.
 fn spots_of(body: &Body) -> [Option<Spot>; SPOTS] {
     let of = |place: Place| match place {
@@ -373,8 +367,9 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use piped_core::ids::SessionId;
+
     use super::*;
-    use crate::ids::SessionId;
 
     const DISK: Spot = Spot::Device(DeviceId(1));
     const PEER: Spot = Spot::Peer(PeerId(2));

@@ -10,22 +10,22 @@ mod middle;
 
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
+use piped_core::ids::SessionId;
+use piped_core::io::Io;
+use piped_core::limits::{COPY_CHUNKS, COPY_SHARE, FRAGMENT_BYTES_MAX};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::Planned;
+use piped_planner::stage::StageIndex;
+use piped_report::tally::{Operation, Route};
 
 use super::disk::Direction;
-use super::plan::StageIndex;
-use super::planned::Planned;
 use super::session::{HandleKind, Place, body_for};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
 use super::transfer::{Body, Memory, Start, Waiter};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
-use crate::ids::SessionId;
-use crate::io::Io;
-use crate::limits::{COPY_CHUNKS, COPY_SHARE, FRAGMENT_BYTES_MAX};
-use crate::request::Status;
-use crate::tally::{Operation, Route};
 
 /// What is left of a copy.
 #[derive(Debug)]

@@ -1,13 +1,16 @@
-//! What a client's path costs now, from the published costs of its stages. See [`crate::cost`].
+//! What a client's path costs now, from the published costs of its stages. See [`piped_planner::cost`].
+
+use piped_core::access::OpenKind;
+use piped_core::ids::{HandleId, PeerId, SessionId};
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_planner::cost::PathCost;
+use piped_planner::plan::Part;
 
 use super::Shard;
-use super::plan::Part;
 use super::session::{HandleKind, Place};
 use super::slab::Key;
-use crate::command::{LaneClass, OpenKind, Target};
-use crate::cost::PathCost;
-use crate::ids::{HandleId, PeerId, SessionId};
-use crate::request::Status;
+use crate::command::Target;
 
 /// The requests that it is told for, the shortest and the longest.
 const TOLD_BYTES: (f64, f64) = (4096.0, 262_144.0);

@@ -9,18 +9,19 @@
 
 use std::collections::BTreeMap;
 
+use piped_core::io::Io;
+use piped_core::limits::{
+    LANES_CLOSING, LANES_MAX, LINKS_MAX, MAIL_MAX, ORIGIN_THIRDS, ORIGIN_THIRDS_BESIDE_KEYS,
+    PROVEN_SHARE, SERVED_FILES_MAX, SERVED_MAX, SERVES_MAX,
+};
+use piped_core::names::node_of;
+use piped_report::tally::LaneLoss;
+
 use super::Shard;
 use super::inbound::Inbound;
 use super::lane::{Lane, LaneState, Link};
 use super::slab::Key;
 use crate::command::{Caller, Crowded, Event, Origin, Standing};
-use crate::io::Io;
-use crate::limits::{
-    LANES_CLOSING, LANES_MAX, LINKS_MAX, MAIL_MAX, ORIGIN_THIRDS, ORIGIN_THIRDS_BESIDE_KEYS,
-    PROVEN_SHARE, SERVED_FILES_MAX, SERVED_MAX, SERVES_MAX,
-};
-use crate::tally::LaneLoss;
-use crate::wire::frame::node_of;
 
 /// Of so many places, those that plain lanes may not have.
 const fn kept_of(places: u32, beside_keys: bool) -> u32 {

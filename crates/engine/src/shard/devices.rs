@@ -6,19 +6,19 @@
 
 use std::collections::VecDeque;
 
-use piped_model::units::Nanos;
+use piped_core::ids::DeviceId;
+use piped_core::limits::{
+    CHOKED_TIME, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE, FRAGMENT_BYTES_MAX, OPS_PER_JOB,
+    STAGING_SHARE,
+};
+use piped_core::request::Class;
+use piped_core::units::Nanos;
 
 use super::Work;
 use super::fair::Flow;
 use super::gate::Gate;
 use super::slab::Key;
 use crate::command::FileTarget;
-use crate::ids::DeviceId;
-use crate::limits::{
-    CHOKED_TIME, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE, FRAGMENT_BYTES_MAX, OPS_PER_JOB,
-    STAGING_SHARE,
-};
-use crate::request::Class;
 
 /// Where an operation goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

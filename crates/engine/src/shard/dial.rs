@@ -1,4 +1,4 @@
-//! Dials: what they hold, and when they let it go. What a dial is says [`crate::dial`].
+//! Dials: what they hold, and when they let it go. What a dial is says [`piped_report::dial`].
 //!
 //! What would follow an event (a fragment has left the disk, a data frame has arrived) is kept as an
 //! [`Effect`] until its delivery. Releases are computed from ideal times: a late timer delays one
@@ -11,25 +11,24 @@
 
 use std::collections::VecDeque;
 
+use piped_core::ids::DeviceId;
+use piped_core::io::Io;
+use piped_core::limits::{DIALS_HELD_MAX, DIALS_MAX};
+use piped_core::names::node_of;
+use piped_core::units::Nanos;
 use piped_model::estimate::Ticket;
-use piped_model::units::Nanos;
+use piped_planner::stage::StageIndex;
+use piped_report::dial::{DialCost, DialPlace, DialReport};
+use piped_report::histogram::Latencies;
+use piped_wire::LastPart;
 
-use super::Shard;
-use super::Work;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::lane::Link;
 use super::outbound::Outbound;
-use super::plan::StageIndex;
 use super::slab::{Key, Slab};
 use super::timers::Timers;
 use super::transfer::Body;
-use crate::dial::{DialCost, DialPlace, DialReport};
-use crate::histogram::Latencies;
-use crate::ids::DeviceId;
-use crate::io::Io;
-use crate::limits::{DIALS_HELD_MAX, DIALS_MAX};
-use crate::wire::LastPart;
-use crate::wire::frame::node_of;
+use super::{Shard, Work};
 
 /// What goes on when the last dial lets go of it.
 #[derive(Debug, Clone, Copy)]

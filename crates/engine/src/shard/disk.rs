@@ -8,22 +8,23 @@
 //! written both ways: one that is in the cache when its neighbouring bytes go direct keeps the old ones,
 //! and puts them back later.
 
+use piped_core::access::Alignment;
+use piped_core::ids::FileId;
+use piped_core::io::{Io, Op, Span};
+use piped_core::limits::{GRANULE_BYTES, OPS_PER_JOB};
+use piped_core::status::Status;
 use piped_model::estimate::Ticket;
+use piped_planner::stage::StageIndex;
 
 use super::company::Spot;
 use super::devices::On;
 use super::dial::{Effect, Hop};
 use super::fair::Flow;
 use super::ops::OpOwner;
-use super::plan::StageIndex;
 use super::slab::Key;
-use super::staging::{GRANULE_BYTES, Run};
+use super::staging::Run;
 use super::{Shard, Wanted, Work};
-use crate::command::{Alignment, FileTarget};
-use crate::ids::FileId;
-use crate::io::{Io, Op, Span};
-use crate::limits::OPS_PER_JOB;
-use crate::request::Status;
+use crate::command::FileTarget;
 
 /// Which way a job moves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -471,10 +472,10 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use piped_core::ids::SegmentId;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ids::SegmentId;
 
     proptest! {
         /// Pieces cover the range without gap or overlap, direct ones are aligned in file and

@@ -1,13 +1,14 @@
-//! Which stages a transfer would pass that nobody has asked for. See [`crate::draft`].
+//! Which stages a transfer would pass that nobody has asked for. See [`piped_planner::draft`].
+
+use piped_core::ids::{DeviceId, PeerId};
+use piped_core::link::LaneClass;
+use piped_planner::draft::{DraftAsk, DraftFault, Way};
+use piped_planner::plan::{Draft, Part};
+use piped_report::dial::DialPlace;
 
 use super::Shard;
-use super::plan::{Draft, Part};
 use super::remote::lane_class;
 use super::slab::Key;
-use crate::command::LaneClass;
-use crate::dial::DialPlace;
-use crate::draft::{DraftAsk, DraftFault, Way};
-use crate::ids::{DeviceId, PeerId};
 
 impl Shard {
     /// A copy of what is known of a transfer's path, to be planned elsewhere.

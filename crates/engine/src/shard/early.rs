@@ -4,10 +4,12 @@
 //! ones for one receiver share one: they are put one behind the other, and it goes back with the last of them. What
 //! they leave unused meanwhile counts, too: the limits are on memory.
 
-use super::staging::{GRANULE_BYTES, Run, Staging, footprint_of};
-use crate::ids::SessionId;
-use crate::io::Span;
-use crate::report::Gauge;
+use piped_core::ids::SessionId;
+use piped_core::io::Span;
+use piped_core::limits::GRANULE_BYTES;
+use piped_report::shard::Gauge;
+
+use super::staging::{Run, Staging, footprint_of};
 
 /// Messages up to this length share granules; a longer one would leave too much of the last.
 const SHARED_BYTES_MAX: u32 = GRANULE_BYTES / 8;
@@ -146,8 +148,9 @@ const fn block_bytes(length: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use piped_core::ids::SegmentId;
+
     use super::*;
-    use crate::ids::SegmentId;
 
     const OWNER: SessionId = SessionId(7);
 

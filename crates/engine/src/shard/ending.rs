@@ -7,17 +7,19 @@
 //!
 //! The handle itself stays until whoever has it closes it: its number names nothing else meanwhile.
 
+use piped_core::ids::{HandleId, PeerId, SessionId};
+use piped_core::io::Io;
+use piped_core::link::LaneClass;
+use piped_core::names::node_of;
+use piped_core::status::Status;
+use piped_report::tally::LaneLoss;
+
 use super::lane::{Lane, Link};
 use super::session::HandleKind;
 use super::slab::Key;
 use super::transfer::{Transfer, Waiter};
 use super::{Shard, Work};
-use crate::command::{LaneClass, Target};
-use crate::ids::{HandleId, PeerId, SessionId};
-use crate::io::Io;
-use crate::request::Status;
-use crate::tally::LaneLoss;
-use crate::wire::frame::node_of;
+use crate::command::Target;
 
 impl Shard {
     /// A client's handle, whatever it stands for.

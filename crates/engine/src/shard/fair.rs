@@ -14,10 +14,11 @@
 
 use std::collections::VecDeque;
 
+use piped_core::ids::SessionId;
+use piped_core::limits::PEER_WEIGHT_MAX;
+use piped_core::request::Class;
+
 use super::slab::Key;
-use crate::ids::SessionId;
-use crate::limits::PEER_WEIGHT_MAX;
-use crate::request::Class;
 
 /// Who pays for a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ const QUANTUM: u64 = 64 * 1024;
 const LATENCY_PER_BULK: u64 = 4;
 
 /// What bulk saves up at most, in bytes: the longest piece.
-const SAVED_MAX: u64 = crate::limits::FRAGMENT_BYTES_MAX as u64;
+const SAVED_MAX: u64 = piped_core::limits::FRAGMENT_BYTES_MAX as u64;
 
 /// Turns that are kept for who comes next, so that one request after the other allocates nothing.
 const SPARE_MAX: usize = 64;

@@ -4,11 +4,11 @@
 //! no more than it does in a short while, and the rest waits here, where the order is ours ([`super::fair`]). One
 //! party alone waits for nobody.
 
-use piped_model::units::Nanos;
+use piped_core::request::Class;
+use piped_core::units::Nanos;
 
 use super::fair::{Fair, Flow, Party};
 use super::slab::Key;
-use crate::request::Class;
 
 /// Who asked within that time wants it still: who waits for one answer at a time is away for a moment.
 const RECENT: Nanos = Nanos::from_millis(100);
@@ -229,8 +229,9 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use piped_core::ids::SessionId;
+
     use super::*;
-    use crate::ids::SessionId;
     use crate::shard::slab::Slab;
 
     const PIECE: u32 = 1 << 20;

@@ -3,21 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
+use piped_core::ids::SessionId;
+use piped_core::limits::{EXPLAIN_VISITS_MAX, HISTORY};
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::plan::Planner;
+use piped_planner::planned::{Planned, shrink};
+use piped_planner::schedule::{self, Rows};
+use piped_report::shard::{Explanation, Passing, StagePassed, TransferReport};
+use piped_report::tally::{Company, Operation, PlanPath};
 
 use super::Shard;
 use super::company::{Met, Spot};
 use super::passed::Passed;
-use super::plan::Planner;
-use super::planned::{Cut, Planned};
-use super::schedule::{self, Rows};
 use super::serve::Serve;
 use super::transfer::{Body, RemoteOp, Told, Transfer};
-use crate::ids::SessionId;
-use crate::limits::{EXPLAIN_VISITS_MAX, HISTORY};
-use crate::report::{Explanation, Passing, StagePassed, TransferReport};
-use crate::request::{Class, Status};
-use crate::tally::{Company, Operation, PlanPath};
 
 /// A transfer that is over. Small and without text: the words are made when somebody asks.
 #[derive(Debug, Clone)]
@@ -204,15 +205,6 @@ impl Record {
             });
         }
         all
-    }
-}
-
-/// By how much each fragment is shorter than the one before, at the source.
-pub(super) fn shrink(cut: &Cut, bytes: u64) -> u64 {
-    let mut sizes = cut.source.of(bytes);
-    match (sizes.next(), sizes.next(), sizes.next()) {
-        (Some(first), Some(second), Some(_)) => first.saturating_sub(second),
-        _ => 0,
     }
 }
 

@@ -1,7 +1,20 @@
 //! Peers that ask us: who they are, and the requests that come in.
 
-use piped_model::units::Nanos;
+use piped_core::ids::{RegionId, SocketId};
+use piped_core::io::{Io, Resource, Span};
+use piped_core::limits::{self, CREDIT_BATCH_DIVISOR};
+use piped_core::link::LaneClass;
+use piped_core::names::{NODE_NAME_BYTES_MAX, is_node_name, node_of};
+use piped_core::request::Class;
+use piped_core::sizes::{SIZES_MAX, Sizes};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::plan::Outcome;
+use piped_report::shard::{Gauge, PeerReport};
+use piped_report::tally::LaneLoss;
 use piped_text::is_name;
+use piped_wire::frame::OPEN_BYTES_MAX;
+use piped_wire::{Asker, Frame, LaneKeys, Message};
 
 use super::admission::Account;
 use super::arrivals::Arriving;
@@ -9,7 +22,6 @@ use super::crowd::Holding;
 use super::inbox::Sent;
 use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
 use super::once::Asked;
-use super::plan::Outcome;
 use super::serve::{Serve, ServeOp};
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
@@ -18,16 +30,7 @@ use super::session::access_of;
 use super::slab::Key;
 use super::trace::Subject;
 use super::{Shard, Work};
-use crate::command::{self, Caller, Crowded, Event, Expelled, LaneClass, OpenRequest, Standing};
-use crate::ids::{RegionId, SocketId};
-use crate::io::{Io, Resource, Span};
-use crate::limits::{self, CREDIT_BATCH_DIVISOR};
-use crate::report::{Gauge, PeerReport};
-use crate::request::{Class, Status};
-use crate::sizes::{SIZES_MAX, Sizes};
-use crate::tally::LaneLoss;
-use crate::wire::frame::{NODE_NAME_BYTES_MAX, OPEN_BYTES_MAX, is_node_name, node_of};
-use crate::wire::{Asker, Frame, LaneKeys, Message};
+use crate::command::{self, Caller, Crowded, Event, Expelled, OpenRequest, Standing};
 
 /// A node that connected to us.
 #[derive(Debug)]

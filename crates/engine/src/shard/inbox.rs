@@ -4,8 +4,15 @@
 //! the lane and the peer's name for it, and by when its sender gives it up. Peers choose how many there are and what
 //! they say of them, so nothing is searched for, and there are bounds for each handle, each peer, and all.
 
+use piped_core::access::Access;
+use piped_core::ids::{ChannelId, RegionId};
+use piped_core::io::Io;
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_model::buffer::advise::Way;
-use piped_model::units::Nanos;
+use piped_wire::Message;
 
 use super::arrivals::{Arriving, Came};
 use super::channel::{Data, Envelope, Mail, MailPlace};
@@ -16,12 +23,7 @@ use super::receive::{From, ReceiveBody, Slot};
 use super::slab::Key;
 use super::transfer::Body;
 use super::{Shard, Work};
-use crate::command::{Access, LaneClass, RegionTarget, Target};
-use crate::ids::{ChannelId, RegionId};
-use crate::io::Io;
-use crate::limits;
-use crate::request::Status;
-use crate::wire::Message;
+use crate::command::{RegionTarget, Target};
 
 /// A message that comes from a peer.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,6 @@
 //! Which bytes of a request are in place: the watermark, and the extents beyond it.
 
-/// The most extents beyond the watermark. An honest sender has at most a plan's depth of fragments
-/// under way, so more is a fault of the sender's.
-pub(crate) const EXTENTS_MAX: usize = 32;
+use piped_core::limits::EXTENTS_MAX;
 
 /// Bytes in place, from the start of a request.
 #[derive(Debug, Clone, Copy)]

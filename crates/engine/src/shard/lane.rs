@@ -5,13 +5,20 @@
 //! back what its queue held, and only then is its successor dialled: an old epoch is over before a new
 //! one begins.
 
-use piped_model::units::Nanos;
+use piped_core::ids::{ChannelId, PeerId, SessionId, SocketId};
+use piped_core::io::{Io, Op, Resource, Span, Token};
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::units::Nanos;
+use piped_planner::stage::StageIndex;
+use piped_report::shard::LaneReport;
+use piped_report::tally::LaneLoss;
+use piped_wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
 
 use super::early::Piece;
 use super::fair::Fair;
 use super::ops::OpOwner;
 use super::pace::Pacer;
-use super::plan::StageIndex;
 use super::reports::Reports;
 use super::scratch::Scratch;
 use super::sending::{Sending, Waiting};
@@ -19,13 +26,7 @@ use super::serve_pieces::TableRun;
 use super::slab::Key;
 use super::zero_copy::ZeroCopy;
 use super::{Shard, Work};
-use crate::command::{Caller, Event, Expelled, LaneClass, Origin, Standing};
-use crate::ids::{ChannelId, PeerId, SessionId, SocketId};
-use crate::io::{Io, Op, Resource, Span, Token};
-use crate::limits;
-use crate::report::LaneReport;
-use crate::tally::LaneLoss;
-use crate::wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
+use crate::command::{Caller, Event, Expelled, Origin, Standing};
 
 /// Whose lane it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,16 @@
 
 use std::collections::VecDeque;
 
-use piped_model::units::Nanos;
+use piped_core::ids::PeerId;
+use piped_core::io::Io;
+use piped_core::limits::{EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDSHAKE_FIRST};
+use piped_core::link::LaneClass;
+use piped_core::modes::EagerMode;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_report::shard::MessageReport;
+use piped_report::tally::{MessageWay, RetryReason};
+use piped_wire::{Message, Owner};
 
 use super::lane::LaneState;
 use super::numbers::Numbers;
@@ -15,14 +24,6 @@ use super::outbound::Outbound;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
 use super::{Shard, Work};
-use crate::command::{EagerMode, LaneClass};
-use crate::ids::PeerId;
-use crate::io::Io;
-use crate::limits::{EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDSHAKE_FIRST};
-use crate::report::MessageReport;
-use crate::request::Status;
-use crate::tally::{MessageWay, RetryReason};
-use crate::wire::{Message, Owner};
 
 /// What makes a transfer with a peer a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

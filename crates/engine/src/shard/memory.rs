@@ -1,15 +1,16 @@
 //! Local regions: the daemon itself copies between two clients' memories, piece by piece, in turn, and no more than
 //! so much in a turn of the shard, so that a long put does not hold up the others.
 
+use piped_core::io::{Io, Span};
+use piped_core::limits::{COPY_BYTES_PER_TURN, COPY_PIECE_BYTES};
+use piped_core::status::Status;
+
 use super::dial::{Effect, Hop};
 use super::disk::Direction;
 use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, MemoryBody, Transfer};
 use super::{Shard, Work};
-use crate::io::{Io, Span};
-use crate::limits::{COPY_BYTES_PER_TURN, COPY_PIECE_BYTES};
-use crate::request::Status;
 
 impl Shard {
     pub(super) fn drive_memory<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {

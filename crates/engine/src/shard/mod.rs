@@ -18,7 +18,6 @@ pub(crate) mod staging;
 mod admission;
 mod arrivals;
 mod blocks;
-mod candidates;
 mod channel;
 mod company;
 mod copy;
@@ -32,11 +31,9 @@ mod early;
 mod ending;
 mod fair;
 mod gate;
-mod guard;
 mod history;
 mod inbound;
 mod inbox;
-mod kept;
 mod lane;
 mod mail;
 mod memory;
@@ -48,19 +45,13 @@ mod once;
 mod ops;
 mod order;
 mod outbound;
-mod outlook;
 mod pace;
 mod passed;
 mod paths;
 mod peering;
-mod plan;
-mod planned;
-#[doc(hidden)]
-pub mod probe;
 mod receive;
 mod remote;
 mod reports;
-mod schedule;
 mod scratch;
 mod sending;
 mod serve;
@@ -68,10 +59,8 @@ mod serve_pieces;
 mod serve_read;
 mod serve_write;
 mod served;
-mod servers;
 mod session;
 mod slab;
-mod stage;
 mod synced;
 mod throttle;
 mod timers;
@@ -82,7 +71,16 @@ mod zero_copy;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use piped_model::units::Nanos;
+use piped_core::ids::{ChannelId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
+use piped_core::io::{Io, Op, Resource};
+use piped_core::limits;
+use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
+use piped_core::noise::Noise;
+use piped_core::request::Class;
+use piped_core::units::Nanos;
+use piped_planner::plan::Planner;
+use piped_report::shard::{Counters, Gauge, LimitParties, LimitUse, PartyUse};
+use piped_report::tally::{MessageWay, Tally};
 
 use self::admission::Account;
 use self::arrivals::Arrivals;
@@ -99,8 +97,6 @@ use self::lane::Lane;
 use self::notify::Notifications;
 use self::ops::InFlight;
 use self::outbound::Outbound;
-pub use self::plan::Draft;
-use self::plan::Planner;
 use self::sending::Notice;
 use self::serve::Serve;
 use self::served::Served;
@@ -111,15 +107,7 @@ use self::timers::Timers;
 pub use self::trace::Recording;
 use self::trace::Tracer;
 use self::transfer::Transfer;
-use crate::command::{
-    CalibrationMode, Command, EagerMode, Event, Limits, Output, PlannerMode, ZeroCopyMode,
-};
-use crate::ids::{ChannelId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
-use crate::io::{Io, Op, Resource};
-use crate::limits;
-use crate::report::{Counters, Gauge, LimitParties, LimitUse, PartyUse};
-use crate::request::Class;
-use crate::tally::{MessageWay, Tally};
+use crate::command::{Command, Event, Limits, Output};
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -706,19 +694,5 @@ impl Shard {
     fn next_ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
-    }
-}
-
-/// Jitter from the seed (xorshift): decorrelates back-offs, nothing depends on its quality.
-#[derive(Debug)]
-struct Noise(u64);
-
-impl Noise {
-    /// A number in `0..below`.
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below.max(1)
     }
 }

@@ -7,13 +7,14 @@
 //!
 //! On the data path that is an addition where a watermark moves. The sum over what runs is made when somebody asks.
 
+use piped_core::ids::SessionId;
+use piped_report::tally::Tally;
+
 use super::Shard;
 use super::copy::CopyBody;
 use super::serve::{Serve, ServeOp};
 use super::slab::Key;
 use super::transfer::{Body, RemoteOp, Transfer, Waiter};
-use crate::ids::SessionId;
-use crate::tally::Tally;
 
 impl Transfer {
     /// Bytes that it has moved.

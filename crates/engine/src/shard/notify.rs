@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use piped_core::ids::RegionId;
+use piped_core::io::Io;
+use piped_core::limits::NOTIFICATIONS_PER_REGION;
+use piped_core::status::Status;
+
 use super::slab::Key;
 use super::transfer::Body;
 use super::{Shard, Work};
-use crate::ids::RegionId;
-use crate::io::Io;
-use crate::limits::NOTIFICATIONS_PER_REGION;
-use crate::request::Status;
 
 /// Those of a region.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::limits::NUMBERS_PER_HANDLE;
+use piped_core::limits::NUMBERS_PER_HANDLE;
 
 /// The asking side's.
 #[derive(Debug, Default)]

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use piped_model::units::Nanos;
-
-use super::Shard;
-use super::transfer::Transfer;
-use crate::kept::KnownStage;
-use crate::limits::STAGES_OBSERVED_MAX;
-use crate::report::{
+use piped_core::limits::STAGES_OBSERVED_MAX;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::kept::KnownStage;
+use piped_report::shard::{
     Counters, Explanation, Observation, Reasons, SessionUse, ShardReport, StageReport,
     TransferReport,
 };
-use crate::request::Status;
-use crate::tally::{LaneLoss, RetryReason};
+use piped_report::tally::{LaneLoss, RetryReason};
+
+use super::Shard;
+use super::transfer::Transfer;
 
 impl Shard {
     /// The shard at a glance.

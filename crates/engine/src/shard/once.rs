@@ -10,6 +10,14 @@
 //! notification was done before any byte is written again, of its put or of those before it: who was notified may have
 //! gone on. If it was done, all of them have landed.
 
+use piped_core::ids::RegionId;
+use piped_core::io::{Io, Span};
+use piped_core::link::LaneClass;
+use piped_core::request::{Class, Update};
+use piped_core::status::Status;
+use piped_report::tally::Operation;
+use piped_wire::{After, Change, Message, Owner};
+
 use super::fair::{Flow, Party};
 use super::lane::LaneState;
 use super::outbound::Ending;
@@ -18,12 +26,7 @@ use super::session::access_of;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
 use super::{Shard, Work};
-use crate::command::{LaneClass, RegionTarget, Target};
-use crate::ids::RegionId;
-use crate::io::{Io, Span};
-use crate::request::{Class, Status, Update};
-use crate::tally::Operation;
-use crate::wire::{After, Change, Message, Owner};
+use crate::command::{RegionTarget, Target};
 
 /// Something that is asked of a peer, and done once.
 #[derive(Debug, Clone, Copy)]

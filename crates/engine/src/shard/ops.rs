@@ -1,11 +1,12 @@
 //! Operations at the driver: who waits for each, and what a driver's errno means to a client.
 
+use piped_core::io::{Done, Io, NOTICE_IN_PLACE, Op, Token};
+use piped_core::status::Status;
+
 use super::devices::On;
 use super::disk::JobOwner;
 use super::slab::Key;
 use super::{Shard, Wanted, Work};
-use crate::io::{Done, Io, NOTICE_IN_PLACE, Op, Token};
-use crate::request::Status;
 
 /// Who waits for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

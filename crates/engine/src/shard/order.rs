@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 
+use piped_core::ids::{PeerId, QueueId};
+use piped_report::tally::{HeldBy, Operation};
+
 use super::slab::Key;
 use super::{Shard, Work};
-use crate::ids::{PeerId, QueueId};
-use crate::tally::{HeldBy, Operation};
 
 /// A queue and a node; `None` is this one.
 pub(super) type Course = (QueueId, Option<PeerId>);

@@ -1,6 +1,17 @@
 //! Peers we ask: their two lanes, the handles opened there, and their answers.
 
-use piped_model::units::Nanos;
+use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
+use piped_core::io::{Io, Resource};
+use piped_core::limits::{self, FRAGMENT_BYTES_MIN};
+use piped_core::link::LaneClass;
+use piped_core::names::node_of;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::stage::StageIndex;
+use piped_report::shard::{LaneReport, PeerReport};
+use piped_report::tally::{LaneLoss, RetryReason};
+use piped_wire::frame::SWEEP;
+use piped_wire::{Frame, LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
 
 use super::company::Spot;
 use super::lane::{Lane, LaneState, Link, OTHER_EPOCH, Target};
@@ -8,20 +19,9 @@ use super::mail::{Handshake, Outbox};
 use super::numbers::Numbers;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
-use super::stage::StageIndex;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
 use super::{Shard, Work};
-use crate::command::{Event, LaneClass, OpenRequest};
-use crate::ids::{HandleId, PeerId, SessionId, SocketId};
-use crate::io::{Io, Resource};
-use crate::limits::{self, FRAGMENT_BYTES_MIN};
-use crate::report::{LaneReport, PeerReport};
-use crate::request::Status;
-use crate::tally::{LaneLoss, RetryReason};
-use crate::wire::frame::{SWEEP, node_of};
-use crate::wire::{
-    Frame, LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner,
-};
+use crate::command::{Event, OpenRequest};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
 const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);

@@ -11,9 +11,8 @@
 //! that stays although we give way is somebody else's: then we do not give way for a while, or he would have it
 //! all.
 
-use piped_model::units::Nanos;
-
-use crate::io::WireState;
+use piped_core::io::WireState;
+use piped_core::units::Nanos;
 
 /// Samples that the rate is the best of: as many as a slow one may be a hiccup.
 const SAMPLES: usize = 8;

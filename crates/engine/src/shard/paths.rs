@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
+use piped_core::ids::{DeviceId, HandleId, PeerId, RegionId, SessionId};
+use piped_core::limits::FRAGMENT_BYTES_MAX;
+use piped_core::link::LaneClass;
+use piped_core::units::Nanos;
+use piped_planner::plan::{Outcome, Path, path_of};
+use piped_planner::planned::{Planned, STAGES_MAX};
+use piped_planner::stage::StageIndex;
+use piped_report::dial::DialPlace;
 
 use super::Shard;
 use super::dial::Hop;
 use super::disk::Direction;
 use super::lane::Lane;
-use super::plan::{Outcome, Path, path_of};
-use super::planned::{Planned, STAGES_MAX};
 use super::session::{HandleKind, Place};
 use super::slab::Key;
-use super::stage::StageIndex;
 use super::transfer::{Body, RemoteBody, Waiter};
-use crate::command::{FileTarget, LaneClass, Target};
-use crate::dial::DialPlace;
-use crate::ids::{DeviceId, HandleId, PeerId, RegionId, SessionId};
-use crate::limits::FRAGMENT_BYTES_MAX;
+use crate::command::{FileTarget, Target};
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
 const DISK_STAGES: usize = 3;

@@ -3,16 +3,17 @@
 //! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back, the
 //! other side still knows the old ones, and takes only newer ones.
 
-use piped_model::units::Nanos;
+use piped_core::ids::PeerId;
+use piped_core::io::Io;
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_report::tally::LaneLoss;
 
 use super::Shard;
 use super::outbound::Outbound;
 use super::session::HandleKind;
-use crate::command::{Event, LaneClass};
-use crate::ids::PeerId;
-use crate::io::Io;
-use crate::request::Status;
-use crate::tally::LaneLoss;
+use crate::command::Event;
 
 const CLASSES: [LaneClass; 2] = [LaneClass::Latency, LaneClass::Bulk];
 

@@ -13,7 +13,12 @@
 //! early-arrival memory for counts as announced: it stays with its sender and nothing is lost. A receive that is given
 //! up gives its message back.
 
+use piped_core::ids::{ChannelId, SessionId};
+use piped_core::io::{Io, Span};
+use piped_core::limits::{self, COPY_PIECE_BYTES};
+use piped_core::status::Status;
 use piped_model::buffer::advise::Way;
+use piped_report::tally::MessageWay;
 
 use super::arrivals::Came;
 use super::channel::{Channel, Data, Envelope, Posted};
@@ -24,11 +29,6 @@ use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, Memory};
 use super::{Shard, Work};
-use crate::ids::{ChannelId, SessionId};
-use crate::io::{Io, Span};
-use crate::limits::{self, COPY_PIECE_BYTES};
-use crate::request::Status;
-use crate::tally::MessageWay;
 
 /// A receive.
 #[derive(Debug, Clone, Copy)]

@@ -1,23 +1,23 @@
 //! The requester's side of a transfer with a peer: ask, send or land, retry on a new lane.
 
-use piped_model::units::Nanos;
+use piped_core::io::{Io, Span};
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::request::Class;
+use piped_core::sizes::{Sizes, UNIT_BYTES};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::{CUT_BYTES, boundary, level_end};
+use piped_report::tally::RetryReason;
+use piped_wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
 
-use super::Shard;
-use super::Work;
 use super::company::Spot;
 use super::fair::Flow;
 use super::lane::{Destination, LaneState, Target};
-use super::planned::{CUT_BYTES, boundary, level_end};
 use super::session::HandleKind;
 use super::slab::Key;
 use super::transfer::{Body, RemoteBody, RemoteOp};
-use crate::command::LaneClass;
-use crate::io::{Io, Span};
-use crate::limits;
-use crate::request::{Class, Status};
-use crate::sizes::{Sizes, UNIT_BYTES};
-use crate::tally::RetryReason;
-use crate::wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
+use super::{Shard, Work};
 
 impl RemoteBody {
     /// Which lane it takes. Messages must keep their order, so they are asked for on one.
@@ -472,7 +472,7 @@ impl Shard {
     }
 
     /// Everything that waits for a lane to this peer may try again.
-    pub(super) fn wake_waiting(&mut self, peer: crate::ids::PeerId) {
+    pub(super) fn wake_waiting(&mut self, peer: piped_core::ids::PeerId) {
         let waits = |body: &Body| matches!(body, Body::Remote(remote) if remote.peer == peer && remote.lane.is_none());
         let mut from = 0;
         while let Some(key) = self.transfers.next_from(from, |t| waits(&t.body)) {

@@ -5,20 +5,21 @@
 //! is bounded, and it makes stages of this lane only, which no other path has. A stage that is not
 //! there any more is reported as gone, and one of which nothing is heard any more is taken for gone.
 
-use piped_model::estimate::{Estimate, REGIMES, Summary};
-use piped_model::stage::StageCost;
-use piped_model::units::Nanos;
+use piped_core::ids::DeviceId;
+use piped_core::limits;
+use piped_core::link::ReportedStage;
+use piped_core::units::Nanos;
+use piped_model::estimate::{REGIMES, Summary};
+use piped_planner::stage::StageIndex;
+use piped_planner::told::Told;
+use piped_report::dial::DialPlace;
+use piped_report::shard::StageResource;
+use piped_wire::Message;
 
 use super::dial::Hop;
 use super::lane::{LaneState, Link};
-use super::plan::StageIndex;
 use super::slab::Key;
 use super::{Shard, Work};
-use crate::dial::DialPlace;
-use crate::ids::DeviceId;
-use crate::limits;
-use crate::report::StageResource;
-use crate::wire::{Message, ReportedStage};
 
 /// Reports of the wire after which a stage is gone that was not reported meanwhile.
 const SILENT_MAX: u8 = 64;
@@ -36,9 +37,6 @@ const KINDS: [ReportedStage; 4] =
 /// The most that is told of a stage at once.
 const NEWS_MAX: usize = 2 * REGIMES;
 
-/// Samples that are worth telling: one, also when others have aged it a little.
-pub(super) const TOLD_WEIGHT_MIN: f64 = 0.5;
-
 /// What a lane tells, and is told.
 #[derive(Debug)]
 pub(super) struct Reports {
@@ -48,17 +46,6 @@ pub(super) struct Reports {
     heard_disks: [(u32, [Heard; 2]); DISKS_MAX],
     /// When a handle took the place of another one.
     replaced: Nanos,
-}
-
-/// What the other side knows of a stage of ours.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told {
-    /// The samples it rests on; 0: nothing was told.
-    pub(super) samples: u64,
-    /// The version of the published cost.
-    pub(super) version: u32,
-    /// When.
-    pub(super) at: Nanos,
 }
 
 /// What we know of a stage of the other side.
@@ -371,47 +358,4 @@ fn claimed(report: Message) -> Option<Summary> {
         slope: slope_fs as f64 * 1e-15,
         deviation: f64::from(deviation_pm) * 1e-3,
     })
-}
-
-/// The thread's part of a dial and the dial, one after the other, as one stage: the slower occupies it, and the other
-/// is latency.
-pub(super) fn behind(host: &Estimate, dial: Summary) -> Summary {
-    let line = host.stage_at(dial.bytes);
-    let (time, per_byte) = (line.occupancy(dial.bytes), line.per_byte);
-    if !dial.backlogged {
-        Summary { seconds: dial.seconds + time, slope: dial.slope + per_byte, ..dial }
-    } else if time > dial.seconds {
-        Summary { seconds: time, slope: per_byte, ..dial }
-    } else {
-        dial
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use piped_model::estimate::Estimator;
-    use piped_model::stage::Stage;
-
-    use super::*;
-
-    #[test]
-    fn the_slower_of_thread_and_dial_occupies_the_stage() {
-        let host = Stage { latency: 0.0, overhead: 20e-6, per_byte: 0.0, window: None };
-        let host = Estimator::new(None).with_prior(host, 100.0).estimate();
-        let dial = |backlogged, seconds| Summary {
-            backlogged,
-            weight: 10.0,
-            bytes: 4096.0,
-            spread: 0.0,
-            seconds,
-            slope: 0.0,
-            deviation: 0.1,
-        };
-        let near = |found: Summary, micros: f64| {
-            assert!((found.seconds * 1e6 - micros).abs() < 0.1, "{found:?}");
-        };
-        near(behind(&host, dial(false, 100e-6)), 120.0);
-        near(behind(&host, dial(true, 5e-6)), 20.0);
-        near(behind(&host, dial(true, 50e-6)), 50.0);
-    }
 }

@@ -11,13 +11,14 @@
 //! under way, and only then is the receive taken back, so that a peer that waits for us to read is not
 //! waited for. Without room for a new scratch the lane goes on as it is, and tries again.
 
+use piped_core::io::{Io, Span, Token};
+use piped_core::limits::{GRANULE_BYTES, PLAIN_STAGING_DIVISOR, STAGING_LEAST};
+use piped_wire::{Receiver, SEALED_ROOM_BYTES, Sender};
+
 use super::lane::{Lane, LaneState};
 use super::slab::Key;
-use super::staging::{GRANULE_BYTES, Run, footprint_of};
+use super::staging::{Run, footprint_of};
 use super::{Shard, Work};
-use crate::io::{Io, Span, Token};
-use crate::limits::{PLAIN_STAGING_DIVISOR, STAGING_LEAST};
-use crate::wire::{Receiver, SEALED_ROOM_BYTES, Sender};
 
 /// What a lane has of staging for itself.
 #[derive(Debug, Clone, Copy)]

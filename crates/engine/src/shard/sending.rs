@@ -4,7 +4,12 @@
 //! [`Notice`], which owns the frames' memory: it is counted, it keeps the lane from being forgotten, and nothing but
 //! the kernel's second word ends it.
 
-use piped_model::units::Nanos;
+use piped_core::io::{Io, NOTICE_COPIED, Op, Span};
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::units::Nanos;
+use piped_report::tally::{LaneLoss, SendWay};
+use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
 use super::fair::Flow;
 use super::lane::{Lane, LaneState, Link};
@@ -12,11 +17,6 @@ use super::ops::{OpOwner, notice_token};
 use super::slab::Key;
 use super::zero_copy::Way;
 use super::{Shard, Work};
-use crate::command::LaneClass;
-use crate::io::{Io, NOTICE_COPIED, Op, Span};
-use crate::limits;
-use crate::tally::{LaneLoss, SendWay};
-use crate::wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
 /// How a send under way goes.
 #[derive(Debug, Clone, Copy, Default)]

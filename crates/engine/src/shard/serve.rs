@@ -6,7 +6,15 @@
 
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
+use piped_core::ids::SegmentId;
+use piped_core::io::Io;
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::Planned;
+use piped_report::tally::{LaneLoss, Operation};
+use piped_wire::Message;
 
 use super::admission::Admission;
 use super::blocks::Blocks;
@@ -15,7 +23,6 @@ use super::fair::{Flow, Party};
 use super::inbound::Ask;
 use super::landed::Landed;
 use super::passed::Passed;
-use super::planned::Planned;
 use super::serve_pieces::Table;
 use super::serve_read::ReadState;
 use super::serve_write::Sink;
@@ -23,13 +30,7 @@ use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::file_of;
 use super::{Shard, Work};
-use crate::command::{FileTarget, LaneClass, RegionTarget, Target};
-use crate::ids::SegmentId;
-use crate::io::Io;
-use crate::limits;
-use crate::request::Status;
-use crate::tally::{LaneLoss, Operation};
-use crate::wire::Message;
+use crate::command::{FileTarget, RegionTarget, Target};
 
 /// What the peer asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,12 @@
 //! amount; all tables together may have a part of staging only, because a request that has its table waits for room
 //! for its bytes.
 
+use piped_core::io::{Io, Span};
+use piped_core::limits::{PART_BYTES, PART_PIECES, TABLE_STAGING_DIVISOR};
+use piped_core::pieces::Row;
+use piped_core::status::Status;
+use piped_wire::{Frame, Message};
+
 use super::blocks::{Block, run_bytes};
 use super::lane::{Destination, LaneState, Target as Landing};
 use super::serve::Serve;
@@ -12,11 +18,6 @@ use super::slab::Key;
 use super::staging::{Run, footprint_of};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
-use crate::io::{Io, Span};
-use crate::limits::{PART_BYTES, PART_PIECES, TABLE_STAGING_DIVISOR};
-use crate::pieces::Row;
-use crate::request::Status;
-use crate::wire::{Frame, Message};
 
 /// Where a table lies. Those of gets and of puts have a part of staging each: a get waits for its table, and what is behind
 /// it on its lane waits with it; that may be the bytes for which a put keeps its own.
@@ -237,9 +238,10 @@ fn piece_of(region: RegionTarget, offset: u64, length: u32) -> Span {
 
 #[cfg(test)]
 mod tests {
+    use piped_core::ids::SegmentId;
+    use piped_sim::{Faults, SimKernel};
+
     use super::*;
-    use crate::ids::SegmentId;
-    use crate::sim::{Faults, SimKernel};
 
     #[test]
     fn a_table_is_walked_in_any_steps() {
@@ -271,11 +273,11 @@ mod tests {
             assert_eq!(walk(most, &mut io), all, "{most} at a time");
         }
         let region = |length| RegionTarget {
-            region: crate::ids::RegionId(1),
+            region: piped_core::ids::RegionId(1),
             segment: SegmentId(9),
             offset: 0,
             length,
-            access: crate::command::Access::ALL,
+            access: piped_core::access::Access::ALL,
         };
         let table = Table::new(TableRun { run, of: TableOf::Put }, 48);
         assert!(table.fits(region(210), 35, &mut io));

@@ -6,22 +6,22 @@
 
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
+use piped_core::io::{Io, Span};
+use piped_core::limits::{self, DEPTH_MAX};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::Planned;
+use piped_wire::{LastPart, Message, Owner};
 
 use super::blocks::{Block, run_bytes};
 use super::company::Spot;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::landed::Landed;
-use super::planned::Planned;
 use super::serve::{Serve, micros};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
 use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, RegionTarget};
-use crate::io::{Io, Span};
-use crate::limits::{self, DEPTH_MAX};
-use crate::request::Status;
-use crate::wire::{LastPart, Message, Owner};
 
 /// How far a read is, in bytes from the request's start.
 #[derive(Debug)]

@@ -5,24 +5,24 @@
 //! lane could stand still for it (its credit or its staging is used up by fragments that are not complete)
 //! what has landed is written as it is. A write to a region lands in place.
 
-use piped_model::units::Nanos;
+use piped_core::io::{Io, Span};
+use piped_core::limits::{self, FRAGMENT_BYTES_MAX};
+use piped_core::sizes::Sizes;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::level_end;
 
 use super::blocks::{Block, run_bytes};
 use super::dial::{Effect, Hop};
 use super::disk::{Direction, JobOwner, JobResult};
 use super::lane::{Destination, Target as Landing};
 use super::ops::status_of;
-use super::planned::level_end;
 use super::serve::{Allocation, Serve, ServeOp};
 use super::slab::Key;
 use super::staging::footprint_of;
 use super::transfer::{Ahead, file_of};
 use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, Target};
-use crate::io::{Io, Span};
-use crate::limits::{self, FRAGMENT_BYTES_MAX};
-use crate::request::Status;
-use crate::sizes::Sizes;
 
 /// The fragments of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

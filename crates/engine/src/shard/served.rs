@@ -1,5 +1,12 @@
 //! What peers have open here: handles by the numbers they were given.
 
+use piped_core::io::Io;
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_wire::Message;
+use piped_wire::frame::SWEEP;
+
 use super::channel::MailPlace;
 use super::crowd::Holding;
 use super::inbound::Inbound;
@@ -7,12 +14,7 @@ use super::lane::LaneState;
 use super::numbers::Remembered;
 use super::slab::{Key, Slab};
 use super::{FileState, On, Shard, Work};
-use crate::command::{self, Event, LaneClass, OpenRequest};
-use crate::io::Io;
-use crate::limits;
-use crate::request::Status;
-use crate::wire::Message;
-use crate::wire::frame::SWEEP;
+use crate::command::{self, Event, OpenRequest};
 
 /// Something of ours that a peer has open.
 #[derive(Debug)]

@@ -2,7 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use piped_model::units::Nanos;
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{ChannelId, HandleId, PeerId, RegionId, SegmentId, SessionId};
+use piped_core::io::{Io, Resource};
+use piped_core::limits;
+use piped_core::pieces::Row;
+use piped_core::request::{
+    ArenaBuffer, BufferState, Completion, Origin, Request, Table, Update, Verb,
+};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_report::shard::Gauge;
+use piped_report::tally::Operation;
 
 use super::admission::{Account, weight};
 use super::disk::Direction;
@@ -13,22 +24,12 @@ use super::once::{Once, What};
 use super::order::{Course, Order};
 use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
-use super::transfer::{Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Transfer};
-use super::transfer::{Start, Waiter};
+use super::transfer::{
+    Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Start, Transfer, Waiter,
+};
 use super::vector::VectorBody;
 use super::{FileState, On, Shard, Work};
-use crate::command::{
-    Access, ChannelTarget, Event, OpenKind, OpenRequest, Output, RegionTarget, Target,
-};
-use crate::ids::{ChannelId, HandleId, PeerId, RegionId, SegmentId, SessionId};
-use crate::io::{Io, Resource};
-use crate::limits;
-use crate::pieces::Row;
-use crate::report::Gauge;
-use crate::request::{
-    ArenaBuffer, BufferState, Completion, Origin, Request, Status, Table, Update, Verb,
-};
-use crate::tally::Operation;
+use crate::command::{ChannelTarget, Event, OpenRequest, Output, RegionTarget, Target};
 
 /// A client's connection.
 #[derive(Debug)]

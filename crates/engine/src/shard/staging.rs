@@ -4,15 +4,10 @@
 //! enough: there are about a thousand granules in a segment, one word covers 64 of them, and runs
 //! live for microseconds. A buddy allocator would round 320 KiB up to 512.
 
-use crate::ids::SegmentId;
-use crate::io::Span;
-use crate::report::Gauge;
-
-/// The unit of staging, in bytes.
-pub(crate) const GRANULE_BYTES: u32 = 64 * 1024;
-
-/// The longest run: a fragment of 1 MiB with an unaligned edge on both sides.
-pub(crate) const RUN_BYTES_MAX: u32 = 18 * GRANULE_BYTES;
+use piped_core::ids::SegmentId;
+use piped_core::io::Span;
+use piped_core::limits::{GRANULE_BYTES, RUN_BYTES_MAX};
+use piped_report::shard::Gauge;
 
 #[derive(Debug)]
 struct Area {

@@ -5,14 +5,14 @@
 //! its sync took: of a durable write to a peer it is what the write took beyond what it was predicted to take without.
 //! Before the first one nothing is known, and nothing is predicted of such a write.
 
-use piped_model::units::Nanos;
+use piped_core::ids::DeviceId;
+use piped_core::units::Nanos;
+use piped_planner::stage::StageIndex;
 
 use super::Shard;
 use super::disk::Direction;
 use super::slab::Key;
-use super::stage::StageIndex;
 use super::transfer::{Body, RemoteBody, RemoteOp};
-use crate::ids::DeviceId;
 
 /// What is left of a durable write to a peer is at least this, so that it is a time.
 const LEFT_MIN: Nanos = Nanos(1_000);
@@ -38,7 +38,7 @@ impl Shard {
         }
     }
 
-    fn sync_stage_at(&mut self, peer: crate::ids::PeerId) -> StageIndex {
+    fn sync_stage_at(&mut self, peer: piped_core::ids::PeerId) -> StageIndex {
         let Self { outbound, planner, .. } = self;
         let Some(link) = outbound.get_mut(&peer) else { return StageIndex::NONE };
         if link.sync_stage == StageIndex::NONE {

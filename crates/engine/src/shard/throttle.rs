@@ -5,14 +5,14 @@
 //! that changes holds from the next piece on. A client pays for what it reads and writes once: of a copy for the
 //! reads. What it reads from a peer it pays for when it asks, because the bytes come by themselves.
 
-use piped_model::units::Nanos;
+use piped_core::limits;
+use piped_core::units::Nanos;
+use piped_report::shard::Gauge;
+use piped_report::tally::HeldBy;
 
 use super::transfer::Waiter;
 use super::{Shard, Work};
 use crate::command::Limits;
-use crate::limits;
-use crate::report::Gauge;
-use crate::tally::HeldBy;
 
 /// How far ahead of its rate a party may be.
 const BURST: Nanos = Nanos::from_millis(5);

@@ -4,7 +4,7 @@
 //! Why not a heap with lazy removal: at a million requests a second and a deadline of 30 s it would
 //! hold thirty million corpses.
 
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
 
 const ABSENT: u32 = u32::MAX;
 

@@ -7,18 +7,19 @@
 
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
+use piped_core::limits::{TRACE_TRANSFERS_MAX, TRACE_VISITS_MAX};
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::Planned;
+use piped_planner::stage::StageIndex;
+use piped_report::tally::Operation;
+use piped_report::trace::TraceState;
 
 use super::Shard;
 use super::disk::JobOwner;
-use super::plan::StageIndex;
-use super::planned::Planned;
 use super::slab::Key;
 use super::transfer::{Told, Transfer, Waiter};
-use crate::limits::{TRACE_TRANSFERS_MAX, TRACE_VISITS_MAX};
-use crate::request::{Class, Status};
-use crate::tally::Operation;
-use crate::trace::TraceState;
 
 mod lane;
 mod report;

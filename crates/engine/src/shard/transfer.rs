@@ -7,7 +7,15 @@
 
 use std::sync::Arc;
 
-use piped_model::units::Nanos;
+use piped_core::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
+use piped_core::io::{Io, Op, Span};
+use piped_core::limits;
+use piped_core::request::{BufferState, Class, Completion, Origin, Progress, Update};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::{Planned, boundary};
+use piped_report::tally::{Operation, Route};
+use piped_wire::LastPart;
 
 use super::admission::Admission;
 use super::company::Stays;
@@ -21,19 +29,12 @@ use super::once::Once;
 use super::ops::{OpOwner, status_of};
 use super::order::Course;
 use super::passed::Passed;
-use super::planned::{Planned, boundary};
 use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::trace::Subject;
 use super::vector::VectorBody;
 use super::{Shard, Wanted, Work};
 use crate::command::{FileTarget, Output, RegionTarget, Target};
-use crate::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
-use crate::io::{Io, Op, Span};
-use crate::limits;
-use crate::request::{BufferState, Class, Completion, Origin, Progress, Status, Update};
-use crate::tally::{Operation, Route};
-use crate::wire::LastPart;
 
 /// The least that a write has at its device at once: what is not read yet bounds it anyway.
 const WRITES_AT_ONCE: u32 = 8;

@@ -10,6 +10,13 @@
 //!
 //! A table lies in the client's memory, which may change: each row is read once and checked in the copy.
 
+use piped_core::ids::{SegmentId, SessionId};
+use piped_core::io::{Io, Span};
+use piped_core::limits::{PART_BYTES, PART_PIECES, PART_ROWS, VECTOR_PARTS};
+use piped_core::pieces::Row;
+use piped_core::status::Status;
+use piped_report::tally::{Operation, Route};
+
 use super::disk::Direction;
 use super::memory::overlap;
 use super::session::{Place, body_for};
@@ -18,12 +25,6 @@ use super::staging::{Run, footprint_of};
 use super::transfer::{Body, Memory, RemoteBody, RemoteOp, Start, Waiter};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
-use crate::ids::{SegmentId, SessionId};
-use crate::io::{Io, Span};
-use crate::limits::{PART_BYTES, PART_PIECES, PART_ROWS, VECTOR_PARTS};
-use crate::pieces::Row;
-use crate::request::Status;
-use crate::tally::{Operation, Route};
 
 /// What is left of it.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Rows {
         let span = Span { segment: self.segment, offset: self.offset, length: Row::BYTES as u32 };
         io.load(span, &mut bytes);
         self.offset += Row::BYTES as u64;
-        Some(Row::from_client(&bytes))
+        Some(Row::from_client(bytes))
     }
 
     /// Gives the rest of a row back, the first of them to come next.

@@ -9,12 +9,12 @@
 //!
 //! Everything here follows from the calls and their times.
 
-use piped_model::units::Nanos;
+use piped_core::modes::{CalibrationMode, ZeroCopyMode};
+use piped_core::units::Nanos;
+use piped_report::shard::{ZeroCopyReport, ZeroCopyState};
+use piped_wire::LEND_BYTES_MIN;
 
 use self::costs::SizeCosts;
-use crate::command::{CalibrationMode, ZeroCopyMode};
-use crate::report::{ZeroCopyReport, ZeroCopyState};
-use crate::wire::LEND_BYTES_MIN;
 
 mod costs;
 

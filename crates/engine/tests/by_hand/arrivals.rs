@@ -1,13 +1,15 @@
 //! What is remembered of messages, for advice on the memory they need.
 
-use piped_engine::command::{Command, EagerMode};
-use piped_engine::dial::{DialCost, DialPlace};
-use piped_engine::ids::{ChannelId, HandleId};
-use piped_engine::limits::{CHANNELS_SEEN_MAX, MESSAGES_SEEN};
-use piped_engine::report::ChannelArrivals;
-use piped_engine::request::{ArenaBuffer, Status, Verb};
+use piped_core::ids::{ChannelId, HandleId};
+use piped_core::limits::{CHANNELS_SEEN_MAX, MESSAGES_SEEN};
+use piped_core::modes::EagerMode;
+use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::Command;
 use piped_model::buffer::advise::{Bursts, Way};
-use piped_model::units::Nanos;
+use piped_report::dial::{DialCost, DialPlace};
+use piped_report::shard::ChannelArrivals;
 
 use crate::channels::{
     CHANNEL, INBOX, SENDER, limits, peer, ready, receive, send, sent, target_of, wait_end,

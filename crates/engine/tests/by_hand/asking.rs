@@ -1,12 +1,15 @@
 //! What we ask of a peer, for clients that rewrite the memory they receive into.
 
-use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest};
-use piped_engine::ids::{HandleId, PeerId, SegmentId, SessionId};
-use piped_engine::io::{Io, Span};
-use piped_engine::limits;
-use piped_engine::request::{ArenaBuffer, Status, Verb};
-use piped_engine::wire::{LastPart, Message};
-use piped_model::units::Nanos;
+use piped_core::access::OpenKind;
+use piped_core::ids::{HandleId, PeerId, SegmentId, SessionId};
+use piped_core::io::{Io, Span};
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, Event, OpenRequest};
+use piped_wire::{LastPart, Message};
 
 use crate::world::{ALL, LineId, SESSION, World};
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use piped_engine::command::{Caller, Command, Expelled, LaneClass, Origin};
-use piped_engine::limits::STRANGERS_MAX;
-use piped_engine::request::Status;
-use piped_engine::wire::{FrameKey, LaneKeys, Message, Protection};
+use piped_core::limits::STRANGERS_MAX;
+use piped_core::link::{LaneClass, Protection};
+use piped_core::status::Status;
+use piped_engine::command::{Caller, Command, Expelled, Origin};
+use piped_wire::{FrameKey, LaneKeys, Message};
 
 use crate::world::{World, read};
 

@@ -1,16 +1,19 @@
 //! Messages: between clients of a node, from a peer, to a peer.
 
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{ChannelId, HandleId, SegmentId, SessionId};
+use piped_core::io::Span;
+use piped_core::link::LaneClass;
+use piped_core::modes::EagerMode;
+use piped_core::request::{ArenaBuffer, Completion, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::{
-    Access, ChannelTarget, ClientLimits, Command, EagerMode, Event, LaneClass, Limits, OpenKind,
-    OpenRequest, Target,
+    ChannelTarget, ClientLimits, Command, Event, Limits, OpenRequest, Target,
 };
-use piped_engine::dial::{DialCost, DialPlace};
-use piped_engine::ids::{ChannelId, HandleId, SegmentId, SessionId};
-use piped_engine::io::Span;
-use piped_engine::request::{ArenaBuffer, Completion, Status, Verb};
-use piped_engine::tally::MessageWay;
-use piped_engine::wire::Message;
-use piped_model::units::Nanos;
+use piped_report::dial::{DialCost, DialPlace};
+use piped_report::tally::MessageWay;
+use piped_wire::Message;
 
 use crate::asking::{ARENA, CREDIT, PEER};
 use crate::world::{LineId, SESSION, World, end};

@@ -1,14 +1,15 @@
 //! Predictions are held against transfers that waited for nobody, and `explain` says what the others waited for.
 
-use piped_engine::command::{
-    CalibrationMode, ClientLimits, Command, LaneClass, Limits, PlannerMode,
-};
-use piped_engine::ids::{HandleId, SessionId};
-use piped_engine::report::{Explanation, Waiting};
-use piped_engine::request::{ArenaBuffer, Status, Verb};
-use piped_engine::tally::{Company, HeldBy, PlanPath};
-use piped_engine::wire::{LastPart, Message};
-use piped_model::units::Nanos;
+use piped_core::ids::{HandleId, SessionId};
+use piped_core::link::LaneClass;
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{ClientLimits, Command, Limits};
+use piped_report::shard::{Explanation, Waiting};
+use piped_report::tally::{Company, HeldBy, PlanPath};
+use piped_wire::{LastPart, Message};
 
 use crate::asking::{self, HANDLE, connected};
 use crate::world::{SESSION, World, end, read};

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use piped_engine::command::{
-    Caller, Command, Crowded, Event, LaneClass, OpenKind, Origin, Standing, Target,
-};
-use piped_engine::limits::{
+use piped_core::access::OpenKind;
+use piped_core::limits::{
     LANES_MAX, LINKS_MAX, SERVED_FILES_MAX, SERVES_MAX, SERVES_PER_LANE, STAGING_LEAST,
 };
-use piped_engine::request::Status;
-use piped_engine::wire::{FrameKey, LaneKeys, Message, Protection};
+use piped_core::link::{LaneClass, Protection};
+use piped_core::status::Status;
+use piped_engine::command::{Caller, Command, Crowded, Event, Origin, Standing, Target};
+use piped_wire::{FrameKey, LaneKeys, Message};
 
 use crate::world::{ALL, LineId, STAGING, World, read, write};
 

@@ -1,13 +1,16 @@
 //! Dials: when they let go of what, and what calibration makes of them.
 
-use piped_engine::command::{CalibrationMode, Command, LaneClass, PlannerMode, Target};
-use piped_engine::dial::{DialCost, DialPlace};
-use piped_engine::ids::{HandleId, SessionId};
-use piped_engine::io::Io;
-use piped_engine::report::StageReport;
-use piped_engine::request::{ArenaBuffer, Status, Verb};
-use piped_engine::wire::{Message, ReportedStage};
-use piped_model::units::Nanos;
+use piped_core::ids::{HandleId, SessionId};
+use piped_core::io::Io;
+use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, Target};
+use piped_report::dial::{DialCost, DialPlace};
+use piped_report::shard::StageReport;
+use piped_wire::Message;
 
 use crate::asking::{HANDLE, answer, connected};
 use crate::world::{LineId, SESSION, World, no_stage, read, region, reports, write, write_data};
@@ -41,7 +44,7 @@ fn a_read(handle: HandleId, number: u64, length: u64) -> Verb {
 
 /// The device of the only file.
 fn disk_of(world: &World, way: &str) -> String {
-    format!("disk:{}:{way}", piped_engine::report::device_name(world.device()))
+    format!("disk:{}:{way}", piped_report::shard::device_name(world.device()))
 }
 
 /// When each of `count` reads that begin together ends.

@@ -1,11 +1,13 @@
 //! Handles that end while requests by them are in execution: each request ends once, with `Gone`, others' go on, and
 //! what the handle stood for is let go when nothing uses it any more.
 
-use piped_engine::command::{Command, Event, LaneClass, Target};
-use piped_engine::ids::{HandleId, RegionId, SessionId};
-use piped_engine::request::{ArenaBuffer, Completion, Status, Verb};
-use piped_engine::wire::Message;
-use piped_model::units::Nanos;
+use piped_core::ids::{HandleId, RegionId, SessionId};
+use piped_core::link::LaneClass;
+use piped_core::request::{ArenaBuffer, Completion, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, Event, Target};
+use piped_wire::Message;
 
 use crate::asking::{ARENA, HANDLE, connected};
 use crate::world::{SESSION, World, read, region, write, write_data};
@@ -214,7 +216,7 @@ fn what_a_peer_has_open_ends_and_what_another_has_does_not() {
     // Asked again as after a lost lane, it is gone; closed, nothing is left.
     let open = Message::Open {
         ticket: 1,
-        kind: piped_engine::command::OpenKind::File,
+        kind: piped_core::access::OpenKind::File,
         access: crate::world::ALL,
         create: false,
         name_length: 4,

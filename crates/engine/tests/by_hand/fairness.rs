@@ -1,12 +1,13 @@
 //! Who goes first, who gets how much, and how much at most: at devices, on lanes, and by rates.
 
-use piped_engine::command::{
-    Access, ClientLimits, Command, LaneClass, Limits, OpenKind, OpenRequest, PeerLimits,
-};
-use piped_engine::ids::{HandleId, PeerId, SegmentId, SessionId};
-use piped_engine::request::{ArenaBuffer, BufferState, Class, Completion, Status, Verb};
-use piped_engine::wire::{Asker, Message};
-use piped_model::units::Nanos;
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{HandleId, PeerId, SegmentId, SessionId};
+use piped_core::link::LaneClass;
+use piped_core::request::{ArenaBuffer, BufferState, Class, Completion, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{ClientLimits, Command, Limits, OpenRequest, PeerLimits};
+use piped_wire::{Asker, Message};
 
 use crate::world::{SESSION, World, read, region, write_data, write_in};
 

@@ -1,14 +1,18 @@
 //! Peers that break the rules, in each way once: the lane they did it on is closed and counted,
 //! nothing of it lands anywhere, and what was asked is asked again.
 
-use piped_engine::command::{Access, CalibrationMode, Command, LaneClass, OpenKind};
-use piped_engine::ids::PeerId;
-use piped_engine::io::Span;
-use piped_engine::limits;
-use piped_engine::request::{ArenaBuffer, Status, Verb};
-use piped_engine::wire::{HEADER_BYTES, LastPart, Message, ReportedStage};
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::PeerId;
+use piped_core::io::Span;
+use piped_core::limits;
+use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::modes::CalibrationMode;
+use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::Command;
 use piped_model::estimate::REGIMES;
-use piped_model::units::Nanos;
+use piped_wire::{HEADER_BYTES, LastPart, Message};
 
 use crate::asking::{ARENA, HANDLE, connected, read};
 use crate::world::{self, LineId, SESSION, World, no_stage, reports};
@@ -316,7 +320,7 @@ fn absurd_reports_leave_plans_that_move_bytes() {
     const ABSURD: [u64; 6] = [0, 1, u64::MAX, i64::MAX as u64, 1 << 62, 0x7ff8_0000_0000_0000];
     let mut world = World::new();
     world.command(Command::SetCalibration(CalibrationMode::Live));
-    world.command(Command::SetPlanner(piped_engine::command::PlannerMode::Auto));
+    world.command(Command::SetPlanner(piped_core::modes::PlannerMode::Auto));
     let bad = world.lane("beta", LaneClass::Latency, 1);
     let good = world.lane("gamma", LaneClass::Latency, 1);
     let (file, other) = (world.file(1 << 20), world.file(1 << 20));

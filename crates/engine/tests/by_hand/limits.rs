@@ -1,10 +1,12 @@
 //! Limits: who waits for whom, what credit becomes, and how staging goes and comes.
 
-use piped_engine::command::{ClientLimits, Command, Event, LaneClass, Limits, PeerLimits};
-use piped_engine::ids::{HandleId, SessionId};
-use piped_engine::request::{ArenaBuffer, Status, Verb};
-use piped_engine::wire::Message;
-use piped_model::units::Nanos;
+use piped_core::ids::{HandleId, SessionId};
+use piped_core::link::LaneClass;
+use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{ClientLimits, Command, Event, Limits, PeerLimits};
+use piped_wire::Message;
 
 use crate::world::{LineId, SESSION, World, read, write, write_data, write_in};
 
@@ -205,7 +207,7 @@ fn a_peer_may_have_no_more_open_than_its_limit() {
     let target = world.file(4096);
     let open = Message::Open {
         ticket: 2,
-        kind: piped_engine::command::OpenKind::File,
+        kind: piped_core::access::OpenKind::File,
         access: crate::world::ALL,
         create: false,
         name_length: 4,

@@ -1,10 +1,11 @@
 //! Bytes count while they move, on both sides, each once.
 
-use piped_engine::command::LaneClass;
-use piped_engine::request::{ArenaBuffer, Class, Status, Verb};
-use piped_engine::tally::{Operation, Route};
-use piped_engine::wire::{Asker, Message};
-use piped_model::units::Nanos;
+use piped_core::link::LaneClass;
+use piped_core::request::{ArenaBuffer, Class, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_report::tally::{Operation, Route};
+use piped_wire::{Asker, Message};
 
 use crate::asking::{self, CREDIT, HANDLE, connected};
 use crate::nested::{copying, data};

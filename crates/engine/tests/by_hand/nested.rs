@@ -1,11 +1,14 @@
 //! Fragments and frames that are not cut alike, and copies whose write follows the read.
 
-use piped_engine::command::{Command, ForcedPlan, LaneClass, Limits, PlannerMode};
-use piped_engine::ids::HandleId;
-use piped_engine::request::{Status, Verb};
-use piped_engine::sim::InodeId;
-use piped_engine::sizes::Sizes;
-use piped_engine::wire::{LastPart, Message};
+use piped_core::ids::HandleId;
+use piped_core::link::LaneClass;
+use piped_core::modes::{ForcedPlan, PlannerMode};
+use piped_core::request::Verb;
+use piped_core::sizes::Sizes;
+use piped_core::status::Status;
+use piped_engine::command::{Command, Limits};
+use piped_sim::InodeId;
+use piped_wire::{LastPart, Message};
 
 use crate::asking::{HANDLE, connected};
 use crate::world::{LineId, SESSION, World, read, write_data, write_in};
@@ -281,7 +284,7 @@ fn a_read_goes_on_when_its_frames_have_filled_the_lane() {
     let handle = world.open(line, 1, file);
     let [source, lane] = [256 * KIB, KIB].map(Sizes::equal);
     // More frames in a block of staging than a lane takes.
-    assert!(source.first() / lane.first() > piped_engine::limits::LANE_QUEUE_DATA as u64);
+    assert!(source.first() / lane.first() > piped_core::limits::LANE_QUEUE_DATA as u64);
     world.command(Command::ForcePlan(Some(ForcedPlan { source, lane, sink: lane, depth: 8 })));
     // Of one block: nothing else ends that somebody waits for.
     world.send(line, read(1, handle, source.first()), &[]);

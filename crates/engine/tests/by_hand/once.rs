@@ -1,12 +1,15 @@
 //! What is done once: changes of words, and notifications with the puts before them.
 
-use piped_engine::command::{Access, Command, LaneClass, OpenKind, RegionTarget, Target};
-use piped_engine::ids::{HandleId, RegionId, SegmentId, SessionId};
-use piped_engine::io::Span;
-use piped_engine::limits::NUMBERS_PER_HANDLE;
-use piped_engine::request::{ArenaBuffer, Class, Request, Status, Update, Verb};
-use piped_engine::wire::{After, Change, Message};
-use piped_model::units::Nanos;
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{HandleId, RegionId, SegmentId, SessionId};
+use piped_core::io::Span;
+use piped_core::limits::NUMBERS_PER_HANDLE;
+use piped_core::link::LaneClass;
+use piped_core::request::{ArenaBuffer, Class, Request, Update, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, RegionTarget, Target};
+use piped_wire::{After, Change, Message};
 
 use crate::asking::{CREDIT, HANDLE, connected, read};
 use crate::channels::{value_of, wait_end};

@@ -1,8 +1,10 @@
 //! Peers that leave the configuration, come back, or move.
 
-use piped_engine::command::{Command, Event, LaneClass, OpenKind, OpenRequest};
-use piped_engine::request::Status;
-use piped_engine::wire::Message;
+use piped_core::access::OpenKind;
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_engine::command::{Command, Event, OpenRequest};
+use piped_wire::Message;
 
 use crate::asking::{CREDIT, HANDLE, PEER, answer, connected, read};
 use crate::world::{ALL, SESSION, World};

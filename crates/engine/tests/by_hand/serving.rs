@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use piped_engine::command::{CalibrationMode, Command, Event, LaneClass, PlannerMode};
-use piped_engine::ids::{RegionId, SessionId};
-use piped_engine::io::{Io, Resource, Span};
-use piped_engine::limits;
-use piped_engine::request::Status;
-use piped_engine::sim::{Cost, SILENCE};
-use piped_engine::wire::Message;
-use piped_model::units::Nanos;
+use piped_core::ids::{RegionId, SessionId};
+use piped_core::io::{Io, Resource, Span};
+use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::modes::{CalibrationMode, PlannerMode};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, Event};
+use piped_sim::{Cost, SILENCE};
+use piped_wire::Message;
 
 use crate::world::{
     COST, INCARNATION, SESSION, Step, World, read, region, write, write_data, write_in,

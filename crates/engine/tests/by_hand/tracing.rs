@@ -1,11 +1,13 @@
 //! What is recorded of transfers' fragments, and what `explain` says of their stages.
 
-use piped_engine::command::{Command, LaneClass, PlannerMode};
-use piped_engine::dial::{DialCost, DialPlace};
-use piped_engine::limits::{TRACE_TRANSFERS_MAX, TRACE_VISITS_MAX};
-use piped_engine::request::Status;
-use piped_engine::trace::{TransferTrace, Visit};
-use piped_model::units::Nanos;
+use piped_core::limits::{TRACE_TRANSFERS_MAX, TRACE_VISITS_MAX};
+use piped_core::link::LaneClass;
+use piped_core::modes::PlannerMode;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::Command;
+use piped_report::dial::{DialCost, DialPlace};
+use piped_report::trace::{TransferTrace, Visit};
 
 use crate::asking::{self, answer, connected};
 use crate::world::{SESSION, World, read, write, write_data};
@@ -211,7 +213,7 @@ fn dials_are_stages_of_their_own_and_have_the_sizes_of_what_they_slow() {
     let file = world.file(200 << 10);
     let handle = world.open(line, 1, file);
     let cost = DialCost { overhead_ns: 1_000_000, ..DialCost::default() };
-    let disk = format!("disk:{}:read", piped_engine::report::device_name(world.device()));
+    let disk = format!("disk:{}:read", piped_report::shard::device_name(world.device()));
     for place in [&disk, "send:beta"] {
         let place = DialPlace::parse(place).expect("a stage").remove(0);
         world.command(Command::SetDial { place, cost });

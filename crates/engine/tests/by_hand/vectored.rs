@@ -1,13 +1,15 @@
 //! Many pieces in one request, and reads of which a part is wanted first.
 
-use piped_engine::command::{Command, LaneClass, Output, Target};
-use piped_engine::ids::{RegionId, SegmentId};
-use piped_engine::io::Span;
-use piped_engine::limits::{PART_BYTES, PART_PIECES, PART_ROWS};
-use piped_engine::pieces::Row;
-use piped_engine::request::{ArenaBuffer, Class, Status, Table, Verb};
-use piped_engine::wire::{Asker, LastPart, Message};
-use piped_model::units::Nanos;
+use piped_core::ids::{RegionId, SegmentId};
+use piped_core::io::Span;
+use piped_core::limits::{PART_BYTES, PART_PIECES, PART_ROWS};
+use piped_core::link::LaneClass;
+use piped_core::pieces::Row;
+use piped_core::request::{ArenaBuffer, Class, Table, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, Output, Target};
+use piped_wire::{Asker, LastPart, Message};
 
 use crate::asking::{ARENA, HANDLE, connected, connected_with};
 use crate::channels::wait_end;
@@ -623,7 +625,7 @@ fn the_page_that_is_wanted_travels_first() {
     assert_eq!(wait_end(&mut world, 2).0, Status::Invalid);
     // Of a file that ends before it, what there is is read.
     let target = world.file(5000);
-    let file = piped_engine::ids::HandleId(9);
+    let file = piped_core::ids::HandleId(9);
     world.command(Command::InstallHandle { session: SESSION, handle: file, target });
     world.submit(SESSION, 3, Verb::Read { handle: file, offset: 0, buffer, wanted: 50_000 });
     assert_eq!(wait_end(&mut world, 3), (Status::Ok, 5000));

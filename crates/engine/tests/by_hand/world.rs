@@ -2,20 +2,21 @@
 
 use std::collections::VecDeque;
 
-use piped_engine::command::{
-    Access, Alignment, CalibrationMode, Caller, Command, EagerMode, Event, FileTarget, LaneClass,
-    OpenKind, Output, PlannerMode, RegionTarget, Target, ZeroCopyMode,
-};
-use piped_engine::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
-use piped_engine::io::{Done, Io, Op, Resource, Span, Spans, Token};
-use piped_engine::request::{Class, Completion, Origin, Progress, Request, Status, Update, Verb};
+use piped_core::access::{Access, Alignment, OpenKind};
+use piped_core::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
+use piped_core::io::{Done, Io, Op, Resource, Span, Spans, Token};
+use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
+use piped_core::request::{Class, Completion, Origin, Progress, Request, Update, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Caller, Command, Event, FileTarget, Output, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_engine::sim::{
+use piped_planner::solve::solve;
+use piped_sim::{
     ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
 };
-use piped_engine::solve::solve;
-use piped_engine::wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message, ReportedStage};
-use piped_model::units::Nanos;
+use piped_wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message};
 
 pub(crate) const ALL: Access = Access::ALL;
 pub(crate) const SESSION: SessionId = SessionId(1);

@@ -14,12 +14,13 @@
 use core::num::NonZeroU32;
 use std::collections::VecDeque;
 
+use piped_core::units::Nanos;
+
 use super::Sample;
 use super::figure::Figure;
 use super::line::{Noise, Options as Fit};
 use super::loggp::{self, Burst, ReadOptions};
 use super::search::{Mode, Search, SearchOptions};
-use crate::units::Nanos;
 
 mod found;
 

@@ -10,6 +10,7 @@
 
 use core::fmt;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use super::clear_box::{self, Timing};
@@ -21,7 +22,8 @@ use crate::plan::Algorithm;
 use crate::stage::{STAGES_MAX, Stage};
 
 /// What can be known of a pipeline from outside.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct BlackBox {
     /// Latency of a packet alone against its size: `sum (L+g)` in seconds, `sum G` in seconds per byte.
     pub total: Line,
@@ -32,7 +34,8 @@ pub struct BlackBox {
 }
 
 /// The slowest stage over a range of sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Bottleneck {
     /// Where it becomes the slowest, in bytes; `None` for the first one.
     pub from_bytes: Option<Figure>,

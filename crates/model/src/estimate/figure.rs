@@ -2,6 +2,7 @@
 
 use core::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 /// An estimated quantity: its value, its standard error, and the degrees of freedom behind that error.
@@ -16,7 +17,8 @@ use serde::Serialize;
 /// assert!((high - 10.0 - 2.2281).abs() < 1e-4 && (10.0 - low - 2.2281).abs() < 1e-4);
 /// assert_eq!(Figure { freedom: 0, ..figure }.interval(0.95), [f64::NEG_INFINITY, f64::INFINITY]);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Figure {
     /// The estimate.
     pub value: f64,

@@ -6,13 +6,14 @@
 //! where nothing does. Its errors are Huber's (1981, section 7.6). Trimming by residuals of a first
 //! least-squares fit, the obvious way, trims by a line that the outliers have already moved.
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use super::figure::{Figure, freedom};
 
 /// How the scatter of measured times depends on the times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize), serde(rename_all = "kebab-case"))]
 pub enum Noise {
     /// The same at every size.
     #[default]
@@ -31,7 +32,8 @@ pub struct Options {
 }
 
 /// `intercept + slope·x`. Of a stage's times in seconds against sizes in bytes: `g` and `G`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Line {
     /// The value at 0.
     pub intercept: Figure,

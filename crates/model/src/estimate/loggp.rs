@@ -13,6 +13,7 @@
 use core::fmt;
 use core::num::NonZeroU32;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use super::figure::Figure;
@@ -53,8 +54,8 @@ impl Default for ReadOptions {
 }
 
 /// What is known of `g`, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(tag = "seen", rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize), serde(tag = "seen", rename_all = "kebab-case"))]
 pub enum Gap {
     /// It limits bursts without delay. Without a known window this is the effective gap, which a window may
     /// have raised.
@@ -80,7 +81,8 @@ pub enum Gap {
 }
 
 /// The steady interval at one delay and size.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Steady {
     /// `D` in seconds.
     pub delay: f64,
@@ -91,8 +93,8 @@ pub struct Steady {
 }
 
 /// What measurements do not show, and what would.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize), serde(rename_all = "kebab-case"))]
 pub enum Missing {
     /// No burst of one message.
     Send,
@@ -123,7 +125,8 @@ impl fmt::Display for Missing {
 }
 
 /// The parameters behind measurements; seconds, and seconds per byte.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Parameters {
     /// `o_s`.
     pub send: Option<Figure>,

@@ -14,7 +14,7 @@
 //! [`GAPS_PER_SAMPLE`], and their mean is the sample. The first cluster of a stage that was empty has its long gap
 //! before its first departure: what that took beyond the time of one alone.
 
-use crate::units::Nanos;
+use piped_core::units::Nanos;
 
 /// Departures closer together than this were seen together.
 const BATCH_GAP: Nanos = Nanos(4_000);
@@ -66,7 +66,7 @@ impl Ticket {
 ///
 /// ```
 /// use piped_model::estimate::{Meter, Sample};
-/// use piped_model::units::Nanos;
+/// use piped_core::units::Nanos;
 /// let at = Nanos::from_micros;
 /// let mut meter = Meter::new();
 /// // L = 70 us, g + xG = 20 us; all nine arrive at once.

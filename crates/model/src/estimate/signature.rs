@@ -21,12 +21,14 @@ use core::fmt;
 use core::num::NonZeroU32;
 use std::collections::VecDeque;
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use crate::stage::StageFault;
 
 /// The LogGP parameters of a network, in seconds and seconds per byte; all finite and not negative.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Network {
     /// `L`: from the network's taking a message to its being there.
     pub latency: f64,
@@ -43,8 +45,8 @@ pub struct Network {
 }
 
 /// What limits a long burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize), serde(rename_all = "kebab-case"))]
 pub enum Limit {
     /// The network: `g + x·G`.
     Gap,

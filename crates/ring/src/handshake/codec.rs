@@ -3,15 +3,17 @@
 use core::mem::size_of;
 use std::borrow::Cow;
 
+use piped_core::access::Access;
+use piped_core::status::Status;
 use piped_text::{is_name, shown};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    AUDIENCE_MAX, Access, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
+    AUDIENCE_MAX, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX,
     WELCOME_SEGMENTS_MAX, Welcome,
 };
-use crate::layout::{CLASS_BULK, Status, VERSION};
+use crate::layout::{CLASS_BULK, VERSION};
 
 /// First field of the two messages that open a session: `piped-h1` read as little-endian bytes.
 const MAGIC: u64 = u64::from_le_bytes(*b"piped-h1");

@@ -13,7 +13,10 @@ pub mod fds;
 
 use std::os::fd::AsFd;
 
-use crate::layout::{Status, VERSION};
+use piped_core::access::Access;
+use piped_core::status::Status;
+
+use crate::layout::VERSION;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
@@ -40,28 +43,6 @@ pub const FDS_PER_QUEUE: usize = 3;
 pub const FEATURE_PATH_COSTS: u64 = 1 << 0;
 /// The feature of both sides: refusals of opens may have a status after [`Status::TooLong`], which tells more.
 pub const FEATURE_OPEN_REASONS: u64 = 1 << 1;
-
-/// What the session may do with a handle or region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Access {
-    /// Read it.
-    pub read: bool,
-    /// Write it.
-    pub write: bool,
-    /// Change words of it at once with everybody else; of regions only.
-    pub atomic: bool,
-}
-
-impl Access {
-    /// Reading only.
-    pub const READ: Self = Self { read: true, write: false, atomic: false };
-    /// Writing only.
-    pub const WRITE: Self = Self { read: false, write: true, atomic: false };
-    /// Both.
-    pub const READ_WRITE: Self = Self { read: true, write: true, atomic: false };
-    /// Everything: atomics as well.
-    pub const ALL: Self = Self { read: true, write: true, atomic: true };
-}
 
 /// Who may open a region; without a list everybody that the daemon admits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -4,9 +4,11 @@
 //! from a seed. After each step the daemon's counts must be what honest book-keeping says, whatever the
 //! client wrote; and what it owes must find room.
 
+use piped_core::status::Status;
+
 use super::{HostileClient, Word};
 use crate::half::ClientFault;
-use crate::layout::{CompletionEntry, CompletionKind, FIRST_INDEX, Status};
+use crate::layout::{CompletionEntry, CompletionKind, FIRST_INDEX};
 use crate::queue::{QueueFds, ServerQueue};
 
 /// One thing that one of the two does.

@@ -108,7 +108,7 @@ impl Report {
             pattern: load.pattern.name(),
             wait: load
                 .wait
-                .map_or("profile", |wait| piped_config::Profile::from(wait).name())
+                .map_or("profile", |wait| piped_core::modes::Profile::from(wait).name())
                 .to_owned(),
             seconds,
             ops: latencies.len(),

@@ -4,11 +4,11 @@
 //! and how often one leaves its slowest stage. `L`, `g` and `G` are the same told apart; two lines that agree at every
 //! size in use may divide differently into them, so they are shown and judged by what they come to.
 
-use piped_engine::command::CalibrationMode;
-use piped_engine::report::StageReport;
+use piped_core::modes::CalibrationMode;
 use piped_model::estimate::Figure;
 use piped_model::estimate::active::{End, Found};
 use piped_model::estimate::loggp::Gap;
+use piped_report::shard::StageReport;
 use serde::Serialize;
 
 use super::target::Target;

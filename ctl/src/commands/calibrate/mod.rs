@@ -22,9 +22,9 @@ use piped_client::{Class, Client, ClientBuilder, WaitPolicy};
 use piped_config::Bytes;
 use piped_config::admin::watch::{STAT, Stat};
 use piped_config::admin::{STAGES, STATUS, Stages, Status};
-use piped_engine::command::CalibrationMode;
-use piped_engine::report::{ShardReport, StageReport};
+use piped_core::modes::CalibrationMode;
 use piped_model::estimate::active::{Options, Procedure};
+use piped_report::shard::{ShardReport, StageReport};
 
 use self::compare::{Compared, Context};
 use self::leave::{Leave, Watch};

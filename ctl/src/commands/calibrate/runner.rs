@@ -3,16 +3,14 @@
 use std::time::{Duration, Instant};
 
 use piped_client::{Buffer, Client, Completed, Queue, Request};
+use piped_core::units::Nanos;
 use piped_model::estimate::active::{Procedure, Run, Step};
-use piped_model::units::Nanos;
 
 use super::LOOK;
 use super::leave::Watch;
 use super::target::Opened;
-use crate::client;
-use crate::clock;
 use crate::failure::{Exit, Failure};
-use crate::random;
+use crate::{client, clock, random};
 
 /// The daemon ends a request at its deadline; one that does not by then is not waited for.
 const LATE: Duration = Duration::from_secs(1);

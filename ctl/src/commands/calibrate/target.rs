@@ -9,13 +9,12 @@ use std::path::Path;
 use piped_client::{Access, Client, Handle, OpenOptions};
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_config::admin::watch::{PEERS, Peers};
-use piped_engine::report::{LaneReport, StageReport};
+use piped_report::shard::{LaneReport, StageReport};
 
 use super::CalibrateArgs;
 use crate::admin::Admin;
-use crate::client;
 use crate::failure::{Exit, Failure};
-use crate::random;
+use crate::{client, random};
 
 /// A path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,11 +287,11 @@ fn scratch(directory: &Path) -> Result<File, Failure> {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use piped_config::admin::watch::PeerEntry;
+    use piped_core::link::LaneClass;
 
     use super::*;
     use crate::args::{Args, Command};
-    use piped_config::admin::watch::PeerEntry;
-    use piped_engine::command::LaneClass;
 
     fn arguments(words: &[&str]) -> CalibrateArgs {
         let all = ["pipectl", "calibrate"].iter().chain(words);

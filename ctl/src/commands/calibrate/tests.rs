@@ -1,11 +1,11 @@
 //! The whole procedure on the daemon's own engine in virtual time: what is found from outside is what stages
 //! were given, and what the engine has measured by itself.
 
-use piped_engine::command::CalibrationMode;
-use piped_engine::ids::HandleId;
-use piped_engine::report::StageReport;
+use piped_core::ids::HandleId;
+use piped_core::modes::CalibrationMode;
+use piped_core::units::Nanos;
 use piped_model::estimate::active::{End, Found, Options, Procedure, Run, Step};
-use piped_model::units::Nanos;
+use piped_report::shard::StageReport;
 
 use super::compare::{Compared, Context, Verdict, compare};
 use super::target::Target;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use piped_config::admin::limits::{LIMITS, LimitsReport};
 use piped_config::admin::watch::{PEERS, Peers};
 use piped_config::admin::{CLIENTS, Clients};
-use piped_engine::report::LaneReport;
+use piped_report::shard::LaneReport;
 
 use crate::admin::Admin;
 use crate::args::Place;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use piped_config::PlannerMode;
 use piped_config::admin::{EXPLAIN, Explained, PLANNER, PlannerBody};
-use piped_engine::report::Explanation;
+use piped_core::modes::PlannerMode;
+use piped_report::shard::Explanation;
 
 use super::Cancel;
 use super::moving::Reader;

@@ -1,6 +1,6 @@
 //! What the demo found, for programs as one document, for people section by section as it is found.
 
-use piped_engine::report::StageReport;
+use piped_report::shard::StageReport;
 use serde::Serialize;
 
 use super::told;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use blake3::Hash;
 use piped_config::admin::{STAGES, STATUS, Stages, Status};
-use piped_engine::report::{ShardReport, StageReport};
+use piped_report::shard::{ShardReport, StageReport};
 
 use super::moving::{self, Reader};
 use super::node::{self, Node, Setting};

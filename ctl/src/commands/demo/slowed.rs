@@ -7,8 +7,8 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use piped_config::admin::dials::{DIALS, DialChange, Dials};
-use piped_config::{Bytes, PlannerMode};
-use piped_engine::dial::DialReport;
+use piped_core::modes::PlannerMode;
+use piped_report::dial::DialReport;
 
 use super::latency::{Bench, median};
 use super::report::{Contender, Slowed, Spread};
@@ -73,7 +73,7 @@ fn sweep(bench: &mut Bench<'_>) -> Result<u64, Failure> {
     for size in BY_HAND {
         bench.cancel.check()?;
         bench.progress.say(format_args!("slower disk and link: fixed {}", units::bytes(size)));
-        bench.mode(PlannerMode::Fixed(Bytes(size)))?;
+        bench.mode(PlannerMode::Fixed(size as u32))?;
         bench.reader.read_somewhere(SIZE)?;
         let times: Result<Vec<f64>, Failure> =
             (0..TRIES).map(|_| Ok(bench.reader.read_somewhere(SIZE)?.as_secs_f64())).collect();
@@ -86,7 +86,7 @@ fn sweep(bench: &mut Bench<'_>) -> Result<u64, Failure> {
 }
 
 fn compare(bench: &mut Bench<'_>, best: u64) -> Result<Slowed, Failure> {
-    let modes = [PlannerMode::Auto, PlannerMode::Fixed(Bytes(best)), PlannerMode::Whole];
+    let modes = [PlannerMode::Auto, PlannerMode::Fixed(best as u32), PlannerMode::Whole];
     let mut times = [const { Vec::new() }; 3];
     let mut plans = [const { None }; 3];
     for round in 0..ROUNDS {

@@ -1,8 +1,6 @@
 //! Looks at the machine. Nothing is judged here, and nothing is changed; what cannot be looked at is left out.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::fs::{
     FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
@@ -10,13 +8,14 @@ use std::os::unix::fs::{
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use io_uring::{IoUring, Probe, opcode};
 use piped_config::admin::{STATUS, Status};
 use piped_config::{
     Config, Loaded, Look, MADE_BY_UNIT, Names, Preflight, Principal, Sources, User, as_user, load,
 };
-use piped_engine::report::ShardReport;
+use piped_report::shard::ShardReport;
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit};

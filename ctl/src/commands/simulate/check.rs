@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use piped_engine::dial::DialPlace;
+use piped_config::check_planner_mode;
+use piped_report::dial::DialPlace;
 
 use super::scenario::{Dial, Scenario, Transfer};
 
@@ -99,7 +100,7 @@ fn transfer(scenario: &Scenario, transfer: &Transfer) -> Result<(), String> {
     transfer.bytes()?;
     transfer.count()?;
     transfer.plan()?;
-    transfer.planner.validate().map_err(|error| format!("planner {error}"))?;
+    check_planner_mode(transfer.planner).map_err(|error| format!("planner {error}"))?;
     is_node(scenario, &transfer.node)?;
     for end in transfer.ends()? {
         match end.split_once(':') {

@@ -1,17 +1,17 @@
 //! How copies between nodes are planned: what their plans know of the path, and who hears what they took.
 
-use piped_config::{Bytes, PlannerMode};
-use piped_engine::draft::{DraftAsk, Forecast, Way};
-use piped_engine::ids::PeerId;
-use piped_engine::report::Explanation;
-use piped_engine::request::{Class, Verb};
-use piped_model::units::Nanos;
+use piped_core::ids::PeerId;
+use piped_core::modes::PlannerMode;
+use piped_core::request::{Class, Verb};
+use piped_core::units::Nanos;
+use piped_planner::draft::{DraftAsk, Forecast, Way};
+use piped_report::shard::Explanation;
 
 use super::scenario::{self, Dial};
 use super::world::World;
 
 const MIB: u64 = 1 << 20;
-const FIXED: PlannerMode = PlannerMode::Fixed(Bytes(128 << 10));
+const FIXED: PlannerMode = PlannerMode::Fixed(128 << 10);
 
 const DISK: &str = "g = '50us'\nG = '200MB/s'";
 

@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use piped_engine::limits::FRAGMENT_BYTES_MAX;
-use piped_engine::request::Verb;
-use piped_engine::trace::TransferTrace;
+use piped_core::limits::FRAGMENT_BYTES_MAX;
+use piped_core::request::Verb;
 use piped_model::evaluate;
 use piped_model::stage::Stage;
+use piped_report::trace::TransferTrace;
 use serde::Serialize;
 
 use self::scenario::{Scenario, Transfer};
@@ -73,7 +73,7 @@ struct Row {
     /// What chose the plan.
     chosen: String,
     depth: u32,
-    levels: Vec<piped_engine::trace::LevelSizes>,
+    levels: Vec<piped_report::trace::LevelSizes>,
     /// The last one, as each node saw it.
     traces: Vec<Seen>,
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use piped_config::{CalibrationMode, PlannerMode};
-use piped_engine::command::ForcedPlan;
-use piped_engine::dial::DialCost;
-use piped_engine::limits::DEPTH_MAX;
-use piped_engine::sim::Cost;
-use piped_engine::sizes::Sizes;
+use piped_config::planner_form;
+use piped_core::limits::DEPTH_MAX;
+use piped_core::modes::{CalibrationMode, ForcedPlan, PlannerMode};
+use piped_core::sizes::Sizes;
+use piped_core::units::Nanos;
 use piped_model::stage::Stage;
-use piped_model::units::Nanos;
+use piped_report::dial::DialCost;
+use piped_sim::Cost;
 use serde::Deserialize;
 
 use crate::quantity::{self, Kb};
@@ -111,7 +111,7 @@ pub(super) struct Transfer {
     pub(super) copy: Option<[String; 2]>,
     bytes: Text,
     /// `auto`, `whole`, `fixed:SIZE`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "planner_form")]
     pub(super) planner: PlannerMode,
     /// Instead of what the planner chooses.
     plan: Option<Given>,

@@ -1,10 +1,10 @@
 //! Whether stages have one server: the engine's answer in worlds where it is known.
 
-use piped_config::{Bytes, PlannerMode};
-use piped_engine::ids::HandleId;
-use piped_engine::report::ServedWith;
-use piped_engine::request::{ArenaBuffer, Verb};
-use piped_model::units::Nanos;
+use piped_core::ids::HandleId;
+use piped_core::modes::PlannerMode;
+use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::units::Nanos;
+use piped_report::shard::ServedWith;
 
 use super::scenario;
 use super::world::World;
@@ -68,7 +68,7 @@ fn received(per_kb: &str, host: &str) -> Option<ServedWith> {
          [[dials]]\nnode = \"a\"\nstage = \"copy\"\no = \"200us\"\n"
     );
     let mut world = world(&text, "a", "b");
-    world.plan(PlannerMode::Fixed(Bytes::kib(64)), None);
+    world.plan(PlannerMode::Fixed(64 << 10), None);
     let node = world.find("a").expect("a node");
     let [there, here]: [HandleId; 2] =
         ["b", "a"].map(|what| world.open(node, what).expect("opened"));

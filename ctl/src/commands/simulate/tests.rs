@@ -1,7 +1,7 @@
 //! Scenarios that run, and what is said of those that cannot.
 
-use piped_config::{Bytes, PlannerMode};
-use piped_engine::sizes::Sizes;
+use piped_core::modes::PlannerMode;
+use piped_core::sizes::Sizes;
 use piped_model::leveled::{self, Level, Task, told};
 
 use super::*;
@@ -94,7 +94,7 @@ fn the_engine_takes_as_long_as_said_of_solved_plans() {
             let sizes = plan.sizes_at(place).expect("a level");
             Sizes::list(told(sizes)).expect("as many as can be told")
         };
-        let forced = piped_engine::command::ForcedPlan {
+        let forced = piped_core::modes::ForcedPlan {
             source: sizes(0),
             lane: sizes(1),
             sink: sizes(1),
@@ -160,7 +160,7 @@ impl Reads {
     /// Of transfers that `auto` chooses the sizes of now, against the best size set by hand.
     fn against_the_best(&mut self) -> f64 {
         let auto = self.median(25);
-        let sizes = [16, 32, 64, 128, 256, 512].map(|kib| PlannerMode::Fixed(Bytes(kib << 10)));
+        let sizes = [16, 32, 64, 128, 256, 512].map(|kib| PlannerMode::Fixed(kib << 10));
         let by_hand = sizes.into_iter().chain([PlannerMode::Whole]).map(|mode| {
             self.world.plan(mode, None);
             self.median(5)

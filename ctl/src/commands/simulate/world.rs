@@ -3,22 +3,23 @@
 
 use std::collections::BTreeMap;
 
-use piped_config::PlannerMode;
+use piped_core::access::{Access, Alignment, OpenKind};
+use piped_core::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
+use piped_core::io::Io as _;
+use piped_core::limits::{FRAGMENT_BYTES_MAX, FRAME_TIME};
+use piped_core::modes::{EagerMode, ForcedPlan, PlannerMode, ZeroCopyMode};
+use piped_core::request::{ArenaBuffer, Class, Completion, Origin, Request, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::{
-    Access, Alignment, CalibrationMode, Caller, Command, Event, FileTarget, OpenKind, OpenRequest,
-    Output, RegionTarget, Target, ZeroCopyMode,
+    Caller, Command, Event, FileTarget, OpenRequest, Output, RegionTarget, Target,
 };
-use piped_engine::dial::DialPlace;
-use piped_engine::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
-use piped_engine::io::Io as _;
-use piped_engine::limits::{FRAGMENT_BYTES_MAX, FRAME_TIME};
-use piped_engine::request::{ArenaBuffer, Class, Completion, Origin, Request, Status, Verb};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_engine::sim::{Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, SimKernel};
-use piped_engine::solve::solve;
-use piped_engine::trace::TransferTrace;
 use piped_model::stage::Stage;
-use piped_model::units::Nanos;
+use piped_planner::solve::solve;
+use piped_report::dial::DialPlace;
+use piped_report::trace::TransferTrace;
+use piped_sim::{Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, SimKernel};
 
 use super::scenario::{self, Dial, Scenario};
 
@@ -130,14 +131,10 @@ impl World {
             transfers_max: 256,
             ops_max: 1024,
             deadline_default: PATIENCE,
-            planner: piped_engine::command::PlannerMode::Auto,
-            calibration: match scenario.calibration {
-                piped_config::CalibrationMode::Live => CalibrationMode::Live,
-                piped_config::CalibrationMode::Frozen => CalibrationMode::Frozen,
-                piped_config::CalibrationMode::Off => CalibrationMode::Off,
-            },
+            planner: PlannerMode::Auto,
+            calibration: scenario.calibration,
             zero_copy: ZeroCopyMode::Auto,
-            eager: piped_engine::command::EagerMode::Auto,
+            eager: EagerMode::Auto,
             serial_first: false,
         });
         let mut disks = BTreeMap::new();
@@ -208,18 +205,7 @@ impl World {
     }
 
     /// How all nodes choose sizes from now on.
-    pub(super) fn plan(
-        &mut self,
-        mode: PlannerMode,
-        forced: Option<piped_engine::command::ForcedPlan>,
-    ) {
-        let mode = match mode {
-            PlannerMode::Auto => piped_engine::command::PlannerMode::Auto,
-            PlannerMode::Whole => piped_engine::command::PlannerMode::Whole,
-            PlannerMode::Fixed(bytes) => piped_engine::command::PlannerMode::Fixed(
-                u32::try_from(bytes.0).unwrap_or(u32::MAX),
-            ),
-        };
+    pub(super) fn plan(&mut self, mode: PlannerMode, forced: Option<ForcedPlan>) {
         for node in 0..self.nodes.len() {
             self.command(node, Command::SetPlanner(mode));
             self.command(node, Command::ForcePlan(forced));

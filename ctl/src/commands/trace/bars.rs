@@ -1,6 +1,6 @@
 //! Visits of fragments as they are shown: when a stage had time for each, and the sums of a stage.
 
-use piped_engine::trace::Visit;
+use piped_report::trace::Visit;
 
 use crate::units;
 

@@ -1,7 +1,7 @@
 //! Transfers as Chrome's trace events, which Perfetto reads, too: a process for each transfer, for each of its
 //! stages a thread with what was measured and one with what was predicted.
 
-use piped_engine::trace::TransferTrace;
+use piped_report::trace::TransferTrace;
 use serde_json::{Value, json};
 
 use super::bars::{self, Bar};

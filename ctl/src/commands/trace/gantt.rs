@@ -1,8 +1,8 @@
 //! Transfers as a Gantt chart (SVG): a panel for each, a row for each stage, what was predicted beneath what was
 //! measured, on one axis of time. A fragment's size stands in its bar where it fits.
 
-use piped_engine::request::Status;
-use piped_engine::trace::{TransferTrace, Visit};
+use piped_core::status::Status;
+use piped_report::trace::{TransferTrace, Visit};
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea as _};
 use plotters::element::{PathElement, Rectangle, Text};

@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use piped_config::admin::trace::{TRACE, TraceBody, Traces};
-use piped_engine::limits::TRACE_TRANSFERS_MAX;
-use piped_engine::request::Status;
-use piped_engine::trace::TransferTrace;
+use piped_core::limits::TRACE_TRANSFERS_MAX;
+use piped_core::status::Status;
+use piped_report::trace::TransferTrace;
 
 use self::bars::Sums;
 pub(crate) use self::bars::sizes as runs;
 use self::target::Target;
 use crate::admin::Admin;
-use crate::clock;
 use crate::commands::words;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, Progress};
 use crate::table::Column::{Number, Text};
-use crate::units;
+use crate::{clock, units};
 
 mod bars;
 mod chrome;
@@ -283,8 +282,8 @@ pub(crate) fn end_of(it: &TransferTrace) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use piped_engine::request::Class;
-    use piped_engine::trace::{LevelSizes, Visit};
+    use piped_core::request::Class;
+    use piped_report::trace::{LevelSizes, Visit};
 
     use super::*;
 

@@ -13,14 +13,16 @@ use std::rc::Rc;
 use http_body_util::Full;
 use hyper::Response;
 use hyper::body::Bytes;
-use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue};
-use hyper::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
-use piped_config::Profile;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use piped_config::admin::limits::LimitRow;
 use piped_config::admin::watch::PeerEntry;
-use piped_engine::histogram::{RATIO_ONE, Ratios};
-use piped_engine::report::{Explanation, LaneReport, StageReport};
-use piped_engine::tally::{Company, PlanPath, Tally};
+use piped_core::modes::Profile;
+use piped_report::histogram::{RATIO_ONE, Ratios};
+use piped_report::shard::{Explanation, LaneReport, StageReport};
+use piped_report::tally::{Company, PlanPath, Tally};
 
 use super::parse::Refused;
 use super::{routes, watch};

@@ -4,10 +4,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use piped_config::admin::limits::LimitRow;
 use piped_config::admin::watch::PeerEntry;
 use piped_config::units;
-use piped_engine::command::LaneClass;
-use piped_engine::report::{Explanation, LaneReport, StageReport};
-use piped_engine::tally::PlanPath;
-use piped_engine::trace::LevelSizes;
+use piped_core::link::LaneClass;
+use piped_report::shard::{Explanation, LaneReport, StageReport};
+use piped_report::tally::PlanPath;
+use piped_report::trace::LevelSizes;
 use piped_text::shown_lines;
 
 use super::{Page, Prediction};

@@ -1,15 +1,15 @@
 //! The page of made facts: names that are no names stay text, nothing is left out for want of traffic.
 
-use piped_config::Profile;
 use piped_config::admin::limits::LimitRow;
 use piped_config::admin::watch::PeerEntry;
-use piped_engine::command::LaneClass;
-use piped_engine::histogram::{RATIO_ONE, Ratios};
-use piped_engine::report::Waiting;
-use piped_engine::report::{Explanation, LaneReport, StageReport};
-use piped_engine::request::{Class, Status};
-use piped_engine::tally::{Company, PlanPath, Tally};
-use piped_engine::trace::LevelSizes;
+use piped_core::link::LaneClass;
+use piped_core::modes::Profile;
+use piped_core::request::Class;
+use piped_core::status::Status;
+use piped_report::histogram::{RATIO_ONE, Ratios};
+use piped_report::shard::{Explanation, LaneReport, StageReport, Waiting};
+use piped_report::tally::{Company, PlanPath, Tally};
+use piped_report::trace::LevelSizes;
 use sha2::{Digest, Sha256};
 
 use super::render::{STYLE, html};

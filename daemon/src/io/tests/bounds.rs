@@ -4,12 +4,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, squeue, types};
-use piped_engine::io::Op;
+use piped_core::io::Op;
+use piped_core::modes::IoFeature;
 
 use super::{config, filled_file, open, run, segment, span};
 use crate::io::restrict::{Bounds, LENDING, NEEDED};
 use crate::io::ring::Patience;
-use crate::io::{Feature, FeatureMask, UringConfig, UringIo};
+use crate::io::{FeatureMask, UringConfig, UringIo};
 
 /// What an entry ends with.
 fn ends_with(io: &mut UringIo, entry: &squeue::Entry) -> i32 {
@@ -36,12 +37,14 @@ fn bounded(config: &UringConfig) -> Option<UringIo> {
 
 /// The rings there are: each must be bounded, whoever submits.
 fn shapes() -> [UringConfig; 4] {
-    let without =
-        |features: &[Feature]| UringConfig { features: FeatureMask::without(features), ..config() };
+    let without = |features: &[IoFeature]| UringConfig {
+        features: FeatureMask::without(features),
+        ..config()
+    };
     [
         config(),
-        without(&[Feature::DeferTaskrun]),
-        without(&[Feature::DeferTaskrun, Feature::CoopTaskrun, Feature::RingFd]),
+        without(&[IoFeature::DeferTaskrun]),
+        without(&[IoFeature::DeferTaskrun, IoFeature::CoopTaskrun, IoFeature::RingFd]),
         UringConfig { sqpoll_idle_ms: Some(1000), ..config() },
     ]
 }
@@ -146,13 +149,13 @@ fn bounds_cost_no_system_call_of_an_operation() {
         (after.enters - before.enters, after.other_syscalls - before.other_syscalls)
     };
     let bounded = calls(FeatureMask::ALL);
-    let open = calls(FeatureMask::without(&[Feature::Restrictions]));
+    let open = calls(FeatureMask::without(&[IoFeature::Restrictions]));
     assert_eq!(bounded, open);
 }
 
 #[test]
 fn without_room_for_all_files_the_operations_are_listed_still() {
-    let features = FeatureMask::without(&[Feature::RegisteredFiles]);
+    let features = FeatureMask::without(&[IoFeature::RegisteredFiles]);
     let mut io = UringIo::new(&UringConfig { features, ..config() }).unwrap();
     if io.bounds == Bounds::None {
         eprintln!("skipped: {:?}", io.degraded());

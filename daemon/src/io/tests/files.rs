@@ -1,5 +1,5 @@
-use piped_engine::ids::{FileId, SegmentId, SocketId};
-use piped_engine::io::{Done, Io, Op, Resource, Spans, Token};
+use piped_core::ids::{FileId, SegmentId, SocketId};
+use piped_core::io::{Done, Io, Op, Resource, Spans, Token};
 
 use super::{
     config, driver, expect_silence, filled_file, finish, load, open, pattern, run, segment, span,

@@ -1,7 +1,7 @@
 //! Files that the ring must not see. That a thread hangs is shown with a file system that does, by the tests
 //! of the whole system.
 
-use piped_engine::io::{Done, Io, Op, Resource, Token};
+use piped_core::io::{Done, Io, Op, Resource, Token};
 
 use super::files::exercise_file;
 use super::{driver, expect_silence, filled_file, finish, load, open, pattern, segment, span};

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use piped_engine::io::{Io, Op, Spans, Token};
-use piped_model::units::Nanos;
+use piped_core::io::{Io, Op, Spans, Token};
+use piped_core::units::Nanos;
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn a_socket_released_with_a_receive_that_was_not_submitted_ends_it() {
     let memory = segment(&mut io, 4096);
     let spans = Spans::from_iter([span(memory, 0, 100)]);
     assert!(io.push(Token(7), Op::Receive { socket, spans, whole: false }));
-    io.release(piped_engine::io::Resource::Socket(socket));
+    io.release(piped_core::io::Resource::Socket(socket));
     let done = finish(&mut io, 1)[0];
     assert_eq!((done.token, done.result), (Token(7), 0), "shut down: the stream's end");
     expect_silence(&mut io);

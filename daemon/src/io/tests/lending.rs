@@ -5,15 +5,14 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Weak};
 
-use piped_engine::ids::SocketId;
-use piped_engine::io::{
-    Done, Io, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Resource, Span, Spans, Token,
-};
-use piped_model::units::Nanos;
+use piped_core::ids::SocketId;
+use piped_core::io::{Done, Io, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Resource, Span, Spans, Token};
+use piped_core::modes::IoFeature;
+use piped_core::units::Nanos;
 use piped_ring::Segment;
 
 use super::{config, driver, expect_silence, finish, pattern, segment, socket, span};
-use crate::io::{Feature, FeatureMask, UringConfig, UringIo, clock};
+use crate::io::{FeatureMask, UringConfig, UringIo, clock};
 
 fn lend(io: &mut UringIo, token: u64, socket: SocketId, spans: impl IntoIterator<Item = Span>) {
     let (spans, notice) = (Spans::from_iter(spans), Token(token + 1000));
@@ -29,7 +28,7 @@ fn a_send_that_lends_ends_twice_and_what_it_sends_arrives() {
     for registered in [true, false] {
         let features = match registered {
             true => FeatureMask::ALL,
-            false => FeatureMask::without(&[Feature::RegisteredBuffers, Feature::DeferTaskrun]),
+            false => FeatureMask::without(&[IoFeature::RegisteredBuffers, IoFeature::DeferTaskrun]),
         };
         let mut io = UringIo::new(&UringConfig { features, ..config() }).unwrap();
         assert!(io.sends_without_copy(), "{:?}", io.degraded());
@@ -176,7 +175,7 @@ fn a_send_that_cannot_be_still_ends_twice() {
 
 #[test]
 fn a_driver_without_it_says_so() {
-    let features = FeatureMask::without(&[Feature::SendZeroCopy]);
+    let features = FeatureMask::without(&[IoFeature::SendZeroCopy]);
     let io = UringIo::new(&UringConfig { features, ..config() }).unwrap();
     assert!(!io.sends_without_copy());
     let said = "send_zero_copy: switched off by [io] disable_features";

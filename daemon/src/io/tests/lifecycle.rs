@@ -1,7 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Weak};
 
-use piped_engine::io::{Done, Io, Op, Resource, Spans, Token};
+use piped_core::io::{Done, Io, Op, Resource, Spans, Token};
 use piped_ring::Segment;
 
 use super::{config, driver, filled_file, finish, open, run, segment, socket, span};

@@ -3,10 +3,11 @@
 
 use std::process::Command;
 
-use piped_engine::io::{Io, Op, Resource};
+use piped_core::io::{Io, Op, Resource};
+use piped_core::modes::IoFeature;
 
 use super::{config, driver, filled_file, open, pattern, run, segment, span};
-use crate::io::{Feature, UringError, UringIo};
+use crate::io::{UringError, UringIo};
 
 /// Whether this process is the child of `name`; if not, run it and pass its verdict on.
 fn in_child(name: &str) -> bool {
@@ -102,7 +103,7 @@ fn a_low_limit_of_open_files_makes_the_table_smaller() {
     limit(rustix::process::Resource::Nofile, 64);
     let mut io = UringIo::new(&crate::io::UringConfig { files_max: 4096, ..config() }).unwrap();
     assert!(
-        io.tier().iter().any(|name| name == Feature::RegisteredFiles.name()),
+        io.tier().iter().any(|name| name == IoFeature::RegisteredFiles.name()),
         "{:?}",
         io.tier()
     );

@@ -18,9 +18,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use piped_engine::ids::{SegmentId, SocketId};
-use piped_engine::io::{Done, Io, Op, Span, Token};
-use piped_model::units::Nanos;
+use piped_core::ids::{SegmentId, SocketId};
+use piped_core::io::{Done, Io, Op, Span, Token};
+use piped_core::units::Nanos;
 use piped_ring::Segment;
 use rustix::fs::{Mode, OFlags};
 

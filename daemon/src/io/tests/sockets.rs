@@ -1,12 +1,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 
-use piped_engine::io::{Done, Io, Op, Resource, SPANS_PER_OP_MAX, Spans, Token};
+use piped_core::io::{Done, Io, Op, Resource, SPANS_PER_OP_MAX, Spans, Token};
+use piped_core::modes::IoFeature;
 
 use super::{
     PATIENCE, config, driver, expect_silence, finish, load, pattern, run, segment, socket, span,
 };
-use crate::io::{Feature, FeatureMask, OpKind, UringConfig, UringIo};
+use crate::io::{FeatureMask, OpKind, UringConfig, UringIo};
 
 /// Sends and receives of every form, and the data compared.
 pub(super) fn exercise(io: &mut UringIo) {
@@ -74,7 +75,7 @@ fn streams_carry_what_they_are_given() {
 
 #[test]
 fn a_shard_that_never_sleeps_gets_its_completions() {
-    for features in [FeatureMask::ALL, FeatureMask::without(&[Feature::DeferTaskrun])] {
+    for features in [FeatureMask::ALL, FeatureMask::without(&[IoFeature::DeferTaskrun])] {
         let mut io = UringIo::new(&UringConfig { features, ..config() }).unwrap();
         let (ours, mut theirs) = socket(&mut io);
         let memory = segment(&mut io, 4096);

@@ -1,5 +1,7 @@
+use piped_core::modes::IoFeature;
+
 use super::{config, expect_silence, files, sockets, wake};
-use crate::io::{Feature, FeatureMask, UringConfig, UringIo};
+use crate::io::{FeatureMask, UringConfig, UringIo};
 
 fn exercise(config: &UringConfig) -> UringIo {
     let mut io = UringIo::new(config).unwrap();
@@ -12,32 +14,32 @@ fn exercise(config: &UringConfig) -> UringIo {
     io
 }
 
-fn has(io: &UringIo, feature: Feature) -> bool {
+fn has(io: &UringIo, feature: IoFeature) -> bool {
     io.tier().iter().any(|name| name == feature.name())
 }
 
 #[test]
 fn each_feature_can_be_missing() {
-    for feature in Feature::ALL {
+    for feature in IoFeature::ALL {
         let features = FeatureMask::without(&[feature]);
         let io = exercise(&UringConfig { features, ..config() });
         assert!(!has(&io, feature), "{feature} in {:?}", io.tier());
-        if feature != Feature::CoopTaskrun {
+        if feature != IoFeature::CoopTaskrun {
             let told = io.degraded().iter().any(|line| line.starts_with(feature.name()));
             assert!(told, "{feature} in {:?}", io.degraded());
         }
         let counters = io.counters();
-        assert_eq!(counters.buffers_fixed == 0, feature == Feature::RegisteredBuffers);
-        assert_eq!(counters.files_fixed == 0, feature == Feature::RegisteredFiles);
+        assert_eq!(counters.buffers_fixed == 0, feature == IoFeature::RegisteredBuffers);
+        assert_eq!(counters.files_fixed == 0, feature == IoFeature::RegisteredFiles);
     }
 }
 
 #[test]
 fn the_steps_below_deferred_work_do_the_same() {
-    let coop = FeatureMask::without(&[Feature::DeferTaskrun]);
+    let coop = FeatureMask::without(&[IoFeature::DeferTaskrun]);
     let io = exercise(&UringConfig { features: coop, ..config() });
-    assert!(has(&io, Feature::CoopTaskrun) || io.tier()[0] == "interrupt_taskrun");
-    let plain = FeatureMask::without(&[Feature::DeferTaskrun, Feature::CoopTaskrun]);
+    assert!(has(&io, IoFeature::CoopTaskrun) || io.tier()[0] == "interrupt_taskrun");
+    let plain = FeatureMask::without(&[IoFeature::DeferTaskrun, IoFeature::CoopTaskrun]);
     let io = exercise(&UringConfig { features: plain, ..config() });
     assert_eq!(io.tier()[0], "interrupt_taskrun");
 }

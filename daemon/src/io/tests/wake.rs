@@ -3,13 +3,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use piped_engine::io::Io;
-use piped_model::units::Nanos;
+use piped_core::io::Io;
+use piped_core::modes::IoFeature;
+use piped_core::units::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{PATIENCE, config, driver, expect_silence};
 use crate::io::wake::drain;
-use crate::io::{Feature, FeatureMask, UringConfig, UringIo, WatchId};
+use crate::io::{FeatureMask, UringConfig, UringIo, WatchId};
 
 fn doorbell() -> (OwnedFd, OwnedFd) {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
@@ -89,7 +90,7 @@ fn a_doorbell_that_somebody_else_empties_does_not_block_the_shard() {
     });
     through.recv_timeout(Duration::from_nanos(PATIENCE.0)).expect("it is stuck");
 
-    for features in [FeatureMask::ALL, FeatureMask::without(&[Feature::MultishotPoll])] {
+    for features in [FeatureMask::ALL, FeatureMask::without(&[IoFeature::MultishotPoll])] {
         let mut io = UringIo::new(&UringConfig { features, ..config() }).unwrap();
         let watch = io.watch(bell.try_clone().unwrap()).unwrap();
         io.submit().unwrap();

@@ -3,9 +3,10 @@
 //! What is read comes to it in fragments as long as a device of this node's would be asked for (`source` of
 //! the write's plan), and the write may send what it has let go of.
 
+use piped_core::io::Io;
+use piped_report::dial::DialPlace;
+
 use super::{Body, CopyBody, Key, Place, Shard, StageIndex, Work, Write};
-use crate::dial::DialPlace;
-use crate::io::Io;
 use crate::shard::dial::{Effect, Hop};
 
 impl Shard {

@@ -1,16 +1,16 @@
 //! What a lane shows of its transfers' fragments: when they are sealed, taken by the kernel, and when they
 //! arrive.
 
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
+use piped_planner::stage::StageIndex;
+use piped_wire::{Message, Owner};
 
 use super::super::dial::Effect;
 use super::super::lane::Link;
-use super::super::plan::StageIndex;
 use super::super::slab::Key;
 use super::super::transfer::Body;
 use super::super::{Shard, Work};
 use super::Subject;
-use crate::wire::{Message, Owner};
 
 impl Shard {
     /// Frames entered a batch: their checksums are done, and they are about to be the kernel's.

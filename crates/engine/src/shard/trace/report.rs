@@ -1,13 +1,13 @@
 //! A recording in words, with the schedules that its plans promised beside what was measured.
 
-use piped_model::units::Nanos;
+use piped_core::units::Nanos;
+use piped_planner::planned::Planned;
+use piped_planner::schedule::{self, Level, Rows};
+use piped_planner::stage::StageIndex;
+use piped_report::tally::Operation;
+use piped_report::trace::{TransferTrace, Visit};
 
-use super::super::plan::StageIndex;
-use super::super::planned::Planned;
-use super::super::schedule::{self, Level, Rows};
 use super::{Recording, Traced};
-use crate::tally::Operation;
-use crate::trace::{TransferTrace, Visit};
 
 impl Recording {
     /// When the first transfer began, by the shard's clock.

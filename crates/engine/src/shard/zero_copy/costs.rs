@@ -1,8 +1,7 @@
 //! What sends of one size cost with a copy and without, of the last few that were timed.
 
-use piped_model::units::Nanos;
-
-use crate::report::ZeroCopySize;
+use piped_core::units::Nanos;
+use piped_report::shard::ZeroCopySize;
 
 /// Samples that are kept of each way. A median of eight is not moved by three that something disturbed.
 const KEPT: usize = 8;

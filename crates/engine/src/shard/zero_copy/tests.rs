@@ -1,6 +1,7 @@
+use piped_core::modes::CalibrationMode::{Frozen, Live, Off};
+use piped_report::shard::ZeroCopyState;
+
 use super::*;
-use crate::command::CalibrationMode::{Frozen, Live, Off};
-use crate::report::ZeroCopyState;
 
 const KIB: u64 = 1024;
 

@@ -1,5 +1,6 @@
 //! What a procedure found, and how runs are read.
 
+#[cfg(feature = "serde")]
 use serde::Serialize;
 
 use super::super::black_box::{BlackBox, BlackBoxFault};
@@ -10,8 +11,8 @@ use super::super::loggp::{Burst, Parameters};
 const HELD: f64 = 1.5;
 
 /// Why a procedure ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize), serde(rename_all = "kebab-case"))]
 pub enum End {
     /// Everything was measured.
     Complete,

@@ -1,6 +1,7 @@
 //! What the daemon's process may have: locked memory, files, memory and CPUs.
 
-use piped_config::{Config, MemoryLimit, Profile, units};
+use piped_config::{Config, MemoryLimit, units};
+use piped_core::modes::Profile;
 
 use crate::commands::doctor::facts::Facts;
 use crate::commands::doctor::finding::Finding;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use piped_config::admin::{Change, ConfigState, RefusedReload, Status};
-use piped_config::{Bytes, Config, Export, MemoryLimit, Peer, Profile, PublicKey};
+use piped_config::{Bytes, Config, Export, MemoryLimit, Peer, PublicKey};
+use piped_core::modes::Profile;
 
 use super::judge;
 use crate::commands::doctor::facts::{

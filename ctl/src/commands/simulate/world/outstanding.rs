@@ -1,10 +1,11 @@
-use piped_config::PlannerMode;
-use piped_engine::draft::{DraftAsk, Forecast};
-use piped_engine::ids::{DeviceId, HandleId, QueueId};
-use piped_engine::io::Io as _;
-use piped_engine::report::{Explanation, StageReport};
-use piped_engine::request::{ArenaBuffer, Class, Origin, Request, Status, Verb};
-use piped_model::units::Nanos;
+use piped_core::ids::{DeviceId, HandleId, QueueId};
+use piped_core::io::Io as _;
+use piped_core::modes::PlannerMode;
+use piped_core::request::{ArenaBuffer, Class, Origin, Request, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::draft::{DraftAsk, Forecast};
+use piped_report::shard::{Explanation, StageReport};
 
 use super::{SESSION, World};
 

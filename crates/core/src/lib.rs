@@ -1,0 +1,32 @@
+//! The words that the parts of piped share: each has one home, and it is here.
+//!
+//! ```text
+//!   ring, client-lib, c-api ──┐                    ┌── wire ── planner ── engine ── daemon
+//!                             ├──► core ◄──────────┤
+//!        config, model ───────┘                    └── sim (the simulated kernel)
+//! ```
+//!
+//! [`request`] is what clients ask and [`status`] how it ends; [`io`] is the door to the kernel,
+//! behind which stand io_uring and the simulation; [`limits`] are the bounds of the data path; the
+//! rest are names ([`ids`], [`names`]), quantities ([`units`], [`sizes`], [`pieces`]) and choices
+//! ([`modes`], [`access`], [`link`]).
+//!
+//! **Invariant:** it depends on nothing of ours and does nothing: no IO, no clock, no state, no
+//! unsafe code. [`units::Nanos`] lives here and not in the theory, since drivers, frames and rings
+//! need times and have no use for a theory; so what they are built from does not wait for the
+//! model.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod ids;
+pub mod io;
+pub mod limits;
+pub mod link;
+pub mod modes;
+pub mod names;
+pub mod noise;
+pub mod pieces;
+pub mod request;
+pub mod sizes;
+pub mod status;
+pub mod units;

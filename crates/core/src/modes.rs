@@ -1,0 +1,198 @@
+//! Choices among a few words that operators make and several parts follow.
+
+use core::fmt;
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+use crate::sizes::Sizes;
+
+/// Which messages are sent without being announced first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum EagerMode {
+    /// Those whose copy out of early-arrival memory takes no longer than the hand-shake and the way
+    /// that follows it, and that do not hold the lane for long, as measured.
+    #[default]
+    Auto,
+    /// Those of at most this many bytes.
+    Fixed(u32),
+}
+
+/// How the planner chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum PlannerMode {
+    /// Sizes solved from the measured costs.
+    #[default]
+    Auto,
+    /// Every fragment has this many bytes.
+    Fixed(u32),
+    /// One fragment: store the whole request, then forward it.
+    Whole,
+}
+
+impl fmt::Display for PlannerMode {
+    /// As operators write it, with a size in the largest unit that divides it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Auto => f.write_str("auto"),
+            Self::Whole => f.write_str("whole"),
+            Self::Fixed(size) if size > 0 && size.trailing_zeros() >= 20 => {
+                write!(f, "fixed:{}MiB", size >> 20)
+            }
+            Self::Fixed(size) if size > 0 && size.trailing_zeros() >= 10 => {
+                write!(f, "fixed:{}KiB", size >> 10)
+            }
+            Self::Fixed(size) => write!(f, "fixed:{size}"),
+        }
+    }
+}
+
+/// A plan as it is executed, to see what it would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForcedPlan {
+    /// Fragments where bytes are read.
+    pub source: Sizes,
+    /// Payloads of frames.
+    pub lane: Sizes,
+    /// Fragments where they are written.
+    pub sink: Sizes,
+    /// The most fragments at the source at once; at most [`crate::limits::DEPTH_MAX`].
+    pub depth: u32,
+}
+
+/// Whether lanes send long payloads without a copy into the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum ZeroCopyMode {
+    /// Each lane where, and from the size, it is measured to pay.
+    #[default]
+    Auto,
+    /// Wherever the kernel can.
+    On,
+    /// Nowhere.
+    Off,
+}
+
+/// Whether costs follow what is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum CalibrationMode {
+    /// Samples update the costs and the plans.
+    #[default]
+    Live,
+    /// Samples are looked at, the costs stay as they are.
+    Frozen,
+    /// No samples.
+    Off,
+}
+
+impl CalibrationMode {
+    /// The word in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Frozen => "frozen",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// How a node trades CPU time for latency: which side spins, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum Profile {
+    /// Spin for a short time, then sleep.
+    #[default]
+    Balanced,
+    /// Spin long: the lowest latency, a CPU each for the daemon and for a waiting client.
+    Latency,
+    /// Sleep at once: the fewest CPU seconds per byte.
+    Throughput,
+}
+
+impl Profile {
+    /// The word in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Balanced => "balanced",
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A feature of io_uring the daemon can live without. Masking one forces the fallback that an older
+/// kernel, or one with less locked memory, would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
+pub enum IoFeature {
+    /// The kernel's completion work runs when the shard asks for it.
+    DeferTaskrun,
+    /// No interrupt of the shard for completion work.
+    CoopTaskrun,
+    /// Segments are pinned once instead of per operation.
+    RegisteredBuffers,
+    /// Files are looked up once instead of per operation.
+    RegisteredFiles,
+    /// The ring's own descriptor is looked up once instead of per system call.
+    RingFd,
+    /// One bad operation does not stop the rest of a batch.
+    SubmitAll,
+    /// The submission queue has no indirection array.
+    NoSqarray,
+    /// A doorbell is armed once instead of after every ring.
+    MultishotPoll,
+    /// Sends that lend their memory instead of having it copied.
+    SendZeroCopy,
+    /// The ring does what it is for, on registered files, and nothing else.
+    Restrictions,
+}
+
+impl IoFeature {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::DeferTaskrun,
+        Self::CoopTaskrun,
+        Self::RegisteredBuffers,
+        Self::RegisteredFiles,
+        Self::RingFd,
+        Self::SubmitAll,
+        Self::NoSqarray,
+        Self::MultishotPoll,
+        Self::SendZeroCopy,
+        Self::Restrictions,
+    ];
+
+    /// The word in the configuration and in `pipectl status`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DeferTaskrun => "defer_taskrun",
+            Self::CoopTaskrun => "coop_taskrun",
+            Self::RegisteredBuffers => "registered_buffers",
+            Self::RegisteredFiles => "registered_files",
+            Self::RingFd => "ring_fd",
+            Self::SubmitAll => "submit_all",
+            Self::NoSqarray => "no_sqarray",
+            Self::MultishotPoll => "multishot_poll",
+            Self::SendZeroCopy => "send_zero_copy",
+            Self::Restrictions => "restrictions",
+        }
+    }
+}
+
+impl fmt::Display for IoFeature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,16 @@
+//! Small chance from a seed: jitter, and variety that need not be good.
+
+/// Jitter from a seed other than 0 (xorshift): decorrelates back-offs, nothing depends on its
+/// quality.
+#[derive(Debug)]
+pub struct Noise(pub u64);
+
+impl Noise {
+    /// A number in `0..below`.
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below.max(1)
+    }
+}

@@ -1,0 +1,164 @@
+//! The candidates for a path and size class: what the model proposes, sizes nearly as good, and
+//! those to compare with.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
+use piped_core::modes::PlannerMode;
+use piped_model::estimate::Estimate;
+use piped_model::fixed::{self, Constraints, FixedBest};
+use piped_model::plan::Algorithm;
+use piped_model::serial;
+use piped_model::stage::StageCost;
+
+use super::guard::{ARMS_MAX, Guard};
+use super::planned::{CUT_BYTES, Choice, Planned, SERIAL_BYTES};
+use crate::solve::DEPTH_LEAST;
+
+/// The smallest fixed size that is compared with the model's proposal; the others are its doubles.
+const STATIC_BYTES_MIN: u64 = CUT_BYTES;
+
+/// The most of these: all up to the largest fragment.
+const STATICS_MAX: usize = 8;
+
+/// Fragments under way where they are not asked for one by one.
+const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(DEPTH_LEAST).expect("is not zero");
+
+/// Latency given up, at most, for larger fragments.
+const LARGER: f64 = 0.01;
+
+/// And for varied sizes.
+const FLAT: f64 = 0.03;
+
+/// What becomes of plans that ask a device for one fragment at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Serial {
+    /// There is no device, or nothing behind it.
+    Never,
+    /// They are candidates.
+    Offered,
+    /// One of them is the proposal.
+    First,
+}
+
+/// Model latency that sizes of their own for each level have to save to be proposed: what the model
+/// does not know costs something for each fragment.
+const NESTED_GAIN: f64 = 0.03;
+
+/// And to be compared at all.
+const NESTED_WORTH: f64 = 0.01;
+
+/// Fills a guard with candidates; returns the plans it held. `changed`: the costs are not what they
+/// were; `nested`: plans whose levels differ, solved elsewhere, the best first.
+pub(super) fn propose(
+    guard: &mut Guard,
+    changed: bool,
+    mode: PlannerMode,
+    costs: &[&Estimate],
+    length: u64,
+    serial: Serial,
+    nested: &[Choice],
+) -> impl Iterator<Item = Arc<Planned>> + use<> {
+    let constraints = Constraints {
+        smallest: u64::from(FRAGMENT_BYTES_MIN),
+        largest: u64::from(FRAGMENT_BYTES_MAX),
+        alignment: CUT_BYTES,
+        depth_max: DEPTH_MAX,
+        fragments_max: u32::MAX,
+        ..Constraints::default()
+    };
+    let pace = per_byte(costs, length);
+    let choice = |plan: &FixedBest| Choice::fixed(plan, length, pace);
+    // What is set by hand, or only tried, may be shorter than what the model is believed about.
+    let by_hand = Constraints { smallest: CUT_BYTES, ..constraints };
+    let of_size = |bytes| deep(fixed::static_size(costs, length, bytes, &by_hand));
+    let whole = deep(fixed::whole(costs, length, &constraints));
+    match mode {
+        PlannerMode::Auto => {}
+        PlannerMode::Fixed(bytes) => {
+            return guard.renew(changed, choice(&of_size(u64::from(bytes))), &[], &[]);
+        }
+        PlannerMode::Whole => return guard.renew(changed, choice(&whole), &[], &[]),
+    }
+    let best = deep(fixed::best(costs, length, &constraints));
+    // Of sizes that are equally good in the model the largest is the best in practice: what the
+    // model does not know costs something per fragment.
+    let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
+    let (_, large) = fixed::flat(costs, length, &constraints, &best, LARGER);
+    let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
+    let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + LARGER);
+    let mut proposal = choice(&if whole_is_best { whole } else { fixed(large) });
+    let mut others = Others { choices: [proposal; ARMS_MAX], count: 0 };
+    others.push(choice(&whole));
+    let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
+    for bytes in sizes.take_while(|&bytes| bytes < whole.fragment_bytes).take(STATICS_MAX) {
+        others.push(choice(&of_size(bytes)));
+    }
+    let mut same = best.predicted_seconds;
+    if serial != Serial::Never {
+        let limits = Constraints {
+            smallest: SERIAL_BYTES.into(),
+            alignment: SERIAL_BYTES.into(),
+            ..constraints
+        };
+        let fewest = length.div_ceil(limits.largest).max(2);
+        let counts = [fewest, fewest + 1, fewest * 2];
+        let plans = counts.map(|fragments| serial::best(costs, length, fragments, &limits));
+        plans.iter().for_each(|plan| others.push(choice(plan)));
+        if serial == Serial::First {
+            proposal = choice(&plans[1]);
+            same = plans[1].predicted_seconds;
+        }
+    }
+    let nested = &nested
+        [..nested.partition_point(|plan| plan.predicted_seconds < same * (1.0 - NESTED_WORTH))];
+    let may_lead = |plan: &&Choice| serial != Serial::First || plan.cut.depth == 1;
+    let lead = nested.iter().find(may_lead);
+    if let Some(&lead) = lead.filter(|lead| lead.predicted_seconds < same * (1.0 - NESTED_GAIN)) {
+        // Its neighbours, nearly as good, keep the estimators informed.
+        let near = |plan: &&Choice| {
+            may_lead(plan) && plan.predicted_seconds <= lead.predicted_seconds * (1.0 + FLAT)
+        };
+        let mut variations = Others { choices: [lead; ARMS_MAX], count: 0 };
+        nested.iter().filter(near).for_each(|&plan| variations.push(plan));
+        [proposal, choice(&best)].into_iter().for_each(|plan| others.push(plan));
+        nested.iter().for_each(|&plan| others.push(plan));
+        return guard.renew(changed, lead, variations.as_slice(), others.as_slice());
+    }
+    nested.iter().for_each(|&plan| others.push(plan));
+    let near = [choice(&fixed(low)), choice(&best), choice(&fixed(high))];
+    guard.renew(changed, proposal, &near, others.as_slice())
+}
+
+/// The candidates that are neither the proposal nor in its flat region; what is too many is left
+/// out.
+struct Others {
+    choices: [Choice; ARMS_MAX],
+    count: usize,
+}
+
+impl Others {
+    fn push(&mut self, choice: Choice) {
+        if let Some(place) = self.choices.get_mut(self.count) {
+            *place = choice;
+            self.count += 1;
+        }
+    }
+
+    fn as_slice(&self) -> &[Choice] {
+        &self.choices[..self.count]
+    }
+}
+
+/// What a byte takes at the slowest stage, in seconds.
+pub(super) fn per_byte(costs: &[&Estimate], length: u64) -> f64 {
+    let at = (length / 4).max(1) as f64;
+    costs.iter().map(|cost| cost.stage_at(at).per_byte).fold(0.0, f64::max)
+}
+
+/// With enough fragments under way to keep a device busy that serves several at once: it is taken
+/// for a slower one while it gets few, and a plan for the slower one would give it few for ever.
+fn deep(plan: FixedBest) -> FixedBest {
+    FixedBest { depth: plan.depth.max(DEPTH_MIN), ..plan }
+}

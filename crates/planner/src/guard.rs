@@ -1,0 +1,528 @@
+//! The empirical guard: what the candidates of a path and size class took in practice.
+//!
+//! The model proposes fragment sizes and a depth, the measurement disposes. Costs that no straight
+//! line knows (caches, socket buffers, a kernel's batching) make a candidate slower or faster than
+//! predicted; the latencies that its transfers really had are kept here, decayed, and a candidate
+//! that another one beats in practice, by more than both means may be wrong or by a few percent, is
+//! not chosen, whatever the model says. One that may be faster than the favourite takes turns with
+//! it, until one of them is ahead.
+//!
+//! What is not measured yet is *expected* to take what the model says times what plans of its kind
+//! (whole, fixed, serial, nested) took against the model so far. So a proposal is used as soon as
+//! there is reason to, a model that flatters one kind of plan is believed less the next time, and a
+//! candidate is tried only if it may be the best. A few transfers try the others all the same,
+//! since things change.
+//!
+//! When a stage's cost has changed, and with it what a candidate is predicted to take, what was
+//! measured before is taken for as much longer or shorter as the model says, and for little: the
+//! next few transfers decide.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::planned::{Choice, Planned};
+
+/// The most candidates: the proposal, variations of it, whole, powers of two, three serial ones,
+/// nested ones.
+pub(super) const ARMS_MAX: usize = 24;
+
+/// One transfer in this many tries a candidate that is not the favourite.
+const TRY_EVERY: u32 = 16;
+
+/// The same as long as there is a candidate worth trying that nobody has.
+const TRY_EVERY_AT_FIRST: u32 = 2;
+
+/// One transfer in this many gets the candidate that looks faster than the favourite, and is not
+/// known well enough to take its place: in turn with it, so that both see the same machine.
+const CONTEND_EVERY: u32 = 2;
+
+/// By how much such a candidate was unlucky, at most, however much transfers differ.
+const LUCK_MAX: f64 = 0.02;
+
+/// One trial in this many is of a candidate that seemed not worth it.
+const LONG_SHOT_EVERY: u32 = 8;
+
+/// And may look this many times worse than others that are tried.
+const LONG_SHOT: f64 = 2.0;
+
+/// Uses after which a candidate's plan is made anew, with what is known of the others then.
+const REFRESH_EVERY: u32 = 250;
+
+/// Outcomes that make a mean worth believing.
+const ENOUGH: u32 = 6;
+
+/// Outcomes that an expectation counts for.
+const EXPECTED: f64 = 2.0;
+
+/// Outcomes left of those from before a change, if a candidate is predicted to take so much longer
+/// or less than it was when they were measured, by one change or by many. Stages that hardly vary
+/// change by a few percent all the time.
+const KEPT: u32 = 2;
+const MOVED: f64 = 1.1;
+
+/// Weight of a new outcome in a believed mean.
+const DECAY: f64 = 1.0 / 24.0;
+
+/// Weight of an outcome after [`STALE_USES`] transfers without one: the old mean is of other times.
+const REFRESH: f64 = 1.0 / 4.0;
+const STALE_USES: u32 = 32;
+
+/// An outcome above this many times the mean counts as that: somebody else had the CPU.
+const CLIP: f64 = 3.0;
+
+/// An outcome above this many times the mean is nothing its candidate did: it counts for the pace,
+/// by which the mean follows if all of them become so slow.
+const STALLED: f64 = 8.0;
+
+/// A candidate slower than another by this factor is vetoed, if both are known so well; by the
+/// larger one in any case.
+const VETO: (f64, f64) = (1.015, 1.03);
+
+/// A candidate is tried again now and then if it seems at most this many times slower.
+const WORTH_TRYING: f64 = 1.15;
+
+/// By how much an expectation may be wrong at least and at most, as a part of it.
+const DOUBT: (f64, f64) = (0.1, 0.5);
+
+/// First sizes within this ratio at every level are the same candidate, a proposal that moved a
+/// little, if both are serial, with as many fragments, or neither is.
+const SAME_SIZE: f64 = 1.25;
+
+/// The same where fragments of another level are at least this many times as large: how soon the
+/// first of them goes on is little beside that.
+const SAME_SMALL: f64 = 2.5;
+const SMALL: f64 = 8.0;
+
+/// Weight of an outcome in the pace: so few transfers see the same machine.
+const PACE_DECAY: f64 = 1.0 / 8.0;
+
+/// Weight of an outcome in the noise.
+const SLOW_DECAY: f64 = 1.0 / 16.0;
+
+/// Beyond these ratios to the model it is not the model that is off.
+const BIAS: (f64, f64) = (0.25, 4.0);
+
+/// Plans that the model is off about alike.
+const KINDS: usize = 4;
+
+fn kind(plan: &Choice) -> usize {
+    let [source, lane, sink] = [plan.cut.source, plan.cut.lane, plan.cut.sink];
+    match plan {
+        _ if plan.cut.depth == 1 => 0,
+        _ if source != lane || lane != sink => 1,
+        _ if plan.counts == [1; 3] => 2,
+        _ => 3,
+    }
+}
+
+/// An exponentially decaying mean that begins as the plain one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    value: f64,
+    count: u32,
+}
+
+impl Mean {
+    fn observe(&mut self, value: f64, decay: f64) {
+        self.count = self.count.saturating_add(1);
+        self.value += (value - self.value) * decay.max(1.0 / f64::from(self.count));
+    }
+}
+
+/// What transfers with a candidate took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    /// At a pace of 1, see [`Guard::pace`].
+    seconds: f64,
+    /// What they were predicted to take when they were measured, in the mean of the same weights.
+    predicted: f64,
+    outcomes: u32,
+    /// The guard's uses at the last outcome.
+    at: u32,
+}
+
+impl Measured {
+    /// `seconds`: at a pace of 1; `predicted`: the same of the model as it is now.
+    fn observe(&mut self, seconds: f64, predicted: f64, uses: u32) {
+        // Nothing runs much faster than it can: what came before met a stall, and would be held
+        // against the candidate for ever, because what is known to be bad is not tried.
+        if self.outcomes < ENOUGH && seconds * CLIP < self.seconds {
+            self.outcomes = 0;
+        }
+        self.outcomes = self.outcomes.saturating_add(1);
+        let age = uses.wrapping_sub(std::mem::replace(&mut self.at, uses));
+        let weight = match self.outcomes {
+            first if first <= ENOUGH => 1.0 / f64::from(first),
+            _ if age > STALE_USES => REFRESH,
+            _ => DECAY,
+        };
+        let clipped = if self.outcomes == 1 { seconds } else { seconds.min(CLIP * self.seconds) };
+        self.seconds += weight * (clipped - self.seconds);
+        self.predicted += weight * (predicted - self.predicted);
+    }
+
+    /// The path has changed: a prediction of now that is far from what was predicted then is of
+    /// another one.
+    fn follow(&mut self, predicted: f64) {
+        let ratio = predicted / self.predicted;
+        let is_usable = ratio.is_finite() && ratio > 0.0;
+        if is_usable && !(1.0 / MOVED..=MOVED).contains(&ratio) {
+            self.seconds *= ratio;
+            self.predicted = predicted;
+            self.outcomes = self.outcomes.min(KEPT);
+        }
+    }
+
+    fn known(self) -> Option<f64> {
+        (self.outcomes >= ENOUGH).then_some(self.seconds)
+    }
+
+    /// Outcomes that its mean is worth.
+    fn weight(self) -> f64 {
+        f64::from(self.outcomes).min(2.0 / DECAY - 1.0)
+    }
+
+    /// With what is expected for as much as [`EXPECTED`] outcomes, until there are enough.
+    fn beside(self, expected: f64) -> f64 {
+        self.known().unwrap_or_else(|| {
+            let outcomes = f64::from(self.outcomes);
+            (self.seconds * outcomes + expected * EXPECTED) / (outcomes + EXPECTED)
+        })
+    }
+}
+
+/// A candidate.
+#[derive(Debug, Clone)]
+struct Arm {
+    plan: Choice,
+    /// Differs where the fragments or the depth do.
+    number: u32,
+    /// In the form the engine executes; made when it is first used.
+    planned: Option<Arc<Planned>>,
+    /// The guard's uses when that was last made anew.
+    made_at: u32,
+    measured: Measured,
+    /// What the next transfer with it will take, as far as is known, in seconds at a pace of 1.
+    expected: f64,
+}
+
+/// A candidate as the planner sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) plan: Choice,
+    /// Mean latency in practice, in seconds, once there are enough outcomes.
+    pub(super) measured: Option<f64>,
+    pub(super) vetoed: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Guard {
+    /// The model's proposal first.
+    arms: Vec<Arm>,
+    /// Arms behind the proposal that lie in its flat region.
+    variations: usize,
+    uses: u32,
+    next_trial: usize,
+    trials: u32,
+    /// An outcome came since the last trial beyond the flat region.
+    heard: bool,
+    /// How many times slower than usual transfers are now, whatever their candidate. A machine that
+    /// others use changes its speed within seconds, and candidates are tried at different times:
+    /// compared as they are, the one that was tried in the better moments would win. So they are
+    /// compared by what they took beside the others.
+    pace: f64,
+    /// What plans of a kind took as multiples of what they are predicted to take now, and by how
+    /// many outcomes.
+    bias: [Mean; KINDS],
+    /// How far a transfer is from its candidate's mean, as a part of it.
+    noise: Mean,
+}
+
+impl Guard {
+    /// With room for all candidates, so that renewing takes no memory.
+    pub(super) fn new() -> Self {
+        Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, ..Self::default() }
+    }
+
+    /// New predictions: the proposal, sizes nearly as good, and others to compare with. What was
+    /// measured stays with its size; `changed`: of costs that are not any more. Returns the plans
+    /// that are not needed any more.
+    pub(super) fn renew(
+        &mut self,
+        changed: bool,
+        proposal: Choice,
+        variations: &[Choice],
+        others: &[Choice],
+    ) -> impl Iterator<Item = Arc<Planned>> + use<> {
+        let mut known = [const { None }; ARMS_MAX];
+        for (place, arm) in known.iter_mut().zip(&self.arms) {
+            *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes > 0);
+        }
+        let stays = Cell::new(false);
+        let measured = |plan: &Choice| {
+            let near = known.iter().flatten().filter(|(old, _)| is_near(old, plan));
+            let distance = |(old, _): &&(Choice, Measured)| old.distance(plan);
+            let (old, mut measured) = near.min_by_key(distance).copied()?;
+            let learnt = plan.predicted_seconds / old.predicted_seconds;
+            if changed {
+                measured.follow(plan.predicted_seconds);
+            } else if learnt.is_finite() {
+                // The model knows more of the same path, which took what it took.
+                measured.predicted *= learnt;
+            }
+            // Of one with other frames, which may matter more than is thought.
+            if !differ_at_most(&old, plan, |_, _| SAME_SIZE) {
+                measured.outcomes = measured.outcomes.min(KEPT);
+            }
+            stays.set(stays.get() || measured.outcomes > KEPT);
+            Some(measured)
+        };
+        let mut retired: [Option<Arc<Planned>>; ARMS_MAX] = Default::default();
+        for (place, arm) in retired.iter_mut().zip(self.arms.drain(..)) {
+            *place = arm.planned;
+        }
+        let all = std::iter::once(&proposal).chain(variations).chain(others);
+        for (place, &plan) in all.enumerate() {
+            let number = plan.cut.number();
+            let is_new =
+                self.arms.len() < ARMS_MAX && self.arms.iter().all(|arm| arm.number != number);
+            if is_new {
+                let measured = measured(&plan).unwrap_or_default();
+                let (made_at, planned, expected) = (self.uses, None, 0.0);
+                self.arms.push(Arm { plan, number, planned, made_at, measured, expected });
+            }
+            if place == variations.len() {
+                self.variations = self.arms.len() - 1;
+            }
+        }
+        // What stays was measured at a pace.
+        if changed && !stays.get() {
+            self.pace = 1.0;
+        }
+        self.expect();
+        retired.into_iter().flatten()
+    }
+
+    /// What transfers with each candidate are expected to take.
+    fn expect(&mut self) {
+        self.bias = self.biases();
+        let common = self.common_bias();
+        let is_known = |mean: &Mean| mean.count >= ENOUGH / 2;
+        let bias = self.bias.map(|mean| if is_known(&mean) { mean.value } else { common });
+        for arm in &mut self.arms {
+            let promised = arm.plan.predicted_seconds * bias[kind(&arm.plan)];
+            arm.expected = arm.measured.beside(promised);
+        }
+    }
+
+    /// By the predictions as they are now: what a plan took against those of a model that knew less
+    /// says nothing.
+    fn biases(&self) -> [Mean; KINDS] {
+        let mut bias = [Mean::default(); KINDS];
+        let used = self.arms.iter().filter(|arm| arm.measured.outcomes > 0);
+        for arm in used.filter(|arm| arm.plan.predicted_seconds > 0.0) {
+            let ratio = arm.measured.seconds / arm.plan.predicted_seconds;
+            // One that was used ten times as often does not tell ten times as much of the others.
+            let outcomes = arm.measured.outcomes.min(ENOUGH);
+            let of_kind = &mut bias[kind(&arm.plan)];
+            of_kind.count += outcomes;
+            let share = f64::from(outcomes) / f64::from(of_kind.count);
+            of_kind.value += (ratio.clamp(BIAS.0, BIAS.1) - of_kind.value) * share;
+        }
+        bias
+    }
+
+    /// Of plans of all kinds, by how many outcomes tell it.
+    fn common_bias(&self) -> f64 {
+        let weight = |mean: &Mean| f64::from(mean.count.min(ENOUGH));
+        let all: f64 = self.bias.iter().map(weight).sum();
+        let sum: f64 = self.bias.iter().map(|mean| mean.value * weight(mean)).sum();
+        if all > 0.0 { sum / all } else { 1.0 }
+    }
+
+    /// A transfer with the candidate of this number took so long.
+    pub(super) fn observe(&mut self, number: u32, seconds: f64) {
+        let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
+        let before = arm.measured.known();
+        let usual = seconds / self.pace;
+        self.heard = true;
+        if before.is_none_or(|mean| usual <= STALLED * mean) {
+            arm.measured.observe(usual, arm.plan.predicted_seconds, self.uses);
+        }
+        if let Some(mean) = before {
+            self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
+            let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
+            self.pace += PACE_DECAY * (slower - self.pace);
+        }
+        self.expect();
+    }
+
+    /// What a transfer of so many bytes was predicted to take with the candidate of this number.
+    pub(super) fn predicted(&self, number: u32, bytes: u64) -> Option<f64> {
+        let arm = self.arms.iter().find(|arm| arm.number == number)?;
+        Some(arm.plan.predicted_for(bytes))
+    }
+
+    /// The candidate for the next transfer.
+    pub(super) fn choose(&mut self) -> usize {
+        self.uses = self.uses.wrapping_add(1);
+        let favourite = self.favourite();
+        let untried = self.heard.then(|| self.untried(favourite)).flatten();
+        let every = if untried.is_some() { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
+        if !self.uses.is_multiple_of(every) {
+            let contender = self.contender(favourite).filter(|_| self.heard && untried.is_none());
+            let is_its_turn = self.uses.is_multiple_of(CONTEND_EVERY);
+            return contender.filter(|_| is_its_turn).unwrap_or(favourite);
+        }
+        self.trials = self.trials.wrapping_add(1);
+        // Without outcomes there is nothing to learn but the estimators' variety.
+        let reach = if self.heard { self.arms.len() } else { 1 + self.variations };
+        let fastest = self.arms[favourite].expected;
+        if self.heard && self.trials.is_multiple_of(LONG_SHOT_EVERY) {
+            let limit = fastest * WORTH_TRYING * LONG_SHOT;
+            let shots = (0..reach).filter(|&index| self.arms[index].expected <= limit);
+            let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.at);
+            self.heard = false;
+            return longest_ago.unwrap_or(favourite);
+        }
+        if let Some(index) = untried {
+            self.heard &= index <= self.variations;
+            return index;
+        }
+        for _ in 0..reach {
+            self.next_trial = (self.next_trial + 1) % reach;
+            if self.arms[self.next_trial].expected <= fastest * WORTH_TRYING {
+                self.heard &= self.next_trial <= self.variations;
+                return self.next_trial;
+            }
+        }
+        favourite
+    }
+
+    /// The candidate that is expected to take the least of those that may beat the favourite and
+    /// have too few outcomes to tell.
+    fn untried(&self, favourite: usize) -> Option<usize> {
+        let fastest = self.arms[favourite].expected;
+        let may_win = |arm: &Arm| {
+            let model = arm.plan.margin_seconds / arm.plan.predicted_seconds;
+            // How far the model is off about plans of its kind is not known before some were used.
+            let is_known = self.bias[kind(&arm.plan)].count >= ENOUGH / 2;
+            let doubt = if is_known { model.max(DOUBT.0) } else { DOUBT.1 };
+            // Each outcome leaves less of it.
+            let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes + 1);
+            arm.expected * (1.0 - doubt) < fastest
+        };
+        let arms = self.arms.iter().enumerate();
+        let untried = arms.filter(|&(index, arm)| {
+            index != favourite && arm.measured.known().is_none() && may_win(arm)
+        });
+        untried.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
+    }
+
+    /// The one that may be faster than the favourite by more than is not worth a change: by what it
+    /// took, if that was bad luck.
+    fn contender(&self, favourite: usize) -> Option<usize> {
+        let at_best = |arm: &Arm| {
+            // Mean absolute to standard deviation.
+            let error = (1.25 * self.noise.value / arm.measured.weight().sqrt()).min(LUCK_MAX);
+            arm.expected * (1.0 - error)
+        };
+        let limit = self.arms[favourite].expected / VETO.0;
+        let known = self.arms.iter().enumerate();
+        let known = known.filter(|&(index, arm)| {
+            index != favourite && arm.measured.known().is_some() && at_best(arm) < limit
+        });
+        known.min_by(|a, b| at_best(a.1).total_cmp(&at_best(b.1))).map(|(index, _)| index)
+    }
+
+    /// The candidate that most transfers get: the proposal, unless measurement objects.
+    pub(super) fn favourite(&self) -> usize {
+        match self.fastest() {
+            Some(fastest) if self.is_beaten(0, fastest) => fastest,
+            _ => 0,
+        }
+    }
+
+    /// Whether the other one, which is known, is faster, by more than both may be wrong.
+    fn is_beaten(&self, index: usize, by: usize) -> bool {
+        let (arm, other) = (&self.arms[index], &self.arms[by]);
+        if arm.measured.known().is_none() {
+            // Of equal promise the one that keeps it.
+            return arm.expected >= other.expected;
+        }
+        // Mean absolute to standard deviation, of the difference of two means, twice.
+        let errors = 1.0 / arm.measured.weight() + 1.0 / other.measured.weight();
+        let margin = 2.0 * 1.25 * self.noise.value * errors.sqrt();
+        arm.expected > other.expected * (1.0 + margin).clamp(VETO.0, VETO.1)
+    }
+
+    fn is_vetoed(&self, index: usize) -> bool {
+        let is_known = self.arms[index].measured.known().is_some();
+        is_known && self.fastest().is_some_and(|fastest| self.is_beaten(index, fastest))
+    }
+
+    /// Of those with enough outcomes.
+    fn fastest(&self) -> Option<usize> {
+        let known = self.arms.iter().enumerate();
+        let known = known.filter(|(_, arm)| arm.measured.known().is_some());
+        known.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
+    }
+
+    /// Whether a candidate's executable form tells old news of the others. Ask once after
+    /// [`Guard::choose`]; it is taken for renewed then.
+    pub(super) fn is_stale(&mut self, index: usize) -> bool {
+        let uses = self.uses;
+        let arm = &mut self.arms[index];
+        let is_stale = uses.wrapping_sub(arm.made_at) >= REFRESH_EVERY;
+        if is_stale {
+            arm.made_at = uses;
+        }
+        is_stale
+    }
+
+    pub(super) fn plan(&self, index: usize) -> Choice {
+        self.arms[index].plan
+    }
+
+    /// A candidate's executable form, if it was made.
+    pub(super) fn planned(&mut self, index: usize) -> &mut Option<Arc<Planned>> {
+        &mut self.arms[index].planned
+    }
+
+    /// All candidates with what is known of them.
+    pub(super) fn seen(&self) -> impl Iterator<Item = Seen> + '_ {
+        self.arms.iter().enumerate().map(|(index, arm)| Seen {
+            plan: arm.plan,
+            measured: arm.measured.known().map(|seconds| seconds * self.pace),
+            vetoed: self.is_vetoed(index),
+        })
+    }
+}
+
+/// Whether their sizes differ at no level by more than a factor, which may depend on them.
+fn differ_at_most(a: &Choice, b: &Choice, factor: impl Fn(f64, f64) -> f64) -> bool {
+    a.firsts().into_iter().zip(b.firsts()).all(|(a, b)| ratio(a, b) <= factor(a, b))
+}
+
+/// Whether what was measured of one says what the other takes.
+fn is_near(a: &Choice, b: &Choice) -> bool {
+    let is_serial = a.cut.depth == 1;
+    // Where the latency of each fragment counts, so does their number.
+    let few = if is_serial { 1.0 } else { f64::INFINITY };
+    let counts = a.counts.iter().zip(b.counts);
+    let largest = a.firsts().into_iter().fold(0.0, f64::max);
+    let factor = |a: f64, b: f64| if a.max(b) * SMALL <= largest { SAME_SMALL } else { SAME_SIZE };
+    is_serial == (b.cut.depth == 1)
+        && differ_at_most(a, b, factor)
+        && counts.into_iter().all(|(&a, b)| ratio(f64::from(a), f64::from(b)) <= few)
+}
+
+/// How many times the larger is the smaller.
+fn ratio(a: f64, b: f64) -> f64 {
+    let (low, high) = if a < b { (a, b) } else { (b, a) };
+    if low > 0.0 { high / low } else { f64::INFINITY }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+use piped_core::sizes::Sizes;
+use piped_model::plan::Algorithm;
+
+use super::super::planned::Cut;
+use super::*;
+use piped_core::noise::Noise;
+
+fn plan(fragment_bytes: u64, predicted_us: f64) -> Choice {
+    Choice {
+        cut: Cut::same(Sizes::equal(fragment_bytes), 8),
+        algorithm: Algorithm::Fixed,
+        counts: [1; 3],
+        ramp: None,
+        length: 1 << 20,
+        per_byte: 0.0,
+        predicted_seconds: predicted_us * 1e-6,
+        margin_seconds: 0.0,
+    }
+}
+
+fn number_of(plan: Choice) -> u32 {
+    plan.cut.number()
+}
+
+/// The model believes in 100 KB; what fragments really take says `truth`.
+fn guard() -> Guard {
+    let mut guard = Guard::new();
+    let others = [plan(1_000_448, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
+    drop(guard.renew(false, plan(102_400, 200.0), &[plan(81_920, 203.0)], &others));
+    guard
+}
+
+/// `count` transfers, each told of; how many went to each size.
+fn serve(guard: &mut Guard, count: u32, truth: impl Fn(u64) -> f64) -> Vec<(u64, u32)> {
+    let mut used = std::collections::BTreeMap::new();
+    for _ in 0..count {
+        let index = guard.choose();
+        let bytes = guard.plan(index).cut.source.first();
+        *used.entry(bytes).or_insert(0) += 1;
+        guard.observe(number_of(guard.plan(index)), truth(bytes) * 1e-6);
+    }
+    used.into_iter().collect()
+}
+
+fn favourite(guard: &Guard) -> u64 {
+    guard.plan(guard.favourite()).cut.source.first()
+}
+
+#[test]
+fn the_model_leads_where_nothing_is_measured() {
+    let mut guard = guard();
+    let mut others = 0;
+    for _ in 0..800 {
+        let index = guard.choose();
+        let bytes = guard.plan(index).cut.source.first();
+        assert!(bytes == 102_400 || bytes == 81_920, "nobody tells what {bytes} takes");
+        others += u32::from(bytes == 81_920);
+    }
+    assert!((25..=100).contains(&others), "sizes vary, but rarely: {others} of 800");
+}
+
+#[test]
+fn a_candidate_that_is_beaten_in_practice_is_vetoed() {
+    let mut guard = guard();
+    // The model is wrong: 256 KiB is the best.
+    let truth = |bytes| if bytes == 262_144 { 150.0 } else { 220.0 };
+    serve(&mut guard, 200, truth);
+    assert_eq!(favourite(&guard), 262_144);
+    let seen: Vec<Seen> = guard.seen().collect();
+    assert!(seen[0].vetoed && seen[0].measured.is_some());
+    let used = serve(&mut guard, 800, truth);
+    let best = used.iter().find(|(bytes, _)| *bytes == 262_144).expect("the favourite").1;
+    assert!(best > 680, "{used:?}");
+}
+
+#[test]
+fn a_model_that_is_right_stays_in_charge() {
+    let mut guard = guard();
+    serve(&mut guard, 1000, |bytes| match bytes {
+        102_400 => 200.0,
+        81_920 => 198.0,
+        _ => 260.0,
+    });
+    assert_eq!(favourite(&guard), 102_400, "2 % is no reason to overrule it");
+}
+
+#[test]
+fn a_few_percent_are_found_in_noise() {
+    let mut all = 0.0;
+    for seed in 1..=20_u64 {
+        let (mut guard, mut random) = (guard(), Noise(seed));
+        let mut time = 0.0;
+        for number in 0..2000 {
+            let index = guard.choose();
+            let plan = guard.plan(index);
+            let truth = if plan.cut.source.first() == 65_536 { 210.0 } else { 220.0 };
+            // Within 15 % of it.
+            let noise = 0.85 + random.below(301) as f64 / 1000.0;
+            guard.observe(number_of(plan), truth * noise * 1e-6);
+            time += if number >= 1000 { truth } else { 0.0 };
+        }
+        let lost = time / 1000.0 / 210.0 - 1.0;
+        assert!(lost < 0.035, "seed {seed}: {lost}");
+        all += lost;
+    }
+    // One transfer in sixteen tries another one: that alone is 0.003.
+    assert!(all / 20.0 < 0.013, "{all}");
+}
+
+#[test]
+fn what_was_good_once_is_found_out_when_it_is_not_any_more() {
+    let mut guard = guard();
+    serve(&mut guard, 400, |bytes| if bytes == 262_144 { 150.0 } else { 220.0 });
+    serve(&mut guard, 400, |bytes| if bytes == 262_144 { 500.0 } else { 220.0 });
+    assert_ne!(favourite(&guard), 262_144);
+    serve(&mut guard, 2000, |bytes| if bytes == 262_144 { 150.0 } else { 220.0 });
+    assert_eq!(favourite(&guard), 262_144, "and when it is again");
+}
+
+#[test]
+fn a_machine_that_changes_its_speed_is_no_reason_to_change_the_size() {
+    for seed in 1..=20_u64 {
+        let mut guard = guard();
+        let mut random = Noise(seed);
+        let (mut phase, mut speed, mut right) = (0, 1.0, 0);
+        for number in 0..4000 {
+            if phase == 0 {
+                phase = 20 + random.below(100);
+                speed = [1.0, 2.0][random.below(2) as usize];
+            }
+            phase -= 1;
+            let truth = |bytes| if bytes == 262_144 { 185.0 } else { 220.0 };
+            let index = guard.choose();
+            let plan = guard.plan(index);
+            right += u32::from(plan.cut.source.first() == 262_144 && number >= 400);
+            guard.observe(number_of(plan), truth(plan.cut.source.first()) * speed * 1e-6);
+        }
+        // One in sixteen tries another.
+        assert!(right > 3200, "seed {seed}: {right} of 3600");
+    }
+}
+
+#[test]
+fn a_new_proposal_keeps_what_is_known_of_its_size_and_has_to_keep_its_promise() {
+    let mut guard = guard();
+    serve(&mut guard, 200, |_| 220.0);
+    let others = [plan(1_000_448, 300.0), plan(65_536, 210.0), plan(262_144, 250.0)];
+    drop(guard.renew(false, plan(107_520, 190.0), &[plan(92_160, 191.0)], &others));
+    assert_eq!(favourite(&guard), 107_520, "a little larger is the same candidate");
+    drop(guard.renew(false, plan(20_480, 100.0), &[plan(16_384, 101.0)], &others));
+    assert_eq!(favourite(&guard), 20_480, "it promises so much more");
+    serve(&mut guard, 8, |bytes| if bytes <= 20_480 { 260.0 } else { 220.0 });
+    assert!(favourite(&guard) > 20_480, "a promise that is not kept");
+    drop(guard.renew(false, plan(20_480, 100.0), &[plan(40_960, 101.0)], &others));
+    serve(&mut guard, 200, |bytes| if bytes == 40_960 { 120.0 } else { 220.0 });
+    assert_eq!(favourite(&guard), 40_960, "kept");
+}
+
+#[test]
+fn a_change_that_moves_no_prediction_leaves_what_is_known() {
+    let known = |guard: &Guard| guard.seen().filter(|seen| seen.measured.is_some()).count();
+    let mut guard = guard();
+    serve(&mut guard, 400, |bytes| if bytes == 262_144 { 190.0 } else { 220.0 });
+    let before = known(&guard);
+    let others = |times: f64| {
+        [(1_000_448, 300.0), (65_536, 210.0), (262_144, 250.0)]
+            .map(|(bytes, predicted)| plan(bytes, predicted * times))
+    };
+    let renew = |guard: &mut Guard, times: f64| {
+        let near = [plan(81_920, 203.0 * times)];
+        drop(guard.renew(true, plan(102_400, 200.0 * times), &near, &others(times)));
+    };
+    renew(&mut guard, 1.05);
+    assert_eq!((known(&guard), favourite(&guard)), (before, 262_144));
+    let mut other = guard.clone();
+    renew(&mut other, 2.0);
+    assert_eq!(known(&other), 0, "they were of another path");
+    // The same by small steps.
+    renew(&mut guard, 1.09);
+    assert_eq!(known(&guard), before);
+    renew(&mut guard, 1.13);
+    assert_eq!(known(&guard), 0);
+    // Where outcomes come meanwhile, what they are compared with goes along.
+    serve(&mut other, 100, |_| 440.0);
+    let outcomes = |guard: &Guard| guard.arms[guard.favourite()].measured.outcomes;
+    for step in 0..20 {
+        let before = outcomes(&other);
+        renew(&mut other, 2.0 * (1.0 + 0.02 * f64::from(step)));
+        assert!(before > 40 && outcomes(&other) >= before, "nothing is forgotten");
+        serve(&mut other, 100, |_| 440.0 * (1.0 + 0.02 * f64::from(step)));
+    }
+}
+
+#[test]
+fn what_the_model_learns_of_the_same_path_is_no_change_of_it() {
+    let mut guard = Guard::new();
+    let renew = |guard: &mut Guard, changed: bool, times: f64| {
+        let near = [plan(81_920, 101.0 * times)];
+        drop(guard.renew(changed, plan(102_400, 100.0 * times), &near, &[]));
+    };
+    renew(&mut guard, false, 1.0);
+    serve(&mut guard, 200, |_| 200.0);
+    let before = guard.arms[0].measured;
+    renew(&mut guard, false, 2.0);
+    renew(&mut guard, true, 2.02);
+    let after = guard.arms[0].measured;
+    assert_eq!((after.outcomes, after.seconds), (before.outcomes, before.seconds));
+}
+
+#[test]
+fn what_a_worse_model_promised_is_not_held_against_plans() {
+    // It knew nothing of a stage, and everything took twice as long.
+    let mut guard = Guard::new();
+    drop(guard.renew(false, plan(102_400, 100.0), &[plan(81_920, 101.0)], &[]));
+    serve(&mut guard, 200, |_| 200.0);
+    // Now it does, and knows a better size, too.
+    let others = [plan(102_400, 200.0), plan(81_920, 202.0)];
+    drop(guard.renew(false, plan(409_600, 150.0), &[], &others));
+    assert_eq!(favourite(&guard), 409_600);
+    let expected = guard.arms[0].expected;
+    assert!((expected / 150e-6 - 1.0).abs() < 0.05, "{expected}");
+}
+
+#[test]
+fn a_stall_does_not_count_for_more_than_a_slow_transfer() {
+    let mut measured = Measured::default();
+    (0..32).for_each(|use_| measured.observe(100e-6, 100e-6, use_));
+    measured.observe(5.0, 100e-6, 32);
+    let mean = measured.known().expect("enough");
+    assert!(mean < 115e-6, "{mean}");
+}
+
+#[test]
+fn a_stall_takes_no_candidate_its_place() {
+    let mut guard = guard();
+    serve(&mut guard, 200, |bytes| if bytes == 262_144 { 180.0 } else { 220.0 });
+    let seen = |guard: &Guard| guard.seen().map(|seen| seen.vetoed).collect::<Vec<_>>();
+    let before = seen(&guard);
+    let best = guard.favourite();
+    // However long ago the one before was.
+    guard.uses += 10 * STALE_USES;
+    guard.observe(guard.arms[best].number, 10.0);
+    assert_eq!((guard.favourite(), seen(&guard)), (best, before));
+    // All of them become so much slower: that is followed.
+    serve(&mut guard, 400, |bytes| if bytes == 65_536 { 3_000.0 } else { 3_600.0 });
+    assert_eq!(favourite(&guard), 65_536);
+}
+
+#[test]
+fn a_stall_at_the_first_trial_is_not_held_against_a_candidate() {
+    for stalled in 0..ENOUGH {
+        let mut measured = Measured::default();
+        for use_ in 0..2 * ENOUGH {
+            measured.observe(if use_ == stalled { 10.0 } else { 100e-6 }, 100e-6, use_);
+        }
+        let mean = measured.known().expect("enough");
+        assert!(mean < 150e-6, "{stalled}: {mean}");
+    }
+}
+
+#[test]
+fn outcomes_of_sizes_nobody_planned_are_ignored() {
+    let mut guard = guard();
+    (0..100).for_each(|_| guard.observe(number_of(plan(12_288, 1.0)), 1e-6));
+    assert!(guard.seen().all(|seen| seen.measured.is_none()));
+}

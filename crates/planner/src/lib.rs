@@ -1,0 +1,35 @@
+//! How fragment sizes are chosen: from what every stage was measured to cost, to the plan of a
+//! transfer.
+//!
+//! ```text
+//!   samples ─► stage (meter, estimator) ─► published cost ─► candidates ─► guard ─► a plan
+//!                     ▲                                        ▲             ▲
+//!               priors (kept)                        solve (elsewhere)    outlook (what was taken)
+//! ```
+//!
+//! [`plan::Planner`] is the whole: it is told what passed each stage and what each transfer took,
+//! and asked for plans. What takes longer than a look-up is a question that somebody else answers
+//! ([`solve`]).
+//!
+//! **Invariant:** it knows stages and times, not requests, lanes or operations, and does no IO;
+//! time is an argument. What a peer reports of its stages is a claim, and bounded before it is
+//! used.
+#![forbid(unsafe_code)]
+
+pub mod cost;
+pub mod draft;
+pub mod kept;
+pub mod plan;
+pub mod planned;
+#[doc(hidden)]
+pub mod probe;
+pub mod schedule;
+pub mod solve;
+pub mod stage;
+pub mod told;
+
+mod candidates;
+mod guard;
+mod outlook;
+mod priors;
+mod servers;

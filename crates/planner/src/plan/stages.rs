@@ -1,0 +1,558 @@
+//! The stages with their meters: what passes is timed, what is timed is learned, what moved is
+//! published.
+
+use piped_core::limits::REPORT_PAUSE;
+
+use super::*;
+
+/// As a meter has it: a fragment has waited if its sojourn is this much longer than one alone.
+const WAITED: f64 = 1.25;
+
+/// Samples between two looks at a stage's estimate.
+const SAMPLES_PER_LOOK: u64 = 16;
+
+/// Samples between two reports of the wire to the sending side.
+const SAMPLES_PER_REPORT: u64 = 64;
+
+/// Time between two reports of a stage: what is twice as far apart here is not too near there.
+const REPORTS_APART: Nanos = Nanos(2 * REPORT_PAUSE.0);
+
+/// Of another stage, whose published cost has changed; and of one whose cost has not.
+const SAMPLES_PER_NEWS: u64 = 4;
+const SAMPLES_PER_REMINDER: u64 = 1024;
+
+/// Stages kept: four for each of more peers and devices than a node has.
+const STAGES_KEPT_MAX: usize = 4096;
+const STAGES_OURS_MAX: usize = 1024;
+
+impl Planner {
+    pub(super) fn stage(
+        &mut self,
+        resource: StageResource,
+        name: impl FnOnce() -> String,
+        prior: Stage,
+    ) -> StageIndex {
+        if let Some(&index) = self.index.get(&resource) {
+            return index;
+        }
+        let mut state = fresh(&resource, name(), prior);
+        self.memory.recall(&resource, &mut state);
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.stages[usize::from(index.0)] = state;
+                index
+            }
+            // What has no stage is planned without. Peers never take the last places: those are for
+            // what is ours.
+            None if self.stages.len() >= STAGES_KEPT_MAX + places_kept(&resource) => {
+                return StageIndex::NONE;
+            }
+            None => {
+                self.stages.push(state);
+                StageIndex(self.stages.len() as u16 - 1)
+            }
+        };
+        self.servers.renew(index);
+        self.index.insert(resource, index);
+        index
+    }
+
+    /// A peer that was served is forgotten: its stages' places are for others, and so nobody can
+    /// fill the table by coming under ever new names.
+    pub fn forget_served(&mut self, peer: &str) {
+        self.forget(
+            |resource| matches!(resource, StageResource::Net { peer: of, outbound: false, .. } if of == peer),
+        );
+    }
+
+    /// What was known another time.
+    pub fn take_kept(&mut self, kept: Vec<(StageResource, KeptStage)>) {
+        for (what, cost) in kept {
+            self.memory.take(what.clone(), cost);
+            let there =
+                self.index.get(&what).and_then(|index| self.stages.get_mut(usize::from(index.0)));
+            if let Some(state) = there.filter(|state| state.estimator.samples() == [0, 0]) {
+                self.memory.recall(&what, state);
+                state.version += 1;
+            }
+        }
+    }
+
+    /// What is to be known another time: of stages that are there, and of those that were.
+    pub fn known_stages(&self) -> Vec<KnownStage> {
+        if self.calibration != CalibrationMode::Live {
+            return Vec::new();
+        }
+        let there = self
+            .index
+            .iter()
+            .filter_map(|(what, index)| known(what, self.stages.get(usize::from(index.0))?));
+        there.chain(self.memory.known()).collect()
+    }
+
+    /// A stage that a peer reports.
+    pub fn peer_stage(&mut self, what: StageResource) -> StageIndex {
+        let name = what.to_string();
+        let prior = match what {
+            StageResource::Peer { stage: ReportedStage::DiskWrite, .. } => DISK_PRIOR,
+            StageResource::Peer { stage: ReportedStage::Check, .. } => CHECK_PRIOR,
+            _ => DIAL_PRIOR,
+        };
+        self.stage(what, || name, prior)
+    }
+
+    /// A stage that is gone.
+    pub fn forget_stage(&mut self, stage: StageIndex) {
+        let found = self.index.iter().find(|(_, index)| **index == stage);
+        if let Some(what) = found.map(|(what, _)| what.clone()) {
+            self.forget(|resource| *resource == what);
+        }
+    }
+
+    fn forget(&mut self, is_gone: impl Fn(&StageResource) -> bool) {
+        let Self { index, free, plans, tracks, stages, memory, .. } = self;
+        index.retain(|resource, stage| {
+            let gone = is_gone(resource);
+            if gone {
+                if let Some(state) = stages.get(usize::from(stage.0)) {
+                    memory.keep(resource, state);
+                }
+                free.push(*stage);
+                plans.retain(|key, _| !key.path.contains(stage));
+                tracks.forget(*stage);
+            }
+            !gone
+        });
+    }
+
+    /// The stage of a dial that is set.
+    pub fn dial_stage(&mut self, place: &DialPlace, host: bool) -> StageIndex {
+        let resource = StageResource::Dial { place: place.clone(), host };
+        let name = || format!("dial {place}{}", if host { " host" } else { "" });
+        self.stage(resource, name, DIAL_PRIOR)
+    }
+
+    /// The dial is cleared: its place is for others.
+    pub fn forget_dial(&mut self, place: &DialPlace) {
+        self.forget(
+            |resource| matches!(resource, StageResource::Dial { place: other, .. } if other == place),
+        );
+    }
+
+    /// Whether a device has been read, or written.
+    pub fn has_disk(&self, device: DeviceId, write: bool) -> bool {
+        self.index.contains_key(&StageResource::Disk { device, write })
+    }
+
+    pub(super) fn is_device(&self, index: StageIndex) -> bool {
+        self.stages.get(usize::from(index.0)).is_some_and(|state| state.is_device)
+    }
+
+    fn state(&mut self, index: StageIndex) -> Option<&mut StageState> {
+        self.stages.get_mut(usize::from(index.0))
+    }
+
+    /// The stage of a device's reads or writes.
+    pub fn disk_stage(&mut self, device: DeviceId, write: bool) -> StageIndex {
+        let name = || disk_name(device, write);
+        self.stage(StageResource::Disk { device, write }, name, DISK_PRIOR)
+    }
+
+    /// The stage of a device's syncs behind durable writes.
+    pub fn sync_stage(&mut self, device: DeviceId) -> StageIndex {
+        let name = || format!("sync {}", device_name(device));
+        self.stage(StageResource::Sync { device }, name, SYNC_PRIOR)
+    }
+
+    /// Of those at a peer.
+    pub fn peer_sync_stage(&mut self, peer: &str) -> StageIndex {
+        let name = || format!("sync at {peer}");
+        self.stage(StageResource::PeerSync { peer: peer.to_owned() }, name, SYNC_PRIOR)
+    }
+
+    /// What so many bytes take in a stage that has nothing else to do, if it was ever measured.
+    pub fn alone_time(&self, stage: StageIndex, bytes: u64) -> Option<Nanos> {
+        let state = self.stages.get(usize::from(stage.0)).filter(|state| state.samples > 0)?;
+        let bytes = bytes as f64;
+        let seconds = state.published.stage_at(bytes).alone(bytes);
+        (self.calibration != CalibrationMode::Off).then(|| Nanos::from_seconds(seconds))
+    }
+
+    /// The stages of a lane: what we receive, and what the other side receives from us.
+    pub fn net_stages(
+        &mut self,
+        peer: &str,
+        class: LaneClass,
+        outbound: bool,
+    ) -> (StageIndex, StageIndex) {
+        let mut stage = |incoming: bool| {
+            let resource = StageResource::Net { peer: peer.to_owned(), class, outbound, incoming };
+            let lane = match class {
+                LaneClass::Latency => "latency",
+                LaneClass::Bulk => "bulk",
+            };
+            let side = if outbound { "asked" } else { "served" };
+            let way = if incoming { "in" } else { "out" };
+            self.stage(resource, || format!("net {peer} {lane} {side} {way}"), NET_PRIOR)
+        };
+        (stage(true), stage(false))
+    }
+
+    /// A fragment comes to a stage; the ticket is for its departure.
+    pub fn arrive(&mut self, stage: StageIndex, now: Nanos) -> Ticket {
+        match self.state(stage) {
+            Some(state) => state.meter.arrive(now),
+            None => Meter::new().arrive(now),
+        }
+    }
+
+    /// An execution of a stage ended. One that failed or came back short says nothing about cost.
+    pub fn depart(
+        &mut self,
+        stage: StageIndex,
+        ticket: Ticket,
+        bytes: u32,
+        counts: bool,
+        now: Nanos,
+    ) {
+        let last = self.servers.last(stage);
+        let Some(state) = self.state(stage) else { return };
+        if !counts {
+            state.meter.abandon(ticket, now);
+            return self.servers.interrupt(stage);
+        }
+        let bytes = u64::from(bytes);
+        let alone = state.estimator.alone_seconds(bytes);
+        let sojourn = now.since(ticket.arrived()).seconds();
+        let waited = last.is_some_and(|last| ticket.arrived() <= last)
+            && alone.is_none_or(|alone| sojourn >= WAITED * alone);
+        self.servers.depart(stage, bytes, waited, now);
+        let Some(state) = self.state(stage) else { return };
+        if let Some(sample) = state.meter.depart(ticket, bytes, now, alone) {
+            self.observe(stage, sample);
+        }
+    }
+
+    /// The same of a dial, which knows whether a fragment waited for another one. To go by its
+    /// sojourn would take a thread that was busy elsewhere, and so let several go together and
+    /// late, for a dial that was.
+    pub fn depart_dial(
+        &mut self,
+        stage: StageIndex,
+        ticket: Ticket,
+        bytes: u32,
+        waited: bool,
+        now: Nanos,
+    ) {
+        let Some(state) = self.state(stage) else { return };
+        let alone = if waited { None } else { Some(f64::INFINITY) };
+        if let Some(sample) = state.meter.depart(ticket, bytes.into(), now, alone) {
+            self.observe(stage, sample);
+        }
+    }
+
+    /// A frame came; `backlogged`: the one before it had not left when it was ready.
+    pub fn arrived(&mut self, stage: StageIndex, bytes: u32, backlogged: bool, now: Nanos) {
+        self.servers.depart(stage, bytes.into(), backlogged, now);
+    }
+
+    /// The thread spent time on something that is timed by itself.
+    pub fn note_work(&mut self, time: Nanos) {
+        self.servers.work(time);
+    }
+
+    /// The stage of checksums.
+    pub fn check_stage(&self) -> StageIndex {
+        self.check
+    }
+
+    /// A copy within memory took so long.
+    pub fn sample_copy(&mut self, bytes: u32, time: Nanos) {
+        self.servers.work(time);
+        self.sample_backlogged(self.copy, bytes, time);
+    }
+
+    /// How long so many bytes keep a stage busy, in seconds, as far as is known; 0 if it is none.
+    pub fn seconds(&self, stage: StageIndex, bytes: u32) -> f64 {
+        let bytes = f64::from(bytes);
+        let state = self.stages.get(usize::from(stage.0));
+        state.map_or(0.0, |state| state.published.stage_at(bytes).occupancy(bytes))
+    }
+
+    /// The checksum of a frame took so long.
+    pub fn sample_check(&mut self, bytes: u32, time: Nanos) {
+        self.sample_backlogged(self.check, bytes, time);
+    }
+
+    /// What the checksum of a frame takes, as far as is known.
+    pub fn check_time(&self, bytes: u32) -> Nanos {
+        let state = &self.stages[usize::from(self.check.0)];
+        let bytes = f64::from(bytes);
+        Nanos::from_seconds(state.published.stage_at(bytes).occupancy(bytes))
+    }
+
+    /// A fragment that met nobody took so long.
+    pub fn sample_alone(&mut self, stage: StageIndex, bytes: u32, time: Nanos) {
+        self.observe(stage, Sample::Alone { bytes: u64::from(bytes), seconds: time.seconds() });
+    }
+
+    /// A fragment left a stage so long after the one before it, which it had waited for.
+    pub fn sample_backlogged(&mut self, stage: StageIndex, bytes: u32, time: Nanos) {
+        self.observe(
+            stage,
+            Sample::Backlogged { bytes: u64::from(bytes), seconds: time.seconds() },
+        );
+    }
+
+    fn observe(&mut self, stage: StageIndex, sample: Sample) {
+        let calibration = self.calibration;
+        let Some(state) = self.state(stage) else { return };
+        if calibration == CalibrationMode::Off {
+            return;
+        }
+        state.estimator.observe(sample);
+        state.samples += 1;
+        state.last_bytes = match sample {
+            Sample::Alone { bytes, .. } | Sample::Backlogged { bytes, .. } => bytes,
+        };
+        let due = state.samples < SAMPLES_PER_LOOK
+            || state.samples - state.looked_at >= SAMPLES_PER_LOOK
+            || state.estimator.changes() != state.changes;
+        if calibration == CalibrationMode::Live && due && !state.reported {
+            (state.looked_at, state.changes) = (state.samples, state.estimator.changes());
+            state.publish();
+        }
+    }
+
+    /// A peer says what our data cost it. The figures are bounded, not believed.
+    pub fn handle_report(&mut self, stage: StageIndex, claim: &Summary, last: bool) {
+        if self.calibration != CalibrationMode::Live {
+            return;
+        }
+        let Some(state) = self.state(stage) else { return };
+        if let Some(claim) = claim.bounded(FRAGMENT_BYTES_MAX.into()) {
+            state.estimator.adopt(&claim);
+            state.samples += 1;
+        }
+        state.reported = true;
+        if last {
+            state.publish();
+        }
+    }
+
+    /// Whether there is news of a stage of this side since it was told of; it is taken for told
+    /// then.
+    pub fn is_news(
+        &mut self,
+        stage: StageIndex,
+        told: &mut Told,
+        kind: ReportedStage,
+        now: Nanos,
+    ) -> bool {
+        let Some(state) = self.state(stage) else { return false };
+        if state.samples < told.samples {
+            // Another stage than the one that was told of.
+            *told = Told::default();
+        }
+        let since = state.samples - told.samples;
+        let due = match kind {
+            _ if state.version != told.version => since >= SAMPLES_PER_NEWS,
+            // It is nearly always the wire that a plan stands and falls with.
+            ReportedStage::Net => since >= SAMPLES_PER_REPORT,
+            _ => since >= SAMPLES_PER_REMINDER,
+        };
+        // What comes sooner does not count where it is heard.
+        let is_soon = now < told.at + REPORTS_APART;
+        if state.samples < 4 || told.samples > 0 && (!due || is_soon) {
+            return false;
+        }
+        *told = Told { samples: state.samples, version: state.version, at: now };
+        true
+    }
+
+    /// What there is to tell of it. `host`: what else it takes of the thread, or none.
+    pub fn news(&self, stage: StageIndex, host: StageIndex) -> impl Iterator<Item = Summary> + '_ {
+        let state = |index: StageIndex| self.stages.get(usize::from(index.0));
+        let host = state(host).map(|state| state.estimator.estimate());
+        let known = state(stage).into_iter().flat_map(|state| state.estimator.summaries());
+        let known = known.filter(|known| known.weight >= TOLD_WEIGHT_MIN);
+        known.map(move |known| host.map_or(known, |host| behind(&host, known)))
+    }
+
+    /// What plans were made from, with the stages' names.
+    pub fn describe(&self, costs: &PathCosts) -> Vec<StageReport> {
+        costs
+            .iter()
+            .filter_map(|(index, cost)| {
+                self.stages.get(usize::from(index.0)).map(|state| StageReport {
+                    with: self.served_with(index, state),
+                    ..state.report(cost)
+                })
+            })
+            .collect()
+    }
+
+    pub(super) fn served_with(&self, stage: StageIndex, state: &StageState) -> Vec<ServedWith> {
+        self.servers.report(stage, state.on_thread)
+    }
+
+    /// The stage of copies within memory.
+    pub fn copy_stage(&self) -> StageIndex {
+        self.copy
+    }
+
+    /// A stage's name, and whether it is a device or its dial.
+    pub fn stage_name(&self, stage: StageIndex) -> (&str, bool) {
+        let state = self.stages.get(usize::from(stage.0));
+        let other = if stage == StageIndex::PEER { "peer" } else { "?" };
+        state.map_or((other, false), |state| (&state.name, state.at_device))
+    }
+
+    /// What is known of every stage.
+    pub fn report(&self) -> Vec<StageReport> {
+        let used = self.stages.iter().enumerate();
+        let used = used.filter(|&(at, _)| !self.free.contains(&StageIndex(at as u16)));
+        let live = self.calibration == CalibrationMode::Live;
+        let report = |(at, state): (usize, &StageState)| {
+            let report = match live {
+                // Nearer than what plans see, which moves only when it is worth new plans.
+                true => state.report(&state.estimator.estimate()),
+                false => state.report_now(),
+            };
+            StageReport { with: self.served_with(StageIndex(at as u16), state), ..report }
+        };
+        used.map(report).collect()
+    }
+
+    /// At most `most` stages, with what they stand for.
+    pub fn named_stages(&self, most: usize) -> Vec<(StageResource, StageReport)> {
+        // Those of this node and of the peers it calls first.
+        let [ours, others] = [false, true].map(|of_peers| {
+            self.index.iter().filter(move |(what, _)| is_of_peers(what) == of_peers)
+        });
+        let named = ours.chain(others).take(most);
+        let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
+        named.filter_map(|(what, index)| Some((what.clone(), state(index)?.report_now()))).collect()
+    }
+}
+
+/// Places beyond those of others that a stage may take.
+fn places_kept(resource: &StageResource) -> usize {
+    if is_of_peers(resource) { 0 } else { STAGES_OURS_MAX }
+}
+
+/// It comes with peers that connect here, as many as like to.
+fn is_of_peers(resource: &StageResource) -> bool {
+    matches!(
+        resource,
+        StageResource::Net { outbound: false, .. } | StageResource::Peer { outbound: false, .. }
+    )
+}
+
+/// A stage that nobody has used.
+pub(super) fn fresh(resource: &StageResource, name: String, prior: Stage) -> StageState {
+    let weight = match resource {
+        StageResource::Dial { .. }
+        | StageResource::Peer { .. }
+        | StageResource::Sync { .. }
+        | StageResource::PeerSync { .. } => DIAL_PRIOR_WEIGHT,
+        _ => PRIOR_WEIGHT,
+    };
+    let estimator = Estimator::new(prior.window).with_prior(prior, weight);
+    StageState {
+        name,
+        is_device: matches!(resource, StageResource::Disk { .. }),
+        is_lane: matches!(resource, StageResource::Net { .. }),
+        at_device: matches!(
+            resource,
+            StageResource::Disk { .. }
+                | StageResource::Dial { place: DialPlace::Disk { .. } | DialPlace::Copy, .. }
+                | StageResource::Peer {
+                    stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
+                    ..
+                }
+        ),
+        on_thread: matches!(
+            resource,
+            StageResource::Check | StageResource::Copy | StageResource::Dial { host: true, .. }
+        ),
+        meter: Meter::new(),
+        published: estimator.estimate(),
+        estimator,
+        version: 0,
+        samples: 0,
+        samples_before: 0,
+        looked_at: 0,
+        changes: 0,
+        known: 0,
+        last_bytes: 0,
+        reported: false,
+    }
+}
+
+pub(super) fn disk_name(device: DeviceId, write: bool) -> String {
+    format!("disk {} {}", device_name(device), if write { "write" } else { "read" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_is_seen_is_news_also_where_it_costs_what_was_guessed() {
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+        let disk = planner.disk_stage(DeviceId(1), true);
+        let mut told = Told::default();
+        // Each beyond the first two lies on the line that those have shown.
+        let is_news = |planner: &mut Planner, told: &mut Told, now| {
+            planner.is_news(disk, told, ReportedStage::DiskWrite, now)
+        };
+        for (known, bytes) in [4096_u32, 1 << 20, 64 << 10, 16 << 10].into_iter().enumerate() {
+            let now = Nanos::from_millis(10 * (1 + known as u64));
+            for _ in 0..20 {
+                let busy = Nanos(100_000 + 10 * u64::from(bytes));
+                planner.sample_alone(disk, bytes, Nanos(busy.0 + 50_000));
+                planner.sample_backlogged(disk, bytes, busy);
+            }
+            let soon = told.at;
+            assert!(known == 0 || !is_news(&mut planner, &mut told, soon), "it would not count");
+            assert!(is_news(&mut planner, &mut told, now), "{bytes}");
+            assert_eq!(planner.news(disk, StageIndex::NONE).count(), 2 * (known + 1));
+            assert!(!is_news(&mut planner, &mut told, now + Nanos::from_millis(5)));
+        }
+        // One sample among many others is one.
+        planner.sample_alone(disk, 256 << 10, Nanos(2_771_440));
+        (0..100).for_each(|_| planner.sample_alone(disk, 4096, Nanos(190_960)));
+        assert_eq!(planner.news(disk, StageIndex::NONE).count(), 9);
+    }
+
+    #[test]
+    fn peers_that_come_under_ever_new_names_share_places() {
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+        let kept = planner.net_stages("kept", LaneClass::Bulk, true);
+        let before = planner.stages.len();
+        for number in 0..10_000 {
+            let name = format!("stranger {number}");
+            let (_, out) = planner.net_stages(&name, LaneClass::Bulk, false);
+            let path = planner.path_out(None, out);
+            let _ = planner.plan(path, 1 << 20);
+            planner.forget_served(&name);
+        }
+        assert_eq!(planner.stages.len(), before + 2);
+        assert_eq!(planner.net_stages("kept", LaneClass::Bulk, true), kept, "asked, not served");
+        assert!(planner.plans.is_empty(), "plans over stages that are gone");
+        // Without anybody forgotten there is an end, too.
+        for number in 0..STAGES_KEPT_MAX {
+            let _ = planner.net_stages(&format!("peer {number}"), LaneClass::Bulk, false);
+        }
+        assert_eq!(planner.stages.len(), STAGES_KEPT_MAX);
+        // What is ours has a place all the same, and is told of first.
+        let ours = planner.disk_stage(DeviceId(7), false);
+        assert!(ours != StageIndex::NONE && ours != planner.disk_stage(DeviceId(8), false));
+        let told = planner.named_stages(8);
+        assert!(told.iter().any(|(_, report)| report.name == disk_name(DeviceId(7), false)));
+        let (_, none) = planner.net_stages("one more", LaneClass::Bulk, false);
+        let path = planner.path_out(None, none);
+        assert!(planner.plan(path, 1 << 20).cut.source.first() > 0, "planned without");
+    }
+}

@@ -1,0 +1,485 @@
+//! A plan in the form the engine executes, with what it was made from. Plain values: making one
+//! takes no memory but its own.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
+use piped_core::sizes::Sizes;
+use piped_core::units::Nanos;
+use piped_model::estimate::Estimate;
+use piped_model::evaluate;
+use piped_model::fixed::FixedBest;
+use piped_model::plan::Algorithm;
+use piped_model::serial::{self, RAMP_MAX, Ramp};
+use piped_model::stage::StageCost;
+use piped_report::shard::Candidate;
+
+use super::guard::{ARMS_MAX, Seen};
+use super::outlook::{Outlook, Track};
+use super::plan::{Path, path_of};
+use super::stage::StageIndex;
+use crate::solve::Solved;
+
+/// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
+pub const CUT_BYTES: u64 = 4096;
+
+/// Stages a plan of this engine spans, at most: a disk, the checksum here, a lane, the checksum
+/// there, a disk there, and what is dialled of them.
+pub const STAGES_MAX: usize = piped_model::stage::STAGES_MAX;
+
+/// Fragments of a serial plan are multiples of this, and no shorter.
+pub(super) const SERIAL_BYTES: u32 = FRAGMENT_BYTES_MIN;
+
+/// Fragments read and not sent that a serial plan may hold: the device works ahead of the network.
+const AHEAD: u32 = 4;
+
+/// Where the fragment ends that holds byte `next` of a request at `offset`, counted from the
+/// request's start. Sizes count from the aligned offset, so that all inner fragments of a file are
+/// aligned.
+pub fn boundary(sizes: &Sizes, offset: u64, next: u64) -> u64 {
+    let skip = offset % CUT_BYTES;
+    sizes.end(next + skip) - skip
+}
+
+/// The same within the request. One of a page or less is not cut: its receiver relies on that.
+pub fn level_end(sizes: &Sizes, offset: u64, at: u64, length: u64) -> u64 {
+    if length <= CUT_BYTES { length } else { boundary(sizes, offset, at).min(length) }
+}
+
+/// By how much each fragment is shorter than the one before, at the source.
+pub fn shrink(cut: &Cut, bytes: u64) -> u64 {
+    let mut sizes = cut.source.of(bytes);
+    match (sizes.next(), sizes.next(), sizes.next()) {
+        (Some(first), Some(second), Some(_)) => first.saturating_sub(second),
+        _ => 0,
+    }
+}
+
+/// How a plan cuts a request at each level, and how many fragments it has under way at the first
+/// stage.
+///
+/// Between two levels bytes are cut anew: what is read from a file need not be what a frame
+/// carries, nor what is written to the other file. A level that a request does not pass has the
+/// sizes of its neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cut {
+    /// Fragments at the device that is read.
+    pub source: Sizes,
+    /// Sub-fragments: a frame carries one.
+    pub lane: Sizes,
+    /// Fragments at the device that is written.
+    pub sink: Sizes,
+    /// Fragments under way at the first stage, at most.
+    pub depth: u32,
+}
+
+impl Cut {
+    /// The same sizes at every level.
+    pub fn same(sizes: Sizes, depth: u32) -> Self {
+        Self { source: sizes, lane: sizes, sink: sizes, depth }
+    }
+
+    /// A number that is not 0 and differs where plans do (but for one chance in 2^32). It names the
+    /// plan to the peer, which says what a transfer with it took.
+    pub fn number(&self) -> u32 {
+        // FNV-1a.
+        let mut hash = 0x811c_9dc5_u32;
+        let mut add = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        for sizes in [&self.source, &self.lane, &self.sink] {
+            let (bytes, length) = sizes.encode();
+            bytes[..length].iter().copied().for_each(&mut add);
+            add(0);
+        }
+        self.depth.to_le_bytes().into_iter().for_each(add);
+        hash.max(1)
+    }
+}
+
+impl From<&FixedBest> for Cut {
+    fn from(plan: &FixedBest) -> Self {
+        let bytes = |bytes: u64| bytes.min(FRAGMENT_BYTES_MAX.into());
+        let (first, shrink) = (bytes(plan.fragment_bytes), bytes(plan.shrink_bytes));
+        let least = u64::from(SERIAL_BYTES);
+        let falling = (0..RAMP_MAX as u64)
+            .map(|index| first.saturating_sub(index * shrink).max(least.min(first)));
+        let sizes = match shrink {
+            0 => Sizes::equal(first),
+            _ => Sizes::list(falling.chain([least])).unwrap_or(Sizes::equal(first)),
+        };
+        Self::same(sizes, plan.depth.get().min(DEPTH_MAX))
+    }
+}
+
+/// The stages of a path and what they cost, in order.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PathCosts {
+    costs: [Option<(StageIndex, Estimate)>; STAGES_MAX],
+}
+
+impl PathCosts {
+    pub(super) fn push(&mut self, stage: StageIndex, cost: Estimate) {
+        if let Some(place) = self.costs.iter_mut().find(|place| place.is_none()) {
+            *place = Some((stage, cost));
+        }
+    }
+
+    /// Hands the costs alone to the model.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&[&Estimate]) -> T) -> T {
+        let mut known = self.iter().map(|(_, cost)| cost);
+        let Some(first) = known.next() else { return f(&[]) };
+        let mut costs = [first; STAGES_MAX];
+        let mut used = 1;
+        for (place, cost) in costs[1..].iter_mut().zip(known) {
+            *place = cost;
+            used += 1;
+        }
+        f(&costs[..used])
+    }
+
+    /// How often some cost was found to have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.iter().map(|(_, cost)| cost.changes).sum()
+    }
+
+    /// What one plan is predicted to take, in seconds, by which what others took can be compared
+    /// however costs move: a request of so many bytes in eight fragments.
+    pub(super) fn reference(&self, length: u64) -> f64 {
+        self.with(|costs| match costs {
+            [] => 0.0,
+            costs => evaluate::uniform(costs, length.div_ceil(8), length, None),
+        })
+    }
+
+    /// The path that these are the costs of.
+    pub fn stages(&self) -> Path {
+        path_of(self.iter().map(|(stage, _)| stage))
+    }
+
+    /// The stages with their costs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
+        self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
+    }
+}
+
+/// A plan that may be chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Choice {
+    pub(super) cut: Cut,
+    pub(super) algorithm: Algorithm,
+    /// Fragments at each level.
+    pub(super) counts: [u32; 3],
+    /// The sizes as the model knows them, where they are the same at all levels.
+    pub(super) ramp: Option<Ramp>,
+    /// It was made for a request of so many bytes.
+    pub(super) length: u64,
+    /// What a byte more or less takes, in seconds.
+    pub(super) per_byte: f64,
+    pub(super) predicted_seconds: f64,
+    pub(super) margin_seconds: f64,
+}
+
+impl Choice {
+    /// The same sizes at every level. `per_byte`: what a byte takes at the slowest stage, in
+    /// seconds.
+    pub(super) fn fixed(plan: &FixedBest, length: u64, per_byte: f64) -> Self {
+        let (first, shrink) = (plan.fragment_bytes, plan.shrink_bytes);
+        Self {
+            cut: Cut::from(plan),
+            algorithm: plan.algorithm,
+            counts: [u32::try_from(plan.count).unwrap_or(u32::MAX); 3],
+            ramp: Some(Ramp { first, shrink, least: SERIAL_BYTES.into() }),
+            length,
+            per_byte,
+            predicted_seconds: plan.predicted_seconds,
+            margin_seconds: plan.margin_seconds,
+        }
+    }
+
+    /// Sizes of their own for each level.
+    pub(super) fn nested(plan: &Solved, length: u64, per_byte: f64) -> Self {
+        let Solved { source, lane, sink, depth, .. } = *plan;
+        let count = |sizes: Sizes| u32::try_from(sizes.count(length)).unwrap_or(u32::MAX);
+        Self {
+            cut: Cut { source, lane, sink, depth },
+            algorithm: plan.algorithm,
+            counts: [source, lane, sink].map(count),
+            ramp: None,
+            length,
+            per_byte,
+            predicted_seconds: plan.predicted_seconds,
+            margin_seconds: plan.margin_seconds,
+        }
+    }
+
+    /// The first size at each level, in bytes.
+    pub(super) fn firsts(&self) -> [f64; 3] {
+        [self.cut.source, self.cut.lane, self.cut.sink].map(|sizes| sizes.first() as f64)
+    }
+
+    /// How much the sizes differ, to find the nearest.
+    pub(super) fn distance(&self, other: &Self) -> u64 {
+        let firsts = self.firsts().into_iter().zip(other.firsts());
+        let first: f64 = firsts.map(|(a, b)| (a - b).abs()).sum();
+        let counts = self.counts.iter().zip(other.counts);
+        first as u64 + counts.map(|(a, b)| u64::from(a.abs_diff(b))).sum::<u64>()
+    }
+
+    /// The prediction for a request of another length in the same size class.
+    pub(super) fn predicted_for(&self, length: u64) -> f64 {
+        let more = (length as f64 - self.length as f64) * self.per_byte;
+        (self.predicted_seconds + more).max(self.predicted_seconds / 2.0)
+    }
+}
+
+/// A plan that was compared, and what it took in practice.
+#[derive(Debug, Clone, Copy)]
+struct Compared {
+    number: u32,
+    algorithm: Algorithm,
+    firsts: [u64; 3],
+    shrink: u64,
+    depth: u32,
+    predicted: f64,
+    measured: Option<f64>,
+    vetoed: bool,
+}
+
+/// Plans that were compared.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Candidates {
+    plans: [Option<Compared>; ARMS_MAX],
+}
+
+impl FromIterator<Seen> for Candidates {
+    /// At most [`ARMS_MAX`].
+    fn from_iter<T: IntoIterator<Item = Seen>>(seen: T) -> Self {
+        let mut candidates = Self::default();
+        for (place, Seen { plan, measured, vetoed }) in candidates.plans.iter_mut().zip(seen) {
+            *place = Some(Compared {
+                number: plan.cut.number(),
+                algorithm: plan.algorithm,
+                firsts: plan.firsts().map(|bytes| bytes as u64),
+                shrink: plan.ramp.map_or(0, |ramp| ramp.shrink),
+                depth: plan.cut.depth,
+                predicted: plan.predicted_seconds,
+                measured,
+                vetoed,
+            });
+        }
+        candidates
+    }
+}
+
+impl Candidates {
+    /// `chosen`: the number of the one that is used.
+    pub fn report(&self, chosen: Option<u32>) -> Vec<Candidate> {
+        let candidate = |seen: Compared| Candidate {
+            algorithm: seen.algorithm.to_string(),
+            fragment_bytes: seen.firsts[0],
+            lane_bytes: seen.firsts[1],
+            sink_bytes: seen.firsts[2],
+            shrink_bytes: seen.shrink,
+            depth: seen.depth,
+            chosen: Some(seen.number) == chosen,
+            predicted_seconds: seen.predicted,
+            measured_seconds: seen.measured,
+            vetoed: seen.vetoed,
+        };
+        self.plans.into_iter().flatten().map(candidate).collect()
+    }
+}
+
+/// A plan as transfers execute it, with the candidates it was chosen from.
+#[derive(Debug)]
+pub struct Planned {
+    /// A fragment is the payload of one frame.
+    pub cut: Cut,
+    choice: Choice,
+    outlook: Outlook,
+    /// Store all, then forward (`planner = whole`).
+    pub store_first: bool,
+    /// For a request of the length it was made for.
+    pub predicted: Nanos,
+    /// By how much it may take longer or shorter.
+    pub margin: Nanos,
+    /// The algorithm that made it.
+    pub chosen: Algorithm,
+    /// The plans it was chosen from.
+    pub candidates: Candidates,
+    /// The stages it was made for, with the costs it was made from.
+    pub path: Arc<PathCosts>,
+}
+
+impl Planned {
+    /// What it was chosen from.
+    pub fn compared(&self) -> Vec<Candidate> {
+        self.candidates.report(Some(self.choice.cut.number()))
+    }
+
+    pub(super) fn new(
+        choice: Choice,
+        store_first: bool,
+        path: &Arc<PathCosts>,
+        candidates: Candidates,
+        outlook: Outlook,
+    ) -> Self {
+        let Choice { cut, length, algorithm, .. } = choice;
+        let bytes = length as f64;
+        let (cut, model) = match store_first {
+            // One after the other: each stage has the whole request to itself.
+            true => (
+                Cut { depth: DEPTH_MAX, ..cut },
+                path.iter().map(|(_, c)| c.stage_at(bytes).alone(bytes)).sum(),
+            ),
+            false => (cut, choice.predicted_seconds),
+        };
+        let predicted = model * outlook.bias;
+        let margin = outlook.margin(choice.margin_seconds, predicted);
+        Self {
+            cut,
+            choice,
+            outlook,
+            store_first,
+            predicted: Nanos::from_seconds(predicted),
+            margin: Nanos::from_seconds(margin),
+            chosen: algorithm,
+            candidates,
+            path: Arc::clone(path),
+        }
+    }
+
+    /// Where the fragment ends that is read `at` bytes into a request of so many at `offset`.
+    pub fn source_end(&self, offset: u64, at: u64, length: u64) -> u64 {
+        level_end(&self.cut.source, offset, at, length)
+    }
+
+    /// Where the frame ends.
+    pub fn lane_end(&self, offset: u64, at: u64, length: u64) -> u64 {
+        level_end(&self.cut.lane, offset, at, length)
+    }
+
+    /// Where both a fragment and a frame end that hold what follows `at`; where a fragment ends if
+    /// that would be more than the longest fragment.
+    pub fn shared_end(&self, offset: u64, at: u64, length: u64) -> u64 {
+        let most = at.saturating_add(FRAGMENT_BYTES_MAX.into());
+        let mut end = self.source_end(offset, at, length);
+        loop {
+            let frame = self.lane_end(offset, end - 1, length);
+            if frame <= end || frame > most {
+                return end;
+            }
+            let further = self.source_end(offset, frame - 1, length);
+            if further > most {
+                return end;
+            }
+            end = further;
+        }
+    }
+
+    /// What every frame but the last ends at a multiple of: a frame ends where the plan says, or a
+    /// fragment does.
+    pub fn grid(&self) -> u32 {
+        let (mut a, mut b) = (self.cut.lane.grid(), self.cut.source.grid());
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a as u32
+    }
+
+    /// The margin as percent of the prediction, rounded up; 255 if it is more.
+    pub fn margin_percent(&self) -> u8 {
+        let percent = self.margin.0.saturating_mul(100).div_ceil(self.predicted.0.max(1));
+        u8::try_from(percent).unwrap_or(u8::MAX)
+    }
+
+    /// Whether so much was measured since that another prediction would be told.
+    pub(super) fn is_outdated(&self, track: &Track) -> bool {
+        self.outlook.is_outdated(track)
+    }
+
+    /// One fragment at a time at the first stage.
+    pub fn is_serial(&self) -> bool {
+        self.cut.depth == 1
+    }
+
+    /// Fragments that are read or being sent at once. As many on their way as at the device: if one
+    /// more could be read only when one is sent, a device that ends several together would get one
+    /// at a time.
+    pub fn held_max(&self) -> u32 {
+        if self.is_serial() { AHEAD } else { 2 * self.cut.depth }
+    }
+
+    /// The prediction for a request of another length in the same size class.
+    pub fn predicted_for(&self, length: u64) -> Nanos {
+        if self.store_first {
+            return self.predicted;
+        }
+        let depth = NonZeroU32::new(self.cut.depth);
+        let model = match self.choice.ramp {
+            Some(ramp) => self.path.with(|costs| match self.is_serial() {
+                true => serial::seconds(costs, length, &ramp),
+                false => evaluate::uniform(costs, ramp.first, length, depth),
+            }),
+            None => self.choice.predicted_for(length),
+        };
+        Nanos::from_seconds(model * self.outlook.bias)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serial(first: u64, shrink: u64) -> Cut {
+        Cut::from(&FixedBest {
+            algorithm: Algorithm::Serial,
+            fragment_bytes: first,
+            shrink_bytes: shrink,
+            count: 0,
+            depth: NonZeroU32::MIN,
+            predicted_seconds: 0.0,
+            margin_seconds: 0.0,
+        })
+    }
+
+    #[test]
+    fn plans_that_differ_have_other_numbers() {
+        let sizes = [4096, 8192, 1 << 20].map(Sizes::equal);
+        let mut numbers: Vec<u32> = Vec::new();
+        for (source, lane) in sizes.into_iter().flat_map(|a| sizes.map(|b| (a, b))) {
+            for depth in [1, 8, DEPTH_MAX] {
+                numbers.push(Cut { source, lane, sink: lane, depth }.number());
+                numbers.push(Cut { source, lane, sink: source, depth }.number());
+            }
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        // Where lane and source are alike both are the same plan.
+        assert_eq!(numbers.len(), 9 * 6 - 3 * 3);
+        assert!(numbers.iter().all(|&number| number != 0));
+    }
+
+    #[test]
+    fn fragments_of_a_ramp_are_counted_however_many_there_are() {
+        let cut = serial(400 << 10, 96 << 10);
+        let counts = [1, 400 << 10, 1 << 20, 3 << 20].map(|bytes| cut.source.count(bytes));
+        // 400, 304, 208 and 112 KiB are 1 MiB; the fifth of what is left has 16 KiB, and so have
+        // all others.
+        assert_eq!(counts, [1, 1, 4, 4 + 128]);
+    }
+
+    #[test]
+    fn boundaries_are_aligned_and_cover() {
+        for (fragment, offset, length) in [(16384, 0, 100_000), (16384, 5000, 70_000), (4096, 1, 5)]
+        {
+            let mut next = 0;
+            while next < length {
+                let end = boundary(&Sizes::equal(fragment), offset, next).min(length);
+                assert!(end > next && end - next <= fragment);
+                assert!(end == length || (offset + end) % CUT_BYTES == 0);
+                next = end;
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Plans whose levels differ, solved where nobody waits for them.
+//!
+//! Whole, fixed and serial sizes are solved when a request wants them: microseconds. Sizes of their
+//! own for each level take up to a millisecond, in which a shard would do nothing else. So the
+//! shard puts out a question and goes on with what it has; its driver calls [`solve`], a pure
+//! function, and brings back the answer. A daemon has a thread for that, a simulated world answers
+//! at once. An answer nobody asked for is ignored.
+
+use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX};
+use piped_core::sizes::{SIZES_MAX, Sizes, UNIT_BYTES};
+use piped_model::estimate::Estimate;
+use piped_model::leveled::{self, Level, Task, told};
+use piped_model::plan::{Algorithm, Plan};
+
+/// Plans of an answer, at most.
+pub const SOLVED_MAX: usize = 4;
+
+/// Disk fragments are multiples of this, and no shorter: every device's alignment divides it.
+const DISK_BYTES: u64 = 4096;
+
+/// A transfer is cut into so many frames at most: what the model does not know costs something for
+/// each.
+const FRAMES_MAX: u64 = 256;
+
+/// Fragments under way where they are not asked for one by one: what keeps a device busy.
+pub(crate) const DEPTH_LEAST: u32 = 8;
+
+/// Plans this much slower than the best one are not worth an answer.
+const WORTH: f64 = 1.1;
+
+/// Which stages of a path make its levels: so many where bytes are read, then in the lane, then
+/// where they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Runs {
+    pub(crate) source: usize,
+    pub(crate) lane: usize,
+    pub(crate) sink: usize,
+}
+
+/// A question: how should so many bytes pass these stages?
+#[derive(Debug, Clone)]
+pub struct PlanRequest {
+    pub(crate) ticket: u64,
+    pub(crate) costs: Vec<Estimate>,
+    pub(crate) runs: Runs,
+    pub(crate) bytes: u64,
+    /// The first stage is a device that may want one fragment at a time.
+    pub(crate) serial: bool,
+}
+
+/// The answer.
+#[derive(Debug, Clone)]
+pub struct PlanAnswer {
+    pub(crate) ticket: u64,
+    /// The best first; nothing if nobody has solved it.
+    pub(crate) solved: Option<Vec<Solved>>,
+}
+
+/// One plan of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Solved {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) source: Sizes,
+    pub(crate) lane: Sizes,
+    pub(crate) sink: Sizes,
+    pub(crate) depth: u32,
+    pub(crate) predicted_seconds: f64,
+    pub(crate) margin_seconds: f64,
+}
+
+impl PlanRequest {
+    /// The answer of someone who has no time: no plan.
+    #[must_use]
+    pub fn declined(&self) -> PlanAnswer {
+        PlanAnswer { ticket: self.ticket, solved: None }
+    }
+}
+
+// Questions are told apart by their tickets; costs are numbers that need not equal themselves.
+impl PartialEq for PlanRequest {
+    fn eq(&self, other: &Self) -> bool {
+        (self.ticket, self.bytes) == (other.ticket, other.bytes)
+    }
+}
+
+impl Eq for PlanRequest {}
+
+impl PartialEq for PlanAnswer {
+    fn eq(&self, other: &Self) -> bool {
+        self.ticket == other.ticket
+    }
+}
+
+impl Eq for PlanAnswer {}
+
+/// Solves a question. Pure; up to a millisecond.
+#[must_use]
+pub fn solve(request: &PlanRequest) -> PlanAnswer {
+    let Runs { source, lane, sink } = request.runs;
+    let disk = |stages| Level {
+        smallest: DISK_BYTES,
+        largest: FRAGMENT_BYTES_MAX.into(),
+        alignment: DISK_BYTES,
+        explicit_max: SIZES_MAX,
+        stages,
+    };
+    let frames = Level {
+        smallest: request.bytes.div_ceil(FRAMES_MAX).max(UNIT_BYTES),
+        alignment: UNIT_BYTES,
+        ..disk(source..source + lane)
+    };
+    let all = [disk(0..source), frames, disk(source + lane..source + lane + sink)];
+    let levels: Vec<Level> = all.iter().filter(|level| !level.stages.is_empty()).cloned().collect();
+    let depths = [(DEPTH_MAX, true), (1, request.serial)];
+    let mut solved: Vec<Solved> = Vec::with_capacity(SOLVED_MAX);
+    for (depth_max, _) in depths.into_iter().filter(|&(_, wanted)| wanted) {
+        let task = Task { path: &request.costs, bytes: request.bytes, levels: &levels, depth_max };
+        let plans = leveled::candidates(&task);
+        let best = plans.first().map_or(0.0, |plan| plan.predicted_seconds);
+        let near = plans.iter().filter(|plan| plan.predicted_seconds <= best * WORTH);
+        let nested = near.filter(|plan| is_nested(plan));
+        let nested = nested.filter_map(|plan| executable(plan, &all, depth_max));
+        let room = SOLVED_MAX / if request.serial { 2 } else { 1 };
+        for (_, found) in (0..room).zip(nested) {
+            if !solved.iter().any(|known| same_cut(known, &found)) {
+                solved.push(found);
+            }
+        }
+    }
+    solved.sort_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds));
+    PlanAnswer { ticket: request.ticket, solved: Some(solved) }
+}
+
+/// The others were made when the request came.
+fn is_nested(plan: &Plan) -> bool {
+    !matches!(
+        plan.algorithm,
+        Algorithm::Whole | Algorithm::Static(_) | Algorithm::Fixed | Algorithm::Serial
+    )
+}
+
+fn same_cut(a: &Solved, b: &Solved) -> bool {
+    (a.source, a.lane, a.sink, a.depth) == (b.source, b.lane, b.sink, b.depth)
+}
+
+/// A level that the path does not have moves what its neighbour does.
+fn executable(plan: &Plan, all: &[Level; 3], depth_max: u32) -> Option<Solved> {
+    let sizes = |level: &Level| {
+        let found = plan.levels.iter().find(|found| found.stages == level.stages)?;
+        Sizes::list(told(&found.sizes))
+    };
+    let [source, lane, sink] = all.each_ref().map(sizes);
+    let lane = lane.or(source).or(sink)?;
+    Some(Solved {
+        algorithm: plan.algorithm,
+        source: source.unwrap_or(lane),
+        lane,
+        sink: sink.unwrap_or(lane),
+        depth: plan.depth.get().max(DEPTH_LEAST).min(depth_max),
+        predicted_seconds: plan.predicted_seconds,
+        margin_seconds: plan.margin_seconds,
+    })
+}

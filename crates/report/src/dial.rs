@@ -1,0 +1,269 @@
+//! Dials: deliberate degradations of a stage, as an operator sets them.
+//!
+//! A dial is a store-and-forward server at the exit of a stage: a fragment is released at
+//! max(arrival, release before) + `g` + x·`G` and delivered `L` later. `o` is time of the shard's
+//! thread for each fragment. What they are good for: to see what a slower disk or network would do
+//! to an application, and to check that calibration reads back what was set.
+
+use core::fmt;
+
+use piped_core::ids::DeviceId;
+use piped_core::limits::{DIAL_HOST_MAX, DIAL_PER_BYTE_PS_MAX, DIAL_TIME_MAX};
+use piped_core::names::is_node_name;
+use piped_core::units::Nanos;
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+use crate::shard::device_name;
+
+/// The stage at whose exit a dial stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum DialPlace {
+    /// Reads of a device, or writes.
+    Disk {
+        /// Which.
+        device: DeviceId,
+        /// Writes.
+        write: bool,
+    },
+    /// Memory to memory; and between the halves of a copy from a peer to a peer, as if its bytes
+    /// were stored here.
+    Copy,
+    /// The checksum of a data frame, before it leaves.
+    Check,
+    /// Data frames to a peer: before the socket has them.
+    Send {
+        /// By name.
+        peer: String,
+    },
+    /// Data frames from a peer: the wire, as if they arrived later.
+    Net {
+        /// By name.
+        peer: String,
+    },
+    /// Data frames from a peer: the host that receives, behind the wire.
+    Receive {
+        /// By name.
+        peer: String,
+    },
+}
+
+impl fmt::Display for DialPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk { device, write } => {
+                write!(f, "disk:{}:{}", device_name(*device), if *write { "write" } else { "read" })
+            }
+            Self::Copy => f.write_str("copy"),
+            Self::Check => f.write_str("check"),
+            Self::Send { peer } => write!(f, "send:{peer}"),
+            Self::Net { peer } => write!(f, "net:{peer}"),
+            Self::Receive { peer } => write!(f, "receive:{peer}"),
+        }
+    }
+}
+
+/// Why there is no such dial.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DialFault {
+    /// The name of the stage.
+    #[error(
+        "`{0}` is no stage that can be dialled; it is disk:MAJOR:MINOR (or with :read or :write behind it), \
+         send:PEER, net:PEER, receive:PEER, check or copy"
+    )]
+    Place(String),
+    /// A parameter is beyond what makes sense.
+    #[error("{parameter} of a dial is at most {most}")]
+    TooLong {
+        /// `L`, `g`, `G` or `o`.
+        parameter: &'static str,
+        /// In an operator's units.
+        most: &'static str,
+    },
+    /// It would not slow anything.
+    #[error(
+        "a dial that adds nothing: give one of L, g, G and o (as in --g 50us), or clear it with `pipectl dial clear`"
+    )]
+    Nothing,
+}
+
+impl DialPlace {
+    /// The stages an operator means: one, or reads and writes of a device.
+    ///
+    /// # Errors
+    /// It names none; the fault says what does.
+    pub fn parse(text: &str) -> Result<Vec<Self>, DialFault> {
+        let shown = || text.chars().take(PLACE_SHOWN).flat_map(char::escape_debug).collect();
+        let fault = || DialFault::Place(shown());
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let peer = || is_node_name(rest).then(|| rest.to_owned()).ok_or_else(fault);
+        Ok(match kind {
+            "copy" if text == kind => vec![Self::Copy],
+            "check" if text == kind => vec![Self::Check],
+            "send" => vec![Self::Send { peer: peer()? }],
+            "net" => vec![Self::Net { peer: peer()? }],
+            "receive" => vec![Self::Receive { peer: peer()? }],
+            "disk" => disks(rest).ok_or_else(fault)?,
+            _ => return Err(fault()),
+        })
+    }
+}
+
+/// Characters of a wrong name that a message repeats.
+const PLACE_SHOWN: usize = 80;
+
+fn disks(text: &str) -> Option<Vec<DialPlace>> {
+    let mut parts = text.split(':');
+    let major: u32 = parts.next()?.parse().ok()?;
+    let minor: u32 = parts.next()?.parse().ok()?;
+    let device = crate::shard::device_of(major, minor)?;
+    let ways: &[bool] = match (parts.next(), parts.next()) {
+        (None, None) => &[false, true],
+        (Some("read"), None) => &[false],
+        (Some("write"), None) => &[true],
+        _ => return None,
+    };
+    Some(ways.iter().map(|&write| DialPlace::Disk { device, write }).collect())
+}
+
+/// What a dial adds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
+pub struct DialCost {
+    /// `L`: nanoseconds from a fragment's release to its delivery; others pass meanwhile.
+    pub latency_ns: u64,
+    /// `g`: nanoseconds between releases, whatever the fragments' sizes.
+    pub overhead_ns: u64,
+    /// `G`: picoseconds for each byte between releases.
+    pub per_byte_ps: u64,
+    /// `o`: nanoseconds of the shard's thread for each fragment.
+    pub host_ns: u64,
+}
+
+impl DialCost {
+    /// Within bounds, for a node must stay one that answers, and not nothing: it would be shown as
+    /// set and slow nothing.
+    ///
+    /// # Errors
+    /// Which parameter is beyond its bound, or that there is none.
+    pub fn check(self) -> Result<Self, DialFault> {
+        let bounds = [
+            ("L", self.latency_ns, DIAL_TIME_MAX.0, "1 s"),
+            ("g", self.overhead_ns, DIAL_TIME_MAX.0, "1 s"),
+            ("G", self.per_byte_ps, DIAL_PER_BYTE_PS_MAX, "1 us/B"),
+            ("o", self.host_ns, DIAL_HOST_MAX.0, "10 ms"),
+        ];
+        match bounds.into_iter().find(|&(_, value, most, _)| value > most) {
+            Some((parameter, _, _, most)) => Err(DialFault::TooLong { parameter, most }),
+            None if self == Self::default() => Err(DialFault::Nothing),
+            None => Ok(self),
+        }
+    }
+
+    /// `g + x·G`: what a fragment occupies the dial for.
+    #[must_use]
+    pub fn occupancy(self, bytes: u32) -> Nanos {
+        Nanos(self.overhead_ns + u64::from(bytes) * self.per_byte_ps / 1_000)
+    }
+
+    /// `L`.
+    #[must_use]
+    pub const fn latency(self) -> Nanos {
+        Nanos(self.latency_ns)
+    }
+
+    /// `o`.
+    #[must_use]
+    pub const fn host(self) -> Nanos {
+        Nanos(self.host_ns)
+    }
+}
+
+/// A dial and what it does.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct DialReport {
+    /// The stage, as `dial set` takes it.
+    pub stage: String,
+    /// What was set.
+    pub cost: DialCost,
+    /// Fragments it holds now.
+    pub held: u32,
+    /// Fragments it has released.
+    pub released: u64,
+    /// Nothing that the daemon knows passes there yet: no peer of that name is configured or has
+    /// been here, nothing has used the device. A misspelt name stays so.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub unknown: bool,
+    /// How late they were, in seconds: half of them no more than this, and 99 of 100.
+    pub late_seconds: [f64; 2],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_are_named_as_they_are_shown() {
+        for text in [
+            "disk:254:0:read",
+            "disk:8:16:write",
+            "disk:259:300:read",
+            "copy",
+            "check",
+            "send:b",
+            "net:b",
+            "receive:b",
+        ] {
+            let places = DialPlace::parse(text).expect(text);
+            assert_eq!(places.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
+        }
+        let both = DialPlace::parse("disk:8:1").expect("a device");
+        assert_eq!(both.len(), 2, "{both:?}");
+    }
+
+    #[test]
+    fn what_is_no_stage_is_refused_with_what_is() {
+        let long = format!("send:{}", "x".repeat(65));
+        for text in [
+            "",
+            "disk",
+            "disk:8",
+            "disk:8:0:both",
+            "disk:8:0:read:x",
+            "disk:4096:0",
+            "copy:x",
+            "net:",
+            "net:a b",
+            "send:be\x1b[31mta",
+            &long,
+        ] {
+            let fault = DialPlace::parse(text).expect_err(text).to_string();
+            assert!(fault.contains("receive:PEER"), "{fault}");
+            assert!(fault.len() < 400 && !fault.contains('\x1b'), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn costs_beyond_their_bounds_are_refused_by_name() {
+        let most = DialCost {
+            latency_ns: 1_000_000_000,
+            overhead_ns: 1_000_000_000,
+            per_byte_ps: 1_000_000,
+            host_ns: 10_000_000,
+        };
+        assert_eq!(most.check(), Ok(most));
+        assert_eq!(DialCost::default().check(), Err(DialFault::Nothing));
+        for (more, name) in [
+            (DialCost { latency_ns: most.latency_ns + 1, ..most }, "L "),
+            (DialCost { overhead_ns: u64::MAX, ..most }, "g "),
+            (DialCost { per_byte_ps: u64::MAX, ..most }, "G "),
+            (DialCost { host_ns: most.host_ns + 1, ..most }, "o "),
+        ] {
+            let fault = more.check().expect_err("beyond").to_string();
+            assert!(fault.starts_with(name), "{fault}");
+        }
+        assert_eq!(most.occupancy(1 << 20).0, 1_000_000_000 + (1 << 20) * 1_000);
+    }
+}

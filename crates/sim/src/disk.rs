@@ -1,0 +1,276 @@
+//! Devices and files: content, what of it would survive a crash, and what each operation costs.
+
+use std::collections::BTreeMap;
+
+use piped_core::access::Alignment;
+use piped_core::ids::{DeviceId, FileId};
+use piped_core::units::Nanos;
+
+use super::random::Random;
+use super::stage::{Cost, Server};
+
+/// A simulated file, whoever has it open. It outlives a crash of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InodeId(pub u32);
+
+/// What a device costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceCosts {
+    /// Per read.
+    pub read: Cost,
+    /// Per write and allocation.
+    pub write: Cost,
+    /// Per flush; its bytes are those that were not yet stable.
+    pub sync: Cost,
+    /// The most operations in the device at once.
+    pub window: Option<u32>,
+    /// Bytes its files may have together.
+    pub capacity: u64,
+    /// What a file opened with O_DIRECT demands.
+    pub alignment: Alignment,
+    /// It tells of what it has done when nothing is left to do, as a virtual disk may whose host
+    /// looks at its queue until that is empty.
+    pub tells_at_the_end: bool,
+}
+
+/// Writes reach the disk, and survive crashes, in blocks of this size.
+const BLOCK: u64 = 4096;
+
+/// No simulated file grows beyond this (EFBIG): a wild offset must not eat the host's memory.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+pub(super) const EIO: i32 = -5;
+pub(super) const EINVAL: i32 = -22;
+const EFBIG: i32 = -27;
+const ENOSPC: i32 = -28;
+
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    devices: Vec<Device>,
+    inodes: Vec<Inode>,
+}
+
+#[derive(Debug)]
+struct Device {
+    costs: DeviceCosts,
+    server: Server,
+    used: u64,
+}
+
+#[derive(Debug)]
+struct Inode {
+    device: DeviceId,
+    content: Vec<u8>,
+    stable: Vec<u8>,
+    /// Blocks whose content may differ from what is stable, with the number of their last write.
+    dirty: BTreeMap<u64, u64>,
+    /// The last write of each block that is stable: flushes may end in another order than they
+    /// began.
+    flushed: BTreeMap<u64, u64>,
+    writes: u64,
+}
+
+/// A file's open descriptor.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) inode: InodeId,
+    pub(super) direct: Option<Alignment>,
+    pub(super) closed: bool,
+}
+
+/// What a flush will make stable: the content at the time it began.
+#[derive(Debug)]
+pub(super) struct Flush {
+    length: u64,
+    blocks: Vec<(u64, u64, Vec<u8>)>,
+}
+
+/// Open files of a node.
+pub(super) type OpenFiles = BTreeMap<FileId, OpenFile>;
+
+impl Disk {
+    pub(super) fn add_device(&mut self, costs: DeviceCosts) -> DeviceId {
+        let id = DeviceId(self.devices.len() as u32);
+        self.devices.push(Device { costs, server: Server::new(costs.window), used: 0 });
+        id
+    }
+
+    pub(super) fn create(&mut self, device: DeviceId, content: Vec<u8>) -> InodeId {
+        let id = InodeId(self.inodes.len() as u32);
+        self.device(device).used += content.len() as u64;
+        let stable = content.clone();
+        let (dirty, flushed) = (BTreeMap::new(), BTreeMap::new());
+        self.inodes.push(Inode { device, content, stable, dirty, flushed, writes: 0 });
+        id
+    }
+
+    pub(super) fn content(&self, inode: InodeId) -> &[u8] {
+        &self.inodes[inode.0 as usize].content
+    }
+
+    pub(super) fn device_of(&self, inode: InodeId) -> DeviceId {
+        self.inodes[inode.0 as usize].device
+    }
+
+    pub(super) fn costs(&self, inode: InodeId) -> DeviceCosts {
+        self.devices[self.device_of(inode).0 as usize].costs
+    }
+
+    /// When a device will have nothing left to do, if it tells of nothing before.
+    pub(super) fn silent_until(&self, inode: InodeId) -> Option<Nanos> {
+        let device = &self.devices[self.device_of(inode).0 as usize];
+        device.costs.tells_at_the_end.then(|| device.server.empty_at())
+    }
+
+    pub(super) fn server(&mut self, device: DeviceId) -> &mut Server {
+        &mut self.device(device).server
+    }
+
+    /// As many bytes as there are, from `offset`.
+    pub(super) fn read(&self, inode: InodeId, offset: u64, length: u64) -> Vec<u8> {
+        let content = self.content(inode);
+        let start = (content.len() as u64).min(offset) as usize;
+        let end = (content.len() as u64).min(offset.saturating_add(length)) as usize;
+        content[start..end].to_vec()
+    }
+
+    /// The bytes written, or a negative errno. On a device that has no room for all of them, whole
+    /// blocks are, as many as it has room for.
+    pub(super) fn write(&mut self, inode: InodeId, offset: u64, bytes: &[u8]) -> i32 {
+        let end = offset.saturating_add(bytes.len() as u64);
+        let (bytes, end) = match self.extend(inode, end) {
+            Ok(()) => (bytes, end),
+            Err(ENOSPC) => {
+                let end = self.room_until(inode) / BLOCK * BLOCK;
+                if end <= offset {
+                    return ENOSPC;
+                }
+                self.extend(inode, end).expect("so far there is room");
+                (&bytes[..(end - offset) as usize], end)
+            }
+            Err(errno) => return errno,
+        };
+        let file = &mut self.inodes[inode.0 as usize];
+        file.content[offset as usize..end as usize].copy_from_slice(bytes);
+        file.writes += 1;
+        for block in offset / BLOCK..end.div_ceil(BLOCK) {
+            file.dirty.insert(block, file.writes);
+        }
+        bytes.len() as i32
+    }
+
+    /// Zero, or a negative errno.
+    pub(super) fn allocate(&mut self, inode: InodeId, offset: u64, length: u64) -> i32 {
+        match self.extend(inode, offset.saturating_add(length)) {
+            Ok(()) => 0,
+            Err(errno) => errno,
+        }
+    }
+
+    pub(super) fn begin_flush(&self, inode: InodeId) -> Flush {
+        let file = &self.inodes[inode.0 as usize];
+        let blocks = file
+            .dirty
+            .iter()
+            .map(|(&block, &write)| (block, write, self.read(inode, block * BLOCK, BLOCK)));
+        Flush { length: file.content.len() as u64, blocks: blocks.collect() }
+    }
+
+    pub(super) fn end_flush(&mut self, inode: InodeId, flush: &Flush) {
+        let file = &mut self.inodes[inode.0 as usize];
+        if (file.stable.len() as u64) < flush.length {
+            file.stable.resize(flush.length as usize, 0);
+        }
+        for (block, write, bytes) in &flush.blocks {
+            if file.flushed.get(block).is_some_and(|later| later > write) {
+                continue;
+            }
+            file.flushed.insert(*block, *write);
+            let start = (block * BLOCK) as usize;
+            file.stable[start..start + bytes.len()].copy_from_slice(bytes);
+            if file.dirty.get(block) == Some(write) {
+                file.dirty.remove(block);
+            }
+        }
+    }
+
+    pub(super) fn unstable_bytes(&self, inode: InodeId) -> u64 {
+        self.inodes[inode.0 as usize].dirty.len() as u64 * BLOCK
+    }
+
+    /// The node of this file lost power: each block that was not flushed is there or is not.
+    pub(super) fn crash(&mut self, inode: InodeId, random: &mut Random) {
+        let file = &mut self.inodes[inode.0 as usize];
+        for block in std::mem::take(&mut file.dirty).into_keys() {
+            let start = (block * BLOCK) as usize;
+            let end = (start + BLOCK as usize).min(file.content.len());
+            if random.chance(0.5) && start < end {
+                if file.stable.len() < end {
+                    file.stable.resize(end, 0);
+                }
+                file.stable[start..end].copy_from_slice(&file.content[start..end]);
+            }
+        }
+        let device = file.device;
+        let lost = file.content.len() as u64 - file.stable.len() as u64;
+        file.content.clone_from(&file.stable);
+        self.device(device).used -= lost;
+    }
+
+    /// How long the file may become.
+    fn room_until(&self, inode: InodeId) -> u64 {
+        let place = &self.devices[self.device_of(inode).0 as usize];
+        self.content(inode).len() as u64 + (place.costs.capacity - place.used)
+    }
+
+    fn extend(&mut self, inode: InodeId, end: u64) -> Result<(), i32> {
+        if end > FILE_BYTES_MAX {
+            return Err(EFBIG);
+        }
+        let file = &self.inodes[inode.0 as usize];
+        let device = file.device;
+        let more = end.saturating_sub(file.content.len() as u64);
+        let place = self.device(device);
+        if place.used + more > place.costs.capacity {
+            return Err(ENOSPC);
+        }
+        place.used += more;
+        let file = &mut self.inodes[inode.0 as usize];
+        if more > 0 {
+            file.content.resize(end as usize, 0);
+        }
+        Ok(())
+    }
+
+    fn device(&mut self, device: DeviceId) -> &mut Device {
+        &mut self.devices[device.0 as usize]
+    }
+}
+
+/// Whether a direct file would refuse this (EINVAL).
+pub(super) fn is_misaligned(
+    direct: Option<Alignment>,
+    offset: u64,
+    memory: u64,
+    length: u64,
+) -> bool {
+    direct.is_some_and(|need| {
+        let (file, place) = (u64::from(need.offset), u64::from(need.memory));
+        !offset.is_multiple_of(file)
+            || !length.is_multiple_of(file)
+            || !memory.is_multiple_of(place)
+    })
+}
+
+/// A shorter result that the kernel could give: at least one unit, mostly whole units on a direct
+/// file (a file system that a program serves does as it likes).
+pub(super) fn shortened(random: &mut Random, direct: Option<Alignment>, length: u64) -> u64 {
+    let unit = direct.filter(|_| random.chance(0.75)).map_or(1, |need| u64::from(need.offset));
+    random.between(1, length.div_ceil(unit)).saturating_mul(unit).min(length)
+}
+
+/// Blocks the host for nobody: allocation is bookkeeping, it costs a write of no bytes.
+pub(super) const ALLOCATION_BYTES: u64 = 0;
+
+/// The time a device refuses an operation that it did not even try.
+pub(super) const REFUSAL: Nanos = Nanos::from_micros(1);

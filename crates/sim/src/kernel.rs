@@ -1,0 +1,533 @@
+//! The kernel of all nodes: who exists, what time it is, what has ended.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crc_fast::{CrcAlgorithm, checksum};
+use piped_core::ids::{DeviceId, FileId, SegmentId, SocketId};
+use piped_core::io::{Done, Io, Op, Resource, Span, Token};
+use piped_core::request::Update;
+use piped_core::units::Nanos;
+
+use super::clock::Clock;
+use super::disk::{DeviceCosts, Disk, Flush, InodeId, OpenFile, OpenFiles};
+use super::events::EventQueue;
+use super::faults::Faults;
+use super::lent::{Notice, ZeroCopy};
+use super::memory::{Memory, OpKey, Touch, WindowId};
+use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYTES};
+use super::random::Random;
+use super::stage::{Cost, Server};
+
+/// The simulated kernel. A node's driver is borrowed from it with [`SimKernel::io`]; the owner lets
+/// time pass with [`SimKernel::advance`] and takes ends of operations with
+/// [`SimKernel::poll_done`].
+#[derive(Debug)]
+pub struct SimKernel {
+    pub(super) now: Nanos,
+    pub(super) random: Random,
+    pub(super) faults: Faults,
+    pub(super) events: EventQueue<KernelEvent>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) disk: Disk,
+    pub(super) links: Vec<Link>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) ops: BTreeMap<OpKey, InFlight>,
+    pub(super) ops_begun: OpKey,
+    /// What sends have lent, by the operation.
+    pub(super) notices: BTreeMap<OpKey, Notice>,
+    pub(super) zero_copy: Option<ZeroCopy>,
+    /// Connections that went half open since this was taken.
+    pub(super) half_opens: u64,
+    /// Sockets that were closed while they lent something, and sends without a copy that were
+    /// refused, since these were taken.
+    pub(super) lent_at_close: u64,
+    pub(super) refused_sends: u64,
+    trace: Option<VecDeque<String>>,
+}
+
+#[derive(Debug)]
+pub(super) enum KernelEvent {
+    /// A thread that was ahead of the world's time comes to an operation it has begun.
+    Begin { op: OpKey },
+    /// An operation ends with the result it carries.
+    Finish { op: OpKey },
+    /// The kernel lets go of what a send lent.
+    LetGo { op: OpKey },
+    /// A cancel reaches a stream operation.
+    CancelStream { op: OpKey },
+    /// Bytes come out of a link.
+    Deliver { connection: usize, to: usize, bytes: Vec<u8> },
+    /// The other end closed in an orderly way.
+    Ended { connection: usize, at_side: usize },
+    /// A reset is noticed.
+    Broken { connection: usize, at_side: usize },
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) clock: Clock,
+    /// Its thread has spent time up to there.
+    busy_until: Nanos,
+    alive: bool,
+    pub(super) memory: Memory,
+    pub(super) files: OpenFiles,
+    pub(super) inodes: Vec<InodeId>,
+    pub(super) sockets: BTreeMap<SocketId, Place>,
+    pub(super) tokens: BTreeMap<Token, OpKey>,
+    pub(super) dones: VecDeque<Done>,
+    pub(super) ops_max: usize,
+    files_made: u32,
+    sockets_made: u32,
+}
+
+/// An end of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) connection: usize,
+    pub(super) side: usize,
+    pub(super) released: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) node: NodeId,
+    pub(super) token: Token,
+    pub(super) op: Op,
+    /// When the device begins with it; until then it may be revoked.
+    pub(super) start: Nanos,
+    /// Set once the end is certain and only its time is to come.
+    pub(super) result: Option<i32>,
+    /// Stream bytes done so far.
+    pub(super) done_bytes: usize,
+    pub(super) carry: Carry,
+}
+
+/// What an operation took along when it began.
+#[derive(Debug)]
+pub(super) enum Carry {
+    Nothing,
+    /// File or memory content of that time.
+    Bytes(Vec<u8>),
+    Flush(Flush),
+}
+
+impl SimKernel {
+    /// A kernel without nodes. Everything that happens follows from the seed and the calls.
+    #[must_use]
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            now: Nanos::ZERO,
+            random: Random::new(seed),
+            faults,
+            events: EventQueue::new(),
+            nodes: Vec::new(),
+            disk: Disk::default(),
+            links: Vec::new(),
+            connections: Vec::new(),
+            ops: BTreeMap::new(),
+            ops_begun: 0,
+            notices: BTreeMap::new(),
+            zero_copy: None,
+            half_opens: 0,
+            lent_at_close: 0,
+            refused_sends: 0,
+            trace: None,
+        }
+    }
+
+    /// Keep the last lines of what happens, for [`SimKernel::trace_lines`].
+    pub fn start_trace(&mut self) {
+        self.trace = Some(VecDeque::new());
+    }
+
+    /// The trace, oldest line first; empty unless started.
+    pub fn trace_lines(&self) -> impl Iterator<Item = &str> {
+        self.trace.iter().flatten().map(String::as_str)
+    }
+
+    /// Add a line to the trace. The text is only made when a trace is kept.
+    pub fn note(&mut self, text: impl FnOnce() -> String) {
+        const LINES_MAX: usize = 4000;
+        if let Some(lines) = &mut self.trace {
+            if lines.len() == LINES_MAX {
+                lines.pop_front();
+            }
+            lines.push_back(format!("{} {}", self.now, text()));
+        }
+    }
+
+    /// The world's time.
+    #[must_use]
+    pub const fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// When something happens next, if anything.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Nanos> {
+        self.events.next_at()
+    }
+
+    /// Let time pass to `until`, with all that happens on the way.
+    pub fn advance(&mut self, until: Nanos) {
+        while let Some((at, event)) = self.events.pop(until) {
+            self.now = self.now.max(at);
+            self.happen(event);
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// How much has happened: the bound of a run's length.
+    #[must_use]
+    pub const fn events_pushed(&self) -> u64 {
+        self.events.pushed()
+    }
+
+    /// The next ended operation of a node, for `Shard::handle_done`.
+    pub fn poll_done(&mut self, node: NodeId) -> Option<Done> {
+        self.nodes[node.0 as usize].dones.pop_front()
+    }
+
+    /// Connections that went half open since this was last asked.
+    pub fn take_half_opens(&mut self) -> u64 {
+        std::mem::take(&mut self.half_opens)
+    }
+
+    /// Sockets that were closed while they lent something, and sends without a copy that were
+    /// refused, since this was last asked.
+    pub fn take_loans(&mut self) -> (u64, u64) {
+        (std::mem::take(&mut self.lent_at_close), std::mem::take(&mut self.refused_sends))
+    }
+
+    /// The faults from now on.
+    pub const fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// Whether drivers take sends without a copy, and what becomes of them.
+    pub const fn set_zero_copy(&mut self, zero_copy: Option<ZeroCopy>) {
+        self.zero_copy = zero_copy;
+    }
+
+    /// A new node whose driver takes at most `ops_max` operations at once.
+    pub fn add_node(&mut self, ops_max: usize) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        let clock = Clock::new(self.random.up_to(Nanos::from_millis(10_000)));
+        self.nodes.push(Node {
+            clock,
+            busy_until: Nanos::ZERO,
+            alive: true,
+            memory: Memory::default(),
+            files: OpenFiles::new(),
+            inodes: Vec::new(),
+            sockets: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            dones: VecDeque::new(),
+            ops_max,
+            files_made: 0,
+            sockets_made: 0,
+        });
+        id
+    }
+
+    /// A node's driver for the duration of a call.
+    pub const fn io(&mut self, node: NodeId) -> SimIo<'_> {
+        SimIo { kernel: self, node }
+    }
+
+    /// The node's own clock.
+    #[must_use]
+    pub fn node_time(&self, node: NodeId) -> Nanos {
+        let node_state = &self.nodes[node.0 as usize];
+        node_state.clock.shows(self.now.max(node_state.busy_until))
+    }
+
+    /// The node's thread is at something until then, in the world's time: its owner lets it rest.
+    #[must_use]
+    pub fn busy_until(&self, node: NodeId) -> Nanos {
+        self.nodes[node.0 as usize].busy_until
+    }
+
+    pub(super) fn keep_busy(&mut self, node: NodeId, time: Nanos) {
+        let now = self.now;
+        let node = self.node_mut(node);
+        node.busy_until = node.busy_until.max(now) + time;
+    }
+
+    /// New memory of a node.
+    pub fn add_segment(&mut self, node: NodeId, length: u64) -> SegmentId {
+        self.node_mut(node).memory.add(length)
+    }
+
+    /// The segments a node still has: what was not released.
+    #[must_use]
+    pub fn segments(&self, node: NodeId) -> Vec<SegmentId> {
+        self.nodes[node.0 as usize].memory.ids()
+    }
+
+    /// Bytes of a node's memory, as its client sees them.
+    #[must_use]
+    pub fn bytes(&self, node: NodeId, span: Span) -> &[u8] {
+        self.nodes[node.0 as usize].memory.bytes(span)
+    }
+
+    /// Bytes of a node's memory, for its client to write.
+    pub fn bytes_mut(&mut self, node: NodeId, span: Span) -> &mut [u8] {
+        self.node_mut(node).memory.bytes_mut(span)
+    }
+
+    /// From now on the engine may touch the segment only inside open windows.
+    pub fn guard(&mut self, node: NodeId, segment: SegmentId) {
+        self.node_mut(node).memory.guard(segment);
+    }
+
+    /// Clients race on the segment by its nature (an exported region): an operation may read what
+    /// another one writes. Two that write the same bytes are a bug still.
+    pub fn share(&mut self, node: NodeId, segment: SegmentId) {
+        self.node_mut(node).memory.share(segment);
+    }
+
+    /// The span belongs to a request: the engine may read it, and write it if `writable`.
+    pub fn open_window(&mut self, node: NodeId, span: Span, writable: bool) -> WindowId {
+        self.node_mut(node).memory.open_window(span, writable)
+    }
+
+    /// The window's first `bytes` are final: a later write there is a bug.
+    ///
+    /// # Panics
+    /// If an operation in flight writes them.
+    pub fn raise_window(&mut self, node: NodeId, window: WindowId, bytes: u64) {
+        self.node_mut(node).memory.raise_window(window, bytes);
+    }
+
+    /// The request gave its buffer back.
+    ///
+    /// # Panics
+    /// If an operation in flight still uses it.
+    pub fn close_window(&mut self, node: NodeId, window: WindowId) {
+        self.node_mut(node).memory.close_window(window);
+    }
+
+    /// A new device.
+    pub fn add_device(&mut self, costs: DeviceCosts) -> DeviceId {
+        self.disk.add_device(costs)
+    }
+
+    /// A new file with stable content.
+    pub fn create_file(&mut self, node: NodeId, device: DeviceId, content: Vec<u8>) -> InodeId {
+        let inode = self.disk.create(device, content);
+        self.node_mut(node).inodes.push(inode);
+        inode
+    }
+
+    /// A file's bytes now, stable or not.
+    #[must_use]
+    pub fn file_content(&self, inode: InodeId) -> &[u8] {
+        self.disk.content(inode)
+    }
+
+    /// Open a file, with O_DIRECT or through the page cache.
+    pub fn open_file(&mut self, node: NodeId, inode: InodeId, direct: bool) -> FileId {
+        let direct = direct.then(|| self.disk.costs(inode).alignment);
+        let node = self.node_mut(node);
+        let id = FileId(node.files_made);
+        node.files_made += 1;
+        node.files.insert(id, OpenFile { inode, direct, closed: false });
+        id
+    }
+
+    /// Files a node has open: what was not released.
+    #[must_use]
+    pub fn open_files(&self, node: NodeId) -> Vec<FileId> {
+        let files = self.nodes[node.0 as usize].files.iter();
+        files.filter(|(_, file)| !file.closed).map(|(&id, _)| id).collect()
+    }
+
+    /// The device serves nobody for that long; operations it has begun with are not delayed.
+    pub fn block_device(&mut self, device: DeviceId, time: Nanos) {
+        let until = self.now + time;
+        self.disk.server(device).block(until);
+    }
+
+    /// A new one-way link.
+    pub fn add_link(&mut self, cost: Cost, window: Option<u32>) -> LinkId {
+        self.links.push(Link { cost, server: Server::new(window), piece: PIECE_BYTES });
+        LinkId(self.links.len() as u32 - 1)
+    }
+
+    /// What enters the link arrives in pieces of so many bytes, not of 64 KiB: nearer to life,
+    /// where a packet carries less, and slower.
+    pub fn set_piece(&mut self, link: LinkId, bytes: usize) {
+        self.links[link.0 as usize].piece = bytes.max(1);
+    }
+
+    /// Connect two nodes over a link each way, with socket buffers of `buffer` bytes a direction.
+    pub fn connect(
+        &mut self,
+        nodes: [NodeId; 2],
+        links: [LinkId; 2],
+        buffer: usize,
+    ) -> (ConnectionId, [SocketId; 2]) {
+        let connection = self.connections.len();
+        let sockets = [0, 1].map(|side| {
+            let node = self.node_mut(nodes[side]);
+            let socket = SocketId(node.sockets_made);
+            node.sockets_made += 1;
+            node.sockets.insert(socket, Place { connection, side, released: false });
+            socket
+        });
+        self.connections.push(Connection::new(nodes, links, buffer));
+        (ConnectionId(connection as u32), sockets)
+    }
+
+    /// Sockets a node has not released.
+    #[must_use]
+    pub fn open_sockets(&self, node: NodeId) -> Vec<SocketId> {
+        let sockets = self.nodes[node.0 as usize].sockets.iter();
+        sockets.filter(|(_, place)| !place.released).map(|(&id, _)| id).collect()
+    }
+
+    /// Operations in flight at a node.
+    #[must_use]
+    pub fn ops_in_flight(&self, node: NodeId) -> usize {
+        self.nodes[node.0 as usize].tokens.len()
+    }
+
+    /// Whether the node has not crashed since it was added or restarted.
+    #[must_use]
+    pub fn is_alive(&self, node: NodeId) -> bool {
+        self.nodes[node.0 as usize].alive
+    }
+
+    /// The node loses power: its memory, descriptors and operations are gone, its files keep what
+    /// was stable and a part of what was not. Peers learn of it as `notice` says.
+    pub fn crash(&mut self, node: NodeId, notice: net::Notice) {
+        self.note(|| format!("{node:?} crashes"));
+        self.crash_writes(node);
+        self.ops.retain(|_, op| op.node != node);
+        self.notices.retain(|_, notice| notice.node != node);
+        self.crash_connections(node, notice);
+        let place = &mut self.nodes[node.0 as usize];
+        place.alive = false;
+        place.memory = Memory::default();
+        place.files.clear();
+        place.sockets.clear();
+        place.tokens.clear();
+        place.dones.clear();
+        for inode in place.inodes.clone() {
+            self.disk.crash(inode, &mut self.random);
+        }
+    }
+
+    /// A crashed node is there again, with its files and nothing else.
+    pub fn restart(&mut self, node: NodeId) {
+        self.node_mut(node).alive = true;
+    }
+
+    pub(super) fn node_mut(&mut self, node: NodeId) -> &mut Node {
+        &mut self.nodes[node.0 as usize]
+    }
+
+    fn happen(&mut self, event: KernelEvent) {
+        match event {
+            KernelEvent::Begin { op } => self.begin_late(op),
+            KernelEvent::Finish { op } => self.finish(op),
+            KernelEvent::LetGo { op } => self.let_go(op),
+            KernelEvent::CancelStream { op } => self.cancel_stream(op),
+            KernelEvent::Deliver { connection, to, bytes } => {
+                self.deliver(connection, to, &bytes);
+            }
+            KernelEvent::Ended { connection, at_side } => self.end_stream(connection, at_side),
+            KernelEvent::Broken { connection, at_side } => self.break_end(connection, at_side),
+        }
+    }
+}
+
+/// One node's driver.
+#[derive(Debug)]
+pub struct SimIo<'kernel> {
+    kernel: &'kernel mut SimKernel,
+    node: NodeId,
+}
+
+impl SimIo<'_> {
+    fn check(&self, span: Span, touch: Touch, who: &str) {
+        self.kernel.nodes[self.node.0 as usize].memory.check(span, touch, &format_args!("{who}"));
+    }
+}
+
+impl Io for SimIo<'_> {
+    fn now(&mut self) -> Nanos {
+        self.kernel.node_time(self.node)
+    }
+
+    fn push(&mut self, token: Token, op: Op) -> bool {
+        self.kernel.push(self.node, token, op)
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.kernel.cancel(self.node, token);
+    }
+
+    fn release(&mut self, resource: Resource) {
+        let node = self.node;
+        self.kernel.note(|| format!("{node:?} releases {resource:?}"));
+        match resource {
+            Resource::Segment(segment) => self.kernel.node_mut(node).memory.remove(segment),
+            Resource::File(file) => self.kernel.close_file(node, file),
+            Resource::Socket(socket) => self.kernel.close_socket(node, socket),
+        }
+    }
+
+    fn copy(&mut self, from: Span, to: Span) {
+        assert_eq!(from.length, to.length, "sim: copy {from:?} to {to:?}: lengths differ");
+        let apart = from.segment != to.segment
+            || from.offset + u64::from(from.length) <= to.offset
+            || to.offset + u64::from(to.length) <= from.offset;
+        assert!(apart, "sim: copy {from:?} to {to:?}: they overlap");
+        self.check(from, Touch::Reads, "copy");
+        self.check(to, Touch::Writes, "copy");
+        let memory = &mut self.kernel.node_mut(self.node).memory;
+        let bytes = memory.bytes(from).to_vec();
+        memory.bytes_mut(to).copy_from_slice(&bytes);
+    }
+
+    fn load(&mut self, from: Span, to: &mut [u8]) {
+        assert_eq!(from.length as usize, to.len(), "sim: load of {from:?}: lengths differ");
+        self.check(from, Touch::Reads, "load");
+        to.copy_from_slice(self.kernel.bytes(self.node, from));
+    }
+
+    fn store(&mut self, from: &[u8], to: Span) {
+        assert_eq!(to.length as usize, from.len(), "sim: store to {to:?}: lengths differ");
+        self.check(to, Touch::Writes, "store");
+        self.kernel.bytes_mut(self.node, to).copy_from_slice(from);
+    }
+
+    fn update(&mut self, at: Span, update: Update) -> u64 {
+        assert_eq!(u64::from(at.length), Update::BYTES, "sim: update of {at:?}: not a word");
+        assert_eq!(at.offset % Update::BYTES, 0, "sim: update of {at:?}: no multiple of 8");
+        self.check(at, Touch::Writes, "update");
+        let bytes = self.kernel.bytes_mut(self.node, at);
+        let word = u64::from_ne_bytes((&*bytes).try_into().expect("8 bytes"));
+        bytes.copy_from_slice(&update.of(word).to_ne_bytes());
+        word
+    }
+
+    fn spend(&mut self, time: Nanos) {
+        self.kernel.keep_busy(self.node, time);
+    }
+
+    fn sends_without_copy(&self) -> bool {
+        self.kernel.zero_copy.is_some()
+    }
+
+    fn hand_over(&mut self) -> bool {
+        self.kernel.zero_copy.is_some_and(|it| it.costs.is_some())
+    }
+
+    fn crc32c(&mut self, span: Span) -> u32 {
+        self.check(span, Touch::Reads, "crc32c");
+        checksum(CrcAlgorithm::Crc32Iscsi, self.kernel.bytes(self.node, span)) as u32
+    }
+}

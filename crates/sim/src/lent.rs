@@ -1,0 +1,137 @@
+//! Memory lent by sends: the kernel reads it after the send has ended, and says when it is done.
+//!
+//! The real kernel says nothing to whoever writes to such memory too early; the other side gets
+//! what was never sent. Here the spans stay pinned, as those of an operation, so a touch panics;
+//! and what lies there when the kernel lets go must be what was queued, so one that nobody pinned
+//! is found, too. How long it takes is chance: notices overtake each other, and come long after the
+//! other side has answered.
+
+use piped_core::ids::SocketId;
+use piped_core::io::{Done, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Spans, Token};
+use piped_core::units::Nanos;
+
+use super::kernel::{KernelEvent, SimKernel};
+use super::memory::{OpKey, Touch};
+use super::net::NodeId;
+use super::stage::Cost;
+
+/// What becomes of sends without a copy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ZeroCopy {
+    /// Per send: the kernel copies all the same.
+    pub copied: f64,
+    /// The longest time until the kernel lets go; one of twenty takes ten times as long.
+    pub held_max: Nanos,
+    /// Per send: the kernel does not take it.
+    pub refused: f64,
+    /// What a send takes of the thread's time: with a copy, and without. None: nothing.
+    pub costs: Option<[Cost; 2]>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Notice {
+    pub(super) node: NodeId,
+    token: Token,
+    spans: Spans,
+    socket: SocketId,
+    /// What is queued.
+    bytes: Vec<u8>,
+    result: i32,
+    /// The send has ended.
+    ended: bool,
+}
+
+/// ENOBUFS: too much is pinned.
+const REFUSAL: i32 = -105;
+
+impl SimKernel {
+    /// A send begins that lends its memory.
+    pub(super) fn lend(&mut self, node: NodeId, key: OpKey, op: &Op) {
+        let Op::SendZeroCopy { socket, spans, notice } = *op else { return };
+        let Some(zero_copy) = self.zero_copy else {
+            panic!("sim: {node:?} lends {spans:?} to a driver that does not take it");
+        };
+        let result =
+            if self.random.chance(zero_copy.copied) { NOTICE_COPIED } else { NOTICE_IN_PLACE };
+        for span in spans.as_slice() {
+            self.node_mut(node).memory.pin(key, *span, Touch::Reads);
+        }
+        let (token, bytes, ended) = (notice, Vec::new(), false);
+        let notice = Notice { node, token, spans, socket, bytes, result, ended };
+        self.notices.insert(key, notice);
+    }
+
+    /// Whether the kernel refuses such a send.
+    pub(super) fn refuses(&mut self, op: &Op) -> Option<i32> {
+        let zero_copy = self.zero_copy.filter(|_| matches!(op, Op::SendZeroCopy { .. }))?;
+        let refused = self.random.chance(zero_copy.refused);
+        self.refused_sends += u64::from(refused);
+        refused.then_some(REFUSAL)
+    }
+
+    /// What the thread takes for a send.
+    pub(super) fn spend_on_send(&mut self, node: NodeId, op: &Op) {
+        let Some([plain, lent]) = self.zero_copy.and_then(|it| it.costs) else { return };
+        let (spans, cost) = match op {
+            Op::Send { spans, .. } => (spans, plain),
+            Op::SendZeroCopy { spans, .. } => (spans, lent),
+            _ => return,
+        };
+        self.keep_busy(node, cost.occupancy(spans.bytes()));
+    }
+
+    /// These bytes of it are queued.
+    pub(super) fn note_lent(&mut self, key: OpKey, bytes: &[u8]) {
+        if let Some(notice) = self.notices.get_mut(&key) {
+            notice.bytes = bytes.to_vec();
+        }
+    }
+
+    /// The send has ended: some time later the kernel lets go.
+    pub(super) fn plan_notice(&mut self, key: OpKey) {
+        let Some(zero_copy) = self.zero_copy else { return };
+        let long = if self.random.chance(0.05) { 10 } else { 1 };
+        let most = Nanos(zero_copy.held_max.0.saturating_mul(long));
+        let at = self.now + self.random.up_to(most);
+        if let Some(notice) = self.notices.get_mut(&key) {
+            notice.ended = true;
+        }
+        self.events.push(at, KernelEvent::LetGo { op: key });
+    }
+
+    /// The socket is closed: what it had queued is forgotten.
+    pub(super) fn hurry_notices(&mut self, node: NodeId, socket: SocketId) {
+        let its = |notice: &Notice| notice.node == node && notice.socket == socket && notice.ended;
+        let keys: Vec<OpKey> =
+            self.notices.iter().filter(|(_, notice)| its(notice)).map(|(&key, _)| key).collect();
+        self.lent_at_close += u64::from(!keys.is_empty());
+        for op in keys {
+            let at = self.now + self.random.up_to(Nanos::from_millis(1));
+            self.events.push(at, KernelEvent::LetGo { op });
+        }
+    }
+
+    /// The kernel lets go (the first of several times, if it was hurried).
+    pub(super) fn let_go(&mut self, key: OpKey) {
+        let Some(notice) = self.notices.remove(&key) else { return };
+        let Notice { node, token, spans, bytes, result, .. } = notice;
+        let shared = |segment| self.nodes[node.0 as usize].memory.is_shared(segment);
+        // What clients race on may change: that is theirs to lose.
+        if !spans.as_slice().iter().any(|span| shared(span.segment)) {
+            let now = self.gather(node, &spans, bytes.len());
+            assert!(now == bytes, "sim: {node:?}: what #{key} lent has changed: {spans:?}");
+        }
+        let place = self.node_mut(node);
+        for span in spans.as_slice() {
+            place.memory.unpin(key, span.segment);
+        }
+        place.dones.push_back(Done { token, result });
+        self.note(|| format!("{node:?} #{key} is let go of, {result}"));
+    }
+
+    /// What a node has lent.
+    pub(super) fn lent_by(&self, node: NodeId) -> usize {
+        self.notices.values().filter(|notice| notice.node == node && notice.ended).count()
+    }
+}

@@ -1,0 +1,368 @@
+//! What plain, authenticated and encrypted lanes differ in.
+//!
+//! A seal turns a frame into wire bytes and back. The payload keeps its length and its place: what
+//! a seal must add (authentication tags for header and payload) stands in front, in a longer
+//! header. The tags are known before the first byte leaves, because the payload is read for its
+//! checksum then anyway; a trailer would instead cut every receive of a payload in two. So the
+//! [`crate::Sender`] and the [`crate::Receiver`] are the same for all.
+//!
+//! ```text
+//!   plain       header 64, with CRC32C of itself and of the payload              │ payload
+//!   integrity   header 64 │ payload's tag 16 │ tag of both 16                    │ payload
+//!   encrypted   the same, all but the last tag encrypted                         │ payload, encrypted
+//! ```
+//!
+//! The tags are those of AEGIS-128X4 (draft-irtf-cfrg-aegis-aead): its MAC, or the cipher. Each
+//! direction has its key, from the lane's handshake, and counts its frames; the count is the nonce
+//! and is not sent. So a frame that was left out, repeated or taken from elsewhere fails as one
+//! that was changed does, and a header that fails ends the lane. A payload that fails costs its
+//! request: its memory may be a client's, who can rewrite it between its tag and its way out, and
+//! must not end a lane that others use by that.
+
+use core::fmt;
+
+use aegis::aegis128x4::{Aegis128X4, Aegis128X4Mac};
+use piped_core::io::{Io, Span};
+use piped_core::limits::PAYLOAD_BYTES_MAX;
+use piped_core::link::Protection;
+use zeroize::Zeroize;
+
+use crate::frame::{Frame, HEADER_BYTES, PeerFault};
+
+/// The longest header with what a seal adds to it, in bytes.
+pub const WIRE_HEADER_BYTES_MAX: usize = SEALED_BYTES + TAG_BYTES;
+
+/// An authentication tag.
+const TAG_BYTES: usize = 16;
+
+/// What a header's tag is for: the header, and the payload's tag.
+const SEALED_BYTES: usize = HEADER_BYTES + TAG_BYTES;
+
+/// Payloads pass through private memory in pieces of this many bytes, which stay in the first
+/// cache.
+const CHUNK_BYTES: usize = 8 * 1024;
+
+/// Memory that an encrypted lane needs for what it sends: a batch, or one frame that is longer than
+/// batches are.
+pub const SEALED_ROOM_BYTES: u32 = PAYLOAD_BYTES_MAX;
+
+const _: () = assert!(crate::BATCH_BYTES_MAX <= SEALED_ROOM_BYTES as u64);
+
+type Cipher = Aegis128X4<TAG_BYTES>;
+type Mac = Aegis128X4Mac<TAG_BYTES>;
+type Tag = [u8; TAG_BYTES];
+type Nonce = [u8; 16];
+
+/// The key of one direction of a lane.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FrameKey([u8; Self::BYTES]);
+
+impl FrameKey {
+    /// Its length in bytes.
+    pub const BYTES: usize = 16;
+
+    /// A key: 16 bytes that nobody else can know, for one direction of one connection.
+    #[must_use]
+    pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl Drop for FrameKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for FrameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FrameKey(..)")
+    }
+}
+
+/// What a handshake leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneKeys {
+    /// What both sides agreed on.
+    pub protection: Protection,
+    /// For what this side sends.
+    pub send: FrameKey,
+    /// For what it receives.
+    pub receive: FrameKey,
+}
+
+/// The payload of a frame about to be sealed.
+#[derive(Debug)]
+pub(super) enum Body<'a> {
+    /// No payload.
+    Empty,
+    /// A private copy, sealed in place.
+    Bytes(&'a mut [u8]),
+    /// Registered memory that others may be able to rewrite.
+    Memory(Span),
+}
+
+/// One direction of a lane's protection, with its key and its count if it has any.
+#[derive(Debug)]
+pub enum Seal {
+    /// Nothing but checksums: for loopback and for networks the operator named.
+    Plain,
+    /// Authenticated, perhaps encrypted.
+    Keyed(Box<Keyed>),
+}
+
+/// See [`Seal::Keyed`].
+pub struct Keyed {
+    protection: Protection,
+    key: FrameKey,
+    /// Frames so far: the next one's nonce.
+    frames: u64,
+    /// What its payload is to be checked with, of the frame opened last.
+    payload: (Nonce, Tag),
+    chunk: [u8; CHUNK_BYTES],
+    /// A payload that is decrypted and not verified yet: nobody else has seen it.
+    unverified: Vec<u8>,
+}
+
+impl fmt::Debug for Keyed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protection, frames, .. } = self;
+        f.debug_struct("Keyed").field("protection", protection).field("frames", frames).finish()
+    }
+}
+
+/// Which of a frame's two tags a nonce is for.
+#[derive(Clone, Copy)]
+enum Part {
+    Header,
+    Payload,
+}
+
+impl Seal {
+    /// A seal at the beginning of its direction.
+    #[must_use]
+    pub fn keyed(protection: Protection, key: FrameKey) -> Self {
+        Self::Keyed(Box::new(Keyed {
+            protection,
+            key,
+            frames: 0,
+            payload: Default::default(),
+            chunk: [0; CHUNK_BYTES],
+            unverified: Vec::new(),
+        }))
+    }
+
+    /// Bytes in front of each payload; [`HEADER_BYTES`] and what the seal adds.
+    #[must_use]
+    pub const fn header_bytes(&self) -> usize {
+        match self {
+            Self::Plain => HEADER_BYTES,
+            Self::Keyed(_) => WIRE_HEADER_BYTES_MAX,
+        }
+    }
+
+    /// What it is good for; nothing if it is plain.
+    #[must_use]
+    pub fn protection(&self) -> Option<Protection> {
+        match self {
+            Self::Plain => None,
+            Self::Keyed(keyed) => Some(keyed.protection),
+        }
+    }
+
+    /// Whether payloads leave out of other memory than they lie in: they are encrypted.
+    #[must_use]
+    pub fn moves_payloads(&self) -> bool {
+        matches!(self, Self::Keyed(keyed) if keyed.protection == Protection::Encrypted)
+    }
+
+    /// Write the wire header of a frame into `header` (of [`Self::header_bytes`]) and say which
+    /// memory to send for a [`Body::Memory`]: the same, or the front of `room` with the encrypted
+    /// bytes. `frame.payload` is right, `frame.payload_crc` is not yet. Called once per frame, in
+    /// the order of the stream.
+    pub(super) fn seal<I: Io>(
+        &mut self,
+        io: &mut I,
+        frame: Frame,
+        body: Body<'_>,
+        header: &mut [u8],
+        room: Option<Span>,
+    ) -> Option<Span> {
+        match self {
+            Self::Plain => {
+                let (payload_crc, memory) = match body {
+                    Body::Empty => (0, None),
+                    Body::Bytes(bytes) => (crate::frame::crc32c(bytes), None),
+                    Body::Memory(span) => (io.crc32c(span), Some(span)),
+                };
+                header.copy_from_slice(&Frame { payload_crc, ..frame }.encode());
+                memory
+            }
+            Self::Keyed(keyed) => keyed.seal(io, frame, body, header, room),
+        }
+    }
+
+    /// Check a wire header of [`Self::header_bytes`] and parse it.
+    ///
+    /// # Errors
+    /// The peer's fault; the lane ends.
+    pub(super) fn open(&mut self, header: &mut [u8]) -> Result<Frame, PeerFault> {
+        if let Self::Keyed(keyed) = self {
+            keyed.open(header)?;
+        }
+        let header = header.first_chunk().expect("the receiver hands over `header_bytes`");
+        Frame::parse(header)
+    }
+
+    /// Check (and decrypt in place) the payload that landed for the header opened last. `false`: it
+    /// is not what was sent, and what was to be decrypted is as it came.
+    pub(super) fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool {
+        match self {
+            Self::Plain => io.crc32c(landed) == frame.payload_crc,
+            Self::Keyed(keyed) => keyed.open_payload(io, landed),
+        }
+    }
+}
+
+impl Keyed {
+    fn nonce(&self, part: Part) -> Nonce {
+        let mut nonce = Nonce::default();
+        nonce[..8].copy_from_slice(&self.frames.to_le_bytes());
+        nonce[8] = part as u8;
+        nonce
+    }
+
+    fn cipher(&self, nonce: &Nonce) -> Cipher {
+        Cipher::new(&self.key.0, nonce)
+    }
+
+    fn mac(&self, nonce: &Nonce) -> Mac {
+        Mac::new_with_nonce(&self.key.0, nonce)
+    }
+
+    /// Seals private bytes in place.
+    fn seal_bytes(&self, part: Part, bytes: &mut [u8]) -> Tag {
+        let nonce = self.nonce(part);
+        match self.protection {
+            Protection::Integrity => {
+                let mut mac = self.mac(&nonce);
+                mac.update(bytes);
+                mac.finalize()
+            }
+            Protection::Encrypted => self.cipher(&nonce).encrypt_in_place(bytes, &[]),
+        }
+    }
+
+    fn seal<I: Io>(
+        &mut self,
+        io: &mut I,
+        frame: Frame,
+        body: Body<'_>,
+        header: &mut [u8],
+        room: Option<Span>,
+    ) -> Option<Span> {
+        let (payload_tag, memory) = match body {
+            Body::Empty => (Tag::default(), None),
+            Body::Bytes(bytes) => (self.seal_bytes(Part::Payload, bytes), None),
+            Body::Memory(span) => self.seal_memory(io, span, room),
+        };
+        let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
+        sealed[..HEADER_BYTES].copy_from_slice(&frame.encode());
+        sealed[HEADER_BYTES..].copy_from_slice(&payload_tag);
+        tag.copy_from_slice(&self.seal_bytes(Part::Header, sealed));
+        self.frames += 1;
+        memory
+    }
+
+    fn seal_memory<I: Io>(
+        &mut self,
+        io: &mut I,
+        span: Span,
+        room: Option<Span>,
+    ) -> (Tag, Option<Span>) {
+        let nonce = self.nonce(Part::Payload);
+        if self.protection == Protection::Integrity {
+            return (self.mac_memory(io, span, &nonce).finalize(), Some(span));
+        }
+        let room = room.expect("an encrypted lane has room for a batch").part(0, span.length);
+        assert_eq!(room.length, span.length, "a batch is not longer than its room");
+        let mut encryptor = self.cipher(&nonce).encryptor(&[]);
+        for (plain, sealed) in pieces(span).zip(pieces(room)) {
+            let bytes = &mut self.chunk[..plain.length as usize];
+            io.load(plain, bytes);
+            encryptor.update_in_place(bytes);
+            io.store(bytes, sealed);
+        }
+        (encryptor.finalize(), Some(room))
+    }
+
+    fn mac_memory<I: Io>(&mut self, io: &mut I, span: Span, nonce: &Nonce) -> Mac {
+        let mut mac = self.mac(nonce);
+        for piece in pieces(span) {
+            let bytes = &mut self.chunk[..piece.length as usize];
+            io.load(piece, bytes);
+            mac.update(bytes);
+        }
+        mac
+    }
+
+    /// Checks, and decrypts in place. Nothing of a header that fails is looked at.
+    fn open(&mut self, header: &mut [u8]) -> Result<(), PeerFault> {
+        let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
+        let tag: &Tag = tag.first_chunk().expect("a tag behind them");
+        let nonce = self.nonce(Part::Header);
+        let good = match self.protection {
+            Protection::Integrity => {
+                let mut mac = self.mac(&nonce);
+                mac.update(sealed);
+                mac.verify(tag).is_ok()
+            }
+            Protection::Encrypted => self.cipher(&nonce).decrypt_in_place(sealed, tag, &[]).is_ok(),
+        };
+        if !good {
+            return Err(PeerFault::Seal);
+        }
+        let (_, payload_tag) = sealed.split_last_chunk().expect("behind the header");
+        self.payload = (self.nonce(Part::Payload), *payload_tag);
+        self.frames += 1;
+        Ok(())
+    }
+
+    fn open_payload<I: Io>(&mut self, io: &mut I, landed: Span) -> bool {
+        match self.protection {
+            Protection::Integrity => {
+                let (nonce, tag) = self.payload;
+                self.mac_memory(io, landed, &nonce).verify(&tag).is_ok()
+            }
+            Protection::Encrypted => self.decrypt_payload(io, landed),
+        }
+    }
+
+    /// What was decrypted leaves private memory when it is known to be the peer's.
+    fn decrypt_payload<I: Io>(&mut self, io: &mut I, landed: Span) -> bool {
+        let length = landed.length as usize;
+        if self.unverified.len() < length {
+            self.unverified.resize(length, 0);
+        }
+        let (nonce, tag) = self.payload;
+        let cipher = self.cipher(&nonce);
+        let mut decryptor = cipher.decryptor(&[], &mut self.unverified[..length]);
+        for piece in pieces(landed) {
+            let bytes = &mut self.chunk[..piece.length as usize];
+            io.load(piece, bytes);
+            decryptor.update(bytes).expect("the payload's length is the room's");
+        }
+        match decryptor.finalize(&tag) {
+            Ok(plain) => {
+                io.store(plain, landed);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// A span in pieces that fit a chunk.
+fn pieces(span: Span) -> impl Iterator<Item = Span> {
+    (0..span.length).step_by(CHUNK_BYTES).map(move |at| span.part(at, CHUNK_BYTES as u32))
+}

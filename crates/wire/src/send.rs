@@ -1,0 +1,498 @@
+//! The sending side of a lane: a bounded queue of frames, put on the wire in batches.
+//!
+//! A batch is one send operation: headers from scratch memory, payloads from where they lie. Small
+//! frames are the rule on a busy latency lane, so a payload that was pushed by value follows its
+//! header in scratch, and neighbours in memory share a span: a batch of control frames is one span.
+//!
+//! A checksum is computed when its frame enters a batch, not when it is pushed: by then the payload
+//! is about to be read by the kernel anyway, and memory that a client rewrites in between is the
+//! client's loss, which the other side's checksum shows. A frame that has begun is never sealed
+//! again, so a short send continues with the very same bytes.
+//!
+//! A batch of long payloads may be lent instead of copied ([`Sender::poll_lend`]): its headers lie
+//! in a box of their own, and its owners hear of it when the kernel is done with the memory. See
+//! [`super::lent`].
+
+use std::collections::VecDeque;
+
+use piped_core::io::{Io, Span, Spans};
+use piped_core::limits::PAYLOAD_BYTES_MAX;
+use piped_core::link::Protection;
+use piped_core::units::Nanos;
+
+use crate::checked::Checked;
+use crate::frame::{Frame, Message, OPEN_BYTES_MAX};
+use crate::lent::{BOX_FRAMES, Flights, LENT_MAX};
+use crate::runs::{Runs, behind};
+use crate::seal::{Body, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
+
+mod hold;
+mod lend;
+
+/// A batch takes further frames while it stays below this many bytes; its first frame always fits.
+/// About 40 us of a 100 Gbit/s link: a latency frame pushed meanwhile does not wait longer for it.
+pub const BATCH_BYTES_MAX: u64 = 512 * 1024;
+
+/// The longest payload that can be pushed by value, in bytes.
+pub const INLINE_BYTES_MAX: usize = OPEN_BYTES_MAX as usize;
+
+/// Payload bytes pushed by value and not yet batched, in bytes.
+const INLINE_QUEUE_BYTES: usize = 16 * 1024;
+
+const _: () = assert!(INLINE_BYTES_MAX <= INLINE_QUEUE_BYTES);
+
+/// The least payload that is worth a thought of lending it: a send that lends costs a completion
+/// more, and pages to be pinned, which short frames must not even be asked about.
+pub const LEND_BYTES_MIN: u32 = 16 * 1024;
+
+/// Whom to tell when a frame's memory is free again. The value is the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(pub u64);
+
+impl Owner {
+    /// Nobody waits for the frame.
+    pub const NONE: Self = Self(u64::MAX);
+}
+
+/// The queue has no room now; push again after a send has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lane's send queue is full; push again after a send has ended")]
+pub struct Full;
+
+/// The sending side of a lane.
+///
+/// In: [`Sender::push`], [`Sender::push_inline`], [`Sender::handle_sent`], [`Sender::take_back`].
+/// Out: [`Sender::poll_send`], [`Sender::poll_lend`], [`Sender::poll_taken`],
+/// [`Sender::poll_sent`]. One send is in flight at most: post what `poll_send` returns, hand the
+/// result to `handle_sent` (0 for a failed send), take the owners from `poll_sent`, repeat. After
+/// [`Sender::drain`] a plain sender is as new, for the next epoch.
+#[derive(Debug)]
+pub struct Sender {
+    seal: Seal,
+    scratch: Span,
+    /// Where encrypted payloads of a batch lie.
+    room: Option<Span>,
+    capacity: usize,
+    /// Frames not fully sent, in order; the first `batch.frames` are in the batch.
+    queue: VecDeque<Entry>,
+    /// Payloads pushed by value of the frames behind the batch, one after the other.
+    inline: VecDeque<u8>,
+    /// Frames that are with the kernel: owners to be told.
+    flights: Flights,
+    /// Payloads long enough to be lent begin a batch of their own.
+    apart: bool,
+    batch: Batch,
+    in_flight: bool,
+    queued_bytes: u64,
+    frames_sent: u64,
+    /// Frames ever pushed: a frame's number is how many came before it.
+    pushed: u64,
+    /// Frames before this number were looked at by [`Sender::hold_next`].
+    looked_at: u64,
+    checked: Checked,
+    /// Frames at the front of the queue that entered the batch and were not taken from
+    /// [`Sender::take_gathered`].
+    gathered: usize,
+}
+
+/// A frame waiting.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    owner: Owner,
+    epoch: u32,
+    message: Message,
+    payload: Payload,
+    /// It may not leave yet, nor what is behind it.
+    held: bool,
+    checked: Option<(Nanos, Nanos)>,
+}
+
+/// A frame that has entered the batch at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it says.
+    pub message: Message,
+    /// Its payload, in bytes.
+    pub payload: u32,
+    /// When its checksum was begun and done, if that was timed.
+    pub checked: Option<(Nanos, Nanos)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Payload {
+    /// `length` bytes at the front of `Sender::inline` when the frame's turn comes.
+    Inline {
+        length: u32,
+    },
+    Memory(Span),
+}
+
+impl Payload {
+    fn length(self) -> u32 {
+        match self {
+            Self::Inline { length } => length,
+            Self::Memory(span) => span.length,
+        }
+    }
+}
+
+/// The frames given to the kernel as one run of bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Batch {
+    spans: Spans,
+    /// Frames of it that are not fully sent.
+    frames: usize,
+    /// Bytes of `spans` the kernel has taken.
+    sent: u64,
+    /// Of those, bytes of the first frame that is not fully sent.
+    sent_of_front: u64,
+    /// Its number, if it is lent.
+    lent: Option<u64>,
+}
+
+impl Sender {
+    /// Scratch memory a sender wants, in bytes: one frame by value, 64 control frames, and the
+    /// headers of batches that are lent.
+    pub const SCRATCH_BYTES: u32 =
+        (WIRE_HEADER_BYTES_MAX * 65 + INLINE_BYTES_MAX) as u32 + Self::BOX_BYTES * LENT_MAX as u32;
+
+    /// Of those, the headers of one batch that is lent.
+    const BOX_BYTES: u32 = (WIRE_HEADER_BYTES_MAX * BOX_FRAMES) as u32;
+
+    /// An empty sender of a plain lane; see [`Sender::with_seal`].
+    #[must_use]
+    pub fn new(scratch: Span, capacity: usize) -> Self {
+        Self::with_seal(Seal::Plain, scratch, None, capacity)
+    }
+
+    /// An empty sender of at most `capacity` frames whose headers and small payloads pass through
+    /// `scratch`, registered memory that nothing else uses, and whose encrypted payloads through
+    /// `room`, of [`PAYLOAD_BYTES_MAX`] bytes. All memory is taken here.
+    ///
+    /// # Panics
+    /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal`
+    /// encrypts and `room` is too short; without one, payloads in memory wait
+    /// ([`Self::wants_room`]).
+    #[must_use]
+    pub fn with_seal(seal: Seal, scratch: Span, room: Option<Span>, capacity: usize) -> Self {
+        assert!(
+            scratch.length as usize >= WIRE_HEADER_BYTES_MAX + INLINE_BYTES_MAX,
+            "the sender's scratch cannot hold one frame"
+        );
+        let has_room = room.is_none_or(|room| room.length >= SEALED_ROOM_BYTES);
+        assert!(has_room || !seal.moves_payloads(), "there is no room for encrypted payloads");
+        Self {
+            seal,
+            scratch,
+            room,
+            capacity,
+            queue: VecDeque::with_capacity(capacity),
+            inline: VecDeque::with_capacity(INLINE_QUEUE_BYTES),
+            flights: Flights::with_capacity(capacity),
+            apart: false,
+            batch: Batch::default(),
+            in_flight: false,
+            queued_bytes: 0,
+            frames_sent: 0,
+            pushed: 0,
+            looked_at: 0,
+            checked: Checked::default(),
+            gathered: 0,
+        }
+    }
+
+    /// How its frames are protected; nothing: they are plain.
+    #[must_use]
+    pub fn protection(&self) -> Option<Protection> {
+        self.seal.protection()
+    }
+
+    /// How many more frames [`Sender::push`] takes. Owners not yet taken from
+    /// [`Sender::poll_sent`] use room too.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity - self.queue.len() - self.flights.frames()
+    }
+
+    /// Whether no frame waits or is being sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether a send that [`Sender::poll_send`] returned has not ended.
+    #[must_use]
+    pub fn in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    /// Whether scratch memory holds nothing that is still to be sent, or that the kernel may read.
+    #[must_use]
+    pub fn is_between_batches(&self) -> bool {
+        !self.in_flight && self.batch.frames == 0 && !self.flights.any()
+    }
+
+    /// Whether it encrypts: payloads leave from room of its own.
+    #[must_use]
+    pub fn moves_payloads(&self) -> bool {
+        self.seal.moves_payloads()
+    }
+
+    /// Whether it encrypts, and a payload waits for room to be encrypted in.
+    #[must_use]
+    pub fn wants_room(&self) -> bool {
+        let waits = self.queue.front().is_some_and(|entry| self.is_without_room(entry));
+        waits && self.batch.frames == 0
+    }
+
+    fn is_without_room(&self, entry: &Entry) -> bool {
+        self.room.is_none()
+            && self.seal.moves_payloads()
+            && matches!(entry.payload, Payload::Memory(_))
+    }
+
+    /// Uses other scratch memory and room, between batches.
+    pub fn move_to(&mut self, scratch: Span, room: Option<Span>) {
+        debug_assert!(self.is_between_batches(), "a batch lies in the old scratch");
+        (self.scratch, self.room) = (scratch, room);
+    }
+
+    /// Bytes pushed (headers included) that the kernel has not taken.
+    #[must_use]
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Frames fully taken by the kernel since [`Sender::new`].
+    #[must_use]
+    pub fn frames_sent(&self) -> u64 {
+        self.frames_sent
+    }
+
+    /// Queue a frame whose payload (at most [`PAYLOAD_BYTES_MAX`]) lies in registered memory and
+    /// stays there until its owner comes out of [`Sender::poll_sent`] or [`Sender::drain`].
+    ///
+    /// # Errors
+    /// [`Full`] if [`Sender::room`] is 0; nothing was taken.
+    pub fn push(
+        &mut self,
+        epoch: u32,
+        message: Message,
+        payload: Option<Span>,
+        owner: Owner,
+    ) -> Result<(), Full> {
+        debug_assert!(payload.is_none_or(|span| span.length <= PAYLOAD_BYTES_MAX));
+        let payload = payload
+            .filter(|span| span.length > 0)
+            .map_or(Payload::Inline { length: 0 }, Payload::Memory);
+        self.enqueue(Entry { owner, epoch, message, payload, held: false, checked: None })
+    }
+
+    /// Queue a frame with a copy of a small payload (at most [`INLINE_BYTES_MAX`]).
+    ///
+    /// # Errors
+    /// [`Full`] if [`Sender::room`] is 0, or too many such bytes wait (an empty queue always has
+    /// room for one frame), or the payload is longer than can ever be sent; nothing was taken.
+    pub fn push_inline(
+        &mut self,
+        epoch: u32,
+        message: Message,
+        payload: &[u8],
+        owner: Owner,
+    ) -> Result<(), Full> {
+        let queued_max = INLINE_QUEUE_BYTES - self.inline.len();
+        let length = u32::try_from(payload.len()).map_err(|_| Full)?;
+        if payload.len() > INLINE_BYTES_MAX.min(queued_max) {
+            return Err(Full);
+        }
+        let inline = Payload::Inline { length };
+        let (held, checked) = (false, None);
+        self.enqueue(Entry { owner, epoch, message, payload: inline, held, checked })?;
+        self.inline.extend(payload);
+        Ok(())
+    }
+
+    fn enqueue(&mut self, entry: Entry) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        self.queue.push_back(entry);
+        self.pushed += 1;
+        self.queued_bytes += self.wire_bytes(&entry);
+        Ok(())
+    }
+
+    fn wire_bytes(&self, entry: &Entry) -> u64 {
+        self.seal.header_bytes() as u64 + u64::from(entry.payload.length())
+    }
+
+    /// The next send operation, which copies; `None` if there is nothing to send or a send is in
+    /// flight. The rest of a batch that was lent goes this way, too.
+    pub fn poll_send<I: Io>(&mut self, io: &mut I) -> Option<Spans> {
+        if self.in_flight {
+            return None;
+        }
+        if self.batch.frames == 0 {
+            self.gather(None, io);
+        }
+        self.rest_of_batch()
+    }
+
+    fn rest_of_batch(&mut self) -> Option<Spans> {
+        let spans = behind(&self.batch.spans, self.batch.sent);
+        self.in_flight = !spans.as_slice().is_empty();
+        self.in_flight.then_some(spans)
+    }
+
+    /// Seal frames into scratch until something is full. `lent`: number and box of the batch, if it
+    /// is lent.
+    fn gather<I: Io>(&mut self, lent: Option<(u64, usize)>, io: &mut I) {
+        let mut runs = Runs::default();
+        let mut used: u32 = 0;
+        let header_bytes = self.seal.header_bytes() as u32;
+        let mut room = self.room;
+        let scratch = self.headers_of(lent.map(|(_, place)| place));
+        self.batch = Batch { lent: lent.map(|(number, _)| number), ..Batch::default() };
+        while let Some(entry) = self.queue.get(self.batch.frames).copied() {
+            let may_not = entry.held || self.is_without_room(&entry);
+            if may_not || (lent.is_some() && !entry.is_lendable()) {
+                break;
+            }
+            let wire_bytes = self.wire_bytes(&entry);
+            let in_scratch = match entry.payload {
+                Payload::Inline { length } => header_bytes + length,
+                Payload::Memory(_) => header_bytes,
+            };
+            let first = self.batch.frames == 0;
+            if !first
+                && (runs.bytes + wire_bytes > BATCH_BYTES_MAX
+                    || !runs.has_room_for_frame()
+                    || used + in_scratch > scratch.length
+                    || (lent.is_none() && self.apart && entry.is_lendable()))
+            {
+                break;
+            }
+            let place = scratch.part(used, in_scratch);
+            let memory = self.seal_entry(io, &entry, place, room);
+            runs.push(place);
+            if let Some(memory) = memory {
+                runs.push(memory);
+                room = room.map(|room| room.part(memory.length, room.length));
+            }
+            used += in_scratch;
+            if let Some(entry) = self.queue.get_mut(self.batch.frames) {
+                entry.checked = self.checked.last();
+            }
+            self.batch.frames += 1;
+        }
+        self.gathered = self.batch.frames;
+        self.batch.spans = runs.finish();
+    }
+
+    /// Write a frame's header, and its payload if that is inline, to `place`. Returns the payload
+    /// that is to be sent from elsewhere.
+    fn seal_entry<I: Io>(
+        &mut self,
+        io: &mut I,
+        entry: &Entry,
+        place: Span,
+        room: Option<Span>,
+    ) -> Option<Span> {
+        let length = entry.payload.length();
+        let frame =
+            Frame { epoch: entry.epoch, message: entry.message, payload: length, payload_crc: 0 };
+        let mut bytes = [0; WIRE_HEADER_BYTES_MAX + INLINE_BYTES_MAX];
+        let bytes = &mut bytes[..place.length as usize];
+        let (header, inline) = bytes.split_at_mut(self.seal.header_bytes());
+        // For a payload in memory `inline` is empty, and nothing is taken from the queue of bytes.
+        let count = inline.len();
+        for (to, from) in inline.iter_mut().zip(self.inline.drain(..count)) {
+            *to = from;
+        }
+        let body = match entry.payload {
+            Payload::Inline { length: 0 } => Body::Empty,
+            Payload::Inline { .. } => Body::Bytes(inline),
+            Payload::Memory(span) => Body::Memory(span),
+        };
+        let seal = |io: &mut I| self.seal.seal(io, frame, body, header, room);
+        let memory = self.checked.timed(io, length, seal);
+        io.store(bytes, place);
+        memory
+    }
+
+    /// What the checksums of long payloads took since the last call.
+    pub fn take_checked(&mut self) -> Checked {
+        std::mem::take(&mut self.checked)
+    }
+
+    /// How many frames entered a batch since this was last asked; [`Sender::gathered`] has them
+    /// until the kernel does.
+    pub fn take_gathered(&mut self) -> usize {
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// A frame of the batch at hand, by its place there.
+    #[must_use]
+    pub fn gathered(&self, place: usize) -> Option<Sealed> {
+        let entry = self.queue.get(place).filter(|_| place < self.batch.frames)?;
+        let Entry { owner, message, checked, .. } = *entry;
+        Some(Sealed { owner, message, payload: entry.payload.length(), checked })
+    }
+
+    /// The send in flight ended with `bytes` taken by the kernel: possibly fewer than asked, 0 if
+    /// it failed.
+    pub fn handle_sent(&mut self, bytes: u32) {
+        if !self.in_flight {
+            return;
+        }
+        self.in_flight = false;
+        let bytes = u64::from(bytes).min(self.batch.spans.bytes() - self.batch.sent);
+        self.batch.sent += bytes;
+        self.batch.sent_of_front += bytes;
+        self.queued_bytes -= bytes;
+        while self.batch.frames > 0
+            && let Some(front) = self.queue.front()
+            && let wire_bytes = self.wire_bytes(front)
+            && self.batch.sent_of_front >= wire_bytes
+        {
+            self.batch.sent_of_front -= wire_bytes;
+            self.batch.frames -= 1;
+            self.frames_sent += 1;
+            self.flights.take(front.owner, self.batch.lent);
+            self.queue.pop_front();
+        }
+        if self.batch.frames == 0
+            && let Some(number) = self.batch.lent.take()
+        {
+            self.flights.close(number);
+        }
+    }
+
+    /// The owner of the next frame that is fully in the kernel, in the order of pushing. Of what is
+    /// lent the memory is not free yet. Frames of [`Owner::NONE`] are left out.
+    pub fn poll_taken(&mut self) -> Option<Owner> {
+        self.flights.poll_taken()
+    }
+
+    /// The owner of the next frame that was sent and whose memory is free, in the order of pushing.
+    /// Frames of [`Owner::NONE`] are left out.
+    pub fn poll_sent(&mut self) -> Option<Owner> {
+        self.flights.poll_free()
+    }
+
+    /// The lane is lost: forget all frames that are not fully sent and hand back their owners, in
+    /// order. Those fully sent still come out of [`Sender::poll_sent`], and are to be told first.
+    /// Call it when no send is in flight and nothing is lent: the kernel may still read their
+    /// payloads otherwise.
+    pub fn drain(&mut self) -> impl Iterator<Item = Owner> + '_ {
+        debug_assert!(!self.in_flight, "a send in flight still reads the payloads");
+        self.flights.give_up();
+        self.batch = Batch::default();
+        self.in_flight = false;
+        self.queued_bytes = 0;
+        self.inline.clear();
+        self.queue.drain(..).map(|entry| entry.owner).filter(|owner| *owner != Owner::NONE)
+    }
+}

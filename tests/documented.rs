@@ -25,14 +25,17 @@ fn page(name: &str) -> Page {
 
 /// All documents.
 fn pages() -> Vec<Page> {
-    let docs = fs::read_dir(project().join("docs")).expect("docs");
-    let docs = docs.map(|entry| entry.expect("read").file_name().into_string().expect("text"));
-    let mut names: Vec<String> = docs.filter(|name| name.ends_with(".md")).collect();
-    names.sort();
-    let names = names.iter().map(|name| format!("docs/{name}"));
-    let own =
-        ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(str::to_owned);
-    own.into_iter().chain(names).map(|name| page(&name)).collect()
+    let own = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"];
+    let mut names = own.map(str::to_owned).to_vec();
+    for folder in ["docs", "docs/decisions"] {
+        let files = fs::read_dir(project().join(folder)).expect(folder);
+        let files =
+            files.map(|entry| entry.expect("read").file_name().into_string().expect("text"));
+        let mut files: Vec<String> = files.filter(|name| name.ends_with(".md")).collect();
+        files.sort();
+        names.extend(files.iter().map(|name| format!("{folder}/{name}")));
+    }
+    names.iter().map(|name| page(name)).collect()
 }
 
 fn rule(page: &Page, block: &Block) -> Option<Rule> {

@@ -21,13 +21,15 @@ pub enum Rule {
 }
 
 /// Why a block may not be run at all. A new reason belongs here, with what checks the commands instead.
-pub const REASONS: [&str; 3] = [
+pub const REASONS: [&str; 4] = [
     // From the programs under test, with less compression.
     "tests build the packages with options",
     // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what it found.
     "fuzzing takes nightly and hours",
     // `.ci/run` calls the short form.
     "it builds the rings anew and takes minutes",
+    // A comparison of two builds of this very tree.
+    "it builds two releases, which takes minutes",
 ];
 
 /// Where all commands of a document run, one after the other, as a reader types them.

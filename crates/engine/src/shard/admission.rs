@@ -17,13 +17,15 @@ use piped_core::limits::{
 };
 use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
-use piped_report::shard::Gauge;
-use piped_report::tally::HeldBy;
+use piped_report::shard::{Gauge, LimitParties, LimitUse, PartyUse};
+use piped_report::tally::{HeldBy, MessageWay};
 
-use super::lane::{Lane, LaneState};
-use super::serve::ServeOp;
+use super::inbound::Inbound;
+use super::lane::{Lane, LaneState, PeerLane};
+use super::serve::{Serve, ServeOp};
 use super::slab::Key;
 use super::throttle::Throttle;
+use super::transfer::Transfer;
 use super::{Shard, Work};
 use crate::command::Limits;
 
@@ -40,16 +42,24 @@ pub(super) enum Admission {
 }
 
 /// Requests in execution and those that wait, of one party.
-#[derive(Debug, Default)]
-pub(super) struct Account {
-    pub(super) requests: Gauge,
-    pub(super) in_flight: Gauge,
-    pub(super) waiting: VecDeque<(Key, u64)>,
+#[derive(Debug)]
+pub(super) struct Account<T> {
+    requests: Gauge,
+    in_flight: Gauge,
+    waiting: VecDeque<(Key<T>, u64)>,
     /// What it moves in a second.
     pub(super) throttle: Throttle,
 }
 
-impl Account {
+impl<T> Default for Account<T> {
+    fn default() -> Self {
+        let (requests, in_flight) = Default::default();
+        let (waiting, throttle) = Default::default();
+        Self { requests, in_flight, waiting, throttle }
+    }
+}
+
+impl<T> Account<T> {
     /// Whether a request of so many bytes may run now.
     fn has_room(&self, bytes: u64, requests_max: u32, in_flight_max: u64) -> bool {
         let fits = self.in_flight.now.saturating_add(bytes) <= in_flight_max;
@@ -66,8 +76,50 @@ impl Account {
         self.in_flight.sub(bytes);
     }
 
-    fn forget(&mut self, key: Key) {
+    /// What a party has of what is limited, as far as it is counted here.
+    pub(super) fn report(&self, name: String) -> PartyUse {
+        PartyUse {
+            name,
+            early_arrival: Gauge::default(),
+            staging: Gauge::default(),
+            in_flight: self.in_flight,
+            rate: self.throttle.shown(),
+            requests: self.requests,
+            waiting: self.waiting.len() as u32,
+            handles: 0,
+        }
+    }
+
+    fn forget(&mut self, key: Key<T>) {
         self.waiting.retain(|&(other, _)| other != key);
+    }
+}
+
+/// What all clients of a shard have together, and who is to get more of it next.
+#[derive(Debug)]
+pub(super) struct Clients {
+    account: Account<Transfer>,
+    /// Requests that wait for a limit.
+    waiting: u32,
+    /// Requests that had to wait for one since start, those of peers as well.
+    waited: u64,
+    /// The session whose turn it is.
+    turn: Option<SessionId>,
+    /// The session whose request was the last that was let run.
+    last: SessionId,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        let account = Account::default();
+        Self { account, waiting: 0, waited: 0, turn: None, last: SessionId(0) }
+    }
+}
+
+impl Clients {
+    /// A request that would have to wait ends instead.
+    pub(super) fn forget_wait(&mut self) {
+        self.waited -= 1;
     }
 }
 
@@ -79,6 +131,46 @@ pub(super) fn weight(length: u64, is_copy: bool) -> u64 {
 }
 
 impl Shard {
+    pub(super) fn limit_use(&self) -> LimitUse {
+        LimitUse {
+            staging: self.staging.used(),
+            staging_limit_bytes: self.staging_limit.unwrap_or(self.staging.bytes()),
+            staging_draining_bytes: self.staging.draining_bytes(),
+            staging_least_bytes: self.staging_least(),
+            staging_segments: (self.staging.segments() + self.drained.len()) as u32,
+            in_flight: self.clients.account.in_flight,
+            in_flight_limit_bytes: self.limits.in_flight,
+            requests: self.clients.account.requests,
+            requests_limit: self.limits.requests,
+            waiting: self.clients.waiting,
+            waited: self.clients.waited,
+            early_arrival: self.early.bytes,
+            early_arrival_limit_bytes: self.early_limit(),
+            stalled: self.tally.messages[MessageWay::Stalled as usize],
+            scratches_moved: self.scratches_moved,
+        }
+    }
+
+    /// Who uses what of what is limited.
+    #[must_use]
+    pub fn limit_parties(&self) -> LimitParties {
+        let clients = self.sessions.iter().map(|(id, session)| PartyUse {
+            staging: session.staging,
+            early_arrival: session.early,
+            ..session.account.report(id.0.to_string())
+        });
+        let peers = self.inbound.iter().map(|(_, link)| {
+            let staging = Gauge {
+                now: link.read_staging.now + link.write_staging.now,
+                // At once or one after the other: no more than that.
+                high: link.read_staging.high + link.write_staging.high,
+            };
+            let handles = link.handles_open();
+            PartyUse { staging, handles, ..link.account.report(link.name.clone()) }
+        });
+        LimitParties { clients: clients.collect(), peers: peers.collect() }
+    }
+
     /// New limits; what waits for the old ones may go on.
     pub(super) fn set_limits(&mut self, limits: Limits, now: Nanos) {
         self.change_rates(&limits, now);
@@ -94,10 +186,10 @@ impl Shard {
     }
 
     /// A client's request: it runs, or waits for its turn.
-    pub(super) fn enter_client(&mut self, key: Key, session: SessionId, bytes: u64) {
+    pub(super) fn enter_client(&mut self, key: Key<Transfer>, session: SessionId, bytes: u64) {
         let Some(state) = self.sessions.get_mut(&session) else { return };
         state.account.waiting.push_back((key, bytes));
-        self.clients_waiting += 1;
+        self.clients.waiting += 1;
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.admission = Admission::Waits(bytes);
         }
@@ -105,36 +197,36 @@ impl Shard {
             state.account.waiting.len() == 1 && self.may_go_on(&state.account)
         });
         // Somebody's turn has come: nobody goes before.
-        if may && self.turn.is_none_or(|turn| turn == session) {
+        if may && self.clients.turn.is_none_or(|turn| turn == session) {
             self.admit_one(session);
         }
         if self.waits_for_limit(key) {
-            self.waited += 1;
+            self.clients.waited += 1;
             self.note_held(Work::Transfer(key), HeldBy::Limit);
         }
     }
 
     /// Whether a client's request waits for a limit.
-    pub(super) fn waits_for_limit(&self, key: Key) -> bool {
+    pub(super) fn waits_for_limit(&self, key: Key<Transfer>) -> bool {
         let admission = self.transfers.get(key).map(|transfer| transfer.admission);
         matches!(admission, Some(Admission::Waits(_)))
     }
 
     /// A client's request is over, or its client was told so.
-    pub(super) fn leave_client(&mut self, key: Key) {
+    pub(super) fn leave_client(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let session = transfer.session;
         let account = self.sessions.get_mut(&session).map(|state| &mut state.account);
         match std::mem::take(&mut transfer.admission) {
             Admission::Free => return,
             Admission::Waits(_) => {
-                self.clients_waiting -= 1;
+                self.clients.waiting -= 1;
                 if let Some(account) = account {
                     account.forget(key);
                 }
             }
             Admission::Runs(bytes) => {
-                self.clients.leave(bytes);
+                self.clients.account.leave(bytes);
                 if let Some(account) = account {
                     account.leave(bytes);
                 }
@@ -151,30 +243,30 @@ impl Shard {
                 return;
             }
         }
-        self.turn = None;
+        self.clients.turn = None;
     }
 
     /// The session whose turn it is, or of those whose next request has room within its session the first
     /// behind the one that was last.
     fn next_in_turn(&self) -> Option<SessionId> {
-        if self.clients_waiting == 0 {
+        if self.clients.waiting == 0 {
             return None;
         }
         let may = |session: &SessionId| {
             self.sessions.get(session).is_some_and(|state| self.may_go_on(&state.account))
         };
-        if let Some(turn) = self.turn.filter(may) {
+        if let Some(turn) = self.clients.turn.filter(may) {
             return Some(turn);
         }
         // The walk is one of a tree: no list to keep.
-        let behind = (Bound::Excluded(self.last_turn), Bound::Unbounded);
-        let all = self.sessions.range(behind).chain(self.sessions.range(..=self.last_turn));
+        let behind = (Bound::Excluded(self.clients.last), Bound::Unbounded);
+        let all = self.sessions.range(behind).chain(self.sessions.range(..=self.clients.last));
         all.map(|(&session, state)| (session, &state.account))
             .find_map(|(session, account)| self.may_go_on(account).then_some(session))
     }
 
     /// Whether the first of those that wait has room within its session.
-    fn may_go_on(&self, account: &Account) -> bool {
+    fn may_go_on(&self, account: &Account<Transfer>) -> bool {
         let client = &self.limits.client;
         account
             .waiting
@@ -187,15 +279,15 @@ impl Shard {
     fn admit_one(&mut self, session: SessionId) -> bool {
         let Some(state) = self.sessions.get_mut(&session) else { return true };
         let Some(&(key, bytes)) = state.account.waiting.front() else { return true };
-        if !self.clients.has_room(bytes, self.limits.requests, self.limits.in_flight) {
-            self.turn = Some(session);
+        if !self.clients.account.has_room(bytes, self.limits.requests, self.limits.in_flight) {
+            self.clients.turn = Some(session);
             return false;
         }
         state.account.waiting.pop_front();
         state.account.enter(bytes);
-        self.clients.enter(bytes);
-        self.clients_waiting -= 1;
-        (self.turn, self.last_turn) = (None, session);
+        self.clients.account.enter(bytes);
+        self.clients.waiting -= 1;
+        (self.clients.turn, self.clients.last) = (None, session);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.admission = Admission::Runs(bytes);
         }
@@ -205,7 +297,7 @@ impl Shard {
 
     /// A peer's request. Its writes always run: their data come behind them on the lane, and one that
     /// waited would hold up those of the others; what they use is bounded by their credit.
-    pub(super) fn enter_serve(&mut self, key: Key) {
+    pub(super) fn enter_serve(&mut self, key: Key<Serve>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let link = serve.link;
         if matches!(serve.op, ServeOp::Write { .. }) {
@@ -219,13 +311,13 @@ impl Shard {
         self.admit_serves(link);
         let waits = |serve: &super::Serve| matches!(serve.admission, Admission::Waits(_));
         if self.serves.get(key).is_some_and(waits) {
-            self.waited += 1;
+            self.clients.waited += 1;
             self.note_held(Work::Serve(key), HeldBy::Limit);
         }
     }
 
     /// A peer's request is forgotten.
-    pub(super) fn leave_serve(&mut self, key: Key) {
+    pub(super) fn leave_serve(&mut self, key: Key<Serve>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let link = serve.link;
         let admission = std::mem::take(&mut serve.admission);
@@ -239,7 +331,7 @@ impl Shard {
         self.admit_serves(link);
     }
 
-    fn admit_serves(&mut self, link: Key) {
+    fn admit_serves(&mut self, link: Key<Inbound>) {
         let peer = self.limits.peer;
         while let Some(state) = self.inbound.get_mut(link)
             && let Some(&(key, bytes)) = state.account.waiting.front()
@@ -256,7 +348,7 @@ impl Shard {
 
     /// Whether a peer's read may have so many bytes of staging more. On a lane that cannot send them yet it waits for the
     /// lane: data that waited would hold the staging that the lane waits for.
-    pub(super) fn may_stage_read(&mut self, (link, lane): (Key, Key), bytes: u64) -> bool {
+    pub(super) fn may_stage_read(&mut self, PeerLane { lane, link }: PeerLane, bytes: u64) -> bool {
         if self.lanes.get(lane).is_some_and(Lane::is_without_room) {
             self.make_ready(Work::Lane(lane));
             return false;
@@ -281,7 +373,7 @@ impl Shard {
     /// The credit of all lanes follows staging and the limits.
     pub(super) fn move_windows(&mut self) {
         let window = self.credit_window();
-        let lanes: Vec<Key> = self
+        let lanes: Vec<Key<Lane>> = self
             .inbound
             .iter()
             .flat_map(|(_, link)| {
@@ -291,8 +383,10 @@ impl Shard {
             .collect();
         for key in lanes {
             // One that is not up yet is told its first window.
-            if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up) {
-                lane.set_window(window);
+            if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up)
+                && let Some(serving) = lane.serving_mut()
+            {
+                serving.window.resize(window);
             }
         }
     }

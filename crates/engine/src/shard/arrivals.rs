@@ -18,6 +18,7 @@ use piped_model::buffer::advise::{Seen, Way};
 use piped_report::shard::{ArrivalSender, ChannelArrivals, Gauge};
 
 use super::channel::{Channel, Envelope};
+use super::inbound::Inbound;
 use super::slab::Key;
 use super::{Shard, early};
 
@@ -25,7 +26,7 @@ use super::{Shard, early};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Came {
     /// The peer; none: a client of this shard.
-    from: Option<Key>,
+    from: Option<Key<Inbound>>,
     way: Way,
     /// When its first byte was here, and its last.
     first: Nanos,
@@ -51,7 +52,7 @@ pub(super) struct Arriving {
 
 impl Arriving {
     /// Its last byte is here. What waited for it took it with the first.
-    pub(super) const fn landed(self, from: Key, now: Nanos) -> Came {
+    pub(super) const fn landed(self, from: Key<Inbound>, now: Nanos) -> Came {
         let Self { way, first, .. } = self;
         Came { from: Some(from), way, first, landed: now, taken: first }
     }
@@ -178,7 +179,7 @@ impl Shard {
             Some(Record { came, length: envelope.length, ended: now })
         };
         let waiting = waiting.into_iter().flatten().filter_map(waits).take(MESSAGES_SEEN);
-        let mut senders = BTreeMap::<Option<Key>, (u32, u32)>::new();
+        let mut senders = BTreeMap::<Option<Key<Inbound>>, (u32, u32)>::new();
         let mut seen = Vec::with_capacity(book.ring.len());
         let (newer, older) = book.ring.split_at(book.next);
         for record in older.iter().chain(newer).copied().chain(waiting) {

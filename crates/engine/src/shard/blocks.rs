@@ -9,6 +9,7 @@ use piped_core::io::Span;
 use piped_core::limits::DEPTH_MAX;
 use piped_planner::planned::CUT_BYTES;
 
+use super::landed::Extents;
 use super::staging::Run;
 
 /// A run of staging for the bytes `start..end` of a request.
@@ -57,10 +58,26 @@ pub(super) struct Blocks {
     ring: [Option<Block>; DEPTH_MAX as usize],
     first: u32,
     count: u32,
+    /// What has landed of the request beyond its watermark.
+    beyond: Extents,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { ring: [None; DEPTH_MAX as usize], first: 0, count: 0, beyond: Extents::default() }
+    }
 }
 
 impl Blocks {
-    pub(super) const EMPTY: Self = Self { ring: [None; DEPTH_MAX as usize], first: 0, count: 0 };
+    /// Begins anew; what its last holder had is free.
+    pub(super) fn clear(&mut self) {
+        debug_assert!(self.ring.iter().all(Option::is_none), "a request ended and kept staging");
+        (self.first, self.count) = (0, 0);
+    }
+
+    pub(super) fn beyond(&mut self) -> &mut Extents {
+        &mut self.beyond
+    }
 
     pub(super) fn is_full(&self) -> bool {
         self.count == DEPTH_MAX
@@ -111,6 +128,8 @@ impl Blocks {
 
     /// Takes out one that nothing touches, wherever it is: the request is over, and the order as well.
     pub(super) fn take_idle(&mut self) -> Option<Block> {
-        self.ring.iter_mut().find_map(|place| place.take_if(|block| block.is_idle()))
+        // Without any there never was one: most requests of memory do not touch the ring.
+        let ring = if self.count > 0 { &mut self.ring[..] } else { &mut [] };
+        ring.iter_mut().find_map(|place| place.take_if(|block| block.is_idle()))
     }
 }

@@ -12,7 +12,11 @@ use piped_core::units::Nanos;
 
 use super::arrivals::Came;
 use super::early::Piece;
+use super::inbound::Inbound;
+use super::lane::Lane;
+use super::served::Served;
 use super::slab::Key;
+use super::transfer::Transfer;
 
 /// A message that is to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +37,7 @@ pub(super) enum Data {
     /// In early-arrival memory; its sender is done with it.
     Here(Piece),
     /// With a transfer of this shard.
-    Local(Key),
+    Local(Key<Transfer>),
     /// At a peer.
     Peer(Mail),
 }
@@ -42,10 +46,10 @@ pub(super) enum Data {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mail {
     /// What it was sent by.
-    pub(super) served: Key,
+    pub(super) served: Key<Served>,
     /// The peer, and the lane on which it was announced last.
-    pub(super) link: Key,
-    pub(super) lane: Key,
+    pub(super) link: Key<Inbound>,
+    pub(super) lane: Key<Lane>,
     /// The peer's name for it, on that lane.
     pub(super) wire: u64,
     pub(super) sequence: u32,
@@ -62,7 +66,7 @@ pub(super) struct MailPlace {
     pub(super) channel: ChannelId,
     pub(super) order: u64,
     /// The receive that has it; without one it waits.
-    pub(super) receive: Option<Key>,
+    pub(super) receive: Option<Key<Transfer>>,
 }
 
 /// A receive that waits.
@@ -70,7 +74,7 @@ pub(super) struct MailPlace {
 pub(super) struct Posted {
     /// Its place among the channel's receives.
     pub(super) order: u64,
-    pub(super) transfer: Key,
+    pub(super) transfer: Key<Transfer>,
     /// The tag it takes; any without.
     pub(super) tag: Option<u64>,
 }
@@ -121,7 +125,7 @@ impl Channel {
     }
 
     /// It waits no longer. `false`: it did not.
-    pub(super) fn unpost(&mut self, transfer: Key) -> bool {
+    pub(super) fn unpost(&mut self, transfer: Key<Transfer>) -> bool {
         let before = self.posted.len();
         self.posted.retain(|posted| posted.transfer != transfer);
         self.posted.len() < before
@@ -160,7 +164,7 @@ impl Channel {
 mod tests {
     use super::*;
 
-    fn key(number: u64) -> Key {
+    fn key<T>(number: u64) -> Key<T> {
         Key::from_bits(number)
     }
 

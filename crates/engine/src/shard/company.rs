@@ -17,10 +17,13 @@ use piped_core::units::Nanos;
 use piped_report::shard::{Waiting, device_name};
 use piped_report::tally::HeldBy;
 
+use super::bodies::Bodies;
 use super::fair::Party;
+use super::inbound::Inbound;
 use super::serve::Serve;
 use super::session::Place;
 use super::slab::Key;
+use super::trace::Subject;
 use super::transfer::{Body, RemoteOp, Transfer, Waiter, file_of};
 use super::{Shard, Work};
 use crate::command::Target;
@@ -32,7 +35,7 @@ pub(super) enum Spot {
     /// A peer that is asked, by whatever lane.
     Peer(PeerId),
     /// A peer that asks.
-    Caller(Key),
+    Caller(Key<Inbound>),
 }
 
 /// Where a request's bytes come from, and where they go.
@@ -222,7 +225,7 @@ impl Met {
 }
 
 /// Where a client's request has its company. Those for messages and notifications, and what is done in memory here, have none.
-fn spots_of(body: &Body) -> [Option<Spot>; SPOTS] {
+fn spots_of(body: &Body, bodies: &Bodies) -> [Option<Spot>; SPOTS] {
     let of = |place: Place| match place {
         Place::Local(target) => file_of(target).map(|file| Spot::Device(file.device)),
         Place::Remote(peer, _) => Some(Spot::Peer(peer)),
@@ -232,11 +235,11 @@ fn spots_of(body: &Body) -> [Option<Spot>; SPOTS] {
         Body::Remote(body) if body.op == RemoteOp::Once => [None, None],
         Body::Remote(body) => [Some(Spot::Peer(body.peer)), None],
         Body::Copy(copy) => {
-            let (from, to) = copy.ends();
+            let (from, to) = bodies[*copy].ends();
             let [from, to] = [of(from), of(to)];
             [from, to.filter(|to| Some(*to) != from)]
         }
-        Body::Vector(vector) => [of(vector.end()), None],
+        Body::Vector(vector) => [of(bodies[*vector].end()), None],
         Body::Memory(_)
         | Body::Send(_)
         | Body::Receive(_)
@@ -257,10 +260,10 @@ impl Serve {
     }
 }
 
-impl Transfer {
-    /// Something keeps it from going on.
+impl Stays {
+    /// Something keeps the request from going on.
     pub(super) fn hold(&mut self, by: HeldBy) {
-        self.stays.held |= by.bit();
+        self.held |= by.bit();
     }
 }
 
@@ -271,19 +274,17 @@ impl Shard {
     }
 
     /// A client's request comes to where it wants something.
-    pub(super) fn enter_company(&mut self, key: Key) {
+    pub(super) fn enter_company(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let party = Party::Client(transfer.session);
         let spots = match &transfer.body {
             Body::Sync { file, .. } => {
                 [self.files.get(file).map(|file| Spot::Device(file.on.device())), None]
             }
-            body => spots_of(body),
+            body => spots_of(body, &self.bodies),
         };
         let stays = self.stay(spots, party);
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.stays = stays;
-        }
+        self.observed.of_mut(Subject::Transfer(key)).stays = stays;
     }
 
     /// Something keeps a request from going on, or a part of it.
@@ -295,13 +296,13 @@ impl Shard {
                     Some(Waiter::Copy { parent, .. } | Waiter::Vector { parent, .. }) => parent,
                     _ => key,
                 };
-                if let Some(transfer) = self.transfers.get_mut(whole) {
-                    transfer.hold(by);
+                if self.transfers.get(whole).is_some() {
+                    self.observed.of_mut(Subject::Transfer(whole)).stays.hold(by);
                 }
             }
             Work::Serve(key) => {
-                if let Some(serve) = self.serves.get_mut(key) {
-                    serve.stays.held |= by.bit();
+                if self.serves.get(key).is_some() {
+                    self.observed.of_mut(Subject::Serve(key)).stays.hold(by);
                 }
             }
             Work::Lane(_) => {}
@@ -309,7 +310,7 @@ impl Shard {
     }
 
     /// A request could not be sent to its peer now: because of the peer, if there is no lane to it.
-    pub(super) fn note_unasked(&mut self, key: Key) {
+    pub(super) fn note_unasked(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get(key).filter(|it| it.status.is_none()) else {
             return;
         };
@@ -320,33 +321,28 @@ impl Shard {
     }
 
     /// Whether a request waited for nobody until now.
-    pub(super) fn is_alone_so_far(&self, stays: &Stays) -> bool {
+    pub(super) fn is_alone_so_far(&self, subject: Subject) -> bool {
+        let stays = &self.observed.of(subject).stays;
         stays.held == 0 && !self.company.has_met(stays)
     }
 
     /// It is over.
-    pub(super) fn leave_company(&mut self, transfer: &Transfer) -> Met {
-        let met = self.company.settle(transfer.stays, transfer.moved());
+    pub(super) fn leave_company(&mut self, key: Key<Transfer>, transfer: &Transfer) -> Met {
+        let stays = self.observed.of(Subject::Transfer(key)).stays;
+        let met = self.company.settle(stays, transfer.moved());
         Met { at_peer: transfer.told_plan.is_some_and(|told| told.company), ..met }
     }
 
     /// A peer's request comes.
-    pub(super) fn enter_serve_company(&mut self, key: Key) {
+    pub(super) fn enter_serve_company(&mut self, key: Key<Serve>) {
         let Some(serve) = self.serves.get(key) else { return };
         let (spots, party) = (serve.spots(), Party::Peer(serve.link, 0));
         let stays = self.stay(spots, party);
-        if let Some(serve) = self.serves.get_mut(key) {
-            serve.stays = stays;
-        }
+        self.observed.of_mut(Subject::Serve(key)).stays = stays;
     }
 
-    pub(super) fn leave_serve_company(&mut self, serve: &Serve) -> Met {
-        self.company.settle(serve.stays, serve.moved())
-    }
-
-    /// Whether a peer's request had to wait for somebody until now.
-    pub(super) fn has_company(&self, serve: &Serve) -> bool {
-        !self.is_alone_so_far(&serve.stays)
+    pub(super) fn leave_serve_company(&mut self, key: Key<Serve>, serve: &Serve) -> Met {
+        self.company.settle(self.observed.of(Subject::Serve(key)).stays, serve.moved())
     }
 
     /// A spot in words.

@@ -20,10 +20,11 @@ use piped_planner::stage::StageIndex;
 use piped_report::tally::{Operation, Route};
 
 use super::disk::Direction;
+use super::pins::Pin;
 use super::session::{HandleKind, Place, body_for};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, Memory, Start, Waiter};
+use super::transfer::{Body, Memory, Start, Transfer, Waiter};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 
@@ -55,7 +56,7 @@ struct Chunk {
     written: u32,
     /// Bytes from its start that the copy counts as landed.
     landed: u32,
-    reading: Option<Key>,
+    reading: Option<Key<Transfer>>,
     write: Write,
 }
 
@@ -66,9 +67,9 @@ enum Write {
     After,
     /// It begins as soon as there is room for it, and follows the read.
     Wanted,
-    Running(Key),
+    Running(Key<Transfer>),
     /// The source is shorter than it was told: it is given up, and begins anew.
-    Revoked(Key),
+    Revoked(Key<Transfer>),
     Over,
 }
 
@@ -160,7 +161,7 @@ impl CopyBody {
         self.chunks.get_mut(usize::from(chunk))?.as_mut().map(|chunk| &mut chunk.written)
     }
 
-    pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> {
+    pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> + use<> {
         [self.from.0, self.to.0].into_iter().filter_map(|place| match place {
             Place::Local(Target::Region(region)) => Some(region),
             _ => None,
@@ -169,6 +170,10 @@ impl CopyBody {
 
     pub(super) fn offset(&self) -> u64 {
         self.from.1
+    }
+
+    fn is_between_peers(&self) -> bool {
+        matches!(self.ends(), (Place::Remote(..), Place::Remote(..)))
     }
 
     /// Where the bytes come from, and where they go.
@@ -194,14 +199,15 @@ impl CopyBody {
 }
 
 impl Shard {
-    pub(super) fn drive_copy<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn drive_copy<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         for chunk in 0..COPY_CHUNKS {
             if !self.drive_chunk(key, chunk, io) || !self.store_chunk(key, chunk, io) {
                 return self.starve(Work::Transfer(key));
             }
         }
         let Some(transfer) = self.transfers.get(key) else { return };
-        let Body::Copy(copy) = &transfer.body else { return };
+        let Body::Copy(copy) = transfer.body else { return };
+        let copy = &self.bodies[copy];
         let end = copy.end.min(transfer.length);
         if copy.next >= end && copy.chunks.iter().all(Option::is_none) {
             self.decide(key, Status::Ok, io);
@@ -209,10 +215,11 @@ impl Shard {
     }
 
     /// Starts what a chunk can start; `false` if there is no room for it.
-    fn drive_chunk<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> bool {
+    fn drive_chunk<I: Io>(&mut self, key: Key<Transfer>, index: usize, io: &mut I) -> bool {
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
         let (session, length) = (transfer.session, transfer.length);
-        let Body::Copy(copy) = &mut transfer.body else { return true };
+        let Body::Copy(copy) = transfer.body else { return true };
+        let copy = &mut self.bodies[copy];
         match copy.chunks[index] {
             Some(chunk) if chunk.wants_write() => {
                 self.start_half(key, index, chunk, Direction::Write, io.now())
@@ -245,9 +252,8 @@ impl Shard {
                 };
                 if self.start_half(key, index, chunk, Direction::Read, io.now()) {
                     self.note_copy_staging(session, run, true);
-                    if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
-                    {
-                        copy.next = start + u64::from(want);
+                    if let Some(&Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body) {
+                        self.bodies[copy].next = start + u64::from(want);
                     }
                     return self.drive_chunk(key, index, io);
                 }
@@ -260,7 +266,7 @@ impl Shard {
     /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers' requests and
     /// unaligned edges; of the other half a session leaves a part to the others' copies, for its own may hang
     /// at a device that stalls.
-    pub(super) fn may_copy(&self, key: Key, want: u64) -> bool {
+    pub(super) fn may_copy(&self, key: Key<Transfer>, want: u64) -> bool {
         let left = (self.staging.kept_bytes() / 2).saturating_sub(self.copy_bytes);
         let session = self.transfers.get(key).and_then(|copy| self.sessions.get(&copy.session));
         let own = session.map_or(0, |session| session.copy_bytes);
@@ -277,7 +283,7 @@ impl Shard {
     /// Makes the child transfer of one half of a chunk.
     fn start_half(
         &mut self,
-        key: Key,
+        key: Key<Transfer>,
         index: usize,
         mut chunk: Chunk,
         direction: Direction,
@@ -285,7 +291,8 @@ impl Shard {
     ) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return true };
         let (session, class, deadline) = (transfer.session, transfer.class, transfer.deadline);
-        let Body::Copy(copy) = &transfer.body else { return true };
+        let Body::Copy(copy) = transfer.body else { return true };
+        let copy = &self.bodies[copy];
         let (kind, (place, offset)) = match direction {
             Direction::Read => (Operation::Read, copy.from),
             Direction::Write => (Operation::Write, copy.to),
@@ -316,26 +323,28 @@ impl Shard {
             }
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
-        if let Body::Copy(copy) = &mut transfer.body {
-            copy.chunks[index] = Some(chunk);
-            transfer.pins += 1;
+        if let Body::Copy(copy) = transfer.body {
+            self.bodies[copy].chunks[index] = Some(chunk);
+            self.keep_pinned(child, key);
         }
         self.make_ready(Work::Transfer(child));
         true
     }
 
     /// Where the piece of a child starts, counted from the copy's first byte.
-    pub(super) fn chunk_start(&self, parent: Key, chunk: u8) -> u64 {
+    pub(super) fn chunk_start(&self, parent: Key<Transfer>, chunk: u8) -> u64 {
         let copy = self.transfers.get(parent).map(|transfer| &transfer.body);
-        let Some(Body::Copy(copy)) = copy else { return 0 };
+        let Some(&Body::Copy(copy)) = copy else { return 0 };
+        let copy = &self.bodies[copy];
         copy.chunks.get(usize::from(chunk)).and_then(Option::as_ref).map_or(0, |it| it.start)
     }
 
     /// Whether the source was so long when it was opened. If it is cut off meanwhile, what was written of the
     /// chunk counts, and the destination may be as long as the chunk.
-    fn source_has(&self, key: Key, end: u64) -> bool {
+    fn source_has(&self, key: Key<Transfer>, end: u64) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
-        let Body::Copy(copy) = &transfer.body else { return false };
+        let Body::Copy(copy) = transfer.body else { return false };
+        let copy = &self.bodies[copy];
         let (place, offset) = copy.from;
         let length = match place {
             Place::Local(Target::Region(region)) => region.length,
@@ -358,14 +367,16 @@ impl Shard {
     pub(super) fn read_with(&self, waiter: Waiter) -> Option<u64> {
         let Waiter::Copy { parent, .. } = waiter else { return None };
         let transfer = self.transfers.get(parent)?;
-        let Body::Copy(copy) = &transfer.body else { return None };
+        let Body::Copy(copy) = transfer.body else { return None };
+        let copy = &self.bodies[copy];
         matches!(copy.from.0, Place::Local(Target::File(_))).then_some(transfer.length)
     }
 
     /// More of a chunk is read: its write goes on.
-    pub(super) fn note_chunk_read(&mut self, parent: Key, index: u8, bytes: u64) {
+    pub(super) fn note_chunk_read(&mut self, parent: Key<Transfer>, index: u8, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
-        let Body::Copy(copy) = &mut transfer.body else { return };
+        let Body::Copy(copy) = transfer.body else { return };
+        let copy = &mut self.bodies[copy];
         let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
         chunk.read = chunk.read.max(bytes as u32);
         let start = chunk.start;
@@ -376,15 +387,22 @@ impl Shard {
     }
 
     /// More of a chunk is in its place: who waits for the copy sees it move, however long a chunk takes.
-    pub(super) fn note_chunk_written(&mut self, parent: Key, index: u8, write: Key, bytes: u64) {
+    pub(super) fn note_chunk_written(
+        &mut self,
+        parent: Key<Transfer>,
+        index: u8,
+        write: Key<Transfer>,
+        bytes: u64,
+    ) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
-        let Body::Copy(copy) = &mut transfer.body else { return };
+        let Body::Copy(copy) = transfer.body else { return };
+        let copy = &mut self.bodies[copy];
         let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
         if chunk.write != Write::Running(write) {
             return;
         }
         let Some((from, to)) = chunk.land(bytes) else { return };
-        let inserted = transfer.landed.insert(from, to);
+        let inserted = transfer.landed.insert(self.extents.at_mut(parent), from, to);
         debug_assert!(inserted.is_ok(), "each byte is counted once");
         self.tell_progress(parent);
     }
@@ -392,13 +410,15 @@ impl Shard {
     /// A child is over and does not touch the chunk's staging any more.
     pub(super) fn handle_child<I: Io>(
         &mut self,
-        child: Key,
-        (parent, index): (Key, u8),
+        child: Key<Transfer>,
+        (parent, pin): (Key<Transfer>, Option<Pin<Transfer>>),
+        index: u8,
         (status, bytes): (Status, u64),
         io: &mut I,
     ) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
-        let Body::Copy(copy) = &mut transfer.body else { return };
+        let Body::Copy(copy) = transfer.body else { return };
+        let copy = &mut self.bodies[copy];
         let place = &mut copy.chunks[usize::from(index)];
         let Some(chunk) = place.as_mut() else { return };
         let ended = match chunk.reading == Some(child) {
@@ -415,7 +435,7 @@ impl Shard {
             Ended::Written => {
                 // Chunks are written in any order; the watermark tells how far the copy is.
                 if let Some((from, to)) = chunk.land(bytes) {
-                    let inserted = transfer.landed.insert(from, to);
+                    let inserted = transfer.landed.insert(self.extents.at_mut(parent), from, to);
                     debug_assert!(inserted.is_ok(), "each byte is counted once");
                 }
             }
@@ -442,7 +462,7 @@ impl Shard {
             self.note_chunk_read(parent, index, bytes);
         }
         self.tell_progress(parent);
-        self.unpin(parent);
+        self.unpin(pin);
         self.make_ready(Work::Transfer(parent));
         if let Some(sibling) = sibling {
             let why = if ended == Ended::Short { Status::Cancelled } else { status };
@@ -451,7 +471,12 @@ impl Shard {
     }
 
     /// Gives up on the children of a copy or of a vectored request.
-    pub(super) fn give_up_children<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+    pub(super) fn give_up_children<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        status: Status,
+        io: &mut I,
+    ) {
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         if !matches!(body, Some(Body::Copy(_) | Body::Vector(_))) {
             return;
@@ -470,7 +495,8 @@ impl Shard {
     /// Frees the chunks that were between their halves when the copy ended.
     pub(super) fn free_chunks(&mut self, session: SessionId, body: &Body) {
         if let Body::Copy(copy) = body {
-            for chunk in copy.chunks.into_iter().flatten() {
+            let chunks = std::mem::take(&mut self.bodies[*copy].chunks);
+            for chunk in chunks.into_iter().flatten() {
                 self.note_copy_staging(session, chunk.run, false);
                 self.free_staging(chunk.run);
             }

@@ -8,6 +8,7 @@ use piped_planner::cost::PathCost;
 use piped_planner::plan::Part;
 
 use super::Shard;
+use super::lane::Lane;
 use super::session::{HandleKind, Place};
 use super::slab::Key;
 use crate::command::Target;
@@ -61,7 +62,7 @@ impl Shard {
         write: bool,
     ) -> Option<PathCost> {
         let link = self.outbound.get(&peer)?;
-        let parts = |lane: Key| -> Vec<Part> {
+        let parts = |lane: Key<Lane>| -> Vec<Part> {
             if write {
                 let disk = self.disk_there(session, handle, lane);
                 self.way_out(lane).into_iter().chain(disk).map(Part::There).collect()

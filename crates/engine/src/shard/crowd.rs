@@ -19,7 +19,7 @@ use piped_report::tally::LaneLoss;
 
 use super::Shard;
 use super::inbound::Inbound;
-use super::lane::{Lane, LaneState, Link};
+use super::lane::{Lane, LaneState};
 use super::slab::Key;
 use crate::command::{Caller, Crowded, Event, Origin, Standing};
 
@@ -121,13 +121,13 @@ impl Shard {
     }
 
     /// Whether a peer may hold one more.
-    pub(super) fn may_hold(&self, link: Key, what: Holding) -> bool {
+    pub(super) fn may_hold(&self, link: Key<Inbound>, what: Holding) -> bool {
         let Some(state) = self.inbound.get(link) else { return false };
         let (all, used) = match what {
             Holding::Handles => (SERVED_MAX, self.served.len()),
             Holding::Files => (SERVED_FILES_MAX, self.held(|_| true, what)),
             Holding::Serves => (SERVES_MAX, self.serves.len()),
-            Holding::Mails => (MAIL_MAX as u32, self.mail_times.len() as u32),
+            Holding::Mails => (MAIL_MAX as u32, self.announced.len() as u32),
         };
         let most = all - kept_of(all, state.beside_keys);
         let share = share_of(most, state.beside_keys);
@@ -143,7 +143,7 @@ impl Shard {
     fn held(&self, of: impl Fn(&Inbound) -> bool, what: Holding) -> u32 {
         let serves = |link: &Inbound| {
             let lanes = link.lanes.iter().filter_map(|it| self.lanes.get(it.lane?));
-            lanes.map(|lane| lane.serves.len() as u32).sum()
+            lanes.map(|lane| lane.serves().len() as u32).sum()
         };
         let links = self.inbound.iter().map(|(_, link)| link).filter(|link| of(link));
         links
@@ -158,10 +158,15 @@ impl Shard {
 
     /// The same after nodes that have left lost what they had open, if that is what it takes: those of the same party
     /// first, then plain ones.
-    pub(super) fn may_open<I: Io>(&mut self, link: Key, what: Holding, io: &mut I) -> bool {
+    pub(super) fn may_open<I: Io>(
+        &mut self,
+        link: Key<Inbound>,
+        what: Holding,
+        io: &mut I,
+    ) -> bool {
         while !self.may_hold(link, what) {
             let Some(party) = self.inbound.get(link).map(Party::of) else { return false };
-            let leaves = |(key, it): (Key, &Inbound)| {
+            let leaves = |(key, it): (Key<Inbound>, &Inbound)| {
                 let same = Party::of(it) == party;
                 let may = same || it.standing != Standing::Proven;
                 let holds = it.handles_open() > 0;
@@ -175,7 +180,7 @@ impl Shard {
     }
 
     /// The same of staging. It never waits for nothing: where only lanes have some, there is enough.
-    pub(super) fn may_stage(&self, link: Key, bytes: u64) -> bool {
+    pub(super) fn may_stage(&self, link: Key<Inbound>, bytes: u64) -> bool {
         if !self.inbound.get(link).is_some_and(|link| link.beside_keys) {
             return true;
         }
@@ -214,13 +219,11 @@ impl Shard {
 
     /// Closes a plain lane without work, from there or from anywhere. `false`: there is none.
     pub(super) fn displace<I: Io>(&mut self, from: Option<Origin>, io: &mut I) -> bool {
-        let opens = |lane: &Lane| match lane.link {
-            Link::Inbound(link) => {
-                self.inbound.get(link).is_some_and(|link| !link.opening.is_empty())
-            }
-            Link::Outbound(_) | Link::Stranger => false,
+        let opens = |lane: &Lane| {
+            let link = lane.inbound().and_then(|link| self.inbound.get(link));
+            link.is_some_and(|link| !link.opening.is_empty())
         };
-        let idle = |(_, lane): &(Key, &Lane)| {
+        let idle = |(_, lane): &(Key<Lane>, &Lane)| {
             let is_right = lane.origin().is_some_and(|it| from.is_none_or(|from| from == it));
             is_right
                 && lane.state != LaneState::Closing

@@ -15,6 +15,7 @@ use piped_core::request::Class;
 use piped_core::units::Nanos;
 
 use super::Work;
+use super::disk::Job;
 use super::fair::Flow;
 use super::gate::Gate;
 use super::slab::Key;
@@ -102,7 +103,14 @@ impl Devices {
     }
 
     /// A job comes to a device. Whether it may begin now; else it will be polled.
-    pub(super) fn arrive(&mut self, on: On, flow: Flow, bytes: u32, job: Key, now: Nanos) -> bool {
+    pub(super) fn arrive(
+        &mut self,
+        on: On,
+        flow: Flow,
+        bytes: u32,
+        job: Key<Job>,
+        now: Nanos,
+    ) -> bool {
         // Whose answers are somebody else's affair have few operations, and say nothing of what they can do.
         on.foreign || self.load(on).gate.arrive(flow, bytes, job, now)
     }
@@ -115,17 +123,20 @@ impl Devices {
     }
 
     /// The next job that may begin at a device.
-    pub(super) fn poll_job(&mut self, on: On, now: Nanos) -> Option<Key> {
+    pub(super) fn poll_job(&mut self, on: On, now: Nanos) -> Option<Key<Job>> {
         self.load(on).gate.poll(now)
     }
 
     /// Of all devices.
-    pub(super) fn poll_any_job(&mut self, now: Nanos) -> Option<Key> {
+    pub(super) fn poll_any_job(&mut self, now: Nanos) -> Option<Key<Job>> {
         self.loads.iter_mut().find_map(|load| load.gate.poll(now))
     }
 
     /// Jobs that are not to begin any more.
-    pub(super) fn remove_jobs(&mut self, mut unwanted: impl FnMut(&Key) -> bool) -> Vec<Key> {
+    pub(super) fn remove_jobs(
+        &mut self,
+        mut unwanted: impl FnMut(&Key<Job>) -> bool,
+    ) -> Vec<Key<Job>> {
         self.loads.iter_mut().flat_map(|load| load.gate.remove(&mut unwanted)).collect()
     }
 
@@ -268,9 +279,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_by_its_device_alone() {
-        use crate::shard::slab::Slab;
-        let mut slab = Slab::with_capacity(2);
-        let works = [(); 2].map(|()| Work::Transfer(slab.insert(()).expect("room")));
+        let works = [1, 2].map(|bits| Work::Transfer(Key::from_bits(bits)));
         let mut devices = Devices::new(OPS_MAX);
         let both = [on(1, true), on(2, true)];
         for (on, work) in both.into_iter().zip(works) {

@@ -23,30 +23,45 @@ use piped_report::histogram::Latencies;
 use piped_wire::LastPart;
 
 use super::disk::{Direction, JobOwner, JobResult};
-use super::lane::Link;
+use super::lane::Lane;
 use super::outbound::Outbound;
+use super::pins::AnyPin;
+use super::role::Role;
+use super::sending::FrameOwner;
+use super::serve::Serve;
 use super::slab::{Key, Slab};
 use super::timers::Timers;
-use super::transfer::Body;
+use super::transfer::{Body, Transfer};
 use super::{Shard, Work};
 
 /// What goes on when the last dial lets go of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) enum Effect {
     /// It went on already.
     Nothing,
     /// A fragment has left a device.
-    Job { device: DeviceId, direction: Direction, owner: JobOwner, result: JobResult },
+    Job {
+        device: DeviceId,
+        direction: Direction,
+        owner: JobOwner,
+        pin: Option<AnyPin>,
+        result: JobResult,
+    },
     /// A queued frame may leave.
-    Frame { lane: Key, number: u64, of: Work },
+    Frame { lane: Key<Lane>, number: u64, of: Work },
     /// A piece of a read is in place, which moved the watermark there, or ended the read.
-    Data { transfer: Key, lane: Key, watermark: Option<u64>, last: Option<LastPart> },
+    Data {
+        transfer: Key<Transfer>,
+        lane: Key<Lane>,
+        watermark: Option<u64>,
+        last: Option<LastPart>,
+    },
     /// A piece of a write is in staging, or in its region.
-    Written { lane: Key, serve: Key, payload: u32, region: bool },
+    Written { lane: Key<Lane>, serve: Key<Serve>, payload: u32, region: bool },
     /// A piece was copied from memory to memory.
-    Copied { transfer: Key, start: u64, end: u64 },
+    Copied { transfer: Key<Transfer>, start: u64, end: u64 },
     /// A piece of a chunk lies between the halves of a copy.
-    Stored { copy: Key, chunk: u8, start: u64, end: u32 },
+    Stored { copy: Key<Transfer>, chunk: u8, start: u64, end: u32 },
 }
 
 /// The dials on an effect's way, in order.
@@ -142,7 +157,7 @@ impl Dials {
         self.due.next()
     }
 
-    fn find(&self, is_it: impl Fn(&DialPlace) -> bool) -> Option<Key> {
+    fn find(&self, is_it: impl Fn(&DialPlace) -> bool) -> Option<Key<Dial>> {
         self.dials.iter().find(|(_, dial)| is_it(&dial.place)).map(|(key, _)| key)
     }
 
@@ -153,7 +168,7 @@ impl Dials {
     }
 
     /// Takes the first effect of a dial if its time has come.
-    fn take_due(&mut self, key: Key, now: Nanos) -> Option<(StageIndex, Held)> {
+    fn take_due(&mut self, key: Key<Dial>, now: Nanos) -> Option<(StageIndex, Held)> {
         let dial = self.dials.get_mut(key)?;
         if dial.queue.front().is_none_or(|held| held.deliver > now) {
             return None;
@@ -164,7 +179,7 @@ impl Dials {
         Some((dial.stage, held))
     }
 
-    fn set_due(&mut self, key: Key) {
+    fn set_due(&mut self, key: Key<Dial>) {
         match self.dials.get(key).and_then(|dial| dial.queue.front()) {
             Some(held) => self.due.set(key.index(), held.deliver),
             None => self.due.clear(key.index()),
@@ -329,7 +344,7 @@ impl Shard {
         }
     }
 
-    fn dial_at(&self, hop: Hop, effect: &Effect) -> Option<Key> {
+    fn dial_at(&self, hop: Hop, effect: &Effect) -> Option<Key<Dial>> {
         match (hop, effect) {
             (Hop::Disk, Effect::Job { device: of, direction, .. }) => {
                 let wanted = *direction == Direction::Write;
@@ -353,22 +368,22 @@ impl Shard {
     }
 
     /// The name of the node at the other end.
-    pub(super) fn peer_of(&self, lane: Key) -> Option<&str> {
-        match self.lanes.get(lane)?.link {
-            Link::Outbound(peer) => self.outbound.get(&peer).map(|link| link.name()),
-            Link::Inbound(link) => self.inbound.get(link).map(|link| link.name.as_str()),
-            Link::Stranger => None,
+    pub(super) fn peer_of(&self, lane: Key<Lane>) -> Option<&str> {
+        match &self.lanes.get(lane)?.role {
+            Role::Asking(asking) => self.outbound.get(&asking.peer).map(|link| link.name()),
+            Role::Serving(serving) => self.inbound.get(serving.link).map(|link| link.name.as_str()),
+            Role::Stranger(_) => None,
         }
     }
 
     /// The stages of the dial that a frame passes there behind the wire of a lane.
-    pub(super) fn dials_in(&self, lane: Key, hop: Hop) -> [StageIndex; 2] {
+    pub(super) fn dials_in(&self, lane: Key<Lane>, hop: Hop) -> [StageIndex; 2] {
         let peer = self.peer_of(lane).unwrap_or_default();
         self.dials.stages(|place| is_at(place, hop, peer))
     }
 
     /// The stages of the dials that a frame passes before it leaves by a lane.
-    pub(super) fn dials_out(&self, lane: Key) -> [[StageIndex; 2]; 2] {
+    pub(super) fn dials_out(&self, lane: Key<Lane>) -> [[StageIndex; 2]; 2] {
         let peer = self.peer_of(lane).unwrap_or_default();
         let check = self.dials.stages(|place| *place == DialPlace::Check);
         [check, self.dials.stages(|place| is_at(place, Hop::Send, peer))]
@@ -376,7 +391,7 @@ impl Shard {
 
     fn hold<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Dial>,
         hop: Hop,
         effect: Effect,
         bytes: u32,
@@ -448,7 +463,7 @@ impl Shard {
     }
 
     /// Frames that were queued since the last look come to the dials.
-    pub(super) fn dial_frames<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn dial_frames<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
         let dialled = self.peer_of(key).is_some_and(|peer| {
             let is_dialled =
                 |place: &DialPlace| *place == DialPlace::Check || is_at(place, Hop::Send, peer);
@@ -457,11 +472,8 @@ impl Shard {
         while let Some(lane) = self.lanes.get_mut(key).filter(|_| dialled)
             && let Some((number, bytes, owner)) = lane.sender.hold_next()
         {
-            let owner = Key::from_bits(owner.0);
-            let of = match lane.link {
-                Link::Outbound(_) => Work::Transfer(owner),
-                Link::Inbound(_) | Link::Stranger => Work::Serve(owner),
-            };
+            // What has a payload in memory has an owner.
+            let Some(of) = FrameOwner::of(owner).map(Work::from) else { continue };
             self.pass(Hop::Check, Effect::Frame { lane: key, number, of }, bytes, io);
         }
     }
@@ -469,17 +481,17 @@ impl Shard {
     /// A data frame (or the end of a read) has arrived. Without bytes it only must not overtake any.
     pub(super) fn dial_data<I: Io>(
         &mut self,
-        transfer: Key,
-        lane: Key,
+        transfer: Key<Transfer>,
+        lane: Key<Lane>,
         bytes: u32,
         (watermark, last): (Option<u64>, Option<LastPart>),
         io: &mut I,
     ) {
         if last.is_some()
-            && let Some(lane) = self.lanes.get_mut(lane)
+            && let Some(asking) = self.lanes.get_mut(lane).and_then(Lane::asking_mut)
         {
             // The peer has answered, and owes nothing any more.
-            lane.outstanding.retain(|&other| other != transfer);
+            asking.outstanding.retain(|&other| other != transfer);
         }
         self.pass(Hop::Net, Effect::Data { transfer, lane, watermark, last }, bytes, io);
     }
@@ -487,7 +499,7 @@ impl Shard {
     fn apply<I: Io>(&mut self, effect: Effect, io: &mut I) {
         match effect {
             Effect::Nothing => {}
-            Effect::Job { owner, result, .. } => self.handle_job(owner, result, io),
+            Effect::Job { owner, pin, result, .. } => self.handle_job((owner, pin), result, io),
             Effect::Frame { lane: key, number, .. } => {
                 if let Some(lane) = self.lanes.get_mut(key) {
                     lane.sender.release(number);

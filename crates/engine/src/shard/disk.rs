@@ -21,8 +21,11 @@ use super::devices::On;
 use super::dial::{Effect, Hop};
 use super::fair::Flow;
 use super::ops::OpOwner;
+use super::pins::AnyPin;
+use super::serve::Serve;
 use super::slab::Key;
 use super::staging::Run;
+use super::transfer::Transfer;
 use super::{Shard, Wanted, Work};
 use crate::command::FileTarget;
 
@@ -131,11 +134,11 @@ fn bounce(from: u64, block: u64, start: u64, end: u64) -> Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobOwner {
     /// A fragment of a local transfer, `start` bytes into it.
-    Transfer { transfer: Key, start: u64 },
+    Transfer { transfer: Key<Transfer>, start: u64 },
     /// A fragment of a peer's read, `start` bytes into it.
-    ServeRead { serve: Key, start: u64 },
+    ServeRead { serve: Key<Serve>, start: u64 },
     /// A fragment of a peer's write, `start` bytes into it. `paid`: its credit went back already.
-    ServeWrite { serve: Key, start: u64, paid: bool },
+    ServeWrite { serve: Key<Serve>, start: u64, paid: bool },
 }
 
 impl JobOwner {
@@ -160,6 +163,7 @@ impl JobOwner {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) owner: JobOwner,
+    pin: Option<AnyPin>,
     direction: Direction,
     offset: u64,
     span: Span,
@@ -239,6 +243,7 @@ impl Shard {
         let flow = self.flow_of(owner.work());
         let job = Job {
             owner,
+            pin: self.pin_work(owner.work()),
             direction,
             offset,
             span,
@@ -264,7 +269,7 @@ impl Shard {
     }
 
     /// Gives a job to its device.
-    fn launch<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn launch<I: Io>(&mut self, key: Key<Job>, io: &mut I) {
         let now = io.now();
         let Some(job) = self.jobs.get_mut(key) else { return };
         let (owner, stage, length) = (job.owner, job.stage, job.span.length);
@@ -295,7 +300,7 @@ impl Shard {
                 self.free_staging(run);
             }
             let result = JobResult { asked: job.span.length, bytes: 0, status: Status::Cancelled };
-            self.handle_job(job.owner, result, io);
+            self.handle_job((job.owner, job.pin), result, io);
         }
     }
 
@@ -320,7 +325,7 @@ impl Shard {
     }
 
     /// Pushes what is left of a piece.
-    fn push_piece<I: Io>(&mut self, key: Key, index: usize, io: &mut I) {
+    fn push_piece<I: Io>(&mut self, key: Key<Job>, index: usize, io: &mut I) {
         let Some(job) = self.jobs.get_mut(key) else { return };
         let Some(progress) = job.pieces[index].as_mut() else { return };
         let piece = progress.piece;
@@ -346,7 +351,13 @@ impl Shard {
     }
 
     /// Takes the end of a piece's operation: done, short, or failed.
-    pub(super) fn handle_piece<I: Io>(&mut self, key: Key, index: usize, result: i32, io: &mut I) {
+    pub(super) fn handle_piece<I: Io>(
+        &mut self,
+        key: Key<Job>,
+        index: usize,
+        result: i32,
+        io: &mut I,
+    ) {
         let Some(job) = self.jobs.get_mut(key) else { return };
         let direction = job.direction;
         let Some(progress) = job.pieces[index].as_mut() else { return };
@@ -371,7 +382,7 @@ impl Shard {
         self.finish_job_if_over(key, io);
     }
 
-    fn end_piece(&mut self, key: Key, index: usize, status: Status) {
+    fn end_piece(&mut self, key: Key<Job>, index: usize, status: Status) {
         let Some(job) = self.jobs.get_mut(key) else { return };
         if job.status == Status::Ok {
             job.status = status;
@@ -381,7 +392,7 @@ impl Shard {
         }
     }
 
-    fn finish_job_if_over<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn finish_job_if_over<I: Io>(&mut self, key: Key<Job>, io: &mut I) {
         let Some(job) = self.jobs.get(key) else { return };
         if job.pieces.iter().flatten().any(|progress| !progress.ended) {
             return;
@@ -424,28 +435,33 @@ impl Shard {
         self.leave_stage(job.owner.into(), job.stage, Some(job.owner.start()), now);
         let result = JobResult { asked: job.span.length, bytes, status: job.status };
         if self.dials.any() && bytes > 0 {
-            let Job { on, direction, owner, .. } = job;
-            let effect = Effect::Job { device: on.device(), direction, owner, result };
+            let Job { on, direction, owner, pin, .. } = job;
+            let effect = Effect::Job { device: on.device(), direction, owner, pin, result };
             return self.pass(Hop::Disk, effect, bytes, io);
         }
-        self.handle_job(job.owner, result, io);
+        self.handle_job((job.owner, job.pin), result, io);
     }
 
-    pub(super) fn handle_job<I: Io>(&mut self, owner: JobOwner, result: JobResult, io: &mut I) {
-        match owner {
-            JobOwner::Transfer { transfer, start } => {
-                self.handle_fragment(transfer, start, result, io);
-                self.make_ready(Work::Transfer(transfer));
+    pub(super) fn handle_job<I: Io>(
+        &mut self,
+        (owner, pin): (JobOwner, Option<AnyPin>),
+        result: JobResult,
+        io: &mut I,
+    ) {
+        let start = owner.start();
+        match (owner, pin) {
+            (JobOwner::Transfer { .. }, Some(AnyPin::Transfer(pin))) => {
+                self.handle_fragment(pin, start, result, io);
             }
-            JobOwner::ServeRead { serve, start } => {
-                self.handle_fragment_read(serve, start, result);
-                self.make_ready(Work::Serve(serve));
+            (JobOwner::ServeRead { .. }, Some(AnyPin::Serve(pin))) => {
+                self.handle_fragment_read(pin, start, result);
             }
-            JobOwner::ServeWrite { serve, start, paid } => {
-                self.handle_fragment_written(serve, start, paid, result);
-                self.make_ready(Work::Serve(serve));
+            (JobOwner::ServeWrite { paid, .. }, Some(AnyPin::Serve(pin))) => {
+                self.handle_fragment_written(pin, start, paid, result);
             }
+            _ => {}
         }
+        self.make_ready(owner.work());
     }
 }
 

@@ -7,6 +7,7 @@ use piped_planner::plan::{Draft, Part};
 use piped_report::dial::DialPlace;
 
 use super::Shard;
+use super::lane::Lane;
 use super::remote::lane_class;
 use super::slab::Key;
 
@@ -34,18 +35,18 @@ impl Shard {
         Ok(self.planner.draft(parts, ask.bytes, is_planned))
     }
 
-    fn lane_to(&self, peer: PeerId, class: LaneClass) -> Result<Key, DraftFault> {
+    fn lane_to(&self, peer: PeerId, class: LaneClass) -> Result<Key<Lane>, DraftFault> {
         let link = self.outbound.get(&peer).ok_or(DraftFault::UnknownPeer)?;
         link.lane(class).ok_or(DraftFault::NoLane)
     }
 
-    fn lane_from(&self, peer: &str, class: LaneClass) -> Result<Key, DraftFault> {
+    fn lane_from(&self, peer: &str, class: LaneClass) -> Result<Key<Lane>, DraftFault> {
         let mut links = self.inbound.iter().map(|(_, link)| link).filter(|link| link.name == peer);
         let link = links.next().ok_or(DraftFault::UnknownPeer)?;
         link.lanes[class as usize].lane.ok_or(DraftFault::NoLane)
     }
 
-    fn parts_out(&self, device: Option<DeviceId>, lane: Key) -> Vec<Part> {
+    fn parts_out(&self, device: Option<DeviceId>, lane: Key<Lane>) -> Vec<Part> {
         let mut parts = device.map_or_else(Vec::new, |device| self.disk_parts(device, false));
         parts.extend(self.way_out(lane).map(Part::There));
         parts

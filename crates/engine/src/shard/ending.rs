@@ -14,7 +14,8 @@ use piped_core::names::node_of;
 use piped_core::status::Status;
 use piped_report::tally::LaneLoss;
 
-use super::lane::{Lane, Link};
+use super::lane::Lane;
+use super::served::Served;
 use super::session::HandleKind;
 use super::slab::Key;
 use super::transfer::{Transfer, Waiter};
@@ -88,7 +89,7 @@ impl Shard {
     }
 
     /// As [`Self::release_ended`].
-    pub(super) fn release_ended_served<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn release_ended_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
         let Some(served) = self.served.get_mut(key) else { return };
         if served.uses == 0
             && let Some(target) = served.ended.take()
@@ -108,13 +109,11 @@ impl Shard {
                 }
             }
         }
-        let is_it = |(_, lane): &(Key, &Lane)| match lane.link {
-            Link::Inbound(link) => {
-                self.inbound.get(link).is_some_and(|link| node_of(&link.name) == name)
-            }
-            Link::Outbound(_) | Link::Stranger => false,
+        let is_it = |(_, lane): &(Key<Lane>, &Lane)| {
+            let link = lane.inbound().and_then(|link| self.inbound.get(link));
+            link.is_some_and(|link| node_of(&link.name) == name)
         };
-        let lanes: Vec<Key> = self.lanes.iter().filter(is_it).map(|(key, _)| key).collect();
+        let lanes: Vec<Key<Lane>> = self.lanes.iter().filter(is_it).map(|(key, _)| key).collect();
         for lane in lanes {
             self.close_lane(lane, LaneLoss::Ended, ENDED.to_owned(), io);
         }

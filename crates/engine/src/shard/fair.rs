@@ -18,6 +18,7 @@ use piped_core::ids::SessionId;
 use piped_core::limits::PEER_WEIGHT_MAX;
 use piped_core::request::Class;
 
+use super::inbound::Inbound;
 use super::slab::Key;
 
 /// Who pays for a piece of work.
@@ -26,7 +27,7 @@ pub(super) enum Party {
     /// A client of this node.
     Client(SessionId),
     /// A client of a peer, by the peer's number for it.
-    Peer(Key, u32),
+    Peer(Key<Inbound>, u32),
 }
 
 impl Party {
@@ -46,6 +47,12 @@ pub(super) struct Flow {
     pub(super) class: Class,
     /// Its share beside the others of its class; at least 1.
     pub(super) weight: u8,
+}
+
+impl Flow {
+    /// The flow of work that is gone.
+    pub(super) const NONE: Self =
+        Self { party: Party::Client(SessionId(0)), class: Class::Bulk, weight: 1 };
 }
 
 /// What the heaviest may move in a turn, in bytes.
@@ -393,8 +400,7 @@ mod tests {
 
     #[test]
     fn a_peer_weighs_no_more_than_it_may_whatever_it_says_of_its_clients() {
-        let mut slab = crate::shard::slab::Slab::with_capacity(1);
-        let link = slab.insert(()).expect("room");
+        let link = Key::from_bits(1);
         let local = flow(1, Class::Bulk, 4);
         let mut parties = vec![(local, 4096)];
         for client in 0..64 {

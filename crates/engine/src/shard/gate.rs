@@ -7,6 +7,7 @@
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
+use super::disk::Job;
 use super::fair::{Fair, Flow, Party};
 use super::slab::Key;
 
@@ -31,7 +32,7 @@ const AGEING: u64 = 256;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    waiting: Fair<Key>,
+    waiting: Fair<Key<Job>>,
     /// Bytes inside, of the latency class and of bulk.
     inside: [u64; 2],
     /// Who asked of late.
@@ -144,7 +145,7 @@ impl Gate {
     }
 
     /// A piece of work comes. Whether it goes in at once; else it waits.
-    pub(super) fn arrive(&mut self, flow: Flow, bytes: u32, job: Key, now: Nanos) -> bool {
+    pub(super) fn arrive(&mut self, flow: Flow, bytes: u32, job: Key<Job>, now: Nanos) -> bool {
         self.see(flow, now);
         let class = flow.class;
         // Nobody of its class waits, and it is not the other's turn.
@@ -163,7 +164,7 @@ impl Gate {
     }
 
     /// The next of those that wait, if there is room for it.
-    pub(super) fn poll(&mut self, now: Nanos) -> Option<Key> {
+    pub(super) fn poll(&mut self, now: Nanos) -> Option<Key<Job>> {
         let class = self.waiting.next_class(false)?;
         if !self.has_room(class, now) {
             return None;
@@ -186,7 +187,7 @@ impl Gate {
     }
 
     /// Takes out of those that wait who is not wanted any more.
-    pub(super) fn remove(&mut self, unwanted: impl FnMut(&Key) -> bool) -> Vec<Key> {
+    pub(super) fn remove(&mut self, unwanted: impl FnMut(&Key<Job>) -> bool) -> Vec<Key<Job>> {
         self.waiting.remove(unwanted)
     }
 
@@ -232,7 +233,6 @@ mod tests {
     use piped_core::ids::SessionId;
 
     use super::*;
-    use crate::shard::slab::Slab;
 
     const PIECE: u32 = 1 << 20;
     /// Of a device that does a piece in half a millisecond.
@@ -244,18 +244,14 @@ mod tests {
 
     struct World {
         gate: Gate,
-        jobs: Slab<Class>,
+        jobs: u64,
         now: Nanos,
     }
 
     impl World {
         /// In which the device's rate is known.
         fn new() -> Self {
-            let mut world = Self {
-                gate: Gate::default(),
-                jobs: Slab::with_capacity(256),
-                now: Nanos::from_millis(1),
-            };
+            let mut world = Self { gate: Gate::default(), jobs: 0, now: Nanos::from_millis(1) };
             for _ in 0..80 {
                 assert!(world.arrive(flow(1, Class::Bulk), PIECE), "it is alone");
                 world.now = world.now + PIECE_TIME;
@@ -265,7 +261,8 @@ mod tests {
         }
 
         fn arrive(&mut self, flow: Flow, bytes: u32) -> bool {
-            let job = self.jobs.insert(flow.class).expect("room");
+            self.jobs += 1;
+            let job = Key::from_bits(self.jobs);
             self.gate.arrive(flow, bytes, job, self.now)
         }
     }
@@ -309,7 +306,7 @@ mod tests {
     /// A device of so many bytes a second that takes `latency` besides, and clients that ask for the next piece when
     /// they have the last: what each gets in five seconds, after as many, in bytes.
     fn closed_loops(rate: u64, latency: Nanos, loops: &[(Flow, u32)]) -> Vec<u64> {
-        let (mut gate, mut jobs) = (Gate::default(), Slab::with_capacity(1024));
+        let mut gate = Gate::default();
         let (begin, mut free) = (Nanos::from_millis(1), Nanos::from_millis(1));
         let mut now = begin;
         let mut inside = std::collections::BinaryHeap::new();
@@ -320,7 +317,7 @@ mod tests {
             let mut entered = Vec::new();
             for of in asking.drain(..) {
                 let (flow, bytes) = loops[of];
-                let job = jobs.insert(of).expect("room");
+                let job = Key::from_bits(of as u64);
                 if gate.arrive(flow, bytes, job, now) {
                     entered.push(job);
                 }
@@ -329,7 +326,7 @@ mod tests {
                 entered.push(job);
             }
             for job in entered {
-                let of = jobs.remove(job).expect("it is there");
+                let of = job.to_bits() as usize;
                 free = free.max(now) + Nanos(u64::from(loops[of].1) * 1_000_000_000 / rate);
                 inside.push(std::cmp::Reverse((free + latency, of)));
             }

@@ -10,7 +10,8 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
 use piped_planner::planned::{Planned, shrink};
-use piped_planner::schedule::{self, Rows};
+use piped_planner::schedule;
+use piped_planner::schedule::Rows;
 use piped_report::shard::{Explanation, Passing, StagePassed, TransferReport};
 use piped_report::tally::{Company, Operation, PlanPath};
 
@@ -18,6 +19,8 @@ use super::Shard;
 use super::company::{Met, Spot};
 use super::passed::Passed;
 use super::serve::Serve;
+use super::slab::Key;
+use super::trace::Subject;
 use super::transfer::{Body, RemoteOp, Told, Transfer};
 
 /// A transfer that is over. Small and without text: the words are made when somebody asks.
@@ -211,11 +214,18 @@ impl Record {
 impl Shard {
     /// Counts and records the end of a client's transfer; the halves of a copy's chunks are its own
     /// affair.
-    pub(super) fn remember(&mut self, transfer: &Transfer, status: Status, now: Nanos) {
+    pub(super) fn remember(
+        &mut self,
+        key: Key<Transfer>,
+        transfer: &Transfer,
+        status: Status,
+        now: Nanos,
+    ) {
         if transfer.waiter.is_part() {
             return;
         }
-        let met = self.leave_company(transfer);
+        let met = self.leave_company(key, transfer);
+        let passed = self.observed.of(Subject::Transfer(key)).passed;
         match status {
             Status::Ok => self.counters.completed += 1,
             _ => self.counters.failed += 1,
@@ -223,7 +233,7 @@ impl Shard {
         let (bytes, measured) = (transfer.landed.watermark(), now.since(transfer.started));
         let moved = transfer.moved();
         self.counters.bytes += moved;
-        let kind = (transfer.kind, transfer.body.place(), transfer.class);
+        let kind = (transfer.kind, transfer.body.place(&self.bodies), transfer.class);
         self.tally.add_transfer(kind, status, moved, measured.0);
         if status == Status::Ok
             && bytes == transfer.length
@@ -249,30 +259,31 @@ impl Shard {
             operation: transfer.kind,
             served: false,
             session: Some(transfer.session),
-            route: transfer.body.route(),
+            route: transfer.body.route(&self.bodies),
             bytes: transfer.length,
             done: bytes,
             class: transfer.class,
             status,
             plan: transfer.plan.clone(),
             told: transfer.told_plan,
-            offset: transfer.body.offset(),
-            passed: transfer.passed,
+            offset: transfer.body.offset(&self.bodies),
+            passed,
             measured,
             ended: now,
             mispredicted: transfer.mispredicted,
             retries: transfer.retries,
             met,
-            held: begun(transfer).since(transfer.started),
+            held: begun(transfer, &passed).since(transfer.started),
             sync: transfer.sync,
             not_compared,
         });
     }
 
     /// Records the end of a peer's request, as this side planned and saw it.
-    pub(super) fn remember_serve(&mut self, serve: &Serve, now: Nanos) {
+    pub(super) fn remember_serve(&mut self, key: Key<Serve>, serve: &Serve, now: Nanos) {
         self.transfers_started += 1;
-        let met = self.leave_serve_company(serve);
+        let met = self.leave_serve_company(key, serve);
+        let passed = self.observed.of(Subject::Serve(key)).passed;
         let status = serve.status.unwrap_or(Status::Ok);
         let measured = now.since(serve.started);
         let kind = (serve.operation(), serve.flow.class);
@@ -290,13 +301,13 @@ impl Shard {
             plan: serve.plan.clone(),
             told: None,
             offset: serve.offset,
-            passed: serve.passed,
+            passed,
             measured,
             ended: now,
             mispredicted: 0,
             retries: 0,
             met,
-            held: serve.passed.first().unwrap_or(now).since(serve.started),
+            held: passed.first().unwrap_or(now).since(serve.started),
             sync: None,
             not_compared: match status == Status::Ok && serve.done == serve.length {
                 true => met.not_compared(),
@@ -309,9 +320,9 @@ impl Shard {
 const NOT_WHOLE: &str = "it did not go through whole";
 
 /// When a transfer could begin: at its device, or when its peer was asked.
-fn begun(transfer: &Transfer) -> Nanos {
+fn begun(transfer: &Transfer, passed: &Passed) -> Nanos {
     match &transfer.body {
-        Body::File(_) => transfer.passed.first().unwrap_or(transfer.begun),
+        Body::File(_) => passed.first().unwrap_or(transfer.begun),
         _ => transfer.begun,
     }
 }

@@ -2,7 +2,7 @@
 
 use piped_core::ids::{RegionId, SocketId};
 use piped_core::io::{Io, Resource, Span};
-use piped_core::limits::{self, CREDIT_BATCH_DIVISOR};
+use piped_core::limits;
 use piped_core::link::LaneClass;
 use piped_core::names::{NODE_NAME_BYTES_MAX, is_node_name, node_of};
 use piped_core::request::Class;
@@ -18,10 +18,13 @@ use piped_wire::{Asker, Frame, LaneKeys, Message};
 
 use super::admission::Account;
 use super::arrivals::Arriving;
+use super::credit::Grant;
 use super::crowd::Holding;
+use super::faults::PeerFault;
 use super::inbox::Sent;
-use super::lane::{Destination, Lane, LaneState, Link, OTHER_EPOCH, Target};
+use super::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
 use super::once::Asked;
+use super::role::{PeerRequest, Role, Serving};
 use super::serve::{Serve, ServeOp};
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
@@ -30,7 +33,8 @@ use super::session::access_of;
 use super::slab::Key;
 use super::trace::Subject;
 use super::{Shard, Work};
-use crate::command::{self, Caller, Crowded, Event, Expelled, OpenRequest, Standing};
+use crate::command;
+use crate::command::{Caller, Crowded, Event, Expelled, OpenRequest, Standing};
 
 /// A node that connected to us.
 #[derive(Debug)]
@@ -48,10 +52,10 @@ pub(super) struct Inbound {
     pub(super) left: Nanos,
     pub(super) lanes: [InboundLane; 2],
     pub(super) handles: Vec<HandlePlace>,
-    /// Opens at the control thread: our ticket, the peer's, and the lane that waits.
-    pub(super) opening: Vec<(u64, u64, Key)>,
+    /// The peer's opens that are at the control thread.
+    pub(super) opening: Vec<Opening>,
     /// Its reads and syncs in execution, and those that wait for a limit.
-    pub(super) account: Account,
+    pub(super) account: Account<Serve>,
     /// Staging of its reads.
     pub(super) read_staging: Gauge,
     /// Staging of its writes, over both lanes.
@@ -64,9 +68,20 @@ pub(super) struct Inbound {
     pub(super) arriving: Option<Arriving>,
 }
 
+/// An open at the control thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening {
+    /// Our ticket for the open.
+    pub(super) ours: u64,
+    /// The peer's ticket for the open.
+    pub(super) theirs: u64,
+    /// The lane that waits for the answer.
+    pub(super) lane: Key<Lane>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct InboundLane {
-    pub(super) lane: Option<Key>,
+    pub(super) lane: Option<Key<Lane>>,
     pub(super) epoch: u32,
     last_loss: Option<LaneLoss>,
 }
@@ -79,8 +94,7 @@ impl Shard {
         caller: Caller,
         io: &mut I,
     ) {
-        let stranger =
-            |lane: &Lane| lane.link == Link::Stranger && lane.state != LaneState::Closing;
+        let stranger = |lane: &Lane| lane.is_stranger() && lane.state != LaneState::Closing;
         let unproven = |lane: &Lane| stranger(lane) && lane.is_unproven();
         let strangers = self.lanes.iter().filter(|(_, lane)| stranger(lane)).count();
         if strangers >= limits::STRANGERS_MAX {
@@ -102,26 +116,23 @@ impl Shard {
             return io.release(Resource::Socket(socket));
         }
         // Class and epoch are those of its Hello, once that is here.
-        let made = self.make_lane(Link::Stranger, LaneClass::Latency, socket, 0, keys, io);
-        if made.is_none() {
+        let (standing, role) = (caller.standing(), Role::Stranger(caller));
+        let Some(key) = self.make_lane(role, LaneClass::Latency, socket, 0, keys, io) else {
             // There was a place: there is no staging. Whoever comes next finds some.
             self.displace(None, io);
-            self.refuse_lane(caller.standing(), Crowded::Staging);
-        }
-        if let Some((key, lane)) = made.and_then(|key| Some((key, self.lanes.get_mut(key)?))) {
-            lane.caller = Some(caller);
-            self.lane_times.set(key.index(), io.now() + limits::HELLO_TIME);
-        }
+            return self.refuse_lane(standing, Crowded::Staging);
+        };
+        self.lane_times.set(key.index(), io.now() + limits::HELLO_TIME);
     }
 
     /// The connection in `slot` has had its time to say who it is; or, of those we dialled, the peer has had
     /// its time to make room for the opens it refused.
     pub(super) fn expire_lane_time<I: Io>(&mut self, slot: u32, io: &mut I) {
-        let in_slot = |key: &Key| key.index() == slot;
+        let in_slot = |key: &Key<Lane>| key.index() == slot;
         let Some(key) = self.lanes.next_from(slot, |_| true).filter(in_slot) else { return };
-        match self.lanes.get(key).map(|lane| lane.link) {
-            Some(Link::Outbound(peer)) => self.open_refused(peer, io),
-            _ => {
+        match self.lanes.get(key).and_then(Lane::asking).map(|asking| asking.peer) {
+            Some(peer) => self.open_refused(peer, io),
+            None => {
                 let reason = String::from("it did not say in time who it is");
                 self.close_lane(key, LaneLoss::Silent, reason, io);
             }
@@ -131,23 +142,23 @@ impl Shard {
     /// The first frame of a connection to us must be a Hello that fits what we know of the node.
     pub(super) fn handle_greeting<I: Io>(
         &mut self,
-        key: Key,
-        frame: Frame,
-        landed: Option<Span>,
-        intact: bool,
+        key: Key<Lane>,
+        arrived: Arrived,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
+        let Arrived { frame, landed, intact, .. } = arrived;
         let Message::Hello { incarnation, lane: class } = frame.message else {
-            return Err("the first frame was not Hello");
+            return Err(PeerFault::NoHello);
         };
         if !intact {
-            return Err("the node's name is damaged");
+            return Err(PeerFault::DamagedName);
         }
-        let name = load_name(landed, io).ok_or("the node's name is not printable ASCII")?;
-        let Some(caller) = self.lanes.get(key).and_then(|lane| lane.caller.as_ref()) else {
+        let name = load_name(landed, io).ok_or(PeerFault::UnprintableName)?;
+        let Some(caller) = self.lanes.get(key).and_then(|lane| lane.role.caller()) else {
             return Ok(());
         };
-        caller.may_be(&name)?;
+        let caller = caller.clone();
+        caller.may_be(&name).map_err(PeerFault::NotItsName)?;
         let (standing, beside_keys) = (caller.standing(), caller.is_beside_keys());
         let is_same = |link: &Inbound| link.name == name && link.standing.is_like(standing);
         let link = match self.inbound.next_from(0, is_same) {
@@ -160,7 +171,7 @@ impl Shard {
                 };
                 let Some(new) = new else {
                     self.refuse_lane(standing, Crowded::Full);
-                    return Err("as many peers are connected as there may be");
+                    return Err(PeerFault::NoPlace);
                 };
                 new
             }
@@ -174,7 +185,7 @@ impl Shard {
         let stages = self.planner.net_stages(&name, class, false);
         self.lane_times.clear(key.index());
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
-        lane.link = Link::Inbound(link);
+        lane.role = Role::serving(link, caller);
         lane.class = class;
         lane.epoch = frame.epoch;
         lane.state = LaneState::Fenced;
@@ -187,17 +198,18 @@ impl Shard {
     /// come from: what they may say was judged by what is not true any more. `plain`: also those that did not prove who
     /// they are.
     pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], plain: Expelled, io: &mut I) {
-        let is_named = |link: Key| {
+        let is_named = |link: Key<Inbound>| {
             let link = self.inbound.get(link);
             link.is_some_and(|link| names.iter().any(|name| name == node_of(&link.name)))
         };
-        let expelled = |(_, lane): &(Key, &Lane)| match lane.link {
-            Link::Outbound(_) => false,
+        let expelled = |(_, lane): &(Key<Lane>, &Lane)| match &lane.role {
+            Role::Asking(_) => false,
             _ if lane.is_expelled_by(plain) => true,
-            Link::Inbound(link) => is_named(link),
-            Link::Stranger => !names.is_empty(),
+            Role::Serving(serving) => is_named(serving.link),
+            Role::Stranger(_) => !names.is_empty(),
         };
-        let lanes: Vec<Key> = self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
+        let lanes: Vec<Key<Lane>> =
+            self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
         for lane in lanes {
             let reason = String::from("the configuration trusts this node no longer as it did");
             self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
@@ -210,7 +222,7 @@ impl Shard {
         standing: Standing,
         incarnation: u64,
         io: &mut I,
-    ) -> Option<Key> {
+    ) -> Option<Key<Inbound>> {
         if self.inbound.room() == 0 {
             self.forget_inbound(standing, io);
         }
@@ -252,14 +264,14 @@ impl Shard {
     }
 
     /// Whether a node has no lane any more, and nothing of it is under way.
-    pub(super) fn has_left(&self, key: Key, link: &Inbound) -> bool {
+    pub(super) fn has_left(&self, key: Key<Inbound>, link: &Inbound) -> bool {
         link.opening.is_empty()
-            && !self.lanes.iter().any(|(_, lane)| lane.link == Link::Inbound(key))
+            && !self.lanes.iter().any(|(_, lane)| lane.inbound() == Some(key))
             && !self.serves.iter().any(|(_, serve)| serve.link == key)
     }
 
     /// Forgets a node that has left, and all that it had open: if it comes again, it is told so.
-    pub(super) fn forget_link<I: Io>(&mut self, link: Key, io: &mut I) {
+    pub(super) fn forget_link<I: Io>(&mut self, link: Key<Inbound>, io: &mut I) {
         let Some(mut link) = self.inbound.remove(link) else { return };
         self.links_forgotten += 1;
         // Somebody else may have the same name, and so the same stages.
@@ -274,18 +286,18 @@ impl Shard {
     /// Ends whatever an older incarnation of the lane (or of the node) has under way.
     fn fence<I: Io>(
         &mut self,
-        link: Key,
+        link: Key<Inbound>,
         class: LaneClass,
         epoch: u32,
         incarnation: u64,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
         let restarted = state.incarnation != incarnation;
         if !restarted && epoch <= state.lanes[class as usize].epoch {
-            return Err("an epoch that is over");
+            return Err(PeerFault::OldEpoch);
         }
-        let old: Vec<Key> = match restarted {
+        let old: Vec<Key<Lane>> = match restarted {
             true => state.lanes.iter().filter_map(|lane| lane.lane).collect(),
             false => state.lanes[class as usize].lane.into_iter().collect(),
         };
@@ -308,11 +320,11 @@ impl Shard {
 
     /// Says HelloAck once nothing of the lane's earlier incarnations is under way: an old write must
     /// not land after a newer one.
-    fn acknowledge(&mut self, link: Key, class: LaneClass) {
+    fn acknowledge(&mut self, link: Key<Inbound>, class: LaneClass) {
         let Some(state) = self.inbound.get(link) else { return };
         let Some(key) = state.lanes[class as usize].lane else { return };
         let older = self.lanes.iter().any(|(other, lane)| {
-            other != key && lane.link == Link::Inbound(link) && lane.class == class
+            other != key && lane.inbound() == Some(link) && lane.class == class
         });
         // Reads and syncs of the past change nothing, and their device may stall.
         let unfinished = self.serves.iter().any(|(_, serve)| {
@@ -331,10 +343,9 @@ impl Shard {
         if lane.state != LaneState::Fenced {
             return;
         }
+        let Some(serving) = lane.serving_mut() else { return };
+        serving.window.open(window);
         lane.state = LaneState::Up;
-        lane.credit_window = window;
-        lane.told_window = window;
-        lane.granted = window;
         let requests_max = limits::SERVES_PER_LANE;
         lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max });
         let epoch = lane.epoch;
@@ -343,7 +354,7 @@ impl Shard {
     }
 
     /// A serve or a lane of an older incarnation is over: a fenced lane may be up now.
-    pub(super) fn acknowledge_fenced(&mut self, link: Key) {
+    pub(super) fn acknowledge_fenced(&mut self, link: Key<Inbound>) {
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             let fenced = self
                 .inbound
@@ -359,41 +370,37 @@ impl Shard {
 
     pub(super) fn inbound_lane_lost(
         &mut self,
-        link: Key,
-        class: LaneClass,
-        (key, loss): (Key, LaneLoss),
+        link: Key<Inbound>,
+        lost: LostLane,
         now: Nanos,
     ) -> String {
         let Some(state) = self.inbound.get_mut(link) else { return String::new() };
         let name = state.name.clone();
         state.left = now;
-        let lane = &mut state.lanes[class as usize];
-        if lane.lane == Some(key) {
+        let lane = &mut state.lanes[lost.class as usize];
+        if lane.lane == Some(lost.key) {
             lane.lane = None;
-            lane.last_loss = Some(loss);
+            lane.last_loss = Some(lost.loss);
         }
         self.acknowledge_fenced(link);
         name
     }
 
     /// A frame on a lane we accepted. An error is the peer's fault and closes the lane.
-    #[expect(clippy::too_many_arguments, reason = "one frame's facts, handed on once")]
     pub(super) fn handle_request<I: Io>(
         &mut self,
-        key: Key,
-        link: Key,
-        frame: Frame,
-        target: Target,
-        landed: Option<Span>,
-        intact: bool,
+        on: PeerLane,
+        arrived: Arrived,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
+        let PeerLane { lane: key, link } = on;
+        let Arrived { frame, target, landed, intact, .. } = arrived;
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         if lane.state != LaneState::Up {
-            return Err("a request before HelloAck");
+            return Err(PeerFault::RequestBeforeHelloAck);
         }
         if frame.epoch != lane.epoch {
-            return Err(OTHER_EPOCH);
+            return Err(PeerFault::OtherEpoch);
         }
         match frame.message {
             Message::Read {
@@ -409,11 +416,11 @@ impl Shard {
             } => {
                 let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
                 let from = from.into();
-                let table = self.table_of((key, link), frame, target, intact)?;
+                let table = self.table_of(on, frame, target, intact)?;
                 if pieces && table.is_none() {
                     return self.refuse_pieces(key, transfer);
                 }
-                self.serve(key, link, (ask, table), ServeOp::Read { from }, io)
+                self.serve(on, (ask, table), ServeOp::Read { from }, io)
             }
             Message::Write {
                 transfer,
@@ -426,25 +433,25 @@ impl Shard {
                 fragment,
                 time_left_us,
             } => {
-                let table = self.table_of((key, link), frame, target, intact)?;
+                let table = self.table_of(on, frame, target, intact)?;
                 if pieces && table.is_none() {
                     return self.refuse_pieces(key, transfer);
                 }
                 let text = landed.filter(|_| intact && !pieces).map(|span| load_sizes(span, io));
                 let sizes = match (text, frame.payload) {
                     _ if pieces => Sizes::equal(fragment.into()),
-                    (Some(sizes), _) => sizes.ok_or("the sizes of a write's fragments are none")?,
+                    (Some(sizes), _) => sizes.ok_or(PeerFault::NoSizes)?,
                     (None, 0) => Sizes::equal(fragment.into()),
-                    (None, _) => return Err("the sizes of a write's fragments are damaged"),
+                    (None, _) => return Err(PeerFault::DamagedSizes),
                 };
                 let sink = Sink { sizes, frame: fragment };
                 let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
-                self.serve(key, link, (ask, table), ServeOp::Write { durable, sink }, io)
+                self.serve(on, (ask, table), ServeOp::Write { durable, sink }, io)
             }
             Message::Sync { transfer, handle, time_left_us } => {
                 let asker = Asker::alone(Class::Latency);
                 let ask = Ask { transfer, handle, offset: 0, length: 0, asker, time_left_us };
-                self.serve(key, link, (ask, None), ServeOp::Sync, io)
+                self.serve(on, (ask, None), ServeOp::Sync, io)
             }
             Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, frame.payload, backlogged, io.now());
@@ -454,17 +461,17 @@ impl Shard {
             }
             Message::Send { .. } => match sent_of(frame.message, io.now()) {
                 Some(sent) if self.may_send(key, sent) => {
-                    self.handle_send((key, link), sent, (target, intact), io)
+                    self.handle_send(on, sent, (target, intact), io)
                 }
-                _ => Err(SEND_FAULT),
+                _ => Err(PeerFault::StrayMessage),
             },
             Message::Update { transfer, handle, change, sequence, behind } => {
                 let asked = Asked { transfer, handle, change, sequence, behind };
-                self.handle_update((key, link), asked, io)
+                self.handle_update(on, asked, io)
             }
             Message::Cancel { transfer } => {
-                let serve = lane.serves.iter().find(|(wire, _)| *wire == transfer);
-                if let Some(&(_, serve)) = serve {
+                let serve = lane.serving().and_then(|serving| serving.serve_of(transfer));
+                if let Some(serve) = serve {
                     self.end_serve(serve, Status::Cancelled);
                     self.make_ready(Work::Serve(serve));
                 }
@@ -473,11 +480,11 @@ impl Shard {
                 Ok(())
             }
             Message::Open { .. } | Message::Close { .. } if lane.class != LaneClass::Latency => {
-                Err("an open or close on the bulk lane")
+                Err(PeerFault::OpenOnBulk)
             }
             Message::Open { ticket, kind, access, create, name_length } => {
                 let bytes = if intact { load_bytes(landed, OPEN_BYTES_MAX, io) } else { None };
-                let bytes = bytes.ok_or("the name to open is damaged")?;
+                let bytes = bytes.ok_or(PeerFault::DamagedOpen)?;
                 // No client of an honest node gets so far with it: its own daemon asks the same of names. The lane is
                 // for others as well, so it is the open that is refused; nobody else hears of the name.
                 if !is_name(&bytes) {
@@ -487,17 +494,12 @@ impl Shard {
                     return Ok(());
                 }
                 let split = bytes.split_at_checked(usize::from(name_length));
-                let (name, path) = split.ok_or("the name to open is cut")?;
+                let (name, path) = split.ok_or(PeerFault::CutOpen)?;
                 // A path is bytes, as names of files are; names of exports, regions and channels are text.
-                let name =
-                    std::str::from_utf8(name).map_err(|_| "the name to open is not UTF-8")?;
+                let name = std::str::from_utf8(name).map_err(|_| PeerFault::OpenNotText)?;
                 let (name, path) = (name.to_owned(), path.to_owned());
-                self.handle_open(
-                    link,
-                    key,
-                    ticket,
-                    OpenRequest { kind, name, path, access, create },
-                )
+                let open = OpenRequest { kind, name, path, access, create };
+                self.handle_open(on, ticket, open)
             }
             Message::Close { handle } => {
                 self.handle_close(link, handle, io);
@@ -524,27 +526,28 @@ impl Shard {
                 self.make_ready(Work::Lane(key));
                 Ok(())
             }
-            _ => Err("an answer on a lane that carries requests"),
+            _ => Err(PeerFault::AnswerAmongRequests),
         }
     }
 
     /// Makes the serve of a request, or answers at once why not.
     fn serve<I: Io>(
         &mut self,
-        key: Key,
-        link: Key,
+        on: PeerLane,
         (ask, table): (Ask, Option<Table>),
         op: ServeOp,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
+        let PeerLane { lane: key, link } = on;
         let now = io.now();
         let Some(lane) = self.lanes.get(key) else { return Ok(()) };
-        if !lane.has_room_for_serve() {
-            return Err(TOO_MANY);
+        let Some(serving) = lane.serving() else { return Ok(()) };
+        if !serving.has_room() {
+            return Err(PeerFault::TooManyRequests);
         }
         let room = self.may_hold(link, Holding::Serves);
-        if lane.serves.iter().any(|&(wire, _)| wire == ask.transfer) {
-            return Err("the same request number twice");
+        if serving.serve_of(ask.transfer).is_some() {
+            return Err(PeerFault::RequestTwice);
         }
         let class_of_lane = lane.class;
         let served_key = self
@@ -573,11 +576,13 @@ impl Shard {
             Serve::new(key, link, class_of_lane, ask, op, (target, served_key), now, deadline);
         match self.serves.insert(serve) {
             Ok(serve) => {
+                self.blocks.of_new(serve).clear();
+                self.observed.begin(Subject::Serve(serve));
                 if let Some(served) = self.served.get_mut(served_key) {
                     served.uses += 1;
                 }
-                if let Some(lane) = self.lanes.get_mut(key) {
-                    lane.serves.push((ask.transfer, serve));
+                if let Some(serving) = self.lanes.get_mut(key).and_then(Lane::serving_mut) {
+                    serving.serves.push(PeerRequest { wire: ask.transfer, serve });
                 }
                 if let Some(table) = table {
                     if let Some(serve) = self.serves.get_mut(serve) {
@@ -603,61 +608,66 @@ impl Shard {
     /// The table that came with a request.
     fn table_of(
         &mut self,
-        (key, link): (Key, Key),
+        on: PeerLane,
         frame: Frame,
         target: Target,
         intact: bool,
-    ) -> Result<Option<Table>, &'static str> {
+    ) -> Result<Option<Table>, PeerFault> {
         let Target::Table(table) = target else { return Ok(None) };
-        let twice = |lane: &Lane| lane.serves.iter().any(|&(wire, _)| Some(wire) == wire_of(frame));
-        if intact && !self.lanes.get(key).is_none_or(twice) {
+        let serving = self.lanes.get(on.lane).and_then(Lane::serving);
+        let is_new =
+            |serving: &Serving| wire_of(frame).is_none_or(|wire| serving.serve_of(wire).is_none());
+        if intact && serving.is_some_and(is_new) {
             return Ok(Some(Table::new(table, frame.payload)));
         }
-        self.free_table(link, table);
-        Err("a table of pieces is damaged, or of a request that is under way")
+        self.free_table(on.link, table);
+        Err(PeerFault::DamagedTable)
     }
 
     /// A request of pieces for whose table there was no room.
-    fn refuse_pieces(&mut self, key: Key, transfer: u64) -> Result<(), &'static str> {
-        if self.lanes.get(key).is_some_and(|lane| !lane.has_room_for_serve()) {
-            return Err(TOO_MANY);
+    fn refuse_pieces(&mut self, key: Key<Lane>, transfer: u64) -> Result<(), PeerFault> {
+        let serving = self.lanes.get(key).and_then(Lane::serving);
+        if serving.is_some_and(|serving| !serving.has_room()) {
+            return Err(PeerFault::TooManyRequests);
         }
         self.refuse(key, transfer, Status::WouldBlock)
     }
 
-    fn refuse(&mut self, key: Key, transfer: u64, status: Status) -> Result<(), &'static str> {
+    fn refuse(&mut self, key: Key<Lane>, transfer: u64, status: Status) -> Result<(), PeerFault> {
         self.answer_end(key, transfer, status, 0)
     }
 
     /// Ends a request that nothing is to be done for any more.
     pub(super) fn answer_end(
         &mut self,
-        key: Key,
+        key: Key<Lane>,
         transfer: u64,
         status: Status,
         bytes: u64,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         let (service_us, fragment, predicted_us) = (0, 0, 0);
         let end = Message::End { transfer, status, bytes, service_us, fragment, predicted_us };
         let pushed = lane.push(end);
-        lane.ends_failed = lane.ends_failed.wrapping_add(u32::from(status != Status::Ok));
+        if let Some(serving) = lane.serving_mut() {
+            serving.note_end(status);
+        }
         self.make_ready(Work::Lane(key));
-        pushed.then_some(()).ok_or("it does not read its answers")
+        pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
     }
 
     /// Where the payload of a request goes.
     pub(super) fn destination_of_write(
         &mut self,
-        key: Key,
-        link: Key,
+        on: PeerLane,
         frame: Frame,
         now: Nanos,
     ) -> Destination {
+        let PeerLane { lane: key, link } = on;
         let Message::WriteData { transfer, offset, .. } = frame.message else {
             return match frame.message {
                 Message::Read { pieces: true, .. } | Message::Write { pieces: true, .. } => {
-                    self.destination_of_table(key, link, frame)
+                    self.destination_of_table(on, frame)
                 }
                 Message::Open { .. } | Message::Write { .. } => Destination::Inline,
                 Message::Send { .. } => match sent_of(frame.message, now) {
@@ -665,42 +675,43 @@ impl Shard {
                         self.destination_of_send(link, sent, now)
                     }
                     // Before anything is pinned or taken for it.
-                    _ => Destination::Fault(SEND_FAULT),
+                    _ => Destination::Fault(PeerFault::StrayMessage),
                 },
-                _ => Destination::Fault("a payload with a frame that has none"),
+                _ => Destination::Fault(PeerFault::StrayPayload),
             };
         };
-        let Some(lane) = self.lanes.get_mut(key) else { return Destination::Discard };
+        let serving = self.lanes.get_mut(key).and_then(Lane::serving_mut);
+        let Some(serving) = serving else { return Destination::Discard };
         let payload = u64::from(frame.payload);
-        if payload > lane.granted {
-            return Destination::Fault("more write data than it had credit for");
+        if serving.window.allows(payload).is_err() {
+            return Destination::Fault(PeerFault::Overdrawn);
         }
-        let Some(&(_, serve)) = lane.serves.iter().find(|(wire, _)| *wire == transfer) else {
-            lane.granted -= payload;
-            return Destination::Discard;
+        let chosen = match serving.serve_of(transfer) {
+            Some(serve) => self.place_write(serve, offset, frame.payload),
+            None => Destination::Discard,
         };
-        let chosen = self.place_write(serve, offset, frame.payload);
         if !matches!(chosen, Destination::Wait)
-            && let Some(lane) = self.lanes.get_mut(key)
+            && let Some(serving) = self.lanes.get_mut(key).and_then(Lane::serving_mut)
         {
-            lane.granted -= payload;
+            serving.window.take(payload);
         }
         chosen
     }
 
     /// Write bytes are off the lane: the peer may send as many again. `rest`: of a write that failed, whose
     /// peer waits for all of its credit before it predicts again.
-    pub(super) fn return_credit(&mut self, key: Key, bytes: u32, rest: bool) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.owed += bytes;
-        lane.owes_rest |= rest;
+    pub(super) fn return_credit(&mut self, key: Key<Lane>, bytes: u32, rest: bool) {
+        let serving = self.lanes.get_mut(key).and_then(Lane::serving_mut);
+        let Some(serving) = serving else { return };
+        serving.window.owe(bytes.into(), rest);
         self.make_ready(Work::Lane(key));
     }
 
     /// Gives back what is owed, when the peer's rate allows it: one that writes too fast has no credit for a while.
     /// `false`: not yet.
-    pub(super) fn give_owed(&mut self, key: Key, now: Nanos) -> bool {
-        if self.lanes.get(key).is_none_or(|lane| lane.owed == 0) {
+    pub(super) fn give_owed(&mut self, key: Key<Lane>, now: Nanos) -> bool {
+        let serving = self.lanes.get(key).and_then(Lane::serving);
+        if !serving.is_some_and(|serving| serving.window.owes()) {
             return true;
         }
         let may = self.may_move(Work::Lane(key), now);
@@ -710,29 +721,23 @@ impl Shard {
         may
     }
 
-    /// The same whatever the rate.
-    pub(super) fn give_all_owed(&mut self, key: Key, now: Nanos) {
+    /// Gives back what is owed, whatever the rate.
+    pub(super) fn give_all_owed(&mut self, key: Key<Lane>, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        let (bytes, rest) = (std::mem::take(&mut lane.owed), std::mem::take(&mut lane.owes_rest));
-        self.charge(Work::Lane(key), bytes.into(), now);
-        self.give_credit(key, bytes, rest);
-    }
-
-    fn give_credit(&mut self, key: Key, bytes: u32, rest: bool) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        let bytes = u64::from(bytes);
-        let withheld = lane.withheld.min(bytes);
-        lane.withheld -= withheld;
-        lane.credit += bytes - withheld;
-        // A peer that knows of a larger window cuts pieces that may find no credit.
-        let news = lane.told_window != lane.credit_window;
-        let enough = lane.credit * CREDIT_BATCH_DIVISOR >= lane.credit_window;
-        if (news || rest && lane.credit > 0 || enough) && lane.push_credit() {
+        let Some(serving) = lane.serving_mut() else { return };
+        let (bytes, grant) = serving.window.settle();
+        let pushed =
+            grant.filter(|&Grant { bytes, window }| lane.push(Message::Credit { bytes, window }));
+        if let Some(grant) = pushed
+            && let Some(serving) = lane.serving_mut()
+        {
+            serving.window.note_given(grant);
             self.make_ready(Work::Lane(key));
         }
+        self.charge(Work::Lane(key), bytes, now);
     }
 
-    fn time_write_data(&mut self, key: Key, payload: u32, backlogged: bool, now: Nanos) {
+    fn time_write_data(&mut self, key: Key<Lane>, payload: u32, backlogged: bool, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let stage = lane.stage_in;
         self.planner.arrived(stage, payload, backlogged, now);
@@ -751,12 +756,6 @@ impl Shard {
         PeerReport { name: link.name.clone(), inbound: true, lanes: lanes.into() }
     }
 }
-
-/// Why a lane is lost that carries a message as none may be.
-const TOO_MANY: &str = "more requests outstanding than it was allowed";
-
-const SEND_FAULT: &str =
-    "a message on the wrong lane, or more under way on a handle than there may be";
 
 /// A message as its frame says it.
 fn sent_of(message: Message, now: Nanos) -> Option<Sent> {
@@ -816,34 +815,6 @@ fn check(served: Option<&Served>, ask: Ask, op: ServeOp) -> Result<command::Targ
         return Err(Status::Invalid);
     }
     Ok(target)
-}
-
-impl Lane {
-    fn push_credit(&mut self) -> bool {
-        let (bytes, window) = (self.credit, self.credit_window);
-        let pushed = self.push(Message::Credit { bytes, window });
-        if pushed {
-            self.granted += bytes;
-            self.credit = 0;
-            self.told_window = window;
-        }
-        pushed
-    }
-
-    /// Another window. Nothing is sent for it: the peer hears of it with the credit of its next write,
-    /// because a frame that it does not expect could land in a client's memory. More is added to that
-    /// credit; less is withheld from what comes back.
-    pub(super) fn set_window(&mut self, window: u64) {
-        let (more, less) =
-            (window.saturating_sub(self.credit_window), self.credit_window.saturating_sub(window));
-        let forgiven = more.min(self.withheld);
-        self.withheld -= forgiven;
-        self.credit += more - forgiven;
-        let kept = less.min(self.credit);
-        self.credit -= kept;
-        self.withheld += less - kept;
-        self.credit_window = window;
-    }
 }
 
 /// It is printed on operators' terminals: nothing in it may move a cursor or break a line.

@@ -4,6 +4,8 @@
 //! the lane and the peer's name for it, and by when its sender gives it up. Peers choose how many there are and what
 //! they say of them, so nothing is searched for, and there are bounds for each handle, each peer, and all.
 
+use std::collections::BTreeMap;
+
 use piped_core::access::Access;
 use piped_core::ids::{ChannelId, RegionId};
 use piped_core::io::Io;
@@ -17,11 +19,14 @@ use piped_wire::Message;
 use super::arrivals::{Arriving, Came};
 use super::channel::{Data, Envelope, Mail, MailPlace};
 use super::crowd::Holding;
-use super::lane::{Destination, Lane, LaneState, Target as Landing};
+use super::faults::PeerFault;
+use super::inbound::Inbound;
+use super::lane::{Destination, Lane, LaneState, PeerLane, Target as Landing};
 use super::numbers::is_within;
 use super::receive::{From, ReceiveBody, Slot};
+use super::served::Served;
 use super::slab::Key;
-use super::transfer::Body;
+use super::transfer::{Body, Transfer};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 
@@ -37,31 +42,98 @@ pub(super) struct Sent {
     pub(super) deadline: Nanos,
 }
 
+/// A channel of ours, as a peer has it open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ServedChannel {
+    served: Key<Served>,
+    channel: ChannelId,
+}
+
+/// What a peer calls a message that it has announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct MailName {
+    lane: Key<Lane>,
+    wire: u64,
+}
+
+/// When the sender of an announced message gives it up, and which message it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct MailTime {
+    deadline: Nanos,
+    channel: ChannelId,
+    order: u64,
+}
+
+impl Mail {
+    fn name(&self) -> MailName {
+        MailName { lane: self.lane, wire: self.wire }
+    }
+
+    fn time(&self, channel: ChannelId, order: u64) -> MailTime {
+        MailTime { deadline: self.deadline, channel, order }
+    }
+}
+
+/// Messages that peers have announced: what each was sent by, and its number there.
+#[derive(Debug, Default)]
+pub(super) struct Announced {
+    times: BTreeMap<MailTime, Key<Served>>,
+    names: BTreeMap<MailName, (Key<Served>, u32)>,
+}
+
+impl Announced {
+    fn add(&mut self, channel: ChannelId, order: u64, mail: Mail) {
+        self.times.insert(mail.time(channel, order), mail.served);
+        self.names.insert(mail.name(), (mail.served, mail.sequence));
+    }
+
+    fn remove(&mut self, channel: ChannelId, order: u64, mail: Mail) {
+        self.times.remove(&mail.time(channel, order));
+        self.names.remove(&mail.name());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// When the next one is given up by its sender.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.times.first_key_value().map(|(at, _)| at.deadline)
+    }
+}
+
 impl Shard {
     /// The channel that a peer sends to, if it may.
-    fn channel_of(&mut self, link: Key, handle: u32) -> Result<(Key, ChannelId), Status> {
+    fn channel_of(&mut self, link: Key<Inbound>, handle: u32) -> Result<ServedChannel, Status> {
         let number = self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
         let served = number.ok_or(Status::BadHandle)?.served;
         match self.served.get(served).ok_or(Status::BadHandle)?.target {
-            Some(Target::Channel(channel)) if !channel.receives => Ok((served, channel.channel)),
+            Some(Target::Channel(channel)) if !channel.receives => {
+                Ok(ServedChannel { served, channel: channel.channel })
+            }
             Some(_) => Err(Status::Invalid),
             None => Err(Status::Gone),
         }
     }
 
     /// Where the payload of a message goes: to the receive that waits for it, or into early-arrival memory.
-    pub(super) fn destination_of_send(&mut self, link: Key, sent: Sent, now: Nanos) -> Destination {
+    pub(super) fn destination_of_send(
+        &mut self,
+        link: Key<Inbound>,
+        sent: Sent,
+        now: Nanos,
+    ) -> Destination {
         let placed = self.place_message(link, sent);
         if let Some(link) = self.inbound.get_mut(link) {
-            let sequence = sent.sequence;
-            link.arriving = placed.map(|(_, way)| Arriving { sequence, way, first: now });
+            let (sequence, way) = (sent.sequence, placed.as_ref().map(|(_, way)| *way));
+            link.arriving = way.map(|way| Arriving { sequence, way, first: now });
         }
         placed.map_or(Destination::Discard, |(destination, _)| destination)
     }
 
     /// `None`: nobody receives it, or it came before.
-    fn place_message(&mut self, link: Key, sent: Sent) -> Option<(Destination, Way)> {
-        let (served, id) = self.channel_of(link, sent.handle).ok()?;
+    fn place_message(&mut self, link: Key<Inbound>, sent: Sent) -> Option<(Destination, Way)> {
+        let ServedChannel { served, channel: id } = self.channel_of(link, sent.handle).ok()?;
         let known = self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence))
             || self.mail_place(served, sent.sequence).is_some();
         if known || !self.channels.contains_key(&id) {
@@ -76,10 +148,11 @@ impl Shard {
             body.from = From::Frame;
             transfer.value = sent.tag;
             let span = body.memory.span(0, length);
+            let pin = transfer.pins.take(posted.transfer);
             if let Some(channel) = self.channels.get_mut(&id) {
                 channel.unpost(posted.transfer);
             }
-            let landing = Landing::Receive(posted.transfer);
+            let landing = Landing::Receive(pin);
             return Some((Destination::Land(landing, span), Way::Direct));
         }
         Some(match self.allocate_early(id, length) {
@@ -91,12 +164,13 @@ impl Shard {
     /// A peer's message is here, or announced.
     pub(super) fn handle_send<I: Io>(
         &mut self,
-        (lane, link): (Key, Key),
+        on: PeerLane,
         sent: Sent,
         (landed, intact): (Landing, bool),
         io: &mut I,
-    ) -> Result<(), &'static str> {
-        let (served, id) = match self.channel_of(link, sent.handle) {
+    ) -> Result<(), PeerFault> {
+        let PeerLane { lane, link } = on;
+        let to @ ServedChannel { served, channel: id } = match self.channel_of(link, sent.handle) {
             Ok(found) => found,
             Err(status) => {
                 self.drop_landed(landed, io);
@@ -111,18 +185,19 @@ impl Shard {
             // It keeps its place, and its sender has it still.
             Landing::Receive(_) | Landing::Early(..) if !intact => {
                 self.drop_landed(landed, io);
-                self.announce((lane, link), (served, id), sent, None, io)
+                self.announce(on, to, sent, None, io)
             }
             // It was given up while this landed: the message is for another one.
-            Landing::Receive(key)
-                if self.transfers.get(key).is_none_or(|it| it.status.is_some()) =>
+            Landing::Receive(pin)
+                if self.transfers.get(pin.key()).is_none_or(|it| it.status.is_some()) =>
             {
-                self.unpin(key);
-                self.announce((lane, link), (served, id), sent, None, io)
+                self.unpin(pin);
+                self.announce(on, to, sent, None, io)
             }
-            Landing::Receive(key) => {
+            Landing::Receive(pin) => {
+                let key = pin.key();
                 self.take_in(served, sent.sequence);
-                self.unpin(key);
+                self.unpin(pin);
                 if let Some(came) = came {
                     self.note_received(id, sent.length, came, io.now());
                 }
@@ -145,19 +220,21 @@ impl Shard {
             _ if self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence)) => {
                 self.answer_send(lane, sent, Status::Ok)
             }
-            _ => self.announce((lane, link), (served, id), sent, came, io),
+            _ => self.announce(on, to, sent, came, io),
         }
     }
 
     /// A peer has a message that is not here.
     fn announce<I: Io>(
         &mut self,
-        (lane, link): (Key, Key),
-        (served, id): (Key, ChannelId),
+        on: PeerLane,
+        to: ServedChannel,
         sent: Sent,
         came: Option<Came>,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
+        let PeerLane { lane, link } = on;
+        let ServedChannel { served, channel: id } = to;
         let Sent { transfer: wire, sequence, deadline, .. } = sent;
         let mail = Mail { served, link, lane, wire, sequence, deadline, waits: true };
         // It was announced before, on a lane that is no more, or its write found its receive given up.
@@ -187,21 +264,25 @@ impl Shard {
         self.answer_queued(lane, wire)
     }
 
-    fn answer_queued(&mut self, lane: Key, transfer: u64) -> Result<(), &'static str> {
+    fn answer_queued(&mut self, lane: Key<Lane>, transfer: u64) -> Result<(), PeerFault> {
         let pushed =
             self.lanes.get_mut(lane).is_none_or(|it| it.push(Message::Queued { transfer }));
         self.make_ready(Work::Lane(lane));
-        pushed.then_some(()).ok_or("it does not read its answers")
+        pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
     }
 
-    fn answer_send(&mut self, lane: Key, sent: Sent, status: Status) -> Result<(), &'static str> {
+    fn answer_send(
+        &mut self,
+        lane: Key<Lane>,
+        sent: Sent,
+        status: Status,
+    ) -> Result<(), PeerFault> {
         let bytes = if status == Status::Ok { sent.length.into() } else { 0 };
         self.answer_end(lane, sent.transfer, status, bytes)
     }
 
     fn book_mail(&mut self, place: MailPlace, mail: Mail) {
-        self.mail_times.insert((mail.deadline, place.channel, place.order), mail.served);
-        self.mail_names.insert((mail.lane, mail.wire), (mail.served, mail.sequence));
+        self.announced.add(place.channel, place.order, mail);
         if let Some(served) = self.served.get_mut(mail.served) {
             served.mails.push(place);
         }
@@ -211,8 +292,7 @@ impl Shard {
     }
 
     fn strike_mail(&mut self, id: ChannelId, order: u64, mail: Mail) {
-        self.mail_times.remove(&(mail.deadline, id, order));
-        self.mail_names.remove(&(mail.lane, mail.wire));
+        self.announced.remove(id, order, mail);
         if let Some(served) = self.served.get_mut(mail.served) {
             served.mails.retain(|place| place.order != order);
         }
@@ -221,12 +301,17 @@ impl Shard {
         }
     }
 
-    fn mail_place(&self, served: Key, sequence: u32) -> Option<MailPlace> {
+    fn mail_place(&self, served: Key<Served>, sequence: u32) -> Option<MailPlace> {
         let mut mails = self.served.get(served)?.mails.iter();
         mails.find(|place| place.sequence == sequence).copied()
     }
 
-    pub(super) fn book_receive(&mut self, served: Key, order: u64, receive: Option<Key>) {
+    pub(super) fn book_receive(
+        &mut self,
+        served: Key<Served>,
+        order: u64,
+        receive: Option<Key<Transfer>>,
+    ) {
         let mails = self.served.get_mut(served).map(|served| &mut served.mails);
         if let Some(place) = mails.and_then(|it| it.iter_mut().find(|place| place.order == order)) {
             place.receive = receive;
@@ -251,15 +336,13 @@ impl Shard {
         else {
             return;
         };
-        self.mail_times.remove(&(old.deadline, place.channel, place.order));
-        self.mail_times.insert((mail.deadline, place.channel, place.order), mail.served);
-        self.mail_names.remove(&(old.lane, old.wire));
-        self.mail_names.insert((mail.lane, mail.wire), (mail.served, mail.sequence));
+        self.announced.remove(place.channel, place.order, old);
+        self.announced.add(place.channel, place.order, mail);
     }
 
     /// Tells a sender that its message is asked for, and where to write it. Without its lane now: when it says
     /// again that it has it.
-    pub(super) fn ask_for(&mut self, key: Key) {
+    pub(super) fn ask_for(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Receive(mut body) = transfer.body else { return };
         let From::Message(mut envelope, Some(slot)) = body.from else { return };
@@ -275,16 +358,23 @@ impl Shard {
         self.push_ready(mail.lane, Message::Ready { transfer, status, handle });
     }
 
-    fn push_ready(&mut self, lane: Key, message: Message) {
-        if let Some(state) = self.lanes.get_mut(lane) {
+    fn push_ready(&mut self, lane: Key<Lane>, message: Message) {
+        let Some(state) = self.lanes.get_mut(lane) else { return };
+        let pushed = state.push(message);
+        if let Some(serving) = state.serving_mut() {
             // Nobody would say it again.
-            state.overrun |= !state.push(message);
-            self.make_ready(Work::Lane(lane));
+            serving.overrun |= !pushed;
         }
+        self.make_ready(Work::Lane(lane));
     }
 
     /// A region that a peer can write a message to: the receive's buffer.
-    pub(super) fn open_slot(&mut self, link: Key, key: Key, length: u32) -> Option<Slot> {
+    pub(super) fn open_slot(
+        &mut self,
+        link: Key<Inbound>,
+        key: Key<Transfer>,
+        length: u32,
+    ) -> Option<Slot> {
         let Some(Body::Receive(body)) = self.transfers.get(key).map(|it| &it.body) else {
             return None;
         };
@@ -296,10 +386,10 @@ impl Shard {
             access: Access::WRITE,
         });
         let (number, served) = self.inbound.get_mut(link)?.keep_slot(target, &mut self.served)?;
+        let pin = self.pin(key);
         if let Some(served) = self.served.get_mut(served) {
-            served.receive = Some(key);
+            served.receive = pin;
         }
-        self.pin(key);
         Some(Slot { link, number, served })
     }
 
@@ -323,8 +413,8 @@ impl Shard {
     /// A peer's write to a receive's buffer is over.
     pub(super) fn handle_message_written<I: Io>(
         &mut self,
-        key: Key,
-        served: Key,
+        key: Key<Transfer>,
+        served: Key<Served>,
         bytes: u64,
         io: &mut I,
     ) {
@@ -349,7 +439,7 @@ impl Shard {
     }
 
     /// It is not to be received a second time, should it come again.
-    fn take_in(&mut self, served: Key, sequence: u32) {
+    fn take_in(&mut self, served: Key<Served>, sequence: u32) {
         if let Some(served) = self.served.get_mut(served) {
             served.taken_in.add(sequence, ());
         }
@@ -358,8 +448,9 @@ impl Shard {
     /// What landed is not to be used: it was damaged, or its lane is gone.
     pub(super) fn drop_landed<I: Io>(&mut self, landed: Landing, io: &mut I) {
         match landed {
-            Landing::Receive(key) => {
-                self.unpin(key);
+            Landing::Receive(pin) => {
+                let key = pin.key();
+                self.unpin(pin);
                 self.post_again(key, io);
             }
             Landing::Early(id, piece) => {
@@ -371,15 +462,16 @@ impl Shard {
     }
 
     /// A peer gives up a message that it announced.
-    pub(super) fn cancel_mail<I: Io>(&mut self, lane: Key, wire: u64, io: &mut I) {
-        let Some(&(served, sequence)) = self.mail_names.get(&(lane, wire)) else { return };
+    pub(super) fn cancel_mail<I: Io>(&mut self, lane: Key<Lane>, wire: u64, io: &mut I) {
+        let name = MailName { lane, wire };
+        let Some(&(served, sequence)) = self.announced.names.get(&name) else { return };
         if let Some(place) = self.mail_place(served, sequence) {
             self.lose_mail(place, Status::Cancelled, io);
         }
     }
 
     /// What a peer will not send again: it is over there.
-    fn forget_before<I: Io>(&mut self, served: Key, oldest: u32, io: &mut I) {
+    fn forget_before<I: Io>(&mut self, served: Key<Served>, oldest: u32, io: &mut I) {
         if let Some(served) = self.served.get_mut(served) {
             served.taken_in.forget_before(oldest);
         }
@@ -406,7 +498,7 @@ impl Shard {
     }
 
     /// The message that a receive waits for will not come.
-    fn lose_message<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+    fn lose_message<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
         let Some(Body::Receive(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
         let (id, From::Message(envelope, slot)) = (body.channel, body.from) else { return };
         if let Data::Peer(mail) = envelope.data {
@@ -430,8 +522,8 @@ impl Shard {
     /// Messages whose senders have given them up, and could not say so.
     pub(super) fn expire_mail<I: Io>(&mut self, now: Nanos, io: &mut I) {
         for _ in 0..limits::MAIL_PER_TURN {
-            let Some((&at, &served)) = self.mail_times.first_key_value() else { return };
-            let (deadline, _, order) = at;
+            let Some((&at, &served)) = self.announced.times.first_key_value() else { return };
+            let MailTime { deadline, order, .. } = at;
             if deadline > now {
                 return;
             }
@@ -442,12 +534,12 @@ impl Shard {
                 None => debug_assert!(false, "a message is in one book and not in the other"),
             }
             // Whatever became of it, the next look finds another.
-            self.mail_times.remove(&at);
+            self.announced.times.remove(&at);
         }
     }
 
     /// A peer has closed what it sent by, or is another one now: what it announced will not come.
-    pub(super) fn forget_mail<I: Io>(&mut self, served: Key, status: Status, io: &mut I) {
+    pub(super) fn forget_mail<I: Io>(&mut self, served: Key<Served>, status: Status, io: &mut I) {
         while let Some(place) = self.served.get_mut(served).and_then(|it| it.mails.pop()) {
             self.lose_mail(place, status, io);
         }
@@ -455,7 +547,7 @@ impl Shard {
 
     /// Whether a message may come like this: on the lane that keeps their order, and no more of a handle than are
     /// remembered.
-    pub(super) fn may_send(&self, lane: Key, sent: Sent) -> bool {
+    pub(super) fn may_send(&self, lane: Key<Lane>, sent: Sent) -> bool {
         let fits = |lane: &Lane| lane.class == LaneClass::Latency && lane.state == LaneState::Up;
         self.lanes.get(lane).is_some_and(fits) && is_within(sent.sequence, sent.oldest)
     }

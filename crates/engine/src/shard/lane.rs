@@ -1,11 +1,11 @@
 //! A lane: one connection with its sender and receiver, from the first byte to the last completion.
 //!
-//! The side that dialled asks, the side that accepted serves; which one a lane is says its `link`. A
+//! The side that dialled asks, the side that accepted serves: that is the lane's [`Role`]. A
 //! lane that ends first waits for its operations at the kernel (they still touch memory), then gives
 //! back what its queue held, and only then is its successor dialled: an old epoch is over before a new
 //! one begins.
 
-use piped_core::ids::{ChannelId, PeerId, SessionId, SocketId};
+use piped_core::ids::{ChannelId, SessionId, SocketId};
 use piped_core::io::{Io, Op, Resource, Span, Token};
 use piped_core::limits;
 use piped_core::link::LaneClass;
@@ -17,28 +17,24 @@ use piped_wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
 
 use super::early::Piece;
 use super::fair::Fair;
-use super::ops::OpOwner;
+use super::faults::PeerFault;
+use super::inbound::Inbound;
+use super::ops::{InFlight, OpOwner};
 use super::pace::Pacer;
+use super::pins::Pin;
 use super::reports::Reports;
+use super::role::{Asking, PeerRequest, Role, Serving};
 use super::scratch::Scratch;
-use super::sending::{Sending, Waiting};
+use super::sending::{FrameOwner, Sending, Waiting};
+use super::serve::Serve;
 use super::serve_pieces::TableRun;
 use super::slab::Key;
+use super::transfer::Transfer;
 use super::zero_copy::ZeroCopy;
 use super::{Shard, Work};
 use crate::command::{Caller, Event, Expelled, Origin, Standing};
 
-/// Whose lane it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Link {
-    /// We dialled: we ask.
-    Outbound(PeerId),
-    /// They dialled: we serve.
-    Inbound(Key),
-    /// They dialled and have not said who they are.
-    Stranger,
-}
-
+/// How far a lane is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LaneState {
     /// Waits for the other side's Hello or HelloAck.
@@ -51,33 +47,31 @@ pub(super) enum LaneState {
 }
 
 /// What the bytes of a receive are meant for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Target {
     Nothing,
     /// A read's buffer.
-    Transfer(Key),
+    Transfer(Pin<Transfer>),
     /// A region that a peer writes to.
-    ServeRegion(Key),
+    ServeRegion(Pin<Serve>),
     /// Staging for a write to a file.
-    ServeStaging(Key),
+    ServeStaging(Pin<Serve>),
     /// The buffer of a receive, for a message.
-    Receive(Key),
+    Receive(Pin<Transfer>),
     /// Early-arrival memory, for a message of a channel.
     Early(ChannelId, Piece),
     /// Staging for the table of a request.
     Table(TableRun),
 }
 
-/// See the module.
+/// One connection of a peer link.
 #[derive(Debug)]
 pub(super) struct Lane {
-    pub(super) link: Link,
+    pub(super) role: Role,
     pub(super) class: LaneClass,
     pub(super) socket: SocketId,
     pub(super) epoch: u32,
     pub(super) state: LaneState,
-    /// Who may be at the other end.
-    pub(super) caller: Option<Caller>,
     pub(super) sender: Sender,
     /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided late.
     pub(super) waiting: Fair<Waiting>,
@@ -99,34 +93,8 @@ pub(super) struct Lane {
     pub(super) receiving: bool,
     /// Where the payload of the frame at hand goes, from its header to its last byte.
     pub(super) payload_target: Target,
-    /// The transfer whose buffer the receive under way may write, by prediction.
-    predicted: Option<Key>,
     /// The receive under way.
-    pub(super) receive_op: Option<Key>,
-    /// Requests of more than one session are outstanding: nothing is predicted until there are none.
-    mixed: bool,
-    /// Opens sent and not answered.
-    pub(super) opens: u32,
-    /// Reads, writes and syncs asked and not answered (outbound), in the order they were sent.
-    pub(super) outstanding: Vec<Key>,
-    /// Requests being served (inbound), by the peer's number.
-    pub(super) serves: Vec<(u64, Key)>,
-    /// Write bytes we may still send (outbound), or owe the peer as credit (inbound).
-    pub(super) credit: u64,
-    /// The window: what may be under way by now (inbound), or what the peer said last (outbound).
-    pub(super) credit_window: u64,
-    /// The window the peer knows of (inbound).
-    pub(super) told_window: u64,
-    /// Credit that is not given back, because the window has become smaller (inbound).
-    pub(super) withheld: u64,
-    /// Write bytes the peer may still send before more credit (inbound).
-    pub(super) granted: u64,
-    /// Bytes of writes whose credit is to be given back, and whether it is the rest of one that failed (inbound).
-    pub(super) owed: u32,
-    pub(super) owes_rest: bool,
-    /// Staging that its writes hold (inbound).
-    pub(super) staged: u64,
-    pub(super) requests_max: u32,
+    pub(super) receive_op: Option<Key<InFlight>>,
     pub(super) frames_received: u64,
     pub(super) burst: Burst,
     /// The stage this side's receives are a sample of.
@@ -138,26 +106,41 @@ pub(super) struct Lane {
     pub(super) queued: bool,
     /// It waits for staging with a frame at hand; its sends go on.
     pub(super) starved: bool,
-    /// Its credit waits for its peer's rate.
-    pub(super) put_off: bool,
-    /// Requests given up here and not yet ended by the peer: they still count there.
-    pub(super) abandoned: u32,
-    /// Messages of ours that the peer knows of: of each it will say when it is asked for (outbound).
-    pub(super) queued_sends: u32,
-    /// There was no room for a word that the peer waits for: it is said again on the next lane (inbound).
-    pub(super) overrun: bool,
-    /// What the last read took, to be told with the next request (outbound).
-    pub(super) outcome: Option<Message>,
-    /// Requests that ended other than well: as they were told to the peer (inbound), or by it (outbound).
-    pub(super) ends_failed: u32,
-    /// A write ended other than well: credit for what it sent may still come (outbound).
-    pub(super) write_failed: bool,
     /// The frame whose rest is waited for.
     partial: Option<Partial>,
     /// It is looked at when [`limits::FRAME_TIME`] is over.
     watched: bool,
     loss: LaneLoss,
     reason: String,
+}
+
+/// A frame as it came, and what became of its payload.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) frame: Frame,
+    /// What its payload was meant for.
+    pub(super) target: Target,
+    /// Where its payload lies.
+    pub(super) landed: Option<Span>,
+    /// Its payload matches its checksum.
+    pub(super) intact: bool,
+    /// Bytes of it that came by way of a copy.
+    pub(super) copied: u32,
+}
+
+/// A lane on which a peer asks, and the node at its other end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerLane {
+    pub(super) lane: Key<Lane>,
+    pub(super) link: Key<Inbound>,
+}
+
+/// A lane that is no more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LostLane {
+    pub(super) key: Key<Lane>,
+    pub(super) class: LaneClass,
+    pub(super) loss: LaneLoss,
 }
 
 /// A frame of which a part is here.
@@ -214,9 +197,6 @@ impl Burst {
     }
 }
 
-/// Why a lane is lost whose frames are of another incarnation.
-pub(super) const OTHER_EPOCH: &str = "a frame of another epoch";
-
 /// For what a lane sends, and for what it receives.
 fn seals_of(keys: Option<LaneKeys>) -> (Seal, Seal) {
     match keys {
@@ -231,15 +211,56 @@ fn seals_of(keys: Option<LaneKeys>) -> (Seal, Seal) {
 const FRAMES_PER_TURN: usize = 64;
 
 impl Lane {
+    pub(super) fn asking(&self) -> Option<&Asking> {
+        match &self.role {
+            Role::Asking(asking) => Some(asking),
+            Role::Serving(_) | Role::Stranger(_) => None,
+        }
+    }
+
+    pub(super) fn asking_mut(&mut self) -> Option<&mut Asking> {
+        match &mut self.role {
+            Role::Asking(asking) => Some(asking),
+            Role::Serving(_) | Role::Stranger(_) => None,
+        }
+    }
+
+    pub(super) fn serving(&self) -> Option<&Serving> {
+        match &self.role {
+            Role::Serving(serving) => Some(serving),
+            Role::Asking(_) | Role::Stranger(_) => None,
+        }
+    }
+
+    pub(super) fn serving_mut(&mut self) -> Option<&mut Serving> {
+        match &mut self.role {
+            Role::Serving(serving) => Some(serving),
+            Role::Asking(_) | Role::Stranger(_) => None,
+        }
+    }
+
+    /// The requests that are served on it.
+    pub(super) fn serves(&self) -> &[PeerRequest] {
+        self.serving().map_or(&[], |serving| &serving.serves)
+    }
+
+    pub(super) fn is_stranger(&self) -> bool {
+        matches!(self.role, Role::Stranger(_))
+    }
+
     /// Whether the other end connected to us and did not prove who it is.
     pub(super) fn is_unproven(&self) -> bool {
-        matches!(self.caller, Some(Caller::Unproven { .. }))
+        matches!(self.role.caller(), Some(Caller::Unproven { .. }))
     }
 
     /// Whether it has requests or opens under way, or wants what only a lane at work has.
     pub(super) fn is_at_work(&self) -> bool {
-        let asks = !self.outstanding.is_empty() || self.opens > 0;
-        asks || !self.serves.is_empty() || self.sender.wants_room()
+        let works = match &self.role {
+            Role::Asking(asking) => !asking.outstanding.is_empty() || asking.opens > 0,
+            Role::Serving(serving) => !serving.serves.is_empty(),
+            Role::Stranger(_) => false,
+        };
+        works || self.sender.wants_room()
     }
 
     /// Whether it encrypts, and has no room for payloads yet.
@@ -249,11 +270,11 @@ impl Lane {
 
     /// Whether it is plain, where others prove who they are.
     pub(super) fn is_beside_keys(&self) -> bool {
-        self.caller.as_ref().is_some_and(Caller::is_beside_keys)
+        self.role.caller().is_some_and(Caller::is_beside_keys)
     }
 
     pub(super) fn origin(&self) -> Option<Origin> {
-        match self.caller.as_ref()?.standing() {
+        match self.role.caller()?.standing() {
             Standing::Proven => None,
             Standing::Plain(origin) => Some(origin),
         }
@@ -269,52 +290,28 @@ impl Lane {
     }
 
     /// The link of a lane that we serve.
-    pub(super) fn inbound(&self) -> Option<Key> {
-        match self.link {
-            Link::Inbound(link) => Some(link),
-            Link::Outbound(_) | Link::Stranger => None,
-        }
+    pub(super) fn inbound(&self) -> Option<Key<Inbound>> {
+        self.serving().map(|serving| serving.link)
     }
 
     /// Whether a receive under way may write the transfer's buffer.
-    pub(super) fn lands_in(&self, transfer: Key) -> bool {
-        self.receiving
-            && (self.predicted == Some(transfer)
-                || self.payload_target == Target::Transfer(transfer)
-                || self.payload_target == Target::Receive(transfer))
-    }
-
-    /// The peer answers a request, for the `last` time or not. One that was given up here counts no
-    /// longer then; one that was not asked, or has been answered, is a fault.
-    pub(super) fn note_answer(&mut self, transfer: Key, last: bool) -> Result<(), &'static str> {
-        if self.outstanding.contains(&transfer) {
-            return Ok(());
-        }
-        if self.abandoned == 0 {
-            return Err("an answer to a request that was not asked, or is over");
-        }
-        self.abandoned -= u32::from(last);
-        Ok(())
+    pub(super) fn lands_in(&self, transfer: Key<Transfer>) -> bool {
+        let target = match &self.payload_target {
+            Target::Transfer(pin) | Target::Receive(pin) => Some(pin),
+            _ => None,
+        };
+        let predicted = self.asking().and_then(|asking| asking.predicted.as_ref());
+        self.receiving && [target, predicted].into_iter().flatten().any(|it| it.key() == transfer)
     }
 
     /// Whether the peer takes one more request.
     pub(super) fn has_room_for_request(&self) -> bool {
-        self.outstanding.len() + (self.abandoned as usize) < self.requests_max as usize
-    }
-
-    /// Whether the peer may have one more request served.
-    pub(super) fn has_room_for_serve(&self) -> bool {
-        self.serves.len() < limits::SERVES_PER_LANE as usize
-    }
-
-    /// No request is outstanding any more: predictions are safe again.
-    pub(super) fn forget_mixture(&mut self) {
-        self.mixed &= !self.outstanding.is_empty();
+        self.asking().is_some_and(Asking::has_room)
     }
 
     /// Whether it has work beside the last request that came.
     pub(super) fn serves_others(&self) -> bool {
-        self.serves.len() > 1 || self.has_frames()
+        self.serves().len() > 1 || self.has_frames()
     }
 
     /// Notes what is waited for by the receive that is about to be posted.
@@ -341,13 +338,13 @@ impl Shard {
     /// closed then.
     pub(super) fn make_lane<I: Io>(
         &mut self,
-        link: Link,
+        role: Role,
         class: LaneClass,
         socket: SocketId,
         epoch: u32,
         keys: Option<LaneKeys>,
         io: &mut I,
-    ) -> Option<Key> {
+    ) -> Option<Key<Lane>> {
         let (seals, unseals) = seals_of(keys);
         let Some(scratch) = self.first_scratch(seals.moves_payloads()) else {
             io.release(Resource::Socket(socket));
@@ -355,12 +352,11 @@ impl Shard {
         };
         let (send, room) = (scratch.of_sender(), scratch.room());
         let lane = Lane {
-            link,
+            role,
             class,
             socket,
             epoch,
             state: LaneState::Greeting,
-            caller: None,
             sender: Sender::with_seal(seals, send, room, limits::LANE_QUEUE),
             waiting: Fair::default(),
             receiver: Receiver::with_seal(unseals, scratch.of_receiver()),
@@ -374,21 +370,7 @@ impl Shard {
             pacer: Pacer::default(),
             receiving: false,
             payload_target: Target::Nothing,
-            predicted: None,
             receive_op: None,
-            mixed: false,
-            opens: 0,
-            outstanding: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
-            serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
-            credit: 0,
-            credit_window: 0,
-            told_window: 0,
-            withheld: 0,
-            granted: 0,
-            owed: 0,
-            owes_rest: false,
-            staged: 0,
-            requests_max: 0,
             frames_received: 0,
             burst: Burst::default(),
             stage_in: StageIndex::NONE,
@@ -396,13 +378,6 @@ impl Shard {
             reports: Reports::new(),
             queued: false,
             starved: false,
-            put_off: false,
-            abandoned: 0,
-            queued_sends: 0,
-            overrun: false,
-            outcome: None,
-            ends_failed: 0,
-            write_failed: false,
             partial: None,
             watched: false,
             loss: LaneLoss::Closed,
@@ -421,13 +396,13 @@ impl Shard {
         }
     }
 
-    pub(super) fn drive_lane<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn drive_lane<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.queued = false;
         if lane.state == LaneState::Closing {
             return self.bury_lane(key, io);
         }
-        if lane.overrun {
+        if lane.serving().is_some_and(|serving| serving.overrun) {
             let reason = String::from("it does not read what it waits for");
             self.close_lane(key, LaneLoss::Unread, reason, io);
             return self.bury_lane(key, io);
@@ -445,11 +420,11 @@ impl Shard {
     }
 
     /// Bytes came in.
-    pub(super) fn handle_received<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
+    pub(super) fn handle_received<I: Io>(&mut self, key: Key<Lane>, result: i32, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.receiving = false;
         lane.receive_op = None;
-        let predicted = lane.predicted.take();
+        let predicted = lane.asking_mut().and_then(|asking| asking.predicted.take());
         lane.receiver.handle_received(result.max(0) as u32);
         // We asked for an early end ourselves; nothing came, the stream goes on.
         if result <= 0 && result != super::ops::ECANCELED {
@@ -467,28 +442,26 @@ impl Shard {
         // unpinned. The next receive has time until the lane's turn: who sees an answer often asks
         // again at once, and then it is known where the next one will land.
         self.receive_frames(key, io);
-        if let Some(transfer) = predicted {
-            self.unpin(transfer);
+        if let Some(pin) = predicted {
+            let transfer = pin.key();
+            self.unpin(pin);
             self.settle(transfer, io);
         }
-        if let Some(Link::Outbound(peer)) = self.lanes.get(key).map(|lane| lane.link) {
+        if let Some(peer) = self.lanes.get(key).and_then(Lane::asking).map(|asking| asking.peer) {
             self.open_waiting(peer, io);
         }
         self.make_ready(Work::Lane(key));
     }
 
     /// The rest of a payload whose owner is gone goes nowhere.
-    fn forget_dead_target<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn forget_dead_target<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
-        let dead = match lane.payload_target {
-            Target::Transfer(transfer) => {
-                self.transfers.get(transfer).is_none_or(|t| t.status.is_some())
+        let dead = match &lane.payload_target {
+            Target::Transfer(pin) | Target::Receive(pin) => {
+                self.transfers.get(pin.key()).is_none_or(|t| t.status.is_some())
             }
-            Target::ServeRegion(serve) => {
-                self.serves.get(serve).is_none_or(|serve| serve.status.is_some())
-            }
-            Target::Receive(receive) => {
-                self.transfers.get(receive).is_none_or(|t| t.status.is_some())
+            Target::ServeRegion(pin) => {
+                self.serves.get(pin.key()).is_none_or(|serve| serve.status.is_some())
             }
             Target::Nothing | Target::ServeStaging(_) | Target::Early(..) | Target::Table(_) => {
                 false
@@ -504,9 +477,9 @@ impl Shard {
 
     /// A write into a region ended while the peer still owes bytes of it: the region's memory must not
     /// wait for the peer.
-    pub(super) fn cancel_landing<I: Io>(&mut self, key: Key, serve: Key, io: &mut I) {
+    pub(super) fn cancel_landing<I: Io>(&mut self, key: Key<Lane>, serve: Key<Serve>, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
-        if lane.payload_target == Target::ServeRegion(serve)
+        if matches!(&lane.payload_target, Target::ServeRegion(pin) if pin.key() == serve)
             && let Some(op) = lane.receive_op
         {
             io.cancel(Token(op.to_bits()));
@@ -514,13 +487,13 @@ impl Shard {
     }
 
     /// Unpins what the payload at hand was meant for.
-    fn drop_target<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn drop_target<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         match std::mem::replace(&mut lane.payload_target, Target::Nothing) {
             Target::Nothing => {}
-            Target::Transfer(transfer) => self.unpin(transfer),
-            Target::ServeRegion(serve) => self.unpin_serve(serve),
-            Target::ServeStaging(serve) => self.drop_landing(serve),
+            Target::Transfer(pin) => self.unpin(pin),
+            Target::ServeRegion(pin) => self.unpin_serve(pin),
+            Target::ServeStaging(pin) => self.drop_landing(pin),
             landed @ (Target::Receive(_) | Target::Early(..)) => self.drop_landed(landed, io),
             Target::Table(table) => {
                 if let Some(link) = lane.inbound() {
@@ -531,7 +504,7 @@ impl Shard {
     }
 
     /// Handles the frames that are here. Whether all are, and a receive may be posted.
-    fn receive_frames<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
+    fn receive_frames<I: Io>(&mut self, key: Key<Lane>, io: &mut I) -> bool {
         for _ in 0..FRAMES_PER_TURN {
             if self.dials.is_full() {
                 self.starve(Work::Lane(key));
@@ -554,7 +527,9 @@ impl Shard {
                     if copied > 0 && matches!(lane.payload_target, Target::Transfer(_)) {
                         self.counters.bounced_mispredicted += 1;
                     }
-                    self.handle_frame(key, frame, landed, intact, copied, io);
+                    let target = std::mem::replace(&mut lane.payload_target, Target::Nothing);
+                    let arrived = Arrived { frame, target, landed, intact, copied };
+                    self.handle_frame(key, arrived, io);
                 }
                 Err(fault) => {
                     self.close_lane(key, LaneLoss::Frame, fault.to_string(), io);
@@ -566,7 +541,7 @@ impl Shard {
         false
     }
 
-    fn post_receive<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn post_receive<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
         let prediction = self.predict(key);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.note_partial(io.now());
@@ -578,18 +553,17 @@ impl Shard {
         let op = Op::Receive { socket: lane.socket, spans, whole };
         // Only a receive of a header may write the predicted buffer; the rest of a payload has its
         // own target.
-        lane.predicted = prediction.filter(|_| !whole).map(|(transfer, _)| transfer);
-        let pinned = lane.predicted;
+        let predicted = prediction.filter(|_| !whole).map(|(transfer, _)| transfer);
         if let Some(op) = self.start_op(OpOwner::LaneReceive(key), op, io) {
+            let pin = predicted.and_then(|transfer| self.pin(transfer));
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.receive_op = Some(op);
-            }
-            if let Some(transfer) = pinned {
-                self.pin(transfer);
+                if let Some(asking) = lane.asking_mut() {
+                    asking.predicted = pin;
+                }
             }
         } else if let Some(lane) = self.lanes.get_mut(key) {
             lane.receiving = false;
-            lane.predicted = None;
             lane.receiver.handle_received(0);
             self.starve(Work::Lane(key));
         }
@@ -602,37 +576,31 @@ impl Shard {
     /// So it must be that client's, and payload: nothing of another session may be under way
     /// meanwhile (see [`Shard::may_ask`]), nor any other frame. A header that a client can rewrite
     /// would let it close the lane.
-    fn predict(&self, key: Key) -> Option<(Key, Span)> {
-        let lane = self.lanes.get(key)?;
-        // Credit and reports come before the end of a write, but for one that failed.
-        let stray = lane.write_failed && lane.credit < lane.credit_window;
-        if lane.mixed || lane.opens > 0 || lane.abandoned > 0 || lane.queued_sends > 0 || stray {
-            return None;
-        }
-        match lane.outstanding[..] {
-            [transfer] => Some((transfer, self.next_arrival(transfer)?)),
-            _ => None,
-        }
+    fn predict(&self, key: Key<Lane>) -> Option<(Key<Transfer>, Span)> {
+        let transfer = self.lanes.get(key)?.asking()?.next_answered()?;
+        Some((transfer, self.next_arrival(transfer)?))
     }
 
     /// Whether a request of this session (`None`: the daemon's own) may go out on a lane now. If a
     /// receive is posted into another session's memory, it is taken back first.
     pub(super) fn may_ask<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Lane>,
         session: Option<SessionId>,
         io: &mut I,
     ) -> bool {
         let Some(lane) = self.lanes.get(key) else { return false };
-        let other = |transfer: &Key| {
+        let Some(asking) = lane.asking() else { return false };
+        let other = |transfer: &Key<Transfer>| {
             self.transfers.get(*transfer).is_some_and(|t| Some(t.session) != session)
         };
         // What came through a client's memory and is not parsed yet counts as under way.
-        let clash = lane.predicted.as_ref().is_some_and(other) || lane.receiver.holds_tainted();
-        let mixed = clash || lane.outstanding.iter().any(other);
-        let op = lane.receive_op.filter(|_| clash && !lane.mixed);
-        if let Some(lane) = self.lanes.get_mut(key) {
-            lane.mixed |= mixed;
+        let clash = asking.predicted.as_ref().is_some_and(|pin| other(&pin.key()))
+            || lane.receiver.holds_tainted();
+        let mixed = clash || asking.outstanding.iter().any(other);
+        let op = lane.receive_op.filter(|_| clash && !asking.mixed);
+        if let Some(asking) = self.lanes.get_mut(key).and_then(Lane::asking_mut) {
+            asking.mixed |= mixed;
         }
         if let Some(op) = op {
             io.cancel(Token(op.to_bits()));
@@ -641,32 +609,22 @@ impl Shard {
     }
 
     /// Says where a payload goes. `false`: no staging for it now; ask again later.
-    fn choose_destination<I: Io>(&mut self, key: Key, frame: Frame, io: &mut I) -> bool {
+    fn choose_destination<I: Io>(&mut self, key: Key<Lane>, frame: Frame, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
-        if lane.link != Link::Stranger && frame.epoch != lane.epoch {
+        let chosen = match lane.role {
+            Role::Stranger(_) => Destination::Inline,
             // Before anything is pinned for it.
-            let reason = OTHER_EPOCH.to_owned();
-            self.close_lane(key, LaneLoss::Epoch, reason, io);
-            return true;
-        }
-        let chosen = match self.lanes.get(key).map(|lane| lane.link) {
-            Some(Link::Outbound(_)) => self.destination_of_data(key, frame),
-            Some(Link::Inbound(link)) => self.destination_of_write(key, link, frame, io.now()),
-            _ => Destination::Inline,
+            _ if frame.epoch != lane.epoch => Destination::Fault(PeerFault::OtherEpoch),
+            Role::Asking(_) => self.destination_of_data(key, frame),
+            Role::Serving(Serving { link, .. }) => {
+                self.destination_of_write(PeerLane { lane: key, link }, frame, io.now())
+            }
         };
         let Some(lane) = self.lanes.get_mut(key) else { return true };
         match chosen {
             Destination::Land(target, span) => {
                 lane.payload_target = target;
                 lane.receiver.land(Some(span));
-                match target {
-                    Target::Transfer(transfer) => self.pin(transfer),
-                    Target::ServeRegion(serve) | Target::ServeStaging(serve) => {
-                        self.pin_serve(serve);
-                    }
-                    Target::Receive(receive) => self.pin(receive),
-                    Target::Nothing | Target::Early(..) | Target::Table(_) => {}
-                }
             }
             Destination::Inline => lane.receiver.land_inline(),
             Destination::Discard => {
@@ -674,42 +632,32 @@ impl Shard {
                 lane.receiver.land(None);
             }
             Destination::Wait => return false,
-            Destination::Fault(reason) => {
-                self.close_lane(key, LaneLoss::Protocol, reason.to_owned(), io);
-            }
+            Destination::Fault(fault) => self.close_faulty(key, fault, io),
         }
         true
     }
 
-    fn handle_frame<I: Io>(
-        &mut self,
-        key: Key,
-        frame: Frame,
-        landed: Option<Span>,
-        intact: bool,
-        copied: u32,
-        io: &mut I,
-    ) {
+    fn handle_frame<I: Io>(&mut self, key: Key<Lane>, arrived: Arrived, io: &mut I) {
         let now = self.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.heard = now;
-        let target = std::mem::replace(&mut lane.payload_target, Target::Nothing);
-        if !intact {
+        if !arrived.intact {
             self.counters.corrupt_frames += 1;
         }
-        let fault = match lane.link {
-            Link::Stranger => self.handle_greeting(key, frame, landed, intact, io),
-            Link::Outbound(peer) => {
-                self.handle_answer(key, peer, frame, target, intact, copied, io)
-            }
-            Link::Inbound(link) => {
-                self.handle_request(key, link, frame, target, landed, intact, io)
+        let handled = match lane.role {
+            Role::Stranger(_) => self.handle_greeting(key, arrived, io),
+            Role::Asking(Asking { peer, .. }) => self.handle_answer(key, peer, arrived, io),
+            Role::Serving(Serving { link, .. }) => {
+                self.handle_request(PeerLane { lane: key, link }, arrived, io)
             }
         };
-        if let Err(reason) = fault {
-            let loss = if reason == OTHER_EPOCH { LaneLoss::Epoch } else { LaneLoss::Protocol };
-            self.close_lane(key, loss, reason.to_owned(), io);
+        if let Err(fault) = handled {
+            self.close_faulty(key, fault, io);
         }
+    }
+
+    fn close_faulty<I: Io>(&mut self, key: Key<Lane>, fault: PeerFault, io: &mut I) {
+        self.close_lane(key, fault.loss(), fault.to_string(), io);
     }
 
     /// Looks whether the lane in `slot` still waits for the rest of a frame. One look every
@@ -736,7 +684,7 @@ impl Shard {
     pub(super) fn report_lane(
         &self,
         class: LaneClass,
-        lane: Option<Key>,
+        lane: Option<Key<Lane>>,
         epoch: u32,
         last_loss: Option<LaneLoss>,
     ) -> LaneReport {
@@ -747,7 +695,11 @@ impl Shard {
             epoch,
             frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
             frames_received: lane.map_or(0, |lane| lane.frames_received),
-            requests: lane.map_or(0, |lane| (lane.outstanding.len() + lane.serves.len()) as u32),
+            requests: lane.map_or(0, |lane| match &lane.role {
+                Role::Asking(asking) => asking.outstanding.len() as u32,
+                Role::Serving(serving) => serving.serves.len() as u32,
+                Role::Stranger(_) => 0,
+            }),
             last_loss,
             pace: lane.and_then(|lane| lane.pacer.rate()),
             protection: lane.and_then(|lane| lane.sender.protection()),
@@ -760,7 +712,7 @@ impl Shard {
     /// Ends a lane: its socket goes at once, the rest when the kernel is done with its memory.
     pub(super) fn close_lane<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Lane>,
         loss: LaneLoss,
         reason: String,
         io: &mut I,
@@ -781,7 +733,7 @@ impl Shard {
     }
 
     /// Forgets a closed lane once the kernel is done with it.
-    fn bury_lane<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn bury_lane<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         if lane.sending || lane.receiving || lane.sender.is_lending() {
             return;
@@ -790,23 +742,23 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let unsent = lane.sender.drain();
         let waiting = lane.waiting.remove(|_| true).into_iter().map(|waiting| waiting.owner);
-        let unsent: Vec<Owner> = unsent.chain(waiting).collect();
+        let unsent = unsent.map(FrameOwner::of).chain(waiting);
+        let unsent: Vec<FrameOwner> = unsent.flatten().collect();
         // Of a batch that was lent in part.
         self.free_frames(key);
         for owner in unsent {
             self.handle_frame_taken(key, owner, io.now());
-            self.free_frame(key, owner);
+            self.free_frame(owner);
         }
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };
         self.forget_reports(&lane.reports);
         self.bury_scratch(&lane);
-        let peer = match lane.link {
-            Link::Outbound(peer) => self.outbound_lane_lost(peer, lane.class, (key, lane.loss), io),
-            Link::Inbound(link) => {
-                self.inbound_lane_lost(link, lane.class, (key, lane.loss), io.now())
-            }
-            Link::Stranger => String::from("(unknown)"),
+        let lost = LostLane { key, class: lane.class, loss: lane.loss };
+        let peer = match lane.role {
+            Role::Asking(asking) => self.outbound_lane_lost(asking.peer, lost, io),
+            Role::Serving(serving) => self.inbound_lane_lost(serving.link, lost, io.now()),
+            Role::Stranger(_) => String::from("(unknown)"),
         };
         self.counters.lanes_lost += 1;
         self.tally.lanes_lost[lane.loss as usize] += 1;
@@ -817,7 +769,7 @@ impl Shard {
 }
 
 /// Where a payload goes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) enum Destination {
     Land(Target, Span),
     /// A few bytes to be read by the shard.
@@ -827,5 +779,5 @@ pub(super) enum Destination {
     /// No memory for it now.
     Wait,
     /// The peer must not send that.
-    Fault(&'static str),
+    Fault(PeerFault),
 }

@@ -18,11 +18,13 @@ use piped_report::shard::MessageReport;
 use piped_report::tally::{MessageWay, RetryReason};
 use piped_wire::{Message, Owner};
 
-use super::lane::LaneState;
+use super::faults::PeerFault;
+use super::lane::{Lane, LaneState};
 use super::numbers::Numbers;
 use super::outbound::Outbound;
+use super::sending::FrameOwner;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
 use super::{Shard, Work};
 
 /// What makes a transfer with a peer a message.
@@ -49,7 +51,7 @@ impl Outgoing {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Those that wait to be asked for, in their order.
-    waiting: VecDeque<Key>,
+    waiting: VecDeque<Key<Transfer>>,
     numbers: Numbers,
 }
 
@@ -68,14 +70,14 @@ impl Handshake {
 }
 
 impl Shard {
-    fn outbox(&mut self, key: Key) -> Option<&mut Outbox> {
+    fn outbox(&mut self, key: Key<Transfer>) -> Option<&mut Outbox> {
         let Body::Remote(body) = self.transfers.get(key)?.body else { return None };
         body.message?;
         Some(&mut self.remote_of(key, body)?.outbox)
     }
 
     /// A message's number among those of its handle, once it was asked for.
-    fn message_number(&self, key: Key) -> Option<u32> {
+    fn message_number(&self, key: Key<Transfer>) -> Option<u32> {
         match &self.transfers.get(key)?.body {
             Body::Remote(body) => body.message?.number.map(|(number, _)| number),
             _ => None,
@@ -83,14 +85,14 @@ impl Shard {
     }
 
     /// A message is admitted: it is behind those before it.
-    pub(super) fn enter_outbox(&mut self, key: Key) {
+    pub(super) fn enter_outbox(&mut self, key: Key<Transfer>) {
         if let Some(outbox) = self.outbox(key) {
             outbox.waiting.push_back(key);
         }
     }
 
     /// Whether it is a message's turn to be asked for.
-    pub(super) fn is_next_to_send(&mut self, key: Key) -> bool {
+    pub(super) fn is_next_to_send(&mut self, key: Key<Transfer>) -> bool {
         let numbered = self.message_number(key).is_some();
         // Those that have a number already are among those that may be under way.
         self.outbox(key).is_some_and(|outbox| {
@@ -101,8 +103,8 @@ impl Shard {
     /// Asks a peer to take a message.
     pub(super) fn send_message<I: Io>(
         &mut self,
-        key: Key,
-        lane_key: Key,
+        key: Key<Transfer>,
+        lane_key: Key<Lane>,
         mut body: RemoteBody,
         (handle, incarnation): (u32, u64),
         io: &mut I,
@@ -128,16 +130,15 @@ impl Shard {
         };
         let room = lane.has_room_for_request() && lane.has_room_for_data();
         let payload = eager.then(|| body.memory.span(0, length));
-        let owner = if eager { Owner(key.to_bits()) } else { Owner::NONE };
+        let owner = if eager { FrameOwner::Transfer(key).tag() } else { Owner::NONE };
         if !room || lane.sender.push(lane.epoch, frame, payload, owner).is_err() {
             return self.starve(Work::Transfer(key));
         }
         if eager {
             body.frames += 1;
-            transfer.pins += 1;
+            transfer.pins.take(key).into_frame();
         }
-        body.alone = lane.outstanding.is_empty();
-        lane.outstanding.push(key);
+        body.alone = lane.asking_mut().is_some_and(|asking| asking.ask(key));
         body.lane = Some(lane_key);
         body.sent_at = io.now();
         let first = message.number.is_none();
@@ -166,7 +167,7 @@ impl Shard {
     }
 
     /// A message is over, or given up: those behind it go on.
-    pub(super) fn leave_outbox(&mut self, key: Key) {
+    pub(super) fn leave_outbox(&mut self, key: Key<Transfer>) {
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
             return;
         };
@@ -191,7 +192,7 @@ impl Shard {
     }
 
     /// A message is to be asked for again: at its old place, which its number says.
-    pub(super) fn send_again(&mut self, key: Key) {
+    pub(super) fn send_again(&mut self, key: Key<Transfer>) {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
             return;
         };
@@ -214,14 +215,14 @@ impl Shard {
     }
 
     /// The peer says how it has ended, or that its write has.
-    pub(super) fn end_send<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+    pub(super) fn end_send<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let (written, peer, sent_at) = (body.op != RemoteOp::Send, body.peer, body.sent_at);
         let length = transfer.length;
         match status {
             Status::Ok => {
-                let inserted = transfer.landed.insert(0, transfer.length);
+                let inserted = transfer.landed.insert(self.extents.at_mut(key), 0, transfer.length);
                 debug_assert!(inserted.is_ok(), "a message is taken in once");
                 // A long one's answer waited for its bytes.
                 if !written && length <= u64::from(EAGER_BYTES_MIN) {
@@ -246,18 +247,19 @@ impl Shard {
     /// The peer knows of a message; nobody has asked for it yet.
     pub(super) fn handle_queued<I: Io>(
         &mut self,
-        lane_key: Key,
+        lane_key: Key<Lane>,
         wire: u64,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let key = Key::from_bits(wire);
         let now = io.now();
-        let Some(lane) = self.lanes.get_mut(lane_key) else { return Ok(()) };
-        lane.note_answer(key, true)?;
+        let Some(asking) = self.lanes.get_mut(lane_key).and_then(Lane::asking_mut) else {
+            return Ok(());
+        };
+        asking.note_answer(key, true)?;
         // Ready follows, also if it is given up here.
-        lane.queued_sends += 1;
-        lane.outstanding.retain(|&other| other != key);
-        lane.forget_mixture();
+        asking.queued_sends += 1;
+        asking.forget(key);
         let mut heard = None;
         if let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body)
             && body.lane == Some(lane_key)
@@ -279,28 +281,29 @@ impl Shard {
     /// The peer says where a message is to be written, or why it never will be.
     pub(super) fn handle_ready<I: Io>(
         &mut self,
-        lane_key: Key,
+        lane_key: Key<Lane>,
         (wire, status, slot): (u64, Status, u32),
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let key = Key::from_bits(wire);
-        let Some(lane) = self.lanes.get_mut(lane_key) else { return Ok(()) };
-        if lane.outstanding.contains(&key) {
-            lane.outstanding.retain(|&other| other != key);
-            lane.forget_mixture();
-        } else if lane.queued_sends > 0 {
-            lane.queued_sends -= 1;
+        let Some(asking) = self.lanes.get_mut(lane_key).and_then(Lane::asking_mut) else {
+            return Ok(());
+        };
+        if asking.outstanding.contains(&key) {
+            asking.forget(key);
+        } else if asking.queued_sends > 0 {
+            asking.queued_sends -= 1;
         } else {
-            lane.note_answer(key, true)?;
+            asking.note_answer(key, true)?;
         }
         let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
             return Ok(());
         };
         let Body::Remote(body) = &mut transfer.body else {
-            return Err("an answer to a message that is none");
+            return Err(PeerFault::AnswerToNoMessage);
         };
         let Some(message) = body.message.as_mut().filter(|_| body.op == RemoteOp::Send) else {
-            return Err("an answer to a message that is none");
+            return Err(PeerFault::AnswerToNoMessage);
         };
         if body.lane != Some(lane_key) {
             return Ok(());
@@ -318,7 +321,7 @@ impl Shard {
     }
 
     /// A message that the peer knows of is given up.
-    pub(super) fn cancel_queued(&mut self, key: Key) {
+    pub(super) fn cancel_queued(&mut self, key: Key<Transfer>) {
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
             return;
         };
@@ -329,7 +332,7 @@ impl Shard {
     }
 
     /// Tells a peer that a message will not come.
-    fn push_cancel(&mut self, lane_key: Key, key: Key) {
+    fn push_cancel(&mut self, lane_key: Key<Lane>, key: Key<Transfer>) {
         if let Some(lane) = self.lanes.get_mut(lane_key) {
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));

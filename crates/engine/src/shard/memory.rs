@@ -13,7 +13,12 @@ use super::transfer::{Body, MemoryBody, Transfer};
 use super::{Shard, Work};
 
 impl Shard {
-    pub(super) fn drive_memory<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {
+    pub(super) fn drive_memory<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        mut body: MemoryBody,
+        io: &mut I,
+    ) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.landed.watermark() == transfer.length {
             return self.end_memory(key, io);
@@ -63,7 +68,7 @@ impl Shard {
         }
     }
 
-    fn copy_piece<I: Io>(&mut self, key: Key, mut body: MemoryBody, io: &mut I) {
+    fn copy_piece<I: Io>(&mut self, key: Key<Transfer>, mut body: MemoryBody, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.next_piece(body);
         let ours = body.memory.span(body.next, length);
@@ -106,7 +111,13 @@ impl Shard {
     }
 
     /// A piece was copied, and has left the dial if there is one.
-    pub(super) fn handle_copied<I: Io>(&mut self, key: Key, start: u64, end: u64, io: &mut I) {
+    pub(super) fn handle_copied<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        start: u64,
+        end: u64,
+        io: &mut I,
+    ) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if matches!(transfer.body, Body::Receive(_)) {
             return self.handle_message_copied(key, start, end, io);
@@ -114,7 +125,7 @@ impl Shard {
         if transfer.status.is_some() {
             return;
         }
-        let inserted = transfer.landed.insert(start, end);
+        let inserted = transfer.landed.insert(self.extents.at_mut(key), start, end);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
         if end == transfer.length {
             self.end_memory(key, io);
@@ -124,7 +135,7 @@ impl Shard {
     }
 
     /// All bytes are copied.
-    fn end_memory<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn end_memory<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(Body::Memory(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
         match body.notify {
             Some(id) => self.raise_in_order(key, (body.region.region, id), io),

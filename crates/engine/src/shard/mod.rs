@@ -18,10 +18,12 @@ pub(crate) mod staging;
 mod admission;
 mod arrivals;
 mod blocks;
+mod bodies;
 mod channel;
 mod company;
 mod copy;
 mod costs;
+mod credit;
 mod crowd;
 mod devices;
 mod dial;
@@ -30,6 +32,7 @@ mod drafts;
 mod early;
 mod ending;
 mod fair;
+mod faults;
 mod gate;
 mod history;
 mod inbound;
@@ -41,6 +44,7 @@ mod moved;
 mod notify;
 mod numbers;
 mod observe;
+mod observed;
 mod once;
 mod ops;
 mod order;
@@ -49,9 +53,12 @@ mod pace;
 mod passed;
 mod paths;
 mod peering;
+mod pins;
+mod ready;
 mod receive;
 mod remote;
 mod reports;
+mod role;
 mod scratch;
 mod sending;
 mod serve;
@@ -79,11 +86,13 @@ use piped_core::noise::Noise;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
-use piped_report::shard::{Counters, Gauge, LimitParties, LimitUse, PartyUse};
-use piped_report::tally::{MessageWay, Tally};
+use piped_report::shard::Counters;
+use piped_report::tally::Tally;
 
-use self::admission::Account;
+use self::admission::Clients;
 use self::arrivals::Arrivals;
+use self::blocks::Blocks;
+use self::bodies::Bodies;
 use self::channel::Channel;
 use self::company::Company;
 use self::devices::{Devices, On};
@@ -93,21 +102,27 @@ use self::early::Early;
 use self::fair::Fair;
 use self::history::History;
 use self::inbound::Inbound;
+use self::inbox::Announced;
+use self::landed::Extents;
 use self::lane::Lane;
 use self::notify::Notifications;
+use self::observed::Observations;
 use self::ops::InFlight;
 use self::outbound::Outbound;
+use self::ready::Ready;
 use self::sending::Notice;
 use self::serve::Serve;
 use self::served::Served;
 use self::session::{Handle, Session};
-use self::slab::{Key, Slab};
+use self::slab::{Beside, Key, Slab};
 use self::staging::{Run, Staging};
+use self::throttle::PutOff;
 use self::timers::Timers;
-pub use self::trace::Recording;
 use self::trace::Tracer;
 use self::transfer::Transfer;
 use crate::command::{Command, Event, Limits, Output};
+
+pub use self::trace::Recording;
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -139,10 +154,10 @@ pub struct ShardConfig {
 
 /// Something that wants a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    Transfer(Key),
-    Serve(Key),
-    Lane(Key),
+enum Work {
+    Transfer(Key<Transfer>),
+    Serve(Key<Serve>),
+    Lane(Key<Lane>),
 }
 
 /// What must end before something more can begin.
@@ -172,11 +187,17 @@ pub struct Shard {
     ops: Slab<InFlight>,
     devices: Devices,
     /// Operations the driver had no room for. At most as many as `ops` has places.
-    stalled: VecDeque<(Key, Op)>,
+    stalled: VecDeque<(Key<InFlight>, Op)>,
     jobs: Slab<Job>,
     transfers: Slab<Transfer>,
+    bodies: Bodies,
+    /// What has landed of transfers beyond their watermarks.
+    extents: Beside<Transfer, Extents>,
     deadlines: Timers,
     serves: Slab<Serve>,
+    /// Staging of serves, and what has landed of them beyond their watermarks.
+    blocks: Beside<Serve, Blocks>,
+    observed: Observations,
     serve_deadlines: Timers,
     lanes: Slab<Lane>,
     /// Sends whose memory the kernel still has.
@@ -192,7 +213,7 @@ pub struct Shard {
     inbound: Slab<Inbound>,
     served: Slab<Served>,
     /// Peers' writes that were given up and that the kernel has not done with.
-    old_writes: Vec<Key>,
+    old_writes: Vec<Key<Serve>>,
     sessions: BTreeMap<SessionId, Session>,
     handles: BTreeMap<(SessionId, HandleId), Handle>,
     files: BTreeMap<FileId, FileState>,
@@ -203,10 +224,7 @@ pub struct Shard {
     notifications: BTreeMap<RegionId, Notifications>,
     /// Transfers that receive messages, or wait for notifications.
     receives: u32,
-    /// Messages that peers have announced, by when their senders have given them up; and what they were sent by.
-    mail_times: BTreeMap<(Nanos, ChannelId, u64), Key>,
-    /// The same by lane and the peer's name for them.
-    mail_names: BTreeMap<(Key, u64), (Key, u32)>,
+    announced: Announced,
     early: Early,
     /// What was seen of messages.
     arrivals: Arrivals,
@@ -219,34 +237,17 @@ pub struct Shard {
     /// Segments of staging whose last use is over.
     drained: Vec<SegmentId>,
     limits: Limits,
-    /// Of all clients together.
-    clients: Account,
-    /// Requests of clients that wait for a limit.
-    clients_waiting: u32,
-    /// Requests that had to wait for one, and scratches that had to move, since start.
-    waited: u64,
+    clients: Clients,
+    /// Scratches that had to move since start.
     scratches_moved: u64,
-    /// When somebody may go on who has used up what his rate gives him.
-    throttled: Option<Nanos>,
-    /// What waits for that.
-    put_off: VecDeque<Work>,
-    /// Whose turn it is to get what all clients have together.
-    turn: Option<SessionId>,
-    /// Whose request was the last that was let run.
-    last_turn: SessionId,
+    put_off: PutOff,
     /// Staging that copies use.
     copy_bytes: u64,
     /// Staging that tables of peers' requests use: of gets and of puts.
     tables: [u64; 2],
-    /// Transfers and serves that want a turn, of the latency class and of bulk.
-    ready: [VecDeque<Work>; 2],
+    ready: Ready,
     /// Local transfers whose next piece is to be copied.
-    copies: Fair<Key>,
-    /// Lanes that do. They come last in a turn: a lane sends all that the others have queued, and posts
-    /// its receive when it is known what will arrive.
-    ready_lanes: VecDeque<Work>,
-    /// Work that found no staging or no place for an operation; ready again when something ends.
-    starved: VecDeque<Work>,
+    copies: Fair<Key<Transfer>>,
     outputs: VecDeque<Output>,
     planner: Planner,
     dials: Dials,
@@ -278,8 +279,12 @@ impl Shard {
             stalled: VecDeque::with_capacity(config.ops_max as usize),
             jobs: Slab::with_capacity(config.ops_max),
             transfers: Slab::with_capacity(transfers),
+            bodies: Bodies::new(transfers),
+            extents: Beside::with_capacity(transfers),
             deadlines: Timers::with_capacity(transfers),
             serves: Slab::with_capacity(limits::SERVES_MAX),
+            blocks: Beside::with_capacity(limits::SERVES_MAX),
+            observed: Observations::new(transfers, limits::SERVES_MAX),
             serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
             notices: Slab::with_capacity(limits::NOTICES_MAX),
@@ -297,8 +302,7 @@ impl Shard {
             channels: BTreeMap::new(),
             notifications: BTreeMap::new(),
             receives: 0,
-            mail_times: BTreeMap::new(),
-            mail_names: BTreeMap::new(),
+            announced: Announced::default(),
             early: Early::default(),
             arrivals: Arrivals::default(),
             eager: config.eager,
@@ -307,20 +311,13 @@ impl Shard {
             staging_limit: None,
             drained: Vec::new(),
             limits: Limits::NONE,
-            clients: Account::default(),
-            clients_waiting: 0,
-            waited: 0,
+            clients: Clients::default(),
             scratches_moved: 0,
-            throttled: None,
-            put_off: VecDeque::new(),
-            turn: None,
-            last_turn: SessionId(0),
+            put_off: PutOff::default(),
             copy_bytes: 0,
             tables: [0; 2],
-            ready: [(); 2].map(|()| VecDeque::with_capacity(work)),
+            ready: Ready::with_capacity(work, limits::LANES_MAX as usize),
             copies: Fair::default(),
-            ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
-            starved: VecDeque::with_capacity(work),
             outputs: VecDeque::with_capacity(transfers as usize),
             planner: Planner::new(config.planner, config.calibration, config.serial_first),
             dials: Dials::new(),
@@ -422,7 +419,7 @@ impl Shard {
         self.release_due(now, io);
         self.wake_throttled(now);
         for turn in 0..limits::WORK_PER_TURN {
-            let Some(work) = self.next_ready(turn) else { break };
+            let Some(work) = self.ready.pop(turn) else { break };
             self.work(work, io);
             if std::mem::take(&mut self.hand_over_first) {
                 return false;
@@ -430,18 +427,11 @@ impl Shard {
         }
         self.copy_pieces(io);
         // Each once: what they make ready meanwhile is for the next turn.
-        for _ in 0..self.ready_lanes.len() {
-            let Some(work) = self.ready_lanes.pop_front() else { break };
+        for _ in 0..self.ready.lanes() {
+            let Some(work) = self.ready.pop_lane() else { break };
             self.work(work, io);
         }
         true
-    }
-
-    /// What is urgent first; of four turns one is bulk's.
-    fn next_ready(&mut self, turn: usize) -> Option<Work> {
-        let [urgent, bulk] = &mut self.ready;
-        let (first, second) = if turn % 4 == 3 { (bulk, urgent) } else { (urgent, bulk) };
-        first.pop_front().or_else(|| second.pop_front())
     }
 
     fn queue_ready(&mut self, work: Work) {
@@ -453,7 +443,7 @@ impl Shard {
         };
         // Messages are in order whatever their class.
         let class = if keeps_order { Class::Latency } else { self.flow_of(work).class };
-        self.ready[class as usize].push_back(work);
+        self.ready.push(work, class);
     }
 
     fn work<I: Io>(&mut self, work: Work, io: &mut I) {
@@ -480,9 +470,9 @@ impl Shard {
         [&self.deadlines, &self.serve_deadlines, &self.lane_times, &self.frame_times]
             .into_iter()
             .filter_map(Timers::next)
-            .chain(self.mail_times.first_key_value().map(|(&(deadline, ..), _)| deadline))
+            .chain(self.announced.next_deadline())
             .chain(self.ask_driver)
-            .chain(self.throttled)
+            .chain(self.put_off.until())
             .chain(self.dials.next())
             .min()
     }
@@ -494,8 +484,7 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        let ready = self.ready.iter().any(|ready| !ready.is_empty());
-        ready || !self.copies.is_empty() || !self.ready_lanes.is_empty() || !self.drained.is_empty()
+        !(self.ready.is_empty() && self.copies.is_empty() && self.drained.is_empty())
     }
 
     /// What would have to be added if staging were to have so many bytes.
@@ -515,7 +504,7 @@ impl Shard {
             && !std::mem::replace(queued, true)
         {
             match work {
-                Work::Lane(_) => self.ready_lanes.push_back(work),
+                Work::Lane(_) => self.ready.push_lane(work),
                 _ => self.queue_ready(work),
             }
         }
@@ -532,7 +521,7 @@ impl Shard {
         if let Some(queued) = queued
             && !std::mem::replace(queued, true)
         {
-            self.starved.push_back(work);
+            self.ready.push_starved(work);
         }
     }
 
@@ -579,7 +568,7 @@ impl Shard {
     }
 
     fn wake_starved(&mut self) {
-        while let Some(work) = self.starved.pop_front() {
+        while let Some(work) = self.ready.pop_starved() {
             if let Work::Lane(key) = work {
                 if let Some(lane) = self.lanes.get_mut(key) {
                     lane.starved = false;
@@ -631,54 +620,6 @@ impl Shard {
     /// The least staging that works: what lanes hold, and room for the longest runs beside it.
     fn staging_least(&self) -> u64 {
         limits::STAGING_LEAST + self.staging.scratch_bytes()
-    }
-
-    fn limit_use(&self) -> LimitUse {
-        LimitUse {
-            staging: self.staging.used(),
-            staging_limit_bytes: self.staging_limit.unwrap_or(self.staging.bytes()),
-            staging_draining_bytes: self.staging.draining_bytes(),
-            staging_least_bytes: self.staging_least(),
-            staging_segments: (self.staging.segments() + self.drained.len()) as u32,
-            in_flight: self.clients.in_flight,
-            in_flight_limit_bytes: self.limits.in_flight,
-            requests: self.clients.requests,
-            requests_limit: self.limits.requests,
-            waiting: self.clients_waiting,
-            waited: self.waited,
-            early_arrival: self.early.bytes,
-            early_arrival_limit_bytes: self.early_limit(),
-            stalled: self.tally.messages[MessageWay::Stalled as usize],
-            scratches_moved: self.scratches_moved,
-        }
-    }
-
-    /// Who uses what of what is limited.
-    #[must_use]
-    pub fn limit_parties(&self) -> LimitParties {
-        let party = |name: String, account: &Account, staging, handles, early_arrival| PartyUse {
-            name,
-            early_arrival,
-            staging,
-            in_flight: account.in_flight,
-            rate: account.throttle.shown(),
-            requests: account.requests,
-            waiting: account.waiting.len() as u32,
-            handles,
-        };
-        let clients = self.sessions.iter().map(|(id, session)| {
-            party(id.0.to_string(), &session.account, session.staging, 0, session.early)
-        });
-        let peers = self.inbound.iter().map(|(_, link)| {
-            let staging = Gauge {
-                now: link.read_staging.now + link.write_staging.now,
-                // At once or one after the other: no more than that.
-                high: link.read_staging.high + link.write_staging.high,
-            };
-            let none = Gauge::default();
-            party(link.name.clone(), &link.account, staging, link.handles_open(), none)
-        });
-        LimitParties { clients: clients.collect(), peers: peers.collect() }
     }
 
     /// One time for all completions handed over together. The time between handling one and the next

@@ -12,6 +12,7 @@ use piped_report::tally::Tally;
 
 use super::Shard;
 use super::copy::CopyBody;
+use super::lane::Lane;
 use super::serve::{Serve, ServeOp};
 use super::slab::Key;
 use super::transfer::{Body, RemoteOp, Transfer, Waiter};
@@ -47,7 +48,7 @@ impl CopyBody {
 
 impl Shard {
     /// A request has moved so many bytes in all; a part tells the request that it is of.
-    pub(super) fn note_moved(&mut self, key: Key, bytes: u64) {
+    pub(super) fn note_moved(&mut self, key: Key<Transfer>, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let bytes = bytes.min(transfer.length);
         let more = bytes.saturating_sub(transfer.moved);
@@ -60,18 +61,21 @@ impl Shard {
             _ => return,
         };
         let Some(whole) = self.transfers.get_mut(parent) else { return };
-        let more = match (&mut whole.body, waiter) {
-            (Body::Copy(copy), Waiter::Copy { chunk, .. }) => copy.note_written(chunk, bytes),
+        let more = match (whole.body, waiter) {
+            (Body::Copy(copy), Waiter::Copy { chunk, .. }) => {
+                self.bodies[copy].note_written(chunk, bytes)
+            }
             _ => more,
         };
         whole.moved = (whole.moved + more).min(whole.length);
     }
 
     /// A peer gave credit back: so many bytes of writes are where they belong, those that were asked for first to begin with.
-    pub(super) fn note_taken(&mut self, lane: Key, mut bytes: u64) {
+    pub(super) fn note_taken(&mut self, lane: Key<Lane>, mut bytes: u64) {
         let mut at = 0;
         while bytes > 0
-            && let Some(&key) = self.lanes.get(lane).and_then(|lane| lane.outstanding.get(at))
+            && let Some(&key) =
+                self.lanes.get(lane).and_then(|lane| lane.asking()?.outstanding.get(at))
         {
             at += 1;
             let Some(transfer) = self.transfers.get_mut(key) else { continue };
@@ -108,7 +112,7 @@ impl Shard {
     /// Adds the bytes of what runs to what was counted.
     pub(super) fn count_running(&self, tally: &mut Tally) {
         for transfer in self.running_whole() {
-            let kind = (transfer.kind, transfer.body.place(), transfer.class);
+            let kind = (transfer.kind, transfer.body.place(&self.bodies), transfer.class);
             tally.add_transfer_bytes(kind, transfer.moved());
         }
         for (_, serve) in self.serves.iter() {

@@ -11,7 +11,7 @@ use piped_core::limits::NOTIFICATIONS_PER_REGION;
 use piped_core::status::Status;
 
 use super::slab::Key;
-use super::transfer::Body;
+use super::transfer::{Body, Transfer};
 use super::{Shard, Work};
 
 /// Those of a region.
@@ -19,7 +19,7 @@ use super::{Shard, Work};
 pub(super) struct Notifications {
     /// Those that nobody has taken; none that is 0.
     counts: BTreeMap<u32, u64>,
-    waits: VecDeque<(WaitBody, Key)>,
+    waits: VecDeque<(WaitBody, Key<Transfer>)>,
 }
 
 /// A wait.
@@ -55,7 +55,7 @@ impl Notifications {
     }
 
     /// The first in line for a number, if it can have what it waits for; and what is left then.
-    fn next(&mut self, id: u32) -> Option<(Key, u64)> {
+    fn next(&mut self, id: u32) -> Option<(Key<Transfer>, u64)> {
         let at = self.waits.iter().position(|(wait, _)| wait.id == id)?;
         let (wait, key) = *self.waits.get(at)?;
         let left = self.take(id, wait.count)?;
@@ -63,7 +63,7 @@ impl Notifications {
         Some((key, left))
     }
 
-    fn forget(&mut self, key: Key) {
+    fn forget(&mut self, key: Key<Transfer>) {
         self.waits.retain(|&(_, other)| other != key);
     }
 }
@@ -108,7 +108,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn drive_wait<I: Io>(&mut self, key: Key, wait: WaitBody, io: &mut I) {
+    pub(super) fn drive_wait<I: Io>(&mut self, key: Key<Transfer>, wait: WaitBody, io: &mut I) {
         let Some(notifications) = self.notifications.get_mut(&wait.region) else {
             return self.decide(key, Status::Gone, io);
         };
@@ -124,7 +124,7 @@ impl Shard {
     }
 
     /// A wait is over: it is in line no more, and those behind it may have what it did not get.
-    pub(super) fn leave_notifications(&mut self, key: Key) {
+    pub(super) fn leave_notifications(&mut self, key: Key<Transfer>) {
         let Some(Body::Wait(wait)) = self.transfers.get(key).map(|transfer| &transfer.body) else {
             return;
         };
@@ -138,7 +138,7 @@ impl Shard {
     /// All puts before a notification on this node are over.
     pub(super) fn raise_in_order<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Transfer>,
         (region, id): (RegionId, u32),
         io: &mut I,
     ) {
@@ -158,7 +158,7 @@ mod tests {
         WaitBody { region: RegionId(1), id, count, no_wait: false }
     }
 
-    fn key(number: u64) -> Key {
+    fn key<T>(number: u64) -> Key<T> {
         Key::from_bits(number)
     }
 

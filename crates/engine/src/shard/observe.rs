@@ -131,7 +131,7 @@ impl Shard {
             id: transfer.id,
             operation: transfer.kind,
             served: false,
-            route: transfer.body.route().to_owned(),
+            route: transfer.body.route(&self.bodies).to_owned(),
             class: transfer.class,
             session: Some(transfer.session.0),
             bytes: transfer.length,

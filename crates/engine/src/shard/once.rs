@@ -16,15 +16,18 @@ use piped_core::link::LaneClass;
 use piped_core::request::{Class, Update};
 use piped_core::status::Status;
 use piped_report::tally::Operation;
-use piped_wire::{After, Change, Message, Owner};
+use piped_wire::{After, Change, Message};
 
+use super::bodies::Bodies;
 use super::fair::{Flow, Party};
-use super::lane::LaneState;
+use super::faults::PeerFault;
+use super::lane::{Lane, LaneState, PeerLane};
 use super::outbound::Ending;
 use super::remote::lane_class;
+use super::role::PeerRequest;
 use super::session::access_of;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 
@@ -93,8 +96,8 @@ impl Once {
 
 impl RemoteBody {
     /// Answers of the peer that are still to come.
-    pub(super) fn answers_due(&self) -> u32 {
-        let once = self.once.as_ref();
+    pub(super) fn answers_due(&self, bodies: &Bodies) -> u32 {
+        let once = self.once.map(|once| &bodies[once]);
         let second = once.is_some_and(Once::is_sent);
         let only = self.op == RemoteOp::Once || once.is_some_and(Once::is_asked);
         let first = !only && once.is_none_or(|it| it.write.is_none());
@@ -104,8 +107,10 @@ impl RemoteBody {
 
 impl Shard {
     /// Sends what is to be done once, when its time has come.
-    pub(super) fn ask_once<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
-        let Some(once @ Once { what, state, .. }) = body.once else { return };
+    pub(super) fn ask_once<I: Io>(&mut self, key: Key<Transfer>, body: RemoteBody, io: &mut I) {
+        let Some(once @ Once { what, state, .. }) = body.once.map(|once| self.bodies[once]) else {
+            return;
+        };
         let Some(transfer) = self.transfers.get(key) else { return };
         let own = once.last.map_or(lane_class(transfer.class, 0), |(_, class)| class);
         let early = state == State::Idle && transfer.retries == 0;
@@ -118,8 +123,8 @@ impl Shard {
                     return self.wait_in_order(key);
                 };
                 let Some(lane) = self.lanes.get(lane) else { return };
-                let client = transfer.session.0;
-                (lane.class, After::Writes { client, failed: lane.ends_failed })
+                let failed = lane.asking().map_or(0, |asking| asking.ends_failed);
+                (lane.class, After::Writes { client: transfer.session.0, failed })
             }
             _ => (own, After::Nothing),
         };
@@ -134,22 +139,32 @@ impl Shard {
         if !self.may_ask(lane, Some(session), io) {
             return self.starve(Work::Transfer(key));
         }
-        if self.lanes.get(lane).is_none_or(|it| !it.has_room_for_request()) {
+        if !self.lanes.get(lane).is_some_and(Lane::has_room_for_request) {
             return self.starve(Work::Transfer(key));
         }
         self.send_once(key, lane, after, io);
     }
 
     /// Asks whether a notification was done that went out on a lane that was lost, before its put is sent again.
-    pub(super) fn ask_whether_done<I: Io>(&mut self, key: Key, lane: Key, io: &mut I) {
+    pub(super) fn ask_whether_done<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        lane: Key<Lane>,
+        io: &mut I,
+    ) {
         self.send_once(key, lane, After::Known, io);
     }
 
     /// The bytes of a put are all on their way: the notification follows them, if it may.
-    pub(super) fn send_behind_put<I: Io>(&mut self, key: Key, lane_key: Key, io: &mut I) {
+    pub(super) fn send_behind_put<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        lane_key: Key<Lane>,
+        io: &mut I,
+    ) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
-        let idle = body.once.is_some_and(|once| once.state == State::Idle);
+        let idle = body.once.is_some_and(|once| self.bodies[once].state == State::Idle);
         if !idle || transfer.retries > 0 || body.next < transfer.length {
             return;
         }
@@ -157,14 +172,14 @@ impl Shard {
             return self.wait_in_order(key);
         }
         let client = transfer.session.0;
-        let Some(lane) = self.lanes.get(lane_key) else { return };
-        let failed = lane.ends_failed;
+        let Some(asking) = self.lanes.get(lane_key).and_then(Lane::asking) else { return };
+        let failed = asking.ends_failed;
         self.send_once(key, lane_key, After::Writes { client, failed }, io);
     }
 
     /// The lane on which the bytes of all puts before a notification are under way, if it is one and they go in the
     /// same queue.
-    fn follows(&self, key: Key) -> Option<Key> {
+    fn follows(&self, key: Key<Transfer>) -> Option<Key<Lane>> {
         let class = self.transfers.get(key)?.class;
         let mut lane = None;
         for put in self.puts_before(key) {
@@ -179,10 +194,17 @@ impl Shard {
         lane
     }
 
-    fn send_once<I: Io>(&mut self, key: Key, lane_key: Key, after: After, io: &mut I) {
+    fn send_once<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        lane_key: Key<Lane>,
+        after: After,
+        io: &mut I,
+    ) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(mut body) = transfer.body else { return };
-        let Some(mut once) = body.once else { return };
+        let Some(place) = body.once else { return };
+        let mut once = self.bodies[place];
         let flow = self.flow_of(Work::Transfer(key));
         let Some(link) = self.outbound.get(&body.peer) else { return };
         let incarnation = link.incarnation;
@@ -208,11 +230,11 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let class = lane.class;
         // Behind the bytes it may have to follow, and in their queue.
-        if !lane.push_data(flow, message, None, Owner::NONE) {
+        if !lane.push_data(flow, message, None, None) {
             return self.starve(Work::Transfer(key));
         }
-        if !lane.outstanding.contains(&key) {
-            lane.outstanding.push(key);
+        if let Some(asking) = lane.asking_mut().filter(|it| !it.outstanding.contains(&key)) {
+            asking.ask(key);
             body.lane = Some(lane_key);
             body.sent_at = now;
         }
@@ -222,7 +244,7 @@ impl Shard {
         {
             once.number = Some((remote.updates.begin(), incarnation));
         }
-        body.once = Some(once);
+        self.bodies[place] = once;
         self.store_body(key, Body::Remote(body));
         self.make_ready(Work::Lane(lane_key));
     }
@@ -230,21 +252,22 @@ impl Shard {
     /// The peer says what came of something that it does once.
     pub(super) fn handle_updated<I: Io>(
         &mut self,
-        key: Key,
-        lane: Key,
+        key: Key<Transfer>,
+        lane: Key<Lane>,
         (status, value): (Status, u64),
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let Some(transfer) = self.transfers.get_mut(key) else { return Ok(()) };
         let Body::Remote(body) = &mut transfer.body else {
-            return Err("an answer to an update that is none");
+            return Err(PeerFault::AnswerToNoUpdate);
         };
         if body.lane != Some(lane) || transfer.status.is_some() {
             return Ok(());
         }
         let op = body.op;
-        let Some(once) = body.once.as_mut().filter(|once| once.is_sent()) else {
-            return Err("an answer to an update that was not sent");
+        let once = body.once.map(|once| &mut self.bodies[once]);
+        let Some(once) = once.filter(|once| once.is_sent()) else {
+            return Err(PeerFault::UnaskedUpdated);
         };
         let asked = once.is_asked();
         let after_puts = matches!(once.last, Some((After::Writes { .. }, _)));
@@ -285,7 +308,7 @@ impl Shard {
     }
 
     /// A notification was done, so all puts before it have landed: whose answer is lost with its lane ends well.
-    fn note_landed_before(&mut self, key: Key) {
+    fn note_landed_before(&mut self, key: Key<Transfer>) {
         for at in 0.. {
             let Some(put) = self.nth_in_order(key, at).filter(|&put| put != key) else { return };
             let Some(transfer) = self.transfers.get_mut(put) else { continue };
@@ -300,15 +323,17 @@ impl Shard {
     }
 
     /// Whether a write that is to be sent again may have been notified of: it is not, before that is known.
-    pub(super) fn may_be_notified_of(&self, key: Key) -> bool {
+    pub(super) fn may_be_notified_of(&self, key: Key<Transfer>) -> bool {
         self.asked_after(key).any(|other| match self.transfers.get(other).map(|it| &it.body) {
-            Some(Body::Remote(body)) => body.once.is_some_and(|once| once.may_have_notified()),
+            Some(Body::Remote(body)) => {
+                body.once.is_some_and(|once| self.bodies[once].may_have_notified())
+            }
             _ => false,
         })
     }
 
     /// A notification was not done: its put is sent again, under another number.
-    fn begin_again<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+    fn begin_again<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
         if !matches!(status, Status::WouldBlock) {
             return self.decide(key, status, io);
         }
@@ -317,7 +342,8 @@ impl Shard {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
             return;
         };
-        if let Some(once) = &mut body.once {
+        if let Some(once) = body.once {
+            let once = &mut self.bodies[once];
             *once = Once::new(once.what);
         }
         self.make_ready(Work::Transfer(key));
@@ -325,11 +351,11 @@ impl Shard {
     }
 
     /// A write that notifies is at the peer. `true`: the notification is still to come.
-    pub(super) fn notify_after_write<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
+    pub(super) fn notify_after_write<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) -> bool {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
             return false;
         };
-        match body.once.as_mut().map(|once| once.state) {
+        match body.once.map(|once| self.bodies[once].state) {
             None | Some(State::Done) => false,
             Some(State::Failed(status)) => {
                 self.decide(key, status, io);
@@ -345,10 +371,10 @@ impl Shard {
     }
 
     /// It will not be asked again.
-    pub(super) fn end_number(&mut self, key: Key) {
+    pub(super) fn end_number(&mut self, key: Key<Transfer>) {
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
         let body = *body;
-        if let Some((number, _)) = body.once.and_then(|once| once.number)
+        if let Some((number, _)) = body.once.and_then(|once| self.bodies[once].number)
             && let Some(remote) = self.remote_of(key, body)
         {
             remote.updates.end(number);
@@ -358,12 +384,13 @@ impl Shard {
     /// A peer wants something done once. An error is its fault.
     pub(super) fn handle_update(
         &mut self,
-        (lane, link): (Key, Key),
+        on: PeerLane,
         asked: Asked,
         io: &mut impl Io,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let begun = io.now();
-        let result = self.update_once((lane, link), asked, io);
+        let lane = on.lane;
+        let result = self.update_once(on, asked, io);
         let (status, value) = match result {
             Ok(value) => (Status::Ok, value),
             Err(status) => (status, 0),
@@ -381,15 +408,11 @@ impl Shard {
         let message = Message::Updated { transfer: asked.transfer, status, value };
         let pushed = self.lanes.get_mut(lane).is_none_or(|lane| lane.push(message));
         self.make_ready(Work::Lane(lane));
-        pushed.then_some(()).ok_or("it does not read its answers")
+        pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
     }
 
-    fn update_once(
-        &mut self,
-        (lane, link): (Key, Key),
-        asked: Asked,
-        io: &mut impl Io,
-    ) -> Result<u64, Status> {
+    fn update_once(&mut self, on: PeerLane, asked: Asked, io: &mut impl Io) -> Result<u64, Status> {
+        let PeerLane { lane, link } = on;
         let Asked { handle, change, sequence, behind, .. } = asked;
         let number = self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
         let key = number.ok_or(Status::BadHandle)?.served;
@@ -428,10 +451,10 @@ impl Shard {
 
     /// Whether a write that a peer's client asked for on a lane has not landed, or has failed and the peer did not
     /// know.
-    fn has_unlanded(&self, lane: Key, client: u32, failed: u32) -> bool {
-        let Some(lane) = self.lanes.get(lane) else { return true };
-        let unlanded = |&(_, serve): &(u64, Key)| {
-            self.serves.get(serve).is_some_and(|serve| {
+    fn has_unlanded(&self, lane: Key<Lane>, client: u32, failed: u32) -> bool {
+        let Some(serving) = self.lanes.get(lane).and_then(Lane::serving) else { return true };
+        let unlanded = |request: &PeerRequest| {
+            self.serves.get(request.serve).is_some_and(|serve| {
                 let Flow { party, .. } = serve.flow;
                 let own = matches!(party, Party::Peer(_, of) if of == client);
                 let whole = serve.done == serve.length;
@@ -439,13 +462,13 @@ impl Shard {
                 own && serve.writes() && !(whole && well)
             })
         };
-        lane.ends_failed != failed || lane.serves.iter().any(unlanded)
+        serving.ends_failed != failed || serving.serves.iter().any(unlanded)
     }
 
     /// Changes a word of a region of this node.
     pub(super) fn drive_update<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Transfer>,
         (region, offset, update): (RegionTarget, u64, Update),
         io: &mut I,
     ) {

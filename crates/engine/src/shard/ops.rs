@@ -4,29 +4,35 @@ use piped_core::io::{Done, Io, NOTICE_IN_PLACE, Op, Token};
 use piped_core::status::Status;
 
 use super::devices::On;
-use super::disk::JobOwner;
+use super::disk::{Job, JobOwner};
+use super::lane::Lane;
+use super::pins::AnyPin;
+use super::sending::Notice;
 use super::slab::Key;
+use super::transfer::Transfer;
 use super::{Shard, Wanted, Work};
 
 /// Who waits for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpOwner {
     /// A piece of a job.
-    Piece { job: Key, piece: u8 },
+    Piece { job: Key<Job>, piece: u8 },
     /// A transfer or serve that allocates or syncs a file.
     Step(Work),
     /// A lane's send.
-    LaneSend(Key),
+    LaneSend(Key<Lane>),
     /// A lane's receive.
-    LaneReceive(Key),
+    LaneReceive(Key<Lane>),
 }
 
 /// An operation under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) owner: OpOwner,
     /// The device of a file's.
     on: Option<On>,
+    /// What it keeps from ending, of a step.
+    pin: Option<AnyPin>,
 }
 
 impl Shard {
@@ -37,7 +43,7 @@ impl Shard {
         on: On,
         op: Op,
         io: &mut I,
-    ) -> Result<Key, Wanted> {
+    ) -> Result<Key<InFlight>, Wanted> {
         if !self.devices.has_room(on, self.ops.len()) {
             return Err(Wanted::Device(on));
         }
@@ -51,8 +57,8 @@ impl Shard {
         on: On,
         op: Op,
         io: &mut I,
-    ) -> Option<Key> {
-        let key = self.start(InFlight { owner, on: Some(on) }, op, io)?;
+    ) -> Option<Key<InFlight>> {
+        let key = self.start(owner, Some(on), op, io)?;
         let now = io.now();
         self.devices.begin(on, now);
         Some(key)
@@ -60,12 +66,30 @@ impl Shard {
 
     /// Hands an operation to the driver, now or as soon as the driver has room. `None` if the shard
     /// itself has no room; try after the next completion.
-    pub(super) fn start_op<I: Io>(&mut self, owner: OpOwner, op: Op, io: &mut I) -> Option<Key> {
-        self.start(InFlight { owner, on: None }, op, io)
+    pub(super) fn start_op<I: Io>(
+        &mut self,
+        owner: OpOwner,
+        op: Op,
+        io: &mut I,
+    ) -> Option<Key<InFlight>> {
+        self.start(owner, None, op, io)
     }
 
-    fn start<I: Io>(&mut self, in_flight: InFlight, op: Op, io: &mut I) -> Option<Key> {
-        let key = self.ops.insert(in_flight).ok()?;
+    fn start<I: Io>(
+        &mut self,
+        owner: OpOwner,
+        on: Option<On>,
+        op: Op,
+        io: &mut I,
+    ) -> Option<Key<InFlight>> {
+        if self.ops.room() == 0 {
+            return None;
+        }
+        let pin = match owner {
+            OpOwner::Step(work) => self.pin_work(work),
+            _ => None,
+        };
+        let key = self.ops.insert(InFlight { owner, on, pin }).ok()?;
         if !self.stalled.is_empty() || !io.push(Token(key.to_bits()), op) {
             self.stalled.push_back((key, op));
         }
@@ -88,18 +112,21 @@ impl Shard {
             self.handle_notice(notice, done.result, io);
             return self.wake_starved();
         }
-        let Some(InFlight { owner, on }) = self.ops.remove(Key::from_bits(done.token.0)) else {
+        let Some(InFlight { owner, on, pin }) = self.ops.remove(Key::from_bits(done.token.0))
+        else {
             debug_assert!(false, "the driver ended an operation twice: {done:?}");
             return;
         };
         match owner {
             OpOwner::Piece { job, piece } => self.handle_piece(job, piece.into(), done.result, io),
-            OpOwner::Step(Work::Transfer(key)) => self.handle_transfer_step(key, done.result, io),
-            OpOwner::Step(Work::Serve(key)) => {
-                let now = io.now();
-                self.handle_serve_step(key, done.result, now);
-            }
-            OpOwner::Step(Work::Lane(_)) => {}
+            OpOwner::Step(_) => match pin {
+                Some(AnyPin::Transfer(pin)) => self.handle_transfer_step(pin, done.result, io),
+                Some(AnyPin::Serve(pin)) => {
+                    let now = io.now();
+                    self.handle_serve_step(pin, done.result, now);
+                }
+                None => {}
+            },
             OpOwner::LaneSend(lane) => self.handle_sent(lane, done.result, io),
             OpOwner::LaneReceive(lane) => self.handle_received(lane, done.result, io),
         }
@@ -111,7 +138,7 @@ impl Shard {
     }
 
     /// Asks the driver to give up on whatever a transfer has under way.
-    pub(super) fn cancel_ops_of<I: Io>(&mut self, transfer: Key, io: &mut I) {
+    pub(super) fn cancel_ops_of<I: Io>(&mut self, transfer: Key<Transfer>, io: &mut I) {
         let of_transfer = |shard: &Self, owner: OpOwner| match owner {
             OpOwner::Piece { job, .. } => shard.jobs.get(job).is_some_and(
                 |job| matches!(job.owner, JobOwner::Transfer { transfer: t, .. } if t == transfer),
@@ -126,11 +153,11 @@ impl Shard {
     }
 
     /// Ends a closing lane's operations that the driver has not seen; the others end with its socket.
-    pub(super) fn cancel_stalled_of<I: Io>(&mut self, lane: Key, io: &mut I) {
+    pub(super) fn cancel_stalled_of<I: Io>(&mut self, lane: Key<Lane>, io: &mut I) {
         let of_lane = |owner: OpOwner| {
             owner == OpOwner::LaneSend(lane) || owner == OpOwner::LaneReceive(lane)
         };
-        let stalled: Vec<Key> = self
+        let stalled: Vec<Key<InFlight>> = self
             .stalled
             .iter()
             .map(|&(key, _)| key)
@@ -140,9 +167,9 @@ impl Shard {
     }
 
     fn cancel_ops<I: Io>(&mut self, wanted: impl Fn(&Self, OpOwner) -> bool, io: &mut I) {
-        let keys: Vec<Key> =
+        let keys: Vec<Key<InFlight>> =
             self.ops.iter().filter(|&(_, op)| wanted(self, op.owner)).map(|(key, _)| key).collect();
-        let (stalled, pushed): (Vec<Key>, Vec<Key>) =
+        let (stalled, pushed): (Vec<Key<InFlight>>, Vec<Key<InFlight>>) =
             keys.into_iter().partition(|key| self.stalled.iter().any(|(other, _)| other == key));
         for key in pushed {
             io.cancel(Token(key.to_bits()));
@@ -151,7 +178,7 @@ impl Shard {
     }
 
     /// The driver cannot cancel what it was never given.
-    fn end_stalled<I: Io>(&mut self, keys: &[Key], io: &mut I) {
+    fn end_stalled<I: Io>(&mut self, keys: &[Key<InFlight>], io: &mut I) {
         for &key in keys {
             let Some(place) = self.stalled.iter().position(|&(other, _)| other == key) else {
                 continue;
@@ -169,11 +196,11 @@ impl Shard {
 const NOTICE: u64 = 1 << 31;
 
 /// The name of a send's second end.
-pub(super) fn notice_token(notice: Key) -> Token {
+pub(super) fn notice_token(notice: Key<Notice>) -> Token {
     Token(notice.to_bits() | NOTICE)
 }
 
-fn notice_of(token: Token) -> Option<Key> {
+fn notice_of(token: Token) -> Option<Key<Notice>> {
     (token.0 & NOTICE != 0).then(|| Key::from_bits(token.0 & !NOTICE))
 }
 

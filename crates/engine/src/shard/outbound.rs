@@ -2,7 +2,8 @@
 
 use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
 use piped_core::io::{Io, Resource};
-use piped_core::limits::{self, FRAGMENT_BYTES_MIN};
+use piped_core::limits;
+use piped_core::limits::FRAGMENT_BYTES_MIN;
 use piped_core::link::LaneClass;
 use piped_core::names::node_of;
 use piped_core::status::Status;
@@ -11,14 +12,17 @@ use piped_planner::stage::StageIndex;
 use piped_report::shard::{LaneReport, PeerReport};
 use piped_report::tally::{LaneLoss, RetryReason};
 use piped_wire::frame::SWEEP;
-use piped_wire::{Frame, LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
+use piped_wire::{LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
 
 use super::company::Spot;
-use super::lane::{Lane, LaneState, Link, OTHER_EPOCH, Target};
+use super::faults::PeerFault;
+use super::lane::{Arrived, Lane, LaneState, LostLane, Target};
 use super::mail::{Handshake, Outbox};
 use super::numbers::Numbers;
+use super::role::Role;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
+use super::trace::Subject;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
 use super::{Shard, Work};
 use crate::command::{Event, OpenRequest};
@@ -52,7 +56,7 @@ pub(super) struct Outbound {
 
 #[derive(Debug, Default)]
 struct OutboundLane {
-    lane: Option<Key>,
+    lane: Option<Key<Lane>>,
     /// Counts incarnations of the lane; the peer fences everything older.
     epoch: u32,
     failures: u32,
@@ -97,7 +101,7 @@ impl Outbound {
         self.lanes[class as usize].dialling = true;
     }
 
-    pub(super) fn lane(&self, class: LaneClass) -> Option<Key> {
+    pub(super) fn lane(&self, class: LaneClass) -> Option<Key<Lane>> {
         self.lanes[class as usize].lane
     }
 
@@ -123,7 +127,7 @@ impl Shard {
         }
         state.epoch += 1;
         let (epoch, name) = (state.epoch, link.name.clone());
-        let made = self.make_lane(Link::Outbound(peer), class, socket, epoch, keys, io);
+        let made = self.make_lane(Role::asking(peer), class, socket, epoch, keys, io);
         let Some(key) = made else {
             return self.connect_failed(peer, class, io);
         };
@@ -161,10 +165,10 @@ impl Shard {
     pub(super) fn outbound_lane_lost<I: Io>(
         &mut self,
         peer: PeerId,
-        class: LaneClass,
-        (key, loss): (Key, LaneLoss),
+        lost: LostLane,
         io: &mut I,
     ) -> String {
+        let LostLane { key, class, loss } = lost;
         let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
         let mut from = 0;
         while let Some(transfer) = self.transfers.next_from(from, |t| asked(&t.body)) {
@@ -186,33 +190,30 @@ impl Shard {
     }
 
     /// A frame on a lane we dialled. An error is the peer's fault and closes the lane.
-    #[expect(clippy::too_many_arguments, reason = "one frame's facts, handed on once")]
     pub(super) fn handle_answer<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Lane>,
         peer: PeerId,
-        frame: Frame,
-        target: Target,
-        intact: bool,
-        copied: u32,
+        arrived: Arrived,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
+        let Arrived { frame, target, intact, copied, .. } = arrived;
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         let greeting = lane.state == LaneState::Greeting;
         if frame.epoch != lane.epoch {
-            return Err(OTHER_EPOCH);
+            return Err(PeerFault::OtherEpoch);
         }
+        let Role::Asking(asking) = &mut lane.role else { return Ok(()) };
         match frame.message {
             Message::HelloAck { incarnation, credit_bytes, requests_max } if greeting => {
                 lane.state = LaneState::Up;
-                let window = credit_bytes.min(limits::CREDIT_BYTES);
-                (lane.credit, lane.credit_window) = (window, window);
-                lane.requests_max = requests_max.min(limits::SERVES_PER_LANE);
+                asking.window.open(credit_bytes);
+                asking.requests_max = requests_max.min(limits::SERVES_PER_LANE);
                 self.lane_up(key, peer, incarnation, io);
                 Ok(())
             }
-            Message::HelloRefused { .. } if greeting => Err("the peer refused the lane"),
-            _ if greeting => Err("a frame before HelloAck"),
+            Message::HelloRefused { .. } if greeting => Err(PeerFault::Refused),
+            _ if greeting => Err(PeerFault::FrameBeforeHelloAck),
             Message::Data { transfer, offset, fragment, backlogged, service_us, last } => {
                 let arrival = Arrival {
                     lane: key,
@@ -225,7 +226,7 @@ impl Shard {
                     copied,
                 };
                 let key = Key::from_bits(transfer);
-                lane.note_answer(key, last.is_some())?;
+                asking.note_answer(key, last.is_some())?;
                 self.handle_data(key, arrival, last, target, io);
                 Ok(())
             }
@@ -238,19 +239,21 @@ impl Shard {
                     company: false,
                     plan: 0,
                 };
-                lane.note_answer(Key::from_bits(transfer), true)?;
                 let transfer = Key::from_bits(transfer);
+                asking.note_answer(transfer, true)?;
                 let reads =
                     |t: &Transfer| matches!(&t.body, Body::Remote(b) if b.op == RemoteOp::Read);
                 // One that is not known any more may have been a write.
                 let wrote = self.transfers.get(transfer).is_none_or(|t| !reads(t));
-                lane.write_failed |= wrote && status != Status::Ok;
-                lane.ends_failed = lane.ends_failed.wrapping_add(u32::from(status != Status::Ok));
+                if wrote && status != Status::Ok {
+                    asking.window.note_failed();
+                }
+                asking.note_end(status);
                 self.handle_end(transfer, key, Ending { last, service_us }, io)
             }
             Message::Updated { transfer, status, value } => {
                 let transfer = Key::from_bits(transfer);
-                lane.note_answer(transfer, true)?;
+                asking.note_answer(transfer, true)?;
                 self.handle_updated(transfer, key, (status, value), io)
             }
             Message::Queued { transfer } => self.handle_queued(key, transfer, io),
@@ -258,19 +261,12 @@ impl Shard {
                 self.handle_ready(key, (transfer, status, handle), io)
             }
             Message::Opened { ticket, status, handle, length } => {
-                lane.opens =
-                    lane.opens.checked_sub(1).ok_or("an answer to an open that was not sent")?;
+                asking.opens = asking.opens.checked_sub(1).ok_or(PeerFault::UnaskedOpened)?;
                 self.handle_opened(peer, ticket, status, handle, length, io);
                 Ok(())
             }
             Message::Credit { bytes, window } => {
-                // The peer's word: more than a node ever gives is not kept, so that sums of it stay small.
-                let window = window.min(limits::CREDIT_BYTES);
-                lane.credit_window = window;
-                // What it gave before it chose a smaller window is ours: it withholds as much.
-                let most = window.max(lane.credit);
-                lane.credit = lane.credit.saturating_add(bytes).min(most);
-                lane.write_failed &= lane.credit < lane.credit_window;
+                asking.window.receive(bytes, window);
                 self.note_taken(key, bytes);
                 self.wake_starved();
                 Ok(())
@@ -280,11 +276,11 @@ impl Shard {
                 Ok(())
             }
             Message::Pong { .. } => Ok(()),
-            _ => Err("a request on a lane that carries answers"),
+            _ => Err(PeerFault::RequestAmongAnswers),
         }
     }
 
-    fn lane_up<I: Io>(&mut self, key: Key, peer: PeerId, incarnation: u64, io: &mut I) {
+    fn lane_up<I: Io>(&mut self, key: Key<Lane>, peer: PeerId, incarnation: u64, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         let (class, epoch) = (lane.class, lane.epoch);
         let Some(link) = self.outbound.get_mut(&peer) else { return };
@@ -356,7 +352,7 @@ impl Shard {
             if remote.peer != peer || remote.asked_epoch == lane.epoch {
                 continue;
             }
-            if lane.opens >= limits::OPENS_PER_LANE
+            if lane.asking().is_none_or(|asking| asking.opens >= limits::OPENS_PER_LANE)
                 || !push_open(lane, remote.wire_ticket, &remote.open)
             {
                 all = false;
@@ -364,7 +360,9 @@ impl Shard {
             }
             remote.asked_epoch = lane.epoch;
             remote.pending = true;
-            lane.opens += 1;
+            if let Some(asking) = lane.asking_mut() {
+                asking.opens += 1;
+            }
         }
         link.unasked = !all;
         if all && link.swept_epoch != lane.epoch && lane.push(Message::Close { handle: SWEEP }) {
@@ -464,7 +462,7 @@ impl Shard {
     /// A piece of a read is in place (or was damaged on the way).
     fn handle_data<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Transfer>,
         arrival: Arrival,
         last: Option<LastPart>,
         target: Target,
@@ -473,11 +471,16 @@ impl Shard {
         let now = io.now();
         self.time_arrival(key, arrival, now);
         let service = Nanos::from_micros(arrival.service_us.into());
-        self.note_arrival((key, arrival.lane), (arrival.offset, arrival.payload), service, now);
-        let landed = target == Target::Transfer(key);
-        if landed {
-            self.unpin(key);
-        }
+        let piece = (arrival.offset, arrival.payload);
+        self.note_arrival(key, arrival.lane, piece, service, now);
+        let landed = match target {
+            Target::Transfer(pin) => {
+                let is_its = pin.key() == key;
+                self.unpin(pin);
+                is_its
+            }
+            _ => false,
+        };
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.status.is_some() || !landed && arrival.payload > 0 {
             return;
@@ -493,7 +496,8 @@ impl Shard {
         let mut moved = false;
         if arrival.intact {
             let end = arrival.offset + u64::from(arrival.payload);
-            moved = transfer.landed.insert(arrival.offset, end) == Ok(true);
+            moved =
+                transfer.landed.insert(self.extents.at_mut(key), arrival.offset, end) == Ok(true);
         } else {
             transfer.damaged = true;
         }
@@ -510,7 +514,7 @@ impl Shard {
     }
 
     /// The last piece is here: a read ends with what is contiguous.
-    pub(super) fn end_read<I: Io>(&mut self, key: Key, last: LastPart, io: &mut I) {
+    pub(super) fn end_read<I: Io>(&mut self, key: Key<Transfer>, last: LastPart, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.damaged {
             return self.retry_corrupt(key, io);
@@ -531,7 +535,7 @@ impl Shard {
     /// A payload did not match its checksum: once the peer has sent all it will, the rest is asked for
     /// again, a bounded number of times. The lane lives; a client that rewrites its buffer while it
     /// is sent does this, too.
-    fn retry_corrupt<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn retry_corrupt<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.damaged = false;
         transfer.corrupt += 1;
@@ -546,15 +550,15 @@ impl Shard {
     /// A request ended at the peer.
     fn handle_end<I: Io>(
         &mut self,
-        key: Key,
-        lane: Key,
+        key: Key<Transfer>,
+        lane: Key<Lane>,
         ending: Ending,
         io: &mut I,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let last = ending.last;
         let Some(transfer) = self.transfers.get_mut(key) else { return Ok(()) };
-        let Body::Remote(mut body) = transfer.body else {
-            return Err("an end for a request that was not the peer's");
+        let Body::Remote(body) = transfer.body else {
+            return Err(PeerFault::ForeignEnd);
         };
         if body.lane != Some(lane) || transfer.status.is_some() {
             return Ok(());
@@ -564,25 +568,25 @@ impl Shard {
                 self.dial_data(key, lane, 0, (None, Some(last)), io);
             }
             RemoteOp::Read => self.end_read(key, last, io),
-            RemoteOp::Once => return Err("an end of what is answered otherwise"),
+            RemoteOp::Once => return Err(PeerFault::EndOfOnce),
             RemoteOp::Write { .. } if last.bytes > transfer.length => {
-                return Err("an end that counts more bytes than were sent");
+                return Err(PeerFault::EndBeyondWrite);
             }
             // Believed, it would be told to a client for whom Ok of a write means all of it.
             RemoteOp::Write { .. } if last.status == Status::Ok && last.bytes < transfer.length => {
-                return Err("an end that says Ok to a write of which it counts a part");
+                return Err(PeerFault::EndShortOfWrite);
             }
-            RemoteOp::Write { .. } if body.once.is_some_and(|once| once.is_sent()) => {
+            RemoteOp::Write { .. } if body.once.is_some_and(|once| self.bodies[once].is_sent()) => {
                 // What comes of it depends on the notification behind it, whose answer is under way.
-                let Some(once) = body.once.as_mut().filter(|once| once.write.is_none()) else {
-                    return Err("an end of a write that has ended");
+                let once = body.once.map(|once| &mut self.bodies[once]);
+                let Some(once) = once.filter(|once| once.write.is_none()) else {
+                    return Err(PeerFault::EndTwice);
                 };
                 once.write = Some(ending);
-                transfer.body = Body::Remote(body);
             }
             _ if last.status == Status::Corrupt => self.retry_corrupt(key, io),
             _ if body.message.is_some() => self.end_send(key, last.status, io),
-            RemoteOp::Send => return Err("an end of a message that is none"),
+            RemoteOp::Send => return Err(PeerFault::EndOfNoMessage),
             RemoteOp::Sync => {
                 let status = match last.status {
                     Status::Ok => self.vouch(key, body),
@@ -596,7 +600,7 @@ impl Shard {
     }
 
     /// A write has ended at the peer, and nothing else of it is under way there.
-    pub(super) fn end_write<I: Io>(&mut self, key: Key, ending: Ending, io: &mut I) {
+    pub(super) fn end_write<I: Io>(&mut self, key: Key<Transfer>, ending: Ending, io: &mut I) {
         let Ending { last, service_us } = ending;
         if last.status == Status::Corrupt {
             return self.retry_corrupt(key, io);
@@ -605,7 +609,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = transfer.body else { return };
         let durable = body.op == RemoteOp::Write { durable: true };
-        let moved = transfer.landed.insert(0, last.bytes);
+        let moved = transfer.landed.insert(self.extents.at_mut(key), 0, last.bytes);
         debug_assert!(moved.is_ok(), "a write lands once, at its end");
         transfer.told_plan = Some(Told::last(None, last));
         // A write that failed was fast for another reason, and a durable one waits for a sync.
@@ -627,10 +631,14 @@ impl Shard {
     }
 
     /// A write was done, as is known from what was done behind it.
-    pub(super) fn end_landed<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn end_landed<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = transfer.body else { return };
-        let inserted = transfer.landed.insert(transfer.landed.watermark(), transfer.length);
+        let inserted = transfer.landed.insert(
+            self.extents.at_mut(key),
+            transfer.landed.watermark(),
+            transfer.length,
+        );
         debug_assert!(inserted.is_ok(), "a write has no extents");
         if transfer.length > 0 {
             self.note_unsynced(key, body, io.now());
@@ -642,7 +650,7 @@ impl Shard {
     }
 
     /// A write ended of which something was written and is not on stable storage yet.
-    fn note_unsynced(&mut self, key: Key, body: RemoteBody, now: Nanos) {
+    fn note_unsynced(&mut self, key: Key<Transfer>, body: RemoteBody, now: Nanos) {
         let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
         let Some(remote) = self.remote_of(key, body) else { return };
         let first = remote.unsynced.map_or(incarnation, |(first, _)| first);
@@ -650,7 +658,7 @@ impl Shard {
     }
 
     /// What a sync that ended well says: nothing about writes that an earlier run of the peer took.
-    fn vouch(&mut self, key: Key, body: RemoteBody) -> Status {
+    fn vouch(&mut self, key: Key<Transfer>, body: RemoteBody) -> Status {
         let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
         let mut oldest = body.unsynced;
         if let Some(remote) = self.remote_of(key, body)
@@ -669,7 +677,11 @@ impl Shard {
         }
     }
 
-    pub(super) fn remote_of(&mut self, key: Key, body: RemoteBody) -> Option<&mut RemoteHandle> {
+    pub(super) fn remote_of(
+        &mut self,
+        key: Key<Transfer>,
+        body: RemoteBody,
+    ) -> Option<&mut RemoteHandle> {
         let session = self.transfers.get(key)?.session;
         match &mut self.handles.get_mut(&(session, body.handle))?.kind {
             HandleKind::Remote(remote) => Some(remote.as_mut()),
@@ -678,7 +690,7 @@ impl Shard {
     }
 
     /// Gives the planner what an arrival says about the wire.
-    fn time_arrival(&mut self, key: Key, arrival: Arrival, now: Nanos) {
+    fn time_arrival(&mut self, key: Key<Transfer>, arrival: Arrival, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(arrival.lane) else { return };
         let stage = lane.stage_in;
         if arrival.payload == 0 {
@@ -711,11 +723,11 @@ impl Shard {
 
     /// A read that was alone on its lane shows what the peer's plan is good for; told with the next
     /// request. What has no choice of fragments is not worth a frame.
-    fn note_read(&mut self, key: Key, now: Nanos) {
+    fn note_read(&mut self, key: Key<Transfer>, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let told = transfer.told_plan.filter(|told| told.plan > 0);
-        let has_company = !self.is_alone_so_far(&transfer.stays);
+        let has_company = !self.is_alone_so_far(Subject::Transfer(key));
         let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
             Some(HandleKind::Remote(remote)) => remote.number,
             _ => None,
@@ -725,12 +737,12 @@ impl Shard {
             && transfer.retries == 0
             && body.pieces.is_none()
             && transfer.length > OUTCOME_BYTES_MIN
-            && let Some(lane) = self.lanes.get_mut(lane)
+            && let Some(asking) = self.lanes.get_mut(lane).and_then(Lane::asking_mut)
         {
             let latency_ns = now.since(body.sent_at).0.clamp(OUTCOME_NANOS_MIN, OUTCOME_NANOS_MAX);
             let length = transfer.length;
             let company = has_company || told.is_some_and(|told| told.company);
-            lane.outcome = Some(Message::Outcome { handle, length, plan, latency_ns, company });
+            asking.outcome = Some(Message::Outcome { handle, length, plan, latency_ns, company });
         }
     }
 
@@ -770,7 +782,7 @@ pub(super) struct Ending {
 /// A frame of data as it came.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
-    lane: Key,
+    lane: Key<Lane>,
     offset: u64,
     payload: u32,
     fragment: u32,

@@ -14,6 +14,8 @@ const STAGES_PASSED_MAX: usize = 10;
 pub(super) struct Passed {
     /// When the first fragment came to a stage; [`Nanos::MAX`] before.
     first: Nanos,
+    /// So many stages of these.
+    count: u8,
     stages: [Pass; STAGES_PASSED_MAX],
 }
 
@@ -32,25 +34,37 @@ pub(super) struct Pass {
     pub(super) last: Nanos,
 }
 
+impl Pass {
+    const fn of(stage: StageIndex) -> Self {
+        let (since, busy, last) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        Self { stage, inside: 0, fragments: 0, since, busy, last }
+    }
+}
+
 impl Default for Passed {
     fn default() -> Self {
-        let none = Pass {
-            stage: StageIndex::NONE,
-            inside: 0,
-            fragments: 0,
-            since: Nanos::ZERO,
-            busy: Nanos::ZERO,
-            last: Nanos::ZERO,
-        };
-        Self { first: Nanos::MAX, stages: [none; STAGES_PASSED_MAX] }
+        let none = Pass::of(StageIndex::NONE);
+        Self { first: Nanos::MAX, count: 0, stages: [none; STAGES_PASSED_MAX] }
     }
 }
 
 impl Passed {
+    /// Begins anew: nothing was passed yet.
+    pub(super) fn clear(&mut self) {
+        (self.first, self.count) = (Nanos::MAX, 0);
+    }
+
     fn at(&mut self, stage: StageIndex) -> Option<&mut Pass> {
-        let mut places = self.stages.iter_mut();
-        let place = places.find(|pass| pass.stage == stage || pass.stage == StageIndex::NONE)?;
-        place.stage = stage;
+        if stage == StageIndex::NONE {
+            return None;
+        }
+        let count = usize::from(self.count);
+        let known = self.iter().position(|pass| pass.stage == stage);
+        let place = self.stages.get_mut(known.unwrap_or(count))?;
+        if known.is_none() {
+            self.count += 1;
+            *place = Pass::of(stage);
+        }
         Some(place)
     }
 
@@ -66,7 +80,7 @@ impl Passed {
 
     /// It leaves.
     pub(super) fn leave(&mut self, stage: StageIndex, now: Nanos) {
-        let mut places = self.stages.iter_mut();
+        let mut places = self.stages[..usize::from(self.count)].iter_mut();
         let Some(pass) = places.find(|pass| pass.stage == stage && pass.inside > 0) else { return };
         pass.fragments = pass.fragments.saturating_add(1);
         pass.inside -= 1;
@@ -99,7 +113,7 @@ impl Passed {
 
     /// The stages, in the order in which they were first passed.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Pass> {
-        self.stages.iter().take_while(|pass| pass.stage != StageIndex::NONE)
+        self.stages[..usize::from(self.count)].iter()
     }
 }
 

@@ -15,9 +15,11 @@ use super::Shard;
 use super::dial::Hop;
 use super::disk::Direction;
 use super::lane::Lane;
+use super::serve::Serve;
 use super::session::{HandleKind, Place};
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, Waiter};
+use super::trace::Subject;
+use super::transfer::{Body, RemoteBody, Transfer, Waiter};
 use crate::command::{FileTarget, Target};
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
@@ -32,7 +34,7 @@ impl Shard {
     /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.
     pub(super) fn plan_local(
         &mut self,
-        key: Key,
+        key: Key<Transfer>,
         target: FileTarget,
         direction: Direction,
         length: u64,
@@ -54,7 +56,7 @@ impl Shard {
     }
 
     /// The plan of a write to a peer: this side holds the data.
-    pub(super) fn plan_write(&mut self, key: Key, peer: PeerId) -> Arc<Planned> {
+    pub(super) fn plan_write(&mut self, key: Key<Transfer>, peer: PeerId) -> Arc<Planned> {
         let transfer = self.transfers.get(key);
         if let Some(planned) = transfer.and_then(|t| t.plan.clone()) {
             return planned;
@@ -81,12 +83,13 @@ impl Shard {
     }
 
     /// The plan of a chunk's half, if there is one for both: its bytes pass the stages of both.
-    fn plan_half(&mut self, key: Key) -> Option<Arc<Planned>> {
+    fn plan_half(&mut self, key: Key<Transfer>) -> Option<Arc<Planned>> {
         let half = self.transfers.get(key)?;
         let Waiter::Copy { parent, chunk } = half.waiter else { return None };
         let (session, length) = (half.session, half.length);
         let class = super::remote::lane_class(half.class, length);
-        let Body::Copy(copy) = &self.transfers.get(parent)?.body else { return None };
+        let Body::Copy(copy) = self.transfers.get(parent)?.body else { return None };
+        let copy = &self.bodies[copy];
         let planned = match (copy.plan_of(chunk), copy.ends()) {
             (Some(planned), _) => planned,
             (None, ends) => {
@@ -101,8 +104,8 @@ impl Shard {
         if copy.plan.is_none() || length == u64::from(FRAGMENT_BYTES_MAX) {
             copy.plan = Some(Arc::clone(&planned));
         }
-        if let Body::Copy(body) = &mut copy.body {
-            body.set_plan(chunk, Arc::clone(&planned));
+        if let Body::Copy(body) = copy.body {
+            self.bodies[body].set_plan(chunk, Arc::clone(&planned));
         }
         Some(planned)
     }
@@ -134,7 +137,7 @@ impl Shard {
     /// The plan of a peer's read: our disk (or nothing, for memory), then its lane.
     pub(super) fn plan_serve(
         &mut self,
-        key: Key,
+        key: Key<Serve>,
         device: Option<DeviceId>,
     ) -> Option<Arc<Planned>> {
         let serve = self.serves.get(key)?;
@@ -157,13 +160,13 @@ impl Shard {
         Some(planned)
     }
 
-    fn path_served(&mut self, lane: Key, device: Option<DeviceId>) -> Option<Path> {
+    fn path_served(&mut self, lane: Key<Lane>, device: Option<DeviceId>) -> Option<Path> {
         self.lanes.get(lane)?;
         Some(self.path_out(device, lane))
     }
 
     /// The path of a write: with the peer's disk at its end, as far as the peer reports it.
-    fn path_written(&mut self, key: Key, lane: Key) -> Path {
+    fn path_written(&mut self, key: Key<Transfer>, lane: Key<Lane>) -> Path {
         let path = self.path_out(None, lane);
         let transfer = self.transfers.get(key);
         let disk = match transfer.map(|transfer| (transfer.session, &transfer.body)) {
@@ -183,7 +186,7 @@ impl Shard {
         &self,
         session: SessionId,
         handle: HandleId,
-        lane: Key,
+        lane: Key<Lane>,
     ) -> [StageIndex; PEER_DISK_STAGES] {
         let number = match self.handles.get(&(session, handle)).map(|handle| &handle.kind) {
             Some(HandleKind::Remote(remote)) => remote.number,
@@ -196,7 +199,7 @@ impl Shard {
     }
 
     /// The path of what leaves by a lane, from a device of ours or from memory.
-    fn path_out(&mut self, device: Option<DeviceId>, lane: Key) -> Path {
+    fn path_out(&mut self, device: Option<DeviceId>, lane: Key<Lane>) -> Path {
         let disk = match device {
             Some(device) => self.disk_stages(device, false),
             None => [StageIndex::NONE; DISK_STAGES],
@@ -205,7 +208,7 @@ impl Shard {
     }
 
     /// Behind the device.
-    pub(super) fn way_out(&self, lane: Key) -> [StageIndex; WAY_OUT_STAGES] {
+    pub(super) fn way_out(&self, lane: Key<Lane>) -> [StageIndex; WAY_OUT_STAGES] {
         let known = self.lanes.get(lane);
         let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
         let [net_dial, receive_dial, their_check] =
@@ -232,7 +235,7 @@ impl Shard {
     }
 
     /// Of what comes by a lane, up to our memory.
-    pub(super) fn way_in(&self, lane: Key) -> [StageIndex; 6] {
+    pub(super) fn way_in(&self, lane: Key<Lane>) -> [StageIndex; 6] {
         let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_in);
         let [[net_host, net_dial], [receive_host, receive_dial]] =
             [Hop::Net, Hop::Receive].map(|hop| self.dial_stages(lane, hop));
@@ -251,7 +254,7 @@ impl Shard {
 
     /// A peer says what one of its reads took. A claim: it moves nothing but the choice between plans for
     /// that peer's own lane.
-    pub(super) fn handle_outcome(&mut self, lane: Key, target: Target, outcome: Outcome) {
+    pub(super) fn handle_outcome(&mut self, lane: Key<Lane>, target: Target, outcome: Outcome) {
         let device = match target {
             Target::File(file) => Some(file.device),
             Target::Region(_) | Target::Channel(_) => None,
@@ -263,7 +266,13 @@ impl Shard {
 
     /// A write that was alone on its lane shows what its plan is good for; a short one times the wire,
     /// less what the peer took and the checksums.
-    pub(super) fn time_write(&mut self, key: Key, body: RemoteBody, service_us: u32, now: Nanos) {
+    pub(super) fn time_write(
+        &mut self,
+        key: Key<Transfer>,
+        body: RemoteBody,
+        service_us: u32,
+        now: Nanos,
+    ) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Some(lane) = body.lane.and_then(|lane| self.lanes.get(lane)) else { return };
         let Some(planned) = transfer.plan.clone() else { return };
@@ -271,7 +280,7 @@ impl Shard {
             return;
         }
         let (length, stage) = (transfer.length, lane.stage_out);
-        let is_alone = self.is_alone_so_far(&transfer.stays);
+        let is_alone = self.is_alone_so_far(Subject::Transfer(key));
         let time = now.since(body.sent_at);
         // What waits for the other half of a copy does not only take what its own stages do.
         let waited = body.ready < length;

@@ -15,7 +15,8 @@
 
 use piped_core::ids::{ChannelId, SessionId};
 use piped_core::io::{Io, Span};
-use piped_core::limits::{self, COPY_PIECE_BYTES};
+use piped_core::limits;
+use piped_core::limits::COPY_PIECE_BYTES;
 use piped_core::status::Status;
 use piped_model::buffer::advise::Way;
 use piped_report::tally::MessageWay;
@@ -24,10 +25,12 @@ use super::arrivals::Came;
 use super::channel::{Channel, Data, Envelope, Posted};
 use super::dial::{Effect, Hop};
 use super::early::Piece;
+use super::inbound::Inbound;
 use super::memory::overlap;
+use super::served::Served;
 use super::slab::Key;
 use super::trace::Subject;
-use super::transfer::{Body, Memory};
+use super::transfer::{Body, Memory, Transfer};
 use super::{Shard, Work};
 
 /// A receive.
@@ -59,9 +62,9 @@ pub(super) enum From {
 /// A receive's buffer as a peer writes to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
-    pub(super) link: Key,
+    pub(super) link: Key<Inbound>,
     pub(super) number: u32,
-    pub(super) served: Key,
+    pub(super) served: Key<Served>,
 }
 
 impl ReceiveBody {
@@ -112,7 +115,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn drive_send<I: Io>(&mut self, key: Key, body: SendBody, io: &mut I) {
+    pub(super) fn drive_send<I: Io>(&mut self, key: Key<Transfer>, body: SendBody, io: &mut I) {
         if body.order > 0 {
             return;
         }
@@ -143,7 +146,12 @@ impl Shard {
         }
     }
 
-    pub(super) fn drive_receive<I: Io>(&mut self, key: Key, body: ReceiveBody, io: &mut I) {
+    pub(super) fn drive_receive<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        body: ReceiveBody,
+        io: &mut I,
+    ) {
         match body.from {
             From::Nothing if body.order == 0 => self.post(key, body, io),
             From::Message(envelope, _) => match envelope.data {
@@ -162,7 +170,7 @@ impl Shard {
     }
 
     /// A receive takes the first message that fits, or waits for one.
-    fn post<I: Io>(&mut self, key: Key, mut body: ReceiveBody, io: &mut I) {
+    fn post<I: Io>(&mut self, key: Key<Transfer>, mut body: ReceiveBody, io: &mut I) {
         let Some(channel) = self.channels.get_mut(&body.channel) else {
             return self.decide(key, Status::Gone, io);
         };
@@ -202,7 +210,7 @@ impl Shard {
     }
 
     /// Gives a receive its message. `false`: it has ended, and the message is for the next.
-    fn pair<I: Io>(&mut self, key: Key, mut envelope: Envelope, io: &mut I) -> bool {
+    fn pair<I: Io>(&mut self, key: Key<Transfer>, mut envelope: Envelope, io: &mut I) -> bool {
         let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
             return false;
         };
@@ -227,7 +235,7 @@ impl Shard {
                     self.decide(key, Status::Invalid, io);
                     return false;
                 }
-                self.pin(sender);
+                self.keep_pinned(key, sender);
             }
             Data::Peer(mail) => {
                 slot = self.open_slot(mail.link, key, envelope.length);
@@ -253,7 +261,13 @@ impl Shard {
     }
 
     /// Copies a message to its receive, a piece a turn.
-    fn copy_message<I: Io>(&mut self, key: Key, mut body: ReceiveBody, from: Span, io: &mut I) {
+    fn copy_message<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        mut body: ReceiveBody,
+        from: Span,
+        io: &mut I,
+    ) {
         if body.next == from.length {
             return;
         }
@@ -289,7 +303,7 @@ impl Shard {
     /// A piece of a message is with its receive, and has left the dial if there is one.
     pub(super) fn handle_message_copied<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Transfer>,
         start: u64,
         end: u64,
         io: &mut I,
@@ -300,7 +314,7 @@ impl Shard {
         if transfer.status.is_some() {
             return;
         }
-        let inserted = transfer.landed.insert(start, end);
+        let inserted = transfer.landed.insert(self.extents.at_mut(key), start, end);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
         if end < envelope.length.into() {
             return self.tell_progress(key);
@@ -312,7 +326,7 @@ impl Shard {
         match envelope.data {
             Data::Here(piece) => self.free_early(piece),
             Data::Local(sender) => {
-                self.unpin(sender);
+                self.let_go(key);
                 self.end_message(sender, envelope.length, io);
             }
             Data::Peer(_) => debug_assert!(false, "a peer's message is not copied"),
@@ -321,16 +335,16 @@ impl Shard {
     }
 
     /// A message of this shard has been taken in.
-    fn end_message<I: Io>(&mut self, sender: Key, length: u32, io: &mut I) {
+    fn end_message<I: Io>(&mut self, sender: Key<Transfer>, length: u32, io: &mut I) {
         if let Some(transfer) = self.transfers.get_mut(sender) {
-            let inserted = transfer.landed.insert(0, length.into());
+            let inserted = transfer.landed.insert(self.extents.at_mut(sender), 0, length.into());
             debug_assert!(inserted.is_ok(), "a message is received once");
         }
         self.decide(sender, Status::Ok, io);
     }
 
     /// A receive or a send is given up: it waits no longer, and its message is for others.
-    pub(super) fn leave_channel<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn leave_channel<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         match self.transfers.get(key).map(|transfer| &transfer.body) {
             Some(&Body::Send(SendBody { channel, order, .. })) => {
                 let channel = self.channels.get_mut(&channel).filter(|_| order > 0);
@@ -344,9 +358,7 @@ impl Shard {
                 }
                 let From::Message(envelope, slot) = body.from else { return };
                 self.forget_message(key);
-                if let Data::Local(sender) = envelope.data {
-                    self.unpin(sender);
-                }
+                self.let_go(key);
                 if let Some(slot) = slot {
                     self.close_slot(slot, io);
                 }
@@ -372,7 +384,7 @@ impl Shard {
     }
 
     /// A receive has nothing to do with its message any more.
-    pub(super) fn forget_message(&mut self, key: Key) {
+    pub(super) fn forget_message(&mut self, key: Key<Transfer>) {
         if let Some(Body::Receive(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) {
             body.from = From::Nothing;
         }
@@ -413,9 +425,9 @@ impl Shard {
     }
 
     /// A message is in its receive's buffer.
-    pub(super) fn end_received<I: Io>(&mut self, key: Key, length: u32, io: &mut I) {
+    pub(super) fn end_received<I: Io>(&mut self, key: Key<Transfer>, length: u32, io: &mut I) {
         if let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) {
-            let inserted = transfer.landed.insert(0, length.into());
+            let inserted = transfer.landed.insert(self.extents.at_mut(key), 0, length.into());
             debug_assert!(inserted.is_ok(), "a message lands once");
         }
         self.forget_message(key);
@@ -423,7 +435,7 @@ impl Shard {
     }
 
     /// A receive whose message will not come after all waits for another, at its old place.
-    pub(super) fn post_again<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn post_again<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
             return;
         };

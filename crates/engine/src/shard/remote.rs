@@ -13,10 +13,14 @@ use piped_wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
 
 use super::company::Spot;
 use super::fair::Flow;
-use super::lane::{Destination, LaneState, Target};
+use super::faults::PeerFault;
+use super::lane::{Destination, Lane, LaneState, Target};
+use super::pins::Pin;
+use super::sending::FrameOwner;
 use super::session::HandleKind;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::trace::Subject;
+use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
 use super::{Shard, Work};
 
 impl RemoteBody {
@@ -38,7 +42,7 @@ pub(super) fn lane_class(class: Class, length: u64) -> LaneClass {
 }
 
 impl Shard {
-    pub(super) fn drive_remote<I: Io>(&mut self, key: Key, body: RemoteBody, io: &mut I) {
+    pub(super) fn drive_remote<I: Io>(&mut self, key: Key<Transfer>, body: RemoteBody, io: &mut I) {
         match body.lane {
             None if body.op == RemoteOp::Once => self.ask_once(key, body, io),
             None => {
@@ -50,7 +54,7 @@ impl Shard {
     }
 
     /// Sends of a write what it can, and the notification behind it.
-    fn send_write<I: Io>(&mut self, key: Key, lane: Key, io: &mut I) {
+    fn send_write<I: Io>(&mut self, key: Key<Transfer>, lane: Key<Lane>, io: &mut I) {
         let was_sent = self.is_sent(key);
         self.send_data(key, lane, io.now());
         if !self.is_sent(key) {
@@ -67,7 +71,7 @@ impl Shard {
     }
 
     /// Whether it is a write all of whose bytes are queued on a lane.
-    fn is_sent(&self, key: Key) -> bool {
+    fn is_sent(&self, key: Key<Transfer>) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         matches!(body.op, RemoteOp::Write { .. }) && body.next == transfer.length
@@ -75,7 +79,7 @@ impl Shard {
 
     /// Sends the request, if there is a lane for it now; a lane that comes up looks for those that
     /// wait.
-    fn ask<I: Io>(&mut self, key: Key, mut body: RemoteBody, io: &mut I) {
+    fn ask<I: Io>(&mut self, key: Key<Transfer>, mut body: RemoteBody, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
         if body.is_landed {
             return self.end_landed(key, io);
@@ -125,14 +129,14 @@ impl Shard {
         if body.op == RemoteOp::Send {
             return self.send_message(key, lane_key, body, (number, incarnation), io);
         }
-        if self.lanes.get(lane_key).is_none_or(|lane| !lane.has_room_for_request()) {
+        if !self.lanes.get(lane_key).is_some_and(Lane::has_room_for_request) {
             return self.starve(Work::Transfer(key));
         }
         if body.pieces.is_some() && !self.has_room_for_table(lane_key, body.op) {
             // A part that ends frees staging, which wakes it.
             return self.starve(Work::Transfer(key));
         }
-        if body.once.is_some_and(|once| once.number.is_some()) {
+        if body.once.is_some_and(|once| self.bodies[once].number.is_some()) {
             return self.ask_whether_done(key, lane_key, io);
         }
         if again && matches!(body.op, RemoteOp::Write { .. }) && self.may_be_notified_of(key) {
@@ -141,28 +145,27 @@ impl Shard {
         let message = self.request_message(key, body, number, io.now());
         let sizes = self.sink_sizes(key, message).filter(|_| body.pieces.is_none());
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
-        let owner = Owner(key.to_bits());
+        let owner = FrameOwner::Transfer(key);
         let pushed = match sizes.map(|sizes| sizes.encode()) {
             Some((bytes, length)) => {
                 let sizes = &bytes[..length];
                 lane.sender.push_inline(lane.epoch, message, sizes, Owner::NONE).is_ok()
             }
             None if body.pieces.is_some() => {
-                lane.sender.push(lane.epoch, message, body.pieces, owner).is_ok()
+                lane.sender.push(lane.epoch, message, body.pieces, owner.tag()).is_ok()
             }
             None => lane.push(message),
         };
         if !pushed {
             return self.starve(Work::Transfer(key));
         }
-        if let Some(outcome) = lane.outcome.take() {
+        if let Some(outcome) = lane.asking_mut().and_then(|asking| asking.outcome.take()) {
             lane.push(outcome);
         }
         // The table is lent like the bytes of a write.
         let table = u32::from(body.pieces.is_some());
         body.frames += table;
-        body.alone = lane.outstanding.is_empty();
-        lane.outstanding.push(key);
+        body.alone = lane.asking_mut().is_some_and(|asking| asking.ask(key));
         body.lane = Some(lane_key);
         body.sent_at = io.now();
         body.ready = ready;
@@ -173,7 +176,9 @@ impl Shard {
             transfer.begun = transfer.begun.min(body.sent_at);
             // The peer plans anew for each attempt.
             transfer.told_plan = None;
-            transfer.pins += table;
+            if table > 0 {
+                transfer.pins.take(key).into_frame();
+            }
         }
         self.charge(Work::Transfer(key), left, now);
         let counts = body.op == RemoteOp::Read && self.limits.client.rate > 0;
@@ -188,21 +193,21 @@ impl Shard {
 
     /// Whether the peer has room for one more table of a put: as many as are worth the credit that it gave, because of others
     /// it would have tables and no bytes.
-    fn has_room_for_table(&self, lane: Key, op: RemoteOp) -> bool {
-        let Some(lane) = self.lanes.get(lane) else { return false };
-        let most = (lane.credit_window / u64::from(limits::PART_BYTES)).max(1);
-        let has_table = |key: &&Key| match self.transfers.get(**key).map(|it| &it.body) {
+    fn has_room_for_table(&self, lane: Key<Lane>, op: RemoteOp) -> bool {
+        let Some(asking) = self.lanes.get(lane).and_then(Lane::asking) else { return false };
+        let most = (asking.window.window() / u64::from(limits::PART_BYTES)).max(1);
+        let has_table = |key: &&Key<Transfer>| match self.transfers.get(**key).map(|it| &it.body) {
             Some(Body::Remote(body)) => {
                 body.pieces.is_some() && matches!(body.op, RemoteOp::Write { .. })
             }
             _ => false,
         };
         let reads = !matches!(op, RemoteOp::Write { .. });
-        reads || (lane.outstanding.iter().filter(has_table).count() as u64) < most
+        reads || (asking.outstanding.iter().filter(has_table).count() as u64) < most
     }
 
     /// Whether the lane the transfer would take was lost or refused, and is not back.
-    pub(super) fn peer_is_lost(&self, key: Key) -> bool {
+    pub(super) fn peer_is_lost(&self, key: Key<Transfer>) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = body.lane_class(transfer.class, transfer.length);
@@ -217,7 +222,7 @@ impl Shard {
     }
 
     /// Whether there is no lane for a transfer that is up.
-    pub(super) fn is_without_lane(&self, key: Key) -> bool {
+    pub(super) fn is_without_lane(&self, key: Key<Transfer>) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = body.lane_class(transfer.class, transfer.length);
@@ -226,7 +231,13 @@ impl Shard {
         lane.is_none_or(|lane| lane.state != LaneState::Up)
     }
 
-    fn request_message(&mut self, key: Key, body: RemoteBody, handle: u32, now: Nanos) -> Message {
+    fn request_message(
+        &mut self,
+        key: Key<Transfer>,
+        body: RemoteBody,
+        handle: u32,
+        now: Nanos,
+    ) -> Message {
         let planned = match body.op {
             RemoteOp::Write { .. } => Some(self.plan_write(key, body.peer)),
             _ => None,
@@ -265,14 +276,14 @@ impl Shard {
     }
 
     /// How the peer shall cut a write, if not as its frames are.
-    fn sink_sizes(&self, key: Key, message: Message) -> Option<Sizes> {
+    fn sink_sizes(&self, key: Key<Transfer>, message: Message) -> Option<Sizes> {
         let Message::Write { fragment, .. } = message else { return None };
         let sink = self.transfers.get(key)?.plan.as_ref()?.cut.sink;
         (sink != Sizes::equal(fragment.into())).then_some(sink)
     }
 
     /// Queues as much of a write as credit and the lane's queue allow.
-    fn send_data(&mut self, key: Key, lane_key: Key, now: Nanos) {
+    fn send_data(&mut self, key: Key<Transfer>, lane_key: Key<Lane>, now: Nanos) {
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         let Some(Body::Remote(RemoteBody { op: RemoteOp::Write { .. }, .. })) = body else {
             return;
@@ -287,7 +298,7 @@ impl Shard {
         let planned = transfer.plan.clone();
         let Body::Remote(body) = &mut transfer.body else { return };
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
-        let most = limits::write_piece_max(lane.credit_window);
+        let most = lane.asking().map_or(0, |asking| asking.window.piece_max());
         while body.next < length && body.frames < limits::FRAMES_PER_OWNER {
             let (offset, at) = (body.offset, body.next);
             let end = |sizes| level_end(sizes, offset, at, length);
@@ -302,25 +313,27 @@ impl Shard {
                 is_read = false;
                 break;
             }
-            if lane.credit < bytes {
+            if !lane.asking().is_some_and(|asking| asking.window.has(bytes)) {
                 break;
             }
             let backlogged = lane.has_frames();
             let message =
                 Message::WriteData { transfer: key.to_bits(), offset: body.next, backlogged };
             let span = body.memory.span(body.next, bytes as u32);
-            if !lane.push_data(flow, message, Some(span), Owner(key.to_bits())) {
+            if !lane.push_data(flow, message, Some(span), Some(FrameOwner::Transfer(key))) {
                 break;
             }
             if at >= body.fragment_end {
                 let fragment_end = planned.as_ref().map_or(length, |plan| end(&plan.cut.sink));
                 body.fragment_end = fragment_end.max(at + bytes);
             }
-            lane.credit -= bytes;
+            if let Some(asking) = lane.asking_mut() {
+                asking.window.spend(bytes);
+            }
             body.next += bytes;
             queued += bytes;
             body.frames += 1;
-            transfer.pins += 1;
+            transfer.pins.take(key).into_frame();
         }
         let more = is_read && body.next < length && body.frames == 0;
         self.company.moved(Spot::Peer(body.peer), queued);
@@ -333,7 +346,7 @@ impl Shard {
     }
 
     /// The kernel has a frame of a write (or never will): the next one may follow.
-    pub(super) fn handle_write_frame_taken(&mut self, key: Key) {
+    pub(super) fn handle_write_frame_taken(&mut self, key: Key<Transfer>) {
         if let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) {
             body.frames -= 1;
         }
@@ -341,17 +354,19 @@ impl Shard {
     }
 
     /// The kernel is done with a frame of a write: its memory is free of it.
-    pub(super) fn handle_write_frame_sent(&mut self, key: Key) {
-        self.unpin(key);
+    pub(super) fn handle_write_frame_sent(&mut self, key: Key<Transfer>) {
+        self.unpin(Pin::of_frame(key));
         self.make_ready(Work::Transfer(key));
     }
 
     /// What is queued of a write that is given up stays here, with its credit.
-    fn take_back_data(&mut self, key: Key, lane_key: Key) {
+    fn take_back_data(&mut self, key: Key<Transfer>, lane_key: Key<Lane>) {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let mut frames = 0;
-        for bytes in lane.take_back(Owner(key.to_bits())) {
-            lane.credit += u64::from(bytes);
+        let taken = lane.take_back(FrameOwner::Transfer(key));
+        let Some(asking) = lane.asking_mut() else { return };
+        for bytes in taken {
+            asking.window.take_back(bytes.into());
             frames += 1;
         }
         for _ in 0..frames {
@@ -361,20 +376,19 @@ impl Shard {
     }
 
     /// Takes a transfer off its lane, because it is over or (`cancel`) because it is given up.
-    pub(super) fn leave_lane(&mut self, key: Key, cancel: bool) {
+    pub(super) fn leave_lane(&mut self, key: Key<Transfer>, cancel: bool) {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) else {
             return;
         };
-        let due = body.answers_due();
+        let due = body.answers_due(&self.bodies);
         let Some(lane_key) = body.lane.take() else { return };
         let queued = body.frames > 0;
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
-        let asked = lane.outstanding.len();
-        lane.outstanding.retain(|&other| other != key);
-        lane.forget_mixture();
+        let Some(asking) = lane.asking_mut() else { return };
+        let asked = asking.forget(key);
         // What has been answered (and is in a dial still) is nothing to cancel.
-        if cancel && lane.outstanding.len() < asked {
-            lane.abandoned += due;
+        if cancel && asked {
+            asking.abandoned += due;
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.make_ready(Work::Lane(lane_key));
         }
@@ -387,18 +401,18 @@ impl Shard {
 
     /// The lane a transfer went out on is gone: it waits for the next one. Bytes below the watermark
     /// stay, the rest comes again.
-    pub(super) fn ask_again(&mut self, key: Key, reason: RetryReason) {
+    pub(super) fn ask_again(&mut self, key: Key<Transfer>, reason: RetryReason) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = &mut transfer.body else { return };
         body.lane = None;
         (body.next, body.taken) = (0, 0);
         body.fragment_end = 0;
-        if let Some(once) = &mut body.once {
-            once.forget_lane();
+        if let Some(once) = body.once {
+            self.bodies[once].forget_lane();
         }
         let is_landed = body.is_landed;
         if transfer.status.is_none() {
-            transfer.passed = Default::default();
+            self.observed.of_mut(Subject::Transfer(key)).passed.clear();
             transfer.landed.forget_extents();
             transfer.retries += 1;
             self.counters.retries += 1;
@@ -412,13 +426,13 @@ impl Shard {
         }
     }
 
-    fn is_unasked_message(&self, key: Key) -> bool {
+    fn is_unasked_message(&self, key: Key<Transfer>) -> bool {
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         matches!(body, Some(Body::Remote(RemoteBody { op: RemoteOp::Send, .. })))
     }
 
     /// Where the next bytes of a read go, as far as they certainly are payload.
-    pub(super) fn next_arrival(&self, key: Key) -> Option<Span> {
+    pub(super) fn next_arrival(&self, key: Key<Transfer>) -> Option<Span> {
         let transfer = self.transfers.get(key)?;
         let Body::Remote(body) = &transfer.body else { return None };
         if body.op != RemoteOp::Read || transfer.status.is_some() {
@@ -442,33 +456,34 @@ impl Shard {
     }
 
     /// Where the payload of an answer goes.
-    pub(super) fn destination_of_data(&self, lane: Key, frame: Frame) -> Destination {
+    pub(super) fn destination_of_data(&mut self, lane: Key<Lane>, frame: Frame) -> Destination {
         let Message::Data { transfer, offset, last, .. } = frame.message else {
-            return Destination::Fault("the peer sent a payload with a frame that has none");
+            return Destination::Fault(PeerFault::StrayAnswerPayload);
         };
         let key = Key::from_bits(transfer);
-        let Some(transfer) = self.transfers.get(key) else { return Destination::Discard };
+        let Some(transfer) = self.transfers.get_mut(key) else { return Destination::Discard };
         let Body::Remote(body) = &transfer.body else {
-            return Destination::Fault("the peer answered a request that was not its");
+            return Destination::Fault(PeerFault::ForeignData);
         };
         if body.lane != Some(lane) || transfer.status.is_some() {
             return Destination::Discard;
         }
         if body.op != RemoteOp::Read {
-            return Destination::Fault("the peer sent data for a request that reads none");
+            return Destination::Fault(PeerFault::DataForNoRead);
         }
         let end = offset.saturating_add(u64::from(frame.payload));
-        if end > transfer.length || !transfer.landed.is_open(offset, end) {
-            return Destination::Fault("the peer sent data outside what was asked, or twice");
+        if end > transfer.length || !transfer.landed.is_open(self.extents.at(key), offset, end) {
+            return Destination::Fault(PeerFault::DataOutside);
         }
         // `next_arrival` relied on it, and does for the next piece.
         let told = transfer.told_plan.map_or(UNIT_BYTES, |told| told.fragment.into());
         let is_cut = |every| boundary(&Sizes::equal(every), body.offset, end - 1) == end;
         let is_page = transfer.length <= CUT_BYTES;
         if last.is_none() && (is_page || !(is_cut(UNIT_BYTES) && is_cut(told))) {
-            return Destination::Fault("the peer cut a read where no piece may end");
+            return Destination::Fault(PeerFault::DataCutWrong);
         }
-        Destination::Land(Target::Transfer(key), body.memory.span(offset, frame.payload))
+        let span = body.memory.span(offset, frame.payload);
+        Destination::Land(Target::Transfer(transfer.pins.take(key)), span)
     }
 
     /// Everything that waits for a lane to this peer may try again.

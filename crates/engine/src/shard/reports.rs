@@ -17,7 +17,7 @@ use piped_report::shard::StageResource;
 use piped_wire::Message;
 
 use super::dial::Hop;
-use super::lane::{LaneState, Link};
+use super::lane::{Lane, LaneState};
 use super::slab::Key;
 use super::{Shard, Work};
 
@@ -138,7 +138,7 @@ fn place_for<T: Default>(disks: &mut [(u32, T); DISKS_MAX], handle: u32) -> Opti
 
 impl Shard {
     /// Tells the sending side what its data's stages cost here, as far as there is news.
-    pub(super) fn report_stages(&mut self, key: Key, now: Nanos) {
+    pub(super) fn report_stages(&mut self, key: Key<Lane>, now: Nanos) {
         let Some(lane) = self.lanes.get(key) else { return };
         let mut told = lane.reports.told;
         let sources = [
@@ -156,7 +156,7 @@ impl Shard {
     }
 
     /// The stages of the dial that a frame passes there behind the wire of a lane; one look where nobody has dialled.
-    pub(super) fn dial_stages(&self, key: Key, hop: Hop) -> [StageIndex; 2] {
+    pub(super) fn dial_stages(&self, key: Key<Lane>, hop: Hop) -> [StageIndex; 2] {
         match self.dials.any() {
             true => self.dials_in(key, hop),
             false => [StageIndex::NONE; 2],
@@ -164,7 +164,13 @@ impl Shard {
     }
 
     /// Tells the requester of writes what its file's disk costs here.
-    pub(super) fn report_disk(&mut self, key: Key, handle: u32, device: DeviceId, now: Nanos) {
+    pub(super) fn report_disk(
+        &mut self,
+        key: Key<Lane>,
+        handle: u32,
+        device: DeviceId,
+        now: Nanos,
+    ) {
         let disk = self.planner.disk_stage(device, true);
         let dial = DialPlace::Disk { device, write: true };
         let dial = match self.dials.any() {
@@ -188,7 +194,7 @@ impl Shard {
     /// `source`: the thread's part, and the stage.
     fn tell_stage(
         &mut self,
-        key: Key,
+        key: Key<Lane>,
         (kind, handle): (ReportedStage, u32),
         [host, stage]: [StageIndex; 2],
         told: &mut Told,
@@ -220,22 +226,23 @@ impl Shard {
     /// not be mixed with what nobody asked for, so peers that write here hear of it with their next write.
     pub(super) fn report_dials(&mut self, now: Nanos) {
         let mut from = 0;
-        while let Some(key) = self.lanes.next_from(from, |lane| {
-            matches!(lane.link, Link::Outbound(_)) && lane.state == LaneState::Up
-        }) {
+        while let Some(key) = self
+            .lanes
+            .next_from(from, |lane| lane.asking().is_some() && lane.state == LaneState::Up)
+        {
             from = key.index() + 1;
             self.report_stages(key, now);
         }
     }
 
     /// The peer says what a stage of our sends costs there.
-    pub(super) fn take_report(&mut self, key: Key, report: Message, now: Nanos) {
+    pub(super) fn take_report(&mut self, key: Key<Lane>, report: Message, now: Nanos) {
         let Message::Report { stage: kind, handle, weight, last, .. } = report else { return };
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
         let is_gone = weight == 0;
         // Only who writes there has use for a peer's disk.
-        if by_handle && !matches!(lane.link, Link::Outbound(_)) {
+        if by_handle && lane.asking().is_none() {
             return;
         }
         if by_handle && !is_gone {
@@ -248,7 +255,7 @@ impl Shard {
             }
         }
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        let (stage_out, link, class) = (lane.stage_out, lane.link, lane.class);
+        let (stage_out, outbound, class) = (lane.stage_out, lane.asking().is_some(), lane.class);
         let Some(heard) = lane.reports.heard_mut(kind, handle) else { return };
         if heard.at == Nanos::ZERO || now >= heard.at + limits::REPORT_PAUSE {
             (heard.at, heard.left) = (now, NEWS_MAX as u8);
@@ -272,7 +279,6 @@ impl Shard {
         let mut stage = heard.stage;
         if stage == StageIndex::NONE {
             let Some(peer) = self.peer_of(key).map(str::to_owned) else { return };
-            let outbound = matches!(link, Link::Outbound(_));
             let what = StageResource::Peer { peer, class, outbound, stage: kind, handle };
             stage = self.planner.peer_stage(what);
             if let Some(lane) = self.lanes.get_mut(key)
@@ -285,7 +291,7 @@ impl Shard {
     }
 
     /// The wire was reported again and again, and another stage was not.
-    fn forget_silent(&mut self, key: Key) {
+    fn forget_silent(&mut self, key: Key<Lane>) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let mut gone = [StageIndex::NONE; KINDS.len()];
         for (heard, gone) in lane.reports.heard[1..].iter_mut().zip(&mut gone) {

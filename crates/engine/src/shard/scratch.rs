@@ -208,7 +208,7 @@ impl Shard {
     }
 
     /// Moves a lane's scratch if that has to be. `false`: the lane must not begin a send or a receive now.
-    pub(super) fn move_scratch<I: Io>(&mut self, key: Key, io: &mut I) -> bool {
+    pub(super) fn move_scratch<I: Io>(&mut self, key: Key<Lane>, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
         let encrypts = lane.sender.moves_payloads();
         if lane.scratch.is_resting() && lane.is_at_work() && !self.may_work(lane) {

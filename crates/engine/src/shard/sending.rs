@@ -12,9 +12,11 @@ use piped_report::tally::{LaneLoss, SendWay};
 use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
 use super::fair::Flow;
-use super::lane::{Lane, LaneState, Link};
-use super::ops::{OpOwner, notice_token};
+use super::lane::{Lane, LaneState};
+use super::ops::{InFlight, OpOwner, notice_token};
+use super::serve::Serve;
 use super::slab::Key;
+use super::transfer::Transfer;
 use super::zero_copy::Way;
 use super::{Shard, Work};
 
@@ -22,7 +24,7 @@ use super::{Shard, Work};
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sending {
     /// It lends its memory: what ends that.
-    notice: Option<Key>,
+    notice: Option<Key<Notice>>,
     /// So long the thread was at it, if that was timed.
     cost: Option<Nanos>,
     bytes: u64,
@@ -31,7 +33,7 @@ pub(super) struct Sending {
 /// Memory that is lent to the kernel.
 #[derive(Debug)]
 pub(super) struct Notice {
-    lane: Key,
+    lane: Key<Lane>,
     lent: Lent,
     bytes: u64,
     since: Nanos,
@@ -48,7 +50,48 @@ const REFUSALS: [i32; 4] = [-95, -22, -12, -105];
 pub(super) struct Waiting {
     message: Message,
     payload: Option<Span>,
-    pub(super) owner: Owner,
+    pub(super) owner: Option<FrameOwner>,
+}
+
+/// The request whose bytes a frame carries. It is told when the kernel has the frame, and when it
+/// is done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FrameOwner {
+    Transfer(Key<Transfer>),
+    Serve(Key<Serve>),
+}
+
+impl FrameOwner {
+    /// Tells serves from transfers where a sender has but a number: an index is far below it.
+    const SERVE: u64 = 1 << 31;
+
+    /// The owner as a sender knows it.
+    pub(super) fn tag(self) -> Owner {
+        match self {
+            Self::Transfer(key) => Owner(key.to_bits()),
+            Self::Serve(key) => Owner(key.to_bits() | Self::SERVE),
+        }
+    }
+
+    /// The owner that a sender names; nothing for a frame that nobody waits for.
+    pub(super) fn of(owner: Owner) -> Option<Self> {
+        match owner {
+            Owner::NONE => None,
+            Owner(bits) if bits & Self::SERVE != 0 => {
+                Some(Self::Serve(Key::from_bits(bits & !Self::SERVE)))
+            }
+            Owner(bits) => Some(Self::Transfer(Key::from_bits(bits))),
+        }
+    }
+}
+
+impl From<FrameOwner> for Work {
+    fn from(owner: FrameOwner) -> Self {
+        match owner {
+            FrameOwner::Transfer(key) => Self::Transfer(key),
+            FrameOwner::Serve(key) => Self::Serve(key),
+        }
+    }
 }
 
 impl Lane {
@@ -64,7 +107,7 @@ impl Lane {
 
     /// Whether there is more to send at once: frames, or requests whose next frames come in this turn.
     pub(super) fn has_more(&self) -> bool {
-        self.has_frames() || !self.serves.is_empty()
+        self.has_frames() || !self.serves().is_empty()
     }
 
     /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room for it.
@@ -73,7 +116,7 @@ impl Lane {
         flow: Flow,
         message: Message,
         payload: Option<Span>,
-        owner: Owner,
+        owner: Option<FrameOwner>,
     ) -> bool {
         // Each owner has few: what is refused here is more than all requests of a lane may have together.
         let room = self.waiting.len() < limits::LANE_WAITING_MAX;
@@ -92,20 +135,26 @@ impl Lane {
             && self.has_room_for_data()
             && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
         {
+            let owner = owner.map_or(Owner::NONE, FrameOwner::tag);
             let pushed = self.sender.push(self.epoch, message, payload, owner);
             debug_assert!(pushed.is_ok(), "there was room");
         }
     }
 
+    /// The owner of the next frame that the kernel has taken; it may still read it.
+    pub(super) fn poll_taken(&mut self) -> Option<FrameOwner> {
+        FrameOwner::of(self.sender.poll_taken()?)
+    }
+
     /// Takes back what an owner has queued and the sender has not got, in bytes of each frame.
-    pub(super) fn take_back(&mut self, owner: Owner) -> impl Iterator<Item = u32> + use<> {
-        let taken = self.waiting.remove(|waiting| waiting.owner == owner);
+    pub(super) fn take_back(&mut self, owner: FrameOwner) -> impl Iterator<Item = u32> + use<> {
+        let taken = self.waiting.remove(|waiting| waiting.owner == Some(owner));
         taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
     }
 }
 
 impl Shard {
-    pub(super) fn send_frames<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn send_frames<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.sending || lane.state == LaneState::Closing {
             return;
@@ -143,7 +192,7 @@ impl Shard {
     }
 
     /// How the lane's next send goes.
-    fn choose_way<I: Io>(&mut self, key: Key, io: &mut I) -> Way {
+    fn choose_way<I: Io>(&mut self, key: Key<Lane>, io: &mut I) -> Way {
         let plain = Way::Plain { timed: false };
         let (mode, calibration) = (self.zero_copy, self.planner.calibration());
         let can = self.notices.room() > 0 && self.ops.room() > 0 && io.sends_without_copy();
@@ -160,7 +209,7 @@ impl Shard {
     }
 
     /// Gives what is lent to whom ends it. There is room: that was asked when the way was chosen.
-    fn lend<I: Io>(&mut self, key: Key, lent: Lent, io: &mut I) -> Option<Key> {
+    fn lend<I: Io>(&mut self, key: Key<Lane>, lent: Lent, io: &mut I) -> Option<Key<Notice>> {
         let lane = self.lanes.get_mut(key)?;
         let notice =
             Notice { lane: key, lent, bytes: lane.send.bytes, since: io.now(), void: false };
@@ -179,7 +228,7 @@ impl Shard {
 
     /// Places for operations are sized for two per lane beside the jobs; a lane that finds none would have lost its
     /// place in the stream.
-    fn take_back_send(&mut self, key: Key, notice: Option<Key>) {
+    fn take_back_send(&mut self, key: Key<Lane>, notice: Option<Key<Notice>>) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.sending = false;
         lane.send = Sending::default();
@@ -189,7 +238,13 @@ impl Shard {
         }
     }
 
-    fn start_send<I: Io>(&mut self, key: Key, op: Op, timed: bool, io: &mut I) -> Option<Key> {
+    fn start_send<I: Io>(
+        &mut self,
+        key: Key<Lane>,
+        op: Op,
+        timed: bool,
+        io: &mut I,
+    ) -> Option<Key<InFlight>> {
         if !timed {
             return self.start_op(OpOwner::LaneSend(key), op, io);
         }
@@ -206,7 +261,7 @@ impl Shard {
     }
 
     /// The kernel took bytes of the lane's frames.
-    pub(super) fn handle_sent<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
+    pub(super) fn handle_sent<I: Io>(&mut self, key: Key<Lane>, result: i32, io: &mut I) {
         let now = self.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.sending = false;
@@ -228,7 +283,7 @@ impl Shard {
             self.close_lane(key, LaneLoss::Send, reason, io);
         }
         self.tally.sends[SendWay::Plain as usize] += u64::from(!lends);
-        while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_taken()) {
+        while let Some(owner) = self.lanes.get_mut(key).and_then(Lane::poll_taken) {
             self.handle_frame_taken(key, owner, now);
         }
         self.free_frames(key);
@@ -237,7 +292,7 @@ impl Shard {
     }
 
     /// What is urgent has a lane of its own, and passes the same queues below as this one's frames.
-    fn pace_lane<I: Io>(&mut self, key: Key, now: Nanos, io: &mut I) {
+    fn pace_lane<I: Io>(&mut self, key: Key<Lane>, now: Nanos, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let (urgent, more) = (lane.class == LaneClass::Latency, lane.has_more());
         // What ends a busy time is always looked at.
@@ -253,7 +308,7 @@ impl Shard {
     }
 
     /// The kernel is done with what a send was lent.
-    pub(super) fn handle_notice<I: Io>(&mut self, notice: Key, result: i32, io: &mut I) {
+    pub(super) fn handle_notice<I: Io>(&mut self, notice: Key<Notice>, result: i32, io: &mut I) {
         let now = self.batch_time(io);
         let Some(Notice { lane: key, lent, bytes, since, void }) = self.notices.remove(notice)
         else {
@@ -276,34 +331,46 @@ impl Shard {
     }
 
     /// The kernel has a frame, or never will have it.
-    pub(super) fn handle_frame_taken(&mut self, lane: Key, owner: Owner, now: Nanos) {
+    pub(super) fn handle_frame_taken(&mut self, lane: Key<Lane>, owner: FrameOwner, now: Nanos) {
         self.note_sent(lane, owner, now);
-        let key = Key::from_bits(owner.0);
-        match self.lanes.get(lane).map(|lane| lane.link) {
-            _ if owner == Owner::NONE => {}
-            Some(Link::Outbound(_)) => self.handle_write_frame_taken(key),
-            Some(Link::Inbound(_)) => self.handle_read_frame_taken(key),
-            Some(Link::Stranger) | None => {}
+        match owner {
+            FrameOwner::Transfer(key) => self.handle_write_frame_taken(key),
+            FrameOwner::Serve(key) => self.handle_read_frame_taken(key),
         }
     }
 
     /// Tells the owners of frames whose memory is free.
-    pub(super) fn free_frames(&mut self, key: Key) {
+    pub(super) fn free_frames(&mut self, key: Key<Lane>) {
         while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
-            self.free_frame(key, owner);
+            if let Some(owner) = FrameOwner::of(owner) {
+                self.free_frame(owner);
+            }
         }
     }
 
     /// A frame's memory is not needed any more (sent, or never to be sent).
-    pub(super) fn free_frame(&mut self, lane: Key, owner: Owner) {
-        if owner == Owner::NONE {
-            return;
+    pub(super) fn free_frame(&mut self, owner: FrameOwner) {
+        match owner {
+            FrameOwner::Transfer(key) => self.handle_write_frame_sent(key),
+            FrameOwner::Serve(key) => self.handle_read_frame_sent(key),
         }
-        let key = Key::from_bits(owner.0);
-        match self.lanes.get(lane).map(|lane| lane.link) {
-            Some(Link::Outbound(_)) => self.handle_write_frame_sent(key),
-            Some(Link::Inbound(_)) => self.handle_read_frame_sent(key),
-            Some(Link::Stranger) | None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_named_by_a_number_and_found_again() {
+        for bits in [0, 7, 1 << 32, u64::from(u32::MAX) << 32 | 0x7fff_fffe] {
+            for owner in [
+                FrameOwner::Transfer(Key::from_bits(bits)),
+                FrameOwner::Serve(Key::from_bits(bits)),
+            ] {
+                assert_eq!(FrameOwner::of(owner.tag()), Some(owner));
+            }
         }
+        assert_eq!(FrameOwner::of(Owner::NONE), None);
     }
 }

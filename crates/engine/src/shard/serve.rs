@@ -17,15 +17,16 @@ use piped_report::tally::{LaneLoss, Operation};
 use piped_wire::Message;
 
 use super::admission::Admission;
-use super::blocks::Blocks;
-use super::company::Stays;
 use super::fair::{Flow, Party};
-use super::inbound::Ask;
-use super::landed::Landed;
-use super::passed::Passed;
+use super::inbound::{Ask, Inbound};
+use super::landed::{Extents, Landed};
+use super::lane::Lane;
+use super::observed::Observed;
+use super::pins::{Pin, Pins};
 use super::serve_pieces::Table;
 use super::serve_read::ReadState;
 use super::serve_write::Sink;
+use super::served::Served;
 use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::file_of;
@@ -49,8 +50,8 @@ pub(super) enum ServeOp {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Serve {
-    pub(super) lane: Key,
-    pub(super) link: Key,
+    pub(super) lane: Key<Lane>,
+    pub(super) link: Key<Inbound>,
     pub(super) class_of_lane: LaneClass,
     pub(super) admission: Admission,
     pub(super) wire: u64,
@@ -58,7 +59,7 @@ pub(super) struct Serve {
     pub(super) handle: u32,
     pub(super) op: ServeOp,
     pub(super) target: Target,
-    pub(super) served: Key,
+    pub(super) served: Key<Served>,
     pub(super) offset: u64,
     pub(super) length: u64,
     /// For which of the peer's clients.
@@ -66,13 +67,8 @@ pub(super) struct Serve {
     pub(super) started: Nanos,
     pub(super) deadline: Nanos,
     pub(super) plan: Option<Arc<Planned>>,
-    pub(super) passed: Passed,
-    /// Who is where it is, and what held it back.
-    pub(super) stays: Stays,
     /// When the sync of a durable write began.
     pub(super) syncing: Nanos,
-    /// Its staging, in order.
-    pub(super) blocks: Blocks,
     /// The pieces it is of, if it is no range.
     pub(super) table: Option<Table>,
     /// How far a read is.
@@ -85,8 +81,8 @@ pub(super) struct Serve {
     pub(super) done: u64,
     /// Bytes of a write whose way to the device has begun.
     pub(super) begun: u64,
-    /// Those that are there (write).
-    landed: Landed,
+    /// The bytes that are in staging (read), or in place (write).
+    pub(super) landed: Landed,
     /// Frames of a read that are queued on its lane.
     pub(super) frames: u32,
     /// Those that the kernel has taken and not let go of.
@@ -94,7 +90,7 @@ pub(super) struct Serve {
     /// It is over and has frames queued.
     pub(super) unread: Option<Unread>,
     pub(super) allocation: Allocation,
-    pub(super) pins: u32,
+    pub(super) pins: Pins,
     pub(super) status: Option<Status>,
     /// The peer was told how it ended (or nobody is left to tell).
     pub(super) answered: bool,
@@ -128,12 +124,12 @@ pub(super) enum Allocation {
 impl Serve {
     #[expect(clippy::too_many_arguments, reason = "a constructor called once")]
     pub(super) fn new(
-        lane: Key,
-        link: Key,
+        lane: Key<Lane>,
+        link: Key<Inbound>,
         class_of_lane: LaneClass,
         ask: Ask,
         op: ServeOp,
-        (target, served): (Target, Key),
+        (target, served): (Target, Key<Served>),
         started: Nanos,
         deadline: Nanos,
     ) -> Self {
@@ -161,22 +157,19 @@ impl Serve {
             started,
             deadline,
             plan: None,
-            passed: Passed::default(),
-            stays: Stays::default(),
             syncing: Nanos::ZERO,
-            blocks: Blocks::EMPTY,
             table: None,
             read: ReadState::new(from),
             next: from,
             ready: 0,
             done: from,
             begun: 0,
-            landed: Landed::new(0),
+            landed: Landed::new(from),
             frames: 0,
             lent: 0,
             unread: None,
             allocation: Allocation::Wanted,
-            pins: 0,
+            pins: Pins::default(),
             status: None,
             answered: false,
             queued: false,
@@ -188,9 +181,9 @@ impl Serve {
 
     /// Bytes of a write are in place. With more holes before them than can be told apart they are not
     /// counted, should it fail.
-    pub(super) fn land(&mut self, start: u64, bytes: u32) {
+    pub(super) fn land(&mut self, beyond: &mut Extents, start: u64, bytes: u32) {
         self.done += u64::from(bytes);
-        let _ = self.landed.insert(start, start + u64::from(bytes));
+        let _ = self.landed.insert(beyond, start, start + u64::from(bytes));
     }
 
     /// Bytes of it that have landed, or were passed over.
@@ -243,7 +236,7 @@ impl Serve {
 }
 
 impl Shard {
-    pub(super) fn drive_serve<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn drive_serve<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.queued = false;
         if serve.status.is_none() && io.now() > serve.deadline {
@@ -277,41 +270,28 @@ impl Shard {
         }
     }
 
-    fn serve_sync<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) {
-        if self.serves.get(key).is_none_or(|serve| serve.pins > 0) {
+    fn serve_sync<I: Io>(&mut self, key: Key<Serve>, file: FileTarget, io: &mut I) {
+        if self.serves.get(key).is_none_or(|serve| serve.pins.any()) {
             return;
         }
         match self.start_sync(Work::Serve(key), file.buffered, io) {
-            Ok(_) => self.pin_serve(key),
+            Ok(_) => {}
             Err(wanted) => self.want(Work::Serve(key), wanted),
         }
     }
 
     /// Says how a serve ends. The peer is told when nothing is under way any more.
-    pub(super) fn end_serve(&mut self, key: Key, status: Status) {
+    pub(super) fn end_serve(&mut self, key: Key<Serve>, status: Status) {
         if let Some(serve) = self.serves.get_mut(key) {
             serve.status.get_or_insert(status);
         }
     }
 
-    pub(super) fn pin_serve(&mut self, key: Key) {
-        if let Some(serve) = self.serves.get_mut(key) {
-            serve.pins += 1;
-        }
-    }
-
-    pub(super) fn unpin_serve(&mut self, key: Key) {
-        if let Some(serve) = self.serves.get_mut(key) {
-            serve.pins -= 1;
-            self.make_ready(Work::Serve(key));
-        }
-    }
-
     /// Answers the peer and forgets the serve, as far as that is possible now.
-    pub(super) fn wind_up<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn wind_up<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
         self.free_unsent(key);
         let Some(serve) = self.serves.get_mut(key) else { return };
-        if serve.pins > 0 {
+        if serve.pins.any() {
             let (lane, writes) = (serve.lane, serve.writes());
             // One that went well waits for its last frames as long as a dial has them.
             let given_up = serve.status != Some(Status::Ok);
@@ -342,7 +322,11 @@ impl Shard {
             let message = Message::End {
                 transfer: wire,
                 status,
-                bytes: if status == Status::Ok { serve.done } else { serve.landed.watermark() },
+                bytes: match status {
+                    Status::Ok => serve.done,
+                    _ if serve.writes() => serve.landed.watermark(),
+                    _ => 0,
+                },
                 service_us: u32::try_from(service).unwrap_or(u32::MAX),
                 fragment: serve.plan.as_ref().map_or(0, |planned| planned.grid()),
                 predicted_us: serve.plan.as_ref().map_or(0, |planned| micros(planned.predicted)),
@@ -353,14 +337,16 @@ impl Shard {
             if !lane.push(message) {
                 return self.starve(Work::Serve(key));
             }
-            lane.ends_failed = lane.ends_failed.wrapping_add(u32::from(status != Status::Ok));
+            if let Some(serving) = lane.serving_mut() {
+                serving.note_end(status);
+            }
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.answered = true;
             }
             self.make_ready(Work::Lane(lane_key));
         }
-        if let Some(lane) = self.lanes.get_mut(lane_key) {
-            lane.serves.retain(|&(_, other)| other != key);
+        if let Some(serving) = self.lanes.get_mut(lane_key).and_then(Lane::serving_mut) {
+            serving.forget(key);
         }
         self.forget_serve(key, io);
         self.acknowledge_fenced(link);
@@ -380,7 +366,7 @@ impl Shard {
 
     /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses the
     /// lane, and so does one that reads too slowly.
-    pub(super) fn watch_unread<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn watch_unread<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames + serve.lent > 0)
         else {
             return;
@@ -403,7 +389,7 @@ impl Shard {
     /// Whether a write of the same peer to the same device was given up (with its lane, at its deadline)
     /// and is still on its way there: what is written now must not be overtaken by it, whichever lane it
     /// came by.
-    fn is_behind_old(&self, key: Key, file: FileTarget) -> bool {
+    fn is_behind_old(&self, key: Key<Serve>, file: FileTarget) -> bool {
         let Some(link) = self.serves.get(key).map(|serve| serve.link) else { return false };
         self.old_writes.iter().any(|&old| {
             self.serves.get(old).is_some_and(|old| {
@@ -413,7 +399,7 @@ impl Shard {
     }
 
     /// The write was given up, and is over now: those behind it go on.
-    fn forget_old(&mut self, key: Key) {
+    fn forget_old(&mut self, key: Key<Serve>) {
         let Some(place) = self.old_writes.iter().position(|&old| old == key) else { return };
         self.old_writes.swap_remove(place);
         let mut from = 0;
@@ -423,7 +409,7 @@ impl Shard {
         }
     }
 
-    fn forget_serve<I: Io>(&mut self, key: Key, io: &mut I) {
+    fn forget_serve<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
         self.leave_serve(key);
         let Some(serve) = self.serves.remove(key) else { return };
         self.forget_old(key);
@@ -431,10 +417,12 @@ impl Shard {
             self.free_table(serve.link, table.place);
         }
         self.serve_deadlines.clear(key.index());
-        self.remember_serve(&serve, io.now());
+        self.remember_serve(key, &serve, io.now());
         let (id, status) = (self.transfers_started, serve.status.unwrap_or(Status::Ok));
         self.trace_end(Subject::Serve(key), id, status, (serve.plan.as_ref(), None), io.now());
-        if let Some(receive) = self.served.get(serve.served).and_then(|served| served.receive) {
+        if let Some(receive) =
+            self.served.get(serve.served).and_then(|served| served.receive.as_ref().map(Pin::key))
+        {
             let whole = serve.writes() && serve.offset == 0;
             let bytes = if whole && status == Status::Ok { serve.length } else { 0 };
             self.handle_message_written(receive, serve.served, bytes, io);
@@ -447,10 +435,10 @@ impl Shard {
     }
 
     /// Frees the staging of an ended serve that nothing touches.
-    fn free_unsent(&mut self, key: Key) {
+    fn free_unsent(&mut self, key: Key<Serve>) {
         loop {
             let Some(serve) = self.serves.get_mut(key) else { return };
-            let Some(block) = serve.blocks.take_idle() else { return };
+            let Some(block) = self.blocks.at_mut(key).take_idle() else { return };
             let (lane, link) = (serve.lane, serve.link);
             if !serve.writes() {
                 self.free_read(link, block.run);
@@ -466,7 +454,7 @@ impl Shard {
     }
 
     /// The lane is gone: nobody waits for its serves; they end when the kernel is done.
-    pub(super) fn end_serves_of(&mut self, lane: Key) {
+    pub(super) fn end_serves_of(&mut self, lane: Key<Lane>) {
         let mut from = 0;
         while let Some(key) = self.serves.next_from(from, |serve| serve.lane == lane) {
             from = key.index() + 1;
@@ -501,3 +489,6 @@ impl Shard {
 pub(super) fn micros(time: Nanos) -> u32 {
     u32::try_from(time.0 / 1_000).unwrap_or(u32::MAX)
 }
+
+// With what is seen of it; its staging and what has landed out of order are beside it.
+const _: () = assert!(size_of::<Serve>() + size_of::<Observed>() <= 1024);

@@ -12,7 +12,9 @@ use piped_core::status::Status;
 use piped_wire::{Frame, Message};
 
 use super::blocks::{Block, run_bytes};
-use super::lane::{Destination, LaneState, Target as Landing};
+use super::inbound::Inbound;
+use super::lane::{Destination, LaneState, PeerLane, Target as Landing};
+use super::role::Serving;
 use super::serve::Serve;
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
@@ -93,7 +95,12 @@ impl Table {
 
 impl Shard {
     /// Memory for a table that comes with a request, if there is room for it: half of all for one peer at most.
-    pub(super) fn stage_table(&mut self, link: Key, bytes: u32, of: TableOf) -> Option<TableRun> {
+    pub(super) fn stage_table(
+        &mut self,
+        link: Key<Inbound>,
+        bytes: u32,
+        of: TableOf,
+    ) -> Option<TableRun> {
         let footprint = footprint_of(bytes);
         let all = (self.staging.kept_bytes() / TABLE_STAGING_DIVISOR).max(footprint);
         let own = self.inbound.get(link).map_or(0, |link| link.tables[of as usize]);
@@ -109,7 +116,7 @@ impl Shard {
         Some(TableRun { run, of })
     }
 
-    pub(super) fn free_table(&mut self, link: Key, TableRun { run, of }: TableRun) {
+    pub(super) fn free_table(&mut self, link: Key<Inbound>, TableRun { run, of }: TableRun) {
         self.tables[of as usize] -= run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
             link.tables[of as usize] -= run.footprint();
@@ -121,12 +128,11 @@ impl Shard {
     /// refused, for its bytes are behind it.
     pub(super) fn destination_of_table(
         &mut self,
-        key: Key,
-        link: Key,
+        PeerLane { lane, link }: PeerLane,
         frame: Frame,
     ) -> Destination {
-        let Some(lane) = self.lanes.get(key) else { return Destination::Discard };
-        if lane.state != LaneState::Up || !lane.has_room_for_serve() {
+        let Some(lane) = self.lanes.get(lane) else { return Destination::Discard };
+        if lane.state != LaneState::Up || !lane.serving().is_some_and(Serving::has_room) {
             return Destination::Discard;
         }
         let of = match frame.message {
@@ -141,7 +147,7 @@ impl Shard {
     }
 
     /// A request's table is here: whether it may be served.
-    pub(super) fn check_table<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn check_table<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
         let Some(serve) = self.serves.get(key) else { return };
         let (Target::Region(region), Some(table)) = (serve.target, serve.table) else {
             return self.end_serve(key, Status::Invalid);
@@ -152,7 +158,12 @@ impl Shard {
     }
 
     /// A get of pieces.
-    pub(super) fn serve_gathered<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) {
+    pub(super) fn serve_gathered<I: Io>(
+        &mut self,
+        key: Key<Serve>,
+        region: RegionTarget,
+        io: &mut I,
+    ) {
         let Some(planned) = self.plan_serve(key, None) else { return };
         let over = |it: &Serve| it.done == it.length && it.frames == 0 && it.lent == 0;
         if self.serves.get(key).is_some_and(over) {
@@ -167,7 +178,7 @@ impl Shard {
     }
 
     /// Has the pieces one behind the other in staging. `false`: there is no room for them.
-    fn gather<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) -> bool {
+    fn gather<I: Io>(&mut self, key: Key<Serve>, region: RegionTarget, io: &mut I) -> bool {
         let Some(serve) = self.serves.get(key).filter(|serve| serve.next < serve.length) else {
             return true;
         };
@@ -178,7 +189,7 @@ impl Shard {
         };
         // Asked again, it is told from the start: what has landed there, the other side leaves out.
         let bytes = run_bytes(0, length);
-        let staged = self.may_stage_read((link, lane), footprint_of(bytes));
+        let staged = self.may_stage_read(PeerLane { lane, link }, footprint_of(bytes));
         let Some(run) = staged.then(|| self.staging.allocate(bytes)).flatten() else {
             return false;
         };
@@ -193,19 +204,19 @@ impl Shard {
             packed += u64::from(bytes);
         }
         if let Some(serve) = self.serves.get_mut(key) {
-            serve.blocks.push(block);
-            serve.note_gathered();
+            self.blocks.at_mut(key).push(block);
+            serve.note_gathered(self.blocks.at_mut(key).beyond());
         }
         true
     }
 
     /// Brings what has landed of a put of pieces to its places.
-    pub(super) fn scatter<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) {
+    pub(super) fn scatter<I: Io>(&mut self, key: Key<Serve>, region: RegionTarget, io: &mut I) {
         while let Some(serve) = self.serves.get_mut(key)
             && let Some(mut table) = serve.table
         {
             let (start, landed) = (serve.begun, serve.ready);
-            let Some(block) = serve.blocks.at(start) else { return };
+            let Some(block) = self.blocks.at_mut(key).at(start) else { return };
             let end = landed.min(block.end);
             if end <= start {
                 return;
@@ -220,10 +231,10 @@ impl Shard {
             }
             serve.table = Some(table);
             serve.begun = end;
-            serve.land(start, (end - start) as u32);
+            serve.land(self.blocks.at_mut(key).beyond(), start, (end - start) as u32);
             let lane = serve.lane;
-            while let Some(serve) = self.serves.get_mut(key)
-                && let Some(block) = serve.blocks.pop_if(|it| it.is_idle() && it.end <= end)
+            while let Some(block) =
+                self.blocks.at_mut(key).pop_if(|it| it.is_idle() && it.end <= end)
             {
                 self.free_landed(key, block);
             }

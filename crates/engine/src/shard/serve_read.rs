@@ -7,27 +7,31 @@
 use std::sync::Arc;
 
 use piped_core::io::{Io, Span};
-use piped_core::limits::{self, DEPTH_MAX};
+use piped_core::limits;
+use piped_core::limits::DEPTH_MAX;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::planned::Planned;
-use piped_wire::{LastPart, Message, Owner};
+use piped_wire::{LastPart, Message};
 
-use super::blocks::{Block, run_bytes};
+use super::blocks::{Block, Blocks, run_bytes};
 use super::company::Spot;
 use super::disk::{Direction, JobOwner, JobResult};
-use super::landed::Landed;
+use super::inbound::Inbound;
+use super::landed::Extents;
+use super::lane::PeerLane;
+use super::pins::Pin;
+use super::sending::FrameOwner;
 use super::serve::{Serve, micros};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
+use super::trace::Subject;
 use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, RegionTarget};
 
 /// How far a read is, in bytes from the request's start.
 #[derive(Debug)]
 pub(super) struct ReadState {
-    /// Read from the device.
-    read: Landed,
     /// Taken by the kernel, in whole frames.
     sent: u64,
     /// Of those, what the kernel has let go of.
@@ -47,7 +51,6 @@ pub(super) struct ReadState {
 impl ReadState {
     pub(super) fn new(from: u64) -> Self {
         Self {
-            read: Landed::new(from),
             sent: from,
             free: from,
             oldest: from,
@@ -61,9 +64,9 @@ impl ReadState {
 
 impl Serve {
     /// All of it is in staging.
-    pub(super) fn note_gathered(&mut self) {
-        let from = self.read.read.watermark();
-        let inserted = self.read.read.insert(from, self.length);
+    pub(super) fn note_gathered(&mut self, beyond: &mut Extents) {
+        let from = self.landed.watermark();
+        let inserted = self.landed.insert(beyond, from, self.length);
         debug_assert!(inserted.is_ok(), "it was not there");
         self.next = self.length;
     }
@@ -73,14 +76,14 @@ impl Serve {
     }
 
     /// Where the frame ends that begins at `at`: where the plan says, or its block or the source ends.
-    fn frame_end(&mut self, planned: &Planned, at: u64) -> u64 {
+    fn frame_end(&self, blocks: &mut Blocks, planned: &Planned, at: u64) -> u64 {
         let end = planned.lane_end(self.offset, at, self.length).min(self.read.end);
-        self.blocks.at(at).map_or(end, |block| end.min(block.end))
+        blocks.at(at).map_or(end, |block| end.min(block.end))
     }
 }
 
 impl Shard {
-    pub(super) fn serve_file<I: Io>(&mut self, key: Key, file: FileTarget, io: &mut I) {
+    pub(super) fn serve_file<I: Io>(&mut self, key: Key<Serve>, file: FileTarget, io: &mut I) {
         let Some(planned) = self.plan_serve(key, Some(file.device)) else { return };
         let Some(serve) = self.serves.get(key) else { return };
         if serve.next >= serve.length && serve.read.held == 0 && serve.done == serve.next {
@@ -115,26 +118,27 @@ impl Shard {
     /// Starts reads up to the plan's depth, or says what they must wait for.
     fn start_reads<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Serve>,
         file: FileTarget,
         planned: &Planned,
         io: &mut I,
     ) -> Result<(), Wanted> {
         loop {
-            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let Some(serve) = self.serves.get(key) else { return Ok(()) };
+            let blocks = self.blocks.at_mut(key);
             let (next, end) = (serve.next, serve.length.min(serve.read.end));
             let ahead = serve.read.held >= planned.held_max().min(DEPTH_MAX);
             // What the next frame waits for is never too much, however many fragments that are.
-            let ahead = ahead && next >= serve.frame_end(planned, serve.done);
+            let ahead = ahead && next >= serve.frame_end(blocks, planned, serve.done);
             if next >= end || serve.read.reading >= planned.cut.depth || ahead {
                 return Ok(());
             }
-            if serve.blocks.at(next).is_none() {
+            if blocks.at(next).is_none() {
                 self.open_read_block(key, file, planned)?;
             }
             let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             let boundary = serve.source_end(planned, next).min(end);
-            let Some(block) = serve.blocks.at(next) else { return Ok(()) };
+            let Some(block) = self.blocks.at_mut(key).at(next) else { return Ok(()) };
             let boundary = boundary.min(block.end);
             let (offset, span) = (serve.offset + next, block.span(next, boundary));
             let owner = JobOwner::ServeRead { serve: key, start: next };
@@ -145,27 +149,26 @@ impl Shard {
             }
             let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             // The job may be over already only in a driver that ends operations inside push; none does.
-            if let Some(block) = serve.blocks.at(next) {
+            if let Some(block) = self.blocks.at_mut(key).at(next) {
                 block.jobs += 1;
             }
             serve.read.held += 1;
             serve.read.reading += 1;
             serve.next = boundary;
-            serve.pins += 1;
         }
     }
 
     /// Takes staging for what comes next: whole fragments and whole frames.
     fn open_read_block(
         &mut self,
-        key: Key,
+        key: Key<Serve>,
         file: FileTarget,
         planned: &Planned,
     ) -> Result<(), Wanted> {
         let Some(serve) = self.serves.get(key) else { return Ok(()) };
         let (next, link, lane) = (serve.next, serve.link, serve.lane);
         let end = planned.shared_end(serve.offset, next, serve.length);
-        let (at, full) = (serve.offset + next, serve.blocks.is_full());
+        let (at, full) = (serve.offset + next, self.blocks.at(key).is_full());
         let bytes = run_bytes(at, end - next);
         let (on, left) = (On::from(&file), self.staging.free_bytes());
         if full {
@@ -174,24 +177,23 @@ impl Shard {
         if !self.devices.may_hold(on, bytes.into(), left) {
             return Err(Wanted::Device(on));
         }
-        if !self.may_stage_read((link, lane), footprint_of(bytes)) {
+        if !self.may_stage_read(PeerLane { lane, link }, footprint_of(bytes)) {
             return Err(Wanted::Anything);
         }
         let run = self.staging.allocate(bytes).ok_or(Wanted::Anything)?;
         if let Some(link) = self.inbound.get_mut(link) {
             link.read_staging.add(run.footprint());
         }
-        if let Some(serve) = self.serves.get_mut(key) {
-            serve.blocks.push(Block::new(run, at, next, end));
-        }
+        self.blocks.at_mut(key).push(Block::new(run, at, next, end));
         Ok(())
     }
 
     /// Gives back the block that was opened for a fragment that could not be started.
-    fn close_unused_block(&mut self, key: Key, start: u64) {
-        let Some(serve) = self.serves.get_mut(key) else { return };
-        if serve.blocks.last_mut().is_some_and(|block| block.start == start)
-            && let Some(block) = serve.blocks.pop_last()
+    fn close_unused_block(&mut self, key: Key<Serve>, start: u64) {
+        let Some(serve) = self.serves.get(key) else { return };
+        let blocks = self.blocks.at_mut(key);
+        if blocks.last_mut().is_some_and(|block| block.start == start)
+            && let Some(block) = blocks.pop_last()
         {
             let link = serve.link;
             if let Some(link) = self.inbound.get_mut(link) {
@@ -202,18 +204,19 @@ impl Shard {
     }
 
     /// A fragment is in staging (or failed, or the file ended in it).
-    pub(super) fn handle_fragment_read(&mut self, key: Key, start: u64, result: JobResult) {
+    pub(super) fn handle_fragment_read(&mut self, pin: Pin<Serve>, start: u64, result: JobResult) {
+        let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.pins -= 1;
+        serve.pins.give_back(pin);
         serve.read.reading -= 1;
-        if let Some(block) = serve.blocks.at(start) {
+        if let Some(block) = self.blocks.at_mut(key).at(start) {
             block.jobs -= 1;
         }
         let end = start + u64::from(result.bytes);
         if result.bytes < result.asked {
             serve.read.end = serve.read.end.min(end);
         }
-        let inserted = serve.read.read.insert(start, end);
+        let inserted = serve.landed.insert(self.blocks.at_mut(key).beyond(), start, end);
         debug_assert!(inserted.is_ok(), "each fragment is read once");
         if result.status != Status::Ok {
             serve.status.get_or_insert(result.status);
@@ -221,31 +224,30 @@ impl Shard {
     }
 
     /// Queues the frames on the lane whose bytes are there, in order.
-    pub(super) fn send_frames_of<I: Io>(&mut self, key: Key, planned: &Planned, io: &mut I) {
+    pub(super) fn send_frames_of<I: Io>(&mut self, key: Key<Serve>, planned: &Planned, io: &mut I) {
         loop {
-            let Some(serve) = self.serves.get_mut(key) else { return };
+            let Some(serve) = self.serves.get(key) else { return };
             let (at, limit) = (serve.done, serve.length.min(serve.read.end));
             if serve.answered || serve.status.is_some() {
                 return;
             }
-            let end = serve.frame_end(planned, at);
+            let end = serve.frame_end(self.blocks.at_mut(key), planned, at);
             // The source may end where a fragment does: that is known when the next one has no bytes.
             let over = at >= limit && serve.read.end <= at;
-            if !over && serve.read.read.watermark() < end {
+            if !over && serve.landed.watermark() < end {
                 return;
             }
             if !self.may_move(Work::Serve(key), io.now()) {
                 return;
             }
-            let Some(serve) = self.serves.get_mut(key) else { return };
             let last = end >= limit;
-            let Some(block) = serve.blocks.at(at) else { return };
+            let Some(block) = self.blocks.at_mut(key).at(at) else { return };
             let span = block.span(at, end);
             if !self.push_data(key, span, planned, last, io.now()) {
                 return self.starve(Work::Serve(key));
             }
             let Some(serve) = self.serves.get_mut(key) else { return };
-            if let Some(block) = serve.blocks.at(at) {
+            if let Some(block) = self.blocks.at_mut(key).at(at) {
                 block.frames += 1;
             }
             serve.read.handed_over = false;
@@ -255,7 +257,12 @@ impl Shard {
         }
     }
 
-    pub(super) fn serve_region<I: Io>(&mut self, key: Key, region: RegionTarget, io: &mut I) {
+    pub(super) fn serve_region<I: Io>(
+        &mut self,
+        key: Key<Serve>,
+        region: RegionTarget,
+        io: &mut I,
+    ) {
         let Some(planned) = self.plan_serve(key, None) else { return };
         loop {
             let Some(serve) = self.serves.get(key) else { return };
@@ -284,13 +291,13 @@ impl Shard {
     /// Queues one frame of data; `false` if the lane is full.
     fn push_data(
         &mut self,
-        key: Key,
+        key: Key<Serve>,
         span: Span,
         planned: &Planned,
         last: bool,
         now: Nanos,
     ) -> bool {
-        let has_company = last && self.serves.get(key).is_some_and(|serve| self.has_company(serve));
+        let has_company = last && !self.is_alone_so_far(Subject::Serve(key));
         let Some(serve) = self.serves.get_mut(key) else { return true };
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
         // The checksum comes when the frame leaves, but is no part of the wire either.
@@ -314,18 +321,19 @@ impl Shard {
             last,
         };
         let payload = (span.length > 0).then_some(span);
-        if !lane.push_data(serve.flow, message, payload, Owner(key.to_bits())) {
+        if !lane.push_data(serve.flow, message, payload, Some(FrameOwner::Serve(key))) {
             return false;
         }
         if last.is_some() {
             // The peer may ask again as soon as this arrives.
             serve.answered = true;
-            let wire = serve.wire;
-            lane.serves.retain(|&(other, _)| other != wire);
+            if let Some(serving) = lane.serving_mut() {
+                serving.forget(key);
+            }
         }
         serve.done = bytes;
         serve.frames += 1;
-        serve.pins += 1;
+        serve.pins.take(key).into_frame();
         let (lane, link) = (serve.lane, serve.link);
         self.company.moved(Spot::Caller(link), span.length.into());
         self.charge(Work::Serve(key), span.length.into(), now);
@@ -334,7 +342,7 @@ impl Shard {
     }
 
     /// A frame of a read is with the kernel (or never will be): the next one may follow.
-    pub(super) fn handle_read_frame_taken(&mut self, key: Key) {
+    pub(super) fn handle_read_frame_taken(&mut self, key: Key<Serve>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.frames -= 1;
         serve.lent += 1;
@@ -347,10 +355,10 @@ impl Shard {
     }
 
     /// The kernel is done with a frame of a read: its memory is free of it.
-    pub(super) fn handle_read_frame_sent(&mut self, key: Key) {
+    pub(super) fn handle_read_frame_sent(&mut self, key: Key<Serve>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.lent -= 1;
-        serve.pins -= 1;
+        serve.pins.give_back(Pin::of_frame(key));
         if serve.is_staged()
             && let Some(planned) = serve.plan.clone()
         {
@@ -360,30 +368,32 @@ impl Shard {
     }
 
     /// Books the oldest frame that the kernel had as free, and frees what was the last of its block.
-    fn advance_free(&mut self, key: Key, planned: &Arc<Planned>) {
+    fn advance_free(&mut self, key: Key<Serve>, planned: &Arc<Planned>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
+        let blocks = self.blocks.at_mut(key);
         let at = serve.read.free;
-        if let Some(block) = serve.blocks.at(at) {
+        if let Some(block) = blocks.at(at) {
             block.frames -= 1;
         }
-        let free = serve.frame_end(planned, at).max(at);
+        let free = serve.frame_end(blocks, planned, at).max(at);
         serve.read.free = free;
         let link = serve.link;
-        if let Some(block) = serve.blocks.pop_if(|block| block.is_idle() && block.end <= free) {
+        if let Some(block) = blocks.pop_if(|block| block.is_idle() && block.end <= free) {
             self.free_read(link, block.run);
         }
     }
 
     /// Books the oldest frame as sent, and the fragments that it ends.
-    fn advance_sent(&mut self, key: Key, planned: &Arc<Planned>) {
+    fn advance_sent(&mut self, key: Key<Serve>, planned: &Arc<Planned>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
+        let blocks = self.blocks.at_mut(key);
         let at = serve.read.sent;
-        let sent = serve.frame_end(planned, at).max(at);
+        let sent = serve.frame_end(blocks, planned, at).max(at);
         serve.read.sent = sent;
         while serve.read.held > 0 {
             let oldest = serve.read.oldest;
             let end = serve.source_end(planned, oldest);
-            let end = serve.blocks.at(oldest).map_or(end, |block| end.min(block.end));
+            let end = blocks.at(oldest).map_or(end, |block| end.min(block.end));
             if end > sent {
                 break;
             }
@@ -393,7 +403,7 @@ impl Shard {
     }
 
     /// A read needs so much staging no longer.
-    pub(super) fn free_read(&mut self, link: Key, run: Run) {
+    pub(super) fn free_read(&mut self, link: Key<Inbound>, run: Run) {
         if let Some(link) = self.inbound.get_mut(link) {
             link.read_staging.sub(run.footprint());
         }

@@ -6,17 +6,21 @@
 //! what has landed is written as it is. A write to a region lands in place.
 
 use piped_core::io::{Io, Span};
-use piped_core::limits::{self, FRAGMENT_BYTES_MAX};
+use piped_core::limits;
+use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::sizes::Sizes;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::planned::level_end;
 
-use super::blocks::{Block, run_bytes};
+use super::blocks::{Block, Blocks, run_bytes};
 use super::dial::{Effect, Hop};
 use super::disk::{Direction, JobOwner, JobResult};
-use super::lane::{Destination, Target as Landing};
+use super::faults::PeerFault;
+use super::lane::{Destination, Lane, Target as Landing};
 use super::ops::status_of;
+use super::pins::Pin;
+use super::role::PeerRequest;
 use super::serve::{Allocation, Serve, ServeOp};
 use super::slab::Key;
 use super::staging::footprint_of;
@@ -44,9 +48,9 @@ impl Serve {
     }
 
     /// What has landed of a fragment is one from now on. Whether there was any.
-    fn close_fragment(&mut self) -> bool {
+    fn close_fragment(&self, blocks: &mut Blocks) -> bool {
         let next = self.next;
-        match self.blocks.last_mut() {
+        match blocks.last_mut() {
             Some(block) if block.start < next && next < block.end => {
                 block.end = next;
                 true
@@ -57,7 +61,7 @@ impl Serve {
 }
 
 impl Shard {
-    pub(super) fn serve_write<I: Io>(&mut self, key: Key, durable: bool, io: &mut I) {
+    pub(super) fn serve_write<I: Io>(&mut self, key: Key<Serve>, durable: bool, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let file = file_of(serve.target);
         if let Some(file) = file
@@ -68,10 +72,7 @@ impl Shard {
             let Some(serve) = self.serves.get_mut(key) else { return };
             match ahead {
                 Ahead::NotNeeded => serve.allocation = Allocation::Done,
-                Ahead::Started => {
-                    serve.allocation = Allocation::Running;
-                    serve.pins += 1;
-                }
+                Ahead::Started => serve.allocation = Allocation::Running,
                 Ahead::NoRoom(wanted) => return self.want(Work::Serve(key), wanted),
             }
         }
@@ -87,7 +88,7 @@ impl Shard {
             self.scatter(key, region, io);
         }
         let Some(serve) = self.serves.get_mut(key) else { return };
-        if serve.done < serve.length || serve.pins > 0 {
+        if serve.done < serve.length || serve.pins.any() {
             return;
         }
         match file {
@@ -97,7 +98,6 @@ impl Shard {
                 }
                 if let Some(serve) = self.serves.get_mut(key) {
                     (serve.allocation, serve.syncing) = (Allocation::Syncing, io.now());
-                    serve.pins += 1;
                 }
             }
             _ => {
@@ -116,9 +116,10 @@ impl Shard {
     }
 
     /// The end of an allocation or a sync.
-    pub(super) fn handle_serve_step(&mut self, key: Key, result: i32, now: Nanos) {
+    pub(super) fn handle_serve_step(&mut self, pin: Pin<Serve>, result: i32, now: Nanos) {
+        let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.pins -= 1;
+        serve.pins.give_back(pin);
         let end = serve.offset + serve.length;
         let synced = serve.allocation == Allocation::Syncing && result >= 0;
         let synced = file_of(serve.target).filter(|_| synced);
@@ -140,13 +141,18 @@ impl Shard {
     }
 
     /// Where the payload of a write goes.
-    pub(super) fn place_write(&mut self, key: Key, offset: u64, payload: u32) -> Destination {
-        let Some(serve) = self.serves.get(key) else { return Destination::Discard };
+    pub(super) fn place_write(
+        &mut self,
+        key: Key<Serve>,
+        offset: u64,
+        payload: u32,
+    ) -> Destination {
+        let Some(serve) = self.serves.get_mut(key) else { return Destination::Discard };
         let end = offset.saturating_add(u64::from(payload));
         let is_write = matches!(serve.op, ServeOp::Write { .. });
         // In order and without gaps: what the requester sends is what it planned.
         if !is_write || offset != serve.next || end > serve.length {
-            return Destination::Fault("write data out of order or outside what was announced");
+            return Destination::Fault(PeerFault::WriteOutOfOrder);
         }
         if serve.status.is_some() {
             return Destination::Discard;
@@ -156,11 +162,11 @@ impl Shard {
             Target::Region(region) if !serve.is_staged() => {
                 let at = region.offset + serve.offset + offset;
                 let span = Span { segment: region.segment, offset: at, length: payload };
-                Destination::Land(Landing::ServeRegion(key), span)
+                Destination::Land(Landing::ServeRegion(serve.pins.take(key)), span)
             }
             Target::Channel(_) => Destination::Discard,
             Target::File(_) | Target::Region(_) => match self.stage_landing(key, offset, end) {
-                Some(span) => Destination::Land(Landing::ServeStaging(key), span),
+                Some((pin, span)) => Destination::Land(Landing::ServeStaging(pin), span),
                 None => {
                     // Behind this frame come those that complete the fragments which have the room it wants.
                     self.close_fragments_of(lane);
@@ -172,7 +178,7 @@ impl Shard {
 
     /// What has landed of a write waits for room at its device, and has its lane's credit, which others need:
     /// not for long if the device does nothing at all.
-    fn watch_choked(&mut self, key: Key, now: Nanos) {
+    fn watch_choked(&mut self, key: Key<Serve>, now: Nanos) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         if !std::mem::replace(&mut serve.hurried, true) {
             let until = serve.deadline.min(now + limits::CHOKED_TIME);
@@ -181,7 +187,7 @@ impl Shard {
     }
 
     /// A while later. Whether it goes on.
-    pub(super) fn is_unchoked(&mut self, key: Key, now: Nanos) -> bool {
+    pub(super) fn is_unchoked(&mut self, key: Key<Serve>, now: Nanos) -> bool {
         let Some(serve) = self.serves.get_mut(key) else { return true };
         if !std::mem::take(&mut serve.hurried) || now >= serve.deadline {
             return false;
@@ -200,11 +206,17 @@ impl Shard {
     }
 
     /// Memory for a piece of a write: behind the one before it, if they belong to one fragment.
-    fn stage_landing(&mut self, key: Key, start: u64, end: u64) -> Option<Span> {
-        let serve = self.serves.get_mut(key)?;
-        let fits = serve.blocks.at(start).is_some_and(|block| end <= block.end);
+    fn stage_landing(
+        &mut self,
+        key: Key<Serve>,
+        start: u64,
+        end: u64,
+    ) -> Option<(Pin<Serve>, Span)> {
+        let serve = self.serves.get(key)?;
+        let blocks = self.blocks.at_mut(key);
+        let fits = blocks.at(start).is_some_and(|block| end <= block.end);
         if !fits {
-            serve.close_fragment();
+            serve.close_fragment(blocks);
             let fragment = serve.sink_end(start).max(end);
             // A fragment that does not fit now is written in pieces.
             let opened = self.open_write_block(key, start, fragment)
@@ -213,42 +225,48 @@ impl Shard {
                 return None;
             }
         }
-        let block = self.serves.get_mut(key)?.blocks.at(start)?;
+        let block = self.blocks.at_mut(key).at(start)?;
         block.frames += 1;
-        Some(block.span(start, end))
+        let span = block.span(start, end);
+        Some((self.serves.get_mut(key)?.pins.take(key), span))
     }
 
     /// Staging for a fragment of a write, out of its lane's share. A short one takes a whole granule: credit
     /// alone, which counts bytes, would let a peer hold all staging with few of them.
-    fn open_write_block(&mut self, key: Key, start: u64, end: u64) -> bool {
+    fn open_write_block(&mut self, key: Key<Serve>, start: u64, end: u64) -> bool {
         let Some(serve) = self.serves.get(key) else { return false };
         let (at, link) = (serve.offset + start, serve.link);
         let bytes = run_bytes(at, end - start);
         let may_stage = self.may_stage(link, footprint_of(bytes));
-        let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
-        let share = lane.staged == 0 || lane.staged + footprint_of(bytes) <= lane.credit_window;
-        if serve.blocks.is_full() || !share || !may_stage {
+        let serving = self.lanes.get_mut(serve.lane).and_then(Lane::serving_mut);
+        let Some(serving) = serving else { return false };
+        let staged = serving.staged + footprint_of(bytes);
+        let share = serving.staged == 0 || staged <= serving.window.window();
+        if self.blocks.at(key).is_full() || !share || !may_stage {
             return false;
         }
         let Some(run) = self.staging.allocate(bytes) else { return false };
-        lane.staged += run.footprint();
+        serving.staged += run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
             link.write_staging.add(run.footprint());
         }
-        if let Some(serve) = self.serves.get_mut(key) {
-            serve.blocks.push(Block::new(run, at, start, end));
-        }
+        self.blocks.at_mut(key).push(Block::new(run, at, start, end));
         true
     }
 
+    /// Staging is not charged to a lane any more.
+    fn unstage(&mut self, lane: Key<Lane>, bytes: u64) {
+        if let Some(serving) = self.lanes.get_mut(lane).and_then(Lane::serving_mut) {
+            serving.staged -= bytes;
+        }
+    }
+
     /// A block of a write is not needed any more.
-    pub(super) fn free_landed(&mut self, key: Key, block: Block) {
+    pub(super) fn free_landed(&mut self, key: Key<Serve>, block: Block) {
         let footprint = block.run.footprint();
         let serve = self.serves.get(key).map(|serve| (serve.lane, serve.link));
-        if let Some(lane) = serve.and_then(|(lane, _)| self.lanes.get_mut(lane))
-            && !block.paid
-        {
-            lane.staged -= footprint;
+        if let Some((lane, _)) = serve.filter(|_| !block.paid) {
+            self.unstage(lane, footprint);
         }
         if let Some(link) = serve.and_then(|(_, link)| self.inbound.get_mut(link)) {
             link.write_staging.sub(footprint);
@@ -259,34 +277,34 @@ impl Shard {
     /// A piece of a write has arrived.
     pub(super) fn handle_write_data<I: Io>(
         &mut self,
-        lane: Key,
+        lane: Key<Lane>,
         wire: u64,
         payload: u32,
         landing: Landing,
         intact: bool,
         io: &mut I,
     ) {
-        let key = match landing {
-            Landing::ServeRegion(key) | Landing::ServeStaging(key) => Some(key),
-            _ => self
-                .lanes
-                .get(lane)
-                .and_then(|lane| lane.serves.iter().find(|(w, _)| *w == wire).map(|&(_, key)| key)),
+        let lands = !matches!(landing, Landing::Nothing);
+        let key = match &landing {
+            Landing::ServeRegion(pin) | Landing::ServeStaging(pin) => Some(pin.key()),
+            _ => self.lanes.get(lane).and_then(|lane| lane.serving()?.serve_of(wire)),
         };
         let serve = key.and_then(|key| self.serves.get_mut(key));
         match (serve, landing) {
-            (Some(serve), Landing::ServeStaging(key)) => {
-                if let Some(block) = serve.blocks.at(serve.next) {
+            (Some(serve), Landing::ServeStaging(pin)) => {
+                let key = pin.key();
+                if let Some(block) = self.blocks.at_mut(key).at(serve.next) {
                     block.frames -= 1;
                 }
                 serve.next += u64::from(payload);
-                self.unpin_serve(key);
+                self.unpin_serve(pin);
                 self.hurry_fragments(lane);
                 self.take_effect(lane, key, payload, false, io);
             }
-            (Some(serve), Landing::ServeRegion(key)) => {
+            (Some(serve), Landing::ServeRegion(pin)) => {
+                let key = pin.key();
                 serve.next += u64::from(payload);
-                self.unpin_serve(key);
+                self.unpin_serve(pin);
                 self.take_effect(lane, key, payload, true, io);
             }
             (serve, _) => {
@@ -297,7 +315,7 @@ impl Shard {
             }
         }
         if let Some(key) = key {
-            if !intact && !matches!(landing, Landing::Nothing) {
+            if !intact && lands {
                 self.end_serve(key, Status::Corrupt);
             }
             self.make_ready(Work::Serve(key));
@@ -307,8 +325,8 @@ impl Shard {
     /// A piece of a write is here: what follows is for now, or for when dials let go of it.
     fn take_effect<I: Io>(
         &mut self,
-        lane: Key,
-        serve: Key,
+        lane: Key<Lane>,
+        serve: Key<Serve>,
         payload: u32,
         region: bool,
         io: &mut I,
@@ -321,11 +339,17 @@ impl Shard {
     }
 
     /// The next piece of a write may go to the device, or is where it belongs.
-    pub(super) fn handle_write_landed(&mut self, lane: Key, key: Key, payload: u32, region: bool) {
+    pub(super) fn handle_write_landed(
+        &mut self,
+        lane: Key<Lane>,
+        key: Key<Serve>,
+        payload: u32,
+        region: bool,
+    ) {
         if let Some(serve) = self.serves.get_mut(key) {
             serve.ready += u64::from(payload);
             if region {
-                serve.land(serve.done, payload);
+                serve.land(self.blocks.at_mut(key).beyond(), serve.done, payload);
             }
             self.make_ready(Work::Serve(key));
         }
@@ -336,43 +360,42 @@ impl Shard {
     }
 
     /// A payload that was to land will not: its lane is gone.
-    pub(super) fn drop_landing(&mut self, key: Key) {
+    pub(super) fn drop_landing(&mut self, pin: Pin<Serve>) {
+        let key = pin.key();
         if let Some(serve) = self.serves.get_mut(key)
-            && let Some(block) = serve.blocks.at(serve.next)
+            && let Some(block) = self.blocks.at_mut(key).at(serve.next)
         {
             block.frames -= 1;
         }
-        self.unpin_serve(key);
+        self.unpin_serve(pin);
     }
 
     /// The peer may soon have no credit for the next frame of any write: then no fragment waits to be
     /// complete, or all would wait for ever.
-    fn hurry_fragments(&mut self, lane: Key) {
-        let Some(state) = self.lanes.get(lane) else { return };
-        if state.granted >= limits::write_piece_max(state.credit_window) {
+    fn hurry_fragments(&mut self, lane: Key<Lane>) {
+        let Some(serving) = self.lanes.get(lane).and_then(Lane::serving) else { return };
+        let granted = serving.window.granted();
+        if granted >= limits::write_piece_max(serving.window.window()) {
             return;
         }
-        let frame = |&(_, serve): &(u64, Key)| match self.serves.get(serve)?.op {
+        let frame = |request: &PeerRequest| match self.serves.get(request.serve)?.op {
             ServeOp::Write { sink, .. } => Some(u64::from(sink.frame)),
             _ => None,
         };
-        if state.granted < state.serves.iter().filter_map(frame).max().unwrap_or(0) {
+        if granted < serving.serves.iter().filter_map(frame).max().unwrap_or(0) {
             self.close_fragments_of(lane);
         }
     }
 
-    fn close_fragments_of(&mut self, lane: Key) {
-        let count = self.lanes.get(lane).map_or(0, |lane| lane.serves.len());
+    fn close_fragments_of(&mut self, lane: Key<Lane>) {
+        let count = self.lanes.get(lane).map_or(0, |lane| lane.serves().len());
         for index in 0..count {
-            let Some(&(_, key)) = self.lanes.get(lane).and_then(|lane| lane.serves.get(index))
-            else {
-                return;
-            };
-            if self
-                .serves
-                .get_mut(key)
-                .is_some_and(|serve| serve.writes() && serve.close_fragment())
-            {
+            let request = self.lanes.get(lane).and_then(|lane| lane.serves().get(index));
+            let Some(&PeerRequest { serve: key, .. }) = request else { return };
+            let blocks = &mut self.blocks;
+            let mut close =
+                |serve: &Serve| serve.writes() && serve.close_fragment(blocks.at_mut(key));
+            if self.serves.get(key).is_some_and(&mut close) {
                 self.make_ready(Work::Serve(key));
             }
         }
@@ -382,15 +405,15 @@ impl Shard {
     /// credit goes back when the device has it.
     fn start_writes<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Serve>,
         file: FileTarget,
         io: &mut I,
     ) -> Result<(), Wanted> {
         loop {
-            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let Some(serve) = self.serves.get(key) else { return Ok(()) };
             let (start, landed) = (serve.begun, serve.ready);
             let fragment = serve.sink_end(start);
-            let Some(block) = serve.blocks.at(start) else { return Ok(()) };
+            let Some(block) = self.blocks.at_mut(key).at(start) else { return Ok(()) };
             let end = fragment.min(block.end);
             if landed < end {
                 return Ok(());
@@ -407,14 +430,13 @@ impl Shard {
             self.start_job(owner, file, Direction::Write, at, span, io)?;
             let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             serve.begun = end;
-            serve.pins += 1;
-            let Some(block) = serve.blocks.at(start) else { return Ok(()) };
+            let Some(block) = self.blocks.at_mut(key).at(start) else { return Ok(()) };
             block.jobs += 1;
             if paid {
                 let moved = !std::mem::replace(&mut block.paid, true);
                 let footprint = block.run.footprint();
-                if let Some(lane) = self.lanes.get_mut(lane).filter(|_| moved) {
-                    lane.staged -= footprint;
+                if moved {
+                    self.unstage(lane, footprint);
                 }
                 self.return_credit(lane, span.length, false);
             }
@@ -424,28 +446,28 @@ impl Shard {
     /// A fragment of a write is with the device, or failed. `paid`: its credit went back already.
     pub(super) fn handle_fragment_written(
         &mut self,
-        key: Key,
+        pin: Pin<Serve>,
         start: u64,
         paid: bool,
         result: JobResult,
     ) {
+        let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
-        if let Some(block) = serve.blocks.at(start) {
+        if let Some(block) = self.blocks.at_mut(key).at(start) {
             block.jobs -= 1;
         }
         let begun = serve.begun;
-        while let Some(serve) = self.serves.get_mut(key)
-            && let Some(block) = serve.blocks.pop_if(|it| it.is_idle() && it.end <= begun)
+        while let Some(block) = self.blocks.at_mut(key).pop_if(|it| it.is_idle() && it.end <= begun)
         {
             self.free_landed(key, block);
         }
         let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.land(start, result.bytes);
+        serve.land(self.blocks.at_mut(key).beyond(), start, result.bytes);
         let lane = serve.lane;
         if result.status != Status::Ok {
             self.end_serve(key, result.status);
         }
-        self.unpin_serve(key);
+        self.unpin_serve(pin);
         if !paid {
             self.return_credit(lane, result.asked, false);
         }

@@ -9,12 +9,16 @@ use piped_wire::frame::SWEEP;
 
 use super::channel::MailPlace;
 use super::crowd::Holding;
-use super::inbound::Inbound;
-use super::lane::LaneState;
+use super::faults::PeerFault;
+use super::inbound::{Inbound, Opening};
+use super::lane::{LaneState, PeerLane};
 use super::numbers::Remembered;
+use super::pins::Pin;
 use super::slab::{Key, Slab};
+use super::transfer::Transfer;
 use super::{FileState, On, Shard, Work};
-use crate::command::{self, Event, OpenRequest};
+use crate::command;
+use crate::command::{Event, OpenRequest};
 
 /// Something of ours that a peer has open.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub(super) struct Served {
     pub(super) uses: u32,
     closed: bool,
     /// It is the buffer of this receive, which it keeps from being given back.
-    pub(super) receive: Option<Key>,
+    pub(super) receive: Option<Pin<Transfer>>,
     /// Of a channel, which messages have been taken in.
     pub(super) taken_in: Remembered<()>,
     /// And which are announced: no more than may be under way.
@@ -43,7 +47,7 @@ pub(super) struct Served {
 pub(super) struct Number {
     /// The peer's name for the open: asked again after a lost lane, it gets the same number.
     ticket: u64,
-    pub(super) served: Key,
+    pub(super) served: Key<Served>,
     /// The epoch of the latency lane on which the peer last asked for it.
     asked_epoch: u32,
     /// It was not asked for, but told: the buffer of a receive.
@@ -68,11 +72,10 @@ impl Shard {
     /// A peer asks for something of ours.
     pub(super) fn handle_open(
         &mut self,
-        link: Key,
-        lane: Key,
+        PeerLane { lane, link }: PeerLane,
         ticket: u64,
         open: OpenRequest,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), PeerFault> {
         let ours = self.next_ticket();
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
         let epoch = state.lanes[LaneClass::Latency as usize].epoch;
@@ -94,14 +97,14 @@ impl Shard {
             }
             return Ok(());
         }
-        if let Some(waiting) = state.opening.iter_mut().find(|(_, theirs, _)| *theirs == ticket) {
-            waiting.2 = lane;
+        if let Some(waiting) = state.opening.iter_mut().find(|it| it.theirs == ticket) {
+            waiting.lane = lane;
             return Ok(());
         }
         if state.opening.len() >= limits::OPENS_PER_LANE as usize {
-            return Err("more opens under way than there may be");
+            return Err(PeerFault::TooManyOpens);
         }
-        state.opening.push((ours, ticket, lane));
+        state.opening.push(Opening { ours, theirs: ticket, lane });
         let (peer, standing) = (state.name.clone(), state.standing);
         self.event(Event::ServeOpen { ticket: ours, peer, standing, open });
         Ok(())
@@ -114,7 +117,7 @@ impl Shard {
         result: Result<command::Target, Status>,
         io: &mut I,
     ) {
-        let waiting = |link: &Inbound| link.opening.iter().any(|&(ours, ..)| ours == ticket);
+        let waiting = |link: &Inbound| link.opening.iter().any(|it| it.ours == ticket);
         let Some(link) = self.inbound.next_from(0, waiting) else {
             // The peer restarted in the meantime.
             self.refuse_served(ticket, result, io);
@@ -125,8 +128,9 @@ impl Shard {
             && (!file || self.may_open(link, Holding::Files, io));
         let handles_max = if room { self.limits.peer.handles } else { 0 };
         let Some(state) = self.inbound.get_mut(link) else { return };
-        let at = state.opening.iter().position(|&(ours, ..)| ours == ticket);
-        let (_, theirs, lane) = state.opening.swap_remove(at.expect("found by this ticket"));
+        let at = state.opening.iter().position(|it| it.ours == ticket);
+        let Opening { theirs, lane, .. } =
+            state.opening.swap_remove(at.expect("found by this ticket"));
         if state.lanes[LaneClass::Latency as usize].lane != Some(lane) {
             // The lane is gone, and the peer did not ask again on the next one.
             self.refuse_served(ticket, result, io);
@@ -193,7 +197,7 @@ impl Shard {
         targets.filter(|target| matches!(target, command::Target::File(_))).count() as u32
     }
 
-    pub(super) fn handle_close<I: Io>(&mut self, link: Key, handle: u32, io: &mut I) {
+    pub(super) fn handle_close<I: Io>(&mut self, link: Key<Inbound>, handle: u32, io: &mut I) {
         let Some(state) = self.inbound.get_mut(link) else { return };
         if handle == SWEEP {
             let epoch = state.lanes[LaneClass::Latency as usize].epoch;
@@ -217,7 +221,7 @@ impl Shard {
     }
 
     /// Nobody names it any more: released now, or after the last serve that uses it.
-    pub(super) fn close_served<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn close_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
         let Some(served) = self.served.get_mut(key) else { return };
         served.closed = true;
         if matches!(served.target, Some(command::Target::Channel(_))) {
@@ -226,7 +230,7 @@ impl Shard {
         self.release_served(key, io);
     }
 
-    pub(super) fn release_served<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn release_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
         let over = |served: &Served| served.closed && served.uses == 0;
         if !self.served.get(key).is_some_and(over) {
             return;
@@ -238,13 +242,11 @@ impl Shard {
         if let Some(ticket) = served.ticket {
             self.event(Event::ServeClosed { ticket });
         }
-        if let Some(receive) = served.receive {
-            self.unpin(receive);
-        }
+        self.unpin(served.receive);
     }
 
     /// A serve that used it is over.
-    pub(super) fn leave_served<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn leave_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
         if let Some(served) = self.served.get_mut(key) {
             served.uses -= 1;
             self.release_ended_served(key, io);
@@ -279,7 +281,7 @@ impl Inbound {
         &mut self,
         target: command::Target,
         all: &mut Slab<Served>,
-    ) -> Option<(u32, Key)> {
+    ) -> Option<(u32, Key<Served>)> {
         self.keep_number(Number { told: true, ..Number::asked(0, 0) }, target, all)
     }
 
@@ -288,7 +290,7 @@ impl Inbound {
         number: Number,
         target: command::Target,
         all: &mut Slab<Served>,
-    ) -> Option<(u32, Key)> {
+    ) -> Option<(u32, Key<Served>)> {
         let at = match self.handles.iter().position(|place| place.number.is_none()) {
             Some(at) => at,
             None if self.handles.len() < limits::HANDLES_PER_LINK => {
@@ -314,7 +316,7 @@ impl Inbound {
     }
 
     /// The number of something names nothing any more.
-    pub(super) fn forget_number(&mut self, served: Key) {
+    pub(super) fn forget_number(&mut self, served: Key<Served>) {
         let is_it = |place: &&mut HandlePlace| place.number.is_some_and(|it| it.served == served);
         if let Some(place) = self.handles.iter_mut().find(is_it) {
             let _ = place.take();

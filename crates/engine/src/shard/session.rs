@@ -16,6 +16,7 @@ use piped_report::shard::Gauge;
 use piped_report::tally::Operation;
 
 use super::admission::{Account, weight};
+use super::copy::CopyBody;
 use super::disk::Direction;
 use super::mail::{Outbox, Outgoing};
 use super::notify::WaitBody;
@@ -47,7 +48,7 @@ pub(super) struct Session {
     /// Staging that its copies have.
     pub(super) copy_bytes: u64,
     /// Its requests in execution, and those that wait for a limit.
-    pub(super) account: Account,
+    pub(super) account: Account<Transfer>,
     /// Staging of its copies.
     pub(super) staging: Gauge,
     /// Messages for it that it has not asked for, in bytes of early-arrival memory.
@@ -288,7 +289,7 @@ impl Shard {
         let Some(at) = self.revoked.iter().position(|&revoked| revoked == region) else { return };
         let is_it = |target: RegionTarget| target.region == region;
         // Opens that were under way when it was revoked count; they are revoked in their turn.
-        let in_use = self.transfers.iter().any(|(_, t)| t.body.regions().any(is_it))
+        let in_use = self.transfers.iter().any(|(_, t)| t.body.regions(&self.bodies).any(is_it))
             || self.serves.iter().any(|(_, serve)| serve.region().is_some_and(is_it))
             || self.is_served(is_it)
             || self.handles.values().any(
@@ -324,7 +325,7 @@ impl Shard {
                 self.enter_company(transfer);
                 self.enter_client(transfer, origin.session, bytes);
                 if request.no_wait && self.waits_for_limit(transfer) {
-                    self.waited -= 1;
+                    self.clients.forget_wait();
                     self.decide(transfer, Status::WouldBlock, io);
                 }
             }
@@ -369,7 +370,7 @@ impl Shard {
         origin: Origin,
         request: Request,
         now: Nanos,
-    ) -> Result<(Key, u64), Status> {
+    ) -> Result<(Key<Transfer>, u64), Status> {
         let session = self.sessions.get(&origin.session).ok_or(Status::Closed)?;
         if session.closing {
             return Err(Status::Closed);
@@ -421,7 +422,17 @@ impl Shard {
         segments.is_some_and(|segments| segments.iter().any(|&(id, _)| id == segment))
     }
 
-    fn resolve(&self, session: SessionId, verb: Verb, no_wait: bool) -> Result<Resolved, Status> {
+    /// Whether there is room for one more transfer: then a body of it may be kept.
+    fn may_start(&self) -> Result<(), Status> {
+        if self.transfers.room() > 0 { Ok(()) } else { Err(Status::WouldBlock) }
+    }
+
+    fn resolve(
+        &mut self,
+        session: SessionId,
+        verb: Verb,
+        no_wait: bool,
+    ) -> Result<Resolved, Status> {
         match verb {
             Verb::Read { handle, offset, buffer, wanted } => {
                 let memory = self.memory_of(session, buffer)?;
@@ -433,7 +444,9 @@ impl Shard {
                     body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
                 if wanted > 0 {
                     let range = (offset, buffer.length);
-                    body = Body::Vector(VectorBody::wanted_first(place, range, memory, wanted));
+                    self.may_start()?;
+                    let vector = VectorBody::wanted_first(place, range, memory, wanted);
+                    body = Body::Vector(self.bodies.keep_vector(vector));
                 }
                 let kind = match self.is_region(session, handle) {
                     true => Operation::Get,
@@ -454,7 +467,9 @@ impl Shard {
                 match (&mut body, notify) {
                     (Body::Memory(body), notify) => body.notify = notify,
                     (Body::Remote(body), Some(id)) => {
-                        body.once = Some(Once::new(What::Notify { id }));
+                        self.may_start()?;
+                        let once = Once::new(What::Notify { id });
+                        body.once = Some(self.bodies.keep_once(once));
                     }
                     _ => {}
                 }
@@ -474,12 +489,13 @@ impl Shard {
                 let at = self.memory_of(session, ArenaBuffer { segment, offset, length })?;
                 let direction = if reads { Direction::Read } else { Direction::Write };
                 let is_region = self.is_region(session, handle);
-                let body = Body::Vector(VectorBody::new(
+                self.may_start()?;
+                let body = Body::Vector(self.bodies.keep_vector(VectorBody::new(
                     (place, is_region),
                     direction,
                     (memory, buffer.length),
                     (at.segment, at.offset, rows),
-                ));
+                )));
                 let kind = Self::vector_kind(direction, is_region);
                 Ok((kind, [Some(handle), None], bytes, body))
             }
@@ -491,7 +507,7 @@ impl Shard {
                 let what = What::Word { offset, update };
                 let body = match self.region_of(session, handle, ATOMIC)? {
                     Place::Local(Target::Region(region)) => Body::Update { region, offset, update },
-                    place => once_body(place, what)?,
+                    place => self.once_body(place, what)?,
                 };
                 Ok((Operation::Atomic, [Some(handle), None], 0, body))
             }
@@ -511,7 +527,7 @@ impl Shard {
                             notify,
                         })
                     }
-                    place => once_body(place, What::Notify { id })?,
+                    place => self.once_body(place, What::Notify { id })?,
                 };
                 Ok((Operation::Notify, [Some(handle), None], 0, body))
             }
@@ -547,7 +563,9 @@ impl Shard {
                 let sink = self.bytes_of(session, to, Access::WRITE)?;
                 from_offset.checked_add(length).ok_or(Status::Invalid)?;
                 to_offset.checked_add(length).ok_or(Status::Invalid)?;
-                let body = Body::copy((source, from_offset), (sink, to_offset));
+                self.may_start()?;
+                let copy = CopyBody::new((source, from_offset), (sink, to_offset));
+                let body = Body::Copy(self.bodies.keep_copy(copy));
                 Ok((Operation::Copy, [Some(from), Some(to)], length, body))
             }
             Verb::Send { handle, tag, buffer } => {
@@ -580,6 +598,15 @@ impl Shard {
             }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
         }
+    }
+
+    /// The body of what a peer does once.
+    fn once_body(&mut self, place: Place, what: What) -> Result<Body, Status> {
+        let Place::Remote(peer, handle) = place else { return Err(Status::Invalid) };
+        self.may_start()?;
+        let body = RemoteBody::new(peer, handle, RemoteOp::Once, 0, Memory::NONE);
+        let once = Some(self.bodies.keep_once(Once::new(what)));
+        Ok(Body::Remote(RemoteBody { once, ..body }))
     }
 
     /// Receives and waits of a session that have not ended.
@@ -677,13 +704,6 @@ pub(super) fn access_of(target: Target) -> Access {
 }
 
 const ATOMIC: Access = Access { atomic: true, ..Access::NONE };
-
-/// The body of what a peer does once.
-fn once_body(place: Place, what: What) -> Result<Body, Status> {
-    let Place::Remote(peer, handle) = place else { return Err(Status::Invalid) };
-    let body = RemoteBody::new(peer, handle, RemoteOp::Once, 0, Memory::NONE);
-    Ok(Body::Remote(RemoteBody { once: Some(Once::new(what)), ..body }))
-}
 
 /// The body of a read or write between a place and memory.
 pub(super) fn body_for(

@@ -4,27 +4,86 @@
 //! the name of something that is gone (a completion that came late, a peer's echo of an old number)
 //! finds nothing instead of its successor.
 
-/// The name of an occupied place. As a `u64` it travels through the kernel and over the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+/// The name of an occupied place in a slab of `T`: the key of a transfer does not open a lane. As a
+/// `u64` it travels through the kernel and over the wire.
+pub(super) struct Key<T> {
     index: u32,
     generation: u32,
+    of: PhantomData<fn() -> T>,
 }
 
-impl Key {
-    pub(crate) const fn to_bits(self) -> u64 {
+impl<T> Key<T> {
+    const fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation, of: PhantomData }
+    }
+
+    pub(super) const fn to_bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    /// The key of these bits, whoever says them: a wrong one finds nothing, or another one of its
+    /// kind.
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self::new(bits as u32, (bits >> 32) as u32)
     }
 
     /// The place, for tables that run beside the slab.
-    pub(crate) const fn index(self) -> u32 {
+    pub(super) const fn index(self) -> u32 {
         self.index
     }
+
+    const fn parts(self) -> (u32, u32) {
+        (self.index, self.generation)
+    }
 }
+
+// By hand: derived, they would ask the same of `T`.
+impl<T> Clone for Key<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Key<T> {}
+
+impl<T> PartialEq for Key<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl<T> Eq for Key<T> {}
+
+impl<T> PartialOrd for Key<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Key<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl<T> Hash for Key<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl<T> fmt::Debug for Key<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({}:{})", self.index, self.generation)
+    }
+}
+
+const _: () = assert!(size_of::<Key<String>>() == 8);
 
 #[derive(Debug)]
 struct Place<T> {
@@ -32,38 +91,38 @@ struct Place<T> {
     value: Option<T>,
 }
 
-/// See the module.
+/// A fixed number of places for values of one kind.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
-    /// Those that were ever used, in memory for all.
+pub(super) struct Slab<T> {
+    /// The places that were ever used, in memory for all.
     places: Vec<Place<T>>,
-    /// Those of them that are free again.
+    /// The used places that are free again.
     free: Vec<u32>,
     capacity: u32,
 }
 
 impl<T> Slab<T> {
-    pub(crate) fn with_capacity(capacity: u32) -> Self {
+    pub(super) fn with_capacity(capacity: u32) -> Self {
         let places = capacity as usize;
         Self { places: Vec::with_capacity(places), free: Vec::with_capacity(places), capacity }
     }
 
     /// Puts a value in a free place; gives it back if there is none.
-    pub(crate) fn insert(&mut self, value: T) -> Result<Key, T> {
+    pub(super) fn insert(&mut self, value: T) -> Result<Key<T>, T> {
         let Some(index) = self.free.pop() else {
             let index = self.places.len() as u32;
             if index == self.capacity {
                 return Err(value);
             }
             self.places.push(Place { generation: 1, value: Some(value) });
-            return Ok(Key { index, generation: 1 });
+            return Ok(Key::new(index, 1));
         };
         let place = &mut self.places[index as usize];
         place.value = Some(value);
-        Ok(Key { index, generation: place.generation })
+        Ok(Key::new(index, place.generation))
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(super) fn remove(&mut self, key: Key<T>) -> Option<T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation != key.generation {
             return None;
@@ -76,38 +135,73 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    pub(super) fn get(&self, key: Key<T>) -> Option<&T> {
         let place = self.places.get(key.index as usize)?;
         if place.generation == key.generation { place.value.as_ref() } else { None }
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation == key.generation { place.value.as_mut() } else { None }
     }
 
-    pub(crate) fn len(&self) -> u32 {
+    pub(super) fn len(&self) -> u32 {
         (self.places.len() - self.free.len()) as u32
     }
 
-    pub(crate) fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         self.capacity - self.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| {
-            let key = Key { index: index as u32, generation: place.generation };
+            let key = Key::new(index as u32, place.generation);
             place.value.as_ref().map(|value| (key, value))
         })
     }
 
     /// The first occupied place at or after `from` that satisfies `wanted`: lets a caller walk the
     /// slab while it changes it.
-    pub(crate) fn next_from(&self, from: u32, wanted: impl Fn(&T) -> bool) -> Option<Key> {
+    pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&T) -> bool) -> Option<Key<T>> {
         self.places.iter().enumerate().skip(from as usize).find_map(|(index, place)| {
             let value = place.value.as_ref()?;
-            wanted(value).then_some(Key { index: index as u32, generation: place.generation })
+            wanted(value).then_some(Key::new(index as u32, place.generation))
         })
+    }
+}
+
+/// Values beside those of a slab, one for each of its places: what is large and seldom looked at,
+/// so that the slab's own values stay small. Their memory is the slab's for ever, so a value begins
+/// as its place's last holder left it.
+#[derive(Debug)]
+pub(super) struct Beside<T, V> {
+    values: Vec<V>,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T, V: Default> Beside<T, V> {
+    /// Room for a slab of this capacity.
+    pub(super) fn with_capacity(capacity: u32) -> Self {
+        Self { values: Vec::with_capacity(capacity as usize), of: PhantomData }
+    }
+
+    /// The value of a place that was taken just now. Its new holder clears it.
+    pub(super) fn of_new(&mut self, key: Key<T>) -> &mut V {
+        let place = key.index as usize;
+        if place >= self.values.len() {
+            self.values.resize_with(place + 1, V::default);
+        }
+        &mut self.values[place]
+    }
+
+    /// The value beside that of a key which the slab knows.
+    pub(super) fn at(&self, key: Key<T>) -> &V {
+        &self.values[key.index as usize]
+    }
+
+    /// As [`Self::at`], to be changed.
+    pub(super) fn at_mut(&mut self, key: Key<T>) -> &mut V {
+        &mut self.values[key.index as usize]
     }
 }
 

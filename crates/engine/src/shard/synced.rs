@@ -11,15 +11,17 @@ use piped_planner::stage::StageIndex;
 
 use super::Shard;
 use super::disk::Direction;
+use super::serve::Serve;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp};
+use super::trace::Subject;
+use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
 
 /// What is left of a durable write to a peer is at least this, so that it is a time.
 const LEFT_MIN: Nanos = Nanos(1_000);
 
 impl Shard {
     /// What the sync of a write that is being planned will take, if it is durable and that is known.
-    pub(super) fn promise_sync(&mut self, key: Key) {
+    pub(super) fn promise_sync(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let length = transfer.length;
         let stage = match &transfer.body {
@@ -48,25 +50,21 @@ impl Shard {
     }
 
     /// The sync of a durable write here is over.
-    pub(super) fn note_synced(&mut self, key: Key, now: Nanos) {
+    pub(super) fn note_synced(&mut self, key: Key<Transfer>, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::File(body) = transfer.body else { return };
-        let (length, is_alone) = (transfer.length, self.is_alone_so_far(&transfer.stays));
+        let (length, is_alone) = (transfer.length, self.is_alone_so_far(Subject::Transfer(key)));
         let stage = self.time_sync(body.target.device, length, (body.syncing, now), is_alone);
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.passed.pass(stage, body.syncing, now);
-        }
+        self.observed.of_mut(Subject::Transfer(key)).passed.pass(stage, body.syncing, now);
     }
 
     /// That of a peer's.
-    pub(super) fn note_serve_synced(&mut self, key: Key, device: DeviceId, now: Nanos) {
+    pub(super) fn note_serve_synced(&mut self, key: Key<Serve>, device: DeviceId, now: Nanos) {
         let Some(serve) = self.serves.get(key) else { return };
         let (length, since) = (serve.length, serve.syncing);
-        let is_alone = self.is_alone_so_far(&serve.stays);
+        let is_alone = self.is_alone_so_far(Subject::Serve(key));
         let stage = self.time_sync(device, length, (since, now), is_alone);
-        if let Some(serve) = self.serves.get_mut(key) {
-            serve.passed.pass(stage, since, now);
-        }
+        self.observed.of_mut(Subject::Serve(key)).passed.pass(stage, since, now);
     }
 
     fn time_sync(
@@ -85,10 +83,10 @@ impl Shard {
     }
 
     /// A durable write to a peer ended well.
-    pub(super) fn note_durable(&mut self, key: Key, body: RemoteBody, now: Nanos) {
+    pub(super) fn note_durable(&mut self, key: Key<Transfer>, body: RemoteBody, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Some(planned) = transfer.plan.clone() else { return };
-        if transfer.retries > 0 || !self.is_alone_so_far(&transfer.stays) {
+        if transfer.retries > 0 || !self.is_alone_so_far(Subject::Transfer(key)) {
             return;
         }
         let length = transfer.length;

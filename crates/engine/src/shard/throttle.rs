@@ -5,6 +5,8 @@
 //! that changes holds from the next piece on. A client pays for what it reads and writes once: of a copy for the
 //! reads. What it reads from a peer it pays for when it asks, because the bytes come by themselves.
 
+use std::collections::VecDeque;
+
 use piped_core::limits;
 use piped_core::units::Nanos;
 use piped_report::shard::Gauge;
@@ -81,13 +83,28 @@ impl Throttle {
     }
 }
 
+/// Work that waits because a party has used up what its rate gives it.
+#[derive(Debug, Default)]
+pub(super) struct PutOff {
+    /// When some of it may go on.
+    until: Option<Nanos>,
+    work: VecDeque<Work>,
+}
+
+impl PutOff {
+    /// When the shard must look again.
+    pub(super) fn until(&self) -> Option<Nanos> {
+        self.until
+    }
+}
+
 impl Shard {
     /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it is put off until it
     /// may.
     pub(super) fn may_move(&mut self, work: Work, now: Nanos) -> bool {
         let Some((throttle, rate)) = self.throttle_of(work) else { return true };
         let Some(until) = throttle.until(now).filter(|_| rate > 0) else { return true };
-        self.throttled = Some(self.throttled.map_or(until, |at| at.min(until)));
+        self.put_off.until = Some(self.put_off.until.map_or(until, |at| at.min(until)));
         self.put_off(work);
         false
     }
@@ -100,7 +117,7 @@ impl Shard {
             self.counters.rate_waits += 1;
             self.note_held(work, HeldBy::Rate);
             self.forget_put_off();
-            self.put_off.push_back(work);
+            self.put_off.work.push_back(work);
         }
     }
 
@@ -108,8 +125,8 @@ impl Shard {
     fn forget_put_off(&mut self) {
         let Self { put_off, transfers, serves, lanes, config, .. } = self;
         let most = config.transfers_max + limits::SERVES_MAX + limits::LANES_MAX;
-        if put_off.len() >= most as usize {
-            put_off.retain(|work| match *work {
+        if put_off.work.len() >= most as usize {
+            put_off.work.retain(|work| match *work {
                 Work::Transfer(key) => transfers.get(key).is_some(),
                 Work::Serve(key) => serves.get(key).is_some(),
                 Work::Lane(key) => lanes.get(key).is_some(),
@@ -117,7 +134,7 @@ impl Shard {
         }
     }
 
-    /// It has.
+    /// Charges bytes to the party that pays for `work`.
     pub(super) fn charge(&mut self, work: Work, bytes: u64, now: Nanos) {
         if let Some((throttle, rate)) = self.throttle_of(work) {
             throttle.charge(bytes, rate, now);
@@ -131,7 +148,7 @@ impl Shard {
         {
             throttle.refund(bytes, rate);
             // Others of the party may go on before it was thought.
-            self.throttled = self.throttled.map(|_| Nanos::ZERO);
+            self.put_off.until = self.put_off.until.map(|_| Nanos::ZERO);
         }
     }
 
@@ -148,17 +165,17 @@ impl Shard {
                 link.account.throttle.rescale(old.peer.rate, new.peer.rate, now);
             }
         }
-        self.throttled = Some(now);
+        self.put_off.until = Some(now);
     }
 
     /// Somebody may go on.
     pub(super) fn wake_throttled(&mut self, now: Nanos) {
-        if self.throttled.is_none_or(|at| at > now) {
+        if self.put_off.until.is_none_or(|at| at > now) {
             return;
         }
-        self.throttled = None;
-        for _ in 0..self.put_off.len() {
-            let Some(work) = self.put_off.pop_front() else { return };
+        self.put_off.until = None;
+        for _ in 0..self.put_off.work.len() {
+            let Some(work) = self.put_off.work.pop_front() else { return };
             if let Some(flag) = self.put_off_flag(work) {
                 *flag = false;
                 self.make_ready(work);
@@ -170,7 +187,7 @@ impl Shard {
         match work {
             Work::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.put_off),
             Work::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.put_off),
-            Work::Lane(key) => self.lanes.get_mut(key).map(|it| &mut it.put_off),
+            Work::Lane(key) => self.lanes.get_mut(key)?.serving_mut().map(|it| &mut it.put_off),
         }
     }
 

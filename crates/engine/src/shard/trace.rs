@@ -17,7 +17,9 @@ use piped_report::tally::Operation;
 use piped_report::trace::TraceState;
 
 use super::Shard;
+use super::bodies::Bodies;
 use super::disk::JobOwner;
+use super::serve::Serve;
 use super::slab::Key;
 use super::transfer::{Told, Transfer, Waiter};
 
@@ -28,9 +30,9 @@ mod report;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A client's transfer.
-    Transfer(Key),
+    Transfer(Key<Transfer>),
     /// A peer's request.
-    Serve(Key),
+    Serve(Key<Serve>),
 }
 
 /// A fragment in a stage. Its times are those of the shard's clock.
@@ -213,7 +215,9 @@ impl Shard {
             return;
         }
         let head = match subject {
-            Subject::Transfer(key) => self.transfers.get(key).and_then(head_of),
+            Subject::Transfer(key) => {
+                self.transfers.get(key).and_then(|it| head_of(it, &self.bodies))
+            }
             Subject::Serve(key) => self.serves.get(key).map(|serve| Head {
                 id: 0,
                 operation: serve.operation(),
@@ -271,10 +275,11 @@ impl Shard {
     }
 
     fn passed_of(&mut self, subject: Subject) -> Option<&mut super::passed::Passed> {
-        match subject {
-            Subject::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.passed),
-            Subject::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.passed),
-        }
+        let runs = match subject {
+            Subject::Transfer(key) => self.transfers.get(key).is_some(),
+            Subject::Serve(key) => self.serves.get(key).is_some(),
+        };
+        runs.then(|| &mut self.observed.of_mut(subject).passed)
     }
 
     fn began(&self, subject: Subject) -> Nanos {
@@ -366,16 +371,16 @@ impl From<JobOwner> for Subject {
 }
 
 /// Nothing of the halves of a copy's pieces, which are the copy's.
-fn head_of(transfer: &Transfer) -> Option<Head> {
+fn head_of(transfer: &Transfer, bodies: &Bodies) -> Option<Head> {
     if transfer.waiter.is_part() {
         return None;
     }
     Some(Head {
         id: transfer.id,
         operation: transfer.kind,
-        route: transfer.body.route(),
+        route: transfer.body.route(bodies),
         bytes: transfer.length,
-        offset: transfer.body.offset(),
+        offset: transfer.body.offset(bodies),
         class: transfer.class,
     })
 }

@@ -18,17 +18,18 @@ use piped_report::tally::{Operation, Route};
 use piped_wire::LastPart;
 
 use super::admission::Admission;
-use super::company::Stays;
+use super::bodies::Bodies;
 use super::copy::CopyBody;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::fair::{Flow, Party};
 use super::landed::Landed;
+use super::lane::Lane;
 use super::mail::Outgoing;
 use super::notify::WaitBody;
 use super::once::Once;
-use super::ops::{OpOwner, status_of};
+use super::ops::{InFlight, OpOwner, status_of};
 use super::order::Course;
-use super::passed::Passed;
+use super::pins::{Pin, Pins};
 use super::receive::{ReceiveBody, SendBody};
 use super::slab::Key;
 use super::trace::Subject;
@@ -45,12 +46,12 @@ pub(super) enum Waiter {
     Client(Origin),
     /// A copy, for one half of one of its chunks.
     Copy {
-        parent: Key,
+        parent: Key<Transfer>,
         chunk: u8,
     },
     /// A vectored request, for one of its parts.
     Vector {
-        parent: Key,
+        parent: Key<Transfer>,
         part: u8,
     },
     /// The session is gone.
@@ -158,7 +159,9 @@ pub(super) struct Transfer {
     /// Its client was told, with the buffer held.
     told: bool,
     pub(super) admission: Admission,
-    pub(super) pins: u32,
+    pub(super) pins: Pins,
+    /// Another one that it is a part of, or copies from.
+    pub(super) holds: Option<Pin<Self>>,
     pub(super) queued: bool,
     /// Its device wakes it.
     pub(super) parked: bool,
@@ -175,9 +178,6 @@ pub(super) struct Transfer {
     pub(super) plan: Option<Arc<Planned>>,
     /// What the side that planned said, when it was not this one.
     pub(super) told_plan: Option<Told>,
-    pub(super) passed: Passed,
-    /// Who is where it is, and what held it back.
-    pub(super) stays: Stays,
     /// When nothing held it back any more for the first time; [`Nanos::MAX`] before.
     pub(super) begun: Nanos,
     /// Of a durable write, what its sync was predicted to take.
@@ -186,13 +186,13 @@ pub(super) struct Transfer {
 }
 
 /// What is left to do, by where the other end is.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Body {
     File(FileBody),
     Memory(MemoryBody),
     Remote(RemoteBody),
-    Copy(CopyBody),
-    Vector(VectorBody),
+    Copy(Key<CopyBody>),
+    Vector(Key<VectorBody>),
     /// A message to a channel of this shard.
     Send(SendBody),
     Receive(ReceiveBody),
@@ -303,7 +303,7 @@ pub(super) struct RemoteBody {
     pub(super) offset: u64,
     pub(super) memory: Memory,
     /// The lane the request went out on; `None` while it waits for one.
-    pub(super) lane: Option<Key>,
+    pub(super) lane: Option<Key<Lane>>,
     pub(super) sent_at: Nanos,
     /// Bytes of a write queued on the lane.
     pub(super) next: u64,
@@ -322,7 +322,7 @@ pub(super) struct RemoteBody {
     /// What makes it a message.
     pub(super) message: Option<Outgoing>,
     /// What is done once: after a write, or alone.
-    pub(super) once: Option<Once>,
+    pub(super) once: Option<Key<Once>>,
     /// The table of the pieces that it reads or writes instead of a range.
     pub(super) pieces: Option<Span>,
     /// Of a write: it has landed, as a notification behind it was done. It must not come again.
@@ -382,7 +382,7 @@ impl Transfer {
             Body::File(body) => body.direction == Direction::Read,
             Body::Memory(body) => body.direction == Direction::Read,
             Body::Remote(body) => body.op == RemoteOp::Read,
-            Body::Vector(body) => body.direction() == Direction::Read,
+            Body::Vector(_) => matches!(self.kind, Operation::Get | Operation::Read),
             Body::Receive(_) => true,
             Body::Send(_)
             | Body::Copy(_)
@@ -396,7 +396,7 @@ impl Transfer {
 
 impl Shard {
     /// Makes a transfer; `None` when there are as many as there may be.
-    pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<Key> {
+    pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<Key<Transfer>> {
         let Start { waiter, session, handles, kind, class, deadline, length, body } = start;
         self.transfers_started += 1;
         let transfer = Transfer {
@@ -419,7 +419,8 @@ impl Shard {
             status: None,
             told: false,
             admission: Admission::Free,
-            pins: 0,
+            pins: Pins::default(),
+            holds: None,
             queued: false,
             parked: false,
             put_off: false,
@@ -430,14 +431,14 @@ impl Shard {
             mispredicted: 0,
             plan: None,
             told_plan: None,
-            passed: Passed::default(),
-            stays: Stays::default(),
             begun: Nanos::MAX,
             sync: None,
             body,
         };
         let waits = transfer.waits_for_others();
         let key = self.transfers.insert(transfer).ok()?;
+        let _ = self.extents.of_new(key);
+        self.observed.begin(Subject::Transfer(key));
         if waits {
             self.receives += 1;
             if let Some(session) = self.sessions.get_mut(&session) {
@@ -450,7 +451,7 @@ impl Shard {
         Some(key)
     }
 
-    pub(super) fn drive_transfer<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn drive_transfer<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.queued = false;
         if transfer.status.is_some() {
@@ -490,7 +491,6 @@ impl Shard {
                 match self.start_sync(work, file, io) {
                     Ok(_) => {
                         let transfer = self.transfers.get_mut(key).expect("looked at above");
-                        transfer.pins += 1;
                         transfer.body = Body::Sync { file, started: true };
                     }
                     Err(wanted) => self.want(work, wanted),
@@ -501,7 +501,7 @@ impl Shard {
         }
     }
 
-    fn drive_file<I: Io>(&mut self, key: Key, mut body: FileBody, io: &mut I) {
+    fn drive_file<I: Io>(&mut self, key: Key<Transfer>, mut body: FileBody, io: &mut I) {
         let (length, available) =
             self.transfers.get(key).map_or((0, 0), |t| (t.length, t.available));
         if body.phase == Phase::Allocate {
@@ -509,7 +509,6 @@ impl Shard {
                 Ahead::NotNeeded => body.phase = Phase::Moving,
                 Ahead::Started => {
                     body.phase = Phase::Allocating;
-                    self.pin(key);
                 }
                 Ahead::NoRoom(wanted) => self.want(Work::Transfer(key), wanted),
             }
@@ -540,7 +539,6 @@ impl Shard {
                     break;
                 }
                 self.charge(Work::Transfer(key), end - body.next, now);
-                self.pin(key);
                 body.next = end;
                 body.in_flight += 1;
             }
@@ -553,13 +551,12 @@ impl Shard {
     }
 
     /// All bytes are moved: make them durable if that was asked.
-    fn file_moved<I: Io>(&mut self, key: Key, mut body: FileBody, io: &mut I) {
+    fn file_moved<I: Io>(&mut self, key: Key<Transfer>, mut body: FileBody, io: &mut I) {
         if !body.durable {
             return self.decide(key, Status::Ok, io);
         }
         match self.start_sync(Work::Transfer(key), body.target.buffered, io) {
             Ok(_) => {
-                self.pin(key);
                 (body.phase, body.syncing) = (Phase::Syncing, io.now());
                 self.store_body(key, Body::File(body));
             }
@@ -573,14 +570,20 @@ impl Shard {
         work: Work,
         file: FileId,
         io: &mut I,
-    ) -> Result<Key, Wanted> {
+    ) -> Result<Key<InFlight>, Wanted> {
         let on = self.files.get(&file).expect("a file in use is open").on;
         self.start_file_op(OpOwner::Step(work), on, Op::Sync { file }, io)
     }
 
     /// The end of an allocation or a sync.
-    pub(super) fn handle_transfer_step<I: Io>(&mut self, key: Key, result: i32, io: &mut I) {
-        self.unpin(key);
+    pub(super) fn handle_transfer_step<I: Io>(
+        &mut self,
+        pin: Pin<Transfer>,
+        result: i32,
+        io: &mut I,
+    ) {
+        let key = pin.key();
+        self.unpin(pin);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         match &mut transfer.body {
             Body::File(body) if body.phase == Phase::Allocating => {
@@ -604,12 +607,13 @@ impl Shard {
     /// A fragment of a local transfer ended.
     pub(super) fn handle_fragment<I: Io>(
         &mut self,
-        key: Key,
+        pin: Pin<Transfer>,
         start: u64,
         result: JobResult,
         io: &mut I,
     ) {
-        self.unpin(key);
+        let key = pin.key();
+        self.unpin(pin);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length;
         let Body::File(body) = &mut transfer.body else { return };
@@ -621,7 +625,11 @@ impl Shard {
             boundary(sizes, body.offset, start).min(length)
         }) - start;
         body.ended |= u64::from(result.bytes) < wanted;
-        let moved = transfer.landed.insert(start, start + u64::from(result.bytes));
+        let moved = transfer.landed.insert(
+            self.extents.at_mut(key),
+            start,
+            start + u64::from(result.bytes),
+        );
         if result.status != Status::Ok {
             return self.decide(key, result.status, io);
         }
@@ -630,16 +638,16 @@ impl Shard {
         }
     }
 
-    pub(super) fn tell_progress(&mut self, key: Key) {
+    pub(super) fn tell_progress(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get(key) else { return };
         self.tell_progress_to(key, transfer.landed.watermark());
     }
 
-    pub(super) fn tell_progress_to(&mut self, key: Key, bytes: u64) {
+    pub(super) fn tell_progress_to(&mut self, key: Key<Transfer>, bytes: u64) {
         let Some(transfer) = self.transfers.get(key) else { return };
         match transfer.waiter {
             Waiter::Client(origin) if bytes < transfer.length && !transfer.told => {
-                let landed = transfer.landed.first_extent();
+                let landed = transfer.landed.first_extent(self.extents.at(key));
                 self.outputs.push_back(Output::Progress(Progress { origin, bytes, landed }));
             }
             Waiter::Copy { parent, chunk } if transfer.reads() => {
@@ -669,36 +677,19 @@ impl Shard {
                 let weight = self.sessions.get(&session).map_or(1, |session| session.weight);
                 Flow { party: Party::Client(session), class, weight }
             }
-            Work::Serve(key) | Work::Lane(key) => {
-                let none = Flow { party: Party::Peer(key, 0), class: Class::Bulk, weight: 1 };
-                self.serves.get(key).map_or(none, |serve| serve.flow)
-            }
+            Work::Serve(key) => self.serves.get(key).map_or(Flow::NONE, |serve| serve.flow),
+            Work::Lane(_) => Flow::NONE,
         }
     }
 
-    pub(super) fn store_body(&mut self, key: Key, body: Body) {
+    pub(super) fn store_body(&mut self, key: Key<Transfer>, body: Body) {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.body = body;
         }
     }
 
-    pub(super) fn pin(&mut self, key: Key) {
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.pins += 1;
-        }
-    }
-
-    /// One thing fewer touches the transfer's buffer.
-    pub(super) fn unpin(&mut self, key: Key) {
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
-        transfer.pins -= 1;
-        if transfer.pins == 0 && transfer.status.is_some() {
-            self.make_ready(Work::Transfer(key));
-        }
-    }
-
     /// Says how a transfer ends; it does once nothing touches its buffer.
-    pub(super) fn decide<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+    pub(super) fn decide<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.status.get_or_insert(status);
             self.settle(key, io);
@@ -706,7 +697,7 @@ impl Shard {
     }
 
     /// Ends a transfer now, whatever the kernel still does with its buffer.
-    pub(super) fn give_up<I: Io>(&mut self, key: Key, status: Status, io: &mut I) {
+    pub(super) fn give_up<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         // Ended already, it only waits for its buffer, and the peer owes it nothing.
         let ended = transfer.status.is_some();
@@ -719,7 +710,7 @@ impl Shard {
         self.leave_channel(key, io);
         self.give_up_children(key, status, io);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        if transfer.pins > 0
+        if transfer.pins.any()
             && let Waiter::Client(origin) = transfer.waiter
             && !std::mem::replace(&mut transfer.told, true)
         {
@@ -749,8 +740,8 @@ impl Shard {
     }
 
     /// Ends and forgets a transfer whose end is decided and whose buffer nothing touches.
-    pub(super) fn settle<I: Io>(&mut self, key: Key, io: &mut I) {
-        let over = self.transfers.get(key).is_some_and(|t| t.pins == 0 && t.status.is_some());
+    pub(super) fn settle<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+        let over = self.transfers.get(key).is_some_and(|t| !t.pins.any() && t.status.is_some());
         if !over {
             return;
         }
@@ -767,7 +758,7 @@ impl Shard {
         self.refund(Work::Transfer(key), unused);
         let moved = self.transfers.get(key).map_or(0, Transfer::moved);
         self.note_moved(key, moved);
-        let Some(transfer) = self.transfers.remove(key) else { return };
+        let Some(mut transfer) = self.transfers.remove(key) else { return };
         if transfer.waits_for_others() {
             self.receives -= 1;
             if let Some(session) = self.sessions.get_mut(&transfer.session) {
@@ -780,7 +771,7 @@ impl Shard {
         self.free_chunks(transfer.session, &transfer.body);
         self.free_parts(transfer.session, &transfer.body);
         self.tally.released += u64::from(transfer.told);
-        self.remember(&transfer, status, io.now());
+        self.remember(key, &transfer, status, io.now());
         let plans = (transfer.plan.as_ref(), transfer.told_plan);
         self.trace_end(Subject::Transfer(key), transfer.id, status, plans, io.now());
         match transfer.waiter {
@@ -793,21 +784,24 @@ impl Shard {
                 self.outputs.push_back(Output::Completion(finished));
             }
             Waiter::Copy { parent, chunk } => {
-                self.handle_child(key, (parent, chunk), (status, bytes), io);
+                let whole = (parent, transfer.holds.take());
+                self.handle_child(key, whole, chunk, (status, bytes), io);
             }
             Waiter::Vector { parent, part } => {
-                self.handle_part((parent, part), (status, bytes), io);
+                let whole = (parent, transfer.holds.take());
+                self.handle_part(whole, part, (status, bytes), io);
             }
             Waiter::Nobody => {}
         }
         self.leave(&transfer, io);
+        self.bodies.forget(&transfer.body);
     }
 
     fn leave<I: Io>(&mut self, transfer: &Transfer, io: &mut I) {
         for handle in transfer.handles.into_iter().flatten() {
             self.leave_handle(transfer.session, handle, io);
         }
-        for region in transfer.body.regions() {
+        for region in transfer.body.regions(&self.bodies) {
             self.drain_region(region.region);
         }
         if let Some(session) = self.sessions.get_mut(&transfer.session) {
@@ -866,8 +860,13 @@ impl Shard {
         io: &mut I,
     ) {
         let mut from = 0;
-        let runs = |t: &Transfer| t.status.is_none() && t.body.regions().any(&wanted);
-        while let Some(key) = self.transfers.next_from(from, runs) {
+        let of_region = |shard: &Self, from| {
+            let bodies = &shard.bodies;
+            shard
+                .transfers
+                .next_from(from, |t| t.status.is_none() && t.body.regions(bodies).any(&wanted))
+        };
+        while let Some(key) = of_region(self, from) {
             from = key.index() + 1;
             if let Some(transfer) = self.transfers.get_mut(key) {
                 transfer.status = Some(Status::Gone);
@@ -889,36 +888,29 @@ pub(super) enum Ahead {
 }
 
 impl Body {
-    pub(super) fn copy(
-        from: (super::session::Place, u64),
-        to: (super::session::Place, u64),
-    ) -> Self {
-        Self::Copy(CopyBody::new(from, to))
-    }
-
     /// The local regions it touches.
-    pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> {
+    pub(super) fn regions(&self, bodies: &Bodies) -> impl Iterator<Item = RegionTarget> + use<> {
         let (memory, copy) = match self {
             Self::Memory(MemoryBody { region, .. }) | Self::Update { region, .. } => {
                 (Some(*region), None)
             }
-            Self::Copy(copy) => (None, Some(copy.regions())),
+            Self::Copy(copy) => (None, Some(bodies[*copy].regions())),
             _ => (None, None),
         };
         let vector = match self {
-            Self::Vector(vector) => vector.regions(),
+            Self::Vector(vector) => bodies[*vector].region(),
             _ => None,
         };
         memory.into_iter().chain(copy.into_iter().flatten()).chain(vector)
     }
 
     /// Where its bytes lie in the file or region that is not the client's; of a copy, in the source.
-    pub(super) fn offset(&self) -> u64 {
+    pub(super) fn offset(&self, bodies: &Bodies) -> u64 {
         match self {
             Self::File(body) => body.offset,
             Self::Memory(body) => body.offset,
             Self::Remote(body) => body.offset,
-            Self::Copy(copy) => copy.offset(),
+            Self::Copy(copy) => bodies[*copy].offset(),
             Self::Update { offset, .. } => *offset,
             Self::Vector(_)
             | Self::Send(_)
@@ -930,11 +922,11 @@ impl Body {
     }
 
     /// Where the other end is.
-    pub(super) fn place(&self) -> Route {
+    pub(super) fn place(&self, bodies: &Bodies) -> Route {
         match self {
             Self::Remote(_) => Route::Remote,
-            Self::Copy(copy) => copy.place(),
-            Self::Vector(vector) => vector.route().0,
+            Self::Copy(copy) => bodies[*copy].place(),
+            Self::Vector(vector) => bodies[*vector].route().0,
             Self::File(_)
             | Self::Memory(_)
             | Self::Send(_)
@@ -947,7 +939,7 @@ impl Body {
     }
 
     /// A target's device and way, for `explain`.
-    pub(super) fn route(&self) -> &'static str {
+    pub(super) fn route(&self, bodies: &Bodies) -> &'static str {
         match self {
             Self::File(body) if body.direction == Direction::Read => "local file -> client memory",
             Self::File(_) => "client memory -> local file",
@@ -966,8 +958,8 @@ impl Body {
             Self::Receive(_) => "channel -> client memory",
             Self::Wait(_) => "notifications",
             Self::Update { .. } => "local region",
-            Self::Copy(copy) => copy.route(),
-            Self::Vector(vector) => vector.route().1,
+            Self::Copy(copy) => bodies[*copy].route(),
+            Self::Vector(vector) => bodies[*vector].route().1,
             Self::Sync { .. } => "local file",
             Self::Settled => "nothing to do",
         }
@@ -983,3 +975,7 @@ pub(super) fn file_of(target: Target) -> Option<FileTarget> {
 }
 
 const _: () = assert!(limits::FRAGMENT_BYTES_MAX as u64 <= limits::REQUEST_BYTES_MAX);
+
+// What a request takes while it runs; the rest of it is in [`Bodies`], or beside the slabs for
+// those who look there.
+const _: () = assert!(size_of::<Transfer>() <= 512);

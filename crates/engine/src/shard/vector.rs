@@ -19,10 +19,11 @@ use piped_report::tally::{Operation, Route};
 
 use super::disk::Direction;
 use super::memory::overlap;
+use super::pins::Pin;
 use super::session::{Place, body_for};
 use super::slab::Key;
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, Memory, RemoteBody, RemoteOp, Start, Waiter};
+use super::transfer::{Body, Memory, RemoteBody, RemoteOp, Start, Transfer, Waiter};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 
@@ -160,11 +161,7 @@ impl VectorBody {
         }
     }
 
-    pub(super) fn direction(&self) -> Direction {
-        self.direction
-    }
-
-    pub(super) fn regions(&self) -> Option<RegionTarget> {
+    pub(super) fn region(&self) -> Option<RegionTarget> {
         match self.place {
             Place::Local(Target::Region(region)) => Some(region),
             _ => None,
@@ -187,10 +184,11 @@ impl VectorBody {
 const CRITICAL_BYTES: u64 = 4096;
 
 impl Shard {
-    pub(super) fn drive_vector<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn drive_vector<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length;
-        let Body::Vector(vector) = &mut transfer.body else { return };
+        let Body::Vector(vector) = transfer.body else { return };
+        let vector = &mut self.bodies[vector];
         let idle = vector.parts.iter().all(Option::is_none);
         if vector.ended || vector.rows.is_over() {
             if idle {
@@ -227,25 +225,31 @@ impl Shard {
     }
 
     /// The next row, if it is one: checked against the buffer and the request's length.
-    fn next_row<I: Io>(&mut self, key: Key, io: &mut I) -> Option<Result<Row, Status>> {
+    fn next_row<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) -> Option<Result<Row, Status>> {
         let transfer = self.transfers.get_mut(key)?;
         let length = transfer.length;
-        let Body::Vector(vector) = &mut transfer.body else { return None };
+        let Body::Vector(vector) = transfer.body else { return None };
+        let vector = &mut self.bodies[vector];
         let row = vector.rows.next(io)?;
         let inside = row.end().is_some() && row.end_in_buffer() <= vector.room;
         let wanted = vector.next.saturating_add(row.bytes()) <= length;
         Some(if inside && wanted { Ok(row) } else { Err(Status::Invalid) })
     }
 
-    fn vector_mut(&mut self, key: Key) -> Option<&mut VectorBody> {
-        match &mut self.transfers.get_mut(key)?.body {
-            Body::Vector(vector) => Some(vector),
+    fn vector_mut(&mut self, key: Key<Transfer>) -> Option<&mut VectorBody> {
+        match self.transfers.get(key)?.body {
+            Body::Vector(vector) => Some(&mut self.bodies[vector]),
             _ => None,
         }
     }
 
     /// Starts the next piece as a transfer of its own. `Ok(false)`: there is no room for it.
-    fn start_single<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> Result<bool, Status> {
+    fn start_single<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        index: usize,
+        io: &mut I,
+    ) -> Result<bool, Status> {
         if self.transfers.room() == 0 {
             return Ok(false);
         }
@@ -268,10 +272,16 @@ impl Shard {
     }
 
     /// Starts the next pieces of a peer's region as one transfer. `Ok(false)`: there is no room for it.
-    fn start_packed<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> Result<bool, Status> {
+    fn start_packed<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        index: usize,
+        io: &mut I,
+    ) -> Result<bool, Status> {
         let Some(transfer) = self.transfers.get(key) else { return Ok(true) };
         let (session, length) = (transfer.session, transfer.length);
-        let Body::Vector(vector) = &transfer.body else { return Ok(true) };
+        let Body::Vector(vector) = transfer.body else { return Ok(true) };
+        let vector = &self.bodies[vector];
         let (place, direction, memory) = (vector.place, vector.direction, vector.memory);
         let Place::Remote(peer, handle) = place else { return Ok(true) };
         let (start, most) = (vector.next, (length - vector.next).min(PART_BYTES.into()) as u32);
@@ -325,7 +335,12 @@ impl Shard {
     }
 
     /// Takes rows into a part's table, as many as a part has.
-    fn fill_table<I: Io>(&mut self, key: Key, table: Run, io: &mut I) -> Result<Filled, Status> {
+    fn fill_table<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        table: Run,
+        io: &mut I,
+    ) -> Result<Filled, Status> {
         let mut filled = Filled { rows: 0, bytes: 0, first: 0, in_order: true };
         let mut pieces = 0;
         while filled.rows < PART_ROWS && filled.bytes < PART_BYTES && pieces < PART_PIECES {
@@ -371,7 +386,7 @@ impl Shard {
 
     fn start_part<I: Io>(
         &mut self,
-        key: Key,
+        key: Key<Transfer>,
         index: usize,
         part: Part,
         body: Body,
@@ -388,9 +403,7 @@ impl Shard {
             self.free_part(session, part);
             return false;
         };
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.pins += 1;
-        }
+        self.keep_pinned(child, key);
         if let Some(vector) = self.vector_mut(key) {
             vector.parts[index] = Some(part);
         }
@@ -406,9 +419,10 @@ impl Shard {
     }
 
     /// More of a part is in the buffer.
-    pub(super) fn note_part_read(&mut self, parent: Key, index: u8, bytes: u64) {
+    pub(super) fn note_part_read(&mut self, parent: Key<Transfer>, index: u8, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
-        let Body::Vector(vector) = &mut transfer.body else { return };
+        let Body::Vector(vector) = transfer.body else { return };
+        let vector = &mut self.bodies[vector];
         let Some(part) = vector.parts.get_mut(usize::from(index)).and_then(Option::as_mut) else {
             return;
         };
@@ -418,7 +432,11 @@ impl Shard {
         }
         let from = part.start + u64::from(part.told);
         part.told = bytes;
-        let inserted = transfer.landed.insert(from, part.start + u64::from(bytes));
+        let inserted = transfer.landed.insert(
+            self.extents.at_mut(parent),
+            from,
+            part.start + u64::from(bytes),
+        );
         debug_assert!(inserted.is_ok(), "parts are apart");
         self.tell_progress(parent);
     }
@@ -426,14 +444,16 @@ impl Shard {
     /// A part is over and touches its memory no more.
     pub(super) fn handle_part<I: Io>(
         &mut self,
-        (parent, index): (Key, u8),
+        (parent, pin): (Key<Transfer>, Option<Pin<Transfer>>),
+        index: u8,
         (status, bytes): (Status, u64),
         io: &mut I,
     ) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
         let session = transfer.session;
         let given_up = transfer.status.is_some();
-        let Body::Vector(vector) = &mut transfer.body else { return };
+        let Body::Vector(vector) = transfer.body else { return };
+        let vector = &mut self.bodies[vector];
         let (memory, direction) = (vector.memory, vector.direction);
         let Some(part) = vector.parts.get_mut(usize::from(index)).and_then(Option::take) else {
             return;
@@ -453,7 +473,7 @@ impl Shard {
             let told = u64::from(part.told);
             if status == Status::Ok && bytes > told {
                 let (from, to) = (part.start + told, part.start + bytes);
-                let inserted = transfer.landed.insert(from, to);
+                let inserted = transfer.landed.insert(self.extents.at_mut(parent), from, to);
                 debug_assert!(inserted.is_ok(), "parts are apart");
             }
             if status != Status::Ok {
@@ -464,12 +484,12 @@ impl Shard {
             self.give_up_children(parent, status, io);
         }
         self.tell_progress(parent);
-        self.unpin(parent);
+        self.unpin(pin);
         self.make_ready(Work::Transfer(parent));
     }
 
     /// Copies rows of a region of this node, as many as a turn has room for. It was their turn.
-    pub(super) fn copy_rows<I: Io>(&mut self, key: Key, io: &mut I) {
+    pub(super) fn copy_rows<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(vector) = self.vector_mut(key) else { return };
         vector.waits = false;
         let Place::Local(Target::Region(region)) = vector.place else { return };
@@ -507,9 +527,10 @@ impl Shard {
         }
         self.charge(Work::Transfer(key), bytes.into(), now);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        let Body::Vector(vector) = &transfer.body else { return };
+        let Body::Vector(vector) = transfer.body else { return };
+        let vector = &self.bodies[vector];
         let (next, from) = (vector.next, transfer.landed.watermark());
-        let inserted = transfer.landed.insert(from, next);
+        let inserted = transfer.landed.insert(self.extents.at_mut(key), from, next);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
         self.tell_progress(key);
         self.make_ready(Work::Transfer(key));
@@ -518,7 +539,8 @@ impl Shard {
     /// Frees what parts of a transfer hold that is over; none has a child.
     pub(super) fn free_parts(&mut self, session: SessionId, body: &Body) {
         if let Body::Vector(vector) = body {
-            for part in vector.parts.into_iter().flatten() {
+            let parts = std::mem::take(&mut self.bodies[*vector].parts);
+            for part in parts.into_iter().flatten() {
                 self.free_part(session, part);
             }
         }

@@ -6,32 +6,37 @@
 use piped_core::io::Io;
 use piped_report::dial::DialPlace;
 
-use super::{Body, CopyBody, Key, Place, Shard, StageIndex, Work, Write};
+use super::super::transfer::Transfer;
+use super::{Body, Key, Place, Shard, StageIndex, Work, Write};
 use crate::shard::dial::{Effect, Hop};
 
 impl Shard {
     /// The stages of the dial that stands between the halves of a copy from a peer to a peer: its bytes lie here
     /// as they would in a store.
-    pub(in crate::shard) fn middle_of(&self, copy: Key) -> [StageIndex; 2] {
+    pub(in crate::shard) fn middle_of(&self, copy: Key<Transfer>) -> [StageIndex; 2] {
         let body = self.transfers.get(copy).map(|transfer| &transfer.body);
         match body {
-            Some(Body::Copy(CopyBody {
-                from: (Place::Remote(..), _),
-                to: (Place::Remote(..), _),
-                ..
-            })) if self.dials.any() => self.dials.stages(|place| *place == DialPlace::Copy),
+            Some(&Body::Copy(copy)) if self.dials.any() && self.bodies[copy].is_between_peers() => {
+                self.dials.stages(|place| *place == DialPlace::Copy)
+            }
             _ => [StageIndex::NONE; 2],
         }
     }
 
     /// What is read of a chunk comes to the dial between two peers, in fragments as long as a device of this node's
     /// would be asked for. `false` if there is no room there.
-    pub(super) fn store_chunk<I: Io>(&mut self, key: Key, index: usize, io: &mut I) -> bool {
+    pub(super) fn store_chunk<I: Io>(
+        &mut self,
+        key: Key<Transfer>,
+        index: usize,
+        io: &mut I,
+    ) -> bool {
         let [_, stage] = self.middle_of(key);
         loop {
-            let Some(Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body) else {
+            let Some(&Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body) else {
                 return true;
             };
+            let copy = &self.bodies[copy];
             let (Some(chunk), (Place::Remote(peer, _), _)) = (copy.chunks[index], copy.to) else {
                 return true;
             };
@@ -55,8 +60,8 @@ impl Shard {
             if self.dials.is_full() {
                 return false;
             }
-            if let Some(Body::Copy(copy)) = self.transfers.get_mut(key).map(|t| &mut t.body)
-                && let Some(chunk) = copy.chunks[index].as_mut()
+            if let Some(&Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body)
+                && let Some(chunk) = self.bodies[copy].chunks[index].as_mut()
             {
                 chunk.passed = end;
             }
@@ -66,9 +71,16 @@ impl Shard {
     }
 
     /// What was read of a chunk up to `end` may be written. The chunk may be another one meanwhile.
-    pub(in crate::shard) fn note_stored(&mut self, parent: Key, index: u8, start: u64, end: u32) {
+    pub(in crate::shard) fn note_stored(
+        &mut self,
+        parent: Key<Transfer>,
+        index: u8,
+        start: u64,
+        end: u32,
+    ) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
-        let Body::Copy(copy) = &mut transfer.body else { return };
+        let Body::Copy(copy) = transfer.body else { return };
+        let copy = &mut self.bodies[copy];
         let Some(chunk) = copy.chunks[usize::from(index)].as_mut() else { return };
         if chunk.start != start {
             return;

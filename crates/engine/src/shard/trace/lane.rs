@@ -3,18 +3,19 @@
 
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
-use piped_wire::{Message, Owner};
+use piped_wire::Message;
 
 use super::super::dial::Effect;
-use super::super::lane::Link;
+use super::super::lane::Lane;
+use super::super::sending::FrameOwner;
 use super::super::slab::Key;
-use super::super::transfer::Body;
+use super::super::transfer::{Body, Transfer};
 use super::super::{Shard, Work};
 use super::Subject;
 
 impl Shard {
     /// Frames entered a batch: their checksums are done, and they are about to be the kernel's.
-    pub(in crate::shard) fn note_sealed(&mut self, key: Key, gathered: usize) {
+    pub(in crate::shard) fn note_sealed(&mut self, key: Key<Lane>, gathered: usize) {
         let check = self.planner.check_stage();
         for place in 0..gathered {
             let Some(lane) = self.lanes.get(key) else { return };
@@ -26,7 +27,8 @@ impl Shard {
             // Short payloads are not timed: a look at the clock costs as much.
             let Some((begun, done)) = sealed.checked else { continue };
             let stage = lane.stage_out;
-            let Some(subject) = subject_of(lane.link, sealed.owner) else { continue };
+            let Some(owner) = FrameOwner::of(sealed.owner) else { continue };
+            let subject = Subject::from(owner);
             let piece = (offset, sealed.payload);
             self.pass_stage(subject, check, piece, (Some(begun), done));
             self.enter_stage(subject, stage, piece, done);
@@ -34,19 +36,18 @@ impl Shard {
     }
 
     /// The kernel has a frame.
-    pub(in crate::shard) fn note_sent(&mut self, lane: Key, owner: Owner, now: Nanos) {
+    pub(in crate::shard) fn note_sent(&mut self, lane: Key<Lane>, owner: FrameOwner, now: Nanos) {
         let Some(lane) = self.lanes.get(lane) else { return };
         let stage = lane.stage_out;
-        if let Some(subject) = subject_of(lane.link, owner) {
-            self.leave_stage(subject, stage, None, now);
-        }
+        self.leave_stage(owner.into(), stage, None, now);
     }
 
     /// A piece of a read is here. The peer took `service` for it, and the request's way there counts as the
     /// network's, for no clock says when it arrived.
     pub(in crate::shard) fn note_arrival(
         &mut self,
-        (key, lane): (Key, Key),
+        key: Key<Transfer>,
+        lane: Key<Lane>,
         piece: (u64, u32),
         service: Nanos,
         now: Nanos,
@@ -69,7 +70,7 @@ impl Shard {
     }
 
     /// A write is over. The peer took `service` for all of it.
-    pub(in crate::shard) fn note_served(&mut self, key: Key, service: Nanos, now: Nanos) {
+    pub(in crate::shard) fn note_served(&mut self, key: Key<Transfer>, service: Nanos, now: Nanos) {
         let length = self.transfers.get(key).map_or(0, |it| it.length);
         let piece = (0, u32::try_from(length).unwrap_or(u32::MAX));
         let times = (Some(now - service), now);
@@ -104,14 +105,14 @@ impl Shard {
     /// it.
     pub(in crate::shard) fn note_write_data(
         &mut self,
-        key: Key,
+        key: Key<Lane>,
         wire: u64,
         payload: u32,
         now: Nanos,
     ) {
         let Some(lane) = self.lanes.get(key) else { return };
         let (stage, check) = (lane.stage_in, lane.receiver.checked().time());
-        let Some(&(_, serve)) = lane.serves.iter().find(|(other, _)| *other == wire) else {
+        let Some(serve) = lane.serving().and_then(|serving| serving.serve_of(wire)) else {
             return;
         };
         let offset = self.serves.get(serve).map_or(0, |serve| serve.landed_to());
@@ -124,13 +125,11 @@ impl Shard {
     }
 }
 
-/// Whose frame it is.
-fn subject_of(link: Link, owner: Owner) -> Option<Subject> {
-    let key = Key::from_bits(owner.0);
-    match link {
-        _ if owner == Owner::NONE => None,
-        Link::Outbound(_) => Some(Subject::Transfer(key)),
-        Link::Inbound(_) => Some(Subject::Serve(key)),
-        Link::Stranger => None,
+impl From<FrameOwner> for Subject {
+    fn from(owner: FrameOwner) -> Self {
+        match owner {
+            FrameOwner::Transfer(key) => Self::Transfer(key),
+            FrameOwner::Serve(key) => Self::Serve(key),
+        }
     }
 }

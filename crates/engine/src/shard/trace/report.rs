@@ -2,7 +2,8 @@
 
 use piped_core::units::Nanos;
 use piped_planner::planned::Planned;
-use piped_planner::schedule::{self, Level, Rows};
+use piped_planner::schedule;
+use piped_planner::schedule::{Level, Rows};
 use piped_planner::stage::StageIndex;
 use piped_report::tally::Operation;
 use piped_report::trace::{TransferTrace, Visit};

@@ -1,0 +1,87 @@
+//! Bodies that are large, or that few requests have, beside the transfers: those stay small for all
+//! others.
+//!
+//! A body lives as long as its transfer, which has its key; each has its place from the start.
+
+use std::ops::{Index, IndexMut};
+
+use super::copy::CopyBody;
+use super::once::Once;
+use super::slab::{Key, Slab};
+use super::transfer::Body;
+use super::vector::VectorBody;
+
+/// The bodies of all transfers that have one here.
+#[derive(Debug)]
+pub(super) struct Bodies {
+    copies: Slab<CopyBody>,
+    vectors: Slab<VectorBody>,
+    onces: Slab<Once>,
+}
+
+/// A slab of [`Bodies`], by what is in it.
+macro_rules! bodies {
+    ($slab:ident, $body:ty, $keep:ident, $doc:literal) => {
+        impl Bodies {
+            #[doc = $doc]
+            pub(super) fn $keep(&mut self, body: $body) -> Key<$body> {
+                self.$slab
+                    .insert(body)
+                    .unwrap_or_else(|_| unreachable!("each transfer has a place"))
+            }
+        }
+
+        impl Index<Key<$body>> for Bodies {
+            type Output = $body;
+
+            fn index(&self, key: Key<$body>) -> &$body {
+                self.$slab.get(key).expect("a body lives as long as its transfer")
+            }
+        }
+
+        impl IndexMut<Key<$body>> for Bodies {
+            fn index_mut(&mut self, key: Key<$body>) -> &mut $body {
+                self.$slab.get_mut(key).expect("a body lives as long as its transfer")
+            }
+        }
+    };
+}
+
+bodies!(
+    copies,
+    CopyBody,
+    keep_copy,
+    "Keeps the body of a copy whose transfer is about to be made."
+);
+bodies!(
+    vectors,
+    VectorBody,
+    keep_vector,
+    "Keeps the body of a vectored request whose transfer is about to be made."
+);
+bodies!(onces, Once, keep_once, "Keeps what a transfer that is about to be made does once.");
+
+impl Bodies {
+    /// Places for the bodies of so many transfers.
+    pub(super) fn new(transfers: u32) -> Self {
+        Self {
+            copies: Slab::with_capacity(transfers),
+            vectors: Slab::with_capacity(transfers),
+            onces: Slab::with_capacity(transfers),
+        }
+    }
+
+    /// Forgets the body of a transfer that is over.
+    pub(super) fn forget(&mut self, body: &Body) {
+        match body {
+            Body::Copy(copy) => drop(self.copies.remove(*copy)),
+            Body::Vector(vector) => drop(self.vectors.remove(*vector)),
+            Body::Remote(remote) => {
+                if let Some(once) = remote.once {
+                    self.onces.remove(once);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a lane is for: the side that dialled asks, the side that accepted serves.
+
+use piped_core::ids::PeerId;
+use piped_core::limits;
+use piped_core::status::Status;
+use piped_wire::frame::Message;
+
+use super::credit::{GrantWindow, SendWindow};
+use super::faults::PeerFault;
+use super::inbound::Inbound;
+use super::pins::Pin;
+use super::serve::Serve;
+use super::slab::Key;
+use super::transfer::Transfer;
+use crate::command::Caller;
+
+/// The role of this side, with what it alone needs.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// This side dialled, and asks.
+    Asking(Asking),
+    /// The other side dialled; this one serves.
+    Serving(Serving),
+    /// The other side dialled and has not said who it is.
+    Stranger(Caller),
+}
+
+/// A lane on which we ask.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) peer: PeerId,
+    /// Requests that are not answered, in the order they were sent.
+    pub(super) outstanding: Vec<Key<Transfer>>,
+    /// The most requests that may be outstanding.
+    pub(super) requests_max: u32,
+    /// Requests given up here and not yet ended by the peer: they still count there.
+    pub(super) abandoned: u32,
+    /// Messages that the peer knows of: of each it will say when it is asked for.
+    pub(super) queued_sends: u32,
+    /// Opens that are not answered.
+    pub(super) opens: u32,
+    /// The transfer whose buffer the receive under way may write, by prediction.
+    pub(super) predicted: Option<Pin<Transfer>>,
+    /// Requests of more than one session are outstanding: nothing is predicted until there are
+    /// none.
+    pub(super) mixed: bool,
+    /// Write data that may be sent.
+    pub(super) window: SendWindow,
+    /// What the last read took, to be told with the next request.
+    pub(super) outcome: Option<Message>,
+    /// Requests that ended other than well, as the peer told.
+    pub(super) ends_failed: u32,
+}
+
+/// A lane on which a peer asks.
+#[derive(Debug)]
+pub(super) struct Serving {
+    pub(super) link: Key<Inbound>,
+    /// What is known of the other end.
+    pub(super) caller: Caller,
+    /// Requests being served.
+    pub(super) serves: Vec<PeerRequest>,
+    /// Write data that may come.
+    pub(super) window: GrantWindow,
+    /// Staging that its writes hold, in bytes.
+    pub(super) staged: u64,
+    /// Credit that is owed waits for the peer's rate.
+    pub(super) put_off: bool,
+    /// A word that the peer waits for found no room: it is said again on the next lane.
+    pub(super) overrun: bool,
+    /// Requests that ended other than well, as the peer was told.
+    pub(super) ends_failed: u32,
+}
+
+/// A request under way on a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PeerRequest {
+    /// The peer's number for it.
+    pub(super) wire: u64,
+    pub(super) serve: Key<Serve>,
+}
+
+impl Role {
+    pub(super) fn asking(peer: PeerId) -> Self {
+        Self::Asking(Asking {
+            peer,
+            outstanding: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
+            requests_max: 0,
+            abandoned: 0,
+            queued_sends: 0,
+            opens: 0,
+            predicted: None,
+            mixed: false,
+            window: SendWindow::default(),
+            outcome: None,
+            ends_failed: 0,
+        })
+    }
+
+    pub(super) fn serving(link: Key<Inbound>, caller: Caller) -> Self {
+        Self::Serving(Serving {
+            link,
+            caller,
+            serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
+            window: GrantWindow::default(),
+            staged: 0,
+            put_off: false,
+            overrun: false,
+            ends_failed: 0,
+        })
+    }
+
+    /// What is known of the other end of a lane that we accepted.
+    pub(super) fn caller(&self) -> Option<&Caller> {
+        match self {
+            Self::Asking(_) => None,
+            Self::Serving(serving) => Some(&serving.caller),
+            Self::Stranger(caller) => Some(caller),
+        }
+    }
+}
+
+impl Asking {
+    /// A request is sent. Whether no other one was outstanding.
+    pub(super) fn ask(&mut self, transfer: Key<Transfer>) -> bool {
+        self.outstanding.push(transfer);
+        self.outstanding.len() == 1
+    }
+
+    /// A request is not outstanding any more. Whether it was.
+    pub(super) fn forget(&mut self, transfer: Key<Transfer>) -> bool {
+        let asked = self.outstanding.len();
+        self.outstanding.retain(|&other| other != transfer);
+        // Without any, predictions are safe again.
+        self.mixed &= !self.outstanding.is_empty();
+        self.outstanding.len() < asked
+    }
+
+    /// The peer answers a request, for the `last` time or not. One that was given up here counts no
+    /// longer then; one that was not asked, or has been answered, is a fault.
+    pub(super) fn note_answer(
+        &mut self,
+        transfer: Key<Transfer>,
+        last: bool,
+    ) -> Result<(), PeerFault> {
+        if self.outstanding.contains(&transfer) {
+            return Ok(());
+        }
+        if self.abandoned == 0 {
+            return Err(PeerFault::UnaskedAnswer);
+        }
+        self.abandoned -= u32::from(last);
+        Ok(())
+    }
+
+    /// The peer ends a request so.
+    pub(super) fn note_end(&mut self, status: Status) {
+        self.ends_failed = self.ends_failed.wrapping_add(u32::from(status != Status::Ok));
+    }
+
+    /// Whether the peer takes one more request.
+    pub(super) fn has_room(&self) -> bool {
+        self.outstanding.len() + (self.abandoned as usize) < self.requests_max as usize
+    }
+
+    /// The request whose answer comes next, if that is certain.
+    pub(super) fn next_answered(&self) -> Option<Key<Transfer>> {
+        let others = self.mixed || self.opens > 0 || self.abandoned > 0 || self.queued_sends > 0;
+        match self.outstanding[..] {
+            // Credit and reports come before the end of a write, but for one that failed.
+            [transfer] if !others && !self.window.awaits_rest() => Some(transfer),
+            _ => None,
+        }
+    }
+}
+
+impl Serving {
+    /// Whether the peer may have one more request served.
+    pub(super) fn has_room(&self) -> bool {
+        self.serves.len() < limits::SERVES_PER_LANE as usize
+    }
+
+    /// A request is answered and over.
+    pub(super) fn forget(&mut self, serve: Key<Serve>) {
+        self.serves.retain(|request| request.serve != serve);
+    }
+
+    /// The request that the peer calls so.
+    pub(super) fn serve_of(&self, wire: u64) -> Option<Key<Serve>> {
+        self.serves.iter().find(|request| request.wire == wire).map(|request| request.serve)
+    }
+
+    /// The peer is told that a request ended so.
+    pub(super) fn note_end(&mut self, status: Status) {
+        self.ends_failed = self.ends_failed.wrapping_add(u32::from(status != Status::Ok));
+    }
+}

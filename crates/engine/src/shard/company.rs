@@ -58,16 +58,20 @@ struct Guests {
     parties: [Option<(Party, u32)>; PARTIES],
 }
 
-/// All spots where somebody is.
+/// All spots where somebody is. A spot is looked up when a request comes; from then on the request knows its place.
 #[derive(Debug)]
 pub(super) struct Company {
-    spots: HashMap<Spot, Guests>,
+    places: HashMap<Spot, u32>,
+    guests: Vec<Guests>,
+    free: Vec<u32>,
 }
 
 /// A request at a spot.
 #[derive(Debug, Clone, Copy)]
 struct Stay {
     spot: Spot,
+    /// Of the spot, for as long as somebody is there.
+    place: u32,
     party: Party,
     /// Of the spot when it came.
     before: Found,
@@ -105,11 +109,42 @@ pub(super) struct Met {
 
 impl Company {
     pub(super) fn new() -> Self {
-        Self { spots: HashMap::with_capacity(SPOTS_USED) }
+        Self {
+            places: HashMap::with_capacity(SPOTS_USED),
+            guests: Vec::with_capacity(SPOTS_USED),
+            free: Vec::with_capacity(SPOTS_USED),
+        }
+    }
+
+    /// The place of a spot, which is made if nobody has been there. Of spots where nobody is, those that there is
+    /// room for from the start stay: most are come to again at once.
+    fn place_of(&mut self, spot: Spot) -> u32 {
+        if let Some(place) = self.places.get(&spot) {
+            return *place;
+        }
+        if self.guests.len() >= SPOTS_USED && self.free.is_empty() {
+            let Self { places, guests, free } = self;
+            places.retain(|_, place| {
+                let is_used = guests[*place as usize].now > 0;
+                free.extend((!is_used).then_some(*place));
+                is_used
+            });
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.guests.push(Guests::default());
+            self.guests.len() as u32 - 1
+        });
+        self.guests[place as usize] = Guests::default();
+        self.places.insert(spot, place);
+        place
     }
 
     fn enter(&mut self, spot: Spot, party: Party) -> Stay {
-        let guests = self.spots.entry(spot).or_default();
+        let place = self.place_of(spot);
+        let guests = &mut self.guests[place as usize];
+        if guests.now == 0 {
+            *guests = Guests::default();
+        }
         let of_party =
             |place: &&mut Option<(Party, u32)>| place.as_ref().is_some_and(|(it, _)| *it == party);
         let own = match guests.parties.iter_mut().find(of_party) {
@@ -127,27 +162,30 @@ impl Company {
         let before = Found { there: guests.now, own, came: guests.came, bytes: guests.bytes };
         guests.now += 1;
         guests.came += 1;
-        Stay { spot, party, before }
+        Stay { spot, place, party, before }
     }
 
     /// A request goes; what it met there: how many came after it, and the bytes that were moved.
     fn leave(&mut self, stay: &Stay) -> (u64, u64) {
-        let Some(guests) = self.spots.get_mut(&stay.spot) else { return (0, 0) };
+        let guests = &mut self.guests[stay.place as usize];
         let met = (guests.came - stay.before.came - 1, guests.bytes - stay.before.bytes);
         guests.now -= 1;
         let place = guests.parties.iter_mut();
         for place in place.filter(|place| place.is_some_and(|(it, _)| it == stay.party)) {
             *place = place.map(|(party, count)| (party, count - 1)).filter(|(_, count)| *count > 0);
         }
-        if guests.now == 0 {
-            self.spots.remove(&stay.spot);
-        }
         met
     }
 
-    /// A spot has moved bytes for somebody.
-    pub(super) fn moved(&mut self, spot: Spot, bytes: u64) {
-        if let Some(guests) = self.spots.get_mut(&spot).filter(|guests| guests.now > 1) {
+    /// A spot has moved bytes for a request, whose stays are given, or for a part of one, which has none.
+    pub(super) fn moved(&mut self, stays: &Stays, spot: Spot, bytes: u64) {
+        let stay = stays.stays.iter().flatten().find(|stay| stay.spot == spot);
+        let place = match stay {
+            Some(stay) => Some(stay.place),
+            None => self.places.get(&spot).copied(),
+        };
+        let guests = place.map(|place| &mut self.guests[place as usize]);
+        if let Some(guests) = guests.filter(|guests| guests.now > 1) {
             guests.bytes += bytes;
         }
     }
@@ -155,8 +193,8 @@ impl Company {
     /// Whether somebody was or is where a request is.
     fn has_met(&self, stays: &Stays) -> bool {
         stays.stays.iter().flatten().any(|stay| {
-            let guests = self.spots.get(&stay.spot);
-            stay.before.there > 0 || guests.is_some_and(|it| it.came > stay.before.came + 1)
+            let came = self.guests[stay.place as usize].came;
+            stay.before.there > 0 || came > stay.before.came + 1
         })
     }
 
@@ -388,7 +426,8 @@ mod tests {
         // It came when the other was gone. A third comes, and goes before it does.
         let second = at(&mut company, [Some(DISK), None], 1);
         let third = at(&mut company, [Some(DISK), Some(PEER)], 2);
-        company.moved(DISK, 30);
+        company.moved(&third, DISK, 20);
+        company.moved(&Stays::default(), DISK, 10);
         let elsewhere = at(&mut company, [Some(PEER), None], 1);
         assert!(company.has_met(&second) && company.has_met(&third));
         let met = company.settle(third, 10);
@@ -397,7 +436,7 @@ mod tests {
         let met = company.settle(second, 20);
         assert_eq!((met.own, met.others, met.joined), (0, 0, 1));
         assert!(!company.settle(elsewhere, 0).alone());
-        assert!(company.spots.is_empty(), "nothing is kept of spots where nobody is");
+        assert!(company.guests.iter().all(|guests| guests.now == 0));
     }
 
     #[test]
@@ -414,7 +453,27 @@ mod tests {
         let met = company.settle(last, 0);
         assert_eq!((met.own, met.own + met.others, met.joined), (3, 3 * PARTIES as u32, 1));
         all.into_iter().for_each(|stays| assert!(!company.settle(stays, 0).alone()));
-        assert!(company.spots.is_empty());
+        assert!(company.guests.iter().all(|guests| guests.now == 0));
+    }
+
+    #[test]
+    fn spots_where_nobody_is_make_room_for_others() {
+        let mut company = Company::new();
+        let peer = |number: usize| Spot::Peer(PeerId(number as u32));
+        let stays = at(&mut company, [Some(peer(0)), None], 1);
+        for number in 1..4 * SPOTS_USED {
+            let other = at(&mut company, [Some(peer(number)), None], 2);
+            assert!(company.settle(other, 1).alone(), "nobody else is at {number}");
+        }
+        assert_eq!(company.guests.len(), SPOTS_USED, "no more than there is room for");
+        let other = at(&mut company, [Some(peer(0)), None], 2);
+        assert!(company.has_met(&stays) && company.has_met(&other), "it kept its place");
+        // Where all are used, there are more.
+        let all: Vec<Stays> = (0..2 * SPOTS_USED)
+            .map(|number| at(&mut company, [Some(peer(number)), None], 3))
+            .collect();
+        assert_eq!(company.guests.len(), 2 * SPOTS_USED);
+        all.into_iter().skip(1).for_each(|it| assert!(company.settle(it, 1).alone()));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use piped_core::status::Status;
 use piped_model::estimate::Ticket;
 use piped_planner::stage::StageIndex;
 
-use super::company::Spot;
+use super::company::{Spot, Stays};
 use super::devices::On;
 use super::dial::{Effect, Hop};
 use super::fair::Flow;
@@ -427,7 +427,7 @@ impl Shard {
         {
             self.launch(next, io);
         }
-        self.company.moved(Spot::Device(job.on.device()), bytes.into());
+        self.company.moved(&Stays::default(), Spot::Device(job.on.device()), bytes.into());
         let counts = job.status == Status::Ok && bytes == job.span.length;
         if let Some(ticket) = job.ticket {
             self.planner.depart(job.stage, ticket, job.span.length, counts, now);

@@ -335,7 +335,7 @@ impl Shard {
         serve.frames += 1;
         serve.pins.take(key).into_frame();
         let (lane, link) = (serve.lane, serve.link);
-        self.company.moved(Spot::Caller(link), span.length.into());
+        self.company.moved(&serve.stays, Spot::Caller(link), span.length.into());
         self.charge(Work::Serve(key), span.length.into(), now);
         self.make_ready(Work::Lane(lane));
         true

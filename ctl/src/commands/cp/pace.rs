@@ -1,9 +1,10 @@
 //! How long the next piece is: as long as it takes to move is what is kept the same, whatever the path.
 //!
 //! A piece is what is asked for anew when something breaks, and what the other pieces share the path with. So it
-//! takes about as long on a slow link as on a fast one, and its length is what follows: from a short one, twice as
-//! long while pieces end early, half as long when one ends late. Only what pieces took is looked at. What the
-//! daemon knows of the path is of requests that are alone there; a copy has others beside it, its own among them.
+//! takes about as long on a slow link as on a fast one, and its length is what follows: from a short one, as much
+//! longer as pieces end early, but sixteen times at most; half as long when one ends late. Only what pieces took is
+//! looked at. What the daemon knows of the path is of requests that are alone there; a copy has others beside it, its
+//! own among them.
 
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ pub(super) const MOST: u64 = 8 << 20;
 
 /// What a piece takes at most, about; at least a quarter of it, if pieces can be that long.
 const LASTS: Duration = Duration::from_secs(2);
+
+/// A piece is at most so many times as long as the one before. A fast path has its longest pieces after two, and one
+/// piece that was fast by chance makes no other a thousand times as long.
+const GROWTH: u128 = 16;
 
 /// Of what the user waits for any progress, what a piece may take: some of them end before that.
 const OF_PATIENCE: u32 = 4;
@@ -47,7 +52,8 @@ impl Pace {
     /// A piece of so many bytes took so long, from its submission to its end.
     pub(super) fn handle_end(&mut self, bytes: u64, took: Duration) {
         if bytes >= self.piece && took < self.lasts / 2 {
-            self.piece = (self.piece * 2).min(self.most);
+            let times = self.lasts.as_nanos() / 2 / took.as_nanos().max(1);
+            self.piece = (self.piece << times.clamp(2, GROWTH).ilog2()).min(self.most);
         } else if bytes <= self.piece && took > self.lasts * 2 {
             // What is longer was asked for before the length fell, and tells nothing new.
             self.piece = (self.piece / 2).max(LEAST);
@@ -90,6 +96,19 @@ mod tests {
         }
         // A long way is no narrow one.
         assert_eq!(settled(&mut pace, 1e9, 0.6), MOST);
+    }
+
+    #[test]
+    fn a_fast_path_has_its_longest_pieces_after_two() {
+        let mut pace = Pace::new(MOST, PATIENCE);
+        pace.handle_end(LEAST, Duration::from_millis(1));
+        assert_eq!(pace.piece(), 16 * LEAST);
+        pace.handle_end(16 * LEAST, Duration::from_millis(16));
+        assert_eq!(pace.piece(), MOST);
+        // A piece that is longer is expected to end early still.
+        let mut pace = Pace::new(MOST, PATIENCE);
+        pace.handle_end(LEAST, Duration::from_millis(200));
+        assert_eq!(pace.piece(), 4 * LEAST, "800 of 1000 ms");
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use piped_client::{Buffer, Client, ClientBuilder, Completed, Handle, Queue, Request, WaitPolicy};
+use piped_ring::allocations;
 
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::machine;
 use crate::nodes::Node;
 use crate::raw::Timing;
-use crate::raw::allocations;
 use crate::stats::Random;
 
 /// Nothing that is measured here takes this long; it is lost.

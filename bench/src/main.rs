@@ -37,12 +37,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, Parser, Subcommand};
+use piped_ring::allocations;
 
 use crate::failure::{Doing as _, Failure};
 use crate::rows::{Bench, Options};
 
 #[global_allocator]
-static ALLOCATOR: raw::allocations::Counting = raw::allocations::Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// Measurements of piped against floors.
 #[derive(Debug, Parser)]

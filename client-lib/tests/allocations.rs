@@ -3,40 +3,9 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use piped_client::{ClientBuilder, OpenOptions, Request, WaitPolicy};
+use piped_ring::allocations::{Counting, of_this_thread};
 use support::{Daemon, Manners};
-
-/// The system's allocator, counting for each thread what it asks for.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to `System`, which keeps the contract, with the caller's own arguments;
-// the counter is a constant-initialised thread local of plain data, so it neither allocates nor
-// unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract, and `pointer` is from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps `realloc`'s contract, and `pointer` is from `System`.
-        unsafe { System.realloc(pointer, layout, bytes) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -69,7 +38,7 @@ fn a_steady_stream_costs_no_allocation_and_no_system_call() {
             let offset = ended * 512 % 90_000;
             queue.submit_detached(Request::read(&file, offset, buffer)).expect("room");
         }
-        (ALLOCATIONS.get(), queue.counters())
+        (of_this_thread(), queue.counters())
     };
     let (before, counters_before) = stream(1000);
     let (after, counters) = stream(20_000);
@@ -86,7 +55,7 @@ fn a_steady_stream_costs_no_allocation_and_no_system_call() {
             drop(queue.submit_nop().expect("room"));
             assert_eq!(pending.wait(&mut queue).expect("read").bytes, 4096);
         }
-        ALLOCATIONS.get()
+        of_this_thread()
     };
     let before = rounds(100);
     assert_eq!(rounds(1000) - before, 0, "allocations of 2000 requests and 1000 cancels");

@@ -1,7 +1,5 @@
-//! Floors: what the kernel does without piped. The only `unsafe` of this program is here and in
-//! [`allocations`].
+//! Floors: what the kernel does without piped. The only `unsafe` of this program is here.
 
-pub(crate) mod allocations;
 pub(crate) mod disk;
 pub(crate) mod net;
 mod pieces;

@@ -73,6 +73,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "count-allocations")]
+pub mod allocations;
 pub mod atomic;
 pub mod cursor;
 #[cfg(not(loom))]

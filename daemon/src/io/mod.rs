@@ -25,8 +25,6 @@
 
 use std::io;
 
-#[cfg(feature = "count-allocations")]
-pub(crate) mod allocations;
 mod aside;
 pub mod clock;
 mod counters;
@@ -58,6 +56,10 @@ pub use probe::FeatureMask;
 pub use registration::REGISTRATION_BYTES_PER_TURN;
 pub use uring::{UringConfig, UringIo};
 pub use wake::WatchId;
+
+#[cfg(feature = "count-allocations")]
+#[global_allocator]
+static ALLOCATOR: piped_ring::allocations::Counting = piped_ring::allocations::Counting;
 
 /// Why the driver cannot do its work. Faults of single operations are not here: they end as a
 /// negative [`Done::result`](piped_core::io::Done::result).

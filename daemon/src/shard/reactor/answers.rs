@@ -55,7 +55,7 @@ impl Reactor {
 
     fn view(&self) -> ShardView {
         #[cfg(feature = "count-allocations")]
-        let allocations = Some(crate::io::allocations::of_this_thread());
+        let allocations = Some(piped_ring::allocations::of_this_thread());
         #[cfg(not(feature = "count-allocations"))]
         let allocations = None;
         let reactor = ReactorReport { allocations, ..self.report() };
@@ -63,7 +63,7 @@ impl Reactor {
         let (tier, degraded) = (self.io.tier(), self.io.degraded());
         let view = ShardView { status, tier, degraded, evictions: self.evictions };
         #[cfg(feature = "count-allocations")]
-        allocations.into_iter().for_each(crate::io::allocations::forget_since);
+        allocations.into_iter().for_each(piped_ring::allocations::forget_since);
         view
     }
 

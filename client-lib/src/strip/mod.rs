@@ -15,6 +15,7 @@
 //! the strips themselves have shown.
 
 mod cut;
+mod flight;
 mod pace;
 mod reader;
 mod room;

@@ -1,22 +1,15 @@
 //! Strips of what is written.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Duration;
 
-use super::cut::Cut;
-use super::pace::{Landed, Pace};
-use super::room::Room;
-use super::{Strip, StripError, StripPolicy, Strips};
+use super::flight::{Ended, Flight, Tried};
+use super::{Strip, StripError, Strips};
 use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::clock;
-use crate::error::{BufferState, Cause, RequestError, SubmitFault};
 use crate::handle::{Handle, Way};
 use crate::path::PathCosts;
-use crate::pending::{Pending, Waited};
 use crate::queue::Queue;
-use crate::request::Request;
 
 /// Writes a range of a file or region in strips that the caller fills, in order, while those before are on their way:
 /// the mirror image of [`crate::StripReader`].
@@ -44,28 +37,10 @@ use crate::request::Request;
 /// ```
 #[derive(Debug)]
 pub struct StripWriter {
-    handle: Handle,
-    strips: Strips,
-    cut: Cut,
-    room: Room,
-    pace: Pace,
-    /// In order.
-    flying: VecDeque<Flying>,
+    flight: Flight,
     /// The strip that the caller fills, where it goes, and since when.
     current: Option<(Buffer, u64, u64)>,
-    asks: bool,
     written: u64,
-}
-
-/// A strip on its way.
-#[derive(Debug)]
-struct Flying {
-    pending: Pending<Buffer>,
-    offset: u64,
-    bytes: u64,
-    capacity: usize,
-    issued_ns: u64,
-    alone: bool,
 }
 
 impl StripWriter {
@@ -79,28 +54,8 @@ impl StripWriter {
         range: Range<u64>,
         strips: Strips,
     ) -> Result<Self, StripError> {
-        let Range { start, end } = range;
-        if start > end {
-            return Err(StripError::Range { start, end });
-        }
-        let known = handle.known_costs(Way::Write);
-        let told = strips.costs.or_else(|| known.costs());
-        let asks = strips.costs.is_none()
-            && strips.policy == StripPolicy::Auto
-            && start < end
-            && known.is_stale(clock::now_ns());
-        let cut = Cut::new(&strips, handle.direct_alignment(), start..end, true);
-        Ok(Self {
-            handle: handle.clone(),
-            room: Room::new(client.clone(), strips.memory, cut.grain()),
-            cut,
-            pace: Pace::new(told, strips.compute),
-            strips,
-            flying: VecDeque::new(),
-            current: None,
-            asks,
-            written: 0,
-        })
+        let flight = Flight::open(client, handle, range, strips, Way::Write)?;
+        Ok(Self { flight, current: None, written: 0 })
     }
 
     /// Writes the strip before, and gives the next one to be filled; `None` after the last one.
@@ -109,7 +64,9 @@ impl StripWriter {
     /// See [`StripError`]. There are no more strips then.
     pub fn next(&mut self, queue: &mut Queue) -> Result<Option<Strip<'_>>, StripError> {
         let result = self.submit_current(queue).and_then(|()| self.prepare(queue));
-        let Some((offset, buffer)) = result.inspect_err(|_| self.end())? else { return Ok(None) };
+        let Some((offset, buffer)) = result.inspect_err(|_| self.flight.end())? else {
+            return Ok(None);
+        };
         let (buffer, ..) = self.current.insert((buffer, offset, clock::now_ns()));
         Ok(Some(Strip { offset, bytes: buffer.as_mut_slice() }))
     }
@@ -120,7 +77,7 @@ impl StripWriter {
     /// See [`StripError`].
     pub fn finish(mut self, queue: &mut Queue) -> Result<u64, StripError> {
         self.submit_current(queue)?;
-        while !self.flying.is_empty() {
+        while self.flight.ahead() > 0 {
             self.reap(queue)?;
         }
         Ok(self.written)
@@ -129,76 +86,59 @@ impl StripWriter {
     /// The path's costs as this writer sees them: as told, until its strips have shown better.
     #[must_use]
     pub fn costs(&self) -> PathCosts {
-        self.pace.path()
+        self.flight.pace.path()
     }
 
     /// The computation between strips, in seconds per byte, once there was some.
     #[must_use]
     pub fn compute(&self) -> Option<f64> {
-        self.pace.compute()
+        self.flight.pace.compute()
     }
 
     /// Bytes of the arena that its strips have.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.room.bytes()
+        self.flight.room.bytes()
     }
 
     fn submit_current(&mut self, queue: &mut Queue) -> Result<(), StripError> {
         let Some((mut buffer, offset, since_ns)) = self.current.take() else { return Ok(()) };
         let now_ns = clock::now_ns();
-        let (bytes, capacity) = (buffer.len() as u64, buffer.capacity());
-        self.pace.handle_computed(bytes, now_ns.saturating_sub(since_ns));
+        let computed_ns = now_ns.saturating_sub(since_ns);
+        self.flight.pace.handle_computed(buffer.len() as u64, computed_ns);
         loop {
-            let alone = self.flying.is_empty();
-            let mut request = self.strips.dress(Request::write(&self.handle, offset, buffer));
-            if self.strips.durable {
-                request = request.durable();
-            }
-            let issued_ns = clock::now_ns();
-            match queue.submit(request) {
-                Ok(pending) => {
-                    let strip = Flying { pending, offset, bytes, capacity, issued_ns, alone };
-                    self.flying.push_back(strip);
+            match self.flight.issue(queue, offset, buffer)? {
+                Tried::Issued { at_ns } => {
                     queue.flush();
-                    self.pace.handle_issued(1, clock::now_ns().saturating_sub(issued_ns));
+                    let took_ns = clock::now_ns().saturating_sub(at_ns);
+                    self.flight.pace.handle_issued(1, took_ns);
                     return Ok(());
                 }
-                Err(refused) if refused.fault == SubmitFault::Full && !alone => {
-                    buffer = refused.buffer;
-                    self.reap(queue)?;
-                }
-                Err(refused) => {
-                    let buffer = BufferState::Returned(refused.buffer);
-                    let cause = Cause::NotSubmitted(refused.fault);
-                    let error = RequestError { cause, bytes: 0, buffer };
-                    return Err(StripError::Request { offset, bytes, error });
-                }
+                Tried::Full(refused) => buffer = refused,
             }
+            self.reap(queue)?;
         }
     }
 
     /// A buffer for the next strip. Waits for one if as many are on their way as may be.
     fn prepare(&mut self, queue: &mut Queue) -> Result<Option<(u64, Buffer)>, StripError> {
-        if self.cut.is_over() {
+        if self.flight.cut.is_over() {
             return Ok(None);
         }
-        if self.asks && !self.flying.is_empty() {
+        if self.flight.asks() && self.flight.ahead() > 0 {
             // The first one travels meanwhile.
-            self.asks = false;
-            if let Some(told) = self.handle.ask_costs(Way::Write) {
-                self.pace.handle_told(told);
-            }
+            self.flight.ask();
         }
-        let known = self.cut.known(&self.pace);
-        while self.flying.len() > self.cut.unroll(&known) as usize {
+        let known = self.flight.cut.known(&self.flight.pace);
+        while self.flight.ahead() > self.flight.cut.unroll(&known) as usize {
             self.reap(queue)?;
         }
-        let wanted = self.cut.next(&known) as usize;
+        let wanted = self.flight.cut.next(&known) as usize;
         loop {
-            if let Some(buffer) = self.room.take(wanted, !self.flying.is_empty())? {
-                let offset = self.cut.offset();
-                self.cut.advance(buffer.len() as u64);
+            let flight = &mut self.flight;
+            if let Some(buffer) = flight.room.take(wanted, flight.ahead() > 0)? {
+                let offset = flight.cut.offset();
+                flight.cut.advance(buffer.len() as u64);
                 return Ok(Some((offset, buffer)));
             }
             self.reap(queue)?;
@@ -207,41 +147,11 @@ impl StripWriter {
 
     /// Waits for the oldest.
     fn reap(&mut self, queue: &mut Queue) -> Result<(), StripError> {
-        let Some(strip) = self.flying.pop_front() else { return Ok(()) };
-        let Flying { pending, offset, bytes, capacity, issued_ns, alone } = strip;
-        let (result, landed_ns) = match pending.wait_for(queue, Duration::ZERO) {
-            Waited::Ended(result) => (result, None),
-            Waited::Underway(pending) => {
-                let result = pending.wait(queue);
-                (result, Some(clock::now_ns()))
-            }
-        };
-        let done = result.map_err(|error| {
-            if !matches!(error.buffer, BufferState::Returned(_)) {
-                self.room.forget(capacity);
-            }
-            StripError::Request { offset, bytes, error }
-        })?;
+        let Some(Ended { done, landed, .. }) = self.flight.reap(queue)? else { return Ok(()) };
         self.written += done.bytes;
-        self.room.give_back(done.payload);
-        self.cut.handle_done();
-        self.pace.handle_landed(Landed { bytes, issued_ns, landed_ns, alone });
+        self.flight.room.give_back(done.payload);
+        self.flight.cut.handle_done();
+        self.flight.pace.handle_landed(landed);
         Ok(())
-    }
-
-    /// No more strips: what is under way is cancelled. What was learnt of the path is for the handle's next writer.
-    fn end(&mut self) {
-        self.cut.end();
-        self.flying.drain(..).for_each(|strip| self.room.forget(strip.capacity));
-        // Strips that somebody else sized may be so short that they show their own overhead.
-        if self.strips.policy == StripPolicy::Auto {
-            self.handle.keep_costs(Way::Write, self.pace.take_measured());
-        }
-    }
-}
-
-impl Drop for StripWriter {
-    fn drop(&mut self) {
-        self.end();
     }
 }

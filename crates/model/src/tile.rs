@@ -96,51 +96,6 @@ impl Grid {
     pub fn planes(&self, schedule: Schedule, tiles: u64) -> u64 {
         if tiles == 0 { 0 } else { tiles.saturating_add(self.filling(schedule)) }
     }
-
-    /// Planes for columns of so many tiles, by letting the processors work, plane by plane: each computes its next
-    /// tile once it has what its neighbours computed for it. Knows nothing of the formula; takes time and is for checks.
-    ///
-    /// ```
-    /// use core::num::NonZeroU32;
-    /// use piped_model::tile::{Grid, Schedule};
-    /// let three = NonZeroU32::new(3).unwrap();
-    /// let grid = Grid { x: three, y: three };
-    /// assert_eq!(grid.simulated_planes(Schedule::Overlapping, 100), 108);
-    /// ```
-    #[must_use]
-    pub fn simulated_planes(&self, schedule: Schedule, tiles: u64) -> u64 {
-        let width = self.x.get() as usize;
-        let mut processors = vec![Processor::default(); width * self.y.get() as usize];
-        let mut planes = 0;
-        while processors.iter().any(|processor| processor.computed < tiles) {
-            // What has been sent by the end of the last plane is there.
-            let before = processors.clone();
-            for (index, processor) in processors.iter_mut().enumerate() {
-                let left = (index % width > 0).then(|| before[index - 1]);
-                let above = (index >= width).then(|| before[index - width]);
-                let ready = [left, above].into_iter().flatten();
-                let inputs = ready.map(|neighbour| neighbour.sent).min().unwrap_or(tiles);
-                // Overlapping, the DMA of this plane sends what was computed in the last one.
-                let overlapped = processor.computed;
-                if processor.computed < inputs.min(tiles) {
-                    processor.computed += 1;
-                }
-                processor.sent = match schedule {
-                    Schedule::NonOverlapping => processor.computed,
-                    Schedule::Overlapping => overlapped,
-                };
-            }
-            planes += 1;
-        }
-        planes
-    }
-}
-
-/// How far a processor is: tiles computed, and those of them that have been sent.
-#[derive(Debug, Clone, Copy, Default)]
-struct Processor {
-    computed: u64,
-    sent: u64,
 }
 
 /// A tiled loop on a grid of processors.

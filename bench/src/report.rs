@@ -1,6 +1,7 @@
 //! Rows, and how they are shown: a table for people, JSON for programs, a table for the README.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use piped_cli::table;
+use piped_cli::table::Column::{Number, Text};
 use serde::Serialize;
 
 use crate::contest::Rounds;
@@ -180,22 +181,20 @@ impl Report {
 
     /// For people: at most 100 columns.
     pub(crate) fn text(&self) -> String {
-        let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(["row", "profile", "found", "95 %", "bar", "verdict"]);
-        for row in &self.rows {
+        let rows = self.rows.iter().map(|row| {
             let [found, interval, bar] = figures(row);
-            table.add_row([&row.name, &row.profile, &found, &interval, &bar, verdict(row.verdict)]);
-        }
-        for (number, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, 2));
-            if matches!(number, 2 | 4) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        let mut text = table.trim_fmt() + "\n\n";
+            let verdict = verdict(row.verdict).to_owned();
+            vec![row.name.clone(), row.profile.clone(), found, interval, bar, verdict]
+        });
+        let columns = [
+            Text("row"),
+            Text("profile"),
+            Number("found"),
+            Text("95 %"),
+            Number("bar"),
+            Text("verdict"),
+        ];
+        let mut text = table::render(&columns, rows.collect(), None) + "\n";
         for row in self.rows.iter().filter(|row| !row.note.is_empty()) {
             for line in wrapped(&format!("{}: {}", row.name, row.note), 98) {
                 text += &line;

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod measured;
 pub mod program;
 pub mod units;
 

@@ -12,6 +12,7 @@ use clap::{
 use piped_config::{Bytes, planner_mode};
 use piped_core::modes::{CalibrationMode, PlannerMode, Profile};
 use piped_text::shown_bytes;
+use piped_theory::ModelArgs;
 
 use crate::commands::calibrate::CalibrateArgs;
 use crate::commands::config::ConfigArgs;
@@ -22,7 +23,6 @@ use crate::commands::handles::{ClientArgs, HandleArgs, PeerArgs};
 use crate::commands::keys::KeysArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
-use crate::commands::model::ModelArgs;
 use crate::commands::plan::PlanArgs;
 use crate::commands::simulate::SimulateArgs;
 use crate::commands::stat::StatArgs;

@@ -13,24 +13,20 @@
 
 #![forbid(unsafe_code)]
 
-mod admin;
 mod args;
 mod client;
 mod clock;
 mod commands;
-mod failure;
 mod node;
-mod output;
-mod quantity;
 mod random;
 mod regular;
-mod svg;
-mod table;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use piped_config::units;
+use piped_admin as admin;
+use piped_cli::{failure, output, table};
+use piped_config::{measured as quantity, units};
 
 fn main() -> ExitCode {
     let args = match args::Args::of_process() {

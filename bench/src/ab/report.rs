@@ -1,6 +1,6 @@
 //! The comparison as tables for people and as JSON.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use piped_cli::table::{self, Column};
 use serde::Serialize;
 
 use crate::report::{Report, wrapped};
@@ -35,12 +35,8 @@ pub(super) fn json(report: &Report, processes: &[Process], counters: Option<&str
 
 /// At most 100 columns.
 pub(super) fn text(report: &Report, processes: &[Process], counters: Option<&str>) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["row", "process", "a request takes", "old", "new", "new/old", "95 %"]);
-    for Process { row, process, what, old, new, ratio } in processes {
+    let rows = processes.iter().map(|process| {
+        let Process { row, process, what, old, new, ratio } = process;
         let (unit, factor, digits) = match *what {
             "cpu_seconds" => ("us of CPU", 1e6, 2),
             what => (what, 1.0, 0),
@@ -50,16 +46,17 @@ pub(super) fn text(report: &Report, processes: &[Process], counters: Option<&str
             Some(it) => (format!("{:.3}", it.median), format!("{:.3} .. {:.3}", it.low, it.high)),
             None => ("-".to_owned(), String::new()),
         };
-        table.add_row([row, *process, unit, &figure(old), &figure(new), &ratio, &interval]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
+        let process = (*process).to_owned();
+        vec![row.clone(), process, unit.to_owned(), figure(old), figure(new), ratio, interval]
+    });
+    let columns =
+        ["row", "process", "a request takes", "old", "new", "new/old", "95 %"].map(Column::Text);
+    let table = table::render(&columns, rows.collect(), None);
     let about = match counters {
         None => "Instructions and cycles are those of user mode.".to_owned(),
         Some(reason) => format!("No instructions and cycles are counted here: {reason}."),
     };
-    format!("{}\n{}\n\n{}\n", report.text(), table.trim_fmt(), wrapped(&about, 98).join("\n"))
+    format!("{}\n{}\n{}\n", report.text(), table, wrapped(&about, 98).join("\n"))
 }
 
 #[cfg(test)]

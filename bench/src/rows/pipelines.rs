@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::OnceLock;
 
-use piped_model::best::{self, Best};
 use piped_model::fixed::{self, Constraints};
 use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
 use piped_model::stage::{Path, Stage};
 use piped_planner::probe::Probe;
 use piped_planner::solve::solve;
+use piped_theory::best::{self, Best};
 
 use crate::clock;
 use crate::contest::{self, Arm};
@@ -144,7 +144,7 @@ pub(super) fn plan(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
 
 pub(super) fn bound(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let (path, (_, least)) = path_of(name);
-    let bound = piped_model::bound::lower_bound(&path, PACKET_BYTES);
+    let bound = piped_theory::bound::lower_bound(&path, PACKET_BYTES);
     let note = format!("{:.1} us that no plan can beat", bound * 1e6);
     let found = Interval::exact(bound);
     Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtLeast(least), note))

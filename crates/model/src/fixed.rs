@@ -75,7 +75,8 @@ impl Constraints {
     }
 
     /// These constraints with fragments that fit the buffers before `stages`.
-    pub(crate) fn fitting(&self, stages: core::ops::Range<usize>) -> Self {
+    #[must_use]
+    pub fn fitting(&self, stages: core::ops::Range<usize>) -> Self {
         Self { largest: self.largest.min(self.buffers.least(stages)), ..*self }
     }
 

@@ -18,32 +18,32 @@
 //! laxer too. What remains is a queue with growing values of which only the head is looked at, as in the
 //! minimum of a sliding window.
 //!
-//! Planner ([`crate::release`], [`crate::best`]) and lower bound ([`crate::bound`]) use the same pass: the
+//! A planner and a lower bound (both in `piped-theory`) use the same pass: the
 //! one with curves that a plan has, the other with curves that no plan can beat.
 
 /// A stage to be cut, its neighbours given. Times in seconds, positions in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Grouping<'a> {
+pub struct Grouping<'a> {
     /// `g`, in seconds.
-    pub(crate) overhead: f64,
+    pub overhead: f64,
     /// `G`, in seconds per byte.
-    pub(crate) per_byte: f64,
+    pub per_byte: f64,
     /// Where cuts may be: rising from 0 to the size of the transfer, at least these two.
-    pub(crate) positions: &'a [f64],
+    pub positions: &'a [f64],
     /// When the bytes up to each position are there; not falling. As long as `positions`.
-    pub(crate) release: &'a [f64],
+    pub release: &'a [f64],
     /// What it takes after a fragment that begins at a position has been served; not rising. As long as
     /// `positions` (the last entry is not used).
-    pub(crate) tail: &'a [f64],
+    pub tail: &'a [f64],
     /// The smallest fragment but for the last one, in bytes.
-    pub(crate) smallest: f64,
+    pub smallest: f64,
     /// The largest fragment, in bytes.
-    pub(crate) largest: f64,
+    pub largest: f64,
 }
 
 /// Memory of a pass, to be used again.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Scratch {
+pub struct Scratch {
     finish: Vec<f64>,
     from: Vec<u32>,
     queue: Vec<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// When the bytes up to each position have been served at the earliest, after the last pass.
     #[must_use]
-    pub(crate) fn finish(&self) -> &[f64] {
+    pub fn finish(&self) -> &[f64] {
         &self.finish
     }
 }
@@ -65,7 +65,7 @@ const NOISE: f64 = 1e-12;
 impl Grouping<'_> {
     /// Whether some cuts keep `limit`. Takes a step for each position.
     #[must_use]
-    pub(crate) fn feasible(&self, limit: f64, scratch: &mut Scratch) -> bool {
+    pub fn feasible(&self, limit: f64, scratch: &mut Scratch) -> bool {
         let Self { overhead, per_byte, positions, release, tail, smallest, largest } = *self;
         let limit = limit + limit.abs() * NOISE;
         let end = positions.len() - 1;
@@ -124,7 +124,7 @@ impl Grouping<'_> {
 
     /// The least latency to a part of `tolerance`, and a lower bound of it: (kept, not kept). `below` must not
     /// be above the answer, `above` must be kept; without such a one, `None`. Ask for the [`Self::cuts`] next.
-    pub(crate) fn least(
+    pub fn least(
         &self,
         below: f64,
         above: f64,
@@ -148,7 +148,7 @@ impl Grouping<'_> {
     }
 
     /// Indices into `positions` where the fragments end, if `limit` can be kept.
-    pub(crate) fn cuts(&self, limit: f64, scratch: &mut Scratch, cuts: &mut Vec<u32>) -> bool {
+    pub fn cuts(&self, limit: f64, scratch: &mut Scratch, cuts: &mut Vec<u32>) -> bool {
         if !self.feasible(limit, scratch) {
             return false;
         }

@@ -1,6 +1,6 @@
 //! Plans whose sizes change only where the executing program can cut anew.
 //!
-//! The planners of [`crate::best`] may cut at every boundary between two stages. A program cannot: bytes are
+//! The planners of `piped_theory::best` may cut at every boundary between two stages. A program cannot: bytes are
 //! read from a device in one list of sizes, sent in frames of another, and written in a third, and all stages
 //! in between see what the program made. So the stages of a path come in *levels*, runs of stages that move the
 //! same fragments, and each level has rules of its own for what it may cut.

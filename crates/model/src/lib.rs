@@ -21,19 +21,19 @@
 //! | [`serial`] | fragments one at a time at the first stage, in sizes that fall (Theorem 3) |
 //! | [`ramp`] | sizes that change so that nobody waits (Theorems 3 to 5) |
 //! | [`hierarchical`] | sub-fragments for the stages beside the bottleneck (B, C, C') |
-//! | `lp` | the optimum with the same fragments in every stage (feature `lp`) |
 //! | [`rounding`] | real sizes as whole bytes, and the plan made of them |
 //! | [`mod@reference`] | the papers' pipelines |
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`simulate`] | a path at work, event by event: the second opinion |
 //! | [`tile`] | nested loops in tiles, passed on through a grid of processors |
-//! | `grouping` | one stage cut optimally between neighbours that are given |
-//! | [`release`] | the release-curve planner: small sub-fragments, grouped optimally for the slow stage |
-//! | [`best`] | the best of all planners, improved by search; with a certificate if asked |
+//! | [`grouping`] | one stage cut optimally between neighbours that are given |
+//! | [`search`] | a plan while it is made: where each stage cuts, and how good that is |
 //! | [`leveled`] | the best plan where only some boundaries may cut anew: what a program can execute |
-//! | [`bound`] | a latency that no plan can beat |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of a pipeline and a network from measurements |
+//!
+//! Whatever only people ask for (the best plan there is, a bound, the linear program, figures) is in the
+//! crate `piped-theory`, which names this one and is not named here.
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
 //! rounding to bytes and alignment is a last step that reports its own latency.
@@ -53,23 +53,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod best;
-pub mod bound;
 pub mod buffer;
 pub mod estimate;
 pub mod evaluate;
 pub mod fixed;
-mod grouping;
+pub mod grouping;
 pub mod hierarchical;
 pub mod leveled;
-#[cfg(feature = "lp")]
-pub mod lp;
 pub mod plan;
 pub mod ramp;
 pub mod reference;
-pub mod release;
 pub mod rounding;
-mod search;
+pub mod search;
 pub mod serial;
 pub mod simulate;
 pub mod stage;

@@ -34,7 +34,7 @@ pub enum Algorithm {
     HierarchicalRamp,
     /// Small sub-fragments, grouped optimally along the bottleneck's release curve.
     ReleaseCurve,
-    /// A search that starts from the others ([`crate::best`]).
+    /// A search that starts from the others.
     Searched,
 }
 

@@ -159,20 +159,3 @@ fn hierarchical_fixed_plans_are_the_computed_ones() {
         assert_close(found.predicted_seconds, case["sim"].as_f64().expect("sim"), &what);
     }
 }
-
-#[cfg(feature = "lp")]
-#[test]
-fn the_optima_with_the_same_fragments_are_the_computed_ones() {
-    let cases = vectors("lp_same_fragments");
-    assert_eq!(cases.len(), 13);
-    for (number, case) in cases.iter().enumerate() {
-        let what = format!("lp_same_fragments {number}");
-        let path = stages(case, 1000.0);
-        let bytes = case["B"].as_f64().expect("B") * 1000.0;
-        let found = piped_model::lp::same_fragments(&path, bytes, 100).expect("solved");
-        let want = case["T"].as_f64().expect("T");
-        let error = (found.predicted_seconds * 1e6 / want - 1.0).abs();
-        assert!(error < 1e-8, "{what}: off by {error:e}");
-        assert_eq!(found.sizes.len() as u64, case["k"].as_u64().expect("k"), "{what}");
-    }
-}

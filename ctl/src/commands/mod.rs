@@ -20,7 +20,6 @@ pub(crate) mod handles;
 pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod manual;
-pub(crate) mod model;
 mod peers;
 pub(crate) mod plan;
 mod planner;
@@ -35,7 +34,7 @@ mod words;
 
 /// Does what the command line says.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let output = Output::new();
+    let output = Output::stdout();
     let admin = || Admin::new(&args.socket);
     match &args.command {
         Command::Status => status::run(&admin()?, &output, args.json),
@@ -51,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Limits(limits) => limits::run(&admin()?, &output, limits, args.json),
         Command::Config(config) => config::run(args, &config.action, &output),
         Command::Keys(keys) => keys::run(args, keys, &output),
-        Command::Model(asked) => model::run(&asked.model, &output, args.json),
+        Command::Model(asked) => asked.run(&output, args.json),
         Command::Completions(args) => manual::completions(args, &output),
         Command::Man(args) => manual::man(args, &output),
         Command::Doctor(asked) => doctor::run(args, asked, &output),

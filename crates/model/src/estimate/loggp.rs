@@ -180,26 +180,6 @@ const SAME: f64 = 1e-3;
 /// # Errors
 /// If there is no measurement, or one that no clock gives. What good measurements do not show is no error: see
 /// [`Parameters::missing`].
-///
-/// ```
-/// use piped_model::estimate::loggp::{Burst, Gap, ReadOptions, read};
-/// use piped_model::estimate::signature::Network;
-/// let network = Network {
-///     latency: 4.7e-6, send: 1.8e-6, receive: 4e-6, gap: 12.8e-6, per_byte: 0.0, window: None,
-/// };
-/// let mut bursts = Vec::new();
-/// for delay in [0.0, 10e-6, 20e-6] {
-///     for (messages, seconds) in (1..=200).zip(network.bursts(0, delay)) {
-///         bursts.push(Burst { messages, delay, bytes: 0, seconds });
-///     }
-/// }
-/// let found = read(&bursts, &[21e-6], &ReadOptions::default())?;
-/// let near = |figure: f64, truth: f64| (figure / truth - 1.0).abs() < 1e-3;
-/// assert!(near(found.send.unwrap().value, 1.8e-6) && near(found.receive.unwrap().value, 4e-6));
-/// assert!(near(found.latency.unwrap().value, 4.7e-6));
-/// assert!(matches!(found.gap, Gap::Yes { gap } if near(gap.value, 12.8e-6)));
-/// # Ok::<(), piped_model::estimate::loggp::ReadFault>(())
-/// ```
 pub fn read(
     bursts: &[Burst],
     round_trips: &[f64],

@@ -17,7 +17,7 @@
 //!
 //! *From measurements made for it,* with confidence intervals: [`clear_box`] (a stage timed from inside),
 //! [`black_box`] (a pipeline from outside) with [`Search`] (which asks for the measurements that it needs),
-//! [`loggp`] (a network by bursts of messages) and [`signature`] (what such bursts show of given parameters).
+//! and [`loggp`] (a network by bursts of messages).
 //! [`active`] has these made on a path that others use, within bounds of time, bytes and share.
 
 pub mod active;
@@ -25,7 +25,6 @@ pub mod black_box;
 pub mod clear_box;
 pub mod loggp;
 pub mod shared;
-pub mod signature;
 
 mod cell;
 mod curve;

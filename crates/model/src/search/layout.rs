@@ -10,86 +10,37 @@ use core::ops::Range;
 
 use crate::fixed::Constraints;
 use crate::grouping::{Grouping, Scratch};
-use crate::plan::{Level, Plan};
 use crate::stage::Stage;
 
 /// Byte counts up to here are exact as floats.
-pub(crate) const BYTES_MAX: u64 = 1 << 53;
+pub const BYTES_MAX: u64 = 1 << 53;
 
 /// Cuts of every stage among common positions.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// Rising from 0 to the size of the transfer.
-    pub(crate) positions: Vec<f64>,
+    pub positions: Vec<f64>,
     /// By stage: where its fragments end, as indices into the positions; the last one is the last position.
-    pub(crate) cuts: Vec<Vec<u32>>,
+    pub cuts: Vec<Vec<u32>>,
 }
 
 impl Layout {
     /// The same cuts in all stages.
-    pub(crate) fn common(positions: Vec<f64>, stages: usize) -> Self {
+    #[must_use]
+    pub fn common(positions: Vec<f64>, stages: usize) -> Self {
         let cuts: Vec<u32> = (1..positions.len() as u32).collect();
         Self { positions, cuts: vec![cuts; stages] }
     }
 
-    /// Stages before `pivot` cut every `before` bytes, those after it every `after`, the pivot on all of these.
-    pub(crate) fn around(bytes: u64, stages: usize, pivot: usize, before: u64, after: u64) -> Self {
-        let every = |size: u64| (1..bytes.div_ceil(size)).map(move |k| k * size);
-        let mut ends: Vec<u64> = vec![bytes];
-        if pivot > 0 {
-            ends.extend(every(before));
-        }
-        if pivot + 1 < stages {
-            ends.extend(every(after));
-        }
-        ends.sort_unstable();
-        ends.dedup();
-        let on = |size: u64| -> Vec<u32> {
-            let ends = (1_u32..).zip(&ends);
-            ends.filter(|&(_, &end)| end % size == 0 || end == bytes).map(|(at, _)| at).collect()
-        };
-        let all = (1..=ends.len() as u32).collect();
-        let (fine, coarse) = (on(before), on(after));
-        let mut cuts = vec![fine; pivot];
-        cuts.push(all);
-        cuts.resize(stages, coarse);
-        let mut positions = vec![0.0];
-        positions.extend(ends.iter().map(|&end| end as f64));
-        Self { positions, cuts }
-    }
-
-    /// Of a plan with at most `most` positions.
-    pub(crate) fn of(plan: &Plan, most: usize) -> Option<Self> {
-        let bytes = plan.total_bytes();
-        let count: u64 = plan.levels.iter().map(|level| level.sizes.count()).sum();
-        if bytes == 0 || bytes > BYTES_MAX || count > most as u64 {
-            return None;
-        }
-        let ends = |level: &Level| -> Vec<u64> {
-            level.sizes.iter().map(|fragment| fragment.offset + fragment.length).collect()
-        };
-        let mut all: Vec<u64> = plan.levels.iter().flat_map(ends).collect();
-        all.sort_unstable();
-        all.dedup();
-        let mut cuts = Vec::new();
-        for level in plan.levels.iter() {
-            let places = ends(level);
-            let places = places.iter().filter_map(|end| all.binary_search(end).ok());
-            let places: Vec<u32> = places.map(|at| at as u32 + 1).collect();
-            cuts.extend(level.stages.clone().map(|_| places.clone()));
-        }
-        let mut positions = vec![0.0];
-        positions.extend(all.iter().map(|&end| end as f64));
-        Some(Self { positions, cuts })
-    }
-
-    pub(crate) fn last(&self) -> u32 {
+    /// The index of the last position.
+    #[must_use]
+    pub fn last(&self) -> u32 {
         self.positions.len() as u32 - 1
     }
 
     /// Positions on whole multiples of the alignment, without those that nobody uses and those that fell
     /// together.
-    pub(crate) fn tidy(&mut self, alignment: u64) {
+    pub fn tidy(&mut self, alignment: u64) {
         let unit = alignment.max(1) as f64;
         let last = self.last() as usize;
         let mut used = vec![false; last + 1];
@@ -119,7 +70,8 @@ impl Layout {
     }
 
     /// Whether all fragments are as the constraints want them.
-    pub(crate) fn allowed(&self, constraints: &Constraints) -> bool {
+    #[must_use]
+    pub fn allowed(&self, constraints: &Constraints) -> bool {
         let (smallest, largest) = range(constraints);
         let last = self.last();
         self.cuts.iter().all(|cuts| {
@@ -134,7 +86,8 @@ impl Layout {
     }
 
     /// The sizes by run of stages that cut alike.
-    pub(crate) fn parts(&self) -> Vec<(Range<usize>, Vec<u64>)> {
+    #[must_use]
+    pub fn parts(&self) -> Vec<(Range<usize>, Vec<u64>)> {
         let mut parts = Vec::new();
         let mut begin = 0;
         for stage in 1..=self.cuts.len() {
@@ -146,7 +99,9 @@ impl Layout {
         parts
     }
 
-    pub(crate) fn sizes(&self, cuts: &[u32]) -> Vec<u64> {
+    /// The sizes in bytes between these cuts.
+    #[must_use]
+    pub fn sizes(&self, cuts: &[u32]) -> Vec<u64> {
         let mut begin = 0.0;
         let size = |&at: &u32| {
             let end = self.positions[at as usize];
@@ -169,7 +124,7 @@ const OWN: u32 = u32::MAX;
 
 /// When things happen to a layout's fragments. Memory to be used again.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Times {
+pub struct Times {
     /// By stage and fragment: departure.
     depart: Vec<Vec<f64>>,
     /// What it waited for last: [`OWN`], or a fragment of the stage before.
@@ -183,11 +138,13 @@ pub(crate) struct Times {
     scratch: Scratch,
     found: Vec<u32>,
     /// Fragments looked at so far: the measure of work.
-    pub(crate) work: u64,
+    pub work: u64,
 }
 
 impl Times {
-    pub(crate) fn new(stages: usize) -> Self {
+    /// Memory for a path of so many stages.
+    #[must_use]
+    pub fn new(stages: usize) -> Self {
         Self {
             depart: vec![Vec::new(); stages],
             cause: vec![Vec::new(); stages],
@@ -197,14 +154,15 @@ impl Times {
     }
 
     /// The latency, by the recurrence.
-    pub(crate) fn forward(&mut self, path: &[Stage], layout: &Layout, depth: NonZeroU32) -> f64 {
+    pub fn forward(&mut self, path: &[Stage], layout: &Layout, depth: NonZeroU32) -> f64 {
         for stage in 0..path.len() {
             self.forward_stage(path, layout, depth, stage);
         }
         self.depart[path.len() - 1].last().copied().unwrap_or(0.0)
     }
 
-    pub(crate) fn forward_stage(
+    /// The departures of one stage, by those of the stage before.
+    pub fn forward_stage(
         &mut self,
         path: &[Stage],
         layout: &Layout,
@@ -250,7 +208,7 @@ impl Times {
     }
 
     /// The tails of the stages from `first` on; windows are not looked at.
-    pub(crate) fn backward(&mut self, path: &[Stage], layout: &Layout, first: usize) {
+    pub fn backward(&mut self, path: &[Stage], layout: &Layout, first: usize) {
         for stage in (first..path.len()).rev() {
             self.backward_stage(path, layout, stage);
         }
@@ -286,7 +244,7 @@ impl Times {
     /// Cuts one stage anew, at its neighbours' cuts and its own: the best for the neighbours as they are.
     /// `forward` up to the stage before and `backward` from the stage behind must be up to date. The latency
     /// that this reaches, if it is below `known`.
-    pub(crate) fn regroup(
+    pub fn regroup(
         &mut self,
         path: &[Stage],
         layout: &mut Layout,
@@ -299,7 +257,7 @@ impl Times {
     }
 
     /// The same, but cut only at some of these positions, rising and without 0.
-    pub(crate) fn regroup_at(
+    pub fn regroup_at(
         &mut self,
         path: &[Stage],
         layout: &mut Layout,
@@ -398,7 +356,7 @@ impl Times {
 
     /// The critical path of the last [`Self::forward`], windows aside: adds to `weights` what each byte between
     /// two positions costs along it (seconds per byte), and returns what does not depend on sizes.
-    pub(crate) fn critical(&self, path: &[Stage], layout: &Layout, weights: &mut [f64]) -> f64 {
+    pub fn critical(&self, path: &[Stage], layout: &Layout, weights: &mut [f64]) -> f64 {
         let mut fixed = 0.0;
         let mut fragment = layout.cuts[path.len() - 1].len() - 1;
         for stage in (0..path.len()).rev() {

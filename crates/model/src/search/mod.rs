@@ -1,6 +1,5 @@
 //! Plans that are improved: which stages cut where, and how large the pieces are.
 
-pub(crate) mod improve;
-pub(crate) mod layout;
-pub(crate) mod polish;
-pub(crate) mod simplex;
+pub mod layout;
+pub mod polish;
+mod simplex;

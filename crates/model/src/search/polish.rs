@@ -22,20 +22,23 @@ const ROWS: (usize, usize) = (20, 6);
 const TOLERANCE: f64 = 2e-4;
 
 /// What there is to do.
-pub(crate) struct Polish<'a> {
-    pub(crate) path: &'a [Stage],
-    pub(crate) depth: NonZeroU32,
+#[derive(Debug)]
+pub struct Polish<'a> {
+    /// The stages, in order.
+    pub path: &'a [Stage],
+    /// The most fragments outstanding.
+    pub depth: NonZeroU32,
     /// The number of segments between positions in each block; their sum is that of all segments.
-    pub(crate) blocks: &'a [u32],
+    pub blocks: &'a [u32],
     /// The least size of a segment, in bytes.
-    pub(crate) smallest: f64,
+    pub smallest: f64,
     /// Give up when it turns out that the pattern cannot take less.
-    pub(crate) hopeless: f64,
+    pub hopeless: f64,
 }
 
 impl Polish<'_> {
     /// Moves the positions of `layout` to where its latency is least, and returns that.
-    pub(crate) fn run(&self, layout: &mut Layout, times: &mut Times) -> f64 {
+    pub fn run(&self, layout: &mut Layout, times: &mut Times) -> f64 {
         let bytes = layout.positions[layout.last() as usize];
         let count: u32 = self.blocks.iter().sum();
         let least: Vec<f64> =

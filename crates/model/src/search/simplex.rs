@@ -26,7 +26,7 @@ struct Row {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct MinMax {
+pub(super) struct MinMax {
     rows: Vec<Row>,
     columns: Vec<Variable>,
     /// What one more of a nonbasic variable adds to `sum z`; none is positive once there is a row.
@@ -35,7 +35,7 @@ pub(crate) struct MinMax {
 }
 
 impl MinMax {
-    pub(crate) fn new(shares: usize) -> Self {
+    pub(super) fn new(shares: usize) -> Self {
         Self {
             rows: Vec::new(),
             columns: (0..shares).map(Variable::Share).collect(),
@@ -46,7 +46,7 @@ impl MinMax {
 
     /// One more linear function; its coefficients must be positive. The least maximum with it, or `None` if
     /// the arithmetic has broken down.
-    pub(crate) fn add(&mut self, function: &[f64]) -> Option<f64> {
+    pub(super) fn add(&mut self, function: &[f64]) -> Option<f64> {
         debug_assert!(!function.iter().any(|value| value.is_nan()), "{function:?}");
         let first = self.rows.is_empty();
         let row = self.expressed(function);
@@ -74,7 +74,7 @@ impl MinMax {
     }
 
     /// The shares that reach the least maximum.
-    pub(crate) fn shares(&self, shares: &mut [f64]) {
+    pub(super) fn shares(&self, shares: &mut [f64]) {
         shares.fill(0.0);
         for row in &self.rows {
             if let Variable::Share(index) = row.basic {

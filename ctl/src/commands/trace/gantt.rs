@@ -3,6 +3,7 @@
 
 use piped_core::status::Status;
 use piped_report::trace::{TransferTrace, Visit};
+use piped_theory::svg::{CHARACTER, GREY, MESH, colour, style};
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea as _};
 use plotters::element::{PathElement, Rectangle, Text};
@@ -12,7 +13,6 @@ use plotters::style::{BLACK, Color as _, RGBColor, WHITE};
 
 use super::bars::{self, Bar};
 use super::{end_of, heading, summary};
-use crate::svg::{CHARACTER, GREY, MESH, colour, style};
 use crate::units;
 
 const WIDTH: i32 = 1800;

@@ -1,0 +1,184 @@
+//! The best plan known here, and how good it is.
+//!
+//! All planners are asked, and the best of what they say is improved further ([`best`]). [`certified`] takes more
+//! time for that and adds a lower bound that no plan can beat ([`crate::bound`]): "this plan is within `gap`
+//! of the best possible".
+
+use piped_model::fixed::{self, Constraints};
+use piped_model::hierarchical;
+use piped_model::plan::{Algorithm, Level, Plan};
+use piped_model::ramp;
+use piped_model::rounding;
+use piped_model::search::layout::{BYTES_MAX, Layout};
+use piped_model::stage::{STAGES_MAX, Stage};
+
+use crate::bound;
+use crate::improve::Search;
+use crate::release;
+
+/// Constant sizes that others use, as candidates: FM's, and a page.
+const STATIC_SIZES: [u64; 2] = [128, 4096];
+
+/// Work of the search, in fragments looked at: about half a millisecond.
+const QUICK: u64 = 30_000;
+
+/// And where a certificate is asked for.
+const THOROUGH: u64 = 300_000;
+
+/// Positions above which a candidate is taken as it is.
+const POSITIONS_MAX: usize = 320;
+
+/// Numbers of equal fragments that the search starts from, besides the best candidates.
+const EQUAL: [u32; 8] = [2, 3, 4, 5, 6, 8, 10, 13];
+
+/// The most fragments of a stage in a plan whose sizes differ.
+const LIST_MAX: u32 = 1024;
+
+/// What [`best`] says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Best {
+    /// The plan with the smallest predicted latency.
+    pub plan: Plan,
+    /// What each planner said, in a fixed order; those that do not apply to the path are left out.
+    pub candidates: Vec<Plan>,
+    /// No plan takes less, in seconds; only if it was asked for.
+    pub lower_bound_seconds: Option<f64>,
+}
+
+impl Best {
+    /// `T / bound - 1`: no plan is better by more than this part. Only if a bound was asked for; 0 where both are 0.
+    #[must_use]
+    pub fn gap(&self) -> Option<f64> {
+        let bound = self.lower_bound_seconds?;
+        let excess = self.plan.predicted_seconds - bound;
+        Some(if excess <= 0.0 { 0.0 } else { excess / bound })
+    }
+}
+
+/// The best plan for `bytes` on `path` under the constraints; never worse than any candidate. None for a path without
+/// stages or with more than [`STAGES_MAX`], or if the buffers hold no plan.
+///
+/// ```
+/// use piped_model::{fixed::Constraints, reference};
+/// use piped_theory::best;
+/// let path = reference::network_disk();
+/// let best = best::best(&path, reference::PACKET_BYTES, &Constraints::default()).unwrap();
+/// assert!(best.plan.predicted_seconds < 23.86e-3);
+/// assert!(best.candidates.iter().all(|plan| plan.predicted_seconds >= best.plan.predicted_seconds));
+/// ```
+#[must_use]
+pub fn best(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Best> {
+    search(path, bytes, constraints, QUICK)
+}
+
+/// Like [`best`] with a lower bound, and a longer search. Milliseconds.
+///
+/// ```
+/// use piped_model::{fixed::Constraints, reference};
+/// use piped_theory::best;
+/// let path = reference::network_disk();
+/// let best = best::certified(&path, reference::PACKET_BYTES, &Constraints::default()).unwrap();
+/// assert!(best.gap().unwrap() < 0.025);
+/// ```
+#[must_use]
+pub fn certified(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Best> {
+    let found = search(path, bytes, constraints, THOROUGH)?;
+    Some(Best { lower_bound_seconds: Some(bound::lower_bound(path, bytes)), ..found })
+}
+
+fn search(path: &[Stage], bytes: u64, constraints: &Constraints, budget: u64) -> Option<Best> {
+    if path.is_empty() || path.len() > STAGES_MAX {
+        return None;
+    }
+    let mut candidates = candidates(path, bytes, constraints);
+    // What limited buffers cannot hold.
+    candidates.retain(|plan| plan.predicted_seconds.is_finite());
+    let mut plan = candidates
+        .iter()
+        .min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))?
+        .clone();
+    if let Some(found) = improved(path, bytes, constraints, budget, &candidates)
+        && found.predicted_seconds < plan.predicted_seconds
+    {
+        plan = found;
+    }
+    Some(Best { plan, candidates, lower_bound_seconds: None })
+}
+
+/// What all planners say.
+#[must_use]
+pub fn candidates(path: &[Stage], bytes: u64, constraints: &Constraints) -> Vec<Plan> {
+    let mut list = vec![fixed::whole(path, bytes, constraints).plan(path.len(), bytes)];
+    for size in STATIC_SIZES {
+        list.push(fixed::static_size(path, bytes, size, constraints).plan(path.len(), bytes));
+    }
+    list.push(fixed::best(path, bytes, constraints).plan(path.len(), bytes));
+    // Lists of sizes have to stay short, also where overheads of 0 make ever more fragments pay.
+    let fragments_max = constraints.fragments_max.clamp(1, LIST_MAX);
+    let fewest = bytes.div_ceil(constraints.fit(u64::MAX).max(1));
+    if fewest <= u64::from(LIST_MAX) {
+        let limited = Constraints { fragments_max, ..*constraints };
+        list.extend(ramp::up(path, bytes, &limited));
+        list.extend(ramp::up_down(path, bytes, &limited));
+        list.extend(hierarchical::fixed(path, bytes, &limited));
+        list.extend(hierarchical::ramp(path, bytes, &limited));
+        list.extend(release::release_curve(path, bytes, &limited));
+    }
+    list
+}
+
+fn improved(
+    path: &[Stage],
+    bytes: u64,
+    constraints: &Constraints,
+    budget: u64,
+    candidates: &[Plan],
+) -> Option<Plan> {
+    if path.len() < 2 || !(2..=BYTES_MAX).contains(&bytes) {
+        return None;
+    }
+    let constraints = &constraints.fitting(0..path.len());
+    let mut ordered: Vec<&Plan> = candidates.iter().collect();
+    ordered.sort_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds));
+    let mut layouts = ordered.iter().filter_map(|plan| layout_of(plan, POSITIONS_MAX));
+    let mut first = Search::new(path, constraints, budget);
+    layouts.by_ref().take(2).for_each(|layout| first.descend(layout));
+    EQUAL.into_iter().for_each(|count| first.equal(bytes, count));
+    first.vary();
+    let mut best = first.best?;
+    if budget >= THOROUGH {
+        // Each start has its own hills.
+        for layout in layouts.take(2) {
+            let mut other = Search::new(path, constraints, budget / 2);
+            other.descend(layout);
+            other.vary();
+            best = other.best.into_iter().fold(best, |a, b| if b.0 < a.0 { b } else { a });
+        }
+    }
+    rounding::plan(path, &best.1.parts(), Algorithm::Searched, constraints)
+}
+
+/// The layout of a plan with at most `most` positions.
+fn layout_of(plan: &Plan, most: usize) -> Option<Layout> {
+    let bytes = plan.total_bytes();
+    let count: u64 = plan.levels.iter().map(|level| level.sizes.count()).sum();
+    if bytes == 0 || bytes > BYTES_MAX || count > most as u64 {
+        return None;
+    }
+    let ends = |level: &Level| -> Vec<u64> {
+        level.sizes.iter().map(|fragment| fragment.offset + fragment.length).collect()
+    };
+    let mut all: Vec<u64> = plan.levels.iter().flat_map(ends).collect();
+    all.sort_unstable();
+    all.dedup();
+    let mut cuts = Vec::new();
+    for level in plan.levels.iter() {
+        let places = ends(level);
+        let places = places.iter().filter_map(|end| all.binary_search(end).ok());
+        let places: Vec<u32> = places.map(|at| at as u32 + 1).collect();
+        cuts.extend(level.stages.clone().map(|_| places.clone()));
+    }
+    let mut positions = vec![0.0];
+    positions.extend(all.iter().map(|&end| end as f64));
+    Some(Layout { positions, cuts })
+}

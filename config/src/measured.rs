@@ -1,12 +1,13 @@
 //! Quantities as measurements and papers have them, read from text: a number and a unit.
 //!
-//! A number without a unit has the one that the option documents. Units are those of the measurements and of the
-//! papers, so `MB` is a million bytes here, where the configuration refuses it; only what a `KB` is (1000 or
-//! 1024 bytes) is for `--kb` to say, because the papers differ. What comes out is in the library's units: seconds,
-//! bytes, seconds per byte, bytes per second.
+//! A number without a unit has the one that the option documents. Units are those of the
+//! measurements and of the papers, so `MB` is a million bytes here, where the configuration refuses
+//! it; only what a `KB` is (1000 or 1024 bytes) is for `--kb` to say, because the papers differ.
+//! What comes out is in the library's units: seconds, bytes, seconds per byte, bytes per second.
 //!
-//! Why no crate reads them: for `bytesize` a KB is one thing only, `humantime` takes `1h 30m`, and neither knows
-//! a time per size. Both also take what [`crate::Bytes`] and [`crate::Period`] must refuse (`64MB`, `30 sec`).
+//! Why no crate reads them: for `bytesize` a KB is one thing only, `humantime` takes `1h 30m`, and
+//! neither knows a time per size. Both also take what [`crate::Bytes`] and [`crate::Period`] must
+//! refuse (`64MB`, `30 sec`).
 
 use clap::{Args as ClapArgs, ValueEnum};
 
@@ -36,7 +37,8 @@ impl Kb {
 /// `--kb`, for commands that read sizes or inverse bandwidths.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct KbArgs {
-    /// What a KB is, in us/KB and in sizes (KiB is always 1024 bytes; bandwidths, as in 5MB/s, are decimal)
+    /// What a KB is, in us/KB and in sizes (KiB is always 1024 bytes; bandwidths, as in 5MB/s, are
+    /// decimal)
     #[arg(long, value_name = "BYTES", value_enum, default_value_t = Kb::Decimal)]
     pub kb: Kb,
 }
@@ -106,8 +108,9 @@ impl PerByte {
     }
 }
 
-/// The longest time that is taken for one, in seconds (32 years), and the largest inverse bandwidth, in seconds per
-/// byte. Sums and products of longer ones leave the range of numbers, and what comes out then is no answer.
+/// The longest time that is taken for one, in seconds (32 years), and the largest inverse
+/// bandwidth, in seconds per byte. Sums and products of longer ones leave the range of numbers, and
+/// what comes out then is no answer.
 const SECONDS_MAX: f64 = 1e9;
 
 /// These seconds, or that they are too many.

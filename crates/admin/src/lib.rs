@@ -5,10 +5,10 @@
 //! Blocking towards the commands, which do one thing after the other; hyper wants a runtime, so a
 //! client owns a current-thread one.
 //!
-//! Names in the daemon's answers were chosen by clients and peers: in what the commands show they are escaped here, all
-//! of them, and with them the few texts that are the daemon's own. `--json` has them as they are, written so that a terminal
-//! obeys none ([`piped_cli::output::json`]). Where a command goes on with them, it reads them as they are
-//! ([`Admin::get_exact`]).
+//! Names in the daemon's answers were chosen by clients and peers: in what the commands show they
+//! are escaped here, all of them, and with them the few texts that are the daemon's own. `--json`
+//! has them as they are, written so that a terminal obeys none ([`piped_cli::output::json`]). Where
+//! a command goes on with them, it reads them as they are ([`Admin::get_exact`]).
 
 #![forbid(unsafe_code)]
 
@@ -64,8 +64,8 @@ impl Admin {
         self.read(&self.request(Method::GET, path, String::new())?)
     }
 
-    /// `GET`, typed, its texts as the daemon wrote them: for what is used, as paths are. What is shown of it is to be
-    /// escaped there.
+    /// `GET`, typed, its texts as the daemon wrote them: for what is used, as paths are. What is
+    /// shown of it is to be escaped there.
     ///
     /// # Errors
     /// If the daemon does not answer, refuses, or answers what is not expected.
@@ -231,8 +231,8 @@ async fn exchange(
 ) -> Result<Bytes, Failure> {
     let stream = loop {
         match UnixStream::connect(socket).await {
-            // Very many connect at once, and have filled the kernel's queue: whoever waits for the answer waits
-            // for a place in it.
+            // Very many connect at once, and have filled the kernel's queue: whoever waits for the
+            // answer waits for a place in it.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 tokio::time::sleep(QUEUE_FULL_PAUSE).await;
             }

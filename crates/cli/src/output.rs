@@ -1,4 +1,5 @@
-//! stdout: one writer, so that a closed pipe is seen once, a table knows its width, and a terminal has nothing to obey.
+//! stdout: one writer, so that a closed pipe is seen once, a table knows its width, and a terminal
+//! has nothing to obey.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -20,8 +21,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Tables as wide as the terminal; unlimited into a pipe, where folded rows would be in the way of
-    /// `grep`. `COLUMNS` decides for both.
+    /// Tables as wide as the terminal; unlimited into a pipe, where folded rows would be in the way
+    /// of `grep`. `COLUMNS` decides for both.
     #[must_use]
     pub fn stdout() -> Self {
         let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
@@ -87,7 +88,8 @@ impl Output {
         self.labelled(name, value, 10)
     }
 
-    /// Writes a mark, and a sentence beside it that is folded at the width and stays to the right of the mark.
+    /// Writes a mark, and a sentence beside it that is folded at the width and stays to the right
+    /// of the mark.
     ///
     /// # Errors
     /// If stdout cannot be written to.
@@ -97,8 +99,8 @@ impl Output {
         write(&format!("{mark:indent$}{}\n", text.trim_end()))
     }
 
-    /// Writes a sentence, folded at the width. The first line begins with the blanks that `text` begins with,
-    /// the others with `indent` blanks.
+    /// Writes a sentence, folded at the width. The first line begins with the blanks that `text`
+    /// begins with, the others with `indent` blanks.
     ///
     /// # Errors
     /// If stdout cannot be written to.
@@ -127,8 +129,8 @@ pub fn json_line(body: impl Serialize) -> Result<(), Failure> {
     write(&format!("{}\n", shown_json(&text)))
 }
 
-/// What others chose (names, their words) cannot move the cursor or reorder a line. It cannot make a line either:
-/// what a daemon says is escaped when it comes in (`piped_admin`).
+/// What others chose (names, their words) cannot move the cursor or reorder a line. It cannot make
+/// a line either: what a daemon says is escaped when it comes in (`piped_admin`).
 fn write(text: &str) -> Result<(), Failure> {
     let text = shown_lines(text);
     let mut stdout = io::stdout().lock();

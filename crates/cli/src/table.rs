@@ -1,5 +1,6 @@
-//! Tables without lines: columns aligned, as narrow as their content, folded where the terminal is narrower. Where
-//! not even folding makes them legible, each row is a record: a line for each column.
+//! Tables without lines: columns aligned, as narrow as their content, folded where the terminal is
+//! narrower. Where not even folding makes them legible, each row is a record: a line for each
+//! column.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
@@ -50,7 +51,8 @@ pub fn render(columns: &[Column], rows: Vec<Vec<String>>, width: Option<u16>) ->
     text
 }
 
-/// True if the numbers can stand in one line each beside words of a readable width: then only the words fold.
+/// True if the numbers can stand in one line each beside words of a readable width: then only the
+/// words fold.
 fn fits_unfolded(table: &Table, columns: &[Column], width: Option<u16>) -> bool {
     const WORDS_MIN: u16 = 10;
     let widths = table.column_max_content_widths();

@@ -1,10 +1,11 @@
 //! How much early-arrival buffer messages need that come faster than they are copied out.
 //!
-//! Li and Taylor's model ("System Buffer Size Requirements", section 3.1): message `i` arrives evenly over
-//! `[s_i, s_i + L/lambda]`, its first byte at `s_i`; one consumer takes the messages in the order of their first
-//! bytes. Before **every** message it spends a start-up `alpha`, from the end of the previous copy or the arrival of
-//! the first byte, whichever is later; then it copies at `mu`. The buffer must hold the largest difference between
-//! what has arrived and what has been copied:
+//! Li and Taylor's model ("System Buffer Size Requirements", section 3.1): message `i` arrives
+//! evenly over `[s_i, s_i + L/lambda]`, its first byte at `s_i`; one consumer takes the messages in
+//! the order of their first bytes. Before **every** message it spends a start-up `alpha`, from the
+//! end of the previous copy or the arrival of the first byte, whichever is later; then it copies at
+//! `mu`. The buffer must hold the largest difference between what has arrived and what has been
+//! copied:
 //!
 //! ```text
 //! c_i = max(e_{i-1}, s_i) + alpha                 start of the copy
@@ -13,19 +14,20 @@
 //! required = max over t of  arrived(t) - copied(t)
 //! ```
 //!
-//! Corrections to the paper. Its copy may run ahead of the arrival ([`Mode::Paper`]): where `mu > lambda` the
-//! consumer has then "copied" bytes that are still on their way, and the requirement comes out too small (10109
-//! bytes with `mu` doubled). [`Mode::Causal`] is what a real consumer needs, never less; it is what an adviser should
-//! use. The 11751 bytes of the paper's summary are 11571 (digits transposed), and its 75 KB for five
-//! processors are 12288 + 5·10923 = 66 903 bytes. With `lambda` doubled, the paper's `c = L/lambda` is that of the new
-//! `lambda`.
+//! Corrections to the paper. Its copy may run ahead of the arrival ([`Mode::Paper`]): where
+//! `mu > lambda` the consumer has then "copied" bytes that are still on their way, and the
+//! requirement comes out too small (10109 bytes with `mu` doubled). [`Mode::Causal`] is what a real
+//! consumer needs, never less; it is what an adviser should use. The 11751 bytes of the paper's
+//! summary are 11571 (digits transposed), and its 75 KB for five processors are 12288 + 5·10923 =
+//! 66 903 bytes. With `lambda` doubled, the paper's `c = L/lambda` is that of the new `lambda`.
 //!
-//! The paper has `n` messages of one size at equal distances ([`burst`]). Nothing in the model needs that, so
-//! [`required`] takes any list of arrivals, each with its own size and bandwidth: several senders are several
-//! lists joined.
+//! The paper has `n` messages of one size at equal distances ([`burst`]). Nothing in the model
+//! needs that, so [`required`] takes any list of arrivals, each with its own size and bandwidth:
+//! several senders are several lists joined.
 //!
-//! And it has one consumer, always alike. What was measured is not: [`replay`] takes each message with the start-up
-//! and the copy rate that it had, and [`advise`] says from there what memory to allow.
+//! And it has one consumer, always alike. What was measured is not: [`replay`] takes each message
+//! with the start-up and the copy rate that it had, and [`advise`] says from there what memory to
+//! allow.
 //!
 //! Units: bytes, seconds, bytes per second.
 
@@ -97,8 +99,8 @@ impl fmt::Display for BufferFault {
 
 impl std::error::Error for BufferFault {}
 
-/// `messages` messages of `bytes` each, the first byte of each `delay` seconds behind that of the one before: the
-/// paper's case.
+/// `messages` messages of `bytes` each, the first byte of each `delay` seconds behind that of the
+/// one before: the paper's case.
 ///
 /// ```
 /// use piped_model::buffer::{burst, required, Consumer, Mode};
@@ -115,8 +117,8 @@ pub fn burst(messages: usize, bytes: f64, bytes_per_second: f64, delay: f64) -> 
     (0..messages).map(|index| Arrival { seconds: at(index), bytes, bytes_per_second }).collect()
 }
 
-/// The buffer that `arrivals` need if `consumer` copies them out in the order of their first bytes (those that
-/// come together in the order of the list). Nothing for no messages.
+/// The buffer that `arrivals` need if `consumer` copies them out in the order of their first bytes
+/// (those that come together in the order of the list). Nothing for no messages.
 ///
 /// # Errors
 /// If a time is negative or not a number, or a size or bandwidth is not positive.
@@ -157,8 +159,8 @@ pub struct Fill {
     pub bytes: f64,
 }
 
-/// What the buffer holds wherever the slope changes, in order of time: straight lines between these are the
-/// paper's figure 1.
+/// What the buffer holds wherever the slope changes, in order of time: straight lines between these
+/// are the paper's figure 1.
 ///
 /// # Errors
 /// As [`required`].
@@ -173,7 +175,8 @@ pub fn levels(
     replay(&order, mode)
 }
 
-/// The same for messages in the order in which they are taken, each with a start-up and a copy rate of its own.
+/// The same for messages in the order in which they are taken, each with a start-up and a copy rate
+/// of its own.
 ///
 /// # Errors
 /// As [`required`].
@@ -207,7 +210,8 @@ fn copy(message: &Arrival, start: f64, mu: f64, mode: Mode, bends: &mut Vec<Bend
     let end = start + message.bytes / mu;
     bends.push(Bend { seconds: start, slope: -mu, flows: 1 });
     if mode == Mode::Paper || end >= message.end() {
-        // What is there is enough all the time: lambda and mu are constant, and it is so at both ends.
+        // What is there is enough all the time: lambda and mu are constant, and it is so at both
+        // ends.
         bends.push(Bend { seconds: end, slope: mu, flows: -1 });
         return end;
     }

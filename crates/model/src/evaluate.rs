@@ -2,8 +2,8 @@
 //!
 //! Two ways that agree: the recurrence itself, for any list of fragments per stage ([`lists`],
 //! [`same_sizes`], [`parts`], [`plan`], and with finite buffers [`within`]), and a closed form for
-//! equal fragments ([`equal`] over the reals, [`uniform`] over bytes with a shorter last fragment), which
-//! takes tens of nanoseconds and does not allocate, so that every request can ask it.
+//! equal fragments ([`equal`] over the reals, [`uniform`] over bytes with a shorter last fragment),
+//! which takes tens of nanoseconds and does not allocate, so that every request can ask it.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -154,11 +154,11 @@ pub fn same_sizes<C: StageCost>(path: &[C], sizes: &[f64], depth: Option<NonZero
     times.last().copied().unwrap_or(0.0)
 }
 
-/// Latency in seconds of one list of real fragment sizes per stage, in bytes, by the recurrence: [`lists`]
-/// for the theory's results before they are rounded.
+/// Latency in seconds of one list of real fragment sizes per stage, in bytes, by the recurrence:
+/// [`lists`] for the theory's results before they are rounded.
 ///
-/// A fragment waits for the one before it in which its last byte is; ends that differ by less than a
-/// billionth of the transfer are the same end. Sums have to agree as closely.
+/// A fragment waits for the one before it in which its last byte is; ends that differ by less than
+/// a billionth of the transfer are the same end. Sums have to agree as closely.
 ///
 /// # Errors
 /// If there is not one list per stage, a size is negative or not finite, or the sums differ.
@@ -206,7 +206,8 @@ pub fn parts<C: StageCost>(
     Ok(before.last().map_or(0.0, |&(_, left)| left))
 }
 
-/// Like [`same_sizes`] for at most [`RAMP_MAX`] fragments (later ones are ignored), without allocation.
+/// Like [`same_sizes`] for at most [`RAMP_MAX`] fragments (later ones are ignored), without
+/// allocation.
 ///
 /// ```
 /// use piped_model::evaluate::{few, same_sizes};

@@ -8,9 +8,9 @@
 //!
 //! the maximum of one curve per stage, each convex in `k`. So `T` is convex, and bisection on the
 //! sign of `T(k+1) - T(k)` finds the best integer exactly: no square roots, no case distinction for
-//! `g_b = 0` or a moving bottleneck, and the "false local minima" a stage-by-stage search falls into
-//! do not exist. Where a window binds, or a cost bends with the size, convexity is lost, and a set
-//! of counts is tried instead: all small ones, then geometrically spaced ones.
+//! `g_b = 0` or a moving bottleneck, and the "false local minima" a stage-by-stage search falls
+//! into do not exist. Where a window binds, or a cost bends with the size, convexity is lost, and a
+//! set of counts is tried instead: all small ones, then geometrically spaced ones.
 //!
 //! The depth comes last: the fewest fragments outstanding at the first stage that still reach the
 //! best latency within one percent, because outstanding fragments hold memory and queue places.
@@ -36,9 +36,9 @@ pub struct Constraints {
     pub depth_max: u32,
     /// The most fragments of a transfer, where `largest` permits; 0 is 1.
     pub fragments_max: u32,
-    /// The room between the stages. No fragment is larger than the buffers that it has to be put together
-    /// in; where not even the smallest allowed one fits, there is no plan (of [`FixedBest`], one that
-    /// takes forever).
+    /// The room between the stages. No fragment is larger than the buffers that it has to be put
+    /// together in; where not even the smallest allowed one fits, there is no plan (of
+    /// [`FixedBest`], one that takes forever).
     pub buffers: Buffers,
 }
 
@@ -316,7 +316,8 @@ pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> 
     let mut real = optimum(path, bytes as f64, (fewest, most), depth);
     let latency = |size| seconds(path, size, bytes, depth, constraints);
     if constraints.buffers.limited() {
-        // How much smaller fragments help where little fits between the stages is on no simple curve.
+        // How much smaller fragments help where little fits between the stages is on no simple
+        // curve.
         let most = most.min(BLOCKED_MAX.max(real.count)).max(fewest);
         let at = |count| latency(constraints.fit(bytes.div_ceil(count)));
         real.count = scan((fewest, most), Some(real.count), at);
@@ -343,8 +344,8 @@ pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> 
 /// The most fragments tried where buffers are limited: each try is a walk through all of them.
 const BLOCKED_MAX: u64 = 1024;
 
-/// The latency of fragments of one size, with what the buffers hold; infinite if they cannot. Exact but for
-/// more than [`WALKED_MAX`] fragments between limited buffers.
+/// The latency of fragments of one size, with what the buffers hold; infinite if they cannot. Exact
+/// but for more than [`WALKED_MAX`] fragments between limited buffers.
 fn seconds<C: StageCost>(
     path: &[C],
     size: u64,

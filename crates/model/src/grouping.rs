@@ -1,22 +1,24 @@
 //! One stage cut optimally between neighbours that are given.
 //!
-//! Everything before the stage is told by a *release curve*: when the bytes up to each position have
-//! arrived. Everything behind it is told by a *tail*: how long it still takes after a fragment that
-//! begins at a position has been served. With cuts `0 = X_0 < X_1 < ... < X_k = B` the latency is
+//! Everything before the stage is told by a *release curve*: when the bytes up to each position
+//! have arrived. Everything behind it is told by a *tail*: how long it still takes after a fragment
+//! that begins at a position has been served. With cuts `0 = X_0 < X_1 < ... < X_k = B` the latency
+//! is
 //!
 //! ```text
 //! T = max over i <= m of { release(X_i) + sum_{i..m} (g + G·x) + tail(X_{m-1}) }
 //! ```
 //!
-//! (THEORY §4). Whether a latency can be kept is one pass over the positions: `finish(v)`, the earliest end
-//! of service of the bytes up to position `v` with all deadlines kept so far, is all that the rest needs to
-//! know, because an earlier end never hurts. The best latency is found by bisection.
+//! (THEORY §4). Whether a latency can be kept is one pass over the positions: `finish(v)`, the
+//! earliest end of service of the bytes up to position `v` with all deadlines kept so far, is all
+//! that the rest needs to know, because an earlier end never hurts. The best latency is found by
+//! bisection.
 //!
-//! The pass is linear. For the last cut `u` before `v`, either the stage waits for bytes (`finish(u) <=
-//! release(v)`: then the latest such `u` is best, its fragment is the smallest), or bytes wait for the stage,
-//! and `finish(u) - G·u` decides. Of two `u` the later one wins if that is no larger for it: its deadline is
-//! laxer too. What remains is a queue with growing values of which only the head is looked at, as in the
-//! minimum of a sliding window.
+//! The pass is linear. For the last cut `u` before `v`, either the stage waits for bytes
+//! (`finish(u) <= release(v)`: then the latest such `u` is best, its fragment is the smallest), or
+//! bytes wait for the stage, and `finish(u) - G·u` decides. Of two `u` the later one wins if that
+//! is no larger for it: its deadline is laxer too. What remains is a queue with growing values of
+//! which only the head is looked at, as in the minimum of a sliding window.
 //!
 //! A planner and a lower bound (both in `piped-theory`) use the same pass: the
 //! one with curves that a plan has, the other with curves that no plan can beat.
@@ -32,8 +34,8 @@ pub struct Grouping<'a> {
     pub positions: &'a [f64],
     /// When the bytes up to each position are there; not falling. As long as `positions`.
     pub release: &'a [f64],
-    /// What it takes after a fragment that begins at a position has been served; not rising. As long as
-    /// `positions` (the last entry is not used).
+    /// What it takes after a fragment that begins at a position has been served; not rising. As
+    /// long as `positions` (the last entry is not used).
     pub tail: &'a [f64],
     /// The smallest fragment but for the last one, in bytes.
     pub smallest: f64,
@@ -92,7 +94,8 @@ impl Grouping<'_> {
                 }
                 next += 1;
             }
-            // For these the stage waits for bytes, now and from now on: the last one stands for all.
+            // For these the stage waits for bytes, now and from now on: the last one stands for
+            // all.
             while head < queue.len() && finish[queue[head] as usize] <= released {
                 waiting = Some(queue[head] as usize);
                 head += 1;
@@ -122,8 +125,9 @@ impl Grouping<'_> {
         finish[end] < f64::INFINITY
     }
 
-    /// The least latency to a part of `tolerance`, and a lower bound of it: (kept, not kept). `below` must not
-    /// be above the answer, `above` must be kept; without such a one, `None`. Ask for the [`Self::cuts`] next.
+    /// The least latency to a part of `tolerance`, and a lower bound of it: (kept, not kept).
+    /// `below` must not be above the answer, `above` must be kept; without such a one, `None`. Ask
+    /// for the [`Self::cuts`] next.
     pub fn least(
         &self,
         below: f64,

@@ -1,22 +1,23 @@
 //! Large fragments for the bottleneck, small ones for the stages beside it (section 4.3).
 //!
-//! A bottleneck with a large overhead wants large fragments, the faster stages want small ones. So the
-//! stages before it become one *compound* stage, those after it another, and a fragment of the bottleneck
-//! passes a compound stage in sub-fragments of equal size (Theorem 1), which are put together before the
-//! bottleneck and cut anew behind it. Two ways to choose the bottleneck's fragments:
+//! A bottleneck with a large overhead wants large fragments, the faster stages want small ones. So
+//! the stages before it become one *compound* stage, those after it another, and a fragment of the
+//! bottleneck passes a compound stage in sub-fragments of equal size (Theorem 1), which are put
+//! together before the bottleneck and cut anew behind it. Two ways to choose the bottleneck's
+//! fragments:
 //!
 //! | | fragments at the bottleneck | paper |
 //! | --- | --- | --- |
 //! | [`fixed()`] | of equal size | algorithm B |
 //! | [`ramp()`] | a ramp (Theorem 4) if it is first or last, up and down (Theorem 5) elsewhere | C, C' |
 //!
-//! A ramp needs a compound stage's `g` and `G`: those of the straight line through its own best latency
-//! over the range of fragment sizes in use, which starts wide and is narrowed to the sizes that come out
-//! until they stay. The model takes a compound stage to be free only when its last stage is; the
-//! recurrence knows better, and what is reported is the recurrence's.
+//! A ramp needs a compound stage's `g` and `G`: those of the straight line through its own best
+//! latency over the range of fragment sizes in use, which starts wide and is narrowed to the sizes
+//! that come out until they stay. The model takes a compound stage to be free only when its last
+//! stage is; the recurrence knows better, and what is reported is the recurrence's.
 //!
-//! Neither is near-optimal (THEORY section 4), and both can lose to fixed fragments over all stages as
-//! peers: take the minimum.
+//! Neither is near-optimal (THEORY section 4), and both can lose to fixed fragments over all stages
+//! as peers: take the minimum.
 
 use core::cmp::Ordering;
 use core::ops::Range;
@@ -39,15 +40,15 @@ pub struct Real {
     pub before: Vec<u64>,
     /// Into how many equal sub-fragments each is cut behind it.
     pub after: Vec<u64>,
-    /// The latency in seconds if a compound stage were free only when its last stage is, and for ramps as
-    /// straight as its line: what the sizes were chosen by.
+    /// The latency in seconds if a compound stage were free only when its last stage is, and for
+    /// ramps as straight as its line: what the sizes were chosen by.
     pub model_seconds: f64,
     /// The exact latency of these very sizes (the recurrence), in seconds.
     pub predicted_seconds: f64,
 }
 
-/// The stages that are the slowest one for fragments of some size in `0..=bytes`, in order. At least one
-/// of a path that has any.
+/// The stages that are the slowest one for fragments of some size in `0..=bytes`, in order. At
+/// least one of a path that has any.
 ///
 /// ```
 /// use piped_model::hierarchical::bottlenecks;
@@ -78,13 +79,14 @@ fn slowest_somewhere(path: &[Stage], index: usize, bytes: f64) -> bool {
     low <= high
 }
 
-/// Algorithm B over the reals: equal fragments of the bottleneck, and equal sub-fragments beside it.
+/// Algorithm B over the reals: equal fragments of the bottleneck, and equal sub-fragments beside
+/// it.
 ///
-/// `k` is the best under the model (`T = (k-1)·max(C_1, t_b, C_2) + C_1 + t_b + C_2` with the compound
-/// stages' best latencies `C(B/k)`), with at most `most` fragments at any stage; `most` below 1 is taken for
-/// 1 and above [`ramp::FRAGMENTS_MAX`] for that (a bottleneck with `g = 0` wants as many as it may have).
-/// Nothing if the path has fewer than three stages (nothing to compound), no stage `bottleneck`, or if
-/// `bytes` is not positive and finite.
+/// `k` is the best under the model (`T = (k-1)·max(C_1, t_b, C_2) + C_1 + t_b + C_2` with the
+/// compound stages' best latencies `C(B/k)`), with at most `most` fragments at any stage; `most`
+/// below 1 is taken for 1 and above [`ramp::FRAGMENTS_MAX`] for that (a bottleneck with `g = 0`
+/// wants as many as it may have). Nothing if the path has fewer than three stages (nothing to
+/// compound), no stage `bottleneck`, or if `bytes` is not positive and finite.
 ///
 /// ```
 /// use piped_model::hierarchical::fixed_real;
@@ -105,9 +107,9 @@ pub fn fixed_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> O
 /// Algorithm C, or C' where the bottleneck is neither first nor last, over the reals: a ramp of the
 /// bottleneck's fragments, equal sub-fragments beside it.
 ///
-/// Of the ramps that the narrowing passes, the one of the least exact latency, with at most `most` fragments
-/// at any stage; `most` and `bytes` as in [`fixed_real`]. Nothing if the path has fewer than three stages, no
-/// stage `bottleneck`, or no ramp (see [`ramp::up_down_real`]).
+/// Of the ramps that the narrowing passes, the one of the least exact latency, with at most `most`
+/// fragments at any stage; `most` and `bytes` as in [`fixed_real`]. Nothing if the path has fewer
+/// than three stages, no stage `bottleneck`, or no ramp (see [`ramp::up_down_real`]).
 ///
 /// ```
 /// use piped_model::hierarchical::{fixed_real, ramp_real};
@@ -129,8 +131,8 @@ pub fn ramp_real(path: &[Stage], bottleneck: usize, bytes: f64, most: u64) -> Op
 
 /// Algorithm B in whole bytes, with its exact latency: the best over all [`bottlenecks`].
 ///
-/// Nothing if the path has fewer than three stages, or if more than [`ramp::FRAGMENTS_MAX`] fragments are
-/// needed to keep each below the largest allowed.
+/// Nothing if the path has fewer than three stages, or if more than [`ramp::FRAGMENTS_MAX`]
+/// fragments are needed to keep each below the largest allowed.
 ///
 /// ```
 /// use piped_model::fixed::Constraints;
@@ -171,7 +173,8 @@ pub fn ramp(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Pla
     })
 }
 
-/// The most fragments that are looked at, if `bytes` is a transfer: what is asked for may not fit in memory.
+/// The most fragments that are looked at, if `bytes` is a transfer: what is asked for may not fit
+/// in memory.
 fn asked(bytes: f64, most: u64) -> Option<u64> {
     (bytes.is_finite() && bytes > 0.0).then(|| most.clamp(1, ramp::FRAGMENTS_MAX))
 }
@@ -313,7 +316,8 @@ impl Split {
         ramps
     }
 
-    /// A compound stage as a simple one: least squares through its best latencies over a range of sizes.
+    /// A compound stage as a simple one: least squares through its best latencies over a range of
+    /// sizes.
     fn line(&self, compound: &[Stage], (low, high): (f64, f64)) -> Stage {
         if let [only] = compound {
             return *only;

@@ -1,9 +1,10 @@
 //! Plans whose sizes change only where the executing program can cut anew.
 //!
-//! The planners of `piped_theory::best` may cut at every boundary between two stages. A program cannot: bytes are
-//! read from a device in one list of sizes, sent in frames of another, and written in a third, and all stages
-//! in between see what the program made. So the stages of a path come in *levels*, runs of stages that move the
-//! same fragments, and each level has rules of its own for what it may cut.
+//! The planners of `piped_theory::best` may cut at every boundary between two stages. A program
+//! cannot: bytes are read from a device in one list of sizes, sent in frames of another, and
+//! written in a third, and all stages in between see what the program made. So the stages of a path
+//! come in *levels*, runs of stages that move the same fragments, and each level has rules of its
+//! own for what it may cut.
 //!
 //! What is asked, in order:
 //!
@@ -15,9 +16,9 @@
 //! | release-curve | one small size beside the slow level, which is grouped optimally (`grouping`) |
 //! | searched | the best of these, its cuts moved together (a linear program, then steps of the allowed grid) |
 //!
-//! Costs may bend with the size: the search sees each stage as the line that holds at the sizes in use, and what
-//! comes out is evaluated with the costs as they are, windows and depth included. So the list is never worse
-//! than its first three.
+//! Costs may bend with the size: the search sees each stage as the line that holds at the sizes in
+//! use, and what comes out is evaluated with the costs as they are, windows and depth included. So
+//! the list is never worse than its first three.
 
 mod lines;
 mod nest;
@@ -84,7 +85,8 @@ const FRAGMENTS_MAX: u64 = 512;
 /// Numbers of fragments that are asked for one by one.
 const SERIAL_COUNTS: [u64; 3] = [2, 3, 4];
 
-/// The candidates, the one of the least predicted latency first. Empty if the levels do not cover the path.
+/// The candidates, the one of the least predicted latency first. Empty if the levels do not cover
+/// the path.
 ///
 /// ```
 /// use piped_model::leveled::{self, Level, Task};
@@ -119,7 +121,8 @@ pub fn candidates<C: StageCost>(task: &Task<'_, C>) -> Vec<Plan> {
     plans
 }
 
-/// The sizes to be told for a level: the last one repeats, and the last fragment of a transfer is what is left.
+/// The sizes to be told for a level: the last one repeats, and the last fragment of a transfer is
+/// what is left.
 ///
 /// ```
 /// use piped_model::{leveled::told, plan::Sizes};
@@ -237,8 +240,9 @@ impl<C: StageCost> Task<'_, C> {
         evaluate::lists(&path, &lists, Some(depth)).ok()
     }
 
-    /// How far the costs' uncertainties move the latency: each stage's part of it times its relative error,
-    /// added as independent errors are. The busiest stage's part is all its work, another's one fragment.
+    /// How far the costs' uncertainties move the latency: each stage's part of it times its
+    /// relative error, added as independent errors are. The busiest stage's part is all its work,
+    /// another's one fragment.
     fn margin(&self, shape: &Shape) -> f64 {
         let mut parts = [(0.0_f64, 0.0_f64, 0.0_f64); STAGES_MAX];
         for (list, level) in shape.lists.iter().zip(self.levels) {
@@ -258,7 +262,8 @@ impl<C: StageCost> Task<'_, C> {
     }
 }
 
-/// A cost that remembers the size it was asked for last: most fragments are as long as the one before.
+/// A cost that remembers the size it was asked for last: most fragments are as long as the one
+/// before.
 struct Memo<'a, C> {
     cost: &'a C,
     last: Cell<(f64, Stage)>,

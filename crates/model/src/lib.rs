@@ -32,8 +32,8 @@
 //! | [`leveled`] | the best plan where only some boundaries may cut anew: what a program can execute |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of a pipeline and a network from measurements |
 //!
-//! Whatever only people ask for (the best plan there is, a bound, the linear program, figures) is in the
-//! crate `piped-theory`, which names this one and is not named here.
+//! Whatever only people ask for (the best plan there is, a bound, the linear program, figures) is
+//! in the crate `piped-theory`, which names this one and is not named here.
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
 //! rounding to bytes and alignment is a last step that reports its own latency.

@@ -83,8 +83,8 @@ pub enum Sizes {
     List(SizeList),
 }
 
-/// An explicit list of fragment sizes, shared. Kept as running sums, so that any fragment's place is
-/// found at once.
+/// An explicit list of fragment sizes, shared. Kept as running sums, so that any fragment's place
+/// is found at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizeList {
     ends: Arc<[u64]>,

@@ -44,7 +44,8 @@ pub const fn stage(overhead_us: f64, per_unit_us: f64, unit: f64) -> Stage {
     }
 }
 
-/// Generic Active Messages on Myrinet (table 1), KB = 1024 bytes. 4 KB in 5 fragments take 188.90 us.
+/// Generic Active Messages on Myrinet (table 1), KB = 1024 bytes. 4 KB in 5 fragments take 188.90
+/// us.
 ///
 /// ```
 /// use piped_model::{evaluate::equal, reference::gam};
@@ -55,8 +56,8 @@ pub fn gam() -> [Stage; 4] {
     GAM.map(|(overhead, per_kb)| stage(overhead, per_kb, KIB))
 }
 
-/// Global memory on AN2 (table 3), KB = 1024 bytes: the bottleneck moves from the last stage to stage 1
-/// where fragments pass 2.6195 KB. 8 KB in 3 fragments take 796.2 us.
+/// Global memory on AN2 (table 3), KB = 1024 bytes: the bottleneck moves from the last stage to
+/// stage 1 where fragments pass 2.6195 KB. 8 KB in 3 fragments take 796.2 us.
 ///
 /// ```
 /// use piped_model::{evaluate::equal, reference::gms};

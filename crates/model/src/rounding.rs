@@ -1,8 +1,9 @@
 //! The last step of a planner: real sizes become whole bytes, and the plan its own exact latency.
 //!
-//! The theory is in reals (THEORY section 1). Rounding each size by itself would lose or invent bytes, and
-//! rounding ends would break the limits of a size; so a size is rounded together with what rounding the
-//! sizes before it has left over. What comes out is evaluated as it is, never as what it was made from.
+//! The theory is in reals (THEORY section 1). Rounding each size by itself would lose or invent
+//! bytes, and rounding ends would break the limits of a size; so a size is rounded together with
+//! what rounding the sizes before it has left over. What comes out is evaluated as it is, never as
+//! what it was made from.
 
 use core::num::NonZeroU32;
 use core::ops::Range;
@@ -12,10 +13,10 @@ use crate::fixed::Constraints;
 use crate::plan::{Algorithm, Level, Levels, Plan, Sizes};
 use crate::stage::Stage;
 
-/// Sizes in whole bytes, each within the constraints, that add up to `bytes` exactly. The last may be
-/// shorter than the smallest allowed and need not be aligned. Sizes above the largest allowed are cut, so
-/// there may be more than in `real`, and sizes of less than the alignment vanish, so there may be fewer.
-/// Empty for 0 bytes.
+/// Sizes in whole bytes, each within the constraints, that add up to `bytes` exactly. The last may
+/// be shorter than the smallest allowed and need not be aligned. Sizes above the largest allowed
+/// are cut, so there may be more than in `real`, and sizes of less than the alignment vanish, so
+/// there may be fewer. Empty for 0 bytes.
 ///
 /// ```
 /// use piped_model::fixed::Constraints;
@@ -61,9 +62,9 @@ pub fn sizes(real: &[f64], bytes: u64, constraints: &Constraints) -> Vec<u64> {
     rounded
 }
 
-/// A fragment of `size` bytes (itself within the constraints) in about `count` nearly equal pieces that are:
-/// fewer where they would be too small, more where they would be too large. Only the last may be unaligned,
-/// if `size` is.
+/// A fragment of `size` bytes (itself within the constraints) in about `count` nearly equal pieces
+/// that are: fewer where they would be too small, more where they would be too large. Only the last
+/// may be unaligned, if `size` is.
 ///
 /// ```
 /// use piped_model::fixed::Constraints;
@@ -91,8 +92,8 @@ pub fn pieces(size: u64, count: u64, constraints: &Constraints) -> Vec<u64> {
     list
 }
 
-/// A plan of these sizes, one list per run of stages, with its exact latency and the smallest depth that
-/// costs nothing. An empty list stands for a transfer of 0 bytes.
+/// A plan of these sizes, one list per run of stages, with its exact latency and the smallest depth
+/// that costs nothing. An empty list stands for a transfer of 0 bytes.
 ///
 /// Nothing if the lists make no plan for the path, or if the buffers cannot hold it.
 ///
@@ -140,7 +141,8 @@ pub fn plan(
     Some(plan)
 }
 
-/// As equal sizes with a shorter last one where they are, which evaluates and stores as a few numbers.
+/// As equal sizes with a shorter last one where they are, which evaluates and stores as a few
+/// numbers.
 fn compact(list: &[u64]) -> Option<Sizes> {
     let Some((&last, rest)) = list.split_last() else {
         return Some(Sizes::Uniform { fragment_bytes: 1, total_bytes: 0 });
@@ -153,9 +155,9 @@ fn compact(list: &[u64]) -> Option<Sizes> {
     Sizes::list(list).ok()
 }
 
-/// The stages as a planner without windows sees them: a window of one (or one outstanding fragment at the
-/// first stage) makes the latency part of what a fragment occupies, exactly; wider windows are left to the
-/// evaluation.
+/// The stages as a planner without windows sees them: a window of one (or one outstanding fragment
+/// at the first stage) makes the latency part of what a fragment occupies, exactly; wider windows
+/// are left to the evaluation.
 pub(crate) fn folded(path: &[Stage], constraints: &Constraints) -> Vec<Stage> {
     let one = |window: Option<NonZeroU32>| window == Some(NonZeroU32::MIN);
     let mut stages = Vec::with_capacity(path.len());

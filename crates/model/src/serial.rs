@@ -1,17 +1,17 @@
 //! Fragments one at a time at the first stage, each shorter than the one before.
 //!
-//! Several fragments outstanding hide a device's latency, as long as it tells of each when it is there.
-//! One that tells only when it has nothing left to do (a virtual disk whose host answers once its queue
-//! is empty) tells of all of them at the end, and nothing overlaps. Such a device has to be asked for one
-//! fragment after the other. Then its latency is part of what a fragment costs: `L + g + xG` is the
-//! occupancy, and few fragments are best.
+//! Several fragments outstanding hide a device's latency, as long as it tells of each when it is
+//! there. One that tells only when it has nothing left to do (a virtual disk whose host answers
+//! once its queue is empty) tells of all of them at the end, and nothing overlaps. Such a device
+//! has to be asked for one fragment after the other. Then its latency is part of what a fragment
+//! costs: `L + g + xG` is the occupancy, and few fragments are best.
 //!
-//! With so few the first and the last count. While the first stage works on fragment `i + 1`, the ones
-//! behind it work on fragment `i`; nobody waits if both take the same time, which makes the sizes a ramp
-//! (Theorem 3: `x_{i+1} = a·x_i + b`, `a = G_1/G_0`, `b = (g_1 - g_0)/G_0`). As the latency is in `g_0`,
-//! `b` is negative and sizes fall. For stages of like bandwidth (`a` near 1) they fall by the same amount
-//! each, and this is what is searched: one number per count of fragments, whatever the number of stages
-//! and however their costs bend.
+//! With so few the first and the last count. While the first stage works on fragment `i + 1`, the
+//! ones behind it work on fragment `i`; nobody waits if both take the same time, which makes the
+//! sizes a ramp (Theorem 3: `x_{i+1} = a·x_i + b`, `a = G_1/G_0`, `b = (g_1 - g_0)/G_0`). As the
+//! latency is in `g_0`, `b` is negative and sizes fall. For stages of like bandwidth (`a` near 1)
+//! they fall by the same amount each, and this is what is searched: one number per count of
+//! fragments, whatever the number of stages and however their costs bend.
 
 use core::num::NonZeroU32;
 
@@ -51,8 +51,8 @@ impl Ramp {
         Self { first: size, shrink: 0, least: 1 }
     }
 
-    /// Where the fragment that holds byte `at` ends. Takes a step for each fragment before it, unless they
-    /// are equal.
+    /// Where the fragment that holds byte `at` ends. Takes a step for each fragment before it,
+    /// unless they are equal.
     #[must_use]
     pub fn end(&self, at: u64) -> u64 {
         let least = self.least.max(1);
@@ -69,7 +69,8 @@ impl Ramp {
         }
     }
 
-    /// How many fragments `bytes` are cut into. Takes a step for each that is shorter than the one before.
+    /// How many fragments `bytes` are cut into. Takes a step for each that is shorter than the one
+    /// before.
     #[must_use]
     pub fn count(&self, bytes: u64) -> u64 {
         let least = self.least.max(1);
@@ -178,8 +179,8 @@ fn plan<C: StageCost>(
     best
 }
 
-/// The latency of `bytes` in these fragments, one at a time at the first stage, in seconds. Exact for
-/// equal fragments and up to [`RAMP_MAX`]; more of different sizes are charged as equal ones.
+/// The latency of `bytes` in these fragments, one at a time at the first stage, in seconds. Exact
+/// for equal fragments and up to [`RAMP_MAX`]; more of different sizes are charged as equal ones.
 #[must_use]
 pub fn seconds<C: StageCost>(path: &[C], bytes: u64, ramp: &Ramp) -> f64 {
     let one = Some(NonZeroU32::MIN);
@@ -251,8 +252,8 @@ mod tests {
         }
     }
 
-    /// The optimum over all sizes of two stages: all times between the first fragment's and the last's
-    /// are covered by both (Theorem 3), found by search over two free sizes.
+    /// The optimum over all sizes of two stages: all times between the first fragment's and the
+    /// last's are covered by both (Theorem 3), found by search over two free sizes.
     #[test]
     fn a_ramp_is_nearly_the_best_of_all_sizes() {
         let path = [stage(40.0, 6.0, 320.0), stage(0.0, 15.0, 330.0)];

@@ -1,10 +1,10 @@
 //! A path at work, event by event.
 //!
-//! The second opinion to [`crate::evaluate`], which knows nothing of recurrences: there are servers that are
-//! free or not, fragments that wait, bytes that have arrived, room that is taken, and a heap of what happens
-//! next. The two agree to 1e-9 with latencies, windows and buffers and without (a property test), so that a
-//! mistake would have to be made twice. It is slower, and tells when each fragment was where, for those who
-//! draw it.
+//! The second opinion to [`crate::evaluate`], which knows nothing of recurrences: there are servers
+//! that are free or not, fragments that wait, bytes that have arrived, room that is taken, and a
+//! heap of what happens next. The two agree to 1e-9 with latencies, windows and buffers and without
+//! (a property test), so that a mistake would have to be made twice. It is slower, and tells when
+//! each fragment was where, for those who draw it.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -39,8 +39,8 @@ pub struct Trace {
     pub visits: Vec<Visit>,
 }
 
-/// Nothing happens any more and not all is done: a buffer is too small to put a fragment together, or lists
-/// do not carry the same bytes.
+/// Nothing happens any more and not all is done: a buffer is too small to put a fragment together,
+/// or lists do not carry the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stuck {
     /// The first stage that is not done.
@@ -64,8 +64,8 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// One list of fragment sizes in bytes per stage through a path, with `depth` fragments outstanding at the
-/// first stage and `buffers` between the stages.
+/// One list of fragment sizes in bytes per stage through a path, with `depth` fragments outstanding
+/// at the first stage and `buffers` between the stages.
 ///
 /// # Errors
 /// [`Stuck`] if it comes to a standstill; also if there is not one list per stage.
@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_stage_behind_a_full_buffer_keeps_its_fragment() {
-        // The second stage takes 5; the first is served at 1, 2, ... and waits for room from then on.
+        // The second stage takes 5; the first is served at 1, 2, ... and waits for room from then
+        // on.
         let path = [STEP, Stage { overhead: 5.0, ..STEP }];
         let sizes: [&[u64]; 2] = [&[8; 4]; 2];
         let trace = run(&path, &sizes, None, &Buffers::UNLIMITED.with(1, 8)).expect("it moves");

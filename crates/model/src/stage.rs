@@ -1,8 +1,8 @@
 //! One store-and-forward step and the chain of them.
 //!
-//! A stage separates what occupies it (`g + x·G`) from what merely delays (`L`): a modern disk's
-//! 70 us are nearly all `L`, so one fragment at a time sees 87 us while sixteen at once leave every
-//! 17 us. Adding both into one number, the obvious way, makes the fragments several times too large.
+//! A stage separates what occupies it (`g + x·G`) from what merely delays (`L`): a modern disk's 70
+//! us are nearly all `L`, so one fragment at a time sees 87 us while sixteen at once leave every 17
+//! us. Adding both into one number, the obvious way, makes the fragments several times too large.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -11,8 +11,9 @@ use core::ops::Deref;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate. The longest of
-/// the papers has nine, the longest of the daemon 14: a copy from disk to disk with a dial at each stage.
+/// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate. The
+/// longest of the papers has nine, the longest of the daemon 14: a copy from disk to disk with a
+/// dial at each stage.
 pub const STAGES_MAX: usize = 16;
 
 /// The cost of one stage.
@@ -325,8 +326,8 @@ impl Deref for Path {
     }
 }
 
-/// The room between the stages of a path, in bytes: how much may have left one stage's server and not been
-/// started by the next one. [`crate::evaluate::within`] says exactly what that means.
+/// The room between the stages of a path, in bytes: how much may have left one stage's server and
+/// not been started by the next one. [`crate::evaluate::within`] says exactly what that means.
 ///
 /// ```
 /// use piped_model::stage::Buffers;
@@ -350,8 +351,8 @@ impl Buffers {
         self.before.get(stage).copied().filter(|&bytes| stage > 0 && bytes < u64::MAX)
     }
 
-    /// These buffers with `bytes` before `stage`. Before stage 0 there is none: all is at the source. Nor
-    /// is there behind [`STAGES_MAX`].
+    /// These buffers with `bytes` before `stage`. Before stage 0 there is none: all is at the
+    /// source. Nor is there behind [`STAGES_MAX`].
     #[must_use]
     pub const fn with(mut self, stage: usize, bytes: u64) -> Self {
         if stage > 0 && stage < STAGES_MAX {

@@ -1,27 +1,30 @@
 //! Nested loops cut into tiles that processors pass on to each other: how high a tile should be.
 //!
-//! An iteration space is cut along its two short dimensions over a grid of `p_x × p_y` processors; each has a column of
-//! height `D` and works through it in tiles of height `z`. A tile needs the ones before it in all three dimensions, so
-//! the grid fills like a pipeline, plane by plane ("Pipelined scheduling of tiled nested loops onto clusters of SMPs
-//! using SCI", equations 1-3; THEORY section 8):
+//! An iteration space is cut along its two short dimensions over a grid of `p_x × p_y` processors;
+//! each has a column of height `D` and works through it in tiles of height `z`. A tile needs the
+//! ones before it in all three dimensions, so the grid fills like a pipeline, plane by plane
+//! ("Pipelined scheduling of tiled nested loops onto clusters of SMPs using SCI", equations 1-3;
+//! THEORY section 8):
 //!
 //! ```text
 //! non-overlapping   D/z +  (p_x-1) +  (p_y-1)  planes of  t_comp + t_comm
 //! overlapping       D/z + 2(p_x-1) + 2(p_y-1)  planes of  t_start_dma + max(t_comp, t_comm) + t_sync
 //! ```
 //!
-//! Overlapping, what is computed in one plane is sent in the next and used in the one after it: twice the planes to fill,
-//! but a plane no longer pays for the communication. With `t_comp = a·z` (`a = A·c`, the points of a unit of height
-//! times the computation of one) and `t_comm = u + b·z` both are
+//! Overlapping, what is computed in one plane is sent in the next and used in the one after it:
+//! twice the planes to fill, but a plane no longer pays for the communication. With `t_comp = a·z`
+//! (`a = A·c`, the points of a unit of height times the computation of one) and `t_comm = u + b·z`
+//! both are
 //!
 //! ```text
 //! T(z) = (D/z + f)·(s + r·z)         z* = sqrt(D·s / (f·r))
 //! ```
 //!
-//! which is Theorem 1 again: `D/z` fragments, a fixed cost `s` and a variable one `r`, the `f` planes of filling in the
-//! place of the other stages. Overlapping, `f = 2·(p_x-1 + p_y-1)`, `s = t_start_dma + t_sync` and `r = a`, as long as
-//! `t_comp >= t_comm`; else the link is the bottleneck, and its `u` and `b` count. `T` is the maximum of both
-//! curves, each convex, so [`Tiling::best_height`] is one of their minima or where they cross.
+//! which is Theorem 1 again: `D/z` fragments, a fixed cost `s` and a variable one `r`, the `f`
+//! planes of filling in the place of the other stages. Overlapping, `f = 2·(p_x-1 + p_y-1)`,
+//! `s = t_start_dma + t_sync` and `r = a`, as long as `t_comp >= t_comm`; else the link is the
+//! bottleneck, and its `u` and `b` count. `T` is the maximum of both curves, each convex, so
+//! [`Tiling::best_height`] is one of their minima or where they cross.
 //!
 //! Units: seconds; heights in whatever unit `D` is in (rows, planes of the iteration space).
 
@@ -33,7 +36,8 @@ use core::num::NonZeroU32;
 pub enum Schedule {
     /// Receive, compute, send: one after the other.
     NonOverlapping,
-    /// Receive the next tile's data and send the last one's while this one is computed, with double buffers.
+    /// Receive the next tile's data and send the last one's while this one is computed, with double
+    /// buffers.
     Overlapping,
 }
 
@@ -224,11 +228,11 @@ impl Tiling {
         Height { height, tiles, planes, seconds: planes * self.plane_seconds(schedule, height) }
     }
 
-    /// The height that takes least time, over the reals, at most `D`: `z* = sqrt(D·s/(f·r))` of the curve that is the
-    /// bottleneck there, or where computation and communication cross.
+    /// The height that takes least time, over the reals, at most `D`: `z* = sqrt(D·s/(f·r))` of the
+    /// curve that is the bottleneck there, or where computation and communication cross.
     ///
-    /// With one processor there is nothing to fill, and one tile is best. With no fixed cost ever lower tiles are ever
-    /// better, and the height comes out as 0, the time as what it tends to.
+    /// With one processor there is nothing to fill, and one tile is best. With no fixed cost ever
+    /// lower tiles are ever better, and the height comes out as 0, the time as what it tends to.
     #[must_use]
     pub fn best_height(&self, schedule: Schedule) -> Height<f64> {
         let fixed = self.start_dma + self.sync;
@@ -266,8 +270,8 @@ impl Tiling {
         Height { height: 0.0, tiles, planes, seconds: self.depth * unit }
     }
 
-    /// The time with tiles of a whole height: the last tile may be lower, but its plane takes as long as the others.
-    /// `D` counts as the whole units it has; heights from 1 to `D`.
+    /// The time with tiles of a whole height: the last tile may be lower, but its plane takes as
+    /// long as the others. `D` counts as the whole units it has; heights from 1 to `D`.
     #[must_use]
     pub fn at_whole_height(&self, schedule: Schedule, height: u64) -> Height<u64> {
         let depth = self.whole_depth();
@@ -278,8 +282,9 @@ impl Tiling {
         Height { height, tiles, planes, seconds }
     }
 
-    /// The whole height that takes least time. Of the heights with the same number of tiles the lowest is best, and `T` is
-    /// convex in that number but for the rounding, so those near the real optimum are tried.
+    /// The whole height that takes least time. Of the heights with the same number of tiles the
+    /// lowest is best, and `T` is convex in that number but for the rounding, so those near the
+    /// real optimum are tried.
     #[must_use]
     pub fn best_whole_height(&self, schedule: Schedule) -> Height<u64> {
         const NEAR: u64 = 64;

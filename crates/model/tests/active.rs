@@ -54,7 +54,8 @@ impl Path {
             let start = at.max(self.free[index]);
             let scatter = self.scatter();
             self.free[index] = start + self.stages[index].occupancy(bytes as f64) * scatter;
-            // Ends come in order, so one late latency would hold up all: it is occupancy that is late.
+            // Ends come in order, so one late latency would hold up all: it is occupancy that is
+            // late.
             let scatter = 1.0 + self.noise * self.chance.normal();
             at = self.free[index] + self.stages[index].latency * scatter.max(0.5);
         }
@@ -193,7 +194,8 @@ fn it_finds_what_the_stages_cost() {
             for bytes in [4096.0, 65_536.0, 1_048_576.0] {
                 let busy = stages.iter().map(|it| it.occupancy(bytes)).fold(0.0, f64::max);
                 let alone: f64 = stages.iter().map(|it| it.alone(bytes)).sum();
-                // One time in a hundred is five times as long: a mean gap is longer by that, a typical one is not.
+                // One time in a hundred is five times as long: a mean gap is longer by that, a
+                // typical one is not.
                 let tail = 1.0 + path.outliers.0 * (path.outliers.1 - 1.0);
                 let middle = busy * (1.0 + tail) / 2.0;
                 let value = found.busy(bytes).expect("known").value;

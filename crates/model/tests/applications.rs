@@ -1,4 +1,5 @@
-//! Buffers, strips and tiles: the computed cases of `vectors.json`, the reference figures of the papers, and properties.
+//! Buffers, strips and tiles: the computed cases of `vectors.json`, the reference figures of the
+//! papers, and properties.
 
 use core::num::NonZeroU32;
 
@@ -85,8 +86,8 @@ fn a_copy_that_runs_ahead_of_the_arrival_makes_the_buffer_too_small() {
     assert_eq!(both[0], both[1]);
 }
 
-/// Byte by byte: each byte arrives when its last part does, and is copied after the one before it. Knows nothing of
-/// slopes.
+/// Byte by byte: each byte arrives when its last part does, and is copied after the one before it.
+/// Knows nothing of slopes.
 fn by_bytes(arrivals: &[Arrival], consumer: Consumer) -> f64 {
     let mut order: Vec<&Arrival> = arrivals.iter().collect();
     order.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -132,7 +133,8 @@ proptest! {
         let consumer = Consumer { startup_seconds: startup * 1e-6, bytes_per_second: mu * 1e6 };
         let causal = buffer::required(&arrivals, consumer, Mode::Causal).expect("sensible").bytes;
         let simulated = by_bytes(&arrivals, consumer);
-        // A byte counts from its last part on, here and there: at most one for each message and one more.
+        // A byte counts from its last part on, here and there: at most one for each message and one
+        // more.
         let slack = arrivals.len() as f64 + 1.0;
         prop_assert!((causal - simulated).abs() <= slack, "{causal} against {simulated}");
         let paper = buffer::required(&arrivals, consumer, Mode::Paper).expect("sensible").bytes;
@@ -472,8 +474,9 @@ struct Processor {
     sent: u64,
 }
 
-/// Planes for columns of so many tiles, by letting the processors work, plane by plane: each computes
-/// its next tile once it has what its neighbours computed for it. Knows nothing of the formula.
+/// Planes for columns of so many tiles, by letting the processors work, plane by plane: each
+/// computes its next tile once it has what its neighbours computed for it. Knows nothing of the
+/// formula.
 fn simulated_planes(grid: Grid, schedule: Schedule, tiles: u64) -> u64 {
     let width = grid.x.get() as usize;
     let mut processors = vec![Processor::default(); width * grid.y.get() as usize];

@@ -144,7 +144,8 @@ fn the_bottleneck_of_gms_moves_where_it_does() {
 
 #[test]
 fn a_bottleneck_seen_at_its_end_only_adds_nothing_to_the_sum() {
-    // The first is the slowest below 66 bytes: its line goes through 64 and 67, and has the second's slope in it.
+    // The first is the slowest below 66 bytes: its line goes through 64 and 67, and has the
+    // second's slope in it.
     let path =
         stages(&[(70.2068638206767, 55.28107446520506), (73.07122233331977, 10.370394169287719)]);
     let options = SearchOptions {
@@ -177,7 +178,8 @@ fn fragments_beyond_what_was_measured_are_priced_by_the_fit() {
     assert!(near(plan.predicted_seconds * 1e6, fit, 2e-3), "{plan:?} {fit}");
 }
 
-/// Over the reals nothing else than what is seen from outside decides. (A shorter last fragment depends on the order.)
+/// Over the reals nothing else than what is seen from outside decides. (A shorter last fragment
+/// depends on the order.)
 fn same_reals(found: &BlackBox, costs: &[(f64, f64)], bytes: u64) {
     let seen = optimum(&found.path().unwrap(), bytes as f64, (1, bytes), None);
     let known = optimum(&stages(costs), bytes as f64, (1, bytes), None);
@@ -185,7 +187,8 @@ fn same_reals(found: &BlackBox, costs: &[(f64, f64)], bytes: u64) {
     assert!(near(seen.predicted_seconds, known.predicted_seconds, 1e-9), "{seen:?} {known:?}");
 }
 
-/// In percent of 1000 noisy data sets: one bottleneck found; then `g_b`, `sum G`, `sum_{j!=b} G` in their intervals.
+/// In percent of 1000 noisy data sets: one bottleneck found; then `g_b`, `sum G`, `sum_{j!=b} G` in
+/// their intervals.
 fn coverage(
     costs: &[(f64, f64)],
     bottleneck: (f64, f64),
@@ -361,14 +364,14 @@ fn a_search_ends_whatever_is_answered() {
 }
 
 proptest! {
-    // The same pipelines in every run: in one of some 50 000 a third stage is the slowest by so little that the search
-    // passes it by, and is wrong by up to 1 %.
+    // The same pipelines in every run: in one of some 50 000 a third stage is the slowest by so
+    // little that the search passes it by, and is wrong by up to 1 %.
     #![proptest_config(ProptestConfig {
         cases: 2000, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default()
     })]
 
-    /// Exact measurements of any pipeline, by search: the same times between departures at every size, and the
-    /// same best fixed plan.
+    /// Exact measurements of any pipeline, by search: the same times between departures at every
+    /// size, and the same best fixed plan.
     #[test]
     fn exact_searches_show_the_pipeline(costs in vec((0.0..100.0_f64, 0.5..60.0_f64), 1..5), bytes in 4096_u64..60_000) {
         let path = stages(&costs);
@@ -384,7 +387,8 @@ proptest! {
         let limits = Constraints { smallest: 64, ..Constraints::default() };
         if let Some(plan) = found.fixed(bytes, &limits) {
             let took = piped_model::evaluate::uniform(&path, plan.fragment_bytes, bytes, None);
-            // Of equal fragments: a short last one saves more or less depending on the stages' order.
+            // Of equal fragments: a short last one saves more or less depending on the stages'
+            // order.
             let known = optimum(&path, bytes as f64, (1, bytes / 64), None).predicted_seconds;
             prop_assert!(took <= known * 1.005, "{took} {known} {found:?}");
         }

@@ -233,7 +233,8 @@ fn with_alone_samples_only_the_prior_bounds_the_overhead_with_low_confidence() {
     assert_eq!((estimate.samples_alone, estimate.samples_backlogged), (500, 0));
 }
 
-/// A dial that nobody has seen idle: its prior is nearly all latency, which says nothing of how slow it is.
+/// A dial that nobody has seen idle: its prior is nearly all latency, which says nothing of how
+/// slow it is.
 #[test]
 fn a_stage_that_was_only_seen_busy_is_slow_and_not_far_away() {
     let prior = Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
@@ -358,8 +359,8 @@ fn a_deep_queue_shows_the_latency_apart_from_the_overhead() {
 
 #[test]
 fn a_shallow_queue_is_not_taken_for_an_overhead() {
-    // Two outstanding hardly keep the server busy: departures come every 97 us or more, and counting
-    // those as occupancy would make 43 us of it more than twice as long.
+    // Two outstanding hardly keep the server busy: departures come every 97 us or more, and
+    // counting those as occupancy would make 43 us of it more than twice as long.
     let slow = Stage { latency: 150e-6, ..DISK };
     let estimate = closed_loop(&slow, 2, 3000, 1);
     assert!(off(estimate.stage.occupancy(65e3), slow.occupancy(65e3)) < 0.20, "{estimate:?}");

@@ -1,4 +1,5 @@
-//! What was measured another time: a good guess where the machine is the same, and gone at once where it is not.
+//! What was measured another time: a good guess where the machine is the same, and gone at once
+//! where it is not.
 
 use piped_model::estimate::{CostCurve, Estimator, KnownSize, REGIMES, Sample};
 use piped_model::stage::{Stage, StageCost as _};

@@ -1,4 +1,5 @@
-//! What the online estimator promises of any stage: samples are made from a seed that a failure prints.
+//! What the online estimator promises of any stage: samples are made from a seed that a failure
+//! prints.
 
 mod chance;
 
@@ -51,7 +52,8 @@ fn off(got: f64, want: f64) -> f64 {
     (got - want).abs() / want
 }
 
-/// A stage by chance: 1 us to 100 us, up to 2 ns a byte and 200 us of latency, some of them nothing.
+/// A stage by chance: 1 us to 100 us, up to 2 ns a byte and 200 us of latency, some of them
+/// nothing.
 fn stage(chance: &mut Chance) -> Stage {
     let mut or_nothing = |low: f64, high: f64| {
         if chance.unit() < 0.2 { 0.0 } else { chance.log_between(low, high) }
@@ -86,7 +88,8 @@ fn within(part: f64, what: &str, got: f64, want: f64) -> Result<(), String> {
     if off(got, want) < part { Ok(()) } else { Err(format!("{what}: {got:e} for {want:e}")) }
 }
 
-/// L from g: what a fragment takes alone and what it occupies are both known, and so is their difference.
+/// L from g: what a fragment takes alone and what it occupies are both known, and so is their
+/// difference.
 #[test]
 fn latency_is_told_from_overhead() {
     nearly_always(98, |seed| {
@@ -134,8 +137,8 @@ fn one_size_is_said_not_to_split() {
     });
 }
 
-/// Whatever the spread of the sizes: where it says that it can split, the split is right within what it states, and
-/// with sizes a factor of two apart it can.
+/// Whatever the spread of the sizes: where it says that it can split, the split is right within
+/// what it states, and with sizes a factor of two apart it can.
 #[test]
 fn a_split_that_is_claimed_holds() {
     nearly_always(99, |seed| {
@@ -230,8 +233,8 @@ fn regimes_are_local() {
     });
 }
 
-/// What is old is forgotten: slow drift is followed, two hundred samples of a kind behind, though no sample differs
-/// much from the one before.
+/// What is old is forgotten: slow drift is followed, two hundred samples of a kind behind, though
+/// no sample differs much from the one before.
 #[test]
 fn drift_is_followed() {
     nearly_always(97, |seed| {
@@ -259,8 +262,8 @@ fn drift_is_followed() {
     });
 }
 
-/// One sample in twenty is an outlier, three to twenty times as long: together they would make the mean half as
-/// large again.
+/// One sample in twenty is an outlier, three to twenty times as long: together they would make the
+/// mean half as large again.
 #[test]
 fn outliers_are_no_costs() {
     nearly_always(95, |seed| {

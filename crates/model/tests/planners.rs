@@ -131,7 +131,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Where a buffer holds at least one smallest fragment there is a plan of every kind, and it fits.
+    /// Where a buffer holds at least one smallest fragment there is a plan of every kind, and it
+    /// fits.
     #[test]
     fn plans_fit_the_buffers(
         path in path(1..7), bytes in 1_u64..300_000, rooms in vec(prop_oneof![Just(u64::MAX), 4096_u64..100_000], 7),
@@ -176,8 +177,8 @@ fn a_buffer_that_holds_no_fragment_leaves_no_plan() {
     assert!(fixed::best(&path, 1 << 20, &limits).predicted_seconds.is_infinite());
 }
 
-/// Two stages of the same speed pass fragments on at once; where little fits between them, the fragments
-/// have to be smaller.
+/// Two stages of the same speed pass fragments on at once; where little fits between them, the
+/// fragments have to be smaller.
 #[test]
 fn a_small_buffer_makes_fragments_smaller() {
     let path = [Stage { latency: 0.0, overhead: 10e-6, per_byte: 1e-9, window: None }; 2];

@@ -31,8 +31,8 @@ fn section_5_5_comes_out_as_published() {
     assert!((1.063..=1.068).contains(&(b / c)), "C' gains {}", b / c - 1.0);
 }
 
-/// The gain of C over B is a property of the algorithm and not of one disk: figures 11 and 13 say that it is
-/// never more than about 11 %. (C may lose to B: both are approximations.)
+/// The gain of C over B is a property of the algorithm and not of one disk: figures 11 and 13 say
+/// that it is never more than about 11 %. (C may lose to B: both are approximations.)
 #[test]
 fn over_the_whole_range_of_the_paper_c_gains_at_most_about_eleven_percent() {
     let mut most = 0.0_f64;
@@ -73,7 +73,8 @@ fn plans_in_bytes_keep_the_reference_figures() {
     }
 }
 
-/// Theorem 2: what holds for a bottleneck at the end holds at the beginning, with everything reversed.
+/// Theorem 2: what holds for a bottleneck at the end holds at the beginning, with everything
+/// reversed.
 #[test]
 fn the_mirrored_path_has_the_mirrored_plans() {
     let path = network_disk();

@@ -92,8 +92,8 @@ fn steps_that_always_come_together_decide_nothing() {
     assert_eq!((shared.servers(), shared.slope()), (Servers::Unknown, None));
 }
 
-/// What a thread does while the wire goes on by itself is in short gaps, and a long one follows: together they take what
-/// the wire takes.
+/// What a thread does while the wire goes on by itself is in short gaps, and a long one follows:
+/// together they take what the wire takes.
 #[test]
 fn what_is_seen_together_does_not_look_like_one_server() {
     let mut chance = Chance::new(7);

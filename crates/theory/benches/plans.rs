@@ -1,5 +1,5 @@
-//! What planning costs: `cargo bench -p piped-theory`. Bars on network → disk: fixed 1 us, best 1 ms, certified 20 ms; plans
-//! of two or three levels 1 ms.
+//! What planning costs: `cargo bench -p piped-theory`. Bars on network → disk: fixed 1 us, best 1
+//! ms, certified 20 ms; plans of two or three levels 1 ms.
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 use std::hint::black_box;

@@ -1,8 +1,8 @@
 //! The best plan known here, and how good it is.
 //!
-//! All planners are asked, and the best of what they say is improved further ([`best`]). [`certified`] takes more
-//! time for that and adds a lower bound that no plan can beat ([`crate::bound`]): "this plan is within `gap`
-//! of the best possible".
+//! All planners are asked, and the best of what they say is improved further ([`best`]).
+//! [`certified`] takes more time for that and adds a lower bound that no plan can beat
+//! ([`crate::bound`]): "this plan is within `gap` of the best possible".
 
 use piped_model::fixed::{self, Constraints};
 use piped_model::hierarchical;
@@ -46,7 +46,8 @@ pub struct Best {
 }
 
 impl Best {
-    /// `T / bound - 1`: no plan is better by more than this part. Only if a bound was asked for; 0 where both are 0.
+    /// `T / bound - 1`: no plan is better by more than this part. Only if a bound was asked for; 0
+    /// where both are 0.
     #[must_use]
     pub fn gap(&self) -> Option<f64> {
         let bound = self.lower_bound_seconds?;
@@ -55,8 +56,8 @@ impl Best {
     }
 }
 
-/// The best plan for `bytes` on `path` under the constraints; never worse than any candidate. None for a path without
-/// stages or with more than [`STAGES_MAX`], or if the buffers hold no plan.
+/// The best plan for `bytes` on `path` under the constraints; never worse than any candidate. None
+/// for a path without stages or with more than [`STAGES_MAX`], or if the buffers hold no plan.
 ///
 /// ```
 /// use piped_model::{fixed::Constraints, reference};

@@ -2,39 +2,42 @@
 //!
 //! # Why it is a bound
 //!
-//! *One pivot* (THEORY §4). Look at one stage `s` of any plan, with cuts `X_0 = 0 < X_1 < ... < X_k = B`. Its
-//! fragment `i` cannot start before the bytes up to `X_i` have passed the stages before, which takes at least
-//! `P(X_i)`, the least latency of that shorter path with that smaller transfer. Fragments `i..=m` are served
-//! one after the other. Then the bytes from `X_{m-1}` on have yet to pass the stages behind, which takes
-//! at least `Q(B - X_{m-1})`. So
+//! *One pivot* (THEORY §4). Look at one stage `s` of any plan, with cuts
+//! `X_0 = 0 < X_1 < ... < X_k = B`. Its fragment `i` cannot start before the bytes up to `X_i` have
+//! passed the stages before, which takes at least `P(X_i)`, the least latency of that shorter path
+//! with that smaller transfer. Fragments `i..=m` are served one after the other. Then the bytes
+//! from `X_{m-1}` on have yet to pass the stages behind, which takes at least `Q(B - X_{m-1})`. So
 //!
 //! ```text
 //! T >= max over i <= m of { P(X_i) + sum_{i..m} (g_s + G_s·x) + Q(B - X_{m-1}) }
 //! ```
 //!
-//! and, as the plan is not known, the minimum of the right side over all cuts of `s`. It stays true if lower
-//! bounds stand for `P` and `Q`. Every stage may be the pivot: the largest minimum counts.
+//! and, as the plan is not known, the minimum of the right side over all cuts of `s`. It stays true
+//! if lower bounds stand for `P` and `Q`. Every stage may be the pivot: the largest minimum counts.
 //!
-//! *Nested*. `P` and `Q` are latencies of runs of stages, so they have this bound themselves. The table holds
-//! it for every run `i..=j` of stages and every size on a grid, shorter runs first, with each stage
-//! of the run as pivot. Taking only single curves `P` and `Q` leaves 4 to 12 % between bound and plan where stages are
-//! alike; the pivots inside remove most of it, because a neighbour's overheads then count too.
+//! *Nested*. `P` and `Q` are latencies of runs of stages, so they have this bound themselves. The
+//! table holds it for every run `i..=j` of stages and every size on a grid, shorter runs first,
+//! with each stage of the run as pivot. Taking only single curves `P` and `Q` leaves 4 to 12 %
+//! between bound and plan where stages are alike; the pivots inside remove most of it, because a
+//! neighbour's overheads then count too.
 //!
-//! *Grid*. The minimum is taken over cuts on a grid of cells of `h` bytes. Take any plan and move every cut to
-//! the nearest grid point, the same point in all stages: what waited for what still does, so it is a plan on the
-//! grid (a fragment that vanishes takes its `g` with it). A critical path of it passes every stage once, from the
-//! begin of one fragment to the end of another. Both moved by at most `h/2` (the transfer's begin and end did not
-//! move), so the path, and `T`, grew by at most
+//! *Grid*. The minimum is taken over cuts on a grid of cells of `h` bytes. Take any plan and move
+//! every cut to the nearest grid point, the same point in all stages: what waited for what still
+//! does, so it is a plan on the grid (a fragment that vanishes takes its `g` with it). A critical
+//! path of it passes every stage once, from the begin of one fragment to the end of another. Both
+//! moved by at most `h/2` (the transfer's begin and end did not move), so the path, and `T`, grew
+//! by at most
 //!
 //! ```text
 //! loss = h/2 · (G_0 + 2·G_1 + ... + 2·G_{n-2} + G_{n-1})
 //! ```
 //!
-//! which is subtracted, once. Transfers of no more bytes than cells are cut on bytes, and lose nothing.
+//! which is subtracted, once. Transfers of no more bytes than cells are cut on bytes, and lose
+//! nothing.
 //!
-//! *Latencies, windows, buffers, constraints*. A path passes the `L` of every stage exactly once, so
-//! `sum L` is added. Windows, a depth, finite buffers, smallest sizes and alignments make fragments wait
-//! for more or forbid plans: they never lower a latency.
+//! *Latencies, windows, buffers, constraints*. A path passes the `L` of every stage exactly once,
+//! so `sum L` is added. Windows, a depth, finite buffers, smallest sizes and alignments make
+//! fragments wait for more or forbid plans: they never lower a latency.
 
 use piped_model::grouping::{Grouping, Scratch};
 use piped_model::stage::Stage;
@@ -51,8 +54,8 @@ const STEPS: usize = 400_000;
 /// Bisection ends where the bound is known to this part.
 const TOLERANCE: f64 = 1e-4;
 
-/// A lower bound of the latency of every plan for `bytes` on `path`, in seconds; 0 for a path without stages.
-/// Milliseconds for up to six stages, some tens of them for nine.
+/// A lower bound of the latency of every plan for `bytes` on `path`, in seconds; 0 for a path
+/// without stages. Milliseconds for up to six stages, some tens of them for nine.
 ///
 /// ```
 /// use piped_model::{fixed::{self, Constraints}, stage::Stage};
@@ -68,8 +71,8 @@ pub fn lower_bound(path: &[Stage], bytes: u64) -> f64 {
     on_grid(path, bytes, cells(path.len()))
 }
 
-/// The same on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time grows with the
-/// square of the cells, memory with the cells. A number of 0 is taken as 1.
+/// The same on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time
+/// grows with the square of the cells, memory with the cells. A number of 0 is taken as 1.
 ///
 /// ```
 /// use piped_model::reference;
@@ -96,8 +99,8 @@ pub fn on_grid(path: &[Stage], bytes: u64, cells: usize) -> f64 {
     nested.max(weak(path, bytes)) + latencies
 }
 
-/// `max_j (g_j + B·G_j)` and all other overheads once: equation 5, without the first and last fragments'
-/// bytes.
+/// `max_j (g_j + B·G_j)` and all other overheads once: equation 5, without the first and last
+/// fragments' bytes.
 fn weak(path: &[Stage], bytes: u64) -> f64 {
     let overheads: f64 = path.iter().map(|stage| stage.overhead).sum();
     let slowest = path.iter().map(|stage| stage.per_byte).fold(0.0, f64::max);
@@ -163,7 +166,8 @@ impl<'a> Table<'a> {
             alone[0] = 0.0;
             return alone;
         }
-        // With an end of the run as pivot one pass tells all sizes; by Theorem 2 both ends are alike.
+        // With an end of the run as pivot one pass tells all sizes; by Theorem 2 both ends are
+        // alike.
         let mut bounds = self.end_pivot(last, self.place(first, last - 1));
         let other = self.end_pivot(first, self.place(first + 1, last));
         for (bound, other) in bounds.iter_mut().zip(other) {
@@ -203,8 +207,8 @@ impl<'a> Table<'a> {
         self.scratch.finish().to_vec()
     }
 
-    /// The bound with a pivot inside the run, or `known` if it is no better. `excess` is what the pivot gave
-    /// for the size before: a guess where to look.
+    /// The bound with a pivot inside the run, or `known` if it is no better. `excess` is what the
+    /// pivot gave for the size before: a guess where to look.
     fn middle_pivot(
         &mut self,
         first: usize,

@@ -1,10 +1,10 @@
 //! From a layout to a better one, within a budget of work.
 //!
-//! Three things are done in turn. *Regroup*: each stage is cut anew, optimally for the others. *Polish*: all
-//! positions are moved, optimally for the pattern. When both have nothing to add, the pattern is changed:
-//! a position is left out, put in, or used by other stages, and polished; most such changes are seen to be
-//! hopeless after a few rows of the linear program. Work is counted in fragments looked at, not in time, so
-//! that the same question has the same answer.
+//! Three things are done in turn. *Regroup*: each stage is cut anew, optimally for the others.
+//! *Polish*: all positions are moved, optimally for the pattern. When both have nothing to add, the
+//! pattern is changed: a position is left out, put in, or used by other stages, and polished; most
+//! such changes are seen to be hopeless after a few rows of the linear program. Work is counted in
+//! fragments looked at, not in time, so that the same question has the same answer.
 
 use core::num::NonZeroU32;
 use core::ops::Range;
@@ -177,8 +177,8 @@ fn coarsest(layout: &Layout) -> usize {
     stages.min_by_key(|&stage| layout.cuts[stage].len()).unwrap_or(0)
 }
 
-/// How many segments move together, along the layout. Where there are many positions, blocks end where the
-/// stage with the fewest cuts has them, and evenly between.
+/// How many segments move together, along the layout. Where there are many positions, blocks end
+/// where the stage with the fewest cuts has them, and evenly between.
 fn blocks(layout: &Layout, parts: u32) -> Vec<u32> {
     let last = layout.last();
     if last <= FREE_MAX || parts == u32::MAX {
@@ -207,8 +207,8 @@ trait Apply {
     fn apply(self, layout: &mut Layout) -> bool;
 }
 
-/// A change of a layout of many positions: how finely one fragment of the coarsest stage is cut by the others,
-/// or whether the coarsest stage cuts somewhere.
+/// A change of a layout of many positions: how finely one fragment of the coarsest stage is cut by
+/// the others, or whether the coarsest stage cuts somewhere.
 #[derive(Debug, Clone, Copy)]
 enum Resize {
     /// Stages `from..to` cut the fragment in this place into so many, if they cut it at all.
@@ -271,8 +271,9 @@ impl Apply for Resize {
     }
 }
 
-/// `count` fragments between two positions, in those of the stages that cut there at all. Where the sizes were
-/// uneven they stay so: the new cuts lie on the line through the old ones, more or less densely.
+/// `count` fragments between two positions, in those of the stages that cut there at all. Where the
+/// sizes were uneven they stay so: the new cuts lie on the line through the old ones, more or less
+/// densely.
 fn recut(layout: &mut Layout, stages: Range<usize>, (begin, end): (u32, u32), count: u32) {
     let inside = |stage: &usize| {
         let cuts = &layout.cuts[*stage];
@@ -313,7 +314,8 @@ fn recut(layout: &mut Layout, stages: Range<usize>, (begin, end): (u32, u32), co
     layout.tidy(1);
 }
 
-/// Where equal fragments begin, as near as the alignment allows, and where the last one ends: rising.
+/// Where equal fragments begin, as near as the alignment allows, and where the last one ends:
+/// rising.
 fn equal_positions(bytes: u64, count: u32, alignment: u64) -> Vec<f64> {
     let (whole, unit) = (bytes as f64, alignment.max(1) as f64);
     // The nearest multiple of the unit may lie behind the end.

@@ -8,10 +8,10 @@
 //!               T >= s(k-1,n-1) + occ(k-1,n-1) + L_{n-1}      occ(i,j) = g_j + x_i·G_j
 //! ```
 //!
-//! so the best sizes are a program's solution (acknowledged in Wang et al., who print no figures of it). It
-//! is what the ramps are measured against, not a planner: it takes milliseconds to seconds for up to a
-//! hundred fragments of a few stages, with more than the square of their number beyond, and a transfer waits
-//! for microseconds. Latencies and windows are part of it.
+//! so the best sizes are a program's solution (acknowledged in Wang et al., who print no figures of
+//! it). It is what the ramps are measured against, not a planner: it takes milliseconds to seconds
+//! for up to a hundred fragments of a few stages, with more than the square of their number beyond,
+//! and a transfer waits for microseconds. Latencies and windows are part of it.
 
 use core::fmt;
 
@@ -64,10 +64,11 @@ const PATIENCE: u64 = 16;
 /// The best sizes for any number of fragments up to `most`, the fewest such.
 ///
 /// Exact within the solver's tolerance (about 1e-9): counts whose bound
-/// `k·g_j + B·G_j + sum of the other g + sum of L` is below the best found are solved, until so many in a row
-/// gain nothing above that tolerance that more fragments have nothing to add (16, and the largest window,
-/// because a window can make gains come in steps). With `g = 0` the bound alone would never end it. Where
-/// fragments go on gaining, all counts up to `most` are solved: say no more than can be waited for.
+/// `k·g_j + B·G_j + sum of the other g + sum of L` is below the best found are solved, until so
+/// many in a row gain nothing above that tolerance that more fragments have nothing to add (16, and
+/// the largest window, because a window can make gains come in steps). With `g = 0` the bound alone
+/// would never end it. Where fragments go on gaining, all counts up to `most` are solved: say no
+/// more than can be waited for.
 ///
 /// # Errors
 /// If there is no stage, `bytes` is not positive, or the solver fails.
@@ -126,7 +127,8 @@ pub fn with_count(path: &[Stage], bytes: f64, count: u64) -> Result<Optimum, LpF
     if fragments == 1 || steepest == 0.0 || equal_seconds == 0.0 {
         return Ok(Optimum { sizes: equal, predicted_seconds: equal_seconds });
     }
-    // The solver's tolerance is absolute: times are near 1000 and sizes in what the steepest stage takes.
+    // The solver's tolerance is absolute: times are near 1000 and sizes in what the steepest stage
+    // takes.
     let scale = Scale { time: 1000.0 / equal_seconds, steepest };
     let solver = |error: &dyn fmt::Display| LpFault::Solver { count, reason: error.to_string() };
     let (problem, sizes) = program(path, bytes, fragments, &scale);

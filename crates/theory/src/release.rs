@@ -1,16 +1,18 @@
-//! The release-curve planner: small equal sub-fragments in the fast stages, grouped optimally for the slow one.
+//! The release-curve planner: small equal sub-fragments in the fast stages, grouped optimally for
+//! the slow one.
 //!
-//! Around a slow stage with a large overhead (a disk: few large fragments) lie faster ones with small overheads
-//! (a network's stages: many small fragments). Hierarchical plans cut each large fragment into small ones, and
-//! the fast stages drain between two of them. Here one small size is used for the whole transfer, so the
-//! fast stages never drain; the times at which bytes reach the slow stage are its *release curve*, and what
-//! the stages behind it still need, mirrored by Theorem 2, is its *tail*. `grouping` finds
-//! the slow stage's fragments, the best ones for these curves, in time proportional to the
-//! number of sub-fragments (THEORY section 4). What remains is a scan over the sub-fragments' size on each side,
-//! and over the stage to be taken as the slow one.
+//! Around a slow stage with a large overhead (a disk: few large fragments) lie faster ones with
+//! small overheads (a network's stages: many small fragments). Hierarchical plans cut each large
+//! fragment into small ones, and the fast stages drain between two of them. Here one small size is
+//! used for the whole transfer, so the fast stages never drain; the times at which bytes reach the
+//! slow stage are its *release curve*, and what the stages behind it still need, mirrored by
+//! Theorem 2, is its *tail*. `grouping` finds the slow stage's fragments, the best ones for these
+//! curves, in time proportional to the number of sub-fragments (THEORY section 4). What remains is
+//! a scan over the sub-fragments' size on each side, and over the stage to be taken as the slow
+//! one.
 //!
-//! The derivation has no windows and no limited buffers, but for a fragment having to fit; the plan is evaluated
-//! with both.
+//! The derivation has no windows and no limited buffers, but for a fragment having to fit; the plan
+//! is evaluated with both.
 
 use core::num::NonZeroU32;
 
@@ -32,8 +34,9 @@ const PROMISING: f64 = 1.1;
 /// Then the best is changed by these factors, on each side alone.
 const NEARER: [f64; 6] = [0.71, 1.41, 0.84, 1.19, 0.92, 1.09];
 
-/// The best plan of this kind, whichever stage is the slow one. None for a path with less than two stages, a
-/// transfer of less than two bytes or more than 2^53, or if the constraints leave no such plan.
+/// The best plan of this kind, whichever stage is the slow one. None for a path with less than two
+/// stages, a transfer of less than two bytes or more than 2^53, or if the constraints leave no such
+/// plan.
 ///
 /// ```
 /// use piped_model::{fixed, reference, fixed::Constraints};
@@ -106,7 +109,8 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// `before` and `after` sub-fragments around the pivot. Returns the latency, or one that it is not below.
+    /// `before` and `after` sub-fragments around the pivot. Returns the latency, or one that it is
+    /// not below.
     fn attempt(&mut self, pivot: usize, before: u64, after: u64) -> f64 {
         let size = |count: u64| self.constraints.fit(self.bytes.div_ceil(count)).min(self.bytes);
         let (small_before, small_after) = (size(before), size(after));
@@ -132,7 +136,8 @@ impl Scan<'_> {
     }
 }
 
-/// Stages before `pivot` cut every `before` bytes, those after it every `after`, the pivot on all of these.
+/// Stages before `pivot` cut every `before` bytes, those after it every `after`, the pivot on all
+/// of these.
 fn around(bytes: u64, stages: usize, pivot: usize, before: u64, after: u64) -> Layout {
     let every = |size: u64| (1..bytes.div_ceil(size)).map(move |k| k * size);
     let mut ends: Vec<u64> = vec![bytes];

@@ -1,21 +1,23 @@
 //! The LogGP signature of a network: what bursts of messages show, forward and backward.
 //!
-//! A processor issues bursts of `M` messages with a computation of `D` between them; the clock stops when
-//! the last one is issued, whatever is still on its way (Martin et al., section 2.3; THEORY section 5).
-//! Every message is acknowledged, and taking an acknowledgement costs the receive overhead. A burst of one
-//! costs the send overhead; a long one costs in the steady state, for each message,
+//! A processor issues bursts of `M` messages with a computation of `D` between them; the clock
+//! stops when the last one is issued, whatever is still on its way (Martin et al., section 2.3;
+//! THEORY section 5). Every message is acknowledged, and taking an acknowledgement costs the
+//! receive overhead. A burst of one costs the send overhead; a long one costs in the steady state,
+//! for each message,
 //!
 //! ```text
 //! max(g + x·G, o_s + o_r + D, (o_s + L + o_r) / w)
 //! ```
 //!
 //! whichever is the slowest: the network, the processor, or the window of `w` messages that may be
-//! outstanding. So `g` shows at `D = 0` only if it is the largest, and raising `o` or, with a fixed window, `L`
-//! raises what looks like `g` (table 2.2 of the thesis: `L` = 105.5 us at `w` = 4 reads as a gap of 27.7).
+//! outstanding. So `g` shows at `D = 0` only if it is the largest, and raising `o` or, with a fixed
+//! window, `L` raises what looks like `g` (table 2.2 of the thesis: `L` = 105.5 us at `w` = 4 reads
+//! as a gap of 27.7).
 //!
-//! What is modelled: the network takes a message when the one before has gone in, `g + x·G` after its
-//! predecessor; the acknowledgement is there `L` later, and holds its place in the window until it is
-//! taken. The processor looks once before each message, and for as long as it has to wait.
+//! What is modelled: the network takes a message when the one before has gone in, `g + x·G` after
+//! its predecessor; the acknowledgement is there `L` later, and holds its place in the window until
+//! it is taken. The processor looks once before each message, and for as long as it has to wait.
 //!
 //! Read back from its bursts ([`piped_model::estimate::loggp`]), a network is what it was:
 //!
@@ -109,7 +111,8 @@ impl Network {
         2.0 * (self.send + self.latency + self.receive)
     }
 
-    /// What each message of a long burst costs, in seconds, and what makes it: the formula of the module.
+    /// What each message of a long burst costs, in seconds, and what makes it: the formula of the
+    /// module.
     ///
     /// ```
     /// use piped_theory::signature::{Limit, Network};
@@ -133,8 +136,8 @@ impl Network {
         window.filter(|it| it.0 > slower.0).unwrap_or(slower)
     }
 
-    /// The signature: how long a burst of 1 message takes until it is issued, of 2, and so on without end, in
-    /// seconds. `delay` seconds are computed between messages of `bytes`.
+    /// The signature: how long a burst of 1 message takes until it is issued, of 2, and so on
+    /// without end, in seconds. `delay` seconds are computed between messages of `bytes`.
     ///
     /// ```
     /// use piped_theory::signature::Network;

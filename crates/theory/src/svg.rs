@@ -13,7 +13,8 @@ pub const GREY: RGBColor = RGBColor(96, 96, 96);
 /// The colour of grid lines.
 pub const MESH: RGBColor = RGBColor(222, 222, 222);
 
-/// Okabe and Ito's colours, which people with any colour vision can tell apart; yellow is left out for its contrast.
+/// Okabe and Ito's colours, which people with any colour vision can tell apart; yellow is left out
+/// for its contrast.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

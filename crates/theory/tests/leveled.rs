@@ -1,5 +1,5 @@
-//! Plans for levels: what they promise on random and contrived pipelines, and how near they come to plans that may
-//! cut anywhere.
+//! Plans for levels: what they promise on random and contrived pipelines, and how near they come to
+//! plans that may cut anywhere.
 
 use std::num::NonZeroU32;
 

@@ -82,8 +82,8 @@ proptest! {
     }
 }
 
-/// How far a ramp up and down is from the optimum where the middle stage is not the slowest in `g` and `G`: 11.8 % on
-/// average over these paths, 97 % at worst. Both depend on what is drawn.
+/// How far a ramp up and down is from the optimum where the middle stage is not the slowest in `g`
+/// and `G`: 11.8 % on average over these paths, 97 % at worst. Both depend on what is drawn.
 #[test]
 fn a_ramp_up_and_down_on_other_paths_is_a_candidate_and_no_more() {
     let mut runner = TestRunner::deterministic();
@@ -110,7 +110,8 @@ fn a_ramp_up_and_down_on_other_paths_is_a_candidate_and_no_more() {
     assert!((0.10..0.13).contains(&mean), "{mean}");
 }
 
-/// A window of one makes the latency part of the overhead, so the program has to come to the same sizes.
+/// A window of one makes the latency part of the overhead, so the program has to come to the same
+/// sizes.
 #[test]
 fn a_window_is_part_of_the_program() {
     let disk = Stage {

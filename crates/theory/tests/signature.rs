@@ -167,7 +167,8 @@ fn a_burst_of_one_costs_the_send_overhead_and_figure_2_3_comes_out() {
     assert_eq!(slow.steady(0, 0.0), (14.0, Limit::Overhead));
 }
 
-/// Table 2.2 of the thesis, its last columns: a window of 4, o = 2.9, g = 5.8; L raised, and the gap that was observed.
+/// Table 2.2 of the thesis, its last columns: a window of 4, o = 2.9, g = 5.8; L raised, and the
+/// gap that was observed.
 #[test]
 fn the_effective_gap_rises_with_the_latency_as_in_table_2_2() {
     for (latency, observed) in [(5.0, 5.8), (30.4, 9.6), (55.9, 15.5), (80.4, 21.6), (105.5, 27.7)]

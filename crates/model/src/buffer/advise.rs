@@ -1,8 +1,8 @@
 //! What memory to allow for early messages, from messages that were seen.
 //!
-//! Each message that passed a channel is known by four times: its first byte came, its last byte had come, it was taken
-//! by a receive, its memory was free again. From these follow the parameters of the model ([`super::replay`]), one
-//! set for each message, in the order in which they ended:
+//! Each message that passed a channel is known by four times: its first byte came, its last byte
+//! had come, it was taken by a receive, its memory was free again. From these follow the parameters
+//! of the model ([`super::replay`]), one set for each message, in the order in which they ended:
 //!
 //! ```text
 //! alpha_i  = taken_i - max(ended_{i-1}, came_i)         not below 0
@@ -10,16 +10,18 @@
 //! L_i / lambda = landed_i - came_i
 //! ```
 //!
-//! With these the model gives back what happened where there was memory, and says what would have been where there was
-//! none: such a message counts from when it came, and is copied at the mean rate of the others.
+//! With these the model gives back what happened where there was memory, and says what would have
+//! been where there was none: such a message counts from when it came, and is copied at the mean
+//! rate of the others.
 //!
-//! **A burst** is what comes while something is there; the memory it takes is zero before and after. What is
-//! advised is the least memory in which those bursts fit that brought 99 of 100 messages: one burst of many weighs what
-//! its messages weigh, however many single ones there are between. With fewer than a hundred messages it is the
-//! largest burst.
+//! **A burst** is what comes while something is there; the memory it takes is zero before and
+//! after. What is advised is the least memory in which those bursts fit that brought 99 of 100
+//! messages: one burst of many weighs what its messages weigh, however many single ones there are
+//! between. With fewer than a hundred messages it is the largest burst.
 //!
-//! A message has its memory from its first byte to the end of its copy, whole, and in the units in which memory is
-//! given out. The model speaks of bytes that have arrived and are not copied. [`Need`] has all three figures.
+//! A message has its memory from its first byte to the end of its copy, whole, and in the units in
+//! which memory is given out. The model speaks of bytes that have arrived and are not copied.
+//! [`Need`] has all three figures.
 
 use super::{Arrival, Consumer, Mode, replay};
 
@@ -145,7 +147,8 @@ struct Passage {
 }
 
 impl Bursts {
-    /// From what was seen, in any order. `copy_rate` is taken where no copy was measured; in bytes per second, positive.
+    /// From what was seen, in any order. `copy_rate` is taken where no copy was measured; in bytes
+    /// per second, positive.
     #[must_use]
     pub fn of(seen: &[Seen], copy_rate: f64) -> Self {
         let mut seen = seen.to_vec();
@@ -232,7 +235,8 @@ impl Bursts {
     }
 }
 
-/// What memory several channels need that have one limit: their bursts as they fell together, in bytes.
+/// What memory several channels need that have one limit: their bursts as they fell together, in
+/// bytes.
 #[must_use]
 pub fn joined(holds: impl Iterator<Item = Hold>) -> f64 {
     let mut holds: Vec<Hold> = holds.collect();
@@ -365,7 +369,8 @@ fn peak(holds: &[Hold]) -> f64 {
 
 /// The model's requirement.
 fn model(burst: &[Passage]) -> f64 {
-    // Times of messages that came at once are tiny beside those since a daemon began: they count from the burst's start.
+    // Times of messages that came at once are tiny beside those since a daemon began: they count
+    // from the burst's start.
     let origin = burst.iter().map(|it| it.came).fold(f64::INFINITY, f64::min);
     let burst: Vec<Passage> =
         burst.iter().map(|it| Passage { came: it.came - origin, ..*it }).collect();
@@ -386,7 +391,8 @@ fn model(burst: &[Passage]) -> f64 {
     fills.iter().map(|fill| fill.bytes).fold(0.0, f64::max)
 }
 
-/// Of peaks with their messages, the least in which the bursts of [`FITTING`] of all messages fit, and which it is of.
+/// Of peaks with their messages, the least in which the bursts of [`FITTING`] of all messages fit,
+/// and which it is of.
 fn fitting(mut peaks: Vec<(f64, usize, usize)>) -> Option<(f64, usize)> {
     let all: usize = peaks.iter().map(|(_, messages, _)| messages).sum();
     peaks.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -455,7 +461,8 @@ mod tests {
         assert_eq!(with(Factor::Delay), 11571.0);
         assert_eq!(with(Factor::NoStartup), 11233.0);
         assert_eq!(with(Factor::Messages), 20000.0);
-        // The paper's are of a shorter delay and of a copy that runs ahead; these are the model's own.
+        // The paper's are of a shorter delay and of a copy that runs ahead; these are the model's
+        // own.
         let delay = 0.125 * BYTES / LAMBDA;
         let own = |lambda, mu| {
             let consumer = Consumer { startup_seconds: ALPHA, bytes_per_second: mu };
@@ -532,7 +539,8 @@ mod tests {
             ..it
         };
         let singles = |count: usize| (0..count).map(|at| later(paper(1, 1.0)[0], 1.0 + at as f64));
-        // Eight of 508 are too many to be left out, though they are one burst of 501; eight of 908 are not.
+        // Eight of 508 are too many to be left out, though they are one burst of 501; eight of 908
+        // are not.
         for (count, expected) in [(500, 8.0 * 4096.0), (900, 4096.0)] {
             let mut seen = paper(8, 0.01);
             seen.extend(singles(count));

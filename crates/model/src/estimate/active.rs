@@ -1,15 +1,18 @@
-//! The black box and the signature on a path that is in use: what to send, when to stop, when to let others go first.
+//! The black box and the signature on a path that is in use: what to send, when to stop, when to
+//! let others go first.
 //!
-//! Sans-IO like [`Search`]: [`Procedure::poll`] says what to do next, [`Procedure::handle`] takes what came out, time
-//! is an argument. Who does it (a client of a daemon, a simulated world) sends packets and looks at a clock.
+//! Sans-IO like [`Search`]: [`Procedure::poll`] says what to do next, [`Procedure::handle`] takes
+//! what came out, time is an argument. Who does it (a client of a daemon, a simulated world) sends
+//! packets and looks at a clock.
 //!
 //! What is sent is bounded four ways. Runs are short: no more packets than are expected to take
-//! [`Options::stretch_seconds`]. Between two runs the path is left alone, so that it is used for no more than
-//! [`Options::share`] of the time. And there is an end of the time, and one of the bytes.
+//! [`Options::stretch_seconds`]. Between two runs the path is left alone, so that it is used for no
+//! more than [`Options::share`] of the time. And there is an end of the time, and one of the bytes.
 //!
-//! In order: the ring alone, whose time is in every latency seen from outside; packets one at a time and as fast as
-//! possible, of the sizes that [`Search`] asks for; bursts with delays for the LogGP parameters. The search may take
-//! two thirds of the time and of the bytes; a path that is not known as well as was asked by then is known less well.
+//! In order: the ring alone, whose time is in every latency seen from outside; packets one at a
+//! time and as fast as possible, of the sizes that [`Search`] asks for; bursts with delays for the
+//! LogGP parameters. The search may take two thirds of the time and of the bytes; a path that is
+//! not known as well as was asked by then is known less well.
 
 use core::num::NonZeroU32;
 use std::collections::VecDeque;
@@ -42,7 +45,8 @@ pub struct Options {
     pub in_flight: u64,
     /// The part of the time that the path may be used, above 0 and at most 1.
     pub share: f64,
-    /// How long a run may be expected to take, in seconds. A run has at least [`PACKETS_MIN`] packets.
+    /// How long a run may be expected to take, in seconds. A run has at least [`PACKETS_MIN`]
+    /// packets.
     pub stretch_seconds: f64,
     /// The end, in seconds from the beginning.
     pub seconds_max: f64,
@@ -128,8 +132,9 @@ pub enum Run {
         /// The most outstanding.
         depth: u32,
     },
-    /// Issued with a computation between two; before each, what has ended is looked for once, and while the window is full
-    /// it is waited for. Wanted is one number: the time until the last one was issued.
+    /// Issued with a computation between two; before each, what has ended is looked for once, and
+    /// while the window is full it is waited for. Wanted is one number: the time until the last one
+    /// was issued.
     Burst {
         /// Size of each.
         bytes: u64,
@@ -254,7 +259,8 @@ impl Procedure {
         Step::Run(run)
     }
 
-    /// What the run that was polled last took: see [`Run`]. `began` is when it began; `now` is its end.
+    /// What the run that was polled last took: see [`Run`]. `began` is when it began; `now` is its
+    /// end.
     pub fn handle(&mut self, seconds: &[f64], began: Nanos, now: Nanos) {
         let Some(run) = self.planned.pop_front() else { return };
         let used = now.since(began).seconds();

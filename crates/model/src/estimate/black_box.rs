@@ -1,12 +1,13 @@
 //! The parameters for fixed-size fragments, from outside the pipeline (Wang et al., section 5.3.2).
 //!
-//! Packets sent one at a time see the whole pipeline as one stage: a line through their latencies has
-//! `(sum (L+g), sum G)`. Packets sent as fast as possible leave as often as the slowest stage lets them:
-//! the time between departures has `(g_b, G_b)`. Theorem 1 needs no more than `g_b` and `sum_{j!=b} G`,
-//! the difference of the slopes. Where another stage is the slowest at other sizes, the times between
-//! departures are a convex bent line, and each straight piece is one bottleneck.
+//! Packets sent one at a time see the whole pipeline as one stage: a line through their latencies
+//! has `(sum (L+g), sum G)`. Packets sent as fast as possible leave as often as the slowest stage
+//! lets them: the time between departures has `(g_b, G_b)`. Theorem 1 needs no more than `g_b` and
+//! `sum_{j!=b} G`, the difference of the slopes. Where another stage is the slowest at other sizes,
+//! the times between departures are a convex bent line, and each straight piece is one bottleneck.
 //!
-//! [`fit`] reads all this from measurements that are there; [`super::Search`] asks for the ones it needs.
+//! [`fit`] reads all this from measurements that are there; [`super::Search`] asks for the ones it
+//! needs.
 
 use core::fmt;
 
@@ -25,7 +26,8 @@ use crate::stage::{STAGES_MAX, Stage};
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct BlackBox {
-    /// Latency of a packet alone against its size: `sum (L+g)` in seconds, `sum G` in seconds per byte.
+    /// Latency of a packet alone against its size: `sum (L+g)` in seconds, `sum G` in seconds per
+    /// byte.
     pub total: Line,
     /// The bottlenecks, by rising size; at least one.
     pub bottlenecks: Vec<Bottleneck>,
@@ -67,8 +69,8 @@ impl fmt::Display for BlackBoxFault {
 
 impl std::error::Error for BlackBoxFault {}
 
-/// The black box behind measurements: latencies of packets sent one at a time (`alone`), and times between
-/// departures of packets of one size sent as fast as possible (`backlogged`).
+/// The black box behind measurements: latencies of packets sent one at a time (`alone`), and times
+/// between departures of packets of one size sent as fast as possible (`backlogged`).
 ///
 /// # Errors
 /// If either kind is missing, has a time that no clock gives, or only one size.
@@ -133,10 +135,10 @@ impl BlackBox {
         self.bottlenecks.iter().rfind(starts).unwrap_or(&self.bottlenecks[0])
     }
 
-    /// Stages that look from outside like the pipeline: the bottlenecks, and what the others add up to
-    /// in as many equal stages as keep them from being the slowest at any size measured. Theorem 1 does not
-    /// ask for more: the latency of equal fragments depends on the slowest stage and on sums only.
-    /// `None` if that takes more than [`STAGES_MAX`] stages.
+    /// Stages that look from outside like the pipeline: the bottlenecks, and what the others add up
+    /// to in as many equal stages as keep them from being the slowest at any size measured. Theorem
+    /// 1 does not ask for more: the latency of equal fragments depends on the slowest stage and on
+    /// sums only. `None` if that takes more than [`STAGES_MAX`] stages.
     #[must_use]
     pub fn path(&self) -> Option<Vec<Stage>> {
         self.path_over(self.range)
@@ -158,7 +160,8 @@ impl BlackBox {
         let needed = range.into_iter().chain(bends).map(|x| rest.occupancy(x) / slowest(x));
         // A part more for rounding must not cost a stage.
         let parts = (needed.fold(0.0, f64::max) - 1e-9).ceil().max(0.0);
-        // Nothing is slower than the slowest, but a latency that no stage is occupied by is in the sum, too.
+        // Nothing is slower than the slowest, but a latency that no stage is occupied by is in the
+        // sum, too.
         if parts.is_nan() || parts > (STAGES_MAX - path.len()) as f64 {
             return None;
         }
@@ -168,9 +171,10 @@ impl BlackBox {
         Some(path)
     }
 
-    /// The bottlenecks as stages, which together cost no more than `total`: one that was seen between two
-    /// sizes close to its end may have the next one's slope in its line. The one with most samples is
-    /// believed; the others get what it leaves of the slope, and keep the time at their centre.
+    /// The bottlenecks as stages, which together cost no more than `total`: one that was seen
+    /// between two sizes close to its end may have the next one's slope in its line. The one with
+    /// most samples is believed; the others get what it leaves of the slope, and keep the time at
+    /// their centre.
     fn slowest_stages(&self, total: Stage, middle: f64) -> Vec<Stage> {
         let mut seen: Vec<_> = self.bottlenecks.iter().map(|it| &it.line).collect();
         seen.sort_by_key(|line| core::cmp::Reverse(line.samples));
@@ -185,11 +189,11 @@ impl BlackBox {
         stages.collect()
     }
 
-    /// The best number of fragments for `bytes` (Theorem 1) through this black box, as equal as whole bytes
-    /// and alignment let them be; `None` if [`BlackBox::path`] is.
+    /// The best number of fragments for `bytes` (Theorem 1) through this black box, as equal as
+    /// whole bytes and alignment let them be; `None` if [`BlackBox::path`] is.
     ///
-    /// Sizes with a short last fragment ([`fixed::best`] tries them) are not: what they take depends on
-    /// the stages' order, which is not seen from outside.
+    /// Sizes with a short last fragment ([`fixed::best`] tries them) are not: what they take
+    /// depends on the stages' order, which is not seen from outside.
     #[must_use]
     pub fn fixed(&self, bytes: u64, constraints: &Constraints) -> Option<FixedBest> {
         // The artificial stages must be the slowest at no size that may be chosen, measured or not.
@@ -205,8 +209,9 @@ impl BlackBox {
         Some(FixedBest { algorithm: Algorithm::Fixed, ..plan })
     }
 
-    /// The best fragment size over the reals, in bytes, by equation 6: `sqrt(B·g_b / sum_{j!=b} G)`, at the
-    /// bottleneck that it has itself; at most `bytes`. `None` if measurements made `g_b` or the sum negative.
+    /// The best fragment size over the reals, in bytes, by equation 6:
+    /// `sqrt(B·g_b / sum_{j!=b} G)`, at the bottleneck that it has itself; at most `bytes`. `None`
+    /// if measurements made `g_b` or the sum negative.
     #[must_use]
     pub fn fragment_bytes(&self, bytes: f64) -> Option<f64> {
         let ends =

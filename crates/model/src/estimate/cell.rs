@@ -1,9 +1,9 @@
 //! Weighted moments of one kind of sample in one size regime.
 //!
-//! A cell forgets exponentially by counts, clips what is implausible, and notices when the world has
-//! changed: clipping alone would call every sample after a step an outlier for ever. A CUSUM of the
-//! standardised residuals tells the two apart: outliers come singly and to both sides of many normal
-//! ones, a change stays on one side.
+//! A cell forgets exponentially by counts, clips what is implausible, and notices when the world
+//! has changed: clipping alone would call every sample after a step an outlier for ever. A CUSUM of
+//! the standardised residuals tells the two apart: outliers come singly and to both sides of many
+//! normal ones, a change stays on one side.
 
 use super::Summary;
 
@@ -22,8 +22,8 @@ const CUSUM_ALARM: f64 = 10.0;
 const DEVIATION_MIN: f64 = 0.01;
 /// Mean absolute deviation to standard deviation, for the normal distribution.
 const TO_DEVIATION: f64 = 1.2533;
-/// How strongly a cell's own slope is drawn to `g = xG` before its sizes say more; in squares of the
-/// mean size, so that twenty samples varied by 5 % weigh as much.
+/// How strongly a cell's own slope is drawn to `g = xG` before its sizes say more; in squares of
+/// the mean size, so that twenty samples varied by 5 % weigh as much.
 const SLOPE_RIDGE: f64 = 0.05;
 
 /// Moments and change detector.

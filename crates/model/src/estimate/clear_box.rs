@@ -1,8 +1,8 @@
 //! A stage's `g` and `G` from times measured inside it.
 //!
-//! The stage's code is instrumented, packets of several sizes pass it one by one, and a line through
-//! time against size has `g` where it starts and `G` as its slope (Wang et al., section 5.3.1). One
-//! size alone gives only their sum: that is said, with the sum ([`Fault::OneSize`]).
+//! The stage's code is instrumented, packets of several sizes pass it one by one, and a line
+//! through time against size has `g` where it starts and `G` as its slope (Wang et al., section
+//! 5.3.1). One size alone gives only their sum: that is said, with the sum ([`Fault::OneSize`]).
 
 use core::fmt;
 
@@ -59,8 +59,8 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// The line through times against sizes: `g` is [`Line::intercept`] in seconds, `G` is [`Line::slope`]
-/// in seconds per byte, both with their errors (Wang et al., section 5.3.1).
+/// The line through times against sizes: `g` is [`Line::intercept`] in seconds, `G` is
+/// [`Line::slope`] in seconds per byte, both with their errors (Wang et al., section 5.3.1).
 ///
 /// # Errors
 /// If there are no measurements, one has no time, or all have one size; the last with what is known
@@ -104,8 +104,8 @@ pub(super) fn points(timings: &[Timing]) -> Result<Vec<(f64, f64)>, Fault> {
     Ok(timings.iter().map(|it| (it.bytes as f64, it.seconds)).collect())
 }
 
-/// The stage to plan with: the line itself, or, where noise has put `g` or `G` below 0, the line of the
-/// same height at `bytes` that has 0 there. `L` and the window are not known from this.
+/// The stage to plan with: the line itself, or, where noise has put `g` or `G` below 0, the line of
+/// the same height at `bytes` that has 0 there. `L` and the window are not known from this.
 ///
 /// ```
 /// use piped_model::estimate::clear_box::{self, Timing};

@@ -88,8 +88,8 @@ impl CostCurve {
         Self { nodes, count, window }
     }
 
-    /// Its straight pieces, in the order of their sizes: a size in bytes, and the line there. A curve without
-    /// bends has one.
+    /// Its straight pieces, in the order of their sizes: a size in bytes, and the line there. A
+    /// curve without bends has one.
     ///
     /// ```
     /// use piped_model::estimate::CostCurve;
@@ -129,7 +129,8 @@ impl CostCurve {
         Self::through(&nodes[..count], window)
     }
 
-    /// The line of the size's own regime, as far as it was measured: from there to the next one a curve bends.
+    /// The line of the size's own regime, as far as it was measured: from there to the next one a
+    /// curve bends.
     pub(super) fn own_line(&self, bytes: f64) -> Stage {
         let place = regime(bytes as u64);
         let own = self.lines().find(|(at, _)| *at > 0.0 && regime(*at as u64) == place);
@@ -175,9 +176,9 @@ impl StageCost for CostCurve {
     }
 }
 
-/// Occupancy and slope between two nodes. Within its own regime a node's own line holds, and what is not measured is
-/// the straight way from one regime to the other: a line from node to node would charge a fragment a little larger
-/// than the node for a bend that is far away.
+/// Occupancy and slope between two nodes. Within its own regime a node's own line holds, and what
+/// is not measured is the straight way from one regime to the other: a line from node to node would
+/// charge a fragment a little larger than the node for a bend that is far away.
 fn between(below: &Node, above: &Node, bytes: f64) -> (f64, f64) {
     let chord = |from: (f64, f64), to: (f64, f64)| {
         let slope = ((to.1 - from.1) / (to.0 - from.0)).max(0.0);
@@ -187,7 +188,8 @@ fn between(below: &Node, above: &Node, bytes: f64) -> (f64, f64) {
     let (left, right) =
         (border(regime(below.bytes as u64) + 1), border(regime(above.bytes as u64)));
     let (low, high) = (line(below, left), line(above, right));
-    // Neighbours share a border, where their lines may differ; and lines that cross are of too few sizes.
+    // Neighbours share a border, where their lines may differ; and lines that cross are of too few
+    // sizes.
     if left >= right || low > high || left < below.bytes || right > above.bytes {
         return chord(nodes.0, nodes.1);
     }

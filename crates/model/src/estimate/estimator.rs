@@ -29,7 +29,8 @@ const PULL: f64 = 0.5;
 const IDENTIFIABLE_ERROR: f64 = 0.15;
 /// How far a sample of the prior's may be off, as a part of the cost.
 const PRIOR_DEVIATION: f64 = 0.2;
-/// What is taken over tells of a change if it differs by so much, and by so many deviations of one sample.
+/// What is taken over tells of a change if it differs by so much, and by so many deviations of one
+/// sample.
 const ADOPTED_CHANGE: f64 = 0.15;
 const CHANGE_DEVIATIONS: f64 = 1.0;
 /// The relative error of a prior nobody has confirmed.
@@ -185,8 +186,8 @@ impl Estimator {
     }
 
     /// Learn from a sample. One that is no number, not above zero or longer than anything takes is
-    /// ignored: nothing costs nothing, a cost of zero would look infinitely precise, and sums of the
-    /// longest would be infinite.
+    /// ignored: nothing costs nothing, a cost of zero would look infinitely precise, and sums of
+    /// the longest would be infinite.
     pub fn observe(&mut self, sample: Sample) {
         self.test_kept(sample);
         let (cells, others, count, bytes, seconds) = match sample {
@@ -237,8 +238,9 @@ impl Estimator {
         })
     }
 
-    /// Take over what another estimator has learned of the same stage, instead of what is known here of that
-    /// kind of sample in that regime. One that can not be ([`Summary::bounded`]) is ignored.
+    /// Take over what another estimator has learned of the same stage, instead of what is known
+    /// here of that kind of sample in that regime. One that can not be ([`Summary::bounded`]) is
+    /// ignored.
     ///
     /// ```
     /// use piped_model::estimate::{Estimator, Sample};
@@ -371,11 +373,13 @@ impl Estimator {
         })
     }
 
-    /// Fit all regimes around `size`, each step away from `place` counting `neighbour` times as much.
+    /// Fit all regimes around `size`, each step away from `place` counting `neighbour` times as
+    /// much.
     fn pool(&self, size: f64, place: usize, neighbour: f64) -> Pooled {
         let split = self.split(place);
-        // The unit of every unknown, and so of the pull: that of the largest, which is the whole way through the
-        // stage. In units of a short occupancy the pull would hold a long latency at nothing.
+        // The unit of every unknown, and so of the pull: that of the largest, which is the whole
+        // way through the stage. In units of a short occupancy the pull would hold a long latency
+        // at nothing.
         let seen = self.alone_seconds(size as u64).unwrap_or(0.0);
         let unit = split.alone(size).max(seen).max(1e-12);
         let mut fit = Fit::new(size, unit);
@@ -408,9 +412,9 @@ impl Estimator {
         Pooled { solution: fit.solve(), identifiable }
     }
 
-    /// The prior's proportions at the measured height: what to believe in the directions the samples
-    /// leave open. Without a prior, no latency and equal shares of overhead and bytes: to plan with
-    /// all overhead would never cut, with none would cut to dust.
+    /// The prior's proportions at the measured height: what to believe in the directions the
+    /// samples leave open. Without a prior, no latency and equal shares of overhead and bytes: to
+    /// plan with all overhead would never cut, with none would cut to dust.
     fn split(&self, place: usize) -> Stage {
         let nearest =
             self.cells().min_by_key(|(other, alone, ..)| (other.abs_diff(place), u8::from(*alone)));
@@ -424,7 +428,8 @@ impl Estimator {
         let at = moments.mean_bytes;
         let height = if alone { shape.alone(at) } else { shape.occupancy(at) };
         let scale = if height > 0.0 { moments.mean_seconds / height } else { 1.0 };
-        // Nobody has seen a fragment alone: that something is slow says little of how long it takes besides.
+        // Nobody has seen a fragment alone: that something is slow says little of how long it takes
+        // besides.
         let latency = match alone {
             true => shape.latency * scale,
             false => (shape.latency * scale).min(shape.latency.max(moments.mean_seconds)),

@@ -5,10 +5,11 @@ use core::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 #[cfg(feature = "serde")]
 use serde::Serialize;
 
-/// An estimated quantity: its value, its standard error, and the degrees of freedom behind that error.
+/// An estimated quantity: its value, its standard error, and the degrees of freedom behind that
+/// error.
 ///
-/// Units are those of the value. With no degrees of freedom nothing is known of the error, and every
-/// interval is unbounded: two points always lie on a line.
+/// Units are those of the value. With no degrees of freedom nothing is known of the error, and
+/// every interval is unbounded: two points always lie on a line.
 ///
 /// ```
 /// use piped_model::estimate::Figure;
@@ -98,8 +99,8 @@ impl Figure {
         };
         let parts = part(a, self.freedom) + part(b, other.freedom);
         let freedom = if parts > 0.0 && error.is_finite() {
-            // Rounded down: the wider interval. It is never below the smaller of the two, but in floats
-            // it can be, and is no number where the squares overflow.
+            // Rounded down: the wider interval. It is never below the smaller of the two, but in
+            // floats it can be, and is no number where the squares overflow.
             (((a + b).powi(2) / parts) as u32).max(self.freedom.min(other.freedom))
         } else {
             self.freedom.min(other.freedom)

@@ -1,16 +1,17 @@
 //! Least squares for (`L`, `g`, `G`) with none of them negative.
 //!
 //! Alone samples are rows (1, 1, x), backlogged samples rows (0, 1, x) of one linear model, so both
-//! kinds share `g` and `G`, and only `L` separates them. A weak pull to a prior fills the directions
-//! in which the data say nothing (`L` against `g` without backlogged samples, `g` against `G` with
-//! one size). With three unknowns, non-negativity needs no iteration: the optimum is the best of the
-//! eight ways to hold some of them at zero.
+//! kinds share `g` and `G`, and only `L` separates them. A weak pull to a prior fills the
+//! directions in which the data say nothing (`L` against `g` without backlogged samples, `g`
+//! against `G` with one size). With three unknowns, non-negativity needs no iteration: the optimum
+//! is the best of the eight ways to hold some of them at zero.
 
 use crate::stage::Stage;
 
 type Vector = [f64; 3];
 
-/// Normal equations in scaled unknowns: `L` and `g` in units of `seconds`, and `bytes·G` in the same.
+/// Normal equations in scaled unknowns: `L` and `g` in units of `seconds`, and `bytes·G` in the
+/// same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fit {
     matrix: [Vector; 3],

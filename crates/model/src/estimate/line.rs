@@ -1,10 +1,11 @@
 //! A straight line through measured points, with what is known of its errors.
 //!
-//! Ordinary or weighted least squares; or, against outliers, an MM-estimate: repeated medians (Siegel
-//! 1982, half of the points may be wrong) to begin with, their residuals' median as the scale, and Tukey's
-//! bisquare from there (Yohai 1987), which ignores what lies far away and loses 5 % to least squares
-//! where nothing does. Its errors are Huber's (1981, section 7.6). Trimming by residuals of a first
-//! least-squares fit, the obvious way, trims by a line that the outliers have already moved.
+//! Ordinary or weighted least squares; or, against outliers, an MM-estimate: repeated medians
+//! (Siegel 1982, half of the points may be wrong) to begin with, their residuals' median as the
+//! scale, and Tukey's bisquare from there (Yohai 1987), which ignores what lies far away and loses
+//! 5 % to least squares where nothing does. Its errors are Huber's (1981, section 7.6). Trimming by
+//! residuals of a first least-squares fit, the obvious way, trims by a line that the outliers have
+//! already moved.
 
 #[cfg(feature = "serde")]
 use serde::Serialize;
@@ -221,8 +222,8 @@ impl<'a> Work<'a> {
         self.line(self.round(|_| 1.0).and(last), variance, scale, outliers)
     }
 
-    /// Huber's estimate of the variance that takes the place of that of the residuals, and how many points
-    /// count for nothing.
+    /// Huber's estimate of the variance that takes the place of that of the residuals, and how many
+    /// points count for nothing.
     fn robust_variance(&self, scale: f64) -> (f64, usize) {
         let count = self.points.len() as f64;
         let (mut squares, mut slopes, mut slope_squares, mut outliers) = (0.0, 0.0, 0.0, 0);

@@ -42,8 +42,9 @@ pub struct ReadOptions {
     pub window: Option<NonZeroU32>,
     /// The confidence at which two slopes differ.
     pub confidence: f64,
-    /// Every burst of more than one message is longer than what the window lets through at once, so all lie on one
-    /// line; otherwise the line begins where a bend is seen, or where noise looks like one.
+    /// Every burst of more than one message is longer than what the window lets through at once, so
+    /// all lie on one line; otherwise the line begins where a bend is seen, or where noise looks
+    /// like one.
     pub all_steady: bool,
 }
 
@@ -57,8 +58,8 @@ impl Default for ReadOptions {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize), serde(tag = "seen", rename_all = "kebab-case"))]
 pub enum Gap {
-    /// It limits bursts without delay. Without a known window this is the effective gap, which a window may
-    /// have raised.
+    /// It limits bursts without delay. Without a known window this is the effective gap, which a
+    /// window may have raised.
     Yes {
         /// `g`.
         gap: Figure,
@@ -178,8 +179,8 @@ const SAME: f64 = 1e-3;
 /// The parameters that measured bursts and round trips (in seconds) show.
 ///
 /// # Errors
-/// If there is no measurement, or one that no clock gives. What good measurements do not show is no error: see
-/// [`Parameters::missing`].
+/// If there is no measurement, or one that no clock gives. What good measurements do not show is no
+/// error: see [`Parameters::missing`].
 pub fn read(
     bursts: &[Burst],
     round_trips: &[f64],
@@ -230,8 +231,8 @@ fn check(bursts: &[Burst], round_trips: &[f64]) -> Result<(), ReadFault> {
     round_trips.iter().position(|it| !time(*it)).map_or(Ok(()), |at| Err(ReadFault::RoundTrip(at)))
 }
 
-/// The steady interval of every size and delay: the slope of the last straight piece of time over messages. The
-/// first piece is the burst before acknowledgements come.
+/// The steady interval of every size and delay: the slope of the last straight piece of time over
+/// messages. The first piece is the burst before acknowledgements come.
 fn slopes(bursts: &[Burst], options: &ReadOptions) -> Vec<Steady> {
     let mut sorted = bursts.to_vec();
     sorted.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.delay.total_cmp(&b.delay)));
@@ -251,8 +252,8 @@ fn slopes(bursts: &[Burst], options: &ReadOptions) -> Vec<Steady> {
         .collect()
 }
 
-/// `o_s + o_r` from the delays at which the processor is certainly the slowest: the slope is above the one at
-/// the smallest delay, and so it is `o_s + o_r + D`.
+/// `o_s + o_r` from the delays at which the processor is certainly the slowest: the slope is above
+/// the one at the smallest delay, and so it is `o_s + o_r + D`.
 fn overhead(short: &[&Steady], options: &ReadOptions) -> Option<Figure> {
     let (first, others) = short.split_first()?;
     let raised = others.iter().filter(|it| above(it.interval, first.interval, options));

@@ -1,18 +1,20 @@
 //! Which executions of a stage say something about its cost.
 //!
-//! A stage that was empty when a fragment arrived shows `L + g + xG`, but not if others joined it and were
-//! told of with it: a device that tells of all at the end was never seen serving one. A stage that had work
-//! all the time since the departure before shows `g + xG` between two departures. Between the two lies a
-//! fragment that arrived while the one before was in its latency but no longer in service: its gap
-//! holds idle time, and taking it for occupancy would stick at too large a `g` as long as the depth
-//! stays small. It is recognised by its sojourn: it took no longer than a fragment alone.
+//! A stage that was empty when a fragment arrived shows `L + g + xG`, but not if others joined it
+//! and were told of with it: a device that tells of all at the end was never seen serving one. A
+//! stage that had work all the time since the departure before shows `g + xG` between two
+//! departures. Between the two lies a fragment that arrived while the one before was in its latency
+//! but no longer in service: its gap holds idle time, and taking it for occupancy would stick at
+//! too large a `g` as long as the depth stays small. It is recognised by its sojourn: it took no
+//! longer than a fragment alone.
 //!
-//! Gaps are no samples one by one. Completions are seen in batches (one system call reaps many), and a
-//! device that serves several fragments at once ends them in clusters: many short gaps and a few long
-//! ones, of which a robust estimator would throw the long ones away and believe the short ones. So gaps
-//! are added up, as many as there are fragments in the stage (no cluster is larger) and at least
-//! [`GAPS_PER_SAMPLE`], and their mean is the sample. The first cluster of a stage that was empty has its long gap
-//! before its first departure: what that took beyond the time of one alone.
+//! Gaps are no samples one by one. Completions are seen in batches (one system call reaps many),
+//! and a device that serves several fragments at once ends them in clusters: many short gaps and a
+//! few long ones, of which a robust estimator would throw the long ones away and believe the short
+//! ones. So gaps are added up, as many as there are fragments in the stage (no cluster is larger)
+//! and at least [`GAPS_PER_SAMPLE`], and their mean is the sample. The first cluster of a stage
+//! that was empty has its long gap before its first departure: what that took beyond the time of
+//! one alone.
 
 use piped_core::units::Nanos;
 
@@ -91,8 +93,8 @@ pub struct Meter {
     filled: Option<Nanos>,
     /// When a fragment departed last that says nothing of the one behind it.
     silent: Option<Nanos>,
-    /// The first to leave a stage that was empty, if it was not alone there, until the next departure tells
-    /// whether it was told of with others.
+    /// The first to leave a stage that was empty, if it was not alone there, until the next
+    /// departure tells whether it was told of with others.
     first: Option<First>,
     gaps: Gaps,
 }
@@ -201,7 +203,8 @@ impl Meter {
         self.gaps.add(bytes, now.since(last), inside).or(alone)
     }
 
-    /// A fragment has ended in another way (error, cancel): no sample, and none from its neighbours.
+    /// A fragment has ended in another way (error, cancel): no sample, and none from its
+    /// neighbours.
     pub fn abandon(&mut self, ticket: Ticket, now: Nanos) {
         let _ = ticket;
         self.inside = self.inside.saturating_sub(1);

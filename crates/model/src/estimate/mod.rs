@@ -1,10 +1,11 @@
-//! `L`, `g` and `G` of a stage from what happens in it, and of a network from what is measured at it.
+//! `L`, `g` and `G` of a stage from what happens in it, and of a network from what is measured at
+//! it.
 //!
-//! *While it works:* [`Meter`] watches arrivals and departures and lets only two kinds of execution through as
-//! samples: `alone` (the stage was empty: `L + g + xG`) and `backlogged` (it never ran dry since the
-//! departure before: `g + xG`). [`Estimator`] turns samples into an [`Estimate`]. Everything else,
-//! the obvious "duration of each operation", mixes waiting into the cost and cannot tell a latency
-//! that overlaps from an overhead that does not.
+//! *While it works:* [`Meter`] watches arrivals and departures and lets only two kinds of execution
+//! through as samples: `alone` (the stage was empty: `L + g + xG`) and `backlogged` (it never ran
+//! dry since the departure before: `g + xG`). [`Estimator`] turns samples into an [`Estimate`].
+//! Everything else, the obvious "duration of each operation", mixes waiting into the cost and
+//! cannot tell a latency that overlaps from an overhead that does not.
 //!
 //! Costs bend with the size (socket buffers, caches, queues), so the estimator keeps one cell of
 //! weighted moments per size regime (factors of four) and kind of sample. Where all regimes lie on
@@ -15,10 +16,10 @@
 //! ([`Estimate::identifiable`]) and then splits by its prior; vary the sizes within the plan's flat
 //! region ([`crate::fixed::flat`]) to keep it informed.
 //!
-//! *From measurements made for it,* with confidence intervals: [`clear_box`] (a stage timed from inside),
-//! [`black_box`] (a pipeline from outside) with [`Search`] (which asks for the measurements that it needs),
-//! and [`loggp`] (a network by bursts of messages).
-//! [`active`] has these made on a path that others use, within bounds of time, bytes and share.
+//! *From measurements made for it,* with confidence intervals: [`clear_box`] (a stage timed from
+//! inside), [`black_box`] (a pipeline from outside) with [`Search`] (which asks for the
+//! measurements that it needs), and [`loggp`] (a network by bursts of messages). [`active`] has
+//! these made on a path that others use, within bounds of time, bytes and share.
 
 pub mod active;
 pub mod black_box;

@@ -1,8 +1,8 @@
 //! The black box as a procedure that asks for its measurements.
 //!
-//! Sans-IO: [`Search::poll_wanted`] says what to measure, [`Search::handle`] takes what came out, and that
-//! is all. It begins with the ends of the range and a few sizes between (Wang et al., section 5.3.2), and
-//! then asks where its own picture is weakest:
+//! Sans-IO: [`Search::poll_wanted`] says what to measure, [`Search::handle`] takes what came out,
+//! and that is all. It begins with the ends of the range and a few sizes between (Wang et al.,
+//! section 5.3.2), and then asks where its own picture is weakest:
 //!
 //! 1. Where two straight pieces cross, the crossing itself is measured: a third stage that is the slowest only between
 //!    them shows nowhere as much as there.
@@ -11,9 +11,9 @@
 //! 4. When everything fits, the ends of each piece are measured again until `g_b` and `sum_{j!=b} G` are as
 //!    precise as was asked.
 //!
-//! Bisecting until the sizes are close, as the paper has it, needs `log2(range / resolution)` sizes for each
-//! transition, and with noise takes chance for bottlenecks; crossing lines needs a size or two, and its
-//! resolution is that of the lines.
+//! Bisecting until the sizes are close, as the paper has it, needs `log2(range / resolution)` sizes
+//! for each transition, and with noise takes chance for bottlenecks; crossing lines needs a size or
+//! two, and its resolution is that of the lines.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,8 @@ use super::line::{Noise, Options};
 pub enum Mode {
     /// With nothing else on its way; wanted is its latency.
     Alone,
-    /// One of many of this size, sent as fast as possible; wanted is the (mean) time between departures.
+    /// One of many of this size, sent as fast as possible; wanted is the (mean) time between
+    /// departures.
     Backlogged,
 }
 
@@ -54,7 +55,8 @@ pub struct SearchOptions {
     pub repeats: u32,
     /// The most measurements altogether.
     pub samples_max: u32,
-    /// Half the width of the intervals of `g_b` and `sum_{j!=b} G`, relative to them, that is good enough.
+    /// Half the width of the intervals of `g_b` and `sum_{j!=b} G`, relative to them, that is good
+    /// enough.
     pub precision: f64,
     /// Confidence of these intervals.
     pub confidence: f64,
@@ -92,8 +94,8 @@ const FIT_TOLERANCE: f64 = 2e-3;
 /// `g_b` below this part of the time at the smallest size of its range need not be known better.
 const OVERHEAD_SHARE: f64 = 0.2;
 
-/// Finds the bottlenecks of a pipeline over a range of sizes by measurements that it asks for. See the
-/// module.
+/// Finds the bottlenecks of a pipeline over a range of sizes by measurements that it asks for. See
+/// the module.
 ///
 /// ```
 /// use piped_model::estimate::{Mode, Sample, Search, SearchOptions};
@@ -146,14 +148,16 @@ impl Search {
         search
     }
 
-    /// What to measure next; `None` when the search is over. The same again until it has been measured.
+    /// What to measure next; `None` when the search is over. The same again until it has been
+    /// measured.
     #[must_use]
     pub fn poll_wanted(&self) -> Option<Wanted> {
         self.plan.front().copied()
     }
 
-    /// A measurement. One that was not asked for is learned from as well; one that no clock gives is not, but
-    /// counts as one of [`SearchOptions::samples_max`], so that a search ends whatever comes.
+    /// A measurement. One that was not asked for is learned from as well; one that no clock gives
+    /// is not, but counts as one of [`SearchOptions::samples_max`], so that a search ends whatever
+    /// comes.
     pub fn handle(&mut self, sample: Sample) {
         let (mode, bytes, seconds) = match sample {
             Sample::Alone { bytes, seconds } => (Mode::Alone, bytes, seconds),
@@ -174,8 +178,8 @@ impl Search {
         }
     }
 
-    /// Whether the search ended because everything fits and is as precise as was asked, and not because it had
-    /// asked enough.
+    /// Whether the search ended because everything fits and is as precise as was asked, and not
+    /// because it had asked enough.
     #[must_use]
     pub fn is_precise(&self) -> bool {
         self.precise
@@ -251,8 +255,8 @@ impl Search {
             let here = self.backlogged.iter().filter(|it| it.bytes as f64 == size);
             let times: Vec<f64> = here.map(|it| it.seconds).collect();
             let Some(measured) = self.typical(&times) else { continue };
-            // By the size's own scatter: that of a line through points it does not fit is too wide. Every size is
-            // looked at, round after round: a high confidence keeps chance out.
+            // By the size's own scatter: that of a line through points it does not fit is too wide.
+            // Every size is looked at, round after round: a high confidence keeps chance out.
             let doubt = measured.half_width(MISFIT_SURE).max(FIT_TOLERANCE * line.abs());
             if (measured.value - line).abs() <= doubt {
                 continue;
@@ -278,7 +282,8 @@ impl Search {
         sorted.sort_by(f64::total_cmp);
         let cut = sorted.len() / 5;
         let middle = Figure::mean(&sorted[cut..sorted.len() - cut])?;
-        // What was cut off on both sides would have made the error wider (Tukey and McLaughlin 1963).
+        // What was cut off on both sides would have made the error wider (Tukey and McLaughlin
+        // 1963).
         let all = Figure::mean(&winsorised(&sorted, cut))?;
         let share = middle.freedom as f64 + 1.0;
         Some(Figure { error: all.error * sorted.len() as f64 / share, ..middle })
@@ -317,8 +322,8 @@ impl Search {
         }
     }
 
-    /// The size in a range that has been measured most, or its middle. Crossings move a little with every fit; what is
-    /// measured should not, or it never adds up.
+    /// The size in a range that has been measured most, or its middle. Crossings move a little with
+    /// every fit; what is measured should not, or it never adds up.
     fn settled(&self, from: f64, to: f64) -> f64 {
         let count = |size: f64| self.backlogged.iter().filter(|it| it.bytes as f64 == size).count();
         let inside = self.sizes().into_iter().filter(|it| (from..=to).contains(it));

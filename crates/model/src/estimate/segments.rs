@@ -1,10 +1,12 @@
 //! Which straight pieces a convex bent curve is made of.
 //!
-//! The time between departures of a pipeline is that of its slowest stage, `max_j (g_j + x·G_j)`: convex
-//! pieces, one for each stage that is slowest at some size. Dynamic programming over neighbouring sizes finds the best
-//! cut into `p` pieces for every `p`. Lines through all points of each piece then say what the cut is worth: one
-//! more piece is believed only if it explains much more than chance would, and only a convex result is one of a pipeline at all. A search that looks for the
-//! largest bend first, the obvious way, takes the middle of three pieces for a bend of two.
+//! The time between departures of a pipeline is that of its slowest stage, `max_j (g_j + x·G_j)`:
+//! convex pieces, one for each stage that is slowest at some size. Dynamic programming over
+//! neighbouring sizes finds the best cut into `p` pieces for every `p`. Lines through all points of
+//! each piece then say what the cut is worth: one more piece is believed only if it explains much
+//! more than chance would, and only a convex result is one of a pipeline at all. A search that
+//! looks for the largest bend first, the obvious way, takes the middle of three pieces for a bend
+//! of two.
 
 use super::figure::{freedom, student};
 use super::line::{self, Line, Noise, Options};
@@ -15,9 +17,9 @@ const PIECES_MAX: usize = 4;
 const GROUPS_MAX: usize = 96;
 /// Points that make a median which outliers do not move.
 const GROUP_POINTS: usize = 5;
-/// How sure one more piece has to be, as the two-sided confidence of a Student's t whose square it has to
-/// explain in variances of a point: 24 with many points, more with few. It has three parameters more than
-/// the pieces without it, and the best of all places for its cut.
+/// How sure one more piece has to be, as the two-sided confidence of a Student's t whose square it
+/// has to explain in variances of a point: 24 with many points, more with few. It has three
+/// parameters more than the pieces without it, and the best of all places for its cut.
 const SURE: f64 = 0.999_999;
 /// The relative deviation of points of which each cut leaves none to tell it.
 const UNTOLD: f64 = 2e-3;
@@ -63,7 +65,8 @@ fn is_worth(points: &[(f64, f64)], fewer: &[Line], lines: &[Line], options: Opti
     gain > needed
 }
 
-/// How far points are off the highest of the lines: as a part of the largest value, or of their own.
+/// How far points are off the highest of the lines: as a part of the largest value, or of their
+/// own.
 fn rests(points: &[(f64, f64)], lines: &[Line], options: Options) -> Vec<f64> {
     let height = points.iter().fold(f64::MIN_POSITIVE, |most, it| most.max(it.1.abs()));
     let rests = points.iter().map(|&(x, y)| {
@@ -97,7 +100,8 @@ pub(super) fn crossing(left: &Line, right: &Line) -> f64 {
     (left.intercept.value - right.intercept.value) / (right.slope.value - left.slope.value)
 }
 
-/// Points into groups of neighbours: by size, and where outliers are to be withstood by enough of them.
+/// Points into groups of neighbours: by size, and where outliers are to be withstood by enough of
+/// them.
 fn group(sorted: &[(f64, f64)], options: Options) -> Vec<Group> {
     let least =
         if options.robust { GROUP_POINTS } else { 1 }.max(sorted.len().div_ceil(GROUPS_MAX));
@@ -134,8 +138,8 @@ fn summary(members: &[(f64, f64)], options: Options) -> Group {
     Group { x, y, weight: count / (unit * unit) }
 }
 
-/// The best cut into one piece, two, and so on, as far as every piece has two groups: the first group of
-/// each piece.
+/// The best cut into one piece, two, and so on, as far as every piece has two groups: the first
+/// group of each piece.
 fn cuts(groups: &[Group]) -> Vec<Vec<usize>> {
     let count = groups.len();
     if count < 2 {
@@ -173,8 +177,8 @@ fn trace(best: &[Vec<(f64, usize)>], pieces: usize, count: usize) -> Vec<usize> 
     starts
 }
 
-/// The squares that one line leaves of the first group, the first two, and so on. Centred sums, added to
-/// one by one: sums of squares would lose what is left to rounding.
+/// The squares that one line leaves of the first group, the first two, and so on. Centred sums,
+/// added to one by one: sums of squares would lose what is left to rounding.
 fn costs_from(groups: &[Group]) -> Vec<f64> {
     let (mut weight, mut mean_x, mut mean_y) = (0.0, 0.0, 0.0);
     let (mut spread, mut product, mut height) = (0.0, 0.0, 0.0);
@@ -192,8 +196,8 @@ fn costs_from(groups: &[Group]) -> Vec<f64> {
     sums.collect()
 }
 
-/// The lines of a cut through all points, each point on the piece that is highest at its `x`; `None` if
-/// the pieces are not convex where the points are.
+/// The lines of a cut through all points, each point on the piece that is highest at its `x`;
+/// `None` if the pieces are not convex where the points are.
 fn refine(
     sorted: &[(f64, f64)],
     groups: &[Group],
@@ -216,7 +220,8 @@ fn refine(
         if borders.iter().zip(&crossings).all(|(a, b)| place(*a) == place(*b)) {
             break;
         }
-        // A piece of two sizes crosses the next one at a size of its own: without it, it is no line.
+        // A piece of two sizes crosses the next one at a size of its own: without it, it is no
+        // line.
         let Some(moved) = through(sorted, &crossings, options) else { break };
         (lines, borders) = (moved, crossings);
     }

@@ -1,19 +1,22 @@
 //! Whether two steps have one server.
 //!
-//! Where they have, what one does delays the other: the time between two departures of a busy step is its own cost
-//! *and* the work of the other that fell into it. Where they have not, that work costs it nothing. So the time
-//! between departures is regressed on the work of the other within it, beside a line in the size:
+//! Where they have, what one does delays the other: the time between two departures of a busy step
+//! is its own cost *and* the work of the other that fell into it. Where they have not, that work
+//! costs it nothing. So the time between departures is regressed on the work of the other within
+//! it, beside a line in the size:
 //!
 //! ```text
 //! gap = g + x·G + slope·work          slope 1: one server; 0: each its own
 //! ```
 //!
-//! The obvious sign, that their busy intervals never overlap, says nothing of steps that one transfer passes one after the
-//! other. Steps that always come together (a checksum with every frame) vary too little against each other: then
-//! nothing is decided, and it matters to nobody, because what is measured of the one contains the other.
+//! The obvious sign, that their busy intervals never overlap, says nothing of steps that one
+//! transfer passes one after the other. Steps that always come together (a checksum with every
+//! frame) vary too little against each other: then nothing is decided, and it matters to nobody,
+//! because what is measured of the one contains the other.
 //!
-//! Gaps are taken by groups. What is seen together has short gaps and then a long one, and what a thread did in the
-//! short ones it did while the stage went on by itself: one by one they look like one server.
+//! Gaps are taken by groups. What is seen together has short gaps and then a long one, and what a
+//! thread did in the short ones it did while the stage went on by itself: one by one they look like
+//! one server.
 
 /// Gaps of a group.
 const GAPS: u32 = 16;
@@ -23,10 +26,12 @@ const MEMORY: f64 = 256.0;
 const GROUPS_MIN: f64 = 32.0;
 /// Standard errors on both sides of the slope: one time in a hundred.
 const SURE: f64 = 2.6;
-/// No work delays anybody for longer than it takes: beyond this slope something else comes with the work and costs the
-/// time (a device that ends many fragments late, and then there are many checksums).
+/// No work delays anybody for longer than it takes: beyond this slope something else comes with the
+/// work and costs the time (a device that ends many fragments late, and then there are many
+/// checksums).
 const TOO_MUCH: f64 = 1.5;
-/// Work that varies by less than this part of the gap decides nothing: what else varies with it is as large.
+/// Work that varies by less than this part of the gap decides nothing: what else varies with it is
+/// as large.
 const VARIES: f64 = 0.03;
 
 /// What is known of two steps.
@@ -41,8 +46,8 @@ pub enum Servers {
     Separate,
 }
 
-/// Learns whether one step's work delays another. Constant memory; a gap is a few additions, each sixteenth some tens
-/// of nanoseconds.
+/// Learns whether one step's work delays another. Constant memory; a gap is a few additions, each
+/// sixteenth some tens of nanoseconds.
 ///
 /// ```
 /// use piped_model::estimate::shared::{Servers, Shared};
@@ -62,14 +67,15 @@ pub struct Shared {
     /// Groups, fading.
     weight: f64,
     mean: [f64; 3],
-    /// Sums of products around the means: size·size, size·work, size·gap, work·work, work·gap, gap·gap.
+    /// Sums of products around the means: size·size, size·work, size·gap, work·work, work·gap,
+    /// gap·gap.
     products: [f64; 6],
     servers: Servers,
 }
 
 impl Shared {
-    /// A gap of a busy step, in seconds, of a fragment of `bytes`, and what the other step worked in it. One that no
-    /// clock gives ends the group it is in.
+    /// A gap of a busy step, in seconds, of a fragment of `bytes`, and what the other step worked
+    /// in it. One that no clock gives ends the group it is in.
     pub fn observe(&mut self, bytes: u64, gap: f64, work: f64) {
         if ![gap, work].iter().all(|it| (0.0..1e3).contains(it)) {
             return self.begin_group();
@@ -119,8 +125,8 @@ impl Shared {
         // What is not certain stays as it was.
     }
 
-    /// How much of the other's work is in the gaps, 0 to 1, and its standard error; none before there is enough that
-    /// varies.
+    /// How much of the other's work is in the gaps, 0 to 1, and its standard error; none before
+    /// there is enough that varies.
     #[must_use]
     pub fn slope(&self) -> Option<(f64, f64)> {
         if self.weight < GROUPS_MIN {

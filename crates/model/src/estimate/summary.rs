@@ -3,12 +3,14 @@
 use super::Sample;
 use super::cell::MEMORY;
 
-/// What the samples of one kind in one size regime amount to. Told from one node to another (or kept over a
-/// restart) it says what the samples would have said: a line at one size would not, for where sizes vary
-/// too little, or only one kind of sample was seen, half of that line is the prior's.
+/// What the samples of one kind in one size regime amount to. Told from one node to another (or
+/// kept over a restart) it says what the samples would have said: a line at one size would not, for
+/// where sizes vary too little, or only one kind of sample was seen, half of that line is the
+/// prior's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Times between departures of a busy stage (`g + xG`), or ways through an empty one (`L + g + xG`).
+    /// Times between departures of a busy stage (`g + xG`), or ways through an empty one
+    /// (`L + g + xG`).
     pub backlogged: bool,
     /// How many samples they are worth.
     pub weight: f64,
@@ -24,7 +26,8 @@ pub struct Summary {
     pub deviation: f64,
 }
 
-/// The longest cost that can be, in seconds, and the shortest of a fragment of no bytes and of a byte.
+/// The longest cost that can be, in seconds, and the shortest of a fragment of no bytes and of a
+/// byte.
 const SECONDS_MAX: f64 = 10.0;
 const SECONDS_MIN: f64 = 1e-7;
 const PER_BYTE_MIN: f64 = 1e-12;
@@ -39,7 +42,8 @@ impl Summary {
         }
     }
 
-    /// A claim within what can be, or none if it is no claim about a fragment of 1 to `largest` bytes.
+    /// A claim within what can be, or none if it is no claim about a fragment of 1 to `largest`
+    /// bytes.
     ///
     /// ```
     /// use piped_model::estimate::Summary;

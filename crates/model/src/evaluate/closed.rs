@@ -1,10 +1,10 @@
 //! The closed form for equal fragments: tens of nanoseconds, no allocation.
 //!
-//! It reads the recurrence as the longest path through a grid of fragments and stages. A path crosses every stage
-//! once (`g + xG + L` each) and advances `k - 1` fragments in between, one fragment for `g + xG`, or, where
-//! the window binds, `w` fragments for `g + xG + L`. With no window binding, the slowest stage takes all
-//! advances: that is Theorem 1 (equations 10 and 13). With windows it is a knapsack of a few items with an
-//! exact and small search.
+//! It reads the recurrence as the longest path through a grid of fragments and stages. A path
+//! crosses every stage once (`g + xG + L` each) and advances `k - 1` fragments in between, one
+//! fragment for `g + xG`, or, where the window binds, `w` fragments for `g + xG + L`. With no
+//! window binding, the slowest stage takes all advances: that is Theorem 1 (equations 10 and 13).
+//! With windows it is a knapsack of a few items with an exact and small search.
 
 use core::num::NonZeroU32;
 
@@ -38,8 +38,9 @@ pub fn equal<C: StageCost>(path: &[C], bytes: f64, count: u64, depth: Option<Non
 /// Latency in seconds of `bytes` in fragments of `fragment_bytes`, the last one shorter if they do
 /// not divide. `fragment_bytes` of 0 is taken as 1; 0 bytes are one empty fragment.
 ///
-/// Exact: equal to [`super::lists`] with these sizes in every stage, at the cost of a few multiplications
-/// per stage. For a cost that bends, the last fragment is charged what a fragment of its size costs.
+/// Exact: equal to [`super::lists`] with these sizes in every stage, at the cost of a few
+/// multiplications per stage. For a cost that bends, the last fragment is charged what a fragment
+/// of its size costs.
 ///
 /// ```
 /// use piped_model::evaluate::{lists, uniform};
@@ -167,8 +168,9 @@ impl Item {
     }
 }
 
-/// Items, sorted by rate, without those that smaller jumps of a better rate replace: stages of one estimate, with one
-/// window, are alike, and the search would try all ways to divide the jumps between them.
+/// Items, sorted by rate, without those that smaller jumps of a better rate replace: stages of one
+/// estimate, with one window, are alike, and the search would try all ways to divide the jumps
+/// between them.
 fn useful(items: &mut [Item]) -> &[Item] {
     let mut count = 0;
     for place in 0..items.len() {
@@ -203,8 +205,9 @@ impl Search {
             return;
         }
         self.budget -= 1;
-        // As many jumps of another item as this one's window take the place of its window of jumps of this one, and
-        // gain no more. So others need not jump as often, and leave it all but so many jumps.
+        // As many jumps of another item as this one's window take the place of its window of jumps
+        // of this one, and gain no more. So others need not jump as often, and leave it all but so
+        // many jumps.
         let most = room / item.window;
         let given_up = others.iter().map(|other| other.window).sum::<u64>() + 1;
         for jumps in (most.saturating_sub(given_up)..=most).rev() {
@@ -226,8 +229,8 @@ mod tests {
     use super::*;
     use crate::stage::Stage;
 
-    /// A search that spends its budget answers with a bound; in each of the evaluations of a plan it would take
-    /// most of the time.
+    /// A search that spends its budget answers with a bound; in each of the evaluations of a plan
+    /// it would take most of the time.
     #[test]
     fn windows_that_are_nearly_alike_take_few_steps() {
         for (windows, gains) in

@@ -1,6 +1,7 @@
 //! The latency of a plan where there is little room between the stages.
 //!
-//! Without buffers the recurrence goes stage by stage. With them a stage also waits for the one behind it:
+//! Without buffers the recurrence goes stage by stage. With them a stage also waits for the one
+//! behind it:
 //!
 //! ```text
 //! start(i,j)  = max(arrive(i,j), leave(i-1,j), depart(i-w,j))
@@ -8,15 +9,16 @@
 //! depart(i,j) = leave(i,j) + L                                 arrive(i,j+1) = depart of all its bytes
 //! ```
 //!
-//! *Room is taken when a fragment leaves the server of stage `j`, and is free again when stage `j+1` starts
-//! the fragment that its bytes are part of.* So bytes under way for `L` have their place already (nobody
-//! sends what cannot land), and while there is none, the fragment stays in the server and nobody else gets
-//! in. With `e_i` the end of fragment `i`, it needs the first fragment `m` of stage `j+1` that ends at
-//! `e_i - C` or later to have started; with `e_i <= C` it needs nothing. Without limits
-//! `leave = start + occ`, which is the recurrence of THEORY section 1.
+//! *Room is taken when a fragment leaves the server of stage `j`, and is free again when stage
+//! `j+1` starts the fragment that its bytes are part of.* So bytes under way for `L` have their
+//! place already (nobody sends what cannot land), and while there is none, the fragment stays in
+//! the server and nobody else gets in. With `e_i` the end of fragment `i`, it needs the first
+//! fragment `m` of stage `j+1` that ends at `e_i - C` or later to have started; with `e_i <= C` it
+//! needs nothing. Without limits `leave = start + occ`, which is the recurrence of THEORY section
+//! 1.
 //!
-//! A buffer too small to put the next fragment together waits forever. [`room_needed`] is the least one that
-//! does not: for each fragment `i` of stage `j` some fragment of stage `j+1` must end in
+//! A buffer too small to put the next fragment together waits forever. [`room_needed`] is the least
+//! one that does not: for each fragment `i` of stage `j` some fragment of stage `j+1` must end in
 //! `[e_i - C, e_{i-1}]`, so that what it takes to make room for `i` does not need `i`.
 
 use core::num::NonZeroU32;
@@ -25,8 +27,8 @@ use super::{EvaluateFault, check, plan as plan_open, views};
 use crate::plan::Plan;
 use crate::stage::{Buffers, Stage, StageCost};
 
-/// The least bytes of buffer between two stages that let these fragments pass; `u64::MAX` if it is more than
-/// that.
+/// The least bytes of buffer between two stages that let these fragments pass; `u64::MAX` if it is
+/// more than that.
 ///
 /// ```
 /// use piped_model::evaluate::room_needed;
@@ -57,8 +59,8 @@ pub fn room_needed(before: &[u64], behind: &[u64]) -> u64 {
 /// [`super::lists`] with finite buffers between the stages.
 ///
 /// # Errors
-/// As [`super::lists`], and [`EvaluateFault::Buffer`] if a buffer cannot hold what has to be put together
-/// in it.
+/// As [`super::lists`], and [`EvaluateFault::Buffer`] if a buffer cannot hold what has to be put
+/// together in it.
 ///
 /// ```
 /// use piped_model::evaluate::within;
@@ -170,7 +172,8 @@ fn step<C: StageCost>(
     let free = line.leaves.last().copied().unwrap_or(0.0);
     let slot =
         window(&cost, depth).and_then(|window| index.checked_sub(window)).map_or(0.0, |before| {
-            // What that one was delayed by is its own latency, which a bent cost has at its own size.
+            // What that one was delayed by is its own latency, which a bent cost has at its own
+            // size.
             let latency = path[stage].stage_at(line.sizes[before] as f64).latency;
             line.leaves[before] + latency
         });

@@ -26,8 +26,8 @@ const STEPS: [i64; 4] = [-4, 4, -1, 1];
 const WORTH: f64 = 1e-4;
 
 impl<C: StageCost> Task<'_, C> {
-    /// Each stage as the line that its cost is at its level's size, with latency as overhead where one fragment
-    /// has to be through before the next.
+    /// Each stage as the line that its cost is at its level's size, with latency as overhead where
+    /// one fragment has to be through before the next.
     pub(super) fn lines(&self, size: impl Fn(usize) -> f64) -> Vec<Stage> {
         let mut lines = Vec::with_capacity(self.path.len());
         for (index, level) in self.levels.iter().enumerate() {

@@ -1,9 +1,10 @@
 //! The search: shapes whose levels differ.
 //!
-//! One level is taken as *slow* and cut anew between the others, which have one small size each (or two levels
-//! are, the first and the last, around a fast one in the middle). For that a slow level of several stages is its
-//! slowest stage with the others' time as latency: what their sizes cost there is small against it, and
-//! what comes out is evaluated as it is. Each stage is the line that its cost is at a typical size.
+//! One level is taken as *slow* and cut anew between the others, which have one small size each (or
+//! two levels are, the first and the last, around a fast one in the middle). For that a slow level
+//! of several stages is its slowest stage with the others' time as latency: what their sizes cost
+//! there is small against it, and what comes out is evaluated as it is. Each stage is the line that
+//! its cost is at a typical size.
 
 use super::lines::Lines;
 use super::shape::{self, Shape};
@@ -35,8 +36,8 @@ type Slow = &'static [usize];
 /// Ways to take a path of so many levels.
 const WAYS: [&[Slow]; 4] = [&[], &[], &[&[0], &[1]], &[&[1], &[0, 2]]];
 
-/// The shapes that are worth an exact evaluation, with what chose them. `typical`: a good fragment size if all
-/// had the same, in bytes.
+/// The shapes that are worth an exact evaluation, with what chose them. `typical`: a good fragment
+/// size if all had the same, in bytes.
 pub(super) fn shapes<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Vec<(Algorithm, Shape)> {
     let mut found = Vec::new();
     found.extend(ramp(task, typical));
@@ -59,7 +60,8 @@ pub(super) fn shapes<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Vec<(Alg
     found
 }
 
-/// The same sizes in all levels, that change so that their slowest stages do not wait for each other.
+/// The same sizes in all levels, that change so that their slowest stages do not wait for each
+/// other.
 fn ramp<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Option<(Algorithm, Shape)> {
     let lines = task.lines(|_| typical);
     let path: Vec<Stage> = match task.levels {
@@ -231,7 +233,8 @@ impl<C: StageCost> Nest<'_, '_, C> {
         }
         times.forward(&path, &layout, NonZeroU32::MAX);
         let mut seconds = None;
-        // The last one first: it is to be cut for what the first one can do, not the other way round.
+        // The last one first: it is to be cut for what the first one can do, not the other way
+        // round.
         for &level in slow.iter().rev().chain(slow.iter().rev().filter(|_| slow.len() > 1)) {
             times.backward(&path, &layout, places[level] + 1);
             let limits = tellable(&levels[level], bytes);
@@ -257,8 +260,9 @@ fn tellable(level: &Level, bytes: u64) -> Constraints {
     Constraints { smallest: limits.smallest.max(smallest), ..limits }
 }
 
-/// Where a level's fragments may end: a fine one's at multiples of its size, a slow one's as near to those as its
-/// alignment allows, on the side where nothing has to wait for the rest of a small fragment.
+/// Where a level's fragments may end: a fine one's at multiples of its size, a slow one's as near
+/// to those as its alignment allows, on the side where nothing has to wait for the rest of a small
+/// fragment.
 fn ends(
     levels: &[Level],
     bytes: u64,
@@ -292,7 +296,8 @@ fn ends(
     ends
 }
 
-/// Levels' ends as cuts among common positions, a level's for all its stages; and for each level its cuts.
+/// Levels' ends as cuts among common positions, a level's for all its stages; and for each level
+/// its cuts.
 fn laid_out(ends: &[Vec<u64>], places: &[usize], stages: usize) -> (Layout, Vec<Vec<u32>>) {
     let mut all: Vec<u64> = ends.iter().flatten().copied().collect();
     all.sort_unstable();

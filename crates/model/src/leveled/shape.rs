@@ -11,7 +11,8 @@ pub(super) struct Shape {
     pub(super) lists: Vec<Vec<u64>>,
 }
 
-/// The least common multiple of two alignments (0 is 1); the larger one if that is too large to matter.
+/// The least common multiple of two alignments (0 is 1); the larger one if that is too large to
+/// matter.
 pub(super) fn multiple(a: u64, b: u64) -> u64 {
     let (a, b) = (a.max(1), b.max(1));
     let (mut divisor, mut rest) = (a, b);
@@ -48,7 +49,8 @@ pub(super) fn equal(level: &Level, bytes: u64, size: u64) -> Vec<u64> {
     list
 }
 
-/// Real sizes as the level allows them: one after the other, or all equal where they are too many to be told.
+/// Real sizes as the level allows them: one after the other, or all equal where they are too many
+/// to be told.
 pub(super) fn rounded(level: &Level, bytes: u64, real: &[f64]) -> Vec<u64> {
     let list = rounding::sizes(real, bytes, &level.constraints());
     if allowed(level, &list) {
@@ -69,8 +71,9 @@ pub(super) fn allowed(level: &Level, list: &[u64]) -> bool {
 }
 
 impl Shape {
-    /// The cuts of a layout whose stages are levels' stages, each moved to the nearest place that all levels
-    /// that cut there allow. Levels that come out with what they may not have are rounded by themselves.
+    /// The cuts of a layout whose stages are levels' stages, each moved to the nearest place that
+    /// all levels that cut there allow. Levels that come out with what they may not have are
+    /// rounded by themselves.
     pub(super) fn settled(layout: &Layout, levels: &[Level], bytes: u64) -> Self {
         let mut units = vec![1_u64; layout.positions.len()];
         let first = |level: &Level| &layout.cuts[level.stages.start];

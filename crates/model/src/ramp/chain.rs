@@ -44,7 +44,8 @@ impl Chain {
     }
 }
 
-/// `sum over n >= from of C(count, n)·off^(n - from)`, by `(1 + off)^count = sum C(count, n)·off^n`.
+/// `sum over n >= from of C(count, n)·off^(n - from)`, by
+/// `(1 + off)^count = sum C(count, n)·off^n`.
 fn binomials(count: u64, off: f64, from: u64) -> f64 {
     let count = count as f64;
     let mut choose = 1.0;

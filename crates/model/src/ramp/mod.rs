@@ -1,25 +1,27 @@
 //! Sizes that change so that nobody waits (Theorems 3 to 5).
 //!
-//! In two stages, stage 0 should finish a fragment just when stage 1 has finished the one before (no
-//! stall): `g_0 + x_{i+1}·G_0 = g_1 + x_i·G_1`, hence
+//! In two stages, stage 0 should finish a fragment just when stage 1 has finished the one before
+//! (no stall): `g_0 + x_{i+1}·G_0 = g_1 + x_i·G_1`, hence
 //!
 //! ```text
 //! x_{i+1} = a·x_i + b      a = G_1/G_0      b = (g_1 - g_0)/G_0        (equation 14)
 //! T(k) = g_0 + x_0·G_0 + k·g_1 + B·G_1                                   (L = 0)
 //! ```
 //!
-//! The sum over `k` fragments gives `x_0` (equation 18). In three stages with the slowest in the middle,
-//! sizes go up to `x_c` so that stages 0 and 1 never wait, and down from it so that 1 and 2 do not. `x_c`
-//! belongs to both ramps: there are `k_1 + k_2 - 1` fragments (the paper's `k_1 + k_2 = k` contradicts its
-//! own equations 19 and 22).
+//! The sum over `k` fragments gives `x_0` (equation 18). In three stages with the slowest in the
+//! middle, sizes go up to `x_c` so that stages 0 and 1 never wait, and down from it so that 1 and 2
+//! do not. `x_c` belongs to both ramps: there are `k_1 + k_2 - 1` fragments (the paper's
+//! `k_1 + k_2 = k` contradicts its own equations 19 and 22).
 //!
-//! By Theorem 2 a ramp may be solved from either end. It is solved from the larger end, where `a <= 1` and
-//! errors shrink along the sizes; `a` near 1 is a matter of `chain`, and where both `G` are 0 there is
-//! nothing to overlap and one fragment is best. A `k` for which a size would be negative is infeasible;
-//! so are all larger ones (take away a fragment and all others grow), and none is needed.
+//! By Theorem 2 a ramp may be solved from either end. It is solved from the larger end, where
+//! `a <= 1` and errors shrink along the sizes; `a` near 1 is a matter of `chain`, and where both
+//! `G` are 0 there is nothing to overlap and one fragment is best. A `k` for which a size would be
+//! negative is infeasible; so are all larger ones (take away a fragment and all others grow), and
+//! none is needed.
 //!
-//! Latencies add a constant. A window of one makes its stage's latency part of its overhead; wider windows
-//! are not part of the theory: they count in the plan's exact evaluation, not in the choice of sizes.
+//! Latencies add a constant. A window of one makes its stage's latency part of its overhead; wider
+//! windows are not part of the theory: they count in the plan's exact evaluation, not in the choice
+//! of sizes.
 
 mod chain;
 mod search;
@@ -31,11 +33,13 @@ use crate::rounding;
 use crate::stage::Stage;
 use chain::Chain;
 
-/// No ramp of more fragments than this is looked for: the lead of the first fragment is long negligible.
+/// No ramp of more fragments than this is looked for: the lead of the first fragment is long
+/// negligible.
 pub const FRAGMENTS_MAX: u64 = 1 << 16;
 
-/// How many times `B` the sizes may come to by what grows with the largest of them, before the steps are taken off:
-/// so much does a rounding error grow, and the sum of the sizes is to be right within 1e-9.
+/// How many times `B` the sizes may come to by what grows with the largest of them, before the
+/// steps are taken off: so much does a rounding error grow, and the sum of the sizes is to be right
+/// within 1e-9.
 const GROWTH_MAX: f64 = 1e5;
 
 /// A ramp over the reals.
@@ -53,8 +57,8 @@ pub struct Real {
 
 /// The best ramp of at most `most` fragments over two stages, over the reals (Theorem 4).
 ///
-/// Optimal among all fragments that pass both stages unchanged, if the windows are unbounded. `bytes` is
-/// `B`, positive. Nothing for a path of other than two stages.
+/// Optimal among all fragments that pass both stages unchanged, if the windows are unbounded.
+/// `bytes` is `B`, positive. Nothing for a path of other than two stages.
 ///
 /// ```
 /// use piped_model::ramp;
@@ -74,9 +78,9 @@ pub fn up_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 
 /// The best ramp over two stages in whole bytes, with its exact latency.
 ///
-/// Nothing for a path of other than two stages, or if more than [`FRAGMENTS_MAX`] fragments are needed to
-/// keep each below the largest allowed. Where the constraints bind, other counts of fragments are
-/// tried, and the best as rounded is taken.
+/// Nothing for a path of other than two stages, or if more than [`FRAGMENTS_MAX`] fragments are
+/// needed to keep each below the largest allowed. Where the constraints bind, other counts of
+/// fragments are tried, and the best as rounded is taken.
 ///
 /// ```
 /// use piped_model::fixed::{self, Constraints};
@@ -109,12 +113,13 @@ pub fn up(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan>
     plans.min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))
 }
 
-/// The best ramp up and down of at most `most` fragments over three stages, over the reals (Theorem 5).
+/// The best ramp up and down of at most `most` fragments over three stages, over the reals (Theorem
+/// 5).
 ///
-/// Optimal among all fragments that pass all stages unchanged where the middle stage is the slowest in `g`
-/// and `G`; elsewhere a candidate whose exact latency is given (over random paths it averages 11.8 % above
-/// the optimum there: `crates/model/tests/lp.rs`). Nothing for a path of other than three stages, or if the middle one
-/// has `G = 0` and others do not.
+/// Optimal among all fragments that pass all stages unchanged where the middle stage is the slowest
+/// in `g` and `G`; elsewhere a candidate whose exact latency is given (over random paths it
+/// averages 11.8 % above the optimum there: `crates/model/tests/lp.rs`). Nothing for a path of
+/// other than three stages, or if the middle one has `G = 0` and others do not.
 ///
 /// ```
 /// use piped_model::ramp;
@@ -133,7 +138,8 @@ pub fn up_down_real(path: &[Stage], bytes: f64, most: u64) -> Option<Real> {
 
 /// The best ramp up and down over three stages in whole bytes, with its exact latency.
 ///
-/// Nothing where [`up_down_real`] has nothing, or if more than [`FRAGMENTS_MAX`] fragments are needed.
+/// Nothing where [`up_down_real`] has nothing, or if more than [`FRAGMENTS_MAX`] fragments are
+/// needed.
 ///
 /// ```
 /// use piped_model::fixed::{self, Constraints};
@@ -187,8 +193,8 @@ fn fragments_most(bytes: u64, constraints: &Constraints) -> u64 {
     (bytes / constraints.fit(1)).min(u64::from(constraints.fragments_max)).max(1)
 }
 
-/// Whether the constraints demand more fragments than a list of sizes should have. So many are as good as
-/// equal, and equal ones need no list.
+/// Whether the constraints demand more fragments than a list of sizes should have. So many are as
+/// good as equal, and equal ones need no list.
 pub(crate) fn too_many(bytes: u64, constraints: &Constraints) -> bool {
     bytes.div_ceil(constraints.fit(u64::MAX)) > FRAGMENTS_MAX
 }
@@ -256,8 +262,8 @@ impl Up {
         Some(Real { up: count, down: 1, sizes, predicted_seconds })
     }
 
-    /// Counts at the borders of what the constraints allow: the fewest fragments of which none is too
-    /// large, the most of which none is too small. Both end sizes fall as the count grows.
+    /// Counts at the borders of what the constraints allow: the fewest fragments of which none is
+    /// too large, the most of which none is too small. Both end sizes fall as the count grows.
     fn within(&self, best: u64, most: u64, constraints: &Constraints) -> Vec<u64> {
         let (smallest, largest) = allowed(constraints);
         let fits = |count| self.ends(count).is_none_or(|(a, b)| a.max(b) <= largest);
@@ -308,7 +314,8 @@ impl UpDown {
         };
         let ((p1, q1), (p2, q2)) = (left.sum(up), right.sum(down));
         let centre = (self.bytes - q1 - q2) / (p1 + p2 - 1.0);
-        // Where a chain grows, so do the rounding errors of its first size: soon the sizes do not add up to `B`.
+        // Where a chain grows, so do the rounding errors of its first size: soon the sizes do not
+        // add up to `B`.
         if (p1 + p2) * centre > GROWTH_MAX * self.bytes {
             return None;
         }
@@ -363,8 +370,8 @@ fn allowed(constraints: &Constraints) -> (f64, f64) {
     (constraints.fit(1) as f64, constraints.fit(u64::MAX) as f64)
 }
 
-/// The least count from `best` up that `fits`, and the greatest one from `best` down that is `fine`, if
-/// `best` itself is not.
+/// The least count from `best` up that `fits`, and the greatest one from `best` down that is
+/// `fine`, if `best` itself is not.
 fn borders(
     best: u64,
     most: u64,
@@ -388,8 +395,8 @@ fn bounded(most: u64, latency: f64, overhead: f64) -> u64 {
     if room.is_nan() { most } else { most.min(room as u64).max(1) }
 }
 
-/// The sizes from `first` on. Sizes shrink with the chain, so rounding errors do too; one that is less
-/// than nothing by such an error is nothing.
+/// The sizes from `first` on. Sizes shrink with the chain, so rounding errors do too; one that is
+/// less than nothing by such an error is nothing.
 fn series(first: f64, count: u64, chain: Option<Chain>) -> Vec<f64> {
     let mut sizes = Vec::with_capacity(count as usize);
     let mut size = first;

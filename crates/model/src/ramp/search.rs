@@ -3,7 +3,8 @@
 /// Below this count every one is tried.
 const DENSE: u64 = 16;
 
-/// The first of `low..=high` for which `holds`, if it holds from some point on; `high` if nowhere before.
+/// The first of `low..=high` for which `holds`, if it holds from some point on; `high` if nowhere
+/// before.
 pub(super) fn first(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = low + (high - low) / 2;
@@ -14,9 +15,9 @@ pub(super) fn first(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) ->
 
 /// The count of least latency, the smallest such, among `1..=most`.
 ///
-/// Feasible counts (of finite latency) are those up to some count. Among them the latency is convex but
-/// for a slight bend near the largest (seen by differentiating equation 18 twice), so the bottom of the
-/// convex part, the few smallest and the largest are compared.
+/// Feasible counts (of finite latency) are those up to some count. Among them the latency is convex
+/// but for a slight bend near the largest (seen by differentiating equation 18 twice), so the
+/// bottom of the convex part, the few smallest and the largest are compared.
 pub(super) fn best_count(most: u64, latency: impl Fn(u64) -> f64) -> u64 {
     let infinite = |count: u64| latency(count).is_infinite();
     let most = if infinite(most) { first(1, most, infinite) - 1 } else { most };

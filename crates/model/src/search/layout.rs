@@ -1,9 +1,10 @@
 //! A plan while it is being made: positions, and where each stage cuts among them.
 //!
-//! What a planner changes is either *where* the cuts are (the positions, which stages share) or *which* of them
-//! a stage uses. Both directions of the recurrence are kept: when a fragment leaves ([`Times::forward`]) and how
-//! long it takes from a fragment's begin of service to the transfer's end ([`Times::backward`]). With these two
-//! one stage can be cut anew, optimally for the others as they are ([`crate::grouping`]).
+//! What a planner changes is either *where* the cuts are (the positions, which stages share) or
+//! *which* of them a stage uses. Both directions of the recurrence are kept: when a fragment leaves
+//! ([`Times::forward`]) and how long it takes from a fragment's begin of service to the transfer's
+//! end ([`Times::backward`]). With these two one stage can be cut anew, optimally for the others as
+//! they are ([`crate::grouping`]).
 
 use core::num::NonZeroU32;
 use core::ops::Range;
@@ -20,7 +21,8 @@ pub const BYTES_MAX: u64 = 1 << 53;
 pub struct Layout {
     /// Rising from 0 to the size of the transfer.
     pub positions: Vec<f64>,
-    /// By stage: where its fragments end, as indices into the positions; the last one is the last position.
+    /// By stage: where its fragments end, as indices into the positions; the last one is the last
+    /// position.
     pub cuts: Vec<Vec<u32>>,
 }
 
@@ -38,8 +40,8 @@ impl Layout {
         self.positions.len() as u32 - 1
     }
 
-    /// Positions on whole multiples of the alignment, without those that nobody uses and those that fell
-    /// together.
+    /// Positions on whole multiples of the alignment, without those that nobody uses and those that
+    /// fell together.
     pub fn tidy(&mut self, alignment: u64) {
         let unit = alignment.max(1) as f64;
         let last = self.last() as usize;
@@ -241,9 +243,9 @@ impl Times {
         self.tail[stage] = tail;
     }
 
-    /// Cuts one stage anew, at its neighbours' cuts and its own: the best for the neighbours as they are.
-    /// `forward` up to the stage before and `backward` from the stage behind must be up to date. The latency
-    /// that this reaches, if it is below `known`.
+    /// Cuts one stage anew, at its neighbours' cuts and its own: the best for the neighbours as
+    /// they are. `forward` up to the stage before and `backward` from the stage behind must be up
+    /// to date. The latency that this reaches, if it is below `known`.
     pub fn regroup(
         &mut self,
         path: &[Stage],
@@ -296,7 +298,8 @@ impl Times {
         if !grouping.feasible(better, &mut self.scratch) {
             return None;
         }
-        // The stage's own bytes, what was needed before the first and is needed after the last of them.
+        // The stage's own bytes, what was needed before the first and is needed after the last of
+        // them.
         let last = self.places.len() - 1;
         let own = path[stage].occupancy(self.places[last]);
         let low = own.max(self.release[last]) + self.after[last - 1];
@@ -354,8 +357,9 @@ impl Times {
         }
     }
 
-    /// The critical path of the last [`Self::forward`], windows aside: adds to `weights` what each byte between
-    /// two positions costs along it (seconds per byte), and returns what does not depend on sizes.
+    /// The critical path of the last [`Self::forward`], windows aside: adds to `weights` what each
+    /// byte between two positions costs along it (seconds per byte), and returns what does not
+    /// depend on sizes.
     pub fn critical(&self, path: &[Stage], layout: &Layout, weights: &mut [f64]) -> f64 {
         let mut fixed = 0.0;
         let mut fragment = layout.cuts[path.len() - 1].len() - 1;

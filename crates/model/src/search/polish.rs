@@ -1,13 +1,14 @@
 //! The best sizes for a pattern of cuts.
 //!
-//! Which stages cut together is fixed here, where they cut is not. The latency is the largest of the lengths of
-//! all paths through the recurrence, each linear in the sizes between positions: a linear program with
-//! very many rows, of which few matter. So rows are added as they are needed (Kelley's cutting planes): evaluate, take the
-//! critical path as a new row, solve, again. The point evaluated is half-way between the program's solution
-//! and the best one seen, because the program's own jumps from corner to corner while it knows few rows.
+//! Which stages cut together is fixed here, where they cut is not. The latency is the largest of
+//! the lengths of all paths through the recurrence, each linear in the sizes between positions: a
+//! linear program with very many rows, of which few matter. So rows are added as they are needed
+//! (Kelley's cutting planes): evaluate, take the critical path as a new row, solve, again. The
+//! point evaluated is half-way between the program's solution and the best one seen, because the
+//! program's own jumps from corner to corner while it knows few rows.
 //!
-//! Neighbouring segments may be tied: those of one block keep their proportions. That keeps the program small
-//! where there are many.
+//! Neighbouring segments may be tied: those of one block keep their proportions. That keeps the
+//! program small where there are many.
 
 use core::num::NonZeroU32;
 

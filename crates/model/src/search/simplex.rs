@@ -1,11 +1,12 @@
-//! The least maximum of linear functions over sizes that add up: a linear program that grows by a row at a
-//! time.
+//! The least maximum of linear functions over sizes that add up: a linear program that grows by a
+//! row at a time.
 //!
-//! Wanted are shares `s >= 0`, `sum s = 1`, for which the largest of `c_p·s` over the rows `p` is least. With all
-//! `c > 0`, `z = s/t` turns it into: maximise `sum z` under `c_p·z <= 1`; then `t = 1/sum z` (a matrix game, as
-//! in every book on linear programming). A new row leaves the old solution dual feasible, so a few steps of the dual
-//! simplex method repair it. The table holds one row for each basic variable and one column for each of the
-//! others; rows whose slack is basic say nothing and can be dropped when there are many.
+//! Wanted are shares `s >= 0`, `sum s = 1`, for which the largest of `c_p·s` over the rows `p` is
+//! least. With all `c > 0`, `z = s/t` turns it into: maximise `sum z` under `c_p·z <= 1`; then
+//! `t = 1/sum z` (a matrix game, as in every book on linear programming). A new row leaves the old
+//! solution dual feasible, so a few steps of the dual simplex method repair it. The table holds one
+//! row for each basic variable and one column for each of the others; rows whose slack is basic say
+//! nothing and can be dropped when there are many.
 
 /// Below this a coefficient is rounding.
 const TINY: f64 = 1e-11;
@@ -44,8 +45,8 @@ impl MinMax {
         }
     }
 
-    /// One more linear function; its coefficients must be positive. The least maximum with it, or `None` if
-    /// the arithmetic has broken down.
+    /// One more linear function; its coefficients must be positive. The least maximum with it, or
+    /// `None` if the arithmetic has broken down.
     pub(super) fn add(&mut self, function: &[f64]) -> Option<f64> {
         debug_assert!(!function.iter().any(|value| value.is_nan()), "{function:?}");
         let first = self.rows.is_empty();

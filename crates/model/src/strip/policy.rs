@@ -17,14 +17,14 @@ pub enum Policy {
     Fixed,
     /// Equal strips of [`StripModel::rule_strip`], the last one shorter: no search.
     Rule,
-    /// `S_i = (1+f)·S_{i-1}` from `S_1 = o/G`, the smallest message that pays (section 3.1; the paper used `f = 0.45`).
-    /// No `f` that does not know the size is near-optimal.
+    /// `S_i = (1+f)·S_{i-1}` from `S_1 = o/G`, the smallest message that pays (section 3.1; the
+    /// paper used `f = 0.45`). No `f` that does not know the size is near-optimal.
     Variable {
         /// `f`, positive.
         growth: f64,
     },
-    /// From `S_1 = o/G` with `f_i = K/G - 1 + o/(G·S_i)`, which is the optimum's own growth, until the rule's strip, then
-    /// constant.
+    /// From `S_1 = o/G` with `f_i = K/G - 1 + o/(G·S_i)`, which is the optimum's own growth, until
+    /// the rule's strip, then constant.
     VariableUntilRule,
     /// The sizes that cost least ([`StripModel::optimal`]).
     Optimal,
@@ -59,16 +59,16 @@ impl Policy {
 /// Strips over the reals, and what they cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strips {
-    /// Their sizes in bytes, positive, in the order they are fetched. They add up to `N` but for rounding of the last
-    /// place.
+    /// Their sizes in bytes, positive, in the order they are fetched. They add up to `N` but for
+    /// rounding of the last place.
     pub sizes: Vec<f64>,
     /// [`StripModel::cost_seconds`] of them.
     pub cost_seconds: f64,
 }
 
 impl StripModel {
-    /// The strips of a policy. Nothing for no bytes, where the policy does not apply (the optimum with latency or
-    /// unrolling), or where it takes more than [`STRIPS_MAX`].
+    /// The strips of a policy. Nothing for no bytes, where the policy does not apply (the optimum
+    /// with latency or unrolling), or where it takes more than [`STRIPS_MAX`].
     ///
     /// ```
     /// use piped_model::strip::{Policy, StripModel};
@@ -93,7 +93,8 @@ impl StripModel {
             Policy::VariableUntilRule => {
                 let rule = self.rule_strip(bytes);
                 let optimal = |strip| (self.issue + self.compute * strip) / self.per_byte;
-                // Within 1 % of the rule it is there; it would never quite be. Where K >= G there is no end to it.
+                // Within 1 % of the rule it is there; it would never quite be. Where K >= G there
+                // is no end to it.
                 let near = if self.compute < self.per_byte { 0.99 * rule } else { f64::INFINITY };
                 let next = |strip| if strip >= near { rule } else { optimal(strip) };
                 self.priced(growing(bytes, self.smallest(), next)?)
@@ -102,12 +103,14 @@ impl StripModel {
         }
     }
 
-    /// The sizes that cost least, by the recurrences of the module's head. Only for `U = 1` and `L = 0`.
+    /// The sizes that cost least, by the recurrences of the module's head. Only for `U = 1` and
+    /// `L = 0`.
     ///
-    /// For `m` strips the sizes are linear in `S_1`, which the sum then gives; the cost is `m·o` and the wait for
-    /// the first strip. More strips shorten that wait until it is gone, and cost `o` each. Where counts cost the same to the
-    /// last places (the optimum is that flat where `(K/G)^m` vanishes) the largest is taken: its strips are nearest
-    /// to `S*` and need the least memory.
+    /// For `m` strips the sizes are linear in `S_1`, which the sum then gives; the cost is `m·o`
+    /// and the wait for the first strip. More strips shorten that wait until it is gone, and cost
+    /// `o` each. Where counts cost the same to the last places (the optimum is that flat where
+    /// `(K/G)^m` vanishes) the largest is taken: its strips are nearest to `S*` and need the least
+    /// memory.
     #[must_use]
     pub fn optimal(&self, bytes: f64) -> Option<Strips> {
         if self.latency > 0.0 || self.unroll.get() > 1 || !(bytes > 0.0 && bytes.is_finite()) {
@@ -133,8 +136,8 @@ impl StripModel {
         self.optimal_of(bytes, strips)
     }
 
-    /// The sizes that cost least with so many strips; nothing if that many do not fit. Only for `U = 1` and
-    /// `L = 0`.
+    /// The sizes that cost least with so many strips; nothing if that many do not fit. Only for
+    /// `U = 1` and `L = 0`.
     #[must_use]
     pub fn optimal_of(&self, bytes: f64, strips: usize) -> Option<Strips> {
         if strips == 0 || strips > STRIPS_MAX || self.latency > 0.0 || self.unroll.get() > 1 {
@@ -167,8 +170,8 @@ impl StripModel {
         }
     }
 
-    /// The best constant size: near the rule's, or where latency, unrolling or the literal network have their own
-    /// optimum, found on a grid.
+    /// The best constant size: near the rule's, or where latency, unrolling or the literal network
+    /// have their own optimum, found on a grid.
     fn fixed(&self, bytes: f64) -> Option<Strips> {
         // Each strip costs its issue at least, and one strip is always possible.
         let most = (self.vectorised_seconds(bytes) / self.issue) as usize;
@@ -190,8 +193,8 @@ impl StripModel {
         fine.filter_map(|count| self.constant(bytes, count)).chain([best]).min_by(by_cost)
     }
 
-    /// The best so many strips of a constant size. Either all are equal, or the last is `K/G` of the others, so
-    /// that it is there just when it is wanted.
+    /// The best so many strips of a constant size. Either all are equal, or the last is `K/G` of
+    /// the others, so that it is there just when it is wanted.
     fn constant(&self, bytes: f64, count: usize) -> Option<Strips> {
         let last = (self.compute / self.per_byte).min(1.0);
         let sizes =
@@ -219,7 +222,8 @@ struct Step {
     offset: f64,
 }
 
-/// The first of the optimal sizes for 2, 3, .. strips, by the sum. `S_i = scale·S_1 + shift`; it falls with the count.
+/// The first of the optimal sizes for 2, 3, .. strips, by the sum. `S_i = scale·S_1 + shift`; it
+/// falls with the count.
 #[derive(Debug)]
 struct Firsts<'a> {
     model: &'a StripModel,

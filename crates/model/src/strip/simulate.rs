@@ -1,4 +1,5 @@
-//! The program of the paper's figures 4 and 5, run event by event: an independent check of the recurrences.
+//! The program of the paper's figures 4 and 5, run event by event: an independent check of the
+//! recurrences.
 
 use core::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -59,8 +60,9 @@ struct World<'a> {
 }
 
 impl StripModel {
-    /// The total time of the program, computation included, in seconds, by running it: a processor with a list of steps
-    /// and a network with a queue. Agrees with [`StripModel::cost_seconds`]` + K·N`.
+    /// The total time of the program, computation included, in seconds, by running it: a processor
+    /// with a list of steps and a network with a queue. Agrees with
+    /// [`StripModel::cost_seconds`]` + K·N`.
     ///
     /// ```
     /// use piped_model::strip::StripModel;
@@ -95,7 +97,8 @@ impl StripModel {
     }
 }
 
-/// Figure 4 with gets further ahead: as many as `unroll` of them before the first sync, then one before each.
+/// Figure 4 with gets further ahead: as many as `unroll` of them before the first sync, then one
+/// before each.
 fn rolling(strips: usize, unroll: usize) -> VecDeque<Step> {
     let ahead = (unroll + 1).min(strips);
     let mut steps: VecDeque<Step> = (0..ahead).map(Step::Issue).collect();
@@ -106,7 +109,8 @@ fn rolling(strips: usize, unroll: usize) -> VecDeque<Step> {
     steps
 }
 
-/// Figure 5: the first get, then rounds of `unroll` gets, each followed by as many syncs and computations.
+/// Figure 5: the first get, then rounds of `unroll` gets, each followed by as many syncs and
+/// computations.
 fn grouped(strips: usize, unroll: usize) -> VecDeque<Step> {
     let mut steps = VecDeque::new();
     steps.extend((strips > 0).then_some(Step::Issue(0)));

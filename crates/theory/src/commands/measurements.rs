@@ -1,4 +1,5 @@
-//! Measurements from a CSV file: columns by name in any order, and for a bad line its number and the reason.
+//! Measurements from a CSV file: columns by name in any order, and for a bad line its number and
+//! the reason.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -95,8 +96,8 @@ pub(super) fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-/// The number of the line that is read from this byte on: the reader's own position is before the empty lines and
-/// comments that it passes over.
+/// The number of the line that is read from this byte on: the reader's own position is before the
+/// empty lines and comments that it passes over.
 fn line_number(text: &[u8], from: usize) -> usize {
     let (before, behind) = text.split_at(from.min(text.len()));
     let passed = behind

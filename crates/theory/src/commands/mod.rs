@@ -1,7 +1,8 @@
 //! `pipectl model`: the theory at the command line. Needs no daemon.
 //!
-//! One file a subcommand, with its `Args`, its `run`, and what it prints as JSON; quantities are read by
-//! [`piped_config::measured`]. A subcommand is a variant of `Model` and an arm of [`ModelArgs::run`].
+//! One file a subcommand, with its `Args`, its `run`, and what it prints as JSON; quantities are
+//! read by [`piped_config::measured`]. A subcommand is a variant of `Model` and an arm of
+//! [`ModelArgs::run`].
 
 use clap::{Args as ClapArgs, Subcommand};
 use piped_cli::failure::Failure;
@@ -36,7 +37,8 @@ pub struct ModelArgs {
 enum Model {
     /// Tell how much buffer early messages need until they are copied out
     Buffer(buffer::BufferArgs),
-    /// Compare what the planners make of a path, and give the best plan, with a certificate if asked for
+    /// Compare what the planners make of a path, and give the best plan, with a certificate if
+    /// asked for
     Plan(plan::PlanArgs),
     /// Evaluate a file of computed cases, and tell how far off the models are
     Check(check::CheckArgs),

@@ -205,8 +205,9 @@ fn report(path: &Path, bytes: u64, certificate: bool) -> Option<Report> {
     })
 }
 
-/// The plan with as many fragments outstanding as it has: the daemon's planner takes fewer where that costs less
-/// than a percent, but here nothing is to be saved. Nothing if it is too long to be printed.
+/// The plan with as many fragments outstanding as it has: the daemon's planner takes fewer where
+/// that costs less than a percent, but here nothing is to be saved. Nothing if it is too long to be
+/// printed.
 fn unbounded(path: &Path, plan: &Plan) -> Option<Plan> {
     let longest = plan.levels.iter().map(|level| level.sizes.count()).max()?;
     let plan = Plan { depth: NonZeroU32::MAX, ..plan.clone() };

@@ -1,4 +1,5 @@
-//! `pipectl model signature`: a network's LogGP signature from its parameters, or the parameters from bursts.
+//! `pipectl model signature`: a network's LogGP signature from its parameters, or the parameters
+//! from bursts.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};

@@ -70,7 +70,8 @@ pub(crate) struct StripArgs {
 enum NetworkWord {
     /// One after the other
     Serial,
-    /// Each as if it were alone: the paper's equations (1)-(2) as printed, too good to be true where K < G
+    /// Each as if it were alone: the paper's equations (1)-(2) as printed, too good to be true
+    /// where K < G
     Literal,
 }
 

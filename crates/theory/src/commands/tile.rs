@@ -1,4 +1,5 @@
-//! `pipectl model tile`: how high the tiles of a nested loop should be that processors pass on to each other.
+//! `pipectl model tile`: how high the tiles of a nested loop should be that processors pass on to
+//! each other.
 
 use std::num::NonZeroU32;
 
@@ -41,11 +42,13 @@ pub(crate) struct TileArgs {
     #[arg(long, value_name = "TIME", value_parser = measured::time, default_value = "0")]
     comm_startup: f64,
 
-    /// What starting a transfer costs the processor when it overlaps (us); the paper's, unless given
+    /// What starting a transfer costs the processor when it overlaps (us); the paper's, unless
+    /// given
     #[arg(long, value_name = "TIME", value_parser = measured::time, default_value = "49.2us")]
     start_dma: f64,
 
-    /// What agreeing with the neighbours costs in each plane when it overlaps (us); the paper's, unless given
+    /// What agreeing with the neighbours costs in each plane when it overlaps (us); the paper's,
+    /// unless given
     #[arg(long, value_name = "TIME", value_parser = measured::time, default_value = "75.2us")]
     sync: f64,
 

@@ -27,8 +27,8 @@ pub enum End {
 /// What a procedure found, as far as it came.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// A request that does nothing, in seconds; it is in the latencies of [`Found::black_box`] and of
-    /// [`Found::network`].
+    /// A request that does nothing, in seconds; it is in the latencies of [`Found::black_box`] and
+    /// of [`Found::network`].
     pub ring: Option<Figure>,
     /// The pipeline.
     pub black_box: Result<BlackBox, BlackBoxFault>,
@@ -53,8 +53,9 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether the path may be faster than [`Found::busy`] says: there were not more packets outstanding than a
-    /// packet's way takes of such times, so that they, and no stage, may have been the limit.
+    /// Whether the path may be faster than [`Found::busy`] says: there were not more packets
+    /// outstanding than a packet's way takes of such times, so that they, and no stage, may have
+    /// been the limit.
     #[must_use]
     pub fn is_held(&self, bytes: f64) -> bool {
         let depth = depth(self.outstanding, bytes as u64);

@@ -1,10 +1,11 @@
 //! To begin with what was measured another time.
 //!
-//! A machine that starts again is most likely what it was, so what was known of a stage is a good guess, and
-//! nothing more: it counts as a few samples at each size that was known, as uncertain as a cost that has
-//! just changed. Where the machine is another one, waiting for the mean to follow is not enough: sizes that
-//! nobody uses now would keep their old costs, and a plan would avoid what it wrongly believes dear. So the
-//! first samples are compared with what was kept, and as soon as a few contradict it, all of it goes.
+//! A machine that starts again is most likely what it was, so what was known of a stage is a good
+//! guess, and nothing more: it counts as a few samples at each size that was known, as uncertain as
+//! a cost that has just changed. Where the machine is another one, waiting for the mean to follow
+//! is not enough: sizes that nobody uses now would keep their old costs, and a plan would avoid
+//! what it wrongly believes dear. So the first samples are compared with what was kept, and as soon
+//! as a few contradict it, all of it goes.
 
 use super::super::cell::Cell;
 use super::super::curve::CostCurve;
@@ -20,8 +21,8 @@ const SCALE: f64 = 0.1;
 const AROUND: [f64; 2] = [0.8, 1.2];
 /// A sample so many times longer or shorter contradicts what was kept.
 const FAR: f64 = 2.0;
-/// Contradicting samples, less those that agree, after which it is given up. Outliers come singly: of ten in a
-/// hundred three together are one in a thousand.
+/// Contradicting samples, less those that agree, after which it is given up. Outliers come singly:
+/// of ten in a hundred three together are one in a thousand.
 const AGAINST: u8 = 3;
 /// Samples after which what was kept is not doubted any more; ordinary changes are noticed as ever.
 const CONFIRMED: u8 = 32;
@@ -72,9 +73,9 @@ impl Kept {
 }
 
 impl Estimator {
-    /// Begin with what was known another time: a cost, the sizes it was known at, and whether they varied enough
-    /// to tell `g` from `G` ([`super::Estimate::identifiable`]). It takes the place of the prior. After a few
-    /// samples that contradict it, it is gone, and the prior is back.
+    /// Begin with what was known another time: a cost, the sizes it was known at, and whether they
+    /// varied enough to tell `g` from `G` ([`super::Estimate::identifiable`]). It takes the place
+    /// of the prior. After a few samples that contradict it, it is gone, and the prior is back.
     ///
     /// ```
     /// use piped_model::estimate::{CostCurve, Estimator, KnownSize, Sample};

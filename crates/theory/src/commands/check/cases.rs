@@ -1,7 +1,7 @@
 //! The kinds of cases, what each gives, and what the models make of it.
 //!
-//! Sizes (`B`, `N`, `sizes`) are in units of 1000 bytes, `g` and `o` in us, `G` and `K` in us per 1000 bytes, `T` and
-//! `cost` in us. `latency_parts` names its own KB, `buffer` is in bytes and us.
+//! Sizes (`B`, `N`, `sizes`) are in units of 1000 bytes, `g` and `o` in us, `G` and `K` in us per
+//! 1000 bytes, `T` and `cost` in us. `latency_parts` names its own KB, `buffer` is in bytes and us.
 
 use piped_model::buffer::{self, Consumer, Mode};
 use piped_model::fixed;
@@ -104,7 +104,8 @@ fn micros(seconds: f64) -> f64 {
     seconds * 1e6
 }
 
-/// Sizes, each against its own; the error is a part of all bytes, because a size near 0 is as good as none.
+/// Sizes, each against its own; the error is a part of all bytes, because a size near 0 is as good
+/// as none.
 fn sizes<'a>(got: &'a [f64], wanted: &'a [f64], kb: f64) -> impl Iterator<Item = Outcome> + 'a {
     let pairs = got.iter().zip(wanted);
     pairs.map(move |(&got, &wanted)| Outcome { got: got / KB, wanted, scale: kb })
@@ -240,8 +241,8 @@ impl Case for Buffer {
     }
 }
 
-/// The most fragments of a linear program: a case is solved in seconds then, whatever its stages, and the optima of
-/// interest have a dozen or two.
+/// The most fragments of a linear program: a case is solved in seconds then, whatever its stages,
+/// and the optima of interest have a dozen or two.
 const FRAGMENTS_MAX: u64 = 64;
 
 /// The optimum of the same fragments in every stage.

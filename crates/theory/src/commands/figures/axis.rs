@@ -1,5 +1,6 @@
-//! Where values stand on an axis, and its ticks: the coordinates that plotters draws with. Ticks are ours because
-//! plotters knows no bytes and puts ticks of a logarithmic axis where they collide.
+//! Where values stand on an axis, and its ticks: the coordinates that plotters draws with. Ticks
+//! are ours because plotters knows no bytes and puts ticks of a logarithmic axis where they
+//! collide.
 
 use std::ops::Range;
 

@@ -1,6 +1,7 @@
 //! Li and Taylor, "System buffer size requirements": figures 3 to 9.
 //!
-//! All of them show the buffer that messages need against the size of a message, and vary one parameter of an IBM SP2.
+//! All of them show the buffer that messages need against the size of a message, and vary one
+//! parameter of an IBM SP2.
 
 use piped_model::buffer::{Consumer, Mode, burst, required};
 

@@ -1,5 +1,5 @@
-//! What a figure is before it is drawn: titles, axes with units, and data. Everything here is a value; [`super::draw`]
-//! and [`super::files`] make pictures and tables of it.
+//! What a figure is before it is drawn: titles, axes with units, and data. Everything here is a
+//! value; [`super::draw`] and [`super::files`] make pictures and tables of it.
 
 /// One picture with its data.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,9 @@
-//! Figures as SVG. One layout for all: the title and the source above, the legend beside the plot (never on it), text
-//! large enough to be read at half the size.
+//! Figures as SVG. One layout for all: the title and the source above, the legend beside the plot
+//! (never on it), text large enough to be read at half the size.
 //!
-//! No fonts are read: the viewer's sans serif draws the text, and widths are estimated. So the same data give the
-//! same bytes on every machine, which lets a test compare the figures in the documentation.
+//! No fonts are read: the viewer's sans serif draws the text, and widths are estimated. So the same
+//! data give the same bytes on every machine, which lets a test compare the figures in the
+//! documentation.
 
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
@@ -157,7 +158,8 @@ fn curve(plot: &mut Plot<'_, '_>, series: &Series, colour: RGBColor) -> Drawn {
     Ok(())
 }
 
-/// Bars side by side, with the sum above and the name below each; a group's name stands once below its bars.
+/// Bars side by side, with the sum above and the name below each; a group's name stands once below
+/// its bars.
 fn stacked(area: &Canvas<'_>, y: &Axis, bars: &[Bar]) -> Drawn {
     // Room for the sums.
     let tops = bars.iter().map(|bar| bar.values.iter().sum::<f64>() * 1.06);

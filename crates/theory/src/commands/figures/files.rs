@@ -11,8 +11,8 @@ use super::draw;
 /// The page that shows them all.
 pub(crate) const INDEX: &str = "index.html";
 
-/// Writes all figures and the page into `out`, which is made if it is not there. Files of the same names are
-/// replaced, others left alone.
+/// Writes all figures and the page into `out`, which is made if it is not there. Files of the same
+/// names are replaced, others left alone.
 pub(crate) fn write(out: &Path, figures: &[Figure]) -> Result<(), Failure> {
     std::fs::create_dir_all(out)
         .map_err(|error| Failure::io(format_args!("cannot make {}", out.display()), &error))?;

@@ -1,5 +1,5 @@
-//! Wang et al., "Towards a theory of optimal communication pipelines", section 5.5: figures 10 to 14, a disk beside
-//! a network.
+//! Wang et al., "Towards a theory of optimal communication pipelines", section 5.5: figures 10 to
+//! 14, a disk beside a network.
 
 use piped_model::evaluate;
 use piped_model::fixed;
@@ -11,8 +11,8 @@ use piped_model::stage::{Path, Stage};
 
 use super::chart::{Axis, Bar, Content, Figure, Mark, Series, geometric, linear};
 
-/// The disk's place, behind the four stages of the network. The paper makes it the one with large fragments, also
-/// where it is not the slowest.
+/// The disk's place, behind the four stages of the network. The paper makes it the one with large
+/// fragments, also where it is not the slowest.
 const DISK: usize = 4;
 
 /// The disk's overheads in ms.
@@ -150,7 +150,8 @@ fn by_packet(
     }
 }
 
-/// The parts of a latency, from below: equation 4. With these plans the disk never waits, so there is no other part.
+/// The parts of a latency, from below: equation 4. With these plans the disk never waits, so there
+/// is no other part.
 const PARTS: [&str; 3] = ["T_f", "T_b", "T_l"];
 
 /// A bar's name and group, and the plan it shows.
@@ -277,7 +278,8 @@ mod tests {
         assert!(disks.value("g = 0.5 ms", 20.0) < -5.0);
         // Less for a very dear disk than for a dear one.
         assert!(disks.value("g = 32 ms", 20.0) < disks.value("g = 8 ms", 20.0));
-        // "Never greater than 10 %" and "never greater than 11 %"; exact evaluation gives half a percent more.
+        // "Never greater than 10 %" and "never greater than 11 %"; exact evaluation gives half a
+        // percent more.
         let most = |figure: &Figure| {
             let names = OVERHEADS.map(|ms| format!("g = {ms} ms"));
             let gains = names.iter().flat_map(|name| figure.points(name)).map(|point| point.1);

@@ -1,7 +1,7 @@
 //! `pipectl model figures`: the papers' figures, drawn from the models.
 //!
-//! A figure is a small pure function that returns data (one file for each paper); [`draw`] makes a picture of it,
-//! [`files`] a table.
+//! A figure is a small pure function that returns data (one file for each paper); [`draw`] makes a
+//! picture of it, [`files`] a table.
 
 use std::path::PathBuf;
 
@@ -205,7 +205,8 @@ mod tests {
         assert!(failure.to_string().contains("index.html"), "{failure}");
     }
 
-    /// After a change: `pipectl model figures --out DIR`, look at them, copy those that docs/figures has.
+    /// After a change: `pipectl model figures --out DIR`, look at them, copy those that
+    /// docs/figures has.
     #[test]
     fn the_figures_of_the_documentation_are_what_is_drawn_now() {
         let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");

@@ -1,5 +1,5 @@
-//! Martin, "A systematic characterization of application sensitivity to network performance": figure 2.3 and
-//! table 2.2, the LogGP signature and the dials.
+//! Martin, "A systematic characterization of application sensitivity to network performance":
+//! figure 2.3 and table 2.2, the LogGP signature and the dials.
 
 use std::num::NonZeroU32;
 
@@ -8,7 +8,8 @@ use crate::signature::Network;
 
 const MICRO: f64 = 1e-6;
 
-/// Berkeley NOW with the gap raised to (as calibrated) 12.8 us: figure 2.3's labels, and `L = RTT/2 - (o_s + o_r)`.
+/// Berkeley NOW with the gap raised to (as calibrated) 12.8 us: figure 2.3's labels, and
+/// `L = RTT/2 - (o_s + o_r)`.
 const RAISED_GAP: Network = Network {
     latency: (21.0 / 2.0 - (1.8 + 4.0)) * MICRO,
     send: 1.8 * MICRO,

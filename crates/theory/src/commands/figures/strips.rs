@@ -1,5 +1,5 @@
-//! Iancu et al., "Message strip mining heuristics for high speed networks": strips against the size of a transfer on the
-//! paper's three networks.
+//! Iancu et al., "Message strip mining heuristics for high speed networks": strips against the size
+//! of a transfer on the paper's three networks.
 //!
 //! The paper draws measurements only. These figures are the models' with its table 2.
 

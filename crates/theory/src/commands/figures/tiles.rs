@@ -9,7 +9,8 @@ use super::chart::{Axis, Content, Figure, Mark, Series, linear};
 /// Processors along each of the two short dimensions.
 const SIDE: u32 = 3;
 
-/// Seconds of computation for each point, such that 24 x 24 x 2048K takes the 6 s at which figure 10's axis begins.
+/// Seconds of computation for each point, such that 24 x 24 x 2048K takes the 6 s at which figure
+/// 10's axis begins.
 const POINT: f64 = 45e-9;
 
 /// What the link carries, in bytes per second.

@@ -52,7 +52,7 @@ pub struct Size {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum SizeUnit {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(f64),
     /// A power of what a KB is.
     Kb(i32),

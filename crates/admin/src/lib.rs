@@ -56,7 +56,7 @@ impl Admin {
         Ok(Self { socket: socket.to_owned(), runtime })
     }
 
-    /// `GET`, typed.
+    /// `GET`, with a typed answer.
     ///
     /// # Errors
     /// If the daemon does not answer, refuses, or answers what is not expected.
@@ -64,8 +64,8 @@ impl Admin {
         self.read(&self.request(Method::GET, path, String::new())?)
     }
 
-    /// `GET`, typed, its texts as the daemon wrote them: for what is used, as paths are. What is
-    /// shown of it is to be escaped there.
+    /// `GET` with a typed answer, its texts as the daemon wrote them: for what is used, as paths
+    /// are. What is shown of it is to be escaped there.
     ///
     /// # Errors
     /// If the daemon does not answer, refuses, or answers what is not expected.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did not work.
+    /// The command did not work.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,

@@ -7,9 +7,9 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, pr
 /// A column: its heading, and whether numbers stand in it.
 #[derive(Debug, Clone, Copy)]
 pub enum Column {
-    /// Words: aligned left.
+    /// Words, which are aligned left.
     Text(&'static str),
-    /// Numbers: aligned right.
+    /// Numbers, which are aligned right.
     Number(&'static str),
 }
 

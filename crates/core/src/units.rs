@@ -12,12 +12,12 @@ use core::ops::{Add, Sub};
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time.
+    /// No time at all.
     pub const ZERO: Self = Self(0);
-    /// Later than everything.
+    /// Later than everything else.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Microseconds.
+    /// A number of microseconds.
     ///
     /// ```
     /// use piped_core::units::Nanos;
@@ -32,7 +32,7 @@ impl Nanos {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// Milliseconds.
+    /// A number of milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
@@ -44,7 +44,7 @@ impl Nanos {
         Self((seconds * 1e9).round().max(0.0) as u64)
     }
 
-    /// As seconds.
+    /// The time in seconds.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 * 1e-9

@@ -38,9 +38,9 @@ use core::fmt;
 /// Whether a byte can be copied before it has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It can, as in the paper: a copy takes `L/mu` whatever has arrived.
+    /// Bytes can be copied early, as in the paper: a copy takes `L/mu` whatever has arrived.
     Paper,
-    /// It cannot: a copy that has caught up goes on at the speed of the arrival.
+    /// No byte is copied early: a copy that has caught up goes on at the speed of the arrival.
     Causal,
 }
 
@@ -84,9 +84,9 @@ pub struct Requirement {
 /// A parameter that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BufferFault {
-    /// Which one.
+    /// The name of the parameter.
     pub parameter: &'static str,
-    /// Its value.
+    /// The value it was given.
     pub value: f64,
     wanted: &'static str,
 }
@@ -153,7 +153,7 @@ pub fn required(
 /// What a buffer holds at some time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
-    /// When, in seconds.
+    /// The time of the event, in seconds.
     pub seconds: f64,
     /// Arrived less copied, in bytes. In [`Mode::Paper`] it may be negative.
     pub bytes: f64,
@@ -175,8 +175,8 @@ pub fn levels(
     replay(&order, mode)
 }
 
-/// The same for messages in the order in which they are taken, each with a start-up and a copy rate
-/// of its own.
+/// The buffer for messages in the order in which they are taken, each with a start-up and a copy
+/// rate of its own.
 ///
 /// # Errors
 /// As [`required`].

@@ -25,12 +25,12 @@ pub enum EvaluateFault {
     Stages(usize, usize),
     /// A stage without fragments, or a fragment without bytes.
     Empty {
-        /// The stage.
+        /// The index of the stage.
         stage: usize,
     },
     /// A stage that moves another number of bytes than the first one.
     Bytes {
-        /// The stage.
+        /// The index of the stage.
         stage: usize,
     },
     /// A buffer in which the next fragment cannot be put together: all would wait forever.

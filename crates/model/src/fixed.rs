@@ -104,11 +104,11 @@ impl Constraints {
 /// The best number of equal fragments over the reals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Optimum {
-    /// `k`.
+    /// `k`, the number of fragments.
     pub count: u64,
     /// `x = B/k`, in bytes.
     pub fragment_bytes: f64,
-    /// `T(k)`, in seconds.
+    /// `T(k)`, the latency, in seconds.
     pub predicted_seconds: f64,
 }
 
@@ -431,7 +431,7 @@ pub fn candidates<C: StageCost>(
     list
 }
 
-/// The range of fragment sizes around a plan's own whose latency is within `slack` (0.02 is two
+/// The range of fragment sizes around a plan's own with a latency within `slack` (0.02 is two
 /// percent) of it at its depth. Varying sizes inside this range costs nearly nothing, and keeps `g`
 /// and `G` distinguishable for the estimators (persistent excitation).
 ///

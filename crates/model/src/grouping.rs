@@ -26,9 +26,9 @@
 /// A stage to be cut, its neighbours given. Times in seconds, positions in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Grouping<'a> {
-    /// `g`, in seconds.
+    /// `g`, the overhead, in seconds.
     pub overhead: f64,
-    /// `G`, in seconds per byte.
+    /// `G`, the inverse bandwidth, in seconds per byte.
     pub per_byte: f64,
     /// Where cuts may be: rising from 0 to the size of the transfer, at least these two.
     pub positions: &'a [f64],

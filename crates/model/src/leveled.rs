@@ -66,7 +66,7 @@ impl Level {
 /// What is to be planned.
 #[derive(Debug, Clone, Copy)]
 pub struct Task<'a, C> {
-    /// The stages.
+    /// The stages, in order.
     pub path: &'a [C],
     /// The transfer, in bytes.
     pub bytes: u64,
@@ -79,7 +79,7 @@ pub struct Task<'a, C> {
 /// The most levels: where bytes are read, sent, and written.
 pub const LEVELS_MAX: usize = 3;
 
-/// The most fragments of a level whose sizes are not all the same.
+/// The most fragments of a level with sizes that differ.
 const FRAGMENTS_MAX: u64 = 512;
 
 /// Numbers of fragments that are asked for one by one.
@@ -166,7 +166,7 @@ impl<C: StageCost> Task<'_, C> {
         common
     }
 
-    /// The same sizes everywhere.
+    /// Plans with equal sizes everywhere.
     fn of_one_size(&self) -> Vec<Plan> {
         let Self { path, bytes, .. } = *self;
         let common = self.common();

@@ -16,7 +16,7 @@ use crate::stage::STAGES_MAX;
 /// How the sizes were chosen. Displayed as people name it on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// One fragment.
+    /// The transfer in one fragment.
     Whole,
     /// A constant size in bytes, whatever the path.
     Static(u64),
@@ -63,7 +63,7 @@ impl fmt::Display for Algorithm {
 /// One fragment's place in the transfer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// Where it starts.
+    /// The byte at which it starts.
     pub offset: u64,
     /// How long it is; never 0 but for the one fragment of an empty transfer.
     pub length: u64,
@@ -79,7 +79,7 @@ pub enum Sizes {
         /// The sum, in bytes; 0 is one empty fragment.
         total_bytes: u64,
     },
-    /// Each its own.
+    /// Each fragment has its own.
     List(SizeList),
 }
 
@@ -274,14 +274,14 @@ impl PartialEq for Levels {
     }
 }
 
-/// A transfer's plan.
+/// The plan of a transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The sizes, by run of stages.
     pub levels: Levels,
     /// The most fragments outstanding at the first stage.
     pub depth: NonZeroU32,
-    /// What chose them.
+    /// What chose the sizes.
     pub algorithm: Algorithm,
     /// The predicted latency in seconds.
     pub predicted_seconds: f64,
@@ -290,7 +290,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The same size in all of `stages` stages. Does not allocate.
+    /// A plan with one size in all of `stages` stages. Does not allocate.
     ///
     /// A `fragment_bytes` of 0 is taken as 1, `stages` is held to `1..=STAGES_MAX`.
     ///

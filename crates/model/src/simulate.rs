@@ -30,7 +30,7 @@ pub struct Visit {
     pub departed: f64,
 }
 
-/// What happened.
+/// What happened, event by event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// When the last fragment departed from the last stage, in seconds.

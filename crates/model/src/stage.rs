@@ -60,9 +60,9 @@ impl TryFrom<StageFields> for Stage {
 /// A parameter of a stage that is no cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StageFault {
-    /// Which parameter.
+    /// The name of the parameter.
     pub parameter: &'static str,
-    /// Its value.
+    /// The value it was given.
     pub value: f64,
 }
 
@@ -101,7 +101,7 @@ impl Stage {
         Self { latency, overhead, per_byte, window }.checked()
     }
 
-    /// This stage if its parameters are costs.
+    /// The stage itself, if its parameters are costs.
     ///
     /// # Errors
     /// If a parameter is negative, infinite or not a number.
@@ -238,7 +238,7 @@ pub enum PathFault {
     Count(usize),
     /// A stage with a parameter that is no cost.
     Stage {
-        /// Its index.
+        /// The index of the stage.
         index: usize,
         /// What is wrong with it.
         fault: StageFault,
@@ -278,7 +278,7 @@ impl Path {
         Ok(path)
     }
 
-    /// The same path with all stages of one resource merged, in the place of the first of them.
+    /// The path with all stages of one resource merged, in the place of the first of them.
     /// `resource` names the resource of a stage by the stage's index. Places hardly matter: the
     /// latency of uniform fragments does not depend on the stages' order.
     ///

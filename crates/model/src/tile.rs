@@ -42,7 +42,7 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// Both.
+    /// Both of the schedules.
     pub const ALL: [Self; 2] = [Self::NonOverlapping, Self::Overlapping];
 
     /// A word for it.
@@ -72,9 +72,9 @@ pub const PAPER_SYNC: f64 = 4.0 * 18.8e-6;
 /// Processors side by side: those that a column is not cut over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// `p_x`.
+    /// `p_x`, processors along one dimension.
     pub x: NonZeroU32,
-    /// `p_y`.
+    /// `p_y`, processors along the other.
     pub y: NonZeroU32,
 }
 
@@ -107,7 +107,7 @@ impl Grid {
 pub struct Tiling {
     /// `D`: the height of a column, positive.
     pub depth: f64,
-    /// The processors.
+    /// The grid of processors.
     pub grid: Grid,
     /// `A·c`: the computation of a unit of height on one processor, in seconds.
     pub compute: f64,
@@ -124,9 +124,9 @@ pub struct Tiling {
 /// A parameter of a [`Tiling`] that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TileFault {
-    /// Which one.
+    /// The name of the parameter.
     pub parameter: &'static str,
-    /// Its value.
+    /// The value it was given.
     pub value: f64,
 }
 
@@ -145,18 +145,18 @@ impl std::error::Error for TileFault {}
 /// A height, and what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Height<N> {
-    /// `z`.
+    /// `z`, the height of a tile.
     pub height: N,
-    /// `D/z`.
+    /// `D/z`, the tiles of a column.
     pub tiles: N,
-    /// Planes in all.
+    /// The planes of the whole loop.
     pub planes: N,
-    /// `T(z)`.
+    /// `T(z)`, the time, in seconds.
     pub seconds: f64,
 }
 
 impl Tiling {
-    /// This tiling if its parameters make sense.
+    /// The tiling itself, if its parameters make sense.
     ///
     /// # Errors
     /// If one is negative or not finite, or `D` is 0.

@@ -31,10 +31,10 @@ const POSITIONS_MAX: usize = 320;
 /// Numbers of equal fragments that the search starts from, besides the best candidates.
 const EQUAL: [u32; 8] = [2, 3, 4, 5, 6, 8, 10, 13];
 
-/// The most fragments of a stage in a plan whose sizes differ.
+/// The most fragments of a stage in a plan with sizes that differ.
 const LIST_MAX: u32 = 1024;
 
-/// What [`best`] says.
+/// The answer of [`best`] and [`certified`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Best {
     /// The plan with the smallest predicted latency.

@@ -45,7 +45,7 @@ use piped_model::stage::Stage;
 /// Cells of the finest grid.
 const CELLS_MAX: usize = 1024;
 
-/// Of the coarsest.
+/// Cells of the coarsest grid.
 const CELLS_MIN: usize = 192;
 
 /// Steps that the table may take for each decision about all its sizes; bounds the time.
@@ -71,7 +71,7 @@ pub fn lower_bound(path: &[Stage], bytes: u64) -> f64 {
     on_grid(path, bytes, cells(path.len()))
 }
 
-/// The same on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time
+/// The bound on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time
 /// grows with the square of the cells, memory with the cells. A number of 0 is taken as 1.
 ///
 /// ```
@@ -122,7 +122,7 @@ struct Table<'a> {
     nothing: Vec<f64>,
     /// By first stage, last stage, cells.
     rising: Vec<Vec<f64>>,
-    /// The same from all cells down to none: the tail seen from a position.
+    /// The tail from all cells down to none: the tail seen from a position.
     falling: Vec<Vec<f64>>,
     scratch: Scratch,
 }

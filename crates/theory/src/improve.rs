@@ -23,7 +23,7 @@ const FREE_MAX: u32 = 24;
 /// Positions up to which each may move by itself once, if there is work left.
 const ALONE_MAX: u32 = 48;
 
-/// What that takes.
+/// The work that this takes.
 const ALONE_WORK: u64 = 50_000;
 
 /// Layouts with more positions have their fragments recut before single cuts are looked at.
@@ -68,7 +68,7 @@ impl<'a> Search<'a> {
         seconds
     }
 
-    /// The same equal fragments in all stages, and what becomes of them.
+    /// Tries equal fragments in all stages, and what becomes of them.
     pub(crate) fn equal(&mut self, bytes: u64, count: u32) {
         let positions = equal_positions(bytes, count, self.constraints.alignment);
         let layout = Layout::common(positions, self.path.len());
@@ -213,9 +213,9 @@ trait Apply {
 enum Resize {
     /// Stages `from..to` cut the fragment in this place into so many, if they cut it at all.
     Segments { place: usize, from: usize, to: usize, count: u32 },
-    /// It is cut in two.
+    /// The segment is cut in two.
     Halve { place: usize },
-    /// It and the next become one.
+    /// The segment and the next become one.
     Join { place: usize },
 }
 

@@ -37,7 +37,7 @@ pub enum LpFault {
     Solver {
         /// The number of fragments.
         count: u64,
-        /// What it says.
+        /// What the solver says.
         reason: String,
     },
 }

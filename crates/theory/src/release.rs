@@ -28,7 +28,8 @@ const COUNTS: [u64; 13] = [2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 128];
 /// Some of them, that tell which stages are worth being tried as the slow one.
 const FEW: [u64; 4] = [4, 11, 32, 90];
 
-/// Those whose first results are not above the best one by more than this factor.
+/// Candidates are pursued if their first results are not above the best one by more than this
+/// factor.
 const PROMISING: f64 = 1.1;
 
 /// Then the best is changed by these factors, on each side alone.

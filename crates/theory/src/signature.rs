@@ -89,7 +89,7 @@ impl fmt::Display for Limit {
 }
 
 impl Network {
-    /// This network if its parameters are costs.
+    /// The network itself, if its parameters are costs.
     ///
     /// # Errors
     /// If a parameter is negative, infinite or not a number.
@@ -163,7 +163,7 @@ impl Network {
     }
 }
 
-/// See [`Network::bursts`].
+/// The iterator of [`Network::bursts`].
 #[derive(Debug, Clone)]
 pub struct Bursts {
     network: Network,
@@ -172,7 +172,7 @@ pub struct Bursts {
     /// Messages issued, and acknowledgements taken.
     issued: u64,
     taken: u64,
-    /// The processor's time.
+    /// The time of the processor.
     now: f64,
     /// When the network took the last message.
     gone_in: f64,

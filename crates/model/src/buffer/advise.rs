@@ -25,7 +25,7 @@
 
 use super::{Arrival, Consumer, Mode, replay};
 
-/// The part of the messages whose bursts must fit.
+/// The part of the messages that must lie in bursts that fit.
 pub const FITTING: f64 = 0.99;
 
 /// The shortest time that counts as one; what is shorter happened at once.
@@ -34,11 +34,11 @@ const INSTANT_SECONDS: f64 = 1e-9;
 /// How a message got to its receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// By early-arrival memory.
+    /// Memory for early messages keeps it.
     Kept,
     /// There was no memory for it.
     Stalled,
-    /// It is there, and nobody has asked for it yet.
+    /// The message is there, and nobody has asked for it yet.
     Waiting,
     /// Its receive was there before it.
     Direct,
@@ -87,24 +87,24 @@ impl Factor {
 /// Memory that a message has for a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hold {
-    /// From, in seconds.
+    /// Begin of the hold, in seconds.
     pub from_seconds: f64,
-    /// To, in seconds.
+    /// End of the hold, in seconds.
     pub to_seconds: f64,
-    /// Bytes.
+    /// The bytes that are held.
     pub bytes: f64,
 }
 
 /// What memory the messages of a channel need.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Need {
-    /// Of the model: what has arrived and is not copied, in bytes.
+    /// The model's peak: what has arrived and is not copied, in bytes.
     pub model_bytes: f64,
-    /// The same with each message whole from its first byte to the end of its copy. Not less.
+    /// The peak with each message whole from its first byte to the end of its copy. Not less.
     pub whole_bytes: f64,
-    /// The same in the memory that messages take. Not less.
+    /// The peak in the memory that messages take. Not less.
     pub memory_bytes: f64,
-    /// It is that of the burst that began first, of which more may have been than is known.
+    /// The peak is that of the burst that began first, of which more may have been than is known.
     pub is_of_first: bool,
 }
 
@@ -113,13 +113,13 @@ pub struct Need {
 pub struct Means {
     /// `n`: messages in a burst.
     pub messages: f64,
-    /// `L`, in bytes.
+    /// `L`, the message in bytes.
     pub bytes: f64,
     /// `lambda`: bytes over the time in which they came, in bytes per second. 0: they came at once.
     pub arrival_rate: f64,
     /// `mu`, in bytes per second. 0: it was not measured.
     pub copy_rate: f64,
-    /// `alpha`, in seconds.
+    /// `alpha`, the start-up of a copy, in seconds.
     pub startup_seconds: f64,
     /// `d`: from one message to the next of its burst, in seconds.
     pub delay_seconds: f64,
@@ -142,7 +142,7 @@ struct Passage {
     memory: f64,
     startup: f64,
     copy: f64,
-    /// It takes memory.
+    /// Whether the message takes memory.
     held: bool,
 }
 
@@ -222,7 +222,7 @@ impl Bursts {
         }
     }
 
-    /// The same messages, but for one thing.
+    /// These messages, changed in one respect.
     #[must_use]
     pub fn with(&self, factor: Factor) -> Self {
         let bursts = self.bursts.iter().map(|burst| vary(burst, factor)).collect();
@@ -254,7 +254,7 @@ pub fn joined(holds: impl Iterator<Item = Hold>) -> f64 {
     fitting(peaks).map_or(0.0, |(bytes, _)| bytes)
 }
 
-/// Of messages that were copied out of memory; none if there was none.
+/// The copy rate of messages copied out of memory; none if there was none.
 fn measured_copy_rate(seen: &[Seen]) -> Option<f64> {
     let (mut bytes, mut seconds, mut free) = (0.0, 0.0, 0.0_f64);
     for message in seen {
@@ -367,7 +367,7 @@ fn peak(holds: &[Hold]) -> f64 {
     most
 }
 
-/// The model's requirement.
+/// The model's requirement of a burst.
 fn model(burst: &[Passage]) -> f64 {
     // Times of messages that came at once are tiny beside those since a daemon began: they count
     // from the burst's start.
@@ -391,8 +391,8 @@ fn model(burst: &[Passage]) -> f64 {
     fills.iter().map(|fill| fill.bytes).fold(0.0, f64::max)
 }
 
-/// Of peaks with their messages, the least in which the bursts of [`FITTING`] of all messages fit,
-/// and which it is of.
+/// Among peaks with their messages, the least in which the bursts of [`FITTING`] of all messages
+/// fit, and which it is of.
 fn fitting(mut peaks: Vec<(f64, usize, usize)>) -> Option<(f64, usize)> {
     let all: usize = peaks.iter().map(|(_, messages, _)| messages).sum();
     peaks.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -35,7 +35,7 @@ use self::found::{depth, interval, median, middle, typical};
 pub struct Options {
     /// The smallest packet, in bytes, at least 1.
     pub smallest: u64,
-    /// The largest one.
+    /// The largest packet, in bytes.
     pub largest: u64,
     /// All are multiples of this.
     pub unit: u64,
@@ -52,7 +52,7 @@ pub struct Options {
     pub seconds_max: f64,
     /// Bytes sent, at most.
     pub bytes_max: u64,
-    /// As in [`SearchOptions::precision`].
+    /// The precision, as in [`SearchOptions::precision`].
     pub precision: f64,
 }
 
@@ -75,7 +75,7 @@ impl Default for Options {
 
 /// Packets of the shortest run.
 pub const PACKETS_MIN: u32 = 8;
-/// Of the longest: more are several runs.
+/// The most packets of a run: more are several runs.
 const PACKETS_MAX: u32 = 96;
 /// Packets one at a time in a run; the first one only wakes everybody up.
 const ALONE_PACKETS: u32 = 5;
@@ -88,7 +88,7 @@ const SEARCH_SHARE: f64 = 2.0 / 3.0;
 const BURST_MAX: u32 = 64;
 /// Delays, in steady intervals without delay.
 const DELAYS: [f64; 4] = [0.0, 1.5, 2.5, 4.0];
-/// No shorter delay is asked for, in seconds: who computes it looks at a clock.
+/// No shorter delay is asked for, in seconds: its computation looks at a clock.
 const DELAY_MIN: f64 = 2e-6;
 /// Bursts of each kind.
 const BURST_ROUNDS: u32 = 9;
@@ -100,55 +100,55 @@ const LARGE: [u64; 3] = [16, 8, 4];
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
-    /// This, and then [`Procedure::handle`].
+    /// Make the run, then call [`Procedure::handle`].
     Run(Run),
-    /// Nothing until then.
+    /// Do nothing until then.
     Pause(Nanos),
-    /// It is over: [`Procedure::found`].
+    /// The procedure is over: see [`Procedure::found`].
     Over,
 }
 
-/// Packets to send.
+/// Packets to send in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Run {
     /// Requests that do nothing, one at a time. Wanted are their latencies.
     Ring {
-        /// How many.
+        /// The number of packets.
         count: u32,
     },
     /// One at a time. Wanted are their latencies.
     Alone {
-        /// Size of each.
+        /// The size of each packet, in bytes.
         bytes: u64,
-        /// How many.
+        /// The number of packets.
         count: u32,
     },
     /// As fast as possible. Wanted are the times of their ends, from any origin.
     Backlogged {
-        /// Size of each.
+        /// The size of each packet, in bytes.
         bytes: u64,
-        /// How many.
+        /// The number of packets.
         count: u32,
-        /// The most outstanding.
+        /// The most packets outstanding at once.
         depth: u32,
     },
     /// Issued with a computation between two; before each, what has ended is looked for once, and
     /// while the window is full it is waited for. Wanted is one number: the time until the last one
     /// was issued.
     Burst {
-        /// Size of each.
+        /// The size of each packet, in bytes.
         bytes: u64,
-        /// How many.
+        /// The number of packets.
         messages: u32,
         /// What is computed between two, in seconds.
         delay: f64,
-        /// The most outstanding.
+        /// The most packets outstanding at once.
         window: u32,
     },
 }
 
 impl Run {
-    /// Bytes it sends.
+    /// The bytes that the run sends.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -161,7 +161,7 @@ impl Run {
     }
 }
 
-/// See the module.
+/// The procedure of the module.
 #[derive(Debug)]
 pub struct Procedure {
     options: Options,
@@ -299,12 +299,12 @@ impl Procedure {
         }
     }
 
-    /// Ends it.
+    /// Ends the procedure now.
     pub fn stop(&mut self, now: Nanos) {
         self.end.get_or_insert((End::Stopped, now));
     }
 
-    /// The part of its time that is over, 0 to 1, and what it is at, for people who wait.
+    /// The part of its time that is over, 0 to 1, and what it is at, for people that wait.
     #[must_use]
     pub fn progress(&self, now: Nanos) -> (f64, &'static str) {
         let part = now.since(self.began).seconds() / self.options.seconds_max;

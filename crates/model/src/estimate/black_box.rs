@@ -144,7 +144,7 @@ impl BlackBox {
         self.path_over(self.range)
     }
 
-    /// The same where fragments of other sizes than those measured may be tried.
+    /// The path where fragments of other sizes than those measured may be tried.
     fn path_over(&self, range: [f64; 2]) -> Option<Vec<Stage>> {
         let middle = 0.5 * (self.range[0] + self.range[1]);
         let total = clear_box::stage(&self.total, middle);

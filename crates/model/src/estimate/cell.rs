@@ -51,7 +51,7 @@ pub(super) struct Cell {
 /// What a sample did to a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It fits.
+    /// The sample fits the cell.
     Learned,
     /// The cost has changed; the cell has started over.
     Changed,

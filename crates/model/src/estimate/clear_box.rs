@@ -10,10 +10,10 @@ use super::figure::Figure;
 use super::line::{self, Line, Options};
 use crate::stage::Stage;
 
-/// A measured time.
+/// A measured time of a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
-    /// Size in bytes.
+    /// The fragment's size in bytes.
     pub bytes: u64,
     /// What it took, in seconds; finite and above 0.
     pub seconds: f64,
@@ -22,13 +22,13 @@ pub struct Timing {
 /// Measurements that give no line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// There are none.
+    /// There are no measurements.
     Empty,
     /// A time that no clock gives.
     Time {
         /// Which measurement, from 0.
         index: usize,
-        /// Its seconds.
+        /// The seconds it gave.
         seconds: f64,
     },
     /// All have one size: only `g + xG` there is known, not how it divides into `g` and `G`.

@@ -16,7 +16,7 @@ pub(super) struct Node {
     pub(super) latency: f64,
     /// `G` there, in seconds per byte; not above `occupancy / bytes`.
     pub(super) slope: f64,
-    /// Samples behind it.
+    /// The samples behind the node.
     pub(super) weight: f64,
 }
 

@@ -21,7 +21,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Figure {
-    /// The estimate.
+    /// The estimated value itself.
     pub value: f64,
     /// Its standard error, in the same unit; infinite where the data say nothing.
     pub error: f64,

@@ -20,7 +20,7 @@ pub(super) struct Fit {
     seconds: f64,
 }
 
-/// A solution.
+/// A solution of the fit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Solution {
     /// Its `window` is unset.

@@ -16,7 +16,7 @@ use super::figure::{Figure, freedom};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize), serde(rename_all = "kebab-case"))]
 pub enum Noise {
-    /// The same at every size.
+    /// Noise is the same at every size.
     #[default]
     Constant,
     /// A part of the time itself, as with machines that are shared: large times scatter more.
@@ -28,7 +28,7 @@ pub enum Noise {
 pub struct Options {
     /// Withstand outliers (up to about 40 % of the points), at the price of 5 % wider intervals.
     pub robust: bool,
-    /// The scatter.
+    /// How the measurements scatter.
     pub noise: Noise,
 }
 
@@ -43,7 +43,7 @@ pub struct Line {
     /// The standard deviation of one point: in units of `y`, or relative to `y` for
     /// [`Noise::Proportional`].
     pub deviation: f64,
-    /// Points.
+    /// The number of points.
     pub samples: usize,
     /// Points that were ignored as outliers (always 0 if not robust).
     pub outliers: usize,

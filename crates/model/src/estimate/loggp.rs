@@ -20,7 +20,7 @@ use super::figure::Figure;
 use super::line::{self, Options};
 use super::segments;
 
-/// A measured burst.
+/// A measured burst of messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Burst {
     /// `M`: messages, at least 1.
@@ -58,10 +58,10 @@ impl Default for ReadOptions {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize), serde(tag = "seen", rename_all = "kebab-case"))]
 pub enum Gap {
-    /// It limits bursts without delay. Without a known window this is the effective gap, which a
-    /// window may have raised.
+    /// The gap limits bursts without delay. Without a known window this is the effective gap, which
+    /// a window may have raised.
     Yes {
-        /// `g`.
+        /// `g`, in seconds a message.
         gap: Figure,
     },
     /// The processor takes at least as long: only a bound is known.
@@ -74,7 +74,7 @@ pub enum Gap {
         /// `g` is not above this.
         at_most: Figure,
     },
-    /// Without the overheads (see [`Parameters::missing`]) nobody can tell whose this is.
+    /// Without the overheads (see [`Parameters::missing`]) nobody can tell what makes this.
     Unknown {
         /// The steady interval without delay, if there is one.
         at_most: Option<Figure>,
@@ -85,7 +85,7 @@ pub enum Gap {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Steady {
-    /// `D` in seconds.
+    /// `D`, the computation between messages, in seconds.
     pub delay: f64,
     /// Bytes of each message.
     pub bytes: u64,
@@ -129,17 +129,17 @@ impl fmt::Display for Missing {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Parameters {
-    /// `o_s`.
+    /// `o_s`, the send overhead, in seconds.
     pub send: Option<Figure>,
-    /// `o_r`.
+    /// `o_r`, the receive overhead, in seconds.
     pub receive: Option<Figure>,
-    /// `o_s + o_r`.
+    /// `o_s + o_r`, both overheads, in seconds.
     pub overhead: Option<Figure>,
-    /// `g`.
+    /// `g`, as far as it shows.
     pub gap: Gap,
-    /// `L`.
+    /// `L`, the latency, in seconds.
     pub latency: Option<Figure>,
-    /// `G`.
+    /// `G`, in seconds per byte.
     pub per_byte: Option<Figure>,
     /// All slopes, by size and delay.
     pub steady: Vec<Steady>,
@@ -150,11 +150,11 @@ pub struct Parameters {
 /// A measurement that is none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReadFault {
-    /// There is nothing.
+    /// There are no measurements.
     Empty,
     /// A burst without messages, or with a time or delay that no clock gives.
     Burst(usize),
-    /// A round trip whose time no clock gives.
+    /// A round trip with a time that no clock gives.
     RoundTrip(usize),
 }
 

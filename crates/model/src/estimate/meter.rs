@@ -33,9 +33,9 @@ const WAITED: f64 = 1.25;
 pub enum Sample {
     /// The stage was empty: `seconds` is `L + g + bytes·G`.
     Alone {
-        /// Size in bytes.
+        /// The fragment's size in bytes.
         bytes: u64,
-        /// Arrival to departure.
+        /// From arrival to departure, in seconds.
         seconds: f64,
     },
     /// The stage was never idle between departures: `seconds` is `g + bytes·G`.
@@ -99,13 +99,13 @@ pub struct Meter {
     gaps: Gaps,
 }
 
-/// See [`Meter::first`].
+/// The value of [`Meter::first`].
 #[derive(Debug, Clone, Copy)]
 struct First {
     bytes: u64,
     /// From the first arrival to this departure.
     waited: Nanos,
-    /// It was the first to arrive, too.
+    /// Whether it was the first to arrive, too.
     in_turn: bool,
     /// Fragments that it left behind.
     behind: u32,

@@ -38,7 +38,7 @@ pub enum Mode {
 pub struct Wanted {
     /// Size of the packet, or of each packet, in bytes.
     pub bytes: u64,
-    /// How to send.
+    /// How the packets are sent.
     pub mode: Mode,
 }
 

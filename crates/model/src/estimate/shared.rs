@@ -37,12 +37,12 @@ const VARIES: f64 = 0.03;
 /// What is known of two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Servers {
-    /// Nothing yet.
+    /// Nothing is known yet.
     #[default]
     Unknown,
     /// One server for both.
     Shared,
-    /// Each its own.
+    /// Each has a server of its own.
     Separate,
 }
 
@@ -64,7 +64,7 @@ pub struct Shared {
     /// The group that is not full: gaps, and sums of size, work and gap.
     count: u32,
     sums: [f64; 3],
-    /// Groups, fading.
+    /// Groups so far, fading.
     weight: f64,
     mean: [f64; 3],
     /// Sums of products around the means: size·size, size·work, size·gap, work·work, work·gap,

@@ -33,7 +33,7 @@ const SECONDS_MIN: f64 = 1e-7;
 const PER_BYTE_MIN: f64 = 1e-12;
 
 impl Summary {
-    /// The mean sample.
+    /// The mean of the samples.
     pub(super) fn sample(&self) -> Sample {
         let (bytes, seconds) = (self.bytes as u64, self.seconds);
         match self.backlogged {

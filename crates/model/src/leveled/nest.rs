@@ -24,7 +24,7 @@ const COUNTS: [u64; 13] = [2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 128];
 /// Some of them, that tell which levels are worth being tried as the slow ones.
 const FEW: [u64; 4] = [4, 11, 32, 90];
 
-/// Those whose results are not above the best one by more than this factor.
+/// Candidates are pursued if their results are not above the best one by more than this factor.
 const PROMISING: f64 = 1.1;
 
 /// Then the best is changed by these factors.
@@ -60,7 +60,7 @@ pub(super) fn shapes<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Vec<(Alg
     found
 }
 
-/// The same sizes in all levels, that change so that their slowest stages do not wait for each
+/// Sizes, equal in all levels, that change so that their slowest stages do not wait for each
 /// other.
 fn ramp<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Option<(Algorithm, Shape)> {
     let lines = task.lines(|_| typical);
@@ -159,7 +159,7 @@ fn reduced(
 struct Found {
     seconds: f64,
     slow: Slow,
-    /// Of the others' fragments, in bytes.
+    /// The others' fragments, in bytes.
     size: u64,
     shape: Shape,
 }
@@ -323,7 +323,7 @@ fn laid_out(ends: &[Vec<u64>], places: &[usize], stages: usize) -> (Layout, Vec<
     (Layout { positions, cuts }, open)
 }
 
-/// Those of the cuts that are about `size` bytes apart.
+/// The cuts that are about `size` bytes apart.
 fn sparse(positions: &[f64], open: &[u32], size: f64) -> Vec<u32> {
     let mut begin = 0.0;
     let mut kept: Vec<u32> = Vec::new();

@@ -176,7 +176,7 @@ pub fn up_down(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<
     plans.min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))
 }
 
-/// The same whole sizes in all stages.
+/// A plan with equal whole sizes in all stages.
 fn rounded(
     path: &[Stage],
     real: &[f64],
@@ -201,7 +201,7 @@ pub(crate) fn too_many(bytes: u64, constraints: &Constraints) -> bool {
 
 /// A two-stage pipeline from the end at which the sizes are larger.
 struct Up {
-    /// As given.
+    /// The stages as given.
     path: [Stage; 2],
     /// The sizes come from the last one to the first.
     mirrored: bool,

@@ -27,7 +27,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The same cuts in all stages.
+    /// A layout with equal cuts in all stages.
     #[must_use]
     pub fn common(positions: Vec<f64>, stages: usize) -> Self {
         let cuts: Vec<u32> = (1..positions.len() as u32).collect();
@@ -258,7 +258,8 @@ impl Times {
         self.group(path, layout, constraints, stage, known)
     }
 
-    /// The same, but cut only at some of these positions, rising and without 0.
+    /// Cuts one stage anew as [`Self::regroup`] does, but only at some of these positions, rising
+    /// and without 0.
     pub fn regroup_at(
         &mut self,
         path: &[Stage],

@@ -19,7 +19,7 @@ use crate::stage::Stage;
 /// Rows at most: these, and so many for each block.
 const ROWS: (usize, usize) = (20, 6);
 
-/// It ends where the best is known to this part.
+/// The work ends where the best is known to this part.
 const TOLERANCE: f64 = 2e-4;
 
 /// What there is to do.

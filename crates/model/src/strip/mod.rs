@@ -99,9 +99,9 @@ pub struct StripModel {
 /// A parameter of a [`StripModel`] that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StripFault {
-    /// Which one.
+    /// The name of the parameter.
     pub parameter: &'static str,
-    /// Its value.
+    /// The value it was given.
     pub value: f64,
 }
 
@@ -137,7 +137,7 @@ impl StripModel {
         Self { issue, per_byte, compute, latency, unroll, unrolling, network }.checked()
     }
 
-    /// This model if its parameters make sense.
+    /// The model itself, if its parameters make sense.
     ///
     /// # Errors
     /// As [`StripModel::new`].
@@ -258,7 +258,7 @@ impl StripModel {
         if self.latency > 0.0 { 1.0 + self.latency / each } else { 1.0 }
     }
 
-    /// The memory that a program needs whose largest strip this is, in bytes: `(U+1)·S`, but never
+    /// The memory that a program with this largest strip needs, in bytes: `(U+1)·S`, but never
     /// more than everything.
     #[must_use]
     pub fn memory_bytes(&self, largest_strip: f64, bytes: f64) -> f64 {

@@ -20,7 +20,7 @@ pub enum Policy {
     /// `S_i = (1+f)·S_{i-1}` from `S_1 = o/G`, the smallest message that pays (section 3.1; the
     /// paper used `f = 0.45`). No `f` that does not know the size is near-optimal.
     Variable {
-        /// `f`, positive.
+        /// `f`, the growth, positive.
         growth: f64,
     },
     /// From `S_1 = o/G` with `f_i = K/G - 1 + o/(G·S_i)`, which is the optimum's own growth, until
@@ -62,7 +62,7 @@ pub struct Strips {
     /// Their sizes in bytes, positive, in the order they are fetched. They add up to `N` but for
     /// rounding of the last place.
     pub sizes: Vec<f64>,
-    /// [`StripModel::cost_seconds`] of them.
+    /// What [`StripModel::cost_seconds`] says of them.
     pub cost_seconds: f64,
 }
 
@@ -229,7 +229,7 @@ struct Firsts<'a> {
     model: &'a StripModel,
     bytes: f64,
     count: usize,
-    /// Of the last strip so far.
+    /// The scale of the last strip.
     scale: f64,
     shift: f64,
     scales: f64,

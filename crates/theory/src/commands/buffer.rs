@@ -74,7 +74,7 @@ impl From<ModeWord> for Mode {
 struct Report {
     required_bytes: f64,
     mode: ModeWord,
-    /// Of all messages together.
+    /// Bytes of all messages together.
     total_bytes: u64,
     /// When the buffer is fullest.
     peak_us: f64,

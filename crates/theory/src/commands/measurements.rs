@@ -11,9 +11,9 @@ use piped_cli::failure::Failure;
 /// The columns of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Columns {
-    /// Those that must be there.
+    /// Columns that must be there.
     pub(super) required: &'static [&'static str],
-    /// Those that may.
+    /// Columns that may be there.
     pub(super) optional: &'static [&'static str],
 }
 

@@ -117,7 +117,7 @@ struct Report {
 struct PolicyRow {
     policy: &'static str,
     cost_us: f64,
-    /// With the computation.
+    /// Microseconds with the computation.
     total_us: f64,
     strips: Vec<f64>,
     memory_bytes: f64,

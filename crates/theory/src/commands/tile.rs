@@ -95,7 +95,7 @@ struct ScheduleRow {
     tiles: u64,
     planes: u64,
     latency_us: f64,
-    /// Of a plane.
+    /// Computation of a plane.
     compute_us: f64,
     comm_us: f64,
     /// z* over the reals, and its time.

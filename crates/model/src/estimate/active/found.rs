@@ -14,13 +14,13 @@ const HELD: f64 = 1.5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize), serde(rename_all = "kebab-case"))]
 pub enum End {
-    /// Everything was measured.
+    /// Everything that was asked was measured.
     Complete,
     /// The time was over.
     Time,
     /// The bytes were used up.
     Bytes,
-    /// It was told to stop.
+    /// The caller told it to stop.
     Stopped,
 }
 
@@ -30,23 +30,23 @@ pub struct Found {
     /// A request that does nothing, in seconds; it is in the latencies of [`Found::black_box`] and
     /// of [`Found::network`].
     pub ring: Option<Figure>,
-    /// The pipeline.
+    /// The pipeline's costs, if they show.
     pub black_box: Result<BlackBox, BlackBoxFault>,
-    /// It is known as well as was asked.
+    /// Whether the pipeline is known as well as was asked.
     pub precise: bool,
     /// The LogGP parameters, if there were bursts.
     pub network: Option<Parameters>,
     /// Size of their short messages.
     pub short_bytes: u64,
-    /// Bytes sent.
+    /// The bytes that were sent.
     pub bytes: u64,
-    /// Runs made.
+    /// The runs that were made.
     pub runs: u32,
     /// How long the path was used, in seconds.
     pub used_seconds: f64,
     /// How long it took in all.
     pub seconds: f64,
-    /// Why it ended.
+    /// Why the procedure ended.
     pub end: End,
     /// The most packets outstanding, and the most bytes.
     pub(super) outstanding: (u32, u64),
@@ -100,7 +100,7 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Those in the middle, without a fifth on each side.
+/// The values in the middle, without a fifth on each side.
 pub(super) fn middle(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -38,7 +38,7 @@ pub struct KnownSize {
     pub backlogged: f64,
 }
 
-/// See the module.
+/// What was kept of an earlier run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
     curve: CostCurve,

@@ -19,7 +19,7 @@ const RAISED_GAP: Network = Network {
     window: NonZeroU32::new(4),
 };
 
-/// The same machine with nothing raised: the first row of table 2.2.
+/// The machine with nothing raised: the first row of table 2.2.
 const NOW: Network = Network {
     latency: 5.0 * MICRO,
     send: 2.9 * MICRO,

@@ -50,7 +50,7 @@ use serde::Serialize;
 
 /// The LogGP parameters of a network, in seconds and seconds per byte; all finite and not negative.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize))]
+#[derive(Serialize)]
 pub struct Network {
     /// `L`: from the network's taking a message to its being there.
     pub latency: f64,
@@ -68,7 +68,8 @@ pub struct Network {
 
 /// What limits a long burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(Serialize), serde(rename_all = "kebab-case"))]
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The network: `g + x·G`.
     Gap,

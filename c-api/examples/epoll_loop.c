@@ -35,14 +35,17 @@ int main(int argc, char **argv) {
                 .flags = PIPED_DETACHED,
                 .tag = submitted,
             };
-            CHECK(piped_submit_nop(queue, &options, NULL));
+            struct piped_request nop;
+            piped_prep_nop(&nop);
+            CHECK(piped_submit(queue, &nop, &options, NULL));
         }
         piped_result result;
         while (piped_next(queue, 0, &result) == PIPED_OK) {
             check_at("nop", result.status);
             ended++;
         }
-        /* Not armed: something ended in between, so take that first. With nothing under way there is nothing to wait for. */
+        /* Not armed: something ended in between, so take that first. With nothing under way there
+         * is nothing to wait for. */
         bool armed = false;
         CHECK(piped_queue_arm(queue, &armed));
         if (ended < submitted && armed) {

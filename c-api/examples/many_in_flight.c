@@ -1,7 +1,7 @@
 /* Keep a number of reads under way: many_in_flight SOCKET FILE DEPTH
  *
- * Detached requests come back in the order they end; each buffer goes straight into the next request. In the steady
- * state this makes no system call and no allocation. */
+ * Detached requests come back in the order they end; each buffer goes straight into the next
+ * request. In the steady state this makes no system call and no allocation. */
 
 #include <inttypes.h>
 
@@ -15,7 +15,9 @@ static void submit(piped_queue *queue, piped_handle *file, uint64_t block, piped
         .flags = PIPED_DETACHED,
         .tag = block,
     };
-    CHECK(piped_submit_read(queue, file, block * BLOCK_BYTES, buffer, &options, NULL));
+    struct piped_request read;
+    piped_prep_read(&read, file, block * BLOCK_BYTES, buffer);
+    CHECK(piped_submit(queue, &read, &options, NULL));
 }
 
 int main(int argc, char **argv) {

@@ -37,7 +37,8 @@ int main(int argc, char **argv) {
     const bool receives = argc == 4 && strcmp(argv[2], "receive") == 0;
     const bool sends = (argc == 5 || argc == 6) && strcmp(argv[2], "send") == 0;
     if (!receives && !sends) {
-        fprintf(stderr, "usage: messages SOCKET receive NAME | messages SOCKET send NAME TEXT [PEER]\n");
+        fprintf(stderr, "usage: messages SOCKET receive NAME\n"
+                        "       messages SOCKET send NAME TEXT [PEER]\n");
         return 64;
     }
     piped_client *client = NULL;

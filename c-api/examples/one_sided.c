@@ -1,7 +1,8 @@
 /* Tickets and halos without the other side's doing: one_sided SOCKET [PEER SOCKET_OF_PEER]
  *
- * A region has a counter in its first word and rows behind it. One client offers it; another takes tickets by
- * fetch_add, puts rows, has the exporter notified of them, and gets a column. With PEER the second asks from another node. */
+ * A region has a counter in its first word and rows behind it. One client offers it; another takes
+ * tickets by fetch_add, puts rows, has the exporter notified of them, and gets a column. With PEER
+ * the second asks from another node. */
 
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +19,7 @@ int main(int argc, char **argv) {
     const char *peer = argc == 4 ? argv[2] : NULL;
     const uint32_t access = PIPED_READ | PIPED_WRITE | PIPED_ATOMIC;
 
-    /* Who offers. */
+    /* The client that offers. */
     piped_client *owner = NULL;
     piped_buffer *memory = NULL;
     piped_region *exported = NULL;
@@ -31,7 +32,7 @@ int main(int argc, char **argv) {
     CHECK(piped_region_handle(exported, &own));
     CHECK(piped_queue_create(owner, &owners));
 
-    /* Who asks. */
+    /* The client that asks. */
     piped_client *asker = NULL;
     piped_handle *region = NULL;
     piped_queue *queue = NULL;
@@ -68,12 +69,14 @@ int main(int argc, char **argv) {
     };
     piped_pieces *pieces = NULL;
     CHECK(piped_pieces_create(asker, &column, 1, &pieces));
-    CHECK(piped_read_pieces(queue, region, pieces, row, NULL, &result));
+    struct piped_request gather;
+    piped_prep_read_pieces(&gather, region, pieces, row);
+    CHECK(piped_run(queue, &gather, NULL, &result));
     const unsigned char *packed = bytes_of(row);
     printf("column: %d %d %d %d\n", packed[0], packed[8], packed[16], packed[24]);
     piped_pieces_free(pieces);
 
-    /* Who offers goes on when all rows are there. */
+    /* The offering client goes on when all rows are there. */
     CHECK(piped_wait_notified(owners, own, ROW_ID, ROWS, NULL, &result));
     printf("%" PRIu64 " notifications left\n", result.value);
     for (size_t at = 1; at <= ROWS; at++) {

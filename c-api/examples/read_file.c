@@ -1,6 +1,7 @@
 /* Read a local file block by block: read_file SOCKET FILE
  *
- * The whole of a program that uses piped: connect, open, take a queue, lend a buffer to each read. */
+ * The whole of a program that uses piped: connect, open, take a queue, lend a buffer to each read.
+ * */
 
 #include <inttypes.h>
 

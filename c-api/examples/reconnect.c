@@ -1,7 +1,8 @@
 /* Go on after the daemon was restarted: reconnect SOCKET FILE
  *
- * The client is told to reconnect, and each read to outlive the daemon: the same handle, queue and buffer serve as long
- * as some daemon comes back in time. Reads the file's beginning, waits for a line of input, and reads it again. */
+ * The client is told to reconnect, and each read to outlive the daemon: the same handle, queue and
+ * buffer serve as long as some daemon comes back in time. Reads the file's beginning, waits for a
+ * line of input, and reads it again. */
 
 #include <inttypes.h>
 
@@ -30,7 +31,8 @@ int main(int argc, char **argv) {
     for (int round = 0; round < 2; round++) {
         CHECK(piped_read(queue, file, 0, buffer, &options, &result));
         /* The buffer may lie elsewhere after a reconnect. */
-        printf("%" PRIu64 " bytes, the first is %d\n", result.bytes, *(unsigned char *)bytes_of(buffer));
+        const unsigned char *bytes = bytes_of(buffer);
+        printf("%" PRIu64 " bytes, the first is %d\n", result.bytes, *bytes);
         fflush(stdout);
         if (round == 0)
             getchar();

@@ -1,6 +1,7 @@
 /* Offer memory by name, and get a piece of it: region_get SOCKET
  *
- * Here both ends are one program and one node; the name of a node instead of NULL gets it from there. */
+ * Here both ends are one program and one node; the name of a node instead of NULL gets it from
+ * there. */
 
 #include <string.h>
 

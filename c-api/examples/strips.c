@@ -1,8 +1,9 @@
-/* Computation beside communication, without buffers and waits by hand: strips SOCKET [PEER SOCKET_OF_PEER]
+/* Computation beside communication, without buffers and waits by hand:
+ * strips SOCKET [PEER SOCKET_OF_PEER]
  *
- * One client offers room for numbers. Another writes squares there in strips, each of which travels while the next one is
- * computed, and adds them up in strips, each of which comes while the one before is added. With PEER it does so from
- * another node. */
+ * One client offers room for numbers. Another writes squares there in strips, each of which travels
+ * while the next one is computed, and adds them up in strips, each of which comes while the one
+ * before is added. With PEER it does so from another node. */
 
 #include <inttypes.h>
 

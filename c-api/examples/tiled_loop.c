@@ -1,8 +1,9 @@
 /* One process of a tiled loop: tiled_loop SOCKET NAME GRID_X GRID_Y X Y NODE...
  *
- * A[i][j][k] = f(A[i-1][j][k], A[i][j-1][k], A[i][j][k-1]), cut along i and j over GRID_X * GRID_Y processes, of which this is the
- * one at (X, Y). A NODE for each, those with the same Y together, says where it is, as this node's configuration
- * calls it; "-" is this node. All processes are started at about the same time. Each checks its part. */
+ * A[i][j][k] = f(A[i-1][j][k], A[i][j-1][k], A[i][j][k-1]), cut along i and j over GRID_X * GRID_Y
+ * processes, of which this is the one at (X, Y). A NODE for each, those with the same Y together,
+ * says where it is, as this node's configuration calls it; "-" is this node. All processes are
+ * started at about the same time. Each checks its part. */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -66,8 +67,10 @@ static uint64_t sequential(size_t grid_x, size_t grid_y, size_t x, size_t y) {
 }
 
 int main(int argc, char **argv) {
-    const uint32_t grid_x = argc > 4 ? (uint32_t)atoi(argv[3]) : 0, grid_y = grid_x ? (uint32_t)atoi(argv[4]) : 0;
-    if (grid_x < 1 || grid_x > 64 || grid_y < 1 || grid_y > 64 || argc != 7 + (int)(grid_x * grid_y)) {
+    const uint32_t grid_x = argc > 4 ? (uint32_t)atoi(argv[3]) : 0;
+    const uint32_t grid_y = grid_x ? (uint32_t)atoi(argv[4]) : 0;
+    if (grid_x < 1 || grid_x > 64 || grid_y < 1 || grid_y > 64 ||
+        argc != 7 + (int)(grid_x * grid_y)) {
         fprintf(stderr, "usage: tiled_loop SOCKET NAME GRID_X GRID_Y X Y NODE...\n");
         return 64;
     }

@@ -3,17 +3,21 @@
  *
  * This file is made from c-api/src; docs/c-api.md introduces it.
  *
- * Objects. What functions give out (struct piped_client * and so on) is a name, not an address: it is checked at every
- * call, and a freed, foreign or made-up one is refused. Every object is freed once, by the function of its kind, in any
- * order: what an object needs of another stays until it is freed itself. Freeing NULL is nothing.
+ * Objects. A pointer that a function gives out (struct piped_client * and so on) is a name, not an
+ * address: it is checked at every call, and a freed, foreign or made-up one is refused. Every
+ * object is freed once, by the function of its kind, in any order: what an object needs of another
+ * stays until it is freed itself. Freeing NULL does nothing.
  *
- * Results. Nearly every function returns a piped_status: PIPED_OK (0) or a reason; piped_last_message() then says more.
- * What a function gives is written where its last pointers say, and only if it returns PIPED_OK. These must not be NULL
- * unless it is said that they may.
+ * Requests. piped_prep_VERB fills a struct piped_request; piped_submit puts it into a queue, and
+ * piped_run waits for its end as well. piped_submit_VERB and piped_VERB do both in one call.
  *
- * Conditions that nobody can check. Pointers to values, strings, options and memory are good until the call returns;
- * strings end with a NUL, and names are UTF-8. Bytes of a buffer that a request has are left alone. A process that was
- * forked uses nothing of its parent's.
+ * Results. Nearly every function returns a piped_status: PIPED_OK (0) or a reason;
+ * piped_last_message() then says more. A function writes what it gives to its last pointers, and
+ * only if it returns PIPED_OK. These must not be NULL unless it is said that they may.
+ *
+ * Conditions that nobody can check. Pointers to values, strings, options and memory are good until
+ * the call returns; strings end with a NUL, and names are UTF-8. The program leaves the bytes of a
+ * buffer alone while a request has it. A forked process uses nothing of its parent's.
  *
  * Threads. Everything is for all threads, but a queue is for one at a time.
  */
@@ -28,12 +32,12 @@
 #include <stdint.h>
 
 /**
- * Access: to read.
+ * Access for reading from the handle.
  */
 #define PIPED_READ 1
 
 /**
- * Access: to write.
+ * Access for writing to the handle.
  */
 #define PIPED_WRITE 2
 
@@ -58,42 +62,115 @@
 #define PIPED_BUFFERED 64
 
 /**
- * A write: completed means on stable storage.
+ * A write with this flag completes when its bytes are on stable storage.
  */
 #define PIPED_DURABLE 1
 
 /**
- * End with PIPED_WOULD_BLOCK instead of waiting for a limit, for somebody to send, or for room for what is sent.
+ * A request with this flag ends with PIPED_WOULD_BLOCK where it would have to wait: for a limit,
+ * for a sender, or for room for what it sends.
  */
 #define PIPED_NO_WAIT 2
 
 /**
- * A read or write: submit it again if the daemon ends before it does, within its deadline. For clients that were
- * connected with reconnect_ns.
+ * A read or write with this flag is submitted again if the daemon ends before it does, within its
+ * deadline. The client was connected with reconnect_ns.
  */
 #define PIPED_RESUBMIT 4
 
 /**
- * piped_next gives the result, in the order in which requests end, and not piped_wait.
+ * Detached: piped_next gives the result, in the order in which requests end, and not piped_wait.
  */
 #define PIPED_DETACHED 8
 
 /**
- * A receive: the next message, whatever its tag.
+ * A receive with this flag takes the next message, whatever its tag.
  */
 #define PIPED_ANY_TAG 16
 
 /**
- * A read, write, atomic or notification: begin only when all of these that this queue has asked of the same node before
- * are over. Without it requests are done in any order, and only notifications wait for writes.
+ * A read, write, atomic or notification with this flag begins when all of these that this queue
+ * asked of the same node before are over. Without the flag the daemon does requests in any order,
+ * and only notifications wait for writes.
  */
 #define PIPED_FENCE 32
 
 /**
- * A write to a region: have its exporter notified of notify_id, after this write and all writes that this queue has asked
- * of that node before. The request is over when that is done, too. One that fails notifies nobody.
+ * A write to a region with this flag notifies the exporter of notify_id, after this write and all
+ * writes that this queue asked of that node before. The request ends after the notification. A
+ * write that fails notifies nobody.
  */
 #define PIPED_NOTIFY 64
+
+/**
+ * The verb of piped_prep_nop.
+ */
+#define PIPED_VERB_NOP 0
+
+/**
+ * The verb of piped_prep_read.
+ */
+#define PIPED_VERB_READ 1
+
+/**
+ * The verb of piped_prep_write.
+ */
+#define PIPED_VERB_WRITE 2
+
+/**
+ * The verb of piped_prep_read_pieces.
+ */
+#define PIPED_VERB_READ_PIECES 3
+
+/**
+ * The verb of piped_prep_write_pieces.
+ */
+#define PIPED_VERB_WRITE_PIECES 4
+
+/**
+ * The verb of piped_prep_copy.
+ */
+#define PIPED_VERB_COPY 5
+
+/**
+ * The verb of piped_prep_sync.
+ */
+#define PIPED_VERB_SYNC 6
+
+/**
+ * The verb of piped_prep_send.
+ */
+#define PIPED_VERB_SEND 7
+
+/**
+ * The verb of piped_prep_receive.
+ */
+#define PIPED_VERB_RECEIVE 8
+
+/**
+ * The verb of piped_prep_fetch_add.
+ */
+#define PIPED_VERB_FETCH_ADD 9
+
+/**
+ * The verb of piped_prep_compare_swap.
+ */
+#define PIPED_VERB_COMPARE_SWAP 10
+
+/**
+ * The verb of piped_prep_notify.
+ */
+#define PIPED_VERB_NOTIFY 11
+
+/**
+ * The verb of piped_prep_wait_notified.
+ */
+#define PIPED_VERB_WAIT_NOTIFIED 12
+
+/**
+ * The verb of piped_prep_flush.
+ */
+#define PIPED_VERB_FLUSH 13
 
 /**
  * How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are this
@@ -315,19 +392,20 @@ enum piped_buffer_state
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * There is none: the request had no buffer.
+     * No buffer: the request had none.
      */
     PIPED_BUFFER_NONE = 0,
     /**
-     * The program's.
+     * The program has the buffer.
      */
     PIPED_BUFFER_HERE = 1,
     /**
-     * With a request.
+     * A request has the buffer.
      */
     PIPED_BUFFER_UNDERWAY = 2,
     /**
-     * Its request has ended, and the kernel may still touch it: piped_wait_released.
+     * The buffer's request has ended, and the kernel may still touch the buffer:
+     * piped_wait_released.
      */
     PIPED_BUFFER_HELD = 3,
     /**
@@ -356,7 +434,7 @@ enum piped_class
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * As the session said when it connected, or the daemon's default.
+     * The class that the session named when it connected, or else the daemon's default.
      */
     PIPED_CLASS_DEFAULT = 0,
     /**
@@ -364,7 +442,7 @@ enum piped_class
      */
     PIPED_CLASS_LATENCY = 1,
     /**
-     * Throughput matters.
+     * Throughput matters more than latency.
      */
     PIPED_CLASS_BULK = 2,
 };
@@ -385,7 +463,7 @@ enum piped_wait_policy
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * As the daemon recommends.
+     * Wait as the daemon recommends.
      */
     PIPED_WAIT_DEFAULT = 0,
     /**
@@ -393,11 +471,11 @@ enum piped_wait_policy
      */
     PIPED_WAIT_BALANCED = 1,
     /**
-     * Spin long.
+     * Spin long before sleeping.
      */
     PIPED_WAIT_LATENCY = 2,
     /**
-     * Never spin.
+     * Sleep at once, and never spin.
      */
     PIPED_WAIT_THROUGHPUT = 3,
     /**
@@ -430,7 +508,8 @@ enum piped_strip_policy
      */
     PIPED_STRIPS_FIXED = 1,
     /**
-     * The first of strip_bytes, each following one longer by the part `growth`, as far as the memory goes.
+     * The first of strip_bytes, each following one longer by the part `growth`, as far as the
+     * memory goes.
      */
     PIPED_STRIPS_VARIABLE = 2,
 };
@@ -470,43 +549,45 @@ typedef uint32_t piped_schedule;
 /**
  * Memory that the daemon moves bytes to and from without a copy. It starts at a page.
  *
- * A request borrows it: from its submission until its result was taken the buffer cannot be read through this
- * library, given to another request or freed (PIPED_UNDERWAY).
+ * A request borrows it: from its submission until its result was taken the buffer cannot be read
+ * through this library, given to another request or freed (PIPED_UNDERWAY).
  */
 typedef struct piped_buffer piped_buffer;
 
 /**
- * A session with the daemon of this node: memory, handles, queues. For all threads. The session ends when the
- * client and everything made with it has been freed.
+ * A session with the daemon of this node: memory, handles, queues. For all threads. The session
+ * ends when the client and everything made with it has been freed.
  */
 typedef struct piped_client piped_client;
 
 /**
- * Something open: a local file, a file of an export, a region, a channel. For all threads of its client. Closed when
- * it was freed and the last request that uses it has ended.
+ * Something open: a local file, a file of an export, a region, a channel. For all threads of its
+ * client. Closed when it was freed and the last request that uses it has ended.
  */
 typedef struct piped_handle piped_handle;
 
 /**
- * What one request moves of a file or region in many pieces. As many requests may use it at once as like: a program that
- * exchanges the same halo again and again makes it once. For all threads of its client.
+ * A table of the pieces of a file or region that one request moves. Any number of requests may use
+ * it at once: a program that exchanges the same halo again and again makes it once. For all
+ * threads of its client.
  */
 typedef struct piped_pieces piped_pieces;
 
 /**
- * Submits requests and gives their results. For one thread at a time: a second one is refused with PIPED_BUSY, also
- * while the first waits.
+ * Submits requests and gives their results. For one thread at a time: a second one is refused with
+ * PIPED_BUSY, also while the first waits.
  */
 typedef struct piped_queue piped_queue;
 
 /**
- * A buffer that others may read or write by name, until the region is closed. It ends with its daemon, and a
- * reconnect does not offer it again. For all threads.
+ * A buffer that others may read or write by name, until the region is closed. It ends with its
+ * daemon, and a reconnect does not offer it again. For all threads.
  */
 typedef struct piped_region piped_region;
 
 /**
- * A loop over the strips of a range that is read, or written. For one thread at a time, as its queue.
+ * A loop over the strips of a range that is read, or written. For one thread at a time, as its
+ * queue.
  */
 typedef struct piped_strips piped_strips;
 
@@ -516,11 +597,12 @@ typedef struct piped_strips piped_strips;
 typedef struct piped_tiles piped_tiles;
 
 /**
- * How to connect. Set size to sizeof, and what shall differ from the defaults; 0 is always the default.
+ * How to connect. Set size to sizeof, and what shall differ from the defaults; 0 is always the
+ * default.
  */
 typedef struct piped_connect_options {
     /**
-     * sizeof(struct piped_connect_options).
+     * Set to sizeof(struct piped_connect_options).
      */
     uint32_t size;
     /**
@@ -536,8 +618,8 @@ typedef struct piped_connect_options {
      */
     uint64_t timeout_ns;
     /**
-     * Not 0: go on with the next daemon when this one ends, and let that take so long, in nanoseconds; see
-     * piped_reconnect.
+     * Not 0: go on with the next daemon when this one ends, and let that take so long, in
+     * nanoseconds; see piped_reconnect.
      */
     uint64_t reconnect_ns;
     /**
@@ -557,7 +639,7 @@ typedef struct piped_connect_options {
      */
     uint32_t wait_policy;
     /**
-     * 0.
+     * Reserved: must be 0.
      */
     uint32_t reserved;
 } piped_connect_options;
@@ -579,8 +661,8 @@ typedef struct piped_result {
      */
     uint64_t bytes;
     /**
-     * Of a receive, the message's tag; of an atomic, what the word was; of a wait for notifications, those that are left; of
-     * others 0.
+     * For a receive, the message's tag; for an atomic, what the word was; for a wait for
+     * notifications, how many are left; otherwise 0.
      */
     uint64_t value;
     /**
@@ -596,7 +678,7 @@ typedef struct piped_result {
      */
     piped_buffer_state buffer_state;
     /**
-     * 0.
+     * Reserved, and always 0.
      */
     uint64_t reserved[2];
 } piped_result;
@@ -622,7 +704,7 @@ typedef struct piped_piece {
      */
     size_t at_stride;
     /**
-     * Of each one.
+     * Length of each piece in bytes.
      */
     size_t length;
     /**
@@ -632,15 +714,15 @@ typedef struct piped_piece {
 } piped_piece;
 
 /**
- * What a queue did so far.
+ * Counters of a queue since it was made.
  */
 typedef struct piped_counters {
     /**
-     * Requests submitted.
+     * Requests that were submitted.
      */
     uint64_t submitted;
     /**
-     * Requests that ended.
+     * Requests that have ended.
      */
     uint64_t completed;
     /**
@@ -656,22 +738,22 @@ typedef struct piped_counters {
      */
     uint64_t sleeps;
     /**
-     * 0.
+     * Reserved, and always 0.
      */
     uint64_t reserved[3];
 } piped_counters;
 
 /**
- * What a loop over strips may use, and how it goes about it. Set size to sizeof; 0 is always the default. Where NULL is
- * given instead, all are.
+ * Options of a loop over strips. Set size to sizeof; 0 is always the default. All options have
+ * their defaults where NULL is given instead.
  */
 typedef struct piped_strips_options {
     /**
-     * sizeof(struct piped_strips_options).
+     * Set to sizeof(struct piped_strips_options).
      */
     uint32_t size;
     /**
-     * PIPED_RESUBMIT, and of what is written PIPED_DURABLE.
+     * PIPED_RESUBMIT; for a loop that writes, PIPED_DURABLE.
      */
     uint32_t flags;
     /**
@@ -679,15 +761,16 @@ typedef struct piped_strips_options {
      */
     uint32_t policy;
     /**
-     * Requests on their way behind the one that is waited for. Default: as many as the path's latency is worth.
+     * Requests on their way behind the one that is waited for. Default: as many as the path's
+     * latency is worth.
      */
     uint32_t unroll;
     /**
-     * Of PIPED_STRIPS_FIXED and PIPED_STRIPS_VARIABLE.
+     * Bytes of a strip, with PIPED_STRIPS_FIXED and PIPED_STRIPS_VARIABLE.
      */
     uint64_t strip_bytes;
     /**
-     * Of PIPED_STRIPS_VARIABLE.
+     * The part by which each strip is longer than the one before, with PIPED_STRIPS_VARIABLE.
      */
     double growth;
     /**
@@ -699,7 +782,7 @@ typedef struct piped_strips_options {
      */
     uint64_t grain;
     /**
-     * What the program computes on a byte, in seconds, as far as it knows.
+     * Seconds that the program computes on a byte, as far as it knows.
      */
     double compute;
     /**
@@ -711,7 +794,7 @@ typedef struct piped_strips_options {
      */
     uint32_t request_class;
     /**
-     * 0.
+     * Reserved: must be 0.
      */
     uint32_t reserved;
 } piped_strips_options;
@@ -725,21 +808,21 @@ typedef struct piped_strip {
      */
     void *data;
     /**
-     * How many.
+     * How many bytes it has.
      */
     size_t length;
     /**
-     * Where in the file or region the first one lies.
+     * Where in the file or region its first byte lies.
      */
     uint64_t offset;
 } piped_strip;
 
 /**
- * What a process has to know. Set size to sizeof.
+ * Options of a process of a tiled loop. Set size to sizeof.
  */
 typedef struct piped_tiles_options {
     /**
-     * sizeof(struct piped_tiles_options).
+     * Set to sizeof(struct piped_tiles_options).
      */
     uint32_t size;
     /**
@@ -747,27 +830,29 @@ typedef struct piped_tiles_options {
      */
     uint32_t grid_x;
     /**
-     * And along the second.
+     * Processes along the second axis.
      */
     uint32_t grid_y;
     /**
-     * This process' place along the first axis, counted from 0.
+     * Place of this process along the first axis, counted from 0.
      */
     uint32_t at_x;
     /**
-     * And along the second.
+     * Place of this process along the second axis, counted from 0.
      */
     uint32_t at_y;
     /**
-     * 0.
+     * Reserved: must be 0.
      */
     uint32_t reserved;
     /**
-     * Bytes that a unit of height hands to the neighbour after it along the first axis. Default: 8.
+     * Bytes that a unit of height hands to the neighbour after it along the first axis. Default:
+     * 8.
      */
     uint64_t edge_x;
     /**
-     * And along the second.
+     * Bytes that a unit of height hands to the neighbour after it along the second axis. Default:
+     * 8.
      */
     uint64_t edge_y;
     /**
@@ -789,40 +874,41 @@ typedef struct piped_tile {
      */
     uint64_t first;
     /**
-     * And the one behind its last.
+     * The unit behind the tile's last.
      */
     uint64_t end;
     /**
-     * What the neighbour before it along the first axis computed at the border: edge_x bytes for each unit, one after the
-     * other. NULL where the grid ends.
+     * Border that the neighbour before this process along the first axis computed: edge_x bytes
+     * for each unit, one after the other. NULL where the grid ends.
      */
     const void *before_x;
     /**
-     * And along the second.
+     * Border that the neighbour before this process along the second axis computed.
      */
     const void *before_y;
     /**
-     * To be filled for the neighbour after it along the first axis, in the same way. NULL where the grid ends.
+     * Place for the border of the neighbour after this process along the first axis, to be filled
+     * in the same way. NULL where the grid ends.
      */
     void *after_x;
     /**
-     * And along the second.
+     * Place for the border of the neighbour after this process along the second axis.
      */
     void *after_y;
 } piped_tile;
 
 /**
- * What computes a tile, with the context that piped_tiles_run was given. It must return, and may use everything but the
- * loop itself (PIPED_BUSY).
+ * The function that computes a tile, with the context that piped_tiles_run was given. It must
+ * return, and may use everything but the loop itself (PIPED_BUSY).
  */
 typedef void (*piped_compute)(void *context, struct piped_tile *tile);
 
 /**
- * What a run took.
+ * Report of a run: what it did and how long it took.
  */
 typedef struct piped_tiles_report {
     /**
-     * Tiles computed.
+     * Tiles that were computed.
      */
     uint64_t tiles;
     /**
@@ -830,59 +916,108 @@ typedef struct piped_tiles_report {
      */
     uint64_t height;
     /**
-     * All of it, in seconds.
+     * Seconds that the run took.
      */
     double seconds;
     /**
-     * In the computation.
+     * Seconds in the computation.
      */
     double compute_seconds;
     /**
-     * Waiting for neighbours and for transfers.
+     * Seconds of waiting for neighbours and for transfers.
      */
     double blocked_seconds;
 } piped_tiles_report;
 
 /**
- * What deviates from the defaults of a request. Set size to sizeof; 0 is always the default. Where NULL is given instead,
- * all are.
+ * One request: a verb and its operands. A function piped_prep_VERB fills it; piped_submit and
+ * piped_run copy it, so it can be changed and used again. Objects are named by their pointers.
+ * Fields that the verb has no use for are ignored.
  */
-typedef struct piped_request_options {
+typedef struct piped_request {
     /**
-     * sizeof(struct piped_request_options).
+     * Set to sizeof(struct piped_request).
      */
     uint32_t size;
     /**
-     * PIPED_DURABLE and so on.
+     * The verb: PIPED_VERB_READ and so on.
+     */
+    uint32_t verb;
+    /**
+     * The piped_handle it is about; a copy's source.
+     */
+    uint64_t handle;
+    /**
+     * The piped_handle that a copy writes to.
+     */
+    uint64_t to;
+    /**
+     * The piped_buffer that it fills or sends.
+     */
+    uint64_t buffer;
+    /**
+     * The piped_pieces of a request of many pieces.
+     */
+    uint64_t pieces;
+    /**
+     * Where in `handle`, in bytes.
+     */
+    uint64_t offset;
+    /**
+     * Where in `to`, in bytes.
+     */
+    uint64_t to_offset;
+    /**
+     * How many bytes a copy moves.
+     */
+    uint64_t length;
+    /**
+     * Further operands of the verb: a message's tag; the addend; the expected and the desired
+     * word; the notification and how many of it.
+     */
+    uint64_t operands[2];
+} piped_request;
+
+/**
+ * Options of a request. Set size to sizeof; 0 is always the default. All options have their
+ * defaults where NULL is given instead.
+ */
+typedef struct piped_request_options {
+    /**
+     * Set to sizeof(struct piped_request_options).
+     */
+    uint32_t size;
+    /**
+     * Flags of the request: PIPED_DURABLE and so on.
      */
     uint32_t flags;
     /**
-     * A number of the program's own, for piped_result.
+     * A number of the program's own, given back in piped_result.
      */
     uint64_t tag;
     /**
-     * The time it may take from its submission, in nanoseconds. Default: the daemon's.
+     * The longest time from its submission, in nanoseconds. Default: the daemon's.
      */
     uint64_t deadline_ns;
     /**
-     * How urgent it is (piped_class).
+     * How urgent the request is (piped_class).
      */
     uint32_t request_class;
     /**
-     * With PIPED_NOTIFY, of what the exporter is notified.
+     * With PIPED_NOTIFY, the notification that the exporter gets.
      */
     uint32_t notify_id;
     /**
-     * Move a piece of the buffer only, from this byte of it.
+     * Move only a piece of the buffer, from this byte of the buffer.
      */
     uint64_t piece_offset;
     /**
-     * The piece's length; 0: up to the buffer's end.
+     * Length of the piece in bytes; 0: up to the buffer's end.
      */
     uint64_t piece_length;
     /**
-     * A read: the byte that is wanted first, from the start of the request. The page about it travels before the rest;
-     * piped_landed says when it is there.
+     * For a read, the byte that is wanted first, from the start of the request. The page about it
+     * travels before the rest; piped_landed says when it is there.
      */
     uint64_t wanted_offset;
 } piped_request_options;
@@ -892,8 +1027,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * A buffer of `length` bytes, at least 1. The arena grows if it has to and may; PIPED_WOULD_BLOCK if it may not. Free
- * it with piped_buffer_free.
+ * A buffer of `length` bytes, at least 1. The arena grows if it has to and may; PIPED_WOULD_BLOCK
+ * if it may not. Free it with piped_buffer_free.
  */
 piped_status piped_buffer_allocate(struct piped_client *client,
                                    size_t length,
@@ -905,13 +1040,11 @@ piped_status piped_buffer_allocate(struct piped_client *client,
 piped_status piped_buffer_free(struct piped_buffer *buffer);
 
 /**
- * Where a buffer's bytes are and how many; `length` may be NULL. The address stays good until the buffer is freed,
- * but for a client that reconnects: there until the buffer's first request after a reconnect. Do not touch the bytes
- * while a request has the buffer.
+ * Where a buffer's bytes are and how many; `length` may be NULL. The address stays good until the
+ * buffer is freed, but for a client that reconnects: there until the buffer's first request after
+ * a reconnect. Do not touch the bytes while a request has the buffer.
  */
-piped_status piped_buffer_data(struct piped_buffer *buffer,
-                               void **data,
-                               size_t *length);
+piped_status piped_buffer_data(struct piped_buffer *buffer, void **data, size_t *length);
 
 /**
  * Change the length: how much the next request moves. At most the buffer's capacity (PIPED_RANGE).
@@ -934,19 +1067,19 @@ piped_status piped_buffer_where(struct piped_buffer *buffer, piped_buffer_state 
 uint32_t piped_version(void);
 
 /**
- * Why the last call of this thread that failed did so: cause and, if there is one, the fix. Empty if none did.
- * Never NULL. The text is the thread's, and changes with its next call that fails.
+ * Why the last call of this thread that failed did so: cause and, if there is one, the fix. Empty
+ * if none did. Never NULL. The text is the thread's, and changes with its next call that fails.
  */
 const char *piped_last_message(void);
 
 /**
- * What a piped_status means. Never NULL; static.
+ * The meaning of a piped_status. Never NULL; static.
  */
 const char *piped_status_text(int32_t status);
 
 /**
- * Connect to the daemon that listens on the unix socket `path`. `options` may be NULL. Free the client with
- * piped_client_free.
+ * Connect to the daemon that listens on the unix socket `path`. `options` may be NULL. Free the
+ * client with piped_client_free.
  */
 piped_status piped_connect(const char *path,
                            const struct piped_connect_options *options,
@@ -958,17 +1091,17 @@ piped_status piped_connect(const char *path,
 piped_status piped_client_free(struct piped_client *client);
 
 /**
- * Go on with the next daemon after the end of the one before: wait for it as long as reconnect_ns allows, make a new
- * session and open everything again. At once if the connection stands. Any thread may call it.
+ * Go on with the next daemon after the end of the one before: wait for it as long as reconnect_ns
+ * allows, make a new session and open everything again. At once if the connection stands. Any
+ * thread may call it.
  *
- * Handles are open again; `opened` and `lost`, which may be NULL, count them. Queues carry on, with another
- * descriptor from piped_queue_fd. Requests that were under way have ended with PIPED_DISCONNECTED, but for those
- * with PIPED_RESUBMIT. Buffers keep their bytes; the first request that takes one moves it, so ask piped_buffer_data
- * again after that. Exported regions are not offered again.
+ * Handles are open again; `opened` and `lost`, which may be NULL, count them. Queues carry on,
+ * with another descriptor from piped_queue_fd. Requests that were under way have ended with
+ * PIPED_DISCONNECTED, but for those with PIPED_RESUBMIT. Buffers keep their bytes; the first
+ * request that takes one moves it, so ask piped_buffer_data again after that. Exported regions are
+ * not offered again.
  */
-piped_status piped_reconnect(struct piped_client *client,
-                             uint64_t *opened,
-                             uint64_t *lost);
+piped_status piped_reconnect(struct piped_client *client, uint64_t *opened, uint64_t *lost);
 
 /**
  * Whether the daemon holds the session open.
@@ -991,16 +1124,16 @@ piped_status piped_deadline_default(struct piped_client *client, uint64_t *deadl
 piped_status piped_shard_cpu(struct piped_client *client, int32_t *cpu);
 
 /**
- * Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest; queues that are created
- * afterwards do not spin. `moved`, which may be NULL, is false if the shard has no CPU of its own.
+ * Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest; queues that
+ * are created afterwards do not spin. `moved`, which may be NULL, is false if the shard has no CPU
+ * of its own.
  */
-piped_status piped_pin_thread_to_shard(struct piped_client *client,
-                                       bool *moved);
+piped_status piped_pin_thread_to_shard(struct piped_client *client, bool *moved);
 
 /**
- * Wait for the end of a request that is not detached, `timeout_ns` at most; negative: as long as it takes; 0 only
- * looks. PIPED_OK: it ended, and its number is stale from now on; how, is in `result`. PIPED_UNDERWAY: not yet. Every
- * request ends: at its deadline, or with the daemon.
+ * Wait for the end of a request that is not detached, `timeout_ns` at most; negative: as long as
+ * it takes; 0 only looks. PIPED_OK: it ended, and its number is stale from now on; how, is in
+ * `result`. PIPED_UNDERWAY: not yet. Every request ends: at its deadline, or with the daemon.
  */
 piped_status piped_wait(struct piped_queue *queue,
                         uint64_t request,
@@ -1008,18 +1141,17 @@ piped_status piped_wait(struct piped_queue *queue,
                         struct piped_result *result);
 
 /**
- * The result of the next detached request that ends, waiting `timeout_ns` at most; negative: as long as it takes; 0
- * only looks. PIPED_UNDERWAY: none has ended. PIPED_IDLE: none is under way.
+ * The result of the next detached request that ends, waiting `timeout_ns` at most; negative: as
+ * long as it takes; 0 only looks. PIPED_UNDERWAY: none has ended. PIPED_IDLE: none is under way.
  */
-piped_status piped_next(struct piped_queue *queue,
-                        int64_t timeout_ns,
-                        struct piped_result *result);
+piped_status piped_next(struct piped_queue *queue, int64_t timeout_ns, struct piped_result *result);
 
 /**
- * The next buffer that was PIPED_BUFFER_HELD and is free now, as a result with the request that had it; waits
- * `timeout_ns` at most (negative: as long as it takes; 0 only looks). Its status is PIPED_LOST if the daemon is gone and
- * nobody will say when the memory is free. PIPED_UNDERWAY: none yet. PIPED_IDLE: none is held. Nobody has to call it:
- * buffers are also found to be free again by whatever else is asked of the queue.
+ * The next buffer that was PIPED_BUFFER_HELD and is free now, as a result with the request that
+ * had it; waits `timeout_ns` at most (negative: as long as it takes; 0 only looks). Its status is
+ * PIPED_LOST if the daemon is gone and nobody will say when the memory is free. PIPED_UNDERWAY:
+ * none yet. PIPED_IDLE: none is held. Nobody has to call it: buffers are also found to be free
+ * again by whatever else is asked of the queue.
  */
 piped_status piped_wait_released(struct piped_queue *queue,
                                  int64_t timeout_ns,
@@ -1031,12 +1163,10 @@ piped_status piped_wait_released(struct piped_queue *queue,
 piped_status piped_detach(struct piped_queue *queue, uint64_t request);
 
 /**
- * Ask the daemon to give up on a request. It ends all the same, once, as what it is by then. `asked`, which may be NULL,
- * is false if it is over already or was cancelled before.
+ * Ask the daemon to give up on a request. It ends all the same, once, as what it is by then.
+ * `asked`, which may be NULL, is false if it is over already or was cancelled before.
  */
-piped_status piped_cancel(struct piped_queue *queue,
-                          uint64_t request,
-                          bool *asked);
+piped_status piped_cancel(struct piped_queue *queue, uint64_t request, bool *asked);
 
 /**
  * Contiguous bytes in place from a request's start. They stay as they are, and never get fewer.
@@ -1044,8 +1174,8 @@ piped_status piped_cancel(struct piped_queue *queue,
 piped_status piped_progress(struct piped_queue *queue, uint64_t request, uint64_t *bytes);
 
 /**
- * The first bytes of a read beyond piped_progress that are in place, too, from `start` to before `end`: with
- * wanted_offset the part that was. The same number twice if there are none.
+ * The first bytes of a read beyond piped_progress that are in place, too, from `start` to before
+ * `end`: with wanted_offset the part that was. The same number twice if there are none.
  */
 piped_status piped_landed(struct piped_queue *queue,
                           uint64_t request,
@@ -1053,8 +1183,8 @@ piped_status piped_landed(struct piped_queue *queue,
                           uint64_t *end);
 
 /**
- * Copy bytes of a read that is under way: of `length` bytes from `offset` of the request those that are in place.
- * `copied` says how many; 0 if none are there yet.
+ * Copy bytes of a read that is under way: of `length` bytes from `offset` of the request those
+ * that are in place. `copied` says how many; 0 if none are there yet.
  */
 piped_status piped_copy_landed(struct piped_queue *queue,
                                uint64_t request,
@@ -1064,8 +1194,9 @@ piped_status piped_copy_landed(struct piped_queue *queue,
                                size_t *copied);
 
 /**
- * Open a local file with this process's rights, past the page cache where that can be. `flags`: PIPED_READ or
- * PIPED_WRITE or both, and PIPED_CREATE, PIPED_TRUNCATE, PIPED_BUFFERED. Free it with piped_handle_free.
+ * Open a local file with this process's rights, past the page cache where that can be. `flags`:
+ * PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE, PIPED_TRUNCATE, PIPED_BUFFERED. Free it
+ * with piped_handle_free.
  */
 piped_status piped_open_file(struct piped_client *client,
                              const char *path,
@@ -1073,8 +1204,8 @@ piped_status piped_open_file(struct piped_client *client,
                              struct piped_handle **handle);
 
 /**
- * Pass on a local file that is open already; `flags` are PIPED_READ and PIPED_WRITE, at most what it was opened for.
- * The descriptor stays the program's; its offset and flags are left alone.
+ * Pass on a local file that is open already; `flags` are PIPED_READ and PIPED_WRITE, at most what
+ * it was opened for. The descriptor stays the program's; its offset and flags are left alone.
  */
 piped_status piped_open_fd(struct piped_client *client,
                            int fd,
@@ -1082,8 +1213,8 @@ piped_status piped_open_fd(struct piped_client *client,
                            struct piped_handle **handle);
 
 /**
- * Open the file `path` below the export `export` of the node `peer`, or of this node (NULL). `flags`: PIPED_READ or
- * PIPED_WRITE or both, and PIPED_CREATE. Free it with piped_handle_free.
+ * Open the file `path` below the export `export` of the node `peer`, or of this node (NULL).
+ * `flags`: PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE. Free it with piped_handle_free.
  */
 piped_status piped_open_export(struct piped_client *client,
                                const char *peer,
@@ -1093,8 +1224,8 @@ piped_status piped_open_export(struct piped_client *client,
                                struct piped_handle **handle);
 
 /**
- * Open a region that a client of the node `peer`, or of this node (NULL), exports. `flags`: PIPED_READ,
- * PIPED_WRITE and PIPED_ATOMIC, as many as are needed. Free it with piped_handle_free.
+ * Open a region that a client of the node `peer`, or of this node (NULL), exports. `flags`:
+ * PIPED_READ, PIPED_WRITE and PIPED_ATOMIC, as many as are needed. Free it with piped_handle_free.
  */
 piped_status piped_open_region(struct piped_client *client,
                                const char *peer,
@@ -1103,8 +1234,8 @@ piped_status piped_open_region(struct piped_client *client,
                                struct piped_handle **handle);
 
 /**
- * Open a channel on which a client of the node `peer`, or of this node (NULL), receives, for piped_send. Free it with
- * piped_handle_free.
+ * Open a channel on which a client of the node `peer`, or of this node (NULL), receives, for
+ * piped_send. Free it with piped_handle_free.
  */
 piped_status piped_open_channel(struct piped_client *client,
                                 const char *peer,
@@ -1112,8 +1243,8 @@ piped_status piped_open_channel(struct piped_client *client,
                                 struct piped_handle **handle);
 
 /**
- * Receive messages under a name, from clients of this node and of others, with piped_receive. The name is free again
- * when the handle was freed.
+ * Receive messages under a name, from clients of this node and of others, with piped_receive. The
+ * name is free again when the handle was freed.
  */
 piped_status piped_offer_channel(struct piped_client *client,
                                  const char *name,
@@ -1125,15 +1256,15 @@ piped_status piped_offer_channel(struct piped_client *client,
 piped_status piped_handle_free(struct piped_handle *handle);
 
 /**
- * Its length in bytes when it was opened, the last time.
+ * The handle's length in bytes when it was opened, the last time.
  */
 piped_status piped_handle_length(struct piped_handle *handle, uint64_t *length);
 
 /**
- * Offsets and lengths at multiples of this many bytes go past the page cache, without a copy. 0: none do.
+ * Offsets and lengths at multiples of this many bytes go past the page cache, without a copy. 0:
+ * none do.
  */
-piped_status piped_handle_direct_alignment(struct piped_handle *handle,
-                                           uint32_t *bytes);
+piped_status piped_handle_direct_alignment(struct piped_handle *handle, uint32_t *bytes);
 
 /**
  * The number the daemon gave it, as its reports show it.
@@ -1141,8 +1272,9 @@ piped_status piped_handle_direct_alignment(struct piped_handle *handle,
 piped_status piped_handle_number(struct piped_handle *handle, uint32_t *number);
 
 /**
- * A table of `count` rows, 1 to 65536, of 1 GiB together at most (PIPED_RANGE). It lies in the arena, 32 bytes for each
- * row, and ends with its daemon (PIPED_TABLE_LOST). Free it with piped_pieces_free.
+ * A table of `count` rows, 1 to 65536, of 1 GiB together at most (PIPED_RANGE). It lies in the
+ * arena, 32 bytes for each row, and ends with its daemon (PIPED_TABLE_LOST). Free it with
+ * piped_pieces_free.
  */
 piped_status piped_pieces_create(struct piped_client *client,
                                  const struct piped_piece *rows,
@@ -1155,7 +1287,8 @@ piped_status piped_pieces_create(struct piped_client *client,
 piped_status piped_pieces_free(struct piped_pieces *pieces);
 
 /**
- * Bytes of all pieces, and the least length of a buffer that has room for them. Either may be NULL.
+ * Bytes of all pieces, and the least length of a buffer that has room for them. Either may be
+ * NULL.
  */
 piped_status piped_pieces_size(struct piped_pieces *pieces, uint64_t *bytes, uint64_t *room);
 
@@ -1165,34 +1298,36 @@ piped_status piped_pieces_size(struct piped_pieces *pieces, uint64_t *bytes, uin
 piped_status piped_queue_create(struct piped_client *client, struct piped_queue **queue);
 
 /**
- * Free a queue. Its requests are cancelled, and results that were not taken are lost; buffers of both are
- * PIPED_BUFFER_LOST and are to be freed, their memory is the arena's again when the daemon is done with it. NULL is
- * nothing.
+ * Free a queue. Its requests are cancelled, and results that were not taken are lost; buffers of
+ * both are PIPED_BUFFER_LOST and are to be freed, their memory is the arena's again when the
+ * daemon is done with it. NULL is nothing.
  */
 piped_status piped_queue_free(struct piped_queue *queue);
 
 /**
- * Let the daemon see what was submitted: once for a batch. Everything that looks for results does it, too.
+ * Let the daemon see what was submitted: once for a batch. Everything that looks for results does
+ * it, too.
  */
 piped_status piped_queue_flush(struct piped_queue *queue);
 
 /**
- * A descriptor for poll or epoll, readable when there is something to take or the daemon is gone, once
- * piped_queue_arm has asked for it. It stays the queue's: do not close it. Another one after a reconnect.
+ * A descriptor for poll or epoll, readable when there is something to take or the daemon is gone,
+ * once piped_queue_arm has asked for it. It stays the queue's: do not close it. Another one after
+ * a reconnect.
  */
-piped_status piped_queue_fd(struct piped_queue *queue,
-                            int *fd);
+piped_status piped_queue_fd(struct piped_queue *queue, int *fd);
 
 /**
- * Ask for the descriptor to be rung. `armed` is false if something ended since the last time: take it (piped_next until
- * PIPED_UNDERWAY or PIPED_IDLE, and a look at the requests that are not detached) and arm again. True: wait for the
- * descriptor, then call piped_queue_drain. Always false once the daemon is gone.
+ * Ask for the descriptor to be rung. `armed` is false if something ended since the last time: take
+ * it (piped_next until PIPED_UNDERWAY or PIPED_IDLE, and a look at the requests that are not
+ * detached) and arm again. True: wait for the descriptor, then call piped_queue_drain. Always
+ * false once the daemon is gone.
  */
-piped_status piped_queue_arm(struct piped_queue *queue,
-                             bool *armed);
+piped_status piped_queue_arm(struct piped_queue *queue, bool *armed);
 
 /**
- * Silence the descriptor and take in what was completed, after it was readable or the program gave up waiting.
+ * Silence the descriptor and take in what was completed, after it was readable or the program gave
+ * up waiting.
  */
 piped_status piped_queue_drain(struct piped_queue *queue);
 
@@ -1207,40 +1342,40 @@ piped_status piped_queue_underway(struct piped_queue *queue, uint32_t *count);
 piped_status piped_queue_depth(struct piped_queue *queue, uint32_t *count);
 
 /**
- * Whether the daemon is known to be gone; not so any more once the client has reconnected and the queue was used.
+ * Whether the daemon is known to be gone; not so any more once the client has reconnected and the
+ * queue was used.
  */
-piped_status piped_queue_is_disconnected(struct piped_queue *queue,
-                                         bool *disconnected);
+piped_status piped_queue_is_disconnected(struct piped_queue *queue, bool *disconnected);
 
 /**
- * What the queue did so far.
+ * Read the queue's counters.
  */
 piped_status piped_queue_counters(struct piped_queue *queue, struct piped_counters *counters);
 
 /**
- * How to wait from now on (piped_wait_policy, but PIPED_WAIT_DEFAULT); `spin_ns` is for PIPED_WAIT_CUSTOM.
+ * How to wait from now on (piped_wait_policy, but PIPED_WAIT_DEFAULT); `spin_ns` is for
+ * PIPED_WAIT_CUSTOM.
  */
 piped_status piped_queue_set_wait_policy(struct piped_queue *queue,
                                          uint32_t policy,
                                          uint64_t spin_ns);
 
 /**
- * How long it looks for completions at present before it sleeps, in nanoseconds: the policy's longest spin, or less
- * where spinning did not pay.
+ * How long it looks for completions at present before it sleeps, in nanoseconds: the policy's
+ * longest spin, or less where spinning did not pay.
  */
-piped_status piped_queue_spin_budget(struct piped_queue *queue,
-                                     uint64_t *spin_ns);
+piped_status piped_queue_spin_budget(struct piped_queue *queue, uint64_t *spin_ns);
 
 /**
- * Move the calling thread to the CPU of the daemon's shard and never spin. `moved`, which may be NULL, is false if the
- * shard has no CPU of its own.
+ * Move the calling thread to the CPU of the daemon's shard and never spin. `moved`, which may be
+ * NULL, is false if the shard has no CPU of its own.
  */
-piped_status piped_queue_pin_to_shard(struct piped_queue *queue,
-                                      bool *moved);
+piped_status piped_queue_pin_to_shard(struct piped_queue *queue, bool *moved);
 
 /**
- * Let others reach a buffer by name, here and on other nodes. `flags`, what they may do: PIPED_READ, PIPED_WRITE and
- * PIPED_ATOMIC, as many as there shall be. Until piped_region_close the buffer is PIPED_BUFFER_EXPORTED. If the call fails, the buffer is as it was, or
+ * Let others reach a buffer by name, here and on other nodes. `flags`, what they may do:
+ * PIPED_READ, PIPED_WRITE and PIPED_ATOMIC, as many as there shall be. Until piped_region_close
+ * the buffer is PIPED_BUFFER_EXPORTED. If the call fails, the buffer is as it was, or
  * PIPED_BUFFER_LOST if the daemon may have offered it all the same.
  */
 piped_status piped_region_export(struct piped_client *client,
@@ -1250,8 +1385,9 @@ piped_status piped_region_export(struct piped_client *client,
                                  struct piped_region **region);
 
 /**
- * The same for some alone: of this node's users those whose numbers are in `users`, of other nodes those whose names are in
- * `peers`, 16 at most of each. NULL: all of them; 0 of them: none.
+ * Offer a buffer as piped_region_export does, for some alone: for this node's users with a number
+ * in `users`, and for other nodes with a name in `peers`, 16 at most of each. NULL: all of them; 0
+ * of them: none.
  */
 piped_status piped_region_export_for(struct piped_client *client,
                                      const char *name,
@@ -1264,8 +1400,9 @@ piped_status piped_region_export_for(struct piped_client *client,
                                      struct piped_region **region);
 
 /**
- * End the export; the memory is the buffer's again. Waits until the daemon says that nobody touches it any more; if it
- * does not say so, the buffer is PIPED_BUFFER_LOST. The region is freed in any case. NULL is nothing.
+ * End the export; the memory is the buffer's again. Waits until the daemon says that nobody
+ * touches it any more; if it does not say so, the buffer is PIPED_BUFFER_LOST. The region is freed
+ * in any case. NULL is nothing.
  */
 piped_status piped_region_close(struct piped_region *region);
 
@@ -1275,12 +1412,13 @@ piped_status piped_region_close(struct piped_region *region);
 piped_status piped_region_handle(struct piped_region *region, struct piped_handle **handle);
 
 /**
- * Its length in bytes.
+ * The region's length in bytes.
  */
 piped_status piped_region_length(struct piped_region *region, size_t *length);
 
 /**
- * Copy `length` bytes at `offset` out. Others may be writing them: whole 8-byte words arrive whole, no more is promised.
+ * Copy `length` bytes at `offset` out. Others may be writing them: whole 8-byte words arrive
+ * whole, no more is promised.
  */
 piped_status piped_region_read_at(struct piped_region *region,
                                   size_t offset,
@@ -1296,8 +1434,9 @@ piped_status piped_region_write_at(struct piped_region *region,
                                    size_t length);
 
 /**
- * A loop over the bytes from `start` to `end` (the first one behind it) of a file or region, which are read in order
- * while the program computes on those before. Nothing is asked for yet. Free it with piped_strips_free.
+ * A loop over the bytes from `start` to `end` (the first one behind it) of a file or region, which
+ * are read in order while the program computes on those before. Nothing is asked for yet. Free it
+ * with piped_strips_free.
  */
 piped_status piped_strips_read(struct piped_client *client,
                                struct piped_handle *handle,
@@ -1307,8 +1446,8 @@ piped_status piped_strips_read(struct piped_client *client,
                                struct piped_strips **strips);
 
 /**
- * The mirror image: strips that the program fills are written while it fills the next ones, and piped_strips_finish waits
- * for all of them.
+ * The mirror image: strips that the program fills are written while it fills the next ones, and
+ * piped_strips_finish waits for all of them.
  */
 piped_status piped_strips_write(struct piped_client *client,
                                 struct piped_handle *handle,
@@ -1318,8 +1457,9 @@ piped_status piped_strips_write(struct piped_client *client,
                                 struct piped_strips **strips);
 
 /**
- * The next strip: its bytes when they are there, or room to be filled. Takes the one before back, or writes it, and asks
- * for more; `strip->data` is NULL after the last one. After a failure, which is that of a request, there are none.
+ * The next strip: its bytes when they are there, or room to be filled. Takes the one before back,
+ * or writes it, and asks for more; `strip->data` is NULL after the last one. After a failure,
+ * which is that of a request, there are none.
  *
  * A queue is for several loops and for other requests at the same time.
  */
@@ -1328,24 +1468,25 @@ piped_status piped_strips_next(struct piped_strips *strips,
                                struct piped_strip *strip);
 
 /**
- * Write the strip that the program has, if it has one, and wait for all of what is written; `written`, which may be NULL,
- * is how many bytes that are from the range's start. The loop is freed in any case, unless it reads (PIPED_ARGUMENT) or is in
- * use (PIPED_BUSY).
+ * Write the strip that the program has, if it has one, and wait for all of what is written;
+ * `written`, which may be NULL, is how many bytes that are from the range's start. The loop is
+ * freed in any case, unless it reads (PIPED_ARGUMENT) or is in use (PIPED_BUSY).
  */
 piped_status piped_strips_finish(struct piped_strips *strips,
                                  struct piped_queue *queue,
                                  uint64_t *written);
 
 /**
- * Free a loop. What is under way is cancelled; of what is written, too, and the strip that the program has is not
- * written. NULL is nothing.
+ * Free a loop. What is under way is cancelled; of what is written, too, and the strip that the
+ * program has is not written. NULL is nothing.
  */
 piped_status piped_strips_free(struct piped_strips *strips);
 
 /**
- * Join the grid of a loop and wait for the neighbours. All processes of one give the same `name`. `nodes`: on which node
- * each process is, as this node's configuration calls it, grid_x * grid_y names, those with the same place along the second
- * axis together; NULL instead of a name, or of all, is this node. Free it with piped_tiles_free, which ends the neighbours' runs.
+ * Join the grid of a loop and wait for the neighbours. All processes of one give the same `name`.
+ * `nodes`: on which node each process is, as this node's configuration calls it, grid_x * grid_y
+ * names, those with the same place along the second axis together; NULL instead of a name, or of
+ * all, is this node. Free it with piped_tiles_free, which ends the neighbours' runs.
  */
 piped_status piped_tiles_open(struct piped_client *client,
                               const char *name,
@@ -1354,10 +1495,11 @@ piped_status piped_tiles_open(struct piped_client *client,
                               struct piped_tiles **tiles);
 
 /**
- * Work through a column of `depth` units, tile by tile: `compute` is called for each, by this thread. All processes of the
- * grid do so with the same depth and `schedule` (piped_schedule), as often as they like. `height`: of a tile, the process at
- * (0, 0) decides; 0: as measurements want it. Over when everybody after this process has what it needs; `report` may be NULL.
- * After a failure the loop can only be freed, and the neighbours are told.
+ * Work through a column of `depth` units, tile by tile: `compute` is called for each, by this
+ * thread. All processes of the grid do so with the same depth and `schedule` (piped_schedule), as
+ * often as they like. `height`: of a tile, the process at (0, 0) decides; 0: as measurements want
+ * it. Over when everybody after this process has what it needs; `report` may be NULL. After a
+ * failure the loop can only be freed, and the neighbours are told.
  */
 piped_status piped_tiles_run(struct piped_tiles *tiles,
                              uint64_t depth,
@@ -1373,295 +1515,257 @@ piped_status piped_tiles_run(struct piped_tiles *tiles,
 piped_status piped_tiles_free(struct piped_tiles *tiles);
 
 /**
- * Fill `buffer` from `offset` of a file or region, and wait for it: as much as is there, up to the buffer's length.
- *
- * As for all verbs: `options` may be NULL, and so may `result`. The call gives the result's status; what of it went
- * before the request was submitted (a misuse, PIPED_FULL, PIPED_DISCONNECTED) leaves `result` as it was and the buffer
- * where it was.
+ * Submit a request. `options` may be NULL. `number` is the request's number for piped_wait and
+ * others; it may be NULL if the request is detached. The daemon sees the request after
+ * piped_queue_flush, or with the next look for results. If the call fails, nothing was submitted
+ * and the buffer is where it was.
  */
-piped_status piped_read(struct piped_queue *queue,
-                        struct piped_handle *handle,
-                        uint64_t offset,
-                        struct piped_buffer *buffer,
-                        const struct piped_request_options *options,
-                        struct piped_result *result);
-
-/**
- * Submit a read. As for all verbs: `options` may be NULL; `request` is the request's number for piped_wait and others,
- * and may be NULL if it is detached. The daemon sees it after piped_queue_flush, or with the next look for results. If
- * the call fails nothing was submitted, and the buffer is where it was.
- */
-piped_status piped_submit_read(struct piped_queue *queue,
-                               struct piped_handle *handle,
-                               uint64_t offset,
-                               struct piped_buffer *buffer,
-                               const struct piped_request_options *options,
-                               uint64_t *request);
-
-/**
- * Write `buffer` at `offset` of a file or region, and wait for it.
- */
-piped_status piped_write(struct piped_queue *queue,
-                         struct piped_handle *handle,
-                         uint64_t offset,
-                         struct piped_buffer *buffer,
-                         const struct piped_request_options *options,
-                         struct piped_result *result);
-
-/**
- * Submit a write.
- */
-piped_status piped_submit_write(struct piped_queue *queue,
-                                struct piped_handle *handle,
-                                uint64_t offset,
-                                struct piped_buffer *buffer,
-                                const struct piped_request_options *options,
-                                uint64_t *request);
-
-/**
- * Fill `buffer` with pieces of a file or region, in one request, and wait for it. The result's bytes count them one behind
- * the other, in the table's order.
- */
-piped_status piped_read_pieces(struct piped_queue *queue,
-                               struct piped_handle *handle,
-                               struct piped_pieces *pieces,
-                               struct piped_buffer *buffer,
-                               const struct piped_request_options *options,
-                               struct piped_result *result);
-
-/**
- * Submit a read of pieces.
- */
-piped_status piped_submit_read_pieces(struct piped_queue *queue,
-                                      struct piped_handle *handle,
-                                      struct piped_pieces *pieces,
-                                      struct piped_buffer *buffer,
-                                      const struct piped_request_options *options,
-                                      uint64_t *request);
-
-/**
- * Write pieces of `buffer` to a file or region, in one request, and wait for it. They are written in any order: pieces
- * that overlap in the file or region have no defined result.
- */
-piped_status piped_write_pieces(struct piped_queue *queue,
-                                struct piped_handle *handle,
-                                struct piped_pieces *pieces,
-                                struct piped_buffer *buffer,
-                                const struct piped_request_options *options,
-                                struct piped_result *result);
-
-/**
- * Submit a write of pieces.
- */
-piped_status piped_submit_write_pieces(struct piped_queue *queue,
-                                       struct piped_handle *handle,
-                                       struct piped_pieces *pieces,
-                                       struct piped_buffer *buffer,
-                                       const struct piped_request_options *options,
-                                       uint64_t *request);
-
-/**
- * Copy `length` bytes between two handles, without passing through this process, and wait for it. The source's end ends
- * it early.
- */
-piped_status piped_copy(struct piped_queue *queue,
-                        struct piped_handle *from,
-                        uint64_t from_offset,
-                        struct piped_handle *to,
-                        uint64_t to_offset,
-                        uint64_t length,
-                        const struct piped_request_options *options,
-                        struct piped_result *result);
-
-/**
- * Submit a copy.
- */
-piped_status piped_submit_copy(struct piped_queue *queue,
-                               struct piped_handle *from,
-                               uint64_t from_offset,
-                               struct piped_handle *to,
-                               uint64_t to_offset,
-                               uint64_t length,
-                               const struct piped_request_options *options,
-                               uint64_t *request);
-
-/**
- * Bring what completed writes wrote to stable storage, and wait for it.
- */
-piped_status piped_sync(struct piped_queue *queue,
-                        struct piped_handle *handle,
-                        const struct piped_request_options *options,
-                        struct piped_result *result);
-
-/**
- * Submit a sync.
- */
-piped_status piped_submit_sync(struct piped_queue *queue,
-                               struct piped_handle *handle,
-                               const struct piped_request_options *options,
-                               uint64_t *request);
-
-/**
- * Send `buffer` to a channel under a tag, and wait until it has been taken in: a short message by the receiver's node, a
- * longer one by its receiver.
- */
-piped_status piped_send(struct piped_queue *queue,
-                        struct piped_handle *channel,
-                        uint64_t message_tag,
-                        struct piped_buffer *buffer,
-                        const struct piped_request_options *options,
-                        struct piped_result *result);
-
-/**
- * Submit a send.
- */
-piped_status piped_submit_send(struct piped_queue *queue,
-                               struct piped_handle *channel,
-                               uint64_t message_tag,
-                               struct piped_buffer *buffer,
-                               const struct piped_request_options *options,
-                               uint64_t *request);
-
-/**
- * Receive the next message of that tag, or of any (PIPED_ANY_TAG), into `buffer`, and wait for it. The result's value is
- * its tag. One that is longer than the buffer stays, and the request ends with PIPED_TOO_LONG.
- */
-piped_status piped_receive(struct piped_queue *queue,
-                           struct piped_handle *channel,
-                           uint64_t message_tag,
-                           struct piped_buffer *buffer,
-                           const struct piped_request_options *options,
-                           struct piped_result *result);
-
-/**
- * Submit a receive.
- */
-piped_status piped_submit_receive(struct piped_queue *queue,
-                                  struct piped_handle *channel,
-                                  uint64_t message_tag,
-                                  struct piped_buffer *buffer,
-                                  const struct piped_request_options *options,
-                                  uint64_t *request);
-
-/**
- * Add `addend` to the 8 bytes at `offset` of a region, wrapping around, at once with everybody else who changes them so,
- * and wait for it. The result's value is what they were. They are a word of the exporter's byte order at a multiple of 8
- * bytes, and the region is open with PIPED_ATOMIC. It is done exactly once; PIPED_OUTCOME_UNKNOWN and a passed deadline
- * leave it open whether it was.
- */
-piped_status piped_fetch_add(struct piped_queue *queue,
-                             struct piped_handle *region,
-                             uint64_t offset,
-                             uint64_t addend,
-                             const struct piped_request_options *options,
-                             struct piped_result *result);
-
-/**
- * Submit a fetch_add.
- */
-piped_status piped_submit_fetch_add(struct piped_queue *queue,
-                                    struct piped_handle *region,
-                                    uint64_t offset,
-                                    uint64_t addend,
-                                    const struct piped_request_options *options,
-                                    uint64_t *request);
-
-/**
- * Replace the 8 bytes at `offset` of a region by `desired` if they are `expected`, otherwise as piped_fetch_add. The
- * result's value is what they were, so it was done if that is `expected`.
- */
-piped_status piped_compare_swap(struct piped_queue *queue,
-                                struct piped_handle *region,
-                                uint64_t offset,
-                                uint64_t expected,
-                                uint64_t desired,
-                                const struct piped_request_options *options,
-                                struct piped_result *result);
-
-/**
- * Submit a compare_swap.
- */
-piped_status piped_submit_compare_swap(struct piped_queue *queue,
-                                       struct piped_handle *region,
-                                       uint64_t offset,
-                                       uint64_t expected,
-                                       uint64_t desired,
-                                       const struct piped_request_options *options,
-                                       uint64_t *request);
-
-/**
- * Notify the exporter of a region of `id`, after all writes that this queue has asked of that node before, and wait for
- * it. Exactly once, like an atomic. A write before it that fails does not hold it back; see PIPED_NOTIFY.
- */
-piped_status piped_notify(struct piped_queue *queue,
-                          struct piped_handle *region,
-                          uint32_t id,
+piped_status piped_submit(struct piped_queue *queue,
+                          const struct piped_request *request,
                           const struct piped_request_options *options,
-                          struct piped_result *result);
+                          uint64_t *number);
 
 /**
- * Submit a notification.
+ * Submit a request and wait for its end. `options` and `result` may be NULL. The call returns the
+ * result's status. A failure before the submission (a misuse, PIPED_FULL, PIPED_DISCONNECTED)
+ * leaves `result` as it was and the buffer where it was.
  */
-piped_status piped_submit_notify(struct piped_queue *queue,
-                                 struct piped_handle *region,
-                                 uint32_t id,
-                                 const struct piped_request_options *options,
-                                 uint64_t *request);
-
-/**
- * Wait until `count` notifications of `id` have come to a region of this client (piped_region_handle), and take them. The
- * result's value is how many are left. Several that wait for the same `id` are served in their order.
- */
-piped_status piped_wait_notified(struct piped_queue *queue,
-                                 struct piped_handle *region,
-                                 uint32_t id,
-                                 uint64_t count,
-                                 const struct piped_request_options *options,
-                                 struct piped_result *result);
-
-/**
- * Submit a wait for notifications.
- */
-piped_status piped_submit_wait_notified(struct piped_queue *queue,
-                                        struct piped_handle *region,
-                                        uint32_t id,
-                                        uint64_t count,
-                                        const struct piped_request_options *options,
-                                        uint64_t *request);
-
-/**
- * Wait for all reads, writes, atomics and notifications that this queue has asked of the handle's node before. Each of
- * them says itself how it ended. (piped_queue_flush is something else: it lets the daemon see what was submitted.)
- */
-piped_status piped_flush(struct piped_queue *queue,
-                         struct piped_handle *handle,
-                         const struct piped_request_options *options,
-                         struct piped_result *result);
-
-/**
- * Submit a flush.
- */
-piped_status piped_submit_flush(struct piped_queue *queue,
-                                struct piped_handle *handle,
-                                const struct piped_request_options *options,
-                                uint64_t *request);
-
-/**
- * Nothing: to the daemon and back.
- */
-piped_status piped_nop(struct piped_queue *queue,
+piped_status piped_run(struct piped_queue *queue,
+                       const struct piped_request *request,
                        const struct piped_request_options *options,
                        struct piped_result *result);
-
-/**
- * Submit nothing.
- */
-piped_status piped_submit_nop(struct piped_queue *queue,
-                              const struct piped_request_options *options,
-                              uint64_t *request);
 
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
 
 #endif  /* PIPED_H */
+
+/*
+ * Requests. piped_prep_VERB fills a struct piped_request; piped_submit puts it into a queue, and
+ * piped_run waits for its end as well.
+ *
+ * Each verb has both in one call, too, with the operands of its piped_prep_VERB:
+ * piped_VERB(queue, operands, options, result) runs a request, and
+ * piped_submit_VERB(queue, operands, options, number) submits one.
+ */
+
+static inline void piped_prep_(struct piped_request *request, uint32_t verb,
+                               struct piped_handle *handle, struct piped_buffer *buffer,
+                               uint64_t offset, uint64_t first, uint64_t second) {
+    request->size = sizeof *request;
+    request->verb = verb;
+    request->handle = (uint64_t)(uintptr_t)handle;
+    request->to = 0;
+    request->buffer = (uint64_t)(uintptr_t)buffer;
+    request->pieces = 0;
+    request->offset = offset;
+    request->to_offset = 0;
+    request->length = 0;
+    request->operands[0] = first;
+    request->operands[1] = second;
+}
+
+/**
+ * Ask for nothing: to the daemon and back.
+ */
+static inline void piped_prep_nop(struct piped_request *request) {
+    piped_prep_(request, PIPED_VERB_NOP, NULL, NULL, 0, 0, 0);
+}
+
+/**
+ * Fill `buffer` from `offset` of a file or region: as much as is there, up to the buffer's length.
+ */
+static inline void piped_prep_read(struct piped_request *request, struct piped_handle *handle,
+                                   uint64_t offset, struct piped_buffer *buffer) {
+    piped_prep_(request, PIPED_VERB_READ, handle, buffer, offset, 0, 0);
+}
+
+/**
+ * Write `buffer` at `offset` of a file or region.
+ */
+static inline void piped_prep_write(struct piped_request *request, struct piped_handle *handle,
+                                    uint64_t offset, struct piped_buffer *buffer) {
+    piped_prep_(request, PIPED_VERB_WRITE, handle, buffer, offset, 0, 0);
+}
+
+/**
+ * Fill `buffer` with pieces of a file or region, in one request. The result's bytes count the
+ * pieces one behind the other, in the table's order.
+ */
+static inline void piped_prep_read_pieces(struct piped_request *request,
+                                          struct piped_handle *handle, struct piped_pieces *pieces,
+                                          struct piped_buffer *buffer) {
+    piped_prep_(request, PIPED_VERB_READ_PIECES, handle, buffer, 0, 0, 0);
+    request->pieces = (uint64_t)(uintptr_t)pieces;
+}
+
+/**
+ * Write pieces of `buffer` to a file or region, in one request. The pieces are written in any
+ * order: pieces that overlap in the file or region have no defined result.
+ */
+static inline void piped_prep_write_pieces(struct piped_request *request,
+                                           struct piped_handle *handle, struct piped_pieces *pieces,
+                                           struct piped_buffer *buffer) {
+    piped_prep_(request, PIPED_VERB_WRITE_PIECES, handle, buffer, 0, 0, 0);
+    request->pieces = (uint64_t)(uintptr_t)pieces;
+}
+
+/**
+ * Copy `length` bytes between two handles, without passing through this process. The source's end
+ * ends the copy early.
+ */
+static inline void piped_prep_copy(struct piped_request *request, struct piped_handle *from,
+                                   uint64_t from_offset, struct piped_handle *to,
+                                   uint64_t to_offset, uint64_t length) {
+    piped_prep_(request, PIPED_VERB_COPY, from, NULL, from_offset, 0, 0);
+    request->to = (uint64_t)(uintptr_t)to;
+    request->to_offset = to_offset;
+    request->length = length;
+}
+
+/**
+ * Bring what completed writes wrote to stable storage.
+ */
+static inline void piped_prep_sync(struct piped_request *request, struct piped_handle *handle) {
+    piped_prep_(request, PIPED_VERB_SYNC, handle, NULL, 0, 0, 0);
+}
+
+/**
+ * Send `buffer` to a channel under a tag. The request ends when the message was taken in: a short
+ * one by the receiver's node, a longer one by its receiver.
+ */
+static inline void piped_prep_send(struct piped_request *request, struct piped_handle *channel,
+                                   uint64_t message_tag, struct piped_buffer *buffer) {
+    piped_prep_(request, PIPED_VERB_SEND, channel, buffer, 0, message_tag, 0);
+}
+
+/**
+ * Receive the next message of that tag, or of any (PIPED_ANY_TAG), into `buffer`. The result's
+ * value is the message's tag. A message that is longer than the buffer stays, and the request ends
+ * with PIPED_TOO_LONG.
+ */
+static inline void piped_prep_receive(struct piped_request *request, struct piped_handle *channel,
+                                      uint64_t message_tag, struct piped_buffer *buffer) {
+    piped_prep_(request, PIPED_VERB_RECEIVE, channel, buffer, 0, message_tag, 0);
+}
+
+/**
+ * Add `addend` to the 8 bytes at `offset` of a region, wrapping around: one atomic step for all
+ * that change them by such requests. The result's value is what they were. They are a word of the
+ * exporter's byte order at a multiple of 8 bytes, and the region is open with PIPED_ATOMIC. The
+ * addition is done exactly once; PIPED_OUTCOME_UNKNOWN and a passed deadline leave open whether it
+ * was done.
+ */
+static inline void piped_prep_fetch_add(struct piped_request *request, struct piped_handle *region,
+                                        uint64_t offset, uint64_t addend) {
+    piped_prep_(request, PIPED_VERB_FETCH_ADD, region, NULL, offset, addend, 0);
+}
+
+/**
+ * Replace the 8 bytes at `offset` of a region by `desired` if they are `expected`, otherwise as
+ * piped_prep_fetch_add. The result's value is what they were: if that is `expected`, they were
+ * replaced.
+ */
+static inline void piped_prep_compare_swap(struct piped_request *request,
+                                           struct piped_handle *region, uint64_t offset,
+                                           uint64_t expected, uint64_t desired) {
+    piped_prep_(request, PIPED_VERB_COMPARE_SWAP, region, NULL, offset, expected, desired);
+}
+
+/**
+ * Notify the exporter of a region of `id`, after all writes that this queue asked of that node
+ * before. The notification is given exactly once, like an atomic. An earlier write that fails does
+ * not hold it back; see PIPED_NOTIFY.
+ */
+static inline void piped_prep_notify(struct piped_request *request, struct piped_handle *region,
+                                     uint32_t id) {
+    piped_prep_(request, PIPED_VERB_NOTIFY, region, NULL, 0, id, 0);
+}
+
+/**
+ * Wait until `count` notifications of `id` have come to a region of this client
+ * (piped_region_handle), and take them. The result's value is how many are left. Several waits for
+ * one `id` are served in their order.
+ */
+static inline void piped_prep_wait_notified(struct piped_request *request,
+                                            struct piped_handle *region, uint32_t id,
+                                            uint64_t count) {
+    piped_prep_(request, PIPED_VERB_WAIT_NOTIFIED, region, NULL, 0, id, count);
+}
+
+/**
+ * Wait for all reads, writes, atomics and notifications that this queue asked of the handle's node
+ * before. Each of them says itself how it ended. (piped_queue_flush is something else: it lets the
+ * daemon see what was submitted.)
+ */
+static inline void piped_prep_flush(struct piped_request *request, struct piped_handle *handle) {
+    piped_prep_(request, PIPED_VERB_FLUSH, handle, NULL, 0, 0, 0);
+}
+
+/* Below: piped_VERB and piped_submit_VERB of each verb. */
+
+#define PIPED_LIST_(...) __VA_ARGS__
+#define PIPED_VERB_(verb, parameters, operands)                                     \
+    static inline piped_status piped_##verb(                                        \
+        struct piped_queue *queue, PIPED_LIST_ parameters,                          \
+        const struct piped_request_options *options, struct piped_result *result) { \
+        struct piped_request request;                                               \
+        piped_prep_##verb(&request, PIPED_LIST_ operands);                          \
+        return piped_run(queue, &request, options, result);                         \
+    }                                                                               \
+    static inline piped_status piped_submit_##verb(                                 \
+        struct piped_queue *queue, PIPED_LIST_ parameters,                          \
+        const struct piped_request_options *options, uint64_t *number) {            \
+        struct piped_request request;                                               \
+        piped_prep_##verb(&request, PIPED_LIST_ operands);                          \
+        return piped_submit(queue, &request, options, number);                      \
+    }
+
+PIPED_VERB_(read, (struct piped_handle *handle, uint64_t offset, struct piped_buffer *buffer),
+            (handle, offset, buffer))
+PIPED_VERB_(write, (struct piped_handle *handle, uint64_t offset, struct piped_buffer *buffer),
+            (handle, offset, buffer))
+PIPED_VERB_(read_pieces, (struct piped_handle *handle, struct piped_pieces *pieces,
+                          struct piped_buffer *buffer),
+            (handle, pieces, buffer))
+PIPED_VERB_(write_pieces, (struct piped_handle *handle, struct piped_pieces *pieces,
+                           struct piped_buffer *buffer),
+            (handle, pieces, buffer))
+PIPED_VERB_(copy, (struct piped_handle *from, uint64_t from_offset, struct piped_handle *to,
+                   uint64_t to_offset, uint64_t length),
+            (from, from_offset, to, to_offset, length))
+PIPED_VERB_(sync, (struct piped_handle *handle), (handle))
+PIPED_VERB_(send, (struct piped_handle *channel, uint64_t message_tag, struct piped_buffer *buffer),
+            (channel, message_tag, buffer))
+PIPED_VERB_(receive, (struct piped_handle *channel, uint64_t message_tag,
+                      struct piped_buffer *buffer),
+            (channel, message_tag, buffer))
+PIPED_VERB_(fetch_add, (struct piped_handle *region, uint64_t offset, uint64_t addend),
+            (region, offset, addend))
+PIPED_VERB_(compare_swap, (struct piped_handle *region, uint64_t offset, uint64_t expected,
+                           uint64_t desired),
+            (region, offset, expected, desired))
+PIPED_VERB_(notify, (struct piped_handle *region, uint32_t id), (region, id))
+PIPED_VERB_(wait_notified, (struct piped_handle *region, uint32_t id, uint64_t count),
+            (region, id, count))
+PIPED_VERB_(flush, (struct piped_handle *handle), (handle))
+
+#undef PIPED_VERB_
+#undef PIPED_LIST_
+
+static inline piped_status piped_nop(struct piped_queue *queue,
+                                     const struct piped_request_options *options,
+                                     struct piped_result *result) {
+    struct piped_request request;
+    piped_prep_nop(&request);
+    return piped_run(queue, &request, options, result);
+}
+
+static inline piped_status piped_submit_nop(struct piped_queue *queue,
+                                            const struct piped_request_options *options,
+                                            uint64_t *number) {
+    struct piped_request request;
+    piped_prep_nop(&request);
+    return piped_submit(queue, &request, options, number);
+}

@@ -1,8 +1,9 @@
 //! The border with C: what comes in, what goes out, and that no panic does.
 //!
-//! Every function of the header is `call(|| ..)`. Pointers to single values come in as references, which may be
-//! absent: that they point at what C's type says, for as long as the call lasts, is the one promise that C makes and
-//! nobody can check. Strings, bytes and structs that carry their size are read here.
+//! Every function of the header is `call(|| ..)`. Pointers to single values come in as references,
+//! which may be absent: that they point at what C's type says, for as long as the call lasts, is
+//! the one promise that C makes and nobody can check. Strings, bytes and structs that carry their
+//! size are read here.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -32,14 +33,15 @@ struct Message {
 }
 
 thread_local! {
-    // Memory of the thread itself: nothing to allocate when something failed, nothing to free at exit.
+    // Memory of the thread itself: nothing to allocate when something failed, nothing to free at
+    // exit.
     static LAST: RefCell<Message> = const { RefCell::new(Message { bytes: [0; MESSAGE_BYTES] }) };
 }
 
 /// Do what a C program asked for; what went wrong is a number, and a message of this thread's.
 pub(crate) fn call(work: impl FnOnce() -> Result<(), Fault>) -> piped_status {
-    // A panic leaves the object it was at locked for good (`Refusal::Spoilt`), so that nobody sees it half
-    // changed.
+    // A panic leaves the object it was at locked for good (`Refusal::Spoilt`), so that nobody sees
+    // it half changed.
     let fault = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return piped_status::PIPED_OK,
         Ok(Err(fault)) => fault,
@@ -60,7 +62,7 @@ fn of_panic(panic: Box<dyn Any + Send>) -> Fault {
     Fault::told(piped_status::PIPED_INTERNAL, format!("piped failed inside: {text}"))
 }
 
-/// Keep a message for whoever asks.
+/// Keeps a message for piped_last_message.
 pub(crate) fn remember(text: &str) {
     LAST.with_borrow_mut(|last| {
         let mut end = text.len().min(MESSAGE_BYTES - 1);
@@ -113,8 +115,9 @@ fn string<'a>(from: *const c_char) -> Result<&'a CStr, Fault> {
     if from.is_null() {
         return Err(Fault::fixed(piped_status::PIPED_NULL));
     }
-    // SAFETY: not NULL, checked above; that it ends with a NUL and stays as it is until the call returns is the
-    // header's condition on every string, and the callers use it no longer than their call.
+    // SAFETY: not NULL, checked above; that it ends with a NUL and stays as it is until the call
+    // returns is the header's condition on every string, and the callers use it no longer than
+    // their call.
     Ok(unsafe { CStr::from_ptr(from) })
 }
 
@@ -129,8 +132,8 @@ pub(crate) fn array<'a, T>(from: *const T, count: usize) -> Result<&'a [T], Faul
     if count == 0 {
         return Ok(&[]);
     }
-    // SAFETY: not NULL and of a length that a slice can have, checked above; that `count` values are there until the
-    // call returns is the header's condition.
+    // SAFETY: not NULL and of a length that a slice can have, checked above; that `count` values
+    // are there until the call returns is the header's condition.
     Ok(unsafe { std::slice::from_raw_parts(from, count) })
 }
 
@@ -140,8 +143,9 @@ pub(crate) fn bytes_mut<'a>(to: *mut u8, length: usize) -> Result<&'a mut [u8], 
     if length == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: as in `array`, and nobody else uses them until the call returns. That C may never have written them
-    // is nothing that this side could tell: they are whatever they are, and any byte is a `u8`.
+    // SAFETY: as in `array`, and nobody else uses them until the call returns. That C may never
+    // have written them is nothing that this side could tell: they are whatever they are, and any
+    // byte is a `u8`.
     Ok(unsafe { std::slice::from_raw_parts_mut(to, length) })
 }
 
@@ -154,25 +158,27 @@ fn check_bytes(at: *const u8, length: usize) -> Result<(), Fault> {
     }
 }
 
-/// A struct that begins with its size: programs and libraries of different versions understand each other, as they
-/// do with the kernel's own structs of that kind. A shorter one is completed with zeroes, which stand for the
-/// defaults; a longer one is taken if it asks for nothing that is not known here. NULL: all defaults.
+/// A struct that begins with its size: programs and libraries of different versions understand each
+/// other, as they do with the kernel's own structs of that kind. A shorter one is completed with
+/// zeroes, which stand for the defaults; a longer one is taken if it asks for nothing that is not
+/// known here. NULL: all defaults.
 pub(crate) fn sized<T: FromBytes + IntoBytes>(from: *const T) -> Result<T, Fault> {
     let mut value = T::new_zeroed();
     if from.is_null() {
         return Ok(value);
     }
-    // SAFETY: not NULL; the header's condition is that it is such a struct, aligned, of the size that its first
-    // field says, so at least that field is there.
+    // SAFETY: not NULL; the header's condition is that it is such a struct, aligned, of the size
+    // that its first field says, so at least that field is there.
     let size = unsafe { from.cast::<u32>().read() } as usize;
     if !(size_of::<u32>()..=STRUCT_BYTES_MAX).contains(&size) {
-        return Err(Fault::argument("set the field `size` of the options to their sizeof"));
+        return Err(Fault::argument("set the field `size` of the structure to its sizeof"));
     }
-    // SAFETY: by the same condition there are `size` bytes, and they stay as they are until the call returns.
+    // SAFETY: by the same condition there are `size` bytes, and they stay as they are until the
+    // call returns.
     let given = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
     let (known, beyond) = given.split_at(size.min(size_of::<T>()));
     if beyond.iter().any(|byte| *byte != 0) {
-        let text = "the options ask for something that this version of the library does not have";
+        let text = "the structure asks for something that this version of the library does not have";
         return Err(Fault::told(piped_status::PIPED_UNSUPPORTED, text));
     }
     value.as_mut_bytes()[..known.len()].copy_from_slice(known);

@@ -1,19 +1,21 @@
 //! piped for programs in C and C++: `libpiped` and `piped.h`.
 //!
-//! The header is made from this crate's signatures and comments by cbindgen, and a test holds the committed one to
-//! them. What C programs hold are names of objects ([`table`]), checked at every call; each function is a
-//! [`border::call`], which no panic leaves. Below that there is client-lib and nothing else:
+//! The header is made from this crate's signatures and comments by cbindgen, and a test holds the
+//! committed one to them. What C programs hold are names of objects ([`table`]), checked at every
+//! call; each function is a [`border::call`], which no panic leaves. Below that there is client-lib
+//! and nothing else:
 //!
 //! ```text
-//!   piped_read(queue, handle, offset, buffer, ..)
-//!     │ border: strings, sizes, places for results       client.rs  buffer.rs  handle.rs  region.rs
-//!     │ table:  names ► Queue, Handle, Buffer            queue.rs   verbs.rs   ending.rs
+//!   piped_prep_read(&request, handle, offset, buffer), piped_run(queue, &request, ..)
+//!     │ border: strings, sizes, places for results     client.rs  buffer.rs  handle.rs  region.rs
+//!     │ table:  names ► Queue, Handle, Buffer          queue.rs   verbs.rs   ending.rs
 //!     ▼
 //!   Queue::run(Request::read(&handle, offset, buffer)) ► the buffer goes back under its name
 //! ```
 //!
-//! [`asking`] is where the two meet: a buffer leaves its place for a request and comes back with the result.
-//! A new verb is one function in `verbs.rs` for each of its two ways, submitted and waited for.
+//! [`asking`] is where the two meet: a buffer leaves its place for a request and comes back with
+//! the result. A new verb is an arm in `verbs.rs`, and its `piped_prep_` function in `verbs.h`,
+//! which ends the header.
 
 mod asking;
 mod border;

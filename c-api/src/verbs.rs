@@ -1,7 +1,8 @@
-//! What can be asked: each verb submitted, and waited for.
+//! Requests of C programs: a verb with its operands and options, submitted or run to its end.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::ptr::without_provenance_mut;
 use std::time::Duration;
 
 use client_lib::{Buffer, Class, Payload, Request, Tag};
@@ -9,7 +10,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::asking::Carried;
 use crate::border::{self, Out, call, put, wanted};
-use crate::buffer::piped_buffer;
 use crate::client::class;
 use crate::ending::piped_result;
 use crate::fault::Fault;
@@ -18,28 +18,31 @@ use crate::pieces::{PIECES, piped_pieces};
 use crate::queue::{asking, piped_queue};
 use crate::status::piped_status;
 
-/// A write: completed means on stable storage.
+/// A write with this flag completes when its bytes are on stable storage.
 pub const PIPED_DURABLE: u32 = 1;
-/// End with PIPED_WOULD_BLOCK instead of waiting for a limit, for somebody to send, or for room for what is sent.
+/// A request with this flag ends with PIPED_WOULD_BLOCK where it would have to wait: for a limit,
+/// for a sender, or for room for what it sends.
 pub const PIPED_NO_WAIT: u32 = 2;
-/// A read or write: submit it again if the daemon ends before it does, within its deadline. For clients that were
-/// connected with reconnect_ns.
+/// A read or write with this flag is submitted again if the daemon ends before it does, within its
+/// deadline. The client was connected with reconnect_ns.
 pub const PIPED_RESUBMIT: u32 = 4;
-/// piped_next gives the result, in the order in which requests end, and not piped_wait.
+/// Detached: piped_next gives the result, in the order in which requests end, and not piped_wait.
 pub const PIPED_DETACHED: u32 = 8;
-/// A receive: the next message, whatever its tag.
+/// A receive with this flag takes the next message, whatever its tag.
 pub const PIPED_ANY_TAG: u32 = 16;
-/// A read, write, atomic or notification: begin only when all of these that this queue has asked of the same node before
-/// are over. Without it requests are done in any order, and only notifications wait for writes.
+/// A read, write, atomic or notification with this flag begins when all of these that this queue
+/// asked of the same node before are over. Without the flag the daemon does requests in any order,
+/// and only notifications wait for writes.
 pub const PIPED_FENCE: u32 = 32;
-/// A write to a region: have its exporter notified of notify_id, after this write and all writes that this queue has asked
-/// of that node before. The request is over when that is done, too. One that fails notifies nobody.
+/// A write to a region with this flag notifies the exporter of notify_id, after this write and all
+/// writes that this queue asked of that node before. The request ends after the notification. A
+/// write that fails notifies nobody.
 pub const PIPED_NOTIFY: u32 = 64;
 
-/// No flag of C's: the verb has `wanted_offset`.
+/// Not a flag of C: the verb has `wanted_offset`.
 const WANTED: u32 = 1 << 31;
 
-/// Flags that each verb can have.
+/// Flags that every verb can have.
 const ANY: u32 = PIPED_NO_WAIT | PIPED_DETACHED;
 const OF_READ: u32 = ANY | PIPED_RESUBMIT | PIPED_FENCE | WANTED;
 const OF_WRITE: u32 = ANY | PIPED_RESUBMIT | PIPED_FENCE | PIPED_DURABLE | PIPED_NOTIFY;
@@ -50,59 +53,121 @@ const OF_RECEIVE: u32 = ANY | PIPED_ANY_TAG;
 const OF_WORD: u32 = ANY | PIPED_FENCE;
 const KNOWN: u32 = OF_WRITE | OF_RECEIVE;
 
-/// What deviates from the defaults of a request. Set size to sizeof; 0 is always the default. Where NULL is given instead,
-/// all are.
+/// Options of a request. Set size to sizeof; 0 is always the default. All options have their
+/// defaults where NULL is given instead.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct piped_request_options {
-    /// sizeof(struct piped_request_options).
+    /// Set to sizeof(struct piped_request_options).
     pub size: u32,
-    /// PIPED_DURABLE and so on.
+    /// Flags of the request: PIPED_DURABLE and so on.
     pub flags: u32,
-    /// A number of the program's own, for piped_result.
+    /// A number of the program's own, given back in piped_result.
     pub tag: u64,
-    /// The time it may take from its submission, in nanoseconds. Default: the daemon's.
+    /// The longest time from its submission, in nanoseconds. Default: the daemon's.
     pub deadline_ns: u64,
-    /// How urgent it is (piped_class).
+    /// How urgent the request is (piped_class).
     pub request_class: u32,
-    /// With PIPED_NOTIFY, of what the exporter is notified.
+    /// With PIPED_NOTIFY, the notification that the exporter gets.
     pub notify_id: u32,
-    /// Move a piece of the buffer only, from this byte of it.
+    /// Move only a piece of the buffer, from this byte of the buffer.
     pub piece_offset: u64,
-    /// The piece's length; 0: up to the buffer's end.
+    /// Length of the piece in bytes; 0: up to the buffer's end.
     pub piece_length: u64,
-    /// A read: the byte that is wanted first, from the start of the request. The page about it travels before the rest;
-    /// piped_landed says when it is there.
+    /// For a read, the byte that is wanted first, from the start of the request. The page about it
+    /// travels before the rest; piped_landed says when it is there.
     pub wanted_offset: u64,
 }
 
-/// Options that make sense for their verb.
+/// One request: a verb and its operands. A function piped_prep_VERB fills it; piped_submit and
+/// piped_run copy it, so it can be changed and used again. Objects are named by their pointers.
+/// Fields that the verb has no use for are ignored.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes)]
+#[repr(C)]
+pub struct piped_request {
+    /// Set to sizeof(struct piped_request).
+    pub size: u32,
+    /// The verb: PIPED_VERB_READ and so on.
+    pub verb: u32,
+    /// The piped_handle it is about; a copy's source.
+    pub handle: u64,
+    /// The piped_handle that a copy writes to.
+    pub to: u64,
+    /// The piped_buffer that it fills or sends.
+    pub buffer: u64,
+    /// The piped_pieces of a request of many pieces.
+    pub pieces: u64,
+    /// Where in `handle`, in bytes.
+    pub offset: u64,
+    /// Where in `to`, in bytes.
+    pub to_offset: u64,
+    /// How many bytes a copy moves.
+    pub length: u64,
+    /// Further operands of the verb: a message's tag; the addend; the expected and the desired
+    /// word; the notification and how many of it.
+    pub operands: [u64; 2],
+}
+
+/// The verb of piped_prep_nop.
+pub const PIPED_VERB_NOP: u32 = 0;
+/// The verb of piped_prep_read.
+pub const PIPED_VERB_READ: u32 = 1;
+/// The verb of piped_prep_write.
+pub const PIPED_VERB_WRITE: u32 = 2;
+/// The verb of piped_prep_read_pieces.
+pub const PIPED_VERB_READ_PIECES: u32 = 3;
+/// The verb of piped_prep_write_pieces.
+pub const PIPED_VERB_WRITE_PIECES: u32 = 4;
+/// The verb of piped_prep_copy.
+pub const PIPED_VERB_COPY: u32 = 5;
+/// The verb of piped_prep_sync.
+pub const PIPED_VERB_SYNC: u32 = 6;
+/// The verb of piped_prep_send.
+pub const PIPED_VERB_SEND: u32 = 7;
+/// The verb of piped_prep_receive.
+pub const PIPED_VERB_RECEIVE: u32 = 8;
+/// The verb of piped_prep_fetch_add.
+pub const PIPED_VERB_FETCH_ADD: u32 = 9;
+/// The verb of piped_prep_compare_swap.
+pub const PIPED_VERB_COMPARE_SWAP: u32 = 10;
+/// The verb of piped_prep_notify.
+pub const PIPED_VERB_NOTIFY: u32 = 11;
+/// The verb of piped_prep_wait_notified.
+pub const PIPED_VERB_WAIT_NOTIFIED: u32 = 12;
+/// The verb of piped_prep_flush.
+pub const PIPED_VERB_FLUSH: u32 = 13;
+
+/// Options of a request, as C gave them.
 #[derive(Debug)]
 pub(crate) struct Choices {
     options: piped_request_options,
     class: Class,
 }
 
-/// What C gave, for a verb that can have `flags`.
-fn given(options: *const piped_request_options, flags: u32) -> Result<Choices, Fault> {
-    let options = border::sized(options)?;
-    if options.flags & !KNOWN != 0 {
-        let text = "a flag that this version does not have";
-        return Err(Fault::told(piped_status::PIPED_UNSUPPORTED, text));
-    }
-    if options.flags & !flags != 0 {
-        return Err(Fault::argument("a flag that this verb does not have"));
-    }
-    if options.notify_id != 0 && options.flags & PIPED_NOTIFY == 0 {
-        return Err(Fault::argument("notify_id without PIPED_NOTIFY"));
-    }
-    if options.wanted_offset != 0 && flags & WANTED == 0 {
-        return Err(Fault::argument("wanted_offset is for reads"));
-    }
-    Ok(Choices { options, class: class(options.request_class)? })
-}
-
 impl Choices {
+    fn of(options: *const piped_request_options) -> Result<Self, Fault> {
+        let options = border::sized(options)?;
+        if options.flags & !KNOWN != 0 {
+            let text = "a flag that this version does not have";
+            return Err(Fault::told(piped_status::PIPED_UNSUPPORTED, text));
+        }
+        if options.notify_id != 0 && options.flags & PIPED_NOTIFY == 0 {
+            return Err(Fault::argument("notify_id without PIPED_NOTIFY"));
+        }
+        Ok(Self { options, class: class(options.request_class)? })
+    }
+
+    /// Checks that a verb with these flags can have what was chosen.
+    fn only(&self, flags: u32) -> Result<(), Fault> {
+        if self.options.flags & !flags != 0 {
+            return Err(Fault::argument("a flag that this verb does not have"));
+        }
+        if self.options.wanted_offset != 0 && flags & WANTED == 0 {
+            return Err(Fault::argument("wanted_offset is for reads"));
+        }
+        Ok(())
+    }
+
     pub(crate) fn is_detached(&self) -> bool {
         self.has(PIPED_DETACHED)
     }
@@ -115,7 +180,8 @@ impl Choices {
         self.options.flags & flag != 0
     }
 
-    /// The piece in a buffer of that length, if one is named. One beyond it is refused when it is submitted.
+    /// The piece in a buffer of that length, if the options name one. The queue refuses a piece
+    /// beyond the buffer when the request is submitted.
     fn piece(&self, buffer_bytes: usize) -> Option<Range<usize>> {
         let (offset, length) = (self.options.piece_offset, self.options.piece_length);
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -127,6 +193,7 @@ impl Choices {
         }
     }
 
+    /// Applies the options that every request has.
     pub(crate) fn of_all<B: Payload>(&self, mut request: Request<B>) -> Request<B> {
         request = request.class(self.class);
         if self.options.deadline_ns > 0 {
@@ -141,7 +208,7 @@ impl Choices {
         request
     }
 
-    /// Those that only requests with a buffer have.
+    /// Applies the options that only requests with a buffer have.
     pub(crate) fn of_buffer(
         &self,
         mut request: Request<Buffer>,
@@ -165,7 +232,7 @@ impl Choices {
         request
     }
 
-    /// Those of requests without a buffer: none.
+    /// Refuses the options that a request without a buffer cannot have.
     pub(crate) fn without_buffer(&self) -> Result<(), Fault> {
         if (self.options.piece_offset, self.options.piece_length) == (0, 0) {
             return Ok(());
@@ -174,504 +241,150 @@ impl Choices {
     }
 }
 
-/// Submit what `make` makes of a buffer, or of nothing.
-fn submit<B: Carried>(
+/// How a request is asked for: submitted with a number, or run to its result.
+#[derive(Debug)]
+enum Way<'a> {
+    Submit(Out<'a, u64>),
+    Run(Out<'a, piped_result>),
+}
+
+/// A queue that is asked for something, with the options of the request.
+#[derive(Debug)]
+struct Ask<'a> {
     queue: *mut piped_queue,
-    name: B::Name,
-    choices: &Choices,
-    number: Out<'_, u64>,
-    make: impl FnOnce(B) -> Request<B>,
+    choices: Choices,
+    way: Way<'a>,
+}
+
+impl Ask<'_> {
+    /// Asks for what `make` makes of a buffer, or of nothing, by a verb that can have `flags`.
+    fn of<B: Carried>(
+        self,
+        name: B::Name,
+        flags: u32,
+        make: impl FnOnce(B) -> Request<B>,
+    ) -> Result<(), Fault> {
+        let Self { queue, choices, way } = self;
+        choices.only(flags)?;
+        match way {
+            Way::Submit(number) => {
+                // Nobody could wait for the request otherwise.
+                if !choices.is_detached() {
+                    wanted(&number)?;
+                }
+                let given = asking(queue, |asking| asking.submit(name, &choices, make))?;
+                if number.is_some() { put(number, given) } else { Ok(()) }
+            }
+            Way::Run(result) => {
+                let ended = asking(queue, |asking| asking.run(name, &choices, make))?;
+                if result.is_some() {
+                    put(result, ended)?;
+                }
+                match ended.status {
+                    piped_status::PIPED_OK => Ok(()),
+                    status => Err(Fault::of_result(status)),
+                }
+            }
+        }
+    }
+}
+
+/// The pointer that a field of a request stands for.
+fn pointer<T>(field: u64) -> *mut T {
+    without_provenance_mut(field as usize)
+}
+
+fn ask(
+    queue: *mut piped_queue,
+    request: *const piped_request,
+    options: *const piped_request_options,
+    way: Way<'_>,
 ) -> Result<(), Fault> {
-    // Nobody could wait for it otherwise.
-    if !choices.is_detached() {
-        wanted(&number)?;
+    if request.is_null() {
+        return Err(Fault::fixed(piped_status::PIPED_NULL));
     }
-    let given = asking(queue, |asking| asking.submit(name, choices, make))?;
-    if number.is_some() { put(number, given) } else { Ok(()) }
-}
-
-/// The same, waiting for the result, which is the call's.
-fn run<B: Carried>(
-    queue: *mut piped_queue,
-    name: B::Name,
-    choices: &Choices,
-    result: Out<'_, piped_result>,
-    make: impl FnOnce(B) -> Request<B>,
-) -> Result<(), Fault> {
-    let ended = asking(queue, |asking| asking.run(name, choices, make))?;
-    if result.is_some() {
-        put(result, ended)?;
+    let asked = border::sized(request)?;
+    let ask = Ask { queue, choices: Choices::of(options)?, way };
+    if asked.verb == PIPED_VERB_NOP {
+        return ask.of((), ANY, |()| Request::nop());
     }
-    match ended.status {
-        piped_status::PIPED_OK => Ok(()),
-        status => Err(Fault::of_result(status)),
+    let handle = HANDLES.get(pointer::<piped_handle>(asked.handle))?;
+    let (buffer, offset, [first, second]) = (pointer(asked.buffer), asked.offset, asked.operands);
+    match asked.verb {
+        PIPED_VERB_READ => ask.of(buffer, OF_READ, |buffer| Request::read(&handle, offset, buffer)),
+        PIPED_VERB_WRITE => {
+            ask.of(buffer, OF_WRITE, |buffer| Request::write(&handle, offset, buffer))
+        }
+        PIPED_VERB_READ_PIECES => {
+            let pieces = PIECES.get(pointer::<piped_pieces>(asked.pieces))?;
+            let make = |buffer| Request::read_pieces(&handle, &pieces, buffer);
+            ask.of(buffer, OF_READ_PIECES, make)
+        }
+        PIPED_VERB_WRITE_PIECES => {
+            let pieces = PIECES.get(pointer::<piped_pieces>(asked.pieces))?;
+            let make = |buffer| Request::write_pieces(&handle, &pieces, buffer);
+            ask.of(buffer, OF_WRITE_PIECES, make)
+        }
+        PIPED_VERB_COPY => {
+            let to = HANDLES.get(pointer::<piped_handle>(asked.to))?;
+            let make = |()| Request::copy(&handle, offset, &to, asked.to_offset, asked.length);
+            ask.of((), ANY, make)
+        }
+        PIPED_VERB_SYNC => ask.of((), ANY, |()| Request::sync(&handle)),
+        PIPED_VERB_SEND => ask.of(buffer, OF_SEND, |buffer| Request::send(&handle, first, buffer)),
+        PIPED_VERB_RECEIVE => {
+            let tag = if ask.choices.has(PIPED_ANY_TAG) { Tag::Any } else { Tag::Is(first) };
+            ask.of(buffer, OF_RECEIVE, |buffer| Request::receive(&handle, tag, buffer))
+        }
+        PIPED_VERB_FETCH_ADD => {
+            ask.of((), OF_WORD, |()| Request::fetch_add(&handle, offset, first))
+        }
+        PIPED_VERB_COMPARE_SWAP => {
+            ask.of((), OF_WORD, |()| Request::compare_swap(&handle, offset, first, second))
+        }
+        PIPED_VERB_NOTIFY => {
+            let id = notification(first)?;
+            ask.of((), OF_WORD, |()| Request::notify(&handle, id))
+        }
+        PIPED_VERB_WAIT_NOTIFIED => {
+            let id = notification(first)?;
+            ask.of((), ANY, |()| Request::wait(&handle, id, second))
+        }
+        PIPED_VERB_FLUSH => ask.of((), ANY, |()| Request::flush(&handle)),
+        _ => {
+            let text = "a verb that this version does not have";
+            Err(Fault::told(piped_status::PIPED_UNSUPPORTED, text))
+        }
     }
 }
 
-fn message_of(choices: &Choices, tag: u64) -> Tag {
-    if choices.has(PIPED_ANY_TAG) { Tag::Any } else { Tag::Is(tag) }
+fn notification(operand: u64) -> Result<u32, Fault> {
+    u32::try_from(operand).map_err(|_| Fault::argument("a notification's id has 32 bits"))
 }
 
-/// Fill `buffer` from `offset` of a file or region, and wait for it: as much as is there, up to the buffer's length.
-///
-/// As for all verbs: `options` may be NULL, and so may `result`. The call gives the result's status; what of it went
-/// before the request was submitted (a misuse, PIPED_FULL, PIPED_DISCONNECTED) leaves `result` as it was and the buffer
-/// where it was.
+/// Submit a request. `options` may be NULL. `number` is the request's number for piped_wait and
+/// others; it may be NULL if the request is detached. The daemon sees the request after
+/// piped_queue_flush, or with the next look for results. If the call fails, nothing was submitted
+/// and the buffer is where it was.
 #[unsafe(no_mangle)]
-pub extern "C" fn piped_read(
+pub extern "C" fn piped_submit(
     queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    offset: u64,
-    buffer: *mut piped_buffer,
+    request: *const piped_request,
+    options: *const piped_request_options,
+    number: Option<&mut MaybeUninit<u64>>,
+) -> piped_status {
+    call(|| ask(queue, request, options, Way::Submit(number)))
+}
+
+/// Submit a request and wait for its end. `options` and `result` may be NULL. The call returns the
+/// result's status. A failure before the submission (a misuse, PIPED_FULL, PIPED_DISCONNECTED)
+/// leaves `result` as it was and the buffer where it was.
+#[unsafe(no_mangle)]
+pub extern "C" fn piped_run(
+    queue: *mut piped_queue,
+    request: *const piped_request,
     options: *const piped_request_options,
     result: Option<&mut MaybeUninit<piped_result>>,
 ) -> piped_status {
-    call(|| {
-        let (handle, options) = (HANDLES.get(handle)?, given(options, OF_READ)?);
-        run(queue, buffer, &options, result, |buffer| Request::read(&handle, offset, buffer))
-    })
-}
-
-/// Submit a read. As for all verbs: `options` may be NULL; `request` is the request's number for piped_wait and others,
-/// and may be NULL if it is detached. The daemon sees it after piped_queue_flush, or with the next look for results. If
-/// the call fails nothing was submitted, and the buffer is where it was.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_read(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    offset: u64,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (handle, options) = (HANDLES.get(handle)?, given(options, OF_READ)?);
-        submit(queue, buffer, &options, request, |buffer| Request::read(&handle, offset, buffer))
-    })
-}
-
-/// Write `buffer` at `offset` of a file or region, and wait for it.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_write(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    offset: u64,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (handle, options) = (HANDLES.get(handle)?, given(options, OF_WRITE)?);
-        run(queue, buffer, &options, result, |buffer| Request::write(&handle, offset, buffer))
-    })
-}
-
-/// Submit a write.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_write(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    offset: u64,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (handle, options) = (HANDLES.get(handle)?, given(options, OF_WRITE)?);
-        submit(queue, buffer, &options, request, |buffer| Request::write(&handle, offset, buffer))
-    })
-}
-
-/// Fill `buffer` with pieces of a file or region, in one request, and wait for it. The result's bytes count them one behind
-/// the other, in the table's order.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_read_pieces(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    pieces: *mut piped_pieces,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (handle, pieces) = (HANDLES.get(handle)?, PIECES.get(pieces)?);
-        let make = |buffer| Request::read_pieces(&handle, &pieces, buffer);
-        run(queue, buffer, &given(options, OF_READ_PIECES)?, result, make)
-    })
-}
-
-/// Submit a read of pieces.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_read_pieces(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    pieces: *mut piped_pieces,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (handle, pieces) = (HANDLES.get(handle)?, PIECES.get(pieces)?);
-        let make = |buffer| Request::read_pieces(&handle, &pieces, buffer);
-        submit(queue, buffer, &given(options, OF_READ_PIECES)?, request, make)
-    })
-}
-
-/// Write pieces of `buffer` to a file or region, in one request, and wait for it. They are written in any order: pieces
-/// that overlap in the file or region have no defined result.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_write_pieces(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    pieces: *mut piped_pieces,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (handle, pieces) = (HANDLES.get(handle)?, PIECES.get(pieces)?);
-        let make = |buffer| Request::write_pieces(&handle, &pieces, buffer);
-        run(queue, buffer, &given(options, OF_WRITE_PIECES)?, result, make)
-    })
-}
-
-/// Submit a write of pieces.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_write_pieces(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    pieces: *mut piped_pieces,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (handle, pieces) = (HANDLES.get(handle)?, PIECES.get(pieces)?);
-        let make = |buffer| Request::write_pieces(&handle, &pieces, buffer);
-        submit(queue, buffer, &given(options, OF_WRITE_PIECES)?, request, make)
-    })
-}
-
-/// Copy `length` bytes between two handles, without passing through this process, and wait for it. The source's end ends
-/// it early.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_copy(
-    queue: *mut piped_queue,
-    from: *mut piped_handle,
-    from_offset: u64,
-    to: *mut piped_handle,
-    to_offset: u64,
-    length: u64,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (from, to) = (HANDLES.get(from)?, HANDLES.get(to)?);
-        let make = |()| Request::copy(&from, from_offset, &to, to_offset, length);
-        run(queue, (), &given(options, ANY)?, result, make)
-    })
-}
-
-/// Submit a copy.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_copy(
-    queue: *mut piped_queue,
-    from: *mut piped_handle,
-    from_offset: u64,
-    to: *mut piped_handle,
-    to_offset: u64,
-    length: u64,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (from, to) = (HANDLES.get(from)?, HANDLES.get(to)?);
-        let make = |()| Request::copy(&from, from_offset, &to, to_offset, length);
-        submit(queue, (), &given(options, ANY)?, request, make)
-    })
-}
-
-/// Bring what completed writes wrote to stable storage, and wait for it.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_sync(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let handle = HANDLES.get(handle)?;
-        run(queue, (), &given(options, ANY)?, result, |()| Request::sync(&handle))
-    })
-}
-
-/// Submit a sync.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_sync(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let handle = HANDLES.get(handle)?;
-        submit(queue, (), &given(options, ANY)?, request, |()| Request::sync(&handle))
-    })
-}
-
-/// Send `buffer` to a channel under a tag, and wait until it has been taken in: a short message by the receiver's node, a
-/// longer one by its receiver.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_send(
-    queue: *mut piped_queue,
-    channel: *mut piped_handle,
-    message_tag: u64,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (channel, options) = (HANDLES.get(channel)?, given(options, OF_SEND)?);
-        let make = |buffer| Request::send(&channel, message_tag, buffer);
-        run(queue, buffer, &options, result, make)
-    })
-}
-
-/// Submit a send.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_send(
-    queue: *mut piped_queue,
-    channel: *mut piped_handle,
-    message_tag: u64,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (channel, options) = (HANDLES.get(channel)?, given(options, OF_SEND)?);
-        let make = |buffer| Request::send(&channel, message_tag, buffer);
-        submit(queue, buffer, &options, request, make)
-    })
-}
-
-/// Receive the next message of that tag, or of any (PIPED_ANY_TAG), into `buffer`, and wait for it. The result's value is
-/// its tag. One that is longer than the buffer stays, and the request ends with PIPED_TOO_LONG.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_receive(
-    queue: *mut piped_queue,
-    channel: *mut piped_handle,
-    message_tag: u64,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (channel, options) = (HANDLES.get(channel)?, given(options, OF_RECEIVE)?);
-        let tag = message_of(&options, message_tag);
-        let make = |buffer| Request::receive(&channel, tag, buffer);
-        run(queue, buffer, &options, result, make)
-    })
-}
-
-/// Submit a receive.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_receive(
-    queue: *mut piped_queue,
-    channel: *mut piped_handle,
-    message_tag: u64,
-    buffer: *mut piped_buffer,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (channel, options) = (HANDLES.get(channel)?, given(options, OF_RECEIVE)?);
-        let tag = message_of(&options, message_tag);
-        let make = |buffer| Request::receive(&channel, tag, buffer);
-        submit(queue, buffer, &options, request, make)
-    })
-}
-
-/// Add `addend` to the 8 bytes at `offset` of a region, wrapping around, at once with everybody else who changes them so,
-/// and wait for it. The result's value is what they were. They are a word of the exporter's byte order at a multiple of 8
-/// bytes, and the region is open with PIPED_ATOMIC. It is done exactly once; PIPED_OUTCOME_UNKNOWN and a passed deadline
-/// leave it open whether it was.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_fetch_add(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    offset: u64,
-    addend: u64,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, OF_WORD)?);
-        run(queue, (), &options, result, |()| Request::fetch_add(&region, offset, addend))
-    })
-}
-
-/// Submit a fetch_add.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_fetch_add(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    offset: u64,
-    addend: u64,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, OF_WORD)?);
-        submit(queue, (), &options, request, |()| Request::fetch_add(&region, offset, addend))
-    })
-}
-
-/// Replace the 8 bytes at `offset` of a region by `desired` if they are `expected`, otherwise as piped_fetch_add. The
-/// result's value is what they were, so it was done if that is `expected`.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_compare_swap(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    offset: u64,
-    expected: u64,
-    desired: u64,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, OF_WORD)?);
-        let make = |()| Request::compare_swap(&region, offset, expected, desired);
-        run(queue, (), &options, result, make)
-    })
-}
-
-/// Submit a compare_swap.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_compare_swap(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    offset: u64,
-    expected: u64,
-    desired: u64,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, OF_WORD)?);
-        let make = |()| Request::compare_swap(&region, offset, expected, desired);
-        submit(queue, (), &options, request, make)
-    })
-}
-
-/// Notify the exporter of a region of `id`, after all writes that this queue has asked of that node before, and wait for
-/// it. Exactly once, like an atomic. A write before it that fails does not hold it back; see PIPED_NOTIFY.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_notify(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    id: u32,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, OF_WORD)?);
-        run(queue, (), &options, result, |()| Request::notify(&region, id))
-    })
-}
-
-/// Submit a notification.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_notify(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    id: u32,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, OF_WORD)?);
-        submit(queue, (), &options, request, |()| Request::notify(&region, id))
-    })
-}
-
-/// Wait until `count` notifications of `id` have come to a region of this client (piped_region_handle), and take them. The
-/// result's value is how many are left. Several that wait for the same `id` are served in their order.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_wait_notified(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    id: u32,
-    count: u64,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, ANY)?);
-        run(queue, (), &options, result, |()| Request::wait(&region, id, count))
-    })
-}
-
-/// Submit a wait for notifications.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_wait_notified(
-    queue: *mut piped_queue,
-    region: *mut piped_handle,
-    id: u32,
-    count: u64,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (region, options) = (HANDLES.get(region)?, given(options, ANY)?);
-        submit(queue, (), &options, request, |()| Request::wait(&region, id, count))
-    })
-}
-
-/// Wait for all reads, writes, atomics and notifications that this queue has asked of the handle's node before. Each of
-/// them says itself how it ended. (piped_queue_flush is something else: it lets the daemon see what was submitted.)
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_flush(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| {
-        let (handle, options) = (HANDLES.get(handle)?, given(options, ANY)?);
-        run(queue, (), &options, result, |()| Request::flush(&handle))
-    })
-}
-
-/// Submit a flush.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_flush(
-    queue: *mut piped_queue,
-    handle: *mut piped_handle,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| {
-        let (handle, options) = (HANDLES.get(handle)?, given(options, ANY)?);
-        submit(queue, (), &options, request, |()| Request::flush(&handle))
-    })
-}
-
-/// Nothing: to the daemon and back.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_nop(
-    queue: *mut piped_queue,
-    options: *const piped_request_options,
-    result: Option<&mut MaybeUninit<piped_result>>,
-) -> piped_status {
-    call(|| run(queue, (), &given(options, ANY)?, result, |()| Request::nop()))
-}
-
-/// Submit nothing.
-#[unsafe(no_mangle)]
-pub extern "C" fn piped_submit_nop(
-    queue: *mut piped_queue,
-    options: *const piped_request_options,
-    request: Option<&mut MaybeUninit<u64>>,
-) -> piped_status {
-    call(|| submit(queue, (), &given(options, ANY)?, request, |()| Request::nop()))
+    call(|| ask(queue, request, options, Way::Run(result)))
 }

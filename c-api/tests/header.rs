@@ -1,4 +1,5 @@
-//! The header is what the source says, the library has what the header says, and each function keeps panics inside.
+//! The header is what the source says, the library has what the header says, and each function
+//! keeps panics inside.
 
 mod support;
 
@@ -28,8 +29,9 @@ fn functions() -> Vec<(String, String)> {
 fn the_committed_header_is_what_the_source_says() {
     let path = here().join("include/piped.h");
     let mut made = Vec::new();
-    let config =
+    let mut config =
         cbindgen::Config::from_file(here().join("cbindgen.toml")).expect("a configuration");
+    config.trailer = Some(fs::read_to_string(here().join("src/verbs.h")).expect("the verbs"));
     cbindgen::generate_with_config(here(), config).expect("a header").write(&mut made);
     let made = String::from_utf8(made).expect("text");
     if std::env::var_os("PIPED_BLESS").is_some() {

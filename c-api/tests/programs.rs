@@ -1,5 +1,5 @@
-//! The examples in C, and one misuse after the other, with real daemons: as they are, under valgrind, and with
-//! AddressSanitizer.
+//! The examples in C, and one misuse after the other, with real daemons: as they are, under
+//! valgrind, and with AddressSanitizer.
 
 mod support;
 
@@ -56,7 +56,7 @@ impl Stage {
         self.libraries.command(self.under, &self.libraries.compile(source, self.compiler))
     }
 
-    /// What a program says.
+    /// Runs a program; returns its output.
     fn run(&self, source: &str, arguments: &[&dyn AsRef<Path>]) -> String {
         let mut command = self.command(source);
         let output = succeed(command.args(arguments.iter().map(|it| it.as_ref().as_os_str())));

@@ -1,7 +1,7 @@
 /* Buffers that outlast their requests: held SOCKET FILE
  *
- * The test plays the daemon: it holds the buffers of both reads, releases the first after "held", and ends after
- * "held again". */
+ * The test plays the daemon: it holds the buffers of both reads, releases the first after "held",
+ * and ends after "held again". */
 
 #include <stdint.h>
 
@@ -9,7 +9,8 @@
 
 static void expect_at(int line, int found, int wanted) {
     if (found != wanted) {
-        fprintf(stderr, "line %d: %s, not %s\n", line, piped_status_text(found), piped_status_text(wanted));
+        fprintf(stderr, "line %d: %s, not %s\n", line, piped_status_text(found),
+                piped_status_text(wanted));
         exit(EXIT_FAILURE);
     }
 }

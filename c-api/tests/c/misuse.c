@@ -30,7 +30,8 @@ static void *receive(void *argument) {
     struct waiting *waiting = argument;
     struct piped_request_options any = {.size = sizeof any, .flags = PIPED_ANY_TAG};
     do /* The other thread may be looking just then. */
-        waiting->status = piped_receive(waiting->queue, waiting->mail, 0, waiting->buffer, &any, NULL);
+        waiting->status = piped_receive(waiting->queue, waiting->mail, 0, waiting->buffer, &any,
+                                        NULL);
     while (waiting->status == PIPED_BUSY);
     return NULL;
 }
@@ -96,14 +97,16 @@ int main(int argc, char **argv) {
     EXPECT(piped_open_file(client, argv[2], PIPED_READ | 1024, &file), PIPED_UNSUPPORTED);
     EXPECT(piped_open_file(client, argv[2], PIPED_READ | PIPED_ATOMIC, &file), PIPED_UNSUPPORTED);
     EXPECT(piped_open_file(client, "/nowhere/file", PIPED_READ, &file), PIPED_NO_DIRECTORY);
-    EXPECT(piped_open_file(client, "/nowhere/file", PIPED_WRITE | PIPED_CREATE, &file), PIPED_NO_DIRECTORY);
+    EXPECT(piped_open_file(client, "/nowhere/file", PIPED_WRITE | PIPED_CREATE, &file),
+           PIPED_NO_DIRECTORY);
     EXPECT(piped_open_file(client, "/a file that nobody made", PIPED_READ, &file), PIPED_NOT_FOUND);
     EXPECT(piped_open_file(client, "/", PIPED_READ, &file), PIPED_IS_DIRECTORY);
     EXPECT(piped_open_file(client, "/", PIPED_WRITE, &file), PIPED_IS_DIRECTORY);
     EXPECT(piped_open_file(client, argv[2], PIPED_READ, NULL), PIPED_NULL);
     EXPECT(piped_open_fd(client, -1, PIPED_READ, &file), PIPED_ARGUMENT);
     EXPECT(piped_open_fd(client, 1000000, PIPED_READ, &file) != PIPED_OK, 1);
-    EXPECT(piped_open_export(client, NULL, "no such export", "file", PIPED_READ, &file), PIPED_NO_EXPORT);
+    EXPECT(piped_open_export(client, NULL, "no such export", "file", PIPED_READ, &file),
+           PIPED_NO_EXPORT);
     EXPECT(piped_open_export(client, NULL, "\xff\xfe", "file", PIPED_READ, &file), PIPED_ARGUMENT);
     EXPECT(piped_open_region(client, NULL, "no such region", PIPED_READ, &file), PIPED_NOT_FOUND);
     EXPECT(file == NULL, 1);
@@ -116,7 +119,8 @@ int main(int argc, char **argv) {
     EXPECT(piped_buffer_allocate(NULL, 1, &buffer), PIPED_NULL);
     EXPECT(piped_buffer_allocate((piped_client *)&number, 1, &buffer), PIPED_NOT_OURS);
     EXPECT(piped_buffer_allocate((piped_client *)queue, 1, &buffer), PIPED_WRONG_KIND);
-    EXPECT(piped_buffer_allocate((piped_client *)((uintptr_t)client ^ UINT64_C(1) << 40), 1, &buffer), PIPED_STALE);
+    EXPECT(piped_buffer_allocate((piped_client *)((uintptr_t)client ^ UINT64_C(1) << 40), 1,
+                                 &buffer), PIPED_STALE);
     EXPECT(piped_buffer_allocate((piped_client *)UINTPTR_MAX, 1, &buffer), PIPED_NOT_OURS);
     EXPECT(piped_buffer_allocate(client, 0, &buffer), PIPED_RANGE);
     EXPECT(piped_buffer_allocate(client, SIZE_MAX, &buffer), PIPED_RANGE);
@@ -138,7 +142,8 @@ int main(int argc, char **argv) {
 
     /* Lengths and options. */
     EXPECT(piped_buffer_set_length(buffer, 4097), PIPED_RANGE);
-    struct piped_request_options options = {.size = sizeof options, .piece_offset = 1, .piece_length = 4096};
+    struct piped_request_options options = {.size = sizeof options, .piece_offset = 1,
+                                            .piece_length = 4096};
     EXPECT(piped_read(queue, file, 0, buffer, &options, NULL), PIPED_RANGE);
     options.piece_offset = UINT64_MAX;
     EXPECT(piped_read(queue, file, 0, buffer, &options, NULL), PIPED_RANGE);
@@ -161,6 +166,23 @@ int main(int argc, char **argv) {
     EXPECT(piped_read(queue, file, 0, buffer, &options, NULL), PIPED_ARGUMENT);
     options.notify_id = 0;
     EXPECT(piped_submit_read(queue, file, 0, buffer, NULL, NULL), PIPED_NULL);
+
+    /* Requests filled by hand. */
+    struct piped_request filled;
+    EXPECT(piped_run(queue, NULL, NULL, NULL), PIPED_NULL);
+    EXPECT(piped_submit(queue, NULL, NULL, &request), PIPED_NULL);
+    piped_prep_read(&filled, file, 0, buffer);
+    filled.size = 0;
+    EXPECT(piped_run(queue, &filled, NULL, NULL), PIPED_ARGUMENT);
+    filled.size = sizeof filled;
+    filled.verb = PIPED_VERB_FLUSH + 1;
+    EXPECT(piped_run(queue, &filled, NULL, NULL), PIPED_UNSUPPORTED);
+    piped_prep_notify(&filled, file, 1);
+    filled.operands[0] = UINT64_MAX;
+    EXPECT(piped_run(queue, &filled, NULL, NULL), PIPED_ARGUMENT);
+    piped_prep_read(&filled, file, 0, NULL);
+    EXPECT(piped_run(queue, &filled, NULL, NULL), PIPED_NULL);
+
     EXPECT(piped_write(queue, file, 0, buffer, NULL, &result), PIPED_DENIED);
     EXPECT(result.status, PIPED_DENIED);
     EXPECT(piped_fetch_add(queue, file, 0, 1, NULL, NULL) != PIPED_OK, 1);
@@ -216,7 +238,8 @@ int main(int argc, char **argv) {
     EXPECT(piped_read_pieces(queue, file, pieces, buffer, NULL, NULL), PIPED_RANGE);
     options.flags = PIPED_RESUBMIT;
     EXPECT(piped_read_pieces(queue, file, pieces, buffer, &options, NULL), PIPED_ARGUMENT);
-    EXPECT(piped_read_pieces(queue, file, (piped_pieces *)file, buffer, NULL, NULL), PIPED_WRONG_KIND);
+    EXPECT(piped_read_pieces(queue, file, (piped_pieces *)file, buffer, NULL, NULL),
+           PIPED_WRONG_KIND);
     CHECK(piped_pieces_free(pieces));
     EXPECT(piped_read_pieces(queue, file, pieces, buffer, NULL, NULL), PIPED_STALE);
     EXPECT(piped_pieces_free(pieces), PIPED_STALE);
@@ -232,7 +255,8 @@ int main(int argc, char **argv) {
     piped_strips *strips = NULL;
     struct piped_strip strip = {.length = 7};
     struct piped_strips_options stripped = {.size = sizeof stripped, .strip_bytes = 100};
-    EXPECT(piped_strips_read(client, file, 0, 1000, &stripped, &strips), PIPED_ARGUMENT); /* auto has none */
+    /* auto has none */
+    EXPECT(piped_strips_read(client, file, 0, 1000, &stripped, &strips), PIPED_ARGUMENT);
     stripped.policy = PIPED_STRIPS_VARIABLE + 1;
     EXPECT(piped_strips_read(client, file, 0, 1000, &stripped, &strips), PIPED_ARGUMENT);
     stripped.policy = PIPED_STRIPS_FIXED;
@@ -249,7 +273,8 @@ int main(int argc, char **argv) {
     EXPECT(piped_strips_read(client, file, 1000, 999, NULL, &strips), PIPED_RANGE);
     EXPECT(piped_strips_read(client, file, 0, 1000, NULL, NULL), PIPED_NULL);
     EXPECT(strips == NULL, 1);
-    CHECK(piped_strips_read(client, file, 0, 1000, &stripped, &strips)); /* larger than anything is all */
+    /* larger than anything is all */
+    CHECK(piped_strips_read(client, file, 0, 1000, &stripped, &strips));
     EXPECT(piped_strips_next(strips, queue, NULL), PIPED_NULL);
     EXPECT(piped_strips_next(strips, NULL, &strip), PIPED_NULL);
     EXPECT(piped_strips_next(strips, (piped_queue *)client, &strip), PIPED_WRONG_KIND);
@@ -279,7 +304,8 @@ int main(int argc, char **argv) {
     /* Tiled loops. */
     piped_tiles *tiles = NULL;
     struct piped_tiles_options tiled = {.size = sizeof tiled, .grid_x = 1};
-    EXPECT(piped_tiles_open(client, "misuse", &tiled, NULL, &tiles), PIPED_ARGUMENT); /* no grid_y */
+    /* no grid_y */
+    EXPECT(piped_tiles_open(client, "misuse", &tiled, NULL, &tiles), PIPED_ARGUMENT);
     tiled.grid_y = 1;
     tiled.at_x = 1;
     EXPECT(piped_tiles_open(client, "misuse", &tiled, NULL, &tiles), PIPED_ARGUMENT);
@@ -326,7 +352,8 @@ int main(int argc, char **argv) {
     EXPECT(piped_region_read_at(region, SIZE_MAX, some, 8), PIPED_RANGE);
     EXPECT(piped_region_write_at(region, 0, NULL, 8), PIPED_NULL);
     EXPECT(piped_region_write_at(region, 0, some, SIZE_MAX), PIPED_RANGE);
-    EXPECT(piped_region_export(other, "misuse", theirs, PIPED_READ, &region) != PIPED_OK, 1); /* taken */
+    /* taken */
+    EXPECT(piped_region_export(other, "misuse", theirs, PIPED_READ, &region) != PIPED_OK, 1);
     CHECK(piped_buffer_data(theirs, &data, NULL));
     CHECK(piped_region_close(region));
     EXPECT(piped_region_close(region), PIPED_STALE);

@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 
 use system_tests::process::words;
 
-/// The crate's directory.
+/// The directory of this crate.
 pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The static library, as cargo builds it beside the tests. Cargo builds no static library for a test by itself.
+/// The static library, as cargo builds it beside the tests. Cargo builds no static library for a
+/// test by itself.
 pub fn archive() -> &'static Path {
     static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
     ARCHIVE.get_or_init(|| {

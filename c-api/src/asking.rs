@@ -1,5 +1,5 @@
-//! Where C's names and client-lib's values meet: a request takes its buffer from its name, and the buffer comes back
-//! under it with the result.
+//! Where C's names and client-lib's values meet: a request takes its buffer from its name, and the
+//! buffer comes back under it with the result.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::verbs::Choices;
 pub(crate) struct Asking {
     pub(crate) queue: Queue,
     pub(crate) records: Records,
-    /// Buffers that are free again, for who asks.
+    /// Buffers that are free again, for the next call that asks for one.
     released: VecDeque<Release>,
 }
 
@@ -39,7 +39,7 @@ struct Release {
     state: piped_buffer_state,
 }
 
-/// What a request takes along: a buffer by its name, or nothing.
+/// The memory that a request takes along: a buffer by its name, or nothing.
 pub(crate) trait Carried: Payload {
     type Name: Copy;
     fn name(name: Self::Name) -> Option<BufferName>;
@@ -245,7 +245,7 @@ impl Asking {
         Ok(())
     }
 
-    /// client-lib's name of a request whose result was not taken.
+    /// The name in client-lib of a request with a result that was not taken.
     pub(crate) fn id(&mut self, number: u64) -> Result<client_lib::RequestId, Fault> {
         let at = self.records.find(number)?;
         self.records.at(at).id.ok_or_else(|| Fault::fixed(piped_status::PIPED_STALE))
@@ -306,7 +306,8 @@ impl Asking {
         let request = self.records.number(at);
         let (tag, buffer) = (self.records.at(at).tag, self.records.at(at).buffer);
         self.records.vacate(at);
-        // Nobody has to ask: the buffers are where they belong, and what is told of them is bounded.
+        // Nobody has to ask: the buffers are where they belong, and what is told of them is
+        // bounded.
         if self.released.len() == self.queue.depth() as usize {
             self.released.pop_front();
         }
@@ -314,7 +315,8 @@ impl Asking {
         buffer.map_or(Ok(()), |buffer| settle(buffer.pointer(), lent))
     }
 
-    /// A request ended: its buffer goes where it belongs, its record is free or waits for the buffer.
+    /// A request ended: its buffer goes where it belongs, its record is free or waits for the
+    /// buffer.
     fn end(&mut self, at: usize, ended: Ended) -> Result<piped_result, Fault> {
         let (lent, bytes, value, status) = match ended {
             Ok(Done { bytes, value, payload }) => {
@@ -346,7 +348,7 @@ impl Asking {
         }
     }
 
-    /// What is known of a request whatever became of it.
+    /// The part of a result that is known however the request ended.
     fn result(&mut self, at: usize, buffer_state: piped_buffer_state) -> piped_result {
         let request = self.records.number(at);
         let record = self.records.at(at);
@@ -356,7 +358,8 @@ impl Asking {
 }
 
 impl Drop for Asking {
-    /// Requests that are under way are cancelled, and their buffers go back to the arena by themselves.
+    /// Requests that are under way are cancelled, and their buffers go back to the arena by
+    /// themselves.
     fn drop(&mut self) {
         for buffer in self.records.all().filter_map(|record| record.buffer) {
             // A name that is away cannot have been freed.

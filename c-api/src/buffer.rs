@@ -1,4 +1,4 @@
-//! Buffers: one name from allocation to free, whoever has the memory meanwhile.
+//! Buffers: one name from allocation to free, wherever the memory is meanwhile.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -13,8 +13,8 @@ use crate::table::{Kind, Table};
 
 /// Memory that the daemon moves bytes to and from without a copy. It starts at a page.
 ///
-/// A request borrows it: from its submission until its result was taken the buffer cannot be read through this
-/// library, given to another request or freed (PIPED_UNDERWAY).
+/// A request borrows it: from its submission until its result was taken the buffer cannot be read
+/// through this library, given to another request or freed (PIPED_UNDERWAY).
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug)]
 pub struct piped_buffer {
@@ -26,13 +26,14 @@ pub struct piped_buffer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum piped_buffer_state {
-    /// There is none: the request had no buffer.
+    /// No buffer: the request had none.
     PIPED_BUFFER_NONE = 0,
-    /// The program's.
+    /// The program has the buffer.
     PIPED_BUFFER_HERE = 1,
-    /// With a request.
+    /// A request has the buffer.
     PIPED_BUFFER_UNDERWAY = 2,
-    /// Its request has ended, and the kernel may still touch it: piped_wait_released.
+    /// The buffer's request has ended, and the kernel may still touch the buffer:
+    /// piped_wait_released.
     PIPED_BUFFER_HELD = 3,
     /// Gone with its queue or daemon; free it.
     PIPED_BUFFER_LOST = 4,
@@ -42,7 +43,7 @@ pub enum piped_buffer_state {
 
 use piped_buffer_state::*;
 
-/// A buffer's place.
+/// The place of a buffer.
 #[derive(Debug)]
 pub(crate) enum Lent {
     Here(Buffer),
@@ -83,9 +84,7 @@ fn away(state: piped_buffer_state) -> Fault {
         PIPED_BUFFER_LOST | PIPED_BUFFER_HERE | PIPED_BUFFER_NONE => PIPED_LOST,
     };
     let text = match status {
-        PIPED_UNDERWAY => {
-            "a request that has not ended, or whose result was not taken, has the buffer"
-        }
+        PIPED_UNDERWAY => "a request has the buffer: it has not ended, or its result was not taken",
         _ => return Fault::fixed(status),
     };
     Fault::told(status, text)
@@ -107,8 +106,8 @@ pub(crate) fn settle(name: *mut piped_buffer, lent: Lent) -> Result<(), Fault> {
     Ok(BUFFERS.with_mut(name, |place| *place = lent)?)
 }
 
-/// A buffer of `length` bytes, at least 1. The arena grows if it has to and may; PIPED_WOULD_BLOCK if it may not. Free
-/// it with piped_buffer_free.
+/// A buffer of `length` bytes, at least 1. The arena grows if it has to and may; PIPED_WOULD_BLOCK
+/// if it may not. Free it with piped_buffer_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_buffer_allocate(
     client: *mut piped_client,
@@ -137,9 +136,9 @@ pub extern "C" fn piped_buffer_free(buffer: *mut piped_buffer) -> piped_status {
     })
 }
 
-/// Where a buffer's bytes are and how many; `length` may be NULL. The address stays good until the buffer is freed,
-/// but for a client that reconnects: there until the buffer's first request after a reconnect. Do not touch the bytes
-/// while a request has the buffer.
+/// Where a buffer's bytes are and how many; `length` may be NULL. The address stays good until the
+/// buffer is freed, but for a client that reconnects: there until the buffer's first request after
+/// a reconnect. Do not touch the bytes while a request has the buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_buffer_data(
     buffer: *mut piped_buffer,

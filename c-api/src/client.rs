@@ -12,8 +12,8 @@ use crate::fault::Fault;
 use crate::status::{self, piped_status};
 use crate::table::{Kind, Table};
 
-/// A session with the daemon of this node: memory, handles, queues. For all threads. The session ends when the
-/// client and everything made with it has been freed.
+/// A session with the daemon of this node: memory, handles, queues. For all threads. The session
+/// ends when the client and everything made with it has been freed.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug)]
 pub struct piped_client {
@@ -27,11 +27,11 @@ pub(crate) static CLIENTS: Table<Client> = Table::new(Kind::Client);
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub enum piped_class {
-    /// As the session said when it connected, or the daemon's default.
+    /// The class that the session named when it connected, or else the daemon's default.
     PIPED_CLASS_DEFAULT = 0,
     /// Somebody is blocked on it: goes first.
     PIPED_CLASS_LATENCY = 1,
-    /// Throughput matters.
+    /// Throughput matters more than latency.
     PIPED_CLASS_BULK = 2,
 }
 
@@ -40,23 +40,24 @@ pub enum piped_class {
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub enum piped_wait_policy {
-    /// As the daemon recommends.
+    /// Wait as the daemon recommends.
     PIPED_WAIT_DEFAULT = 0,
     /// Spin briefly where a CPU is to spare.
     PIPED_WAIT_BALANCED = 1,
-    /// Spin long.
+    /// Spin long before sleeping.
     PIPED_WAIT_LATENCY = 2,
-    /// Never spin.
+    /// Sleep at once, and never spin.
     PIPED_WAIT_THROUGHPUT = 3,
     /// Spin as long as spin_ns says at most.
     PIPED_WAIT_CUSTOM = 4,
 }
 
-/// How to connect. Set size to sizeof, and what shall differ from the defaults; 0 is always the default.
+/// How to connect. Set size to sizeof, and what shall differ from the defaults; 0 is always the
+/// default.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct piped_connect_options {
-    /// sizeof(struct piped_connect_options).
+    /// Set to sizeof(struct piped_connect_options).
     pub size: u32,
     /// Requests each queue can have under way. Default: 255.
     pub depth: u32,
@@ -64,8 +65,8 @@ pub struct piped_connect_options {
     pub arena_bytes: u64,
     /// How long opening, growing and connecting may take, in nanoseconds. Default: 30 s.
     pub timeout_ns: u64,
-    /// Not 0: go on with the next daemon when this one ends, and let that take so long, in nanoseconds; see
-    /// piped_reconnect.
+    /// Not 0: go on with the next daemon when this one ends, and let that take so long, in
+    /// nanoseconds; see piped_reconnect.
     pub reconnect_ns: u64,
     /// With PIPED_WAIT_CUSTOM, the longest spin in nanoseconds; 0 sleeps at once.
     pub spin_ns: u64,
@@ -75,7 +76,7 @@ pub struct piped_connect_options {
     pub weight: u32,
     /// How queues wait (piped_wait_policy).
     pub wait_policy: u32,
-    /// 0.
+    /// Reserved: must be 0.
     pub reserved: u32,
 }
 
@@ -152,21 +153,21 @@ pub extern "C" fn piped_version() -> u32 {
     VERSION
 }
 
-/// Why the last call of this thread that failed did so: cause and, if there is one, the fix. Empty if none did.
-/// Never NULL. The text is the thread's, and changes with its next call that fails.
+/// Why the last call of this thread that failed did so: cause and, if there is one, the fix. Empty
+/// if none did. Never NULL. The text is the thread's, and changes with its next call that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_last_message() -> *const c_char {
     border::last_message()
 }
 
-/// What a piped_status means. Never NULL; static.
+/// The meaning of a piped_status. Never NULL; static.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_status_text(status: i32) -> *const c_char {
     status::of_number(status).map_or(c"no status of this library", piped_status::text).as_ptr()
 }
 
-/// Connect to the daemon that listens on the unix socket `path`. `options` may be NULL. Free the client with
-/// piped_client_free.
+/// Connect to the daemon that listens on the unix socket `path`. `options` may be NULL. Free the
+/// client with piped_client_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_connect(
     path: *const c_char,
@@ -191,13 +192,15 @@ pub extern "C" fn piped_client_free(client: *mut piped_client) -> piped_status {
     })
 }
 
-/// Go on with the next daemon after the end of the one before: wait for it as long as reconnect_ns allows, make a new
-/// session and open everything again. At once if the connection stands. Any thread may call it.
+/// Go on with the next daemon after the end of the one before: wait for it as long as reconnect_ns
+/// allows, make a new session and open everything again. At once if the connection stands. Any
+/// thread may call it.
 ///
-/// Handles are open again; `opened` and `lost`, which may be NULL, count them. Queues carry on, with another
-/// descriptor from piped_queue_fd. Requests that were under way have ended with PIPED_DISCONNECTED, but for those
-/// with PIPED_RESUBMIT. Buffers keep their bytes; the first request that takes one moves it, so ask piped_buffer_data
-/// again after that. Exported regions are not offered again.
+/// Handles are open again; `opened` and `lost`, which may be NULL, count them. Queues carry on,
+/// with another descriptor from piped_queue_fd. Requests that were under way have ended with
+/// PIPED_DISCONNECTED, but for those with PIPED_RESUBMIT. Buffers keep their bytes; the first
+/// request that takes one moves it, so ask piped_buffer_data again after that. Exported regions are
+/// not offered again.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_reconnect(
     client: *mut piped_client,
@@ -257,8 +260,9 @@ pub extern "C" fn piped_shard_cpu(
     })
 }
 
-/// Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest; queues that are created
-/// afterwards do not spin. `moved`, which may be NULL, is false if the shard has no CPU of its own.
+/// Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest; queues that
+/// are created afterwards do not spin. `moved`, which may be NULL, is false if the shard has no CPU
+/// of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_pin_thread_to_shard(
     client: *mut piped_client,

@@ -19,8 +19,8 @@ pub struct piped_result {
     pub tag: u64,
     /// Contiguous bytes done from the request's start.
     pub bytes: u64,
-    /// Of a receive, the message's tag; of an atomic, what the word was; of a wait for notifications, those that are left; of
-    /// others 0.
+    /// For a receive, the message's tag; for an atomic, what the word was; for a wait for
+    /// notifications, how many are left; otherwise 0.
     pub value: u64,
     /// The request's buffer, or NULL.
     pub buffer: *mut piped_buffer,
@@ -28,7 +28,7 @@ pub struct piped_result {
     pub status: piped_status,
     /// Where the buffer is: PIPED_BUFFER_HERE unless status says otherwise.
     pub buffer_state: piped_buffer_state,
-    /// 0.
+    /// Reserved, and always 0.
     pub reserved: [u64; 2],
 }
 
@@ -45,14 +45,14 @@ impl piped_result {
     };
 }
 
-/// Negative: no limit.
+/// The time limit of a call; none if it is negative.
 pub(crate) fn timeout(timeout_ns: i64) -> Option<Duration> {
     u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
 }
 
-/// Wait for the end of a request that is not detached, `timeout_ns` at most; negative: as long as it takes; 0 only
-/// looks. PIPED_OK: it ended, and its number is stale from now on; how, is in `result`. PIPED_UNDERWAY: not yet. Every
-/// request ends: at its deadline, or with the daemon.
+/// Wait for the end of a request that is not detached, `timeout_ns` at most; negative: as long as
+/// it takes; 0 only looks. PIPED_OK: it ended, and its number is stale from now on; how, is in
+/// `result`. PIPED_UNDERWAY: not yet. Every request ends: at its deadline, or with the daemon.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_wait(
     queue: *mut piped_queue,
@@ -66,8 +66,8 @@ pub extern "C" fn piped_wait(
     })
 }
 
-/// The result of the next detached request that ends, waiting `timeout_ns` at most; negative: as long as it takes; 0
-/// only looks. PIPED_UNDERWAY: none has ended. PIPED_IDLE: none is under way.
+/// The result of the next detached request that ends, waiting `timeout_ns` at most; negative: as
+/// long as it takes; 0 only looks. PIPED_UNDERWAY: none has ended. PIPED_IDLE: none is under way.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_next(
     queue: *mut piped_queue,
@@ -80,10 +80,11 @@ pub extern "C" fn piped_next(
     })
 }
 
-/// The next buffer that was PIPED_BUFFER_HELD and is free now, as a result with the request that had it; waits
-/// `timeout_ns` at most (negative: as long as it takes; 0 only looks). Its status is PIPED_LOST if the daemon is gone and
-/// nobody will say when the memory is free. PIPED_UNDERWAY: none yet. PIPED_IDLE: none is held. Nobody has to call it:
-/// buffers are also found to be free again by whatever else is asked of the queue.
+/// The next buffer that was PIPED_BUFFER_HELD and is free now, as a result with the request that
+/// had it; waits `timeout_ns` at most (negative: as long as it takes; 0 only looks). Its status is
+/// PIPED_LOST if the daemon is gone and nobody will say when the memory is free. PIPED_UNDERWAY:
+/// none yet. PIPED_IDLE: none is held. Nobody has to call it: buffers are also found to be free
+/// again by whatever else is asked of the queue.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_wait_released(
     queue: *mut piped_queue,
@@ -102,8 +103,8 @@ pub extern "C" fn piped_detach(queue: *mut piped_queue, request: u64) -> piped_s
     call(|| asking(queue, |asking| asking.detach(request)))
 }
 
-/// Ask the daemon to give up on a request. It ends all the same, once, as what it is by then. `asked`, which may be NULL,
-/// is false if it is over already or was cancelled before.
+/// Ask the daemon to give up on a request. It ends all the same, once, as what it is by then.
+/// `asked`, which may be NULL, is false if it is over already or was cancelled before.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_cancel(
     queue: *mut piped_queue,
@@ -135,8 +136,8 @@ pub extern "C" fn piped_progress(
     })
 }
 
-/// The first bytes of a read beyond piped_progress that are in place, too, from `start` to before `end`: with
-/// wanted_offset the part that was. The same number twice if there are none.
+/// The first bytes of a read beyond piped_progress that are in place, too, from `start` to before
+/// `end`: with wanted_offset the part that was. The same number twice if there are none.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_landed(
     queue: *mut piped_queue,
@@ -156,8 +157,8 @@ pub extern "C" fn piped_landed(
     })
 }
 
-/// Copy bytes of a read that is under way: of `length` bytes from `offset` of the request those that are in place.
-/// `copied` says how many; 0 if none are there yet.
+/// Copy bytes of a read that is under way: of `length` bytes from `offset` of the request those
+/// that are in place. `copied` says how many; 0 if none are there yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_copy_landed(
     queue: *mut piped_queue,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::status::piped_status;
 
-/// A failed call.
+/// The reason why a call failed.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub(crate) status: piped_status,
@@ -22,7 +22,7 @@ impl Fault {
         Self { status, text: text.into() }
     }
 
-    /// Of a request that ended, whose message is there already.
+    /// The fault of a request that ended; its message is there already.
     pub(crate) fn of_result(status: piped_status) -> Self {
         Self { status, text: Cow::Borrowed("") }
     }

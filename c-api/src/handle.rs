@@ -1,4 +1,4 @@
-//! What a session has open: files, files of other nodes, regions, channels.
+//! Handles: open files, files of other nodes, regions, channels.
 
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
@@ -12,8 +12,8 @@ use crate::fault::Fault;
 use crate::status::piped_status;
 use crate::table::{Kind, Table};
 
-/// Something open: a local file, a file of an export, a region, a channel. For all threads of its client. Closed when
-/// it was freed and the last request that uses it has ended.
+/// Something open: a local file, a file of an export, a region, a channel. For all threads of its
+/// client. Closed when it was freed and the last request that uses it has ended.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug)]
 pub struct piped_handle {
@@ -22,9 +22,9 @@ pub struct piped_handle {
 
 pub(crate) static HANDLES: Table<Handle> = Table::new(Kind::Handle);
 
-/// Access: to read.
+/// Access for reading from the handle.
 pub const PIPED_READ: u32 = 1;
-/// Access: to write.
+/// Access for writing to the handle.
 pub const PIPED_WRITE: u32 = 2;
 /// Access to a region: atomics.
 pub const PIPED_ATOMIC: u32 = 4;
@@ -58,8 +58,9 @@ fn options(flags: u32) -> Result<OpenOptions, Fault> {
         .direct(flags & PIPED_BUFFERED == 0))
 }
 
-/// Open a local file with this process's rights, past the page cache where that can be. `flags`: PIPED_READ or
-/// PIPED_WRITE or both, and PIPED_CREATE, PIPED_TRUNCATE, PIPED_BUFFERED. Free it with piped_handle_free.
+/// Open a local file with this process's rights, past the page cache where that can be. `flags`:
+/// PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE, PIPED_TRUNCATE, PIPED_BUFFERED. Free it
+/// with piped_handle_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_open_file(
     client: *mut piped_client,
@@ -75,8 +76,8 @@ pub extern "C" fn piped_open_file(
     })
 }
 
-/// Pass on a local file that is open already; `flags` are PIPED_READ and PIPED_WRITE, at most what it was opened for.
-/// The descriptor stays the program's; its offset and flags are left alone.
+/// Pass on a local file that is open already; `flags` are PIPED_READ and PIPED_WRITE, at most what
+/// it was opened for. The descriptor stays the program's; its offset and flags are left alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_open_fd(
     client: *mut piped_client,
@@ -89,16 +90,16 @@ pub extern "C" fn piped_open_fd(
         if fd < 0 {
             return Err(Fault::argument("a file descriptor is negative"));
         }
-        // SAFETY: not -1, checked above; that it is open until the call returns is the header's condition, and
-        // what is not open is refused by the kernel when it is passed.
+        // SAFETY: not -1, checked above; that it is open until the call returns is the header's
+        // condition, and what is not open is refused by the kernel when it is passed.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let opened = CLIENTS.get(client)?.open_fd(file, access(flags, 0)?)?;
         put(handle, HANDLES.insert(opened)?)
     })
 }
 
-/// Open the file `path` below the export `export` of the node `peer`, or of this node (NULL). `flags`: PIPED_READ or
-/// PIPED_WRITE or both, and PIPED_CREATE. Free it with piped_handle_free.
+/// Open the file `path` below the export `export` of the node `peer`, or of this node (NULL).
+/// `flags`: PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE. Free it with piped_handle_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_open_export(
     client: *mut piped_client,
@@ -117,8 +118,8 @@ pub extern "C" fn piped_open_export(
     })
 }
 
-/// Open a region that a client of the node `peer`, or of this node (NULL), exports. `flags`: PIPED_READ,
-/// PIPED_WRITE and PIPED_ATOMIC, as many as are needed. Free it with piped_handle_free.
+/// Open a region that a client of the node `peer`, or of this node (NULL), exports. `flags`:
+/// PIPED_READ, PIPED_WRITE and PIPED_ATOMIC, as many as are needed. Free it with piped_handle_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_open_region(
     client: *mut piped_client,
@@ -135,8 +136,8 @@ pub extern "C" fn piped_open_region(
     })
 }
 
-/// Open a channel on which a client of the node `peer`, or of this node (NULL), receives, for piped_send. Free it with
-/// piped_handle_free.
+/// Open a channel on which a client of the node `peer`, or of this node (NULL), receives, for
+/// piped_send. Free it with piped_handle_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_open_channel(
     client: *mut piped_client,
@@ -152,8 +153,8 @@ pub extern "C" fn piped_open_channel(
     })
 }
 
-/// Receive messages under a name, from clients of this node and of others, with piped_receive. The name is free again
-/// when the handle was freed.
+/// Receive messages under a name, from clients of this node and of others, with piped_receive. The
+/// name is free again when the handle was freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_offer_channel(
     client: *mut piped_client,
@@ -178,7 +179,7 @@ pub extern "C" fn piped_handle_free(handle: *mut piped_handle) -> piped_status {
     })
 }
 
-/// Its length in bytes when it was opened, the last time.
+/// The handle's length in bytes when it was opened, the last time.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_handle_length(
     handle: *mut piped_handle,
@@ -187,7 +188,8 @@ pub extern "C" fn piped_handle_length(
     call(|| put(length, HANDLES.with(handle, Handle::len)?))
 }
 
-/// Offsets and lengths at multiples of this many bytes go past the page cache, without a copy. 0: none do.
+/// Offsets and lengths at multiples of this many bytes go past the page cache, without a copy. 0:
+/// none do.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_handle_direct_alignment(
     handle: *mut piped_handle,

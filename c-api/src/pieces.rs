@@ -10,8 +10,9 @@ use crate::fault::Fault;
 use crate::status::piped_status;
 use crate::table::{Kind, Table};
 
-/// What one request moves of a file or region in many pieces. As many requests may use it at once as like: a program that
-/// exchanges the same halo again and again makes it once. For all threads of its client.
+/// A table of the pieces of a file or region that one request moves. Any number of requests may use
+/// it at once: a program that exchanges the same halo again and again makes it once. For all
+/// threads of its client.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug)]
 pub struct piped_pieces {
@@ -32,14 +33,15 @@ pub struct piped_piece {
     pub at: usize,
     /// From one to the next there.
     pub at_stride: usize,
-    /// Of each one.
+    /// Length of each piece in bytes.
     pub length: usize,
     /// How many; 0 is 1.
     pub count: usize,
 }
 
-/// A table of `count` rows, 1 to 65536, of 1 GiB together at most (PIPED_RANGE). It lies in the arena, 32 bytes for each
-/// row, and ends with its daemon (PIPED_TABLE_LOST). Free it with piped_pieces_free.
+/// A table of `count` rows, 1 to 65536, of 1 GiB together at most (PIPED_RANGE). It lies in the
+/// arena, 32 bytes for each row, and ends with its daemon (PIPED_TABLE_LOST). Free it with
+/// piped_pieces_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_pieces_create(
     client: *mut piped_client,
@@ -70,7 +72,8 @@ pub extern "C" fn piped_pieces_free(pieces: *mut piped_pieces) -> piped_status {
     })
 }
 
-/// Bytes of all pieces, and the least length of a buffer that has room for them. Either may be NULL.
+/// Bytes of all pieces, and the least length of a buffer that has room for them. Either may be
+/// NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_pieces_size(
     pieces: *mut piped_pieces,

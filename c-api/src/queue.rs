@@ -12,15 +12,16 @@ use crate::fault::Fault;
 use crate::status::piped_status;
 use crate::table::{Kind, Refusal, Table};
 
-/// Submits requests and gives their results. For one thread at a time: a second one is refused with PIPED_BUSY, also
-/// while the first waits.
+/// Submits requests and gives their results. For one thread at a time: a second one is refused with
+/// PIPED_BUSY, also while the first waits.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug)]
 pub struct piped_queue {
     _name: [u8; 0],
 }
 
-/// The mutex makes a queue fit for a table that threads share. Nobody locks it: the place's own lock is held.
+/// The mutex makes a queue fit for a table that threads share. Nobody locks it: the place's own
+/// lock is held.
 static QUEUES: Table<Mutex<Asking>> = Table::new(Kind::Queue);
 
 /// Work with a queue, alone.
@@ -34,13 +35,13 @@ pub(crate) fn asking<R>(
     })?
 }
 
-/// What a queue did so far.
+/// Counters of a queue since it was made.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct piped_counters {
-    /// Requests submitted.
+    /// Requests that were submitted.
     pub submitted: u64,
-    /// Requests that ended.
+    /// Requests that have ended.
     pub completed: u64,
     /// Requests that outlived a daemon and were submitted to the next.
     pub resubmitted: u64,
@@ -48,7 +49,7 @@ pub struct piped_counters {
     pub doorbells: u64,
     /// Times this side slept: a system call each, or a few.
     pub sleeps: u64,
-    /// 0.
+    /// Reserved, and always 0.
     pub reserved: [u64; 3],
 }
 
@@ -65,9 +66,9 @@ pub extern "C" fn piped_queue_create(
     })
 }
 
-/// Free a queue. Its requests are cancelled, and results that were not taken are lost; buffers of both are
-/// PIPED_BUFFER_LOST and are to be freed, their memory is the arena's again when the daemon is done with it. NULL is
-/// nothing.
+/// Free a queue. Its requests are cancelled, and results that were not taken are lost; buffers of
+/// both are PIPED_BUFFER_LOST and are to be freed, their memory is the arena's again when the
+/// daemon is done with it. NULL is nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_free(queue: *mut piped_queue) -> piped_status {
     call(|| {
@@ -79,7 +80,8 @@ pub extern "C" fn piped_queue_free(queue: *mut piped_queue) -> piped_status {
     })
 }
 
-/// Let the daemon see what was submitted: once for a batch. Everything that looks for results does it, too.
+/// Let the daemon see what was submitted: once for a batch. Everything that looks for results does
+/// it, too.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_flush(queue: *mut piped_queue) -> piped_status {
     call(|| {
@@ -90,8 +92,9 @@ pub extern "C" fn piped_queue_flush(queue: *mut piped_queue) -> piped_status {
     })
 }
 
-/// A descriptor for poll or epoll, readable when there is something to take or the daemon is gone, once
-/// piped_queue_arm has asked for it. It stays the queue's: do not close it. Another one after a reconnect.
+/// A descriptor for poll or epoll, readable when there is something to take or the daemon is gone,
+/// once piped_queue_arm has asked for it. It stays the queue's: do not close it. Another one after
+/// a reconnect.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_fd(
     queue: *mut piped_queue,
@@ -100,9 +103,10 @@ pub extern "C" fn piped_queue_fd(
     call(|| put(fd, asking(queue, |asking| Ok(asking.queue.as_raw_fd()))?))
 }
 
-/// Ask for the descriptor to be rung. `armed` is false if something ended since the last time: take it (piped_next until
-/// PIPED_UNDERWAY or PIPED_IDLE, and a look at the requests that are not detached) and arm again. True: wait for the
-/// descriptor, then call piped_queue_drain. Always false once the daemon is gone.
+/// Ask for the descriptor to be rung. `armed` is false if something ended since the last time: take
+/// it (piped_next until PIPED_UNDERWAY or PIPED_IDLE, and a look at the requests that are not
+/// detached) and arm again. True: wait for the descriptor, then call piped_queue_drain. Always
+/// false once the daemon is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_arm(
     queue: *mut piped_queue,
@@ -114,7 +118,8 @@ pub extern "C" fn piped_queue_arm(
     })
 }
 
-/// Silence the descriptor and take in what was completed, after it was readable or the program gave up waiting.
+/// Silence the descriptor and take in what was completed, after it was readable or the program gave
+/// up waiting.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_drain(queue: *mut piped_queue) -> piped_status {
     call(|| {
@@ -143,7 +148,8 @@ pub extern "C" fn piped_queue_depth(
     call(|| put(count, asking(queue, |asking| Ok(asking.queue.depth()))?))
 }
 
-/// Whether the daemon is known to be gone; not so any more once the client has reconnected and the queue was used.
+/// Whether the daemon is known to be gone; not so any more once the client has reconnected and the
+/// queue was used.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_is_disconnected(
     queue: *mut piped_queue,
@@ -152,7 +158,7 @@ pub extern "C" fn piped_queue_is_disconnected(
     call(|| put(disconnected, asking(queue, |asking| Ok(asking.queue.is_disconnected()))?))
 }
 
-/// What the queue did so far.
+/// Read the queue's counters.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_counters(
     queue: *mut piped_queue,
@@ -170,7 +176,8 @@ pub extern "C" fn piped_queue_counters(
     })
 }
 
-/// How to wait from now on (piped_wait_policy, but PIPED_WAIT_DEFAULT); `spin_ns` is for PIPED_WAIT_CUSTOM.
+/// How to wait from now on (piped_wait_policy, but PIPED_WAIT_DEFAULT); `spin_ns` is for
+/// PIPED_WAIT_CUSTOM.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_set_wait_policy(
     queue: *mut piped_queue,
@@ -187,8 +194,8 @@ pub extern "C" fn piped_queue_set_wait_policy(
     })
 }
 
-/// How long it looks for completions at present before it sleeps, in nanoseconds: the policy's longest spin, or less
-/// where spinning did not pay.
+/// How long it looks for completions at present before it sleeps, in nanoseconds: the policy's
+/// longest spin, or less where spinning did not pay.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_spin_budget(
     queue: *mut piped_queue,
@@ -200,8 +207,8 @@ pub extern "C" fn piped_queue_spin_budget(
     })
 }
 
-/// Move the calling thread to the CPU of the daemon's shard and never spin. `moved`, which may be NULL, is false if the
-/// shard has no CPU of its own.
+/// Move the calling thread to the CPU of the daemon's shard and never spin. `moved`, which may be
+/// NULL, is false if the shard has no CPU of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_pin_to_shard(
     queue: *mut piped_queue,

@@ -1,4 +1,5 @@
-//! The requests of a queue, as C names them: numbers that say which queue, which record and which of its uses.
+//! The requests of a queue, as C names them: numbers that say which queue, which record and which
+//! of its uses.
 //!
 //! ```text
 //!  63      45 44        32 31             0
@@ -7,8 +8,9 @@
 //!  └─────────┴────────────┴───────────────┘
 //! ```
 //!
-//! A record keeps what client-lib has no place for: under which name a buffer came, and the program's tag. Its number
-//! is the tag that client-lib sees. Made once, as many as a queue can have under way or unreleased.
+//! A record keeps what client-lib has no place for: under which name a buffer came, and the
+//! program's tag. Its number is the tag that client-lib sees. Made once, as many as a queue can
+//! have under way or unreleased.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -70,9 +72,9 @@ pub(crate) struct Records {
     serial: u32,
     records: Vec<Record>,
     vacant: Vec<u16>,
-    /// In state `Detached`.
+    /// Records in state `Detached`.
     pub(crate) detached: usize,
-    /// In state `Held`.
+    /// Records in state `Held`.
     pub(crate) held: usize,
 }
 
@@ -102,7 +104,7 @@ impl Records {
         Ok(at)
     }
 
-    /// It is over: its number is stale from now on.
+    /// Frees the record of a request that is over: its number is stale from now on.
     pub(crate) fn vacate(&mut self, at: usize) {
         self.set(at, State::Vacant);
         let record = &mut self.records[at];
@@ -131,13 +133,13 @@ impl Records {
         self.records.iter()
     }
 
-    /// What C knows it by.
+    /// The number that C knows the request by.
     pub(crate) fn number(&self, at: usize) -> u64 {
         let place = u64::from(self.serial) << RECORD_BITS | at as u64;
         place << 32 | u64::from(self.records[at].generation)
     }
 
-    /// The record of a request whose result was not taken.
+    /// The record of a request with a result that was not taken.
     pub(crate) fn find(&self, number: u64) -> Result<usize, Fault> {
         let place = number >> 32;
         match (place >> RECORD_BITS) as u32 {
@@ -165,14 +167,15 @@ impl Records {
         }
     }
 
-    /// The record whose buffer a release is of: the tag is that of whoever asked on the queue.
+    /// The record that the release of a buffer belongs to. The tag is whatever the submitter on the
+    /// queue chose.
     pub(crate) fn of_held(&self, tag: u64, id: RequestId) -> Option<usize> {
         let at = usize::try_from(tag).ok()?;
         let record = self.records.get(at)?;
         (matches!(record.state, State::Held) && record.id == Some(id)).then_some(at)
     }
 
-    /// Records whose buffers are yet to be released.
+    /// Records with a buffer that is yet to be released.
     pub(crate) fn held(&self) -> impl Iterator<Item = usize> {
         let is_held = |at: &usize| matches!(self.records[*at].state, State::Held);
         (0..self.records.len()).filter(is_held)

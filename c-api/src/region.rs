@@ -14,8 +14,8 @@ use crate::records::BufferName;
 use crate::status::piped_status;
 use crate::table::{Kind, Table};
 
-/// A buffer that others may read or write by name, until the region is closed. It ends with its daemon, and a
-/// reconnect does not offer it again. For all threads.
+/// A buffer that others may read or write by name, until the region is closed. It ends with its
+/// daemon, and a reconnect does not offer it again. For all threads.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug)]
 pub struct piped_region {
@@ -30,8 +30,9 @@ pub(crate) struct Offered {
 
 static REGIONS: Table<Offered> = Table::new(Kind::Region);
 
-/// Let others reach a buffer by name, here and on other nodes. `flags`, what they may do: PIPED_READ, PIPED_WRITE and
-/// PIPED_ATOMIC, as many as there shall be. Until piped_region_close the buffer is PIPED_BUFFER_EXPORTED. If the call fails, the buffer is as it was, or
+/// Let others reach a buffer by name, here and on other nodes. `flags`, what they may do:
+/// PIPED_READ, PIPED_WRITE and PIPED_ATOMIC, as many as there shall be. Until piped_region_close
+/// the buffer is PIPED_BUFFER_EXPORTED. If the call fails, the buffer is as it was, or
 /// PIPED_BUFFER_LOST if the daemon may have offered it all the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_region_export(
@@ -48,8 +49,9 @@ pub extern "C" fn piped_region_export(
     })
 }
 
-/// The same for some alone: of this node's users those whose numbers are in `users`, of other nodes those whose names are in
-/// `peers`, 16 at most of each. NULL: all of them; 0 of them: none.
+/// Offer a buffer as piped_region_export does, for some alone: for this node's users with a number
+/// in `users`, and for other nodes with a name in `peers`, 16 at most of each. NULL: all of them; 0
+/// of them: none.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_region_export_for(
     client: *mut piped_client,
@@ -104,8 +106,9 @@ fn back(memory: Option<client_lib::Buffer>) -> Lent {
     memory.map_or(Lent::Away(piped_buffer_state::PIPED_BUFFER_LOST), Lent::Here)
 }
 
-/// End the export; the memory is the buffer's again. Waits until the daemon says that nobody touches it any more; if it
-/// does not say so, the buffer is PIPED_BUFFER_LOST. The region is freed in any case. NULL is nothing.
+/// End the export; the memory is the buffer's again. Waits until the daemon says that nobody
+/// touches it any more; if it does not say so, the buffer is PIPED_BUFFER_LOST. The region is freed
+/// in any case. NULL is nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_region_close(region: *mut piped_region) -> piped_status {
     call(|| {
@@ -135,7 +138,7 @@ pub extern "C" fn piped_region_handle(
     })
 }
 
-/// Its length in bytes.
+/// The region's length in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_region_length(
     region: *mut piped_region,
@@ -144,7 +147,8 @@ pub extern "C" fn piped_region_length(
     call(|| put(length, REGIONS.with(region, |offered| offered.export.len())?))
 }
 
-/// Copy `length` bytes at `offset` out. Others may be writing them: whole 8-byte words arrive whole, no more is promised.
+/// Copy `length` bytes at `offset` out. Others may be writing them: whole 8-byte words arrive
+/// whole, no more is promised.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_region_read_at(
     region: *mut piped_region,

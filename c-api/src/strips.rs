@@ -17,7 +17,8 @@ use crate::status::piped_status;
 use crate::table::{Kind, Refusal, Table};
 use crate::verbs::{PIPED_DURABLE, PIPED_RESUBMIT};
 
-/// A loop over the strips of a range that is read, or written. For one thread at a time, as its queue.
+/// A loop over the strips of a range that is read, or written. For one thread at a time, as its
+/// queue.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug)]
 pub struct piped_strips {
@@ -30,7 +31,8 @@ enum Over {
     Written(StripWriter),
 }
 
-/// The mutex makes them fit for a table that threads share. Nobody locks it: the place's own lock is held.
+/// The mutex makes them fit for a table that threads share. Nobody locks it: the place's own lock
+/// is held.
 static STRIPS: Table<Mutex<Over>> = Table::new(Kind::Strips);
 
 /// How long strips are.
@@ -42,38 +44,40 @@ pub enum piped_strip_policy {
     PIPED_STRIPS_AUTO = 0,
     /// strip_bytes each, the last one shorter.
     PIPED_STRIPS_FIXED = 1,
-    /// The first of strip_bytes, each following one longer by the part `growth`, as far as the memory goes.
+    /// The first of strip_bytes, each following one longer by the part `growth`, as far as the
+    /// memory goes.
     PIPED_STRIPS_VARIABLE = 2,
 }
 
-/// What a loop over strips may use, and how it goes about it. Set size to sizeof; 0 is always the default. Where NULL is
-/// given instead, all are.
+/// Options of a loop over strips. Set size to sizeof; 0 is always the default. All options have
+/// their defaults where NULL is given instead.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct piped_strips_options {
-    /// sizeof(struct piped_strips_options).
+    /// Set to sizeof(struct piped_strips_options).
     pub size: u32,
-    /// PIPED_RESUBMIT, and of what is written PIPED_DURABLE.
+    /// PIPED_RESUBMIT; for a loop that writes, PIPED_DURABLE.
     pub flags: u32,
     /// How long strips are (piped_strip_policy).
     pub policy: u32,
-    /// Requests on their way behind the one that is waited for. Default: as many as the path's latency is worth.
+    /// Requests on their way behind the one that is waited for. Default: as many as the path's
+    /// latency is worth.
     pub unroll: u32,
-    /// Of PIPED_STRIPS_FIXED and PIPED_STRIPS_VARIABLE.
+    /// Bytes of a strip, with PIPED_STRIPS_FIXED and PIPED_STRIPS_VARIABLE.
     pub strip_bytes: u64,
-    /// Of PIPED_STRIPS_VARIABLE.
+    /// The part by which each strip is longer than the one before, with PIPED_STRIPS_VARIABLE.
     pub growth: f64,
     /// Bytes of the arena it may have at once. Default: 8 MiB.
     pub memory: u64,
     /// Strips but the last are multiples of so many bytes: the size of an element. Default: 64.
     pub grain: u64,
-    /// What the program computes on a byte, in seconds, as far as it knows.
+    /// Seconds that the program computes on a byte, as far as it knows.
     pub compute: f64,
     /// The time each request may take, in nanoseconds. Default: the daemon's.
     pub deadline_ns: u64,
     /// How urgent the requests are (piped_class).
     pub request_class: u32,
-    /// 0.
+    /// Reserved: must be 0.
     pub reserved: u32,
 }
 
@@ -83,13 +87,13 @@ pub struct piped_strips_options {
 pub struct piped_strip {
     /// NULL: there are no more.
     pub data: *mut c_void,
-    /// How many.
+    /// How many bytes it has.
     pub length: usize,
-    /// Where in the file or region the first one lies.
+    /// Where in the file or region its first byte lies.
     pub offset: u64,
 }
 
-/// What C gave, for loops that can have `flags`.
+/// Checks options from C, for loops that can have `flags`.
 fn given(options: *const piped_strips_options, flags: u32) -> Result<Strips, Fault> {
     const AUTO: u32 = piped_strip_policy::PIPED_STRIPS_AUTO as u32;
     const FIXED: u32 = piped_strip_policy::PIPED_STRIPS_FIXED as u32;
@@ -153,8 +157,9 @@ fn open(
     put(strips, STRIPS.insert(Mutex::new(over))?)
 }
 
-/// A loop over the bytes from `start` to `end` (the first one behind it) of a file or region, which are read in order
-/// while the program computes on those before. Nothing is asked for yet. Free it with piped_strips_free.
+/// A loop over the bytes from `start` to `end` (the first one behind it) of a file or region, which
+/// are read in order while the program computes on those before. Nothing is asked for yet. Free it
+/// with piped_strips_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_strips_read(
     client: *mut piped_client,
@@ -171,8 +176,8 @@ pub extern "C" fn piped_strips_read(
     })
 }
 
-/// The mirror image: strips that the program fills are written while it fills the next ones, and piped_strips_finish waits
-/// for all of them.
+/// The mirror image: strips that the program fills are written while it fills the next ones, and
+/// piped_strips_finish waits for all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_strips_write(
     client: *mut piped_client,
@@ -195,8 +200,9 @@ pub extern "C" fn piped_strips_write(
     })
 }
 
-/// The next strip: its bytes when they are there, or room to be filled. Takes the one before back, or writes it, and asks
-/// for more; `strip->data` is NULL after the last one. After a failure, which is that of a request, there are none.
+/// The next strip: its bytes when they are there, or room to be filled. Takes the one before back,
+/// or writes it, and asks for more; `strip->data` is NULL after the last one. After a failure,
+/// which is that of a request, there are none.
 ///
 /// A queue is for several loops and for other requests at the same time.
 #[unsafe(no_mangle)]
@@ -227,9 +233,9 @@ pub extern "C" fn piped_strips_next(
     })
 }
 
-/// Write the strip that the program has, if it has one, and wait for all of what is written; `written`, which may be NULL,
-/// is how many bytes that are from the range's start. The loop is freed in any case, unless it reads (PIPED_ARGUMENT) or is in
-/// use (PIPED_BUSY).
+/// Write the strip that the program has, if it has one, and wait for all of what is written;
+/// `written`, which may be NULL, is how many bytes that are from the range's start. The loop is
+/// freed in any case, unless it reads (PIPED_ARGUMENT) or is in use (PIPED_BUSY).
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_strips_finish(
     strips: *mut piped_strips,
@@ -253,8 +259,8 @@ pub extern "C" fn piped_strips_finish(
     })
 }
 
-/// Free a loop. What is under way is cancelled; of what is written, too, and the strip that the program has is not
-/// written. NULL is nothing.
+/// Free a loop. What is under way is cancelled; of what is written, too, and the strip that the
+/// program has is not written. NULL is nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_strips_free(strips: *mut piped_strips) -> piped_status {
     call(|| {

@@ -1,8 +1,9 @@
-//! What C programs hold: names of objects, which look like pointers and are none.
+//! Names of objects, which C programs hold: they look like pointers and are none.
 //!
-//! A name has a kind, a place in that kind's table, and the place's generation, which changes when the object is
-//! freed. So a freed, foreign or made-up name is refused, and nothing is ever read at the address it looks
-//! like. The kind is in the highest byte, where a pointer of user space has zero: no address is a name.
+//! A name has a kind, a place in that kind's table, and the place's generation, which changes when
+//! the object is freed. So a freed, foreign or made-up name is refused, and nothing is ever read at
+//! the address it looks like. The kind is in the highest byte, where a pointer of user space has
+//! zero: no address is a name.
 //!
 //! ```text
 //!  63    56 55                    24 23               0
@@ -11,8 +12,9 @@
 //!  └───────┴────────────────────────┴─────────────────┘
 //! ```
 //!
-//! Each place has a lock of its own, and chunks of places are made once and stay: a look-up is an index, a
-//! compare-and-swap and a comparison, and takes no lock that another object's user could hold.
+//! Each place has a lock of its own, and chunks of places are made once and stay: a look-up is an
+//! index, a compare-and-swap and a comparison, and takes no lock that another object's user could
+//! hold.
 
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 
@@ -30,7 +32,7 @@ const KIND_SHIFT: u32 = 56;
 const _: () = assert!(CHUNK * CHUNKS <= 1 << PLACE_BITS, "a place fits its bits");
 const _: () = assert!(usize::BITS == 64, "a name fits a pointer");
 
-/// What a name stands for.
+/// The kind of object that a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -56,7 +58,7 @@ pub(crate) enum Refusal {
     Busy,
     /// A call on it failed inside, and nobody knows how it was left.
     Spoilt,
-    /// There are as many objects of the kind as there can be.
+    /// The table has as many objects as it can have.
     Limit,
 }
 
@@ -172,7 +174,8 @@ impl<T> Table<T> {
         Ok(change(place.of_mut(generation)?))
     }
 
-    /// Take an object out after others have looked at it, if `may` allows it: its name is stale from now on.
+    /// Take an object out after others have looked at it, if `may` allows it: its name is stale
+    /// from now on.
     pub(crate) fn remove<N, E: From<Refusal>>(
         &self,
         name: *const N,
@@ -207,7 +210,7 @@ impl<T> Table<T> {
         Ok(value)
     }
 
-    /// Place and generation.
+    /// The place and generation in a name.
     fn parse<N>(&self, name: *const N) -> Result<(u32, u32), Refusal> {
         let name = name.addr();
         let kind = (name >> KIND_SHIFT) as u8;

@@ -22,7 +22,8 @@ pub struct piped_tiles {
     _name: [u8; 0],
 }
 
-/// The mutex makes them fit for a table that threads share. Nobody locks it: the place's own lock is held.
+/// The mutex makes them fit for a table that threads share. Nobody locks it: the place's own lock
+/// is held.
 static TILES: Table<Mutex<TilePipeline>> = Table::new(Kind::Tiles);
 
 /// How borders and computation follow each other.
@@ -36,25 +37,27 @@ pub enum piped_schedule {
     PIPED_NON_OVERLAPPING = 1,
 }
 
-/// What a process has to know. Set size to sizeof.
+/// Options of a process of a tiled loop. Set size to sizeof.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct piped_tiles_options {
-    /// sizeof(struct piped_tiles_options).
+    /// Set to sizeof(struct piped_tiles_options).
     pub size: u32,
     /// Processes along the first axis of the grid, 1 at least.
     pub grid_x: u32,
-    /// And along the second.
+    /// Processes along the second axis.
     pub grid_y: u32,
-    /// This process' place along the first axis, counted from 0.
+    /// Place of this process along the first axis, counted from 0.
     pub at_x: u32,
-    /// And along the second.
+    /// Place of this process along the second axis, counted from 0.
     pub at_y: u32,
-    /// 0.
+    /// Reserved: must be 0.
     pub reserved: u32,
-    /// Bytes that a unit of height hands to the neighbour after it along the first axis. Default: 8.
+    /// Bytes that a unit of height hands to the neighbour after it along the first axis. Default:
+    /// 8.
     pub edge_x: u64,
-    /// And along the second.
+    /// Bytes that a unit of height hands to the neighbour after it along the second axis. Default:
+    /// 8.
     pub edge_y: u64,
     /// The highest tile there may be; the same for all processes. Default: 1024.
     pub height_max: u64,
@@ -68,41 +71,42 @@ pub struct piped_tiles_options {
 pub struct piped_tile {
     /// The first unit of the column's depth that it has.
     pub first: u64,
-    /// And the one behind its last.
+    /// The unit behind the tile's last.
     pub end: u64,
-    /// What the neighbour before it along the first axis computed at the border: edge_x bytes for each unit, one after the
-    /// other. NULL where the grid ends.
+    /// Border that the neighbour before this process along the first axis computed: edge_x bytes
+    /// for each unit, one after the other. NULL where the grid ends.
     pub before_x: *const c_void,
-    /// And along the second.
+    /// Border that the neighbour before this process along the second axis computed.
     pub before_y: *const c_void,
-    /// To be filled for the neighbour after it along the first axis, in the same way. NULL where the grid ends.
+    /// Place for the border of the neighbour after this process along the first axis, to be filled
+    /// in the same way. NULL where the grid ends.
     pub after_x: *mut c_void,
-    /// And along the second.
+    /// Place for the border of the neighbour after this process along the second axis.
     pub after_y: *mut c_void,
 }
 
-/// What a run took.
+/// Report of a run: what it did and how long it took.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct piped_tiles_report {
-    /// Tiles computed.
+    /// Tiles that were computed.
     pub tiles: u64,
     /// The height of the last tile but one, or of the only one: what was chosen in the end.
     pub height: u64,
-    /// All of it, in seconds.
+    /// Seconds that the run took.
     pub seconds: f64,
-    /// In the computation.
+    /// Seconds in the computation.
     pub compute_seconds: f64,
-    /// Waiting for neighbours and for transfers.
+    /// Seconds of waiting for neighbours and for transfers.
     pub blocked_seconds: f64,
 }
 
-/// What computes a tile, with the context that piped_tiles_run was given. It must return, and may use everything but the
-/// loop itself (PIPED_BUSY).
+/// The function that computes a tile, with the context that piped_tiles_run was given. It must
+/// return, and may use everything but the loop itself (PIPED_BUSY).
 #[expect(non_camel_case_types, reason = "named as in C")]
 pub type piped_compute = Option<extern "C" fn(context: *mut c_void, tile: Option<&mut piped_tile>)>;
 
-/// What C gave.
+/// Checks the options and nodes from C.
 fn given(
     name: &str,
     options: *const piped_tiles_options,
@@ -134,9 +138,10 @@ fn given(
     Ok((wanted, Axes { x: options.grid_x, y: options.grid_y }))
 }
 
-/// Join the grid of a loop and wait for the neighbours. All processes of one give the same `name`. `nodes`: on which node
-/// each process is, as this node's configuration calls it, grid_x * grid_y names, those with the same place along the second
-/// axis together; NULL instead of a name, or of all, is this node. Free it with piped_tiles_free, which ends the neighbours' runs.
+/// Join the grid of a loop and wait for the neighbours. All processes of one give the same `name`.
+/// `nodes`: on which node each process is, as this node's configuration calls it, grid_x * grid_y
+/// names, those with the same place along the second axis together; NULL instead of a name, or of
+/// all, is this node. Free it with piped_tiles_free, which ends the neighbours' runs.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_tiles_open(
     client: *mut piped_client,
@@ -161,10 +166,11 @@ pub extern "C" fn piped_tiles_open(
     })
 }
 
-/// Work through a column of `depth` units, tile by tile: `compute` is called for each, by this thread. All processes of the
-/// grid do so with the same depth and `schedule` (piped_schedule), as often as they like. `height`: of a tile, the process at
-/// (0, 0) decides; 0: as measurements want it. Over when everybody after this process has what it needs; `report` may be NULL.
-/// After a failure the loop can only be freed, and the neighbours are told.
+/// Work through a column of `depth` units, tile by tile: `compute` is called for each, by this
+/// thread. All processes of the grid do so with the same depth and `schedule` (piped_schedule), as
+/// often as they like. `height`: of a tile, the process at (0, 0) decides; 0: as measurements want
+/// it. Over when everybody after this process has what it needs; `report` may be NULL. After a
+/// failure the loop can only be freed, and the neighbours are told.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_tiles_run(
     tiles: *mut piped_tiles,

@@ -23,7 +23,8 @@ use crate::error::{
     AllocateError, ConnectError, ExportError, OpenError, PiecesError, QueueError, ReconnectError,
     SessionError,
 };
-use crate::handle::{Handle, OpenOptions, RegionExport, RegionOptions};
+use crate::handle::{Handle, RegionExport, RegionOptions};
+use crate::open::OpenOptions;
 use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
 use crate::reconnect::Reconnected;
@@ -45,9 +46,9 @@ use crate::{affinity, clock};
 pub enum WaitPolicy {
     /// Spin briefly where a CPU is to spare.
     Balanced,
-    /// Spin long.
+    /// Spin long before sleeping.
     Latency,
-    /// Never spin.
+    /// Sleep at once, and never spin.
     Throughput,
     /// Spin as long as that at most.
     Custom {
@@ -70,7 +71,7 @@ impl WaitPolicy {
     }
 }
 
-/// What to ask of the daemon when connecting.
+/// Settings of a new client: what to ask of the daemon when it connects.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -121,8 +122,8 @@ impl ClientBuilder {
         Self { arena_bytes, ..self }
     }
 
-    /// Requests each queue can have under way. Its rings have the next power of two above, and use
-    /// it: one entry is for cancels, so 255 is as dear as 128.
+    /// Requests that each queue can have under way. Its rings have the next power of two above, and
+    /// use it. One entry is for cancels, so 255 is as dear as 128.
     #[must_use]
     pub fn depth(self, depth: u32) -> Self {
         Self { depth, ..self }
@@ -134,14 +135,15 @@ impl ClientBuilder {
         Self { class, ..self }
     }
 
-    /// The share of bytes among clients of the same class, 1 to 255, wherever several want the same disk, lane or
-    /// copy; 1 without. A client of weight 3 gets three times what one of weight 1 does.
+    /// The share of bytes among clients of the same class, 1 to 255, wherever several want the same
+    /// disk, connection or copy. Default: 1. A client of weight 3 gets three times the bytes of one
+    /// of weight 1.
     #[must_use]
     pub fn weight(self, weight: u32) -> Self {
         Self { weight, ..self }
     }
 
-    /// How queues wait. Without, as the daemon recommends.
+    /// How queues wait. Default: as the daemon recommends.
     #[must_use]
     pub fn wait(self, policy: WaitPolicy) -> Self {
         Self { wait: Some(policy), ..self }
@@ -153,7 +155,7 @@ impl ClientBuilder {
         Self { timeout, ..self }
     }
 
-    /// Keep what [`Client::reconnect`] needs, and let it take that long.
+    /// Keep the facts that [`Client::reconnect`] needs, and let it take that long.
     ///
     /// Without it the end of the daemon is the end of the client. With it the client keeps the
     /// descriptors of the local files it opened and the names of everything else, and requests that
@@ -214,22 +216,23 @@ impl Client {
     }
 
     /// Go on with the next daemon, after the end of the one before: wait for it as long as
-    /// [`ClientBuilder::reconnect`] allows, make a new session and open everything again. At once if
-    /// the connection stands. Any thread may call it, several at a time: one does it for all.
+    /// [`ClientBuilder::reconnect`] allows, make a new session and open everything again. At once
+    /// if the connection stands. Any thread may call it, several at a time: one does it for all.
     ///
     /// What there was before goes on as follows:
     ///
     /// - **Handles** are open again: local files by the descriptors the client kept, exports and
     ///   regions by name (and a file that was made is not made again). [`Reconnected`] counts those
     ///   that could not be.
-    /// - **Queues** carry on, each as soon as its thread uses it. [`Queue::completion_fd`] is another
-    ///   descriptor then.
+    /// - **Queues** carry on, each as soon as its thread uses it. [`Queue::completion_fd`] is
+    ///   another descriptor then.
     /// - **Requests** that were under way have ended with [`crate::Cause::Disconnected`], but for
     ///   those with [`crate::Request::resubmit`], which are submitted again.
     /// - **Buffers** that the application holds keep their bytes. They lie in the memory of the old
-    ///   session, and the first request that takes one moves it into the new: that copies it once, and
-    ///   is refused with [`crate::SubmitFault::NoRoom`] if the new arena cannot have it. Those of
-    ///   reads that ended with the daemon are [`crate::BufferState::Lost`], as without a reconnect.
+    ///   session, and the first request that takes one moves it into the new: that copies it once,
+    ///   and is refused with [`crate::SubmitFault::NoRoom`] if the new arena cannot have it. Those
+    ///   of reads that ended with the daemon are [`crate::BufferState::Lost`], as without a
+    ///   reconnect.
     /// - **Exported regions** are not offered again; see [`RegionExport`].
     ///
     /// ```no_run
@@ -255,7 +258,7 @@ impl Client {
         self.shared.reconnect(until_ns, until_ns)
     }
 
-    /// A buffer of `length` bytes. The arena grows if it has to and may.
+    /// Allocates a buffer of `length` bytes. The arena grows if it must and may.
     ///
     /// # Errors
     /// See [`AllocateError`].
@@ -263,7 +266,8 @@ impl Client {
         self.shared.allocate(length)
     }
 
-    /// A table of pieces for vectored requests ([`crate::Request::read_pieces`]). It lies in the arena: 32 bytes for each.
+    /// A table of pieces for vectored requests ([`crate::Request::read_pieces`]). It lies in the
+    /// arena: 32 bytes for each.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -286,7 +290,7 @@ impl Client {
         Ok(Pieces::new(table, pieces, &entries))
     }
 
-    /// A queue, for one thread. Dropped ones are used again.
+    /// Makes a queue, for one thread. A dropped queue is used again.
     ///
     /// # Errors
     /// See [`QueueError`].
@@ -328,8 +332,8 @@ impl Client {
         Ok(OpenOptions::new(access).pass(at, file.as_fd())?)
     }
 
-    /// Open a file below an export of a peer, or of this node (`None`). The path is bytes, as names of files are: text, or
-    /// whatever a directory there has, but for control characters.
+    /// Open a file below an export of a peer, or of this node (`None`). The path is bytes, as file
+    /// names are: anything that a directory there has, but for control characters.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -344,8 +348,8 @@ impl Client {
         options.open_export((&connection, &self.shared.link), peer, export, path.as_ref())
     }
 
-    /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or those that
-    /// [`RegionOptions`] name.
+    /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or
+    /// those that [`RegionOptions`] name.
     ///
     /// # Errors
     /// See [`ExportError`].
@@ -439,7 +443,7 @@ impl Client {
         self.shared.connection().welcome.session
     }
 
-    /// The time that requests get which name none.
+    /// The deadline of requests that name none.
     #[must_use]
     pub fn deadline_default(&self) -> Duration {
         Duration::from_nanos(self.shared.connection().welcome.deadline_default_ns)

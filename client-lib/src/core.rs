@@ -1,33 +1,31 @@
-//! A queue's inside: the ring, the table of its requests, and how to wait.
+//! The inside of a queue: the ring, the table of its requests, and how to wait.
 //!
-//! It outlives the [`crate::Queue`] it is in: the daemon gives queues for the session's life, and a
-//! dropped queue's requests still own memory that the daemon may be using. So it goes back to the
-//! client, and the next `Client::queue` carries on with it.
+//! A core outlives the [`crate::Queue`] it is in: the daemon gives queues for the session's life,
+//! and a dropped queue's requests still own memory that the daemon may be using. So the core goes
+//! back to the client, and the next `Client::queue` carries on with it.
 
+mod wait;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use piped_core::status::Status;
-use piped_ring::{ClientQueue, Descriptor, Opcode, Spin, Spinner};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use piped_ring::{ClientQueue, Descriptor, Opcode, Spinner};
 
 use crate::arena::Arena;
-use crate::clock;
 use crate::connection::{Connection, Link, Shared};
 use crate::control::Control;
 use crate::drops::Drops;
 use crate::error::{Cause, SubmitError, SubmitFault};
 use crate::handle::HandleCore;
 use crate::request::{Request, RequestId, sealed};
+use crate::resubmission::{Resubmission, place_handles};
 use crate::table::{Loan, Owner, Table, UNTRACKED};
 
-/// Looks in a row that found nothing, after which it is asked whether the daemon is there at all: a
-/// system call every millisecond or so for those who only poll.
+/// Looks in a row that found nothing, before a look whether the daemon is there at all: a system
+/// call every millisecond or so for a program that only polls.
 const IDLE_LOOKS_MAX: u32 = 1 << 16;
-
-/// A wait this long may begin with a nap: its end is not missed for it.
-const NAP_TIMEOUT_NS: u64 = 2 * ClientQueue::NAP.as_nanos() as u64;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -37,11 +35,10 @@ pub(crate) struct Core {
     control: Arc<Control>,
     arena: Arc<Arena>,
     link: Arc<Link>,
-    /// Of the connection it is at.
+    /// Generation of the connection that the queue is at.
     generation: u32,
     deadline_default_ns: u64,
-    /// What to submit again, by place; empty in a client that does not reconnect.
-    again: Vec<Again>,
+    resubmission: Resubmission,
     spinner: Spinner,
     number: u32,
     unflushed: bool,
@@ -51,41 +48,29 @@ pub(crate) struct Core {
     cancels: u32,
     /// Why there is nothing to expect from the daemon any more.
     dead: Option<Cause>,
-    /// When that was found out.
-    dead_since_ns: u64,
     idle_looks: u32,
     /// Something was completed since [`Self::arm`] last said no.
     news: bool,
     counters: QueueCounters,
 }
 
-/// A request that outlives its daemon.
-#[derive(Debug, Clone, Copy)]
-struct Again {
-    descriptor: Descriptor,
-    /// When its deadline passes.
-    expires_ns: u64,
-    /// A daemon had it.
-    begun: bool,
-}
-
-/// What a queue did so far.
+/// Counters of a queue since it was made.
 ///
 /// ```
 /// assert_eq!(piped_client::QueueCounters::default().submitted, 0);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueCounters {
-    /// Requests submitted.
+    /// Requests that were submitted.
     pub submitted: u64,
-    /// Requests that ended.
+    /// Requests that have ended.
     pub completed: u64,
     /// Requests that outlived a daemon and were submitted to the next.
     pub resubmitted: u64,
     /// Times the daemon slept and had to be woken: a system call each.
     pub doorbells: u64,
-    /// Times this side slept: a system call each, three if it was for longer than about 100 ms. A sleep that
-    /// may not last so long, for its request's time is over before, is two.
+    /// Times this side slept: a system call each, three if it was for longer than about 100 ms. A
+    /// sleep that may not last so long, for its request's time is over before, is two.
     pub sleeps: u64,
 }
 
@@ -103,9 +88,7 @@ impl Core {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let entries = ring.entries();
         let table = Table::new((entries - 1).max(1));
-        let descriptor = Descriptor::new(Opcode::Nop, 0);
-        let nothing = Again { descriptor, expires_ns: 0, begun: false };
-        let again = if shared.settings.reconnect.is_some() { table.len() } else { 0 };
+        let outlives = if shared.settings.reconnect.is_some() { table.len() } else { 0 };
         Self {
             ring,
             table,
@@ -115,14 +98,13 @@ impl Core {
             link: Arc::clone(&shared.link),
             generation: connection.generation,
             deadline_default_ns: connection.welcome.deadline_default_ns,
-            again: vec![nothing; again as usize],
+            resubmission: Resubmission::new(outlives),
             spinner: Spinner::new(spin_ns),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             unflushed: false,
             owed: Vec::with_capacity(entries as usize),
             cancels: 0,
             dead: None,
-            dead_since_ns: 0,
             idle_looks: 0,
             news: false,
             counters: QueueCounters::default(),
@@ -164,46 +146,19 @@ impl Core {
         owner: Owner,
     ) -> Result<RequestId, SubmitError<B>> {
         let Request { mut descriptor, handles, piece, pieces, tag, again, payload } = request;
-        let foreign = handles.iter().flatten().any(|it| !Arc::ptr_eq(&it.link, &self.link));
-        let again = again && !self.again.is_empty();
-        let placed = self.place_handles(&mut descriptor, &handles);
-        if placed == Err(SubmitFault::Disconnected) && !foreign {
-            self.lose_daemon();
-        }
-        // What outlives a daemon can also begin without one.
-        let parks = again && self.dead == Some(Cause::Disconnected);
+        let again = again && self.resubmission.is_possible();
+        let admitted = self.admit(&mut descriptor, &handles, pieces.as_ref(), again);
         let mut buffer = payload.stow();
-        let fault = match (&buffer, placed) {
-            _ if self.dead.is_some() && !parks => Err(SubmitFault::Disconnected),
-            _ if foreign => Err(SubmitFault::Foreign),
-            _ if pieces.as_ref().is_some_and(|it| !it.table.is_of(&self.arena)) => {
-                Err(SubmitFault::TableLost)
-            }
-            (_, Err(fault)) if !parks => Err(fault),
-            (Some(buffer), _) if !buffer.is_of_client(self.arena.client()) => {
-                Err(SubmitFault::Foreign)
-            }
-            // A queue that is connected has them brought to its arena before.
-            (Some(buffer), _) if !parks && !buffer.is_of(&self.arena) => Err(SubmitFault::NoRoom),
-            (Some(buffer), _) => {
-                let piece = piece.unwrap_or(0..buffer.len());
-                let (segment, offset) = buffer.place();
-                descriptor.segment = segment;
-                descriptor.buffer_offset = offset + piece.start as u64;
-                descriptor.length = piece.len() as u64;
-                let room = pieces.as_ref().map_or(1, crate::Pieces::room);
-                let inside = piece.len() as u64 >= room && piece.end <= buffer.len();
-                if inside { Ok(piece.start as u64) } else { Err(SubmitFault::Piece) }
-            }
-            (None, _) => Ok(0),
-        };
-        let result = fault.and_then(|start| {
-            if !self.table.has_free() {
-                self.collect_drops();
-            }
-            if !self.table.has_free() || !(parks || self.has_room()) {
-                return Err(SubmitFault::Full);
-            }
+        let placed = admitted.and_then(|parks| {
+            let pieces = pieces.as_ref();
+            let start = match &buffer {
+                Some(buffer) => self.place_buffer(&mut descriptor, buffer, piece, pieces, parks)?,
+                None => 0,
+            };
+            Ok((start, parks))
+        });
+        let result = placed.and_then(|(start, parks)| {
+            self.make_place(parks)?;
             let (slot, generation) = self.table.reserve(Loan {
                 owner,
                 buffer: buffer.take(),
@@ -224,12 +179,7 @@ impl Core {
             }
             self.counters.submitted += 1;
             if again {
-                let deadline_ns = match descriptor.deadline_ns {
-                    0 => self.deadline_default_ns,
-                    deadline_ns => deadline_ns,
-                };
-                let expires_ns = clock::now_ns().saturating_add(deadline_ns);
-                self.again[slot as usize] = Again { descriptor, expires_ns, begun: !parks };
+                self.resubmission.keep(slot, descriptor, self.deadline_default_ns, !parks);
             }
             Ok(self.id(slot, generation))
         });
@@ -239,27 +189,72 @@ impl Core {
         })
     }
 
-    /// Writes the handles' numbers into a descriptor.
-    fn place_handles(
-        &self,
+    /// Checks that a request can be submitted at this connection, and writes its handles' numbers
+    /// into the descriptor. `true`: there is no daemon, and the request waits for the next one.
+    fn admit(
+        &mut self,
         descriptor: &mut Descriptor,
         handles: &[Option<Arc<HandleCore>>; 2],
-    ) -> Result<(), SubmitFault> {
-        let numbers = [&mut descriptor.handle_a, &mut descriptor.handle_b];
-        for (number, handle) in numbers.into_iter().zip(handles) {
-            let Some(handle) = handle else { continue };
-            let (generation, at) = handle.place();
-            match generation.cmp(&self.generation) {
-                std::cmp::Ordering::Equal => *number = at,
-                std::cmp::Ordering::Less => return Err(SubmitFault::HandleLost),
-                // It is open at the next daemon already, so this queue's is gone: the queue may not know yet.
-                std::cmp::Ordering::Greater => return Err(SubmitFault::Disconnected),
-            }
+        pieces: Option<&crate::Pieces>,
+        again: bool,
+    ) -> Result<bool, SubmitFault> {
+        let foreign = handles.iter().flatten().any(|it| !Arc::ptr_eq(&it.link, &self.link));
+        let placed = place_handles(descriptor, handles, self.generation);
+        if placed == Err(SubmitFault::Disconnected) && !foreign {
+            self.lose_daemon();
         }
-        Ok(())
+        // A request that outlives its daemon can also begin without one.
+        let parks = again && self.dead == Some(Cause::Disconnected);
+        if self.dead.is_some() && !parks {
+            return Err(SubmitFault::Disconnected);
+        }
+        if foreign {
+            return Err(SubmitFault::Foreign);
+        }
+        if pieces.is_some_and(|it| !it.table.is_of(&self.arena)) {
+            return Err(SubmitFault::TableLost);
+        }
+        if parks { Ok(true) } else { placed.map(|()| false) }
     }
 
-    /// Before a submission that should not fail for it: wait until cancels have left room.
+    /// Writes the place of a buffer, or of the `piece` of it, into a descriptor. Returns where the
+    /// request's first byte is in the buffer.
+    fn place_buffer(
+        &self,
+        descriptor: &mut Descriptor,
+        buffer: &crate::Buffer,
+        piece: Option<Range<usize>>,
+        pieces: Option<&crate::Pieces>,
+        parks: bool,
+    ) -> Result<u64, SubmitFault> {
+        if !buffer.is_of_client(self.arena.client()) {
+            return Err(SubmitFault::Foreign);
+        }
+        // A connected queue has buffers brought to its arena before.
+        if !parks && !buffer.is_of(&self.arena) {
+            return Err(SubmitFault::NoRoom);
+        }
+        let piece = piece.unwrap_or(0..buffer.len());
+        let (segment, offset) = buffer.place();
+        descriptor.segment = segment;
+        descriptor.buffer_offset = offset + piece.start as u64;
+        descriptor.length = piece.len() as u64;
+        let room = pieces.map_or(1, crate::Pieces::room);
+        let inside = piece.len() as u64 >= room && piece.end <= buffer.len();
+        if inside { Ok(piece.start as u64) } else { Err(SubmitFault::Piece) }
+    }
+
+    /// Makes sure of a free place in the table, and of room in the ring for a request that does not
+    /// wait for a daemon.
+    fn make_place(&mut self, parks: bool) -> Result<(), SubmitFault> {
+        if !self.table.has_free() {
+            self.collect_drops();
+        }
+        let fits = self.table.has_free() && (parks || self.has_room());
+        if fits { Ok(()) } else { Err(SubmitFault::Full) }
+    }
+
+    /// Waits until cancels that the daemon has not answered have left room for a request.
     pub(crate) fn make_room(&mut self) {
         if self.cancels > 0 && !self.has_room() {
             self.wait_until(None, |core| core.cancels == 0 || core.has_room());
@@ -367,7 +362,7 @@ impl Core {
         if !self.drops.any() {
             return;
         }
-        // The marks are of this queue's `Pending`s, whose places stay taken until now.
+        // The marks are of this queue's `Pending`s: their places stay taken until now.
         let drops = Arc::clone(&self.drops);
         drops.collect(|slot| {
             if let Some(target) = self.table.abandon(slot) {
@@ -402,8 +397,8 @@ impl Core {
 
     fn die(&mut self, cause: Cause) {
         self.dead = Some(cause);
-        self.dead_since_ns = clock::now_ns();
-        let park = cause == Cause::Disconnected && !self.again.is_empty();
+        self.resubmission.lose_daemon();
+        let park = cause == Cause::Disconnected && self.resubmission.is_possible();
         self.table.fail_all(cause, park);
         self.owed.clear();
         self.news = true;
@@ -439,9 +434,9 @@ impl Core {
         let (mut from, mut gone) = (0, false);
         while let Some(slot) = self.table.next_parked(from) {
             from = slot + 1;
-            match self.submit_again(slot, shared, connection) {
+            match self.resubmit(slot, shared, connection) {
                 Ok(()) => self.counters.resubmitted += 1,
-                // This daemon is gone too: it goes on waiting.
+                // This daemon is gone too: the request goes on waiting.
                 Err(Cause::NotSubmitted(SubmitFault::Disconnected)) => gone = true,
                 Err(cause) => self.end_parked(slot, cause),
             }
@@ -452,156 +447,40 @@ impl Core {
         }
     }
 
-    fn submit_again(
+    fn resubmit(
         &mut self,
         slot: u32,
         shared: &Shared,
         connection: &Connection,
     ) -> Result<(), Cause> {
-        let Again { mut descriptor, expires_ns, .. } = self.again[slot as usize];
-        descriptor.deadline_ns = expires_ns.saturating_sub(clock::now_ns());
-        if descriptor.deadline_ns == 0 {
-            return Err(Cause::Disconnected);
-        }
-        let (_, loan) = self.table.loan(slot);
-        let handles = loan.handles.clone();
-        self.place_handles(&mut descriptor, &handles)?;
         let (user_data, loan) = self.table.loan(slot);
-        let filled = if loan.fills { loan.start..loan.start + loan.length } else { 0..0 };
-        if let Some(buffer) = loan.buffer.take() {
-            match shared.bring(buffer, connection, filled) {
-                Ok(buffer) => {
-                    let (segment, offset) = buffer.place();
-                    (descriptor.segment, descriptor.buffer_offset) = (segment, offset + loan.start);
-                    loan.buffer = Some(buffer);
-                }
-                Err(buffer) => {
-                    loan.buffer = Some(buffer);
-                    return Err(SubmitFault::NoRoom.into());
-                }
-            }
-        }
+        let mut descriptor = self.resubmission.renew(slot, loan, shared, connection)?;
         (descriptor.slot, descriptor.user_data) = (slot, user_data);
         // There is room: the ring is new and longer than the table.
         self.ring.submit(descriptor).map_err(|_| SubmitFault::Full)?;
         self.unflushed = true;
-        self.again[slot as usize].begun = true;
-        self.table.unpark(slot);
+        self.resubmission.begin(slot, &mut self.table);
         Ok(())
     }
 
     fn end_parked(&mut self, slot: u32, cause: Cause) {
-        self.table.end_parked(slot, cause, self.again[slot as usize].begun);
+        self.resubmission.end(slot, &mut self.table, cause);
         self.news = true;
     }
 
     /// When the first of the requests expires that wait for a daemon.
     pub(crate) fn parked_until_ns(&self) -> Option<u64> {
-        let parked = std::iter::successors(self.table.next_parked(0), |slot| {
-            self.table.next_parked(slot + 1)
-        });
-        parked.map(|slot| self.again[slot as usize].expires_ns).min()
+        self.resubmission.parked_until_ns(&self.table)
     }
 
-    /// When its daemon was lost.
+    /// When the last daemon was lost.
     pub(crate) fn dead_since_ns(&self) -> u64 {
-        self.dead_since_ns
+        self.resubmission.lost_ns()
     }
 
-    /// Requests whose time is over wait for no daemon any more; nor do others, if `all`.
+    /// Ends requests that wait for a daemon and are out of time; the others too, if `all`.
     pub(crate) fn expire_parked(&mut self, all: bool) {
-        let now_ns = clock::now_ns();
-        let mut from = 0;
-        while let Some(slot) = self.table.next_parked(from) {
-            from = slot + 1;
-            if all || self.again[slot as usize].expires_ns <= now_ns {
-                self.end_parked(slot, Cause::Disconnected);
-            }
-        }
-    }
-
-    /// Wait until `ready`, spinning first. `false`: the time is over, or `ready` is not coming true
-    /// because nothing is under way that could make it.
-    pub(crate) fn wait_until(
-        &mut self,
-        timeout: Option<Duration>,
-        ready: impl Fn(&Self) -> bool,
-    ) -> bool {
-        self.reap();
-        if ready(self) {
-            return true;
-        }
-        let end_ns = timeout.map(|timeout| clock::now_ns().saturating_add(clock::nanos(timeout)));
-        while self.dead.is_none() && (self.table.expects() || self.cancels > 0) {
-            let now_ns = clock::now_ns();
-            if end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
-                return false;
-            }
-            match self.spinner.poll_idle(now_ns) {
-                Spin::Again => std::hint::spin_loop(),
-                Spin::Sleep => {
-                    self.sleep(now_ns, end_ns);
-                    self.spinner.handle_sleep();
-                }
-            }
-            self.reap();
-            if ready(self) {
-                return true;
-            }
-        }
-        ready(self)
-    }
-
-    fn sleep(&mut self, now_ns: u64, end_ns: Option<u64>) {
-        self.flush();
-        if !self.ring.prepare_sleep() {
-            return;
-        }
-        self.counters.sleeps += 1;
-        // Most sleeps are short, and one call is enough for them.
-        if end_ns.is_none_or(|end_ns| end_ns.saturating_sub(now_ns) >= NAP_TIMEOUT_NS)
-            && let Some(open) = self.ring.nap()
-        {
-            if !open {
-                self.lose_daemon();
-            }
-            return;
-        }
-        self.sleep_long(end_ns);
-    }
-
-    /// Goes on with a sleep, and watches for all that can end it.
-    fn sleep_long(&mut self, end_ns: Option<u64>) {
-        let left = end_ns.map(|end_ns| end_ns.saturating_sub(clock::now_ns()));
-        let timeout = left.and_then(|ns| Timespec::try_from(Duration::from_nanos(ns)).ok());
-        let mut polled = [
-            PollFd::from_borrowed_fd(self.ring.wait_fd(), PollFlags::IN),
-            // Its end alone; answers on it belong to other threads.
-            PollFd::from_borrowed_fd(self.control.fd(), Control::END),
-        ];
-        // An interruption by a signal is an early return, and the caller looks again anyway.
-        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
-        let over = polled.iter().any(|fd| fd.revents().intersects(Control::END));
-        if !self.ring.finish_sleep() || over {
-            self.lose_daemon();
-        }
-    }
-
-    /// See [`crate::Queue::arm`].
-    pub(crate) fn arm(&mut self) -> bool {
-        self.reap();
-        if std::mem::take(&mut self.news) || self.dead.is_some() {
-            return false;
-        }
-        self.ring.prepare_sleep()
-    }
-
-    /// See [`crate::Queue::drain`].
-    pub(crate) fn drain(&mut self) {
-        if !self.ring.finish_sleep() {
-            self.lose_daemon();
-        }
-        self.reap();
+        self.news |= self.resubmission.expire(&mut self.table, all);
     }
 
     /// The application dropped the queue: nobody takes results any more.

@@ -1,178 +1,19 @@
-//! What a client has open: files, files of other nodes, regions.
+//! Handles: open files, files of other nodes, and regions.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use piped_core::access::Access;
 use piped_core::status::Status;
 use piped_ring::handshake::{Audience, Reply, Request};
-use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::buffer::{Buffer, Shared};
 use crate::clock;
 use crate::connection::{Connection, Link};
 use crate::control::{Answer, lock};
-use crate::error::{OpenError, OutOfBuffer, SessionError};
+use crate::error::{OutOfBuffer, SessionError};
 use crate::origin::Origin;
 use crate::path::{Known, Measured, PathCosts};
-
-/// How to open a file.
-///
-/// ```
-/// use piped_client::OpenOptions;
-/// let options = OpenOptions::read_write().create(true).truncate(true);
-/// assert!(options.access().read && options.access().write);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenOptions {
-    access: Access,
-    create: bool,
-    truncate: bool,
-    direct: bool,
-}
-
-impl OpenOptions {
-    /// For these accesses; the file must be there.
-    #[must_use]
-    pub fn new(access: Access) -> Self {
-        Self { access, create: false, truncate: false, direct: true }
-    }
-
-    /// For reading.
-    #[must_use]
-    pub fn read() -> Self {
-        Self::new(Access::READ)
-    }
-
-    /// For writing.
-    #[must_use]
-    pub fn write() -> Self {
-        Self::new(Access::WRITE)
-    }
-
-    /// For both.
-    #[must_use]
-    pub fn read_write() -> Self {
-        Self::new(Access::READ_WRITE)
-    }
-
-    /// Make the file if it is not there. Off by default.
-    #[must_use]
-    pub fn create(self, create: bool) -> Self {
-        Self { create, ..self }
-    }
-
-    /// Empty the file (local files only). Off by default.
-    #[must_use]
-    pub fn truncate(self, truncate: bool) -> Self {
-        Self { truncate, ..self }
-    }
-
-    /// Go past the page cache where the file system can (local files; exports decide themselves).
-    /// On by default.
-    #[must_use]
-    pub fn direct(self, direct: bool) -> Self {
-        Self { direct, ..self }
-    }
-
-    /// The accesses.
-    #[must_use]
-    pub fn access(self) -> Access {
-        self.access
-    }
-
-    pub(crate) fn open_export(
-        self,
-        at: At<'_>,
-        peer: Option<&str>,
-        export: &str,
-        path: &Path,
-    ) -> Result<Handle, OpenError> {
-        if self.truncate {
-            return Err(OpenError::Option("truncate"));
-        }
-        let request = Request::OpenExport {
-            peer: peer.unwrap_or_default().to_owned(),
-            export: export.to_owned(),
-            path: path.as_os_str().as_bytes().to_owned(),
-            access: self.access,
-            create: self.create,
-        };
-        Ok(Handle::open(at, &request)?)
-    }
-
-    pub(crate) fn open_path(self, at: At<'_>, path: &Path) -> Result<Handle, OpenError> {
-        let file = File::options()
-            .read(self.access.read)
-            .write(self.access.write)
-            .create(self.create)
-            .truncate(self.truncate)
-            // A pipe is refused, not waited for.
-            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
-            .open(path)
-            .and_then(|file| {
-                let flags = rustix::fs::fcntl_getfl(&file)?;
-                rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
-                Ok(file)
-            })
-            .map_err(|source| unopened(path, source))?;
-        Ok(self.pass(at, file.as_fd())?)
-    }
-
-    /// Pass an open file to the daemon, and a second, direct descriptor of it if there can be one.
-    /// Here and not in the daemon, because O_DIRECT is a property of the open file, which is the
-    /// client's, and because opening again there would be with the daemon's rights.
-    pub(crate) fn pass(self, at: At<'_>, file: BorrowedFd<'_>) -> Result<Handle, SessionError> {
-        let access = match (self.access.read, self.access.write) {
-            (true, true) => OFlags::RDWR,
-            (false, true) => OFlags::WRONLY,
-            _ => OFlags::RDONLY,
-        };
-        // What is no file is refused by the daemon; opening it once more might wait.
-        let is_file = rustix::fs::fstat(file)
-            .is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile);
-        let direct = (self.direct && is_file).then(|| {
-            // Through /proc it is the same file, whatever became of its path.
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let flags = access | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;
-            rustix::fs::open(path, flags, Mode::empty())
-        });
-        // The file system has no direct access, or there is no /proc: through the page cache.
-        let direct = direct.and_then(Result::ok);
-        let request = Request::OpenFile { access: self.access, direct: direct.is_some() };
-        let answer = match &direct {
-            Some(direct) => at.0.control.ask(&request, &[direct.as_fd(), file]),
-            None => at.0.control.ask(&request, &[file]),
-        }?;
-        let origin = match at.1.reopens() {
-            true => {
-                let file = file.try_clone_to_owned()?;
-                Some(Origin::File { access: self.access, file, direct })
-            }
-            false => None,
-        };
-        Handle::from_answer(at, answer, origin)
-    }
-}
-
-/// The kernel has one number for a file that is not there and for a directory.
-fn unopened(path: &Path, source: io::Error) -> OpenError {
-    let path = path.to_owned();
-    let is_gone = |parent: &Path| {
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        parent.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
-    if source.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(is_gone) {
-        return OpenError::NoDirectory { path };
-    }
-    OpenError::File { path, source }
-}
 
 /// The connection at which something is opened, and the client it is for.
 pub(crate) type At<'a> = (&'a Connection, &'a Arc<Link>);
@@ -196,14 +37,14 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Open by name.
+    /// Opens a thing that has a name.
     pub(crate) fn open(at: At<'_>, request: &Request) -> Result<Self, SessionError> {
         let answer = at.0.control.ask(request, &[])?;
         let origin = at.1.reopens().then(|| Origin::named(request));
         Self::from_answer(at, answer, origin)
     }
 
-    fn from_answer(
+    pub(crate) fn from_answer(
         (connection, link): At<'_>,
         answer: Answer,
         origin: Option<Origin>,
@@ -226,7 +67,7 @@ impl Handle {
         Ok(Self { core })
     }
 
-    /// Its length in bytes when it was opened, the last time.
+    /// The handle's length in bytes when it was opened, the last time.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.core.length.load(Ordering::Relaxed)
@@ -245,8 +86,9 @@ impl Handle {
         self.core.direct_alignment.load(Ordering::Relaxed)
     }
 
-    /// What reading from it costs at present, by the daemon's measurements; `None` where it has none, as of a disk of
-    /// another node, or where the daemon is older than the question. Asked each time, over the control socket.
+    /// The cost of reading from the handle at present, by the daemon's measurements. `None` where
+    /// it has none, as for a disk of another node, or where the daemon is older than the question.
+    /// The daemon is asked each time, over the control socket.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -254,7 +96,8 @@ impl Handle {
     /// let client = Client::connect("/run/piped/client.sock")?;
     /// let region = client.open_region(Some("beta"), "halo", Access::READ)?;
     /// if let Some(costs) = region.read_costs()? {
-    ///     println!("{:.0} us and {:.1} ns a byte", costs.latency_seconds * 1e6, costs.per_byte_seconds * 1e9);
+    ///     let (first, each) = (costs.latency_seconds * 1e6, costs.per_byte_seconds * 1e9);
+    ///     println!("{first:.0} us and {each:.1} ns a byte");
     /// }
     /// # Ok(()) }
     /// ```
@@ -265,7 +108,7 @@ impl Handle {
         self.core.ask_costs(Way::Read)
     }
 
-    /// The same of writing to it.
+    /// The cost of writing to the handle, as [`Self::read_costs`] has it for reading.
     ///
     /// # Errors
     /// See [`SessionError`].
@@ -273,7 +116,7 @@ impl Handle {
         self.core.ask_costs(Way::Write)
     }
 
-    /// What its users know of its path.
+    /// The costs of the handle's path, as its users know them.
     pub(crate) fn known_costs(&self, way: Way) -> Known {
         lock(&self.core.costs)[way as usize]
     }
@@ -301,15 +144,15 @@ impl Handle {
 #[derive(Debug)]
 pub(crate) struct HandleCore {
     pub(crate) link: Arc<Link>,
-    /// Where it is open: the generation of the connection (high half) and the number the daemon gave
-    /// it (low half), in one word, so that nobody sees a number of another connection.
+    /// Where it is open: the generation of the connection (high half) and the number the daemon
+    /// gave it (low half), in one word, so that nobody sees a number of another connection.
     place: AtomicU64,
     direct_alignment: AtomicU32,
     length: AtomicU64,
     /// `None`: nobody opens it again.
     origin: Option<Origin>,
     closed: AtomicBool,
-    /// What is known of its path, each way.
+    /// Costs of its path, for reading and for writing.
     costs: Mutex<[Known; 2]>,
 }
 
@@ -324,7 +167,7 @@ pub(crate) enum Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reopened {
     Yes,
-    /// It is worth another attempt.
+    /// Another attempt may succeed.
     NotNow,
     Never,
 }
@@ -401,7 +244,7 @@ impl Drop for HandleCore {
     }
 }
 
-/// What others may do with a region, and who they are.
+/// The rights of others on a region: which accesses, for which users and nodes.
 ///
 /// ```
 /// use piped_client::{Access, RegionOptions};
@@ -423,15 +266,15 @@ impl RegionOptions {
         Self { access, audience: Audience::default() }
     }
 
-    /// Of this node's users these alone, by their numbers; 16 at most. None: no user.
+    /// Only these users of this node, by their numbers; 16 at most. An empty list: no user.
     #[must_use]
     pub fn users(mut self, users: impl IntoIterator<Item = u32>) -> Self {
         self.audience.users = Some(users.into_iter().collect());
         self
     }
 
-    /// Of other nodes these alone, by their names; 16 at most. None: no node. Whoever may use a peer's daemon may reach
-    /// what is for the peer.
+    /// Only these other nodes, by their names; 16 at most. An empty list: no node. A user that may
+    /// use a peer's daemon may reach what is for the peer.
     #[must_use]
     pub fn peers<N: Into<String>>(mut self, peers: impl IntoIterator<Item = N>) -> Self {
         self.audience.peers = Some(peers.into_iter().map(Into::into).collect());
@@ -450,8 +293,8 @@ impl From<Access> for RegionOptions {
 /// Others reach it at any time, so its bytes are copied in and out, never looked at in place.
 /// Dropping waits until the daemon says that nobody touches the memory any more.
 ///
-/// It ends with its daemon, and a reconnect does not offer it again: whether what is in the memory is
-/// still what others shall see is the owner's to say. [`Self::read_at`] has it, and
+/// It ends with its daemon, and a reconnect does not offer it again: whether what is in the memory
+/// is still what others shall see is the owner's to say. [`Self::read_at`] has it, and
 /// [`crate::Client::export_region`] offers a new one, under the same name if you like.
 ///
 /// ```no_run
@@ -466,7 +309,7 @@ impl From<Access> for RegionOptions {
 #[derive(Debug)]
 pub struct RegionExport {
     handle: Handle,
-    /// Taken by `close`.
+    /// Taken by `close` and by dropping.
     shared: Option<Shared>,
 }
 
@@ -505,7 +348,7 @@ impl RegionExport {
         &self.handle
     }
 
-    /// Its length in bytes.
+    /// The region's length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared().length as usize

@@ -1,4 +1,4 @@
-//! What applications link to move bytes through piped.
+//! The library that applications link to move bytes through piped.
 //!
 //! A [`Client`] is a session with the daemon of this node. Its memory, the arena, is shared with
 //! the daemon, so bytes get from a disk or another node into a [`Buffer`] without a copy, and
@@ -48,6 +48,7 @@ mod core;
 mod drops;
 mod error;
 mod handle;
+mod open;
 mod origin;
 mod path;
 mod pending;
@@ -56,6 +57,7 @@ mod queue;
 mod recent;
 mod reconnect;
 mod request;
+mod resubmission;
 mod strip;
 mod table;
 mod tile;
@@ -70,7 +72,8 @@ pub use error::{
     PiecesError, PiecesFault, QueueError, ReconnectError, RequestError, SessionError, SubmitError,
     SubmitFault,
 };
-pub use handle::{Handle, OpenOptions, RegionExport, RegionOptions};
+pub use handle::{Handle, RegionExport, RegionOptions};
+pub use open::OpenOptions;
 pub use path::PathCosts;
 pub use pending::{Pending, Waited};
 pub use pieces::{Piece, Pieces};
@@ -85,12 +88,17 @@ pub use tile::{
     Axes, LinkCosts, Tile, TileError, TileHeight, TileOptions, TilePipeline, TileReport,
 };
 
-/// The README's example is compiled with the others.
+/// The example on the package's front page is compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Front;
+
+/// The examples of the project's README are compiled, too.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-/// And so are those of the guide.
+/// The guide's examples are compiled, too.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide.md")]
 struct Guide;

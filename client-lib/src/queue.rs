@@ -1,5 +1,7 @@
 //! One thread's way to the daemon.
 
+mod verbs;
+
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
@@ -9,15 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::affinity;
-use crate::buffer::Buffer;
 use crate::client::WaitPolicy;
 use crate::clock;
 use crate::connection::Shared;
 use crate::core::{Core, QueueCounters};
 use crate::error::{BufferState, Cause, ReconnectError, RequestError, SubmitError, SubmitFault};
-use crate::handle::Handle;
 use crate::pending::Pending;
-use crate::request::{Completed, Payload, Released, Request, RequestId, Tag, sealed};
+use crate::request::{Completed, Payload, Released, Request, RequestId, sealed};
 use crate::table::Owner;
 
 /// Submits requests and gives their results: one for each thread, from [`crate::Client::queue`].
@@ -47,7 +47,7 @@ use crate::table::Owner;
 /// # Ok(()) }
 /// ```
 ///
-/// It may move to another thread, and two threads cannot share it:
+/// A queue may move to another thread, and two threads cannot share it:
 ///
 /// ```
 /// fn may_move<T: Send>() {}
@@ -59,14 +59,14 @@ use crate::table::Owner;
 /// ```
 #[derive(Debug)]
 pub struct Queue {
-    /// Taken when dropped.
+    /// Taken by dropping the queue.
     core: Option<Core>,
     shared: Arc<Shared>,
     /// `Send`, but not `Sync`: one thread at a time.
     one_thread: PhantomData<Cell<()>>,
 }
 
-/// Between two looks for a queue at a daemon that gave none.
+/// Nanoseconds between two looks for a queue at a daemon that gave none.
 const NAP_NS: u64 = 5_000_000;
 
 impl Queue {
@@ -75,7 +75,7 @@ impl Queue {
         Self { core: Some(core), shared, one_thread: PhantomData }
     }
 
-    /// Submit a request. The value that comes back stands for it.
+    /// Submit a request. The returned value stands for it.
     ///
     /// # Errors
     /// See [`crate::SubmitFault`]; the buffer comes back.
@@ -87,7 +87,7 @@ impl Queue {
         Ok(Pending::new(id, Arc::clone(&self.core().drops)))
     }
 
-    /// Submit a request whose result [`Self::poll`] and [`Self::wait`] will give.
+    /// Submit a request with a result that [`Self::poll`] and [`Self::wait`] will give.
     ///
     /// # Errors
     /// See [`crate::SubmitFault`]; the buffer comes back.
@@ -109,7 +109,7 @@ impl Queue {
         self.core_mut().submit(request, owner)
     }
 
-    /// Has the request's buffer in the memory of the queue's connection.
+    /// Brings the request's buffer into the memory of the queue's connection.
     fn bring<B: Payload>(&self, mut request: Request<B>) -> Result<Request<B>, SubmitError<B>> {
         let unstow = |buffer| B::unstow(buffer).expect("it had one");
         let Some(buffer) = request.payload.stow() else {
@@ -131,8 +131,8 @@ impl Queue {
         }
     }
 
-    /// Goes on at the client's newest connection, if that is another one. Whether it is not the first:
-    /// buffers may be of another.
+    /// Goes on at the client's newest connection, if that is another one. Returns whether it is not
+    /// the first: buffers may be of another.
     fn refresh(&mut self) -> bool {
         let generation = self.shared.generation();
         if self.core().generation() != generation {
@@ -153,8 +153,8 @@ impl Queue {
         }
     }
 
-    /// Wait until `ready`; see [`Core::wait_until`]. Requests that outlive their daemon have the client
-    /// reconnect.
+    /// Wait until `ready`; see [`Core::wait_until`]. Requests that outlive their daemon have the
+    /// client reconnect.
     pub(crate) fn wait_until(
         &mut self,
         timeout: Option<Duration>,
@@ -169,7 +169,7 @@ impl Queue {
         if self.core_mut().wait_until(timeout, &ready) {
             return true;
         }
-        // Who only looks does not look for a daemon either.
+        // A caller that only looks does not look for a daemon either.
         let looks = timeout == Some(Duration::ZERO);
         if looks || !self.core().is_dead() || self.core().table.parked() == 0 {
             return false;
@@ -210,141 +210,6 @@ impl Queue {
         }
     }
 
-    /// Submit [`Request::read`].
-    ///
-    /// # Errors
-    /// See [`crate::SubmitFault`]; the buffer comes back.
-    pub fn submit_read(
-        &mut self,
-        from: &Handle,
-        offset: u64,
-        buffer: Buffer,
-    ) -> Result<Pending<Buffer>, SubmitError<Buffer>> {
-        self.submit(Request::read(from, offset, buffer))
-    }
-
-    /// Submit [`Request::write`].
-    ///
-    /// # Errors
-    /// See [`crate::SubmitFault`]; the buffer comes back.
-    pub fn submit_write(
-        &mut self,
-        to: &Handle,
-        offset: u64,
-        buffer: Buffer,
-    ) -> Result<Pending<Buffer>, SubmitError<Buffer>> {
-        self.submit(Request::write(to, offset, buffer))
-    }
-
-    /// Submit [`Request::copy`].
-    ///
-    /// # Errors
-    /// See [`crate::SubmitFault`].
-    pub fn submit_copy(
-        &mut self,
-        from: (&Handle, u64),
-        to: (&Handle, u64),
-        length: u64,
-    ) -> Result<Pending<()>, SubmitError<()>> {
-        self.submit(Request::copy(from.0, from.1, to.0, to.1, length))
-    }
-
-    /// Submit [`Request::sync`].
-    ///
-    /// # Errors
-    /// See [`crate::SubmitFault`].
-    pub fn submit_sync(&mut self, handle: &Handle) -> Result<Pending<()>, SubmitError<()>> {
-        self.submit(Request::sync(handle))
-    }
-
-    /// Submit [`Request::nop`].
-    ///
-    /// # Errors
-    /// See [`crate::SubmitFault`].
-    pub fn submit_nop(&mut self) -> Result<Pending<()>, SubmitError<()>> {
-        self.submit(Request::nop())
-    }
-
-    /// Read, and wait for it: the buffer and how many bytes of it were filled.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
-    pub fn read(
-        &mut self,
-        from: &Handle,
-        offset: u64,
-        buffer: Buffer,
-    ) -> Result<(Buffer, usize), RequestError> {
-        let done = self.run(Request::read(from, offset, buffer))?;
-        Ok((done.payload, done.bytes as usize))
-    }
-
-    /// Write, and wait for it: the buffer and how many bytes of it were written.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
-    pub fn write(
-        &mut self,
-        to: &Handle,
-        offset: u64,
-        buffer: Buffer,
-    ) -> Result<(Buffer, usize), RequestError> {
-        let done = self.run(Request::write(to, offset, buffer))?;
-        Ok((done.payload, done.bytes as usize))
-    }
-
-    /// Send a message to a channel, and wait until it is taken in.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
-    pub fn send(&mut self, to: &Handle, tag: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
-        Ok(self.run(Request::send(to, tag, buffer))?.payload)
-    }
-
-    /// Receive a message of a channel, and wait for it: the buffer, how many bytes of it are the message, and its
-    /// tag.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
-    pub fn receive(
-        &mut self,
-        from: &Handle,
-        tag: impl Into<Tag>,
-        buffer: Buffer,
-    ) -> Result<(Buffer, usize, u64), RequestError> {
-        let done = self.run(Request::receive(from, tag, buffer))?;
-        Ok((done.payload, done.bytes as usize, done.value))
-    }
-
-    /// Copy, and wait for it: bytes copied.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
-    pub fn copy(
-        &mut self,
-        from: (&Handle, u64),
-        to: (&Handle, u64),
-        length: u64,
-    ) -> Result<u64, RequestError> {
-        Ok(self.run(Request::copy(from.0, from.1, to.0, to.1, length))?.bytes)
-    }
-
-    /// Bring completed writes to stable storage, and wait for it.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
-    pub fn sync(&mut self, handle: &Handle) -> Result<(), RequestError> {
-        self.run(Request::sync(handle)).map(|_| ())
-    }
-
-    /// To the daemon and back.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
-    pub fn nop(&mut self) -> Result<(), RequestError> {
-        self.run(Request::nop()).map(|_| ())
-    }
-
     /// Submit any request and wait for its result.
     ///
     /// # Errors
@@ -361,14 +226,14 @@ impl Queue {
         }
     }
 
-    /// Before a submission that shall not fail for it: wait until cancels that the daemon has not answered have left
-    /// room. [`Self::run`] does it by itself.
+    /// Waits until cancels that the daemon has not answered have left room for a request.
+    /// [`Self::run`] does so by itself.
     pub fn make_room(&mut self) {
         self.core_mut().make_room();
     }
 
-    /// Let the daemon see what was submitted: once for a batch. Everything that looks for results
-    /// does it too.
+    /// Let the daemon see what was submitted: once for a batch. Every look for results does so,
+    /// too.
     pub fn flush(&mut self) {
         self.core_mut().flush();
     }
@@ -395,8 +260,8 @@ impl Queue {
         self.poll()
     }
 
-    /// The place in `pending` of one that ended. `None`: the time is over, or none of them is a
-    /// request of this queue.
+    /// Waits for one of several requests. Returns the place in `pending` of one that ended. `None`:
+    /// the time is over, or none of them is a request of this queue.
     #[must_use]
     pub fn wait_any<B: Payload>(
         &mut self,
@@ -435,9 +300,9 @@ impl Queue {
         self.poll_released()
     }
 
-    /// Whether the buffer of a request that ended is [`BufferState::Held`] still. `false` from its release on, or when
-    /// its daemon is gone: then [`Self::poll_released`] gives it back or, if nobody will say when it is free, never
-    /// does.
+    /// Whether the buffer of a request that ended is [`BufferState::Held`] still. `false` from its
+    /// release on, or when its daemon is gone: then [`Self::poll_released`] gives it back or, if
+    /// nobody will say when it is free, never does.
     #[must_use]
     pub fn is_held(&self, request: impl Into<RequestId>) -> bool {
         let core = self.core();
@@ -455,8 +320,8 @@ impl Queue {
         }
     }
 
-    /// Ask the daemon to give up on a request. It ends all the same, once, as what it is by then.
-    /// `false`: it is over already, or was cancelled before.
+    /// Ask the daemon to give up on a request. The request ends all the same, once, as what it is
+    /// by then. `false`: it is over already, or was cancelled before.
     pub fn cancel(&mut self, request: impl Into<RequestId>) -> bool {
         let core = self.core_mut();
         let cancelled = core.cancel(request.into());
@@ -465,7 +330,7 @@ impl Queue {
     }
 
     /// Contiguous bytes in place from a request's start. They stay as they are, and never get
-    /// fewer. 0 for what is not a request of this queue (any more).
+    /// fewer. 0 for a request that is not of this queue (any more).
     #[must_use]
     pub fn progress(&self, request: impl Into<RequestId>) -> u64 {
         let core = self.core();
@@ -478,7 +343,8 @@ impl Queue {
     }
 
     /// The first bytes of a read beyond [`Self::progress`] that are in place, too: after
-    /// [`crate::Request::wanted_first`] the part that was. Empty if there are none, or the others have reached them.
+    /// [`crate::Request::wanted_first`] the part around that byte. Empty if there are none, or the
+    /// others have reached them.
     #[must_use]
     pub fn landed(&self, request: impl Into<RequestId>) -> Range<u64> {
         let id = request.into();
@@ -505,7 +371,8 @@ impl Queue {
         })
     }
 
-    /// Let [`Self::poll`] give the result of a pending request. One of another queue is cancelled.
+    /// Let [`Self::poll`] give the result of a pending request. A request of another queue is
+    /// cancelled.
     pub fn detach<B: Payload>(&mut self, pending: Pending<B>) -> RequestId {
         let core = self.core_mut();
         let id = pending.id();
@@ -522,35 +389,35 @@ impl Queue {
         self.core().table.underway()
     }
 
-    /// Requests it can have under way or not yet taken.
+    /// The most requests that can be under way or not yet taken.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.core().table.len()
     }
 
-    /// What it did so far.
+    /// The queue's counters since it was made.
     #[must_use]
     pub fn counters(&self) -> QueueCounters {
         self.core().counters()
     }
 
-    /// Whether the daemon is known to be gone: every request ended but those that wait for the next one
-    /// ([`Request::resubmit`]), and no others can be submitted. No longer so once the client has
-    /// reconnected and the queue was used.
+    /// Whether the daemon is known to be gone. Then every request has ended, but for those that
+    /// wait for the next daemon ([`Request::resubmit`]), and no others can be submitted. `false`
+    /// again once the client has reconnected and the queue was used.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.core().is_dead()
     }
 
-    /// A descriptor for poll, epoll or an async runtime, readable when there is something to
-    /// [`Self::poll`] for or the daemon is gone; see [`Self::arm`]. Also through [`AsFd`]. Another one
-    /// after [`crate::Client::reconnect`], from the next use of the queue on.
+    /// A descriptor for poll, epoll or an async runtime, also through [`AsFd`]. It is readable when
+    /// there is something to [`Self::poll`] for or the daemon is gone; see [`Self::arm`]. After
+    /// [`crate::Client::reconnect`] it is another one, from the next use of the queue on.
     #[must_use]
     pub fn completion_fd(&self) -> BorrowedFd<'_> {
         self.core().ring().wait_fd()
     }
 
-    /// Ask for [`Self::completion_fd`] to be rung. `false`: something ended since the last time,
+    /// Ask for [`Self::completion_fd`] to be rung. `false`: something ended since the last time;
     /// take it (poll the queue and look at its pending requests) and arm again. `true`: wait for
     /// the descriptor, then call [`Self::drain`]. Always `false` once [`Self::is_disconnected`].
     ///
@@ -578,21 +445,21 @@ impl Queue {
         self.core_mut().drain();
     }
 
-    /// How to wait from now on.
+    /// Sets how to wait from now on.
     pub fn set_wait_policy(&mut self, policy: WaitPolicy) {
         let spin_ns = policy.spin_ns();
         self.core_mut().spin_limit(spin_ns);
     }
 
-    /// How long it looks for completions at present before it sleeps: the policy's longest spin, or
-    /// less where spinning did not pay.
+    /// How long the queue looks for completions at present before it sleeps: the policy's longest
+    /// spin, or less where spinning did not pay.
     #[must_use]
     pub fn spin_budget(&self) -> Duration {
         Duration::from_nanos(self.core().spin_budget_ns())
     }
 
-    /// Move the calling thread to the CPU of the daemon's shard and never spin: where the daemon
-    /// spins, a sleeping client beside it is woken fastest, and one that spins there keeps the
+    /// Move the calling thread to the CPU of the daemon's shard and never spin. Where the daemon
+    /// spins, a sleeping client beside it is woken fastest, and a client that spins there keeps the
     /// daemon from running. `false`: the shard has no CPU of its own.
     ///
     /// # Errors

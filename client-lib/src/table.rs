@@ -13,6 +13,8 @@
 //! An abandoned request (its `Pending` was dropped) goes the same way without stopping to be taken.
 //! One that outlives its daemon is `Parked` until it is `Underway` at the next one.
 
+mod results;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use piped_core::status::Status;
 use piped_ring::{CompletionEntry, CompletionKind};
 
 use crate::buffer::Buffer;
-use crate::error::{BufferState, Cause, RequestError};
+use crate::error::{Cause, RequestError};
 use crate::handle::HandleCore;
 use crate::pieces::Pieces;
 use crate::request::Done;
@@ -32,18 +34,18 @@ const NONE: u32 = u32::MAX;
 /// fewer than 2^32 - 1.
 pub(crate) const UNTRACKED: u64 = u64::MAX;
 
-/// Who takes the result.
+/// The party that takes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Whoever holds the `Pending`.
+    /// The holder of the `Pending`.
     Pending,
-    /// Whoever polls the queue.
+    /// The caller that polls the queue.
     Detached,
-    /// Nobody.
+    /// Nobody takes the result.
     Nobody,
 }
 
-/// What a place keeps for a request.
+/// The part of a request that its place keeps.
 #[derive(Debug)]
 pub(crate) struct Loan {
     pub(crate) owner: Owner,
@@ -58,7 +60,7 @@ pub(crate) struct Loan {
     /// Where its first byte is in the buffer.
     pub(crate) start: u64,
     pub(crate) tag: u64,
-    /// It outlives its daemon.
+    /// Whether the request outlives its daemon.
     pub(crate) again: bool,
 }
 
@@ -77,7 +79,7 @@ pub(crate) struct Contradiction;
 enum State {
     Free,
     Underway,
-    /// Its daemon is gone, and it waits for the next.
+    /// The request's daemon is gone, and it waits for the next.
     Parked,
     Finished,
     FinishedHeld,
@@ -124,7 +126,8 @@ pub(crate) struct Table {
     parked: u32,
     /// Places that are `FinishedHeld` or `Held`.
     held: u32,
-    /// Buffers whose release came, for whoever asks. Bounded: the oldest goes back to the arena.
+    /// Buffers that were released, for the next call that asks. Bounded: the oldest goes back to
+    /// the arena.
     released: VecDeque<(u32, u32, u64, Buffer)>,
 }
 
@@ -154,7 +157,7 @@ impl Table {
         }
     }
 
-    /// Places.
+    /// Number of places in the table.
     pub(crate) fn len(&self) -> u32 {
         self.places.len() as u32
     }
@@ -178,7 +181,7 @@ impl Table {
         !self.released.is_empty()
     }
 
-    /// Those of them that [`Self::pop_ready`] will give.
+    /// Requests under way that [`Self::pop_ready`] will give.
     pub(crate) fn detached_underway(&self) -> u32 {
         self.detached_underway
     }
@@ -224,7 +227,7 @@ impl Table {
         u64::from(generation) << 32 | u64::from(slot)
     }
 
-    /// What the daemon said.
+    /// Takes a completion that the daemon reported.
     pub(crate) fn handle_completion(
         &mut self,
         entry: &CompletionEntry,
@@ -258,9 +261,9 @@ impl Table {
         Ok(())
     }
 
-    /// The daemon is gone: everything under way ends so, or (`park`) waits for the next one if it was
-    /// asked to. Buffers that somebody may still be filling (the kernel outlives the daemon by the
-    /// requests it cannot revoke) are not used again.
+    /// The daemon is gone: everything under way ends so, or (`park`) waits for the next one if it
+    /// was asked to. Buffers that somebody may still be filling (the kernel outlives the daemon by
+    /// the requests it cannot revoke) are not used again.
     pub(crate) fn fail_all(&mut self, cause: Cause, park: bool) {
         for slot in 0..self.places.len() as u32 {
             let place = &mut self.places[slot as usize];
@@ -336,111 +339,6 @@ impl Table {
         self.finish(slot, State::Finished);
     }
 
-    /// Whether the result can be taken.
-    pub(crate) fn is_finished(&self, slot: u32, generation: u32) -> bool {
-        self.place(slot, generation)
-            .is_some_and(|place| matches!(place.state, State::Finished | State::FinishedHeld))
-    }
-
-    /// Whether the result was taken and the buffer is yet to be released.
-    pub(crate) fn is_held(&self, slot: u32, generation: u32) -> bool {
-        self.place(slot, generation).is_some_and(|place| place.state == State::Held)
-    }
-
-    /// Take a result: of a `Pending`, after [`Self::is_finished`].
-    pub(crate) fn take(&mut self, slot: u32, generation: u32) -> Option<Taken> {
-        if !self.is_finished(slot, generation) {
-            return None;
-        }
-        let place = &mut self.places[slot as usize];
-        let tag = place.loan.tag;
-        let bytes = place.bytes;
-        let Some(cause) = place.failure else {
-            let payload = place.loan.buffer.take();
-            let value = place.value;
-            self.vacate(slot);
-            return Some(Taken { tag, result: Ok(Done { bytes, value, payload }) });
-        };
-        if place.state == State::FinishedHeld {
-            place.state = State::Held;
-            let had = place.loan.buffer.is_some();
-            let buffer = if had { BufferState::Held } else { BufferState::None };
-            return Some(Taken { tag, result: Err(RequestError { cause, bytes, buffer }) });
-        }
-        let buffer = match place.loan.buffer.take() {
-            Some(buffer) => BufferState::Returned(buffer),
-            None if place.lost => BufferState::Lost,
-            None => BufferState::None,
-        };
-        self.vacate(slot);
-        Some(Taken { tag, result: Err(RequestError { cause, bytes, buffer }) })
-    }
-
-    /// The oldest detached result.
-    pub(crate) fn pop_ready(&mut self) -> Option<(u32, u32, Taken)> {
-        let slot = self.ready;
-        let place = self.places.get_mut(slot as usize)?;
-        self.ready = place.next;
-        place.next = NONE;
-        let generation = place.generation;
-        let taken = self.take(slot, generation)?;
-        Some((slot, generation, taken))
-    }
-
-    /// The oldest released buffer.
-    pub(crate) fn pop_released(&mut self) -> Option<(u32, u32, u64, Buffer)> {
-        self.released.pop_front()
-    }
-
-    /// Let the queue's poller take the result.
-    pub(crate) fn detach(&mut self, slot: u32, generation: u32) {
-        if self.place(slot, generation).is_none() {
-            return;
-        }
-        let place = &mut self.places[slot as usize];
-        place.loan.owner = Owner::Detached;
-        match place.state {
-            State::Underway | State::Parked => self.detached_underway += 1,
-            _ => self.settle(slot),
-        }
-    }
-
-    /// Nobody will take the result. Returns what to cancel, if it is under way.
-    pub(crate) fn abandon(&mut self, slot: u32) -> Option<u64> {
-        let place = self.places.get_mut(slot as usize)?;
-        let was = std::mem::replace(&mut place.loan.owner, Owner::Nobody);
-        match place.state {
-            State::Underway => {
-                self.detached_underway -= u32::from(was == Owner::Detached);
-                let generation = place.generation;
-                self.cancel(slot, generation)
-            }
-            State::Parked => {
-                self.detached_underway -= u32::from(was == Owner::Detached);
-                self.end_parked(slot, Cause::Disconnected, true);
-                None
-            }
-            // Detached ones that finished are in the list of the ready, and leave it here only if
-            // the list is dropped whole (`abandon_all`).
-            State::Finished | State::FinishedHeld => {
-                self.settle(slot);
-                None
-            }
-            State::Free | State::Held => None,
-        }
-    }
-
-    /// Nobody will take any result: calls `cancel` with what to cancel.
-    pub(crate) fn abandon_all(&mut self, mut cancel: impl FnMut(u64)) {
-        (self.ready, self.ready_last) = (NONE, NONE);
-        for slot in 0..self.places.len() as u32 {
-            if let Some(target) = self.abandon(slot) {
-                cancel(target);
-            }
-        }
-        self.released.clear();
-    }
-
     /// The value of a request that is to be cancelled; once for each.
     pub(crate) fn cancel(&mut self, slot: u32, generation: u32) -> Option<u64> {
         self.place(slot, generation)?;
@@ -463,7 +361,7 @@ impl Table {
             .is_some_and(|place| place.state == State::Underway)
     }
 
-    /// What a request moves at most, and what it did if it is over. `None`: no such request.
+    /// The most that a request moves, and what it did if it is over. `None`: no such request.
     pub(crate) fn progress(&self, slot: u32, generation: u32) -> Option<(u64, Option<u64>)> {
         let place = self.place(slot, generation)?;
         let done = (place.state != State::Underway).then_some(place.bytes);
@@ -508,26 +406,6 @@ impl Table {
         self.held += u32::from(state == State::FinishedHeld);
         self.detached_underway -= u32::from(place.loan.owner == Owner::Detached);
         self.settle(slot);
-    }
-
-    /// Hand a request that is over to its owner.
-    fn settle(&mut self, slot: u32) {
-        let place = &mut self.places[slot as usize];
-        match (place.loan.owner, place.state) {
-            (Owner::Pending, _) => {}
-            (Owner::Detached, _) => self.push_ready(slot),
-            (Owner::Nobody, State::FinishedHeld) => place.state = State::Held,
-            (Owner::Nobody, _) => self.vacate(slot),
-        }
-    }
-
-    fn push_ready(&mut self, slot: u32) {
-        self.places[slot as usize].next = NONE;
-        match self.ready {
-            NONE => self.ready = slot,
-            _ => self.places[self.ready_last as usize].next = slot,
-        }
-        self.ready_last = slot;
     }
 
     /// The buffer of a held request is free.

@@ -1,0 +1,167 @@
+//! How files are opened: by the client, or by the daemon of another node.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use piped_ring::handshake::{Access, Request};
+use rustix::fs::{FileType, Mode, OFlags};
+
+use crate::error::{OpenError, SessionError};
+use crate::handle::{At, Handle};
+use crate::origin::Origin;
+
+/// How to open a file.
+///
+/// ```
+/// use piped_client::OpenOptions;
+/// let options = OpenOptions::read_write().create(true).truncate(true);
+/// assert!(options.access().read && options.access().write);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    access: Access,
+    create: bool,
+    truncate: bool,
+    direct: bool,
+}
+
+impl OpenOptions {
+    /// For these accesses; the file must be there.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self { access, create: false, truncate: false, direct: true }
+    }
+
+    /// Open an existing file for reading.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::new(Access::READ)
+    }
+
+    /// Open an existing file for writing.
+    #[must_use]
+    pub fn write() -> Self {
+        Self::new(Access::WRITE)
+    }
+
+    /// Open an existing file for reading and writing.
+    #[must_use]
+    pub fn read_write() -> Self {
+        Self::new(Access::READ_WRITE)
+    }
+
+    /// Make the file if it is not there. Off by default.
+    #[must_use]
+    pub fn create(self, create: bool) -> Self {
+        Self { create, ..self }
+    }
+
+    /// Empty the file (local files only). Off by default.
+    #[must_use]
+    pub fn truncate(self, truncate: bool) -> Self {
+        Self { truncate, ..self }
+    }
+
+    /// Go past the page cache where the file system can (local files; exports decide themselves).
+    /// On by default.
+    #[must_use]
+    pub fn direct(self, direct: bool) -> Self {
+        Self { direct, ..self }
+    }
+
+    /// The accesses that are asked for.
+    #[must_use]
+    pub fn access(self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn open_export(
+        self,
+        at: At<'_>,
+        peer: Option<&str>,
+        export: &str,
+        path: &Path,
+    ) -> Result<Handle, OpenError> {
+        if self.truncate {
+            return Err(OpenError::Option("truncate"));
+        }
+        let request = Request::OpenExport {
+            peer: peer.unwrap_or_default().to_owned(),
+            export: export.to_owned(),
+            path: path.as_os_str().as_bytes().to_owned(),
+            access: self.access,
+            create: self.create,
+        };
+        Ok(Handle::open(at, &request)?)
+    }
+
+    pub(crate) fn open_path(self, at: At<'_>, path: &Path) -> Result<Handle, OpenError> {
+        let file = File::options()
+            .read(self.access.read)
+            .write(self.access.write)
+            .create(self.create)
+            .truncate(self.truncate)
+            // A pipe is refused, not waited for.
+            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+            .open(path)
+            .and_then(|file| {
+                let flags = rustix::fs::fcntl_getfl(&file)?;
+                rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+                Ok(file)
+            })
+            .map_err(|source| unopened(path, source))?;
+        Ok(self.pass(at, file.as_fd())?)
+    }
+
+    /// Pass an open file to the daemon, and a second, direct descriptor of it if there can be one.
+    /// Here and not in the daemon, because O_DIRECT is a property of the open file, which is the
+    /// client's, and because opening again there would be with the daemon's rights.
+    pub(crate) fn pass(self, at: At<'_>, file: BorrowedFd<'_>) -> Result<Handle, SessionError> {
+        let access = match (self.access.read, self.access.write) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            _ => OFlags::RDONLY,
+        };
+        // What is no file is refused by the daemon; opening it once more might wait.
+        let is_file = rustix::fs::fstat(file)
+            .is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile);
+        let direct = (self.direct && is_file).then(|| {
+            // Through /proc it is the same file, whatever became of its path.
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let flags = access | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY;
+            rustix::fs::open(path, flags, Mode::empty())
+        });
+        // The file system has no direct access, or there is no /proc: through the page cache.
+        let direct = direct.and_then(Result::ok);
+        let request = Request::OpenFile { access: self.access, direct: direct.is_some() };
+        let answer = match &direct {
+            Some(direct) => at.0.control.ask(&request, &[direct.as_fd(), file]),
+            None => at.0.control.ask(&request, &[file]),
+        }?;
+        let origin = match at.1.reopens() {
+            true => {
+                let file = file.try_clone_to_owned()?;
+                Some(Origin::File { access: self.access, file, direct })
+            }
+            false => None,
+        };
+        Handle::from_answer(at, answer, origin)
+    }
+}
+
+/// The kernel has one number for a file that is not there and for a directory.
+fn unopened(path: &Path, source: io::Error) -> OpenError {
+    let path = path.to_owned();
+    let is_gone = |parent: &Path| {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        parent.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    if source.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(is_gone) {
+        return OpenError::NoDirectory { path };
+    }
+    OpenError::File { path, source }
+}

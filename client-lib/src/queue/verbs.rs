@@ -1,0 +1,145 @@
+//! Verbs of a queue in one call each: a request made and submitted, or run to its end.
+
+use super::Queue;
+use crate::buffer::Buffer;
+use crate::error::{RequestError, SubmitError};
+use crate::handle::Handle;
+use crate::pending::Pending;
+use crate::request::{Request, Tag};
+
+impl Queue {
+    /// Make and submit a [`Request::read`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`]; the buffer comes back.
+    pub fn submit_read(
+        &mut self,
+        from: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Pending<Buffer>, SubmitError<Buffer>> {
+        self.submit(Request::read(from, offset, buffer))
+    }
+
+    /// Make and submit a [`Request::write`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`]; the buffer comes back.
+    pub fn submit_write(
+        &mut self,
+        to: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<Pending<Buffer>, SubmitError<Buffer>> {
+        self.submit(Request::write(to, offset, buffer))
+    }
+
+    /// Make and submit a [`Request::copy`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`].
+    pub fn submit_copy(
+        &mut self,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        length: u64,
+    ) -> Result<Pending<()>, SubmitError<()>> {
+        self.submit(Request::copy(from.0, from.1, to.0, to.1, length))
+    }
+
+    /// Make and submit a [`Request::sync`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`].
+    pub fn submit_sync(&mut self, handle: &Handle) -> Result<Pending<()>, SubmitError<()>> {
+        self.submit(Request::sync(handle))
+    }
+
+    /// Make and submit a [`Request::nop`].
+    ///
+    /// # Errors
+    /// See [`crate::SubmitFault`].
+    pub fn submit_nop(&mut self) -> Result<Pending<()>, SubmitError<()>> {
+        self.submit(Request::nop())
+    }
+
+    /// Read, and wait for it: the buffer and how many bytes of it were filled.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn read(
+        &mut self,
+        from: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<(Buffer, usize), RequestError> {
+        let done = self.run(Request::read(from, offset, buffer))?;
+        Ok((done.payload, done.bytes as usize))
+    }
+
+    /// Write, and wait for it: the buffer and how many bytes of it were written.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn write(
+        &mut self,
+        to: &Handle,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<(Buffer, usize), RequestError> {
+        let done = self.run(Request::write(to, offset, buffer))?;
+        Ok((done.payload, done.bytes as usize))
+    }
+
+    /// Send a message to a channel, and wait until it is taken in.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn send(&mut self, to: &Handle, tag: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
+        Ok(self.run(Request::send(to, tag, buffer))?.payload)
+    }
+
+    /// Receive a message of a channel, and wait for it: the buffer, how many bytes of it are the
+    /// message, and its tag.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn receive(
+        &mut self,
+        from: &Handle,
+        tag: impl Into<Tag>,
+        buffer: Buffer,
+    ) -> Result<(Buffer, usize, u64), RequestError> {
+        let done = self.run(Request::receive(from, tag, buffer))?;
+        Ok((done.payload, done.bytes as usize, done.value))
+    }
+
+    /// Copy, and wait for it: bytes copied.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn copy(
+        &mut self,
+        from: (&Handle, u64),
+        to: (&Handle, u64),
+        length: u64,
+    ) -> Result<u64, RequestError> {
+        Ok(self.run(Request::copy(from.0, from.1, to.0, to.1, length))?.bytes)
+    }
+
+    /// Bring completed writes to stable storage, and wait for it.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn sync(&mut self, handle: &Handle) -> Result<(), RequestError> {
+        self.run(Request::sync(handle)).map(|_| ())
+    }
+
+    /// To the daemon and back.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn nop(&mut self) -> Result<(), RequestError> {
+        self.run(Request::nop()).map(|_| ())
+    }
+}

@@ -35,7 +35,8 @@ pub fn run(socket: &Path, requests: u64) -> Result<u64, Box<dyn Error>> {
             completed.result?;
             ended += 1;
         }
-        // Not armed: something ended in between, so take that first. With nothing under way there is nothing to wait for.
+        // Not armed: something ended in between, so take that first. With nothing under way there
+        // is nothing to wait for.
         if ended < submitted && queue.arm() {
             let mut ready = Vec::with_capacity(8);
             epoll::wait(&events, rustix::buffer::spare_capacity(&mut ready), None)?;

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Prints one message.
+/// Receives one message and prints it.
 fn receive(socket: &str, name: &str) -> Result<(), Box<dyn Error>> {
     let client = Client::connect(socket)?;
     let mail = client.offer_channel(name)?;

@@ -1,7 +1,7 @@
 //! Add up the numbers of a region while they travel: `strip_reduction SOCKET PEER REGION`.
 //!
-//! What a vectorised loop does in two steps, one get and one loop over it, goes on at the same time here: while a strip is
-//! added up the next ones are on their way.
+//! What a vectorised loop does in two steps, one get and one loop over it, goes on at the same time
+//! here: while a strip is added up the next ones are on their way.
 
 use std::error::Error;
 use std::path::Path;

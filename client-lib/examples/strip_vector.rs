@@ -1,7 +1,9 @@
-//! `y += a·x` with `x` in another node's memory and `y` in a file there: `strip_vector SOCKET PEER X EXPORT Y`.
+//! `y += a·x` with `x` in another node's memory and `y` in a file there: `strip_vector SOCKET PEER
+//! X EXPORT Y`.
 //!
-//! Two readers and a writer share one queue: strips of `x` and `y` come while others are computed on and the last ones
-//! leave. All three are cut alike, by `fixed`, so that they lie beside each other.
+//! Two readers and a writer share one queue: strips of `x` and `y` come while others are computed
+//! on and the last ones leave. All three are cut alike, by `fixed`, so that they lie beside each
+//! other.
 
 use std::error::Error;
 use std::path::Path;

@@ -20,11 +20,11 @@ const PIECES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
-    /// Whose it is; all connections of a client have the same.
+    /// The client that the arena belongs to; all connections of a client have the same.
     client: u32,
     segments: Mutex<Vec<Space>>,
-    /// The session. The daemon takes the memory back when this side has hung up, so nobody does while a buffer is
-    /// left.
+    /// The session. The daemon takes the memory back when this side has hung up, so nobody does
+    /// while a buffer is left.
     _session: Option<Arc<Control>>,
 }
 
@@ -40,7 +40,7 @@ impl Arena {
         Self { client, segments: Mutex::default(), _session: Some(session) }
     }
 
-    /// Whose it is.
+    /// The client that the arena belongs to.
     pub(crate) fn client(&self) -> u32 {
         self.client
     }

@@ -1,4 +1,4 @@
-//! A piece of the arena that belongs to whoever holds it.
+//! A piece of the arena, owned by the value that stands for it.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use crate::error::OutOfBuffer;
 /// A request takes the buffer and its completion gives it back, so safe code can neither look at
 /// bytes that are still being written nor free them. In between, and dropped, it goes back to the
 /// arena only when nobody touches it any more. It starts at a page and keeps its connection's
-/// memory mapped, also after the connection's end, and the session's place with it, also after its client is
-/// dropped: the daemon takes memory back when nobody has any of it. After [`crate::Client::reconnect`] it is as it
-/// was, and the first request that takes it moves it into the new daemon's memory: one copy.
+/// memory mapped, also after the connection's end, and the session's place with it, also after its
+/// client is dropped: the daemon takes memory back when nobody has any of it. After
+/// [`crate::Client::reconnect`] it is as it was, and the first request that takes it moves it into
+/// the new daemon's memory: one copy.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +49,7 @@ impl Buffer {
         Self { arena, range, segment, length }
     }
 
-    /// Its length in bytes, as asked for.
+    /// The buffer's length in bytes, as asked for.
     #[must_use]
     pub fn len(&self) -> usize {
         // A mapping's length fits.
@@ -100,7 +101,7 @@ impl Buffer {
         self.as_slice().to_vec()
     }
 
-    /// Copy bytes out.
+    /// Copy bytes out of the buffer.
     ///
     /// # Errors
     /// Not inside the buffer; nothing was copied.
@@ -110,7 +111,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copy bytes in.
+    /// Copy bytes into the buffer.
     ///
     /// # Errors
     /// Not inside the buffer; nothing was copied.
@@ -141,8 +142,9 @@ impl Buffer {
         self.arena.client() == client
     }
 
-    /// Take its bytes over into `new`, which is as large, but for those of `filled`: the daemon that
-    /// was to fill them is gone, and the kernel may still be at it. This memory is not used again.
+    /// Take its bytes over into `new`, which is as large, but for those of `filled`: the daemon
+    /// that was to fill them is gone, and the kernel may still be at it. This memory is not used
+    /// again.
     pub(crate) fn move_into(self, new: &mut Self, filled: std::ops::Range<u64>) {
         let capacity = self.range.len();
         new.length = new.range.len().min(capacity);

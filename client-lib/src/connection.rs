@@ -5,9 +5,9 @@
 //!                      └──► Link ◄── Handle
 //! ```
 //!
-//! A [`Connection`] ends with its daemon. [`Shared`] is the client and always has the newest one; the
-//! [`Link`] is who the client is to its handles, which must not keep its memory. Connections are told
-//! apart by their generation.
+//! A [`Connection`] ends with its daemon. [`Shared`] is the client and always has the newest one.
+//! The [`Link`] stands for the client in its handles, which must not keep its memory. Connections
+//! are told apart by their generation.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) reconnect: Option<Duration>,
 }
 
-/// See the module.
+/// One session with a daemon: its control socket, its arena and its rings.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) generation: u32,
@@ -161,7 +161,7 @@ fn attach(fds: &mut impl Iterator<Item = OwnedFd>) -> Result<ClientQueue, Attach
 
 const _: () = assert!(FDS_PER_QUEUE == 3, "`attach` takes that many");
 
-/// Who a client is to its handles.
+/// The client as its handles know it.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// Generation and control socket of the newest connection, which may not serve queues yet.
@@ -209,7 +209,7 @@ impl Link {
     }
 }
 
-/// See the module.
+/// The client behind all its clones, queues and handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -217,7 +217,7 @@ pub(crate) struct Shared {
     pub(crate) client: u32,
     pub(crate) link: Arc<Link>,
     connection: Mutex<Arc<Connection>>,
-    /// Of `connection`, for a look without the lock.
+    /// Generation of `connection`, for a look without the lock.
     generation: AtomicU32,
     /// Queues that threads have.
     queues: AtomicUsize,
@@ -247,18 +247,19 @@ impl Shared {
         })
     }
 
-    /// The newest connection.
+    /// The newest connection of the client.
     pub(crate) fn connection(&self) -> Arc<Connection> {
         Arc::clone(&lock(&self.connection))
     }
 
-    /// Its generation: a load.
+    /// The newest connection's generation: a load.
     pub(crate) fn generation(&self) -> u32 {
-        // Acquire: pairs with the store in `replace`; who sees the number finds the connection.
+        // Acquire: pairs with the store in `replace`; a thread that sees the number finds the
+        // connection.
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A new connection serves from now on. The old one goes with the last who uses it.
+    /// A new connection serves from now on. The old one goes with its last user.
     pub(crate) fn replace(&self, connection: Connection) {
         let generation = connection.generation;
         let old = std::mem::replace(&mut *lock(&self.connection), Arc::new(connection));
@@ -272,8 +273,8 @@ impl Shared {
     }
 
     /// Moves a buffer of an earlier connection into the memory of this one, but for the bytes that
-    /// were to be `filled`; the buffer as it is if it is of this one or of another client, and as an
-    /// error if there is no room.
+    /// were to be `filled`; the buffer as it is if it is of this one or of another client, and as
+    /// an error if there is no room.
     pub(crate) fn bring(
         &self,
         buffer: Buffer,

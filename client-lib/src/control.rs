@@ -31,7 +31,7 @@ pub(crate) type Answer = (Reply, Vec<OwnedFd>);
 pub(crate) struct Control {
     socket: OwnedFd,
     timeout_ns: AtomicU64,
-    /// What both sides can do beyond the first version: `FEATURE_*`; 0 before the Welcome.
+    /// Features beyond the first version that both sides have: `FEATURE_*`; 0 before the Welcome.
     features: AtomicU64,
     /// The next question's number; held while sending, so that numbers go out in order.
     next: Mutex<u32>,
@@ -53,13 +53,13 @@ struct Mail {
 enum Gone {
     /// The daemon closed the socket.
     Closed,
-    /// What came last was not of the protocol: nothing that follows can be trusted to be.
+    /// The last message was not of the protocol: nothing that follows can be trusted to be.
     Fault(HandshakeFault),
 }
 
 impl Control {
-    /// What the socket is polled for to learn of its end: of a session that is over, the daemon still waits for this
-    /// side to hang up.
+    /// Events that tell of the socket's end: when a session is over, the daemon still waits for
+    /// this side to hang up.
     pub(crate) const END: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
 
     pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<Self> {
@@ -87,7 +87,7 @@ impl Control {
         Ok(set_socket_timeout(&self.socket, Timeout::Send, Some(timeout))?)
     }
 
-    /// What the Welcome said.
+    /// Sets the features that the Welcome named.
     pub(crate) fn set_features(&self, features: u64) {
         // Relaxed: a number of its own.
         self.features.store(features, Ordering::Relaxed);
@@ -259,8 +259,8 @@ impl Control {
 }
 
 impl Mail {
-    /// To whom it belongs. What opened something for an asker who gave up stays, to be closed
-    /// again.
+    /// Gives an answer to the asker it belongs to. The answer to an asker that gave up stays if it
+    /// opened something, so that this is closed again.
     fn deliver(&mut self, sequence: u32, answer: Answer) {
         match self.boxes.iter_mut().find(|(number, _)| *number == sequence) {
             Some((_, place)) => *place = Some(answer),

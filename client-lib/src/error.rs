@@ -1,5 +1,6 @@
-//! What can go wrong, one enum per thing the application asks for. Each text names the cause and,
-//! if there is one, the fix. `Debug` says that text, too: it is what a program prints whose `main` ends with the error.
+//! Errors, one enum for each thing the application asks for. Each text names the cause and, if
+//! there is one, the fix. `Debug` says that text, too: a program prints it when its `main` ends
+//! with the error.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -12,8 +13,8 @@ use crate::buffer::Buffer;
 use crate::told::debug_is_told;
 
 debug_is_told! {
-    SessionError, ConnectError, ReconnectError, QueueError, AllocateError, OpenError, ExportError, SubmitFault,
-    PiecesFault, PiecesError, Cause, RequestError, OutOfBuffer,
+    SessionError, ConnectError, ReconnectError, QueueError, AllocateError, OpenError, ExportError,
+    SubmitFault, PiecesFault, PiecesError, Cause, RequestError, OutOfBuffer,
 }
 
 /// A question over the control socket was not answered with what was asked for.
@@ -31,7 +32,7 @@ pub enum SessionError {
     Refused {
         /// The kind of reason.
         status: Status,
-        /// Cause and fix.
+        /// The cause and the fix, in the daemon's words.
         message: String,
     },
     /// The daemon ended, or ended this session.
@@ -39,20 +40,20 @@ pub enum SessionError {
     Disconnected,
     /// No answer in the time the builder allowed.
     #[error(
-        "no answer in time: is the daemon overloaded or stopped, or a peer that it asks for this not \
-             reachable (see `pipectl peers`)?"
+        "no answer in time: is the daemon overloaded or stopped, or a peer that it asks for this \
+             not reachable (see `pipectl peers`)?"
     )]
     TimedOut,
     /// A name or path cannot be sent; nothing was asked.
     #[error(transparent)]
     Unsendable(HandshakeFault),
-    /// What came is not of the protocol; the session is over.
+    /// A message of the daemon is not of the protocol; the session is over.
     #[error("the daemon's answer cannot be read: {0}")]
     Protocol(HandshakeFault),
     /// The answer belongs to another question.
     #[error("the daemon answered something else than was asked; update the older of the two")]
     Unexpected,
-    /// The kernel refused.
+    /// The kernel refused a call.
     #[error("talking to the daemon failed: {0}")]
     System(#[from] io::Error),
 }
@@ -64,9 +65,9 @@ pub enum ConnectError {
     #[error("cannot connect to piped at {path}: {source}; is the daemon running, and is this user \
              in `[access]` of its configuration?", path = path.display())]
     Socket {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error that the kernel gave.
         source: io::Error,
     },
     /// The daemon did not make a session.
@@ -90,9 +91,9 @@ pub enum ReconnectError {
     #[error("no daemon was found within {within:?}{}; is it being restarted?", last.as_ref()
         .map(|last| format!(" (at last: {last})")).unwrap_or_default())]
     Away {
-        /// What the builder allowed.
+        /// The time that the builder allowed.
         within: std::time::Duration,
-        /// What the last attempt met; `None`: another thread made it.
+        /// The error of the last attempt; `None`: another thread made it.
         #[source]
         last: Option<ConnectError>,
     },
@@ -107,7 +108,7 @@ pub enum QueueError {
     /// The daemon did not make one.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// It cannot be used.
+    /// The new queue cannot be used.
     #[error(transparent)]
     Attach(#[from] AttachFault),
 }
@@ -132,15 +133,15 @@ pub enum OpenError {
     /// The file could not be opened here.
     #[error("cannot open {path}: {source}", path = path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error that the kernel gave.
         source: io::Error,
     },
-    /// There is no directory where the file was looked for, or was to be made.
+    /// The directory is not there in which the file was looked for, or was to be made.
     #[error("cannot open {path}: its directory is not there", path = path.display())]
     NoDirectory {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// An option that this kind of thing does not have.
@@ -155,7 +156,7 @@ pub enum OpenError {
 #[derive(thiserror::Error)]
 #[error("the region was not exported: {cause}")]
 pub struct ExportError {
-    /// The reason.
+    /// The reason why it failed.
     #[source]
     pub cause: SessionError,
     /// The memory, if the daemon certainly does not offer it to others.
@@ -170,7 +171,8 @@ pub struct ExportError {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum SubmitFault {
-    /// As many requests as the queue is deep are under way or finished and not yet taken.
+    /// The queue is full: as many requests as it is deep are under way, or finished and not yet
+    /// taken.
     #[error("the queue is full; take some finished requests first, or ask for more depth")]
     Full,
     /// The daemon is gone.
@@ -179,7 +181,7 @@ pub enum SubmitFault {
     /// The handle or the buffer belongs to another connection.
     #[error("the handle or buffer belongs to another client; open and allocate on this one")]
     Foreign,
-    /// It was open at the daemon before, and could not be opened again at this one.
+    /// A handle was open at the daemon before, and could not be opened again at this one.
     #[error(
         "the handle could not be opened again when the client reconnected; its file or region \
              is gone or denied: open it anew to hear why"
@@ -216,10 +218,10 @@ pub enum PiecesFault {
 /// Why there is no table of pieces.
 #[derive(thiserror::Error)]
 pub enum PiecesError {
-    /// They are none.
+    /// The pieces make no table.
     #[error(transparent)]
     Fault(#[from] PiecesFault),
-    /// There is no room for it.
+    /// The arena has no room for the table.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
 }
@@ -228,9 +230,9 @@ pub enum PiecesError {
 #[derive(thiserror::Error)]
 #[error("{fault}")]
 pub struct SubmitError<B> {
-    /// The reason.
+    /// The reason of the refusal.
     pub fault: SubmitFault,
-    /// What the request would have taken.
+    /// The payload of the request, given back.
     pub buffer: B,
 }
 
@@ -263,10 +265,10 @@ pub enum Cause {
     /// The daemon broke the rules of the queue, which cannot be used any more.
     #[error("the daemon's completions contradict what was submitted; connect again and report it")]
     Broken,
-    /// It never entered the queue.
+    /// The request never entered the queue.
     #[error(transparent)]
     NotSubmitted(#[from] SubmitFault),
-    /// It was waited for on a queue it was not submitted to.
+    /// The request was waited for on a queue it was not submitted to.
     #[error("the request was submitted to another queue; wait for it there")]
     OtherQueue,
 }
@@ -292,7 +294,7 @@ fn fix(status: Status) -> &'static str {
 pub enum BufferState {
     /// The request had none.
     None,
-    /// Here.
+    /// The buffer, free again.
     Returned(Buffer),
     /// The kernel may still touch it: [`crate::Queue::poll_released`] gives it back, once.
     Held,
@@ -313,7 +315,7 @@ pub enum BufferState {
 #[derive(thiserror::Error)]
 #[error("{cause} ({bytes} bytes were done)")]
 pub struct RequestError {
-    /// The reason.
+    /// The reason why it failed.
     pub cause: Cause,
     /// Contiguous bytes done from the request's start.
     pub bytes: u64,
@@ -347,7 +349,7 @@ impl RequestError {
 pub struct OutOfBuffer {
     /// Where the access starts, bytes.
     pub offset: u64,
-    /// Its length, bytes.
+    /// Length of the access in bytes.
     pub length: u64,
     /// The buffer's length, bytes.
     pub buffer_bytes: u64,

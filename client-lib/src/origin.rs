@@ -13,12 +13,13 @@ use crate::error::SessionError;
 pub(crate) enum Origin {
     /// A local file, by its descriptors: its path may name another one by now.
     File { access: Access, file: OwnedFd, direct: Option<OwnedFd> },
-    /// By name.
+    /// A thing with a name, by the request that opened it.
     Named(Request),
 }
 
 impl Origin {
-    /// What is asked for again. A file that was made is not made twice: it would be an empty one.
+    /// The request for opening it again. A file that was made is not made twice: it would be an
+    /// empty one.
     pub(crate) fn named(request: &Request) -> Self {
         let mut request = request.clone();
         if let Request::OpenExport { create, .. } = &mut request {

@@ -1,12 +1,13 @@
-//! What the path behind a handle costs.
+//! Costs of the path behind a handle.
 
 use piped_ring::handshake;
 
 use crate::recent::Recent;
 
-/// What moving bytes between memory of this node and a handle's file or region costs at present: a request of `x` bytes
-/// that is alone is there after about `latency + overhead + x · per_byte`, and those that follow each other are
-/// `overhead + x · per_byte` apart (the `L`, `g` and `G` of the model).
+/// Costs of moving bytes between memory of this node and a handle's file or region, at present. A
+/// request of `x` bytes that is alone is there after about `latency + overhead + x · per_byte`.
+/// Requests that follow each other are `overhead + x · per_byte` apart (the `L`, `g` and `G` of the
+/// model).
 ///
 /// From [`crate::Handle::read_costs`] and [`crate::Handle::write_costs`], or measured by a
 /// [`crate::StripReader`].
@@ -26,7 +27,7 @@ pub struct PathCosts {
 const MEBIBYTE: f64 = 1_048_576.0;
 
 impl PathCosts {
-    /// What the daemon said; `None` where it knows nothing.
+    /// The costs that the daemon reported; `None` where it knows nothing.
     pub(crate) fn read(costs: &handshake::PathCosts) -> Option<Self> {
         let seconds = |ns: u64| ns as f64 * 1e-9;
         let certain = f64::from(handshake::PathCosts::CERTAIN_PPM);
@@ -39,14 +40,14 @@ impl PathCosts {
     }
 }
 
-/// What one of a handle's users measured of its path.
+/// Costs that one of a handle's users measured on its path.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) per_byte_seconds: Option<f64>,
     pub(crate) latency_seconds: Option<f64>,
 }
 
-/// What a handle's users know of its path in one direction.
+/// Costs of a handle's path in one direction, as its users know them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Known {
     told: Option<PathCosts>,
@@ -56,11 +57,11 @@ pub(crate) struct Known {
     latency: Recent,
 }
 
-/// What was known this long ago may have changed.
+/// Nanoseconds after which known costs may have changed.
 const STALE_NS: u64 = 2_000_000_000;
 
 impl Known {
-    /// As they measured it, otherwise as the daemon said.
+    /// The costs that users measured, or else those that the daemon reported.
     pub(crate) fn costs(&self) -> Option<PathCosts> {
         let per_byte_seconds = self.per_byte.low().or(self.told.map(|it| it.per_byte_seconds))?;
         let latency_seconds = self.latency.low().or(self.told.map(|it| it.latency_seconds))?;

@@ -36,12 +36,12 @@ pub struct Pending<B: Payload> {
     payload: PhantomData<fn() -> B>,
 }
 
-/// What [`Pending::wait_for`] came back with.
+/// Outcome of a limited wait, [`Pending::wait_for`].
 #[derive(Debug)]
 pub enum Waited<B: Payload> {
-    /// The request ended.
+    /// The request ended, with this result.
     Ended(Result<Done<B>, RequestError>),
-    /// It is still under way.
+    /// The request is still under way.
     Underway(Pending<B>),
 }
 
@@ -50,7 +50,7 @@ impl<B: Payload> Pending<B> {
         Self { id, drops: Some(drops), payload: PhantomData }
     }
 
-    /// What names it.
+    /// The name of the request.
     #[must_use]
     pub fn id(&self) -> RequestId {
         self.id

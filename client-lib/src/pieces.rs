@@ -1,4 +1,4 @@
-//! What a vectored request moves.
+//! Tables of pieces, which vectored requests move.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ impl Piece {
         Self { offset, stride: 0, at, at_stride: 0, length, count: 1 }
     }
 
-    /// `count` of them, each `stride` bytes behind the one before in the file or region, and `at_stride` in the buffer.
+    /// `count` of them, each `stride` bytes behind the one before in the file or region, and
+    /// `at_stride` in the buffer.
     #[must_use]
     pub const fn repeat(self, count: usize, stride: u64, at_stride: usize) -> Self {
         Self { count: count as u64, stride, at_stride: at_stride as u64, ..self }
@@ -68,8 +69,8 @@ impl Piece {
     }
 }
 
-/// A table of pieces, from [`crate::Client::pieces`]. Cheap to clone, and as many requests may use it at once as like: a
-/// program that exchanges the same halo again and again makes it once.
+/// A table of pieces, from [`crate::Client::pieces`]. Cheap to clone, and as many requests may use
+/// it at once as like: a program that exchanges the same halo again and again makes it once.
 #[derive(Debug, Clone)]
 pub struct Pieces {
     pub(crate) table: Arc<Buffer>,

@@ -1,10 +1,10 @@
-//! The last few samples of a figure. A thread that loses its CPU for some milliseconds says nothing about what comes
-//! next, so it is their order that counts and not their sum.
+//! The last few samples of a figure. A thread that loses its CPU for some milliseconds says nothing
+//! about what comes next, so it is their order that counts and not their sum.
 
 /// Samples of a figure that count.
 const KEPT: usize = 5;
 
-/// See the module.
+/// The last few samples of a figure, in a ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Recent {
     samples: [f64; KEPT],
@@ -12,7 +12,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// What is no number, or negative, was no measurement.
+    /// Adds a sample. One that is negative or no number was no measurement.
     pub(crate) fn add(&mut self, sample: f64) {
         if sample.is_finite() && sample >= 0.0 {
             self.samples[self.seen % KEPT] = sample;

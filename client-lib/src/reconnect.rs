@@ -2,8 +2,8 @@
 //!
 //! A reconnect makes a new session, opens the client's handles in it under new numbers, and has a
 //! ring ready for each of its queues; only then is it seen. The queues move over one by one, each
-//! when its thread uses it next, and submit again what was asked to be. Nothing here is on the way of
-//! a request: a queue compares one number.
+//! when its thread uses it next, and submit again what was asked to be. Nothing here is on the way
+//! of a request: a queue compares one number.
 
 use std::sync::{Arc, TryLockError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::handle::{HandleCore, Reopened};
 const PAUSE_FIRST_NS: u64 = 5_000_000;
 const PAUSE_LONGEST_NS: u64 = 200_000_000;
 
-/// What a reconnect found; see [`crate::Client::reconnect`].
+/// Outcome of a reconnect; see [`crate::Client::reconnect`].
 ///
 /// ```
 /// assert_eq!(piped_client::Reconnected::default().lost, 0);
@@ -28,15 +28,15 @@ const PAUSE_LONGEST_NS: u64 = 200_000_000;
 pub struct Reconnected {
     /// Handles that are open again, under new numbers. 0 also if another thread was first.
     pub opened: usize,
-    /// Handles that could not be opened again: their file is gone, or access to it. Requests on them
-    /// are refused with [`crate::SubmitFault::HandleLost`].
+    /// Handles that could not be opened again: their file is gone, or access to it. Requests on
+    /// them are refused with [`crate::SubmitFault::HandleLost`].
     pub lost: usize,
 }
 
 impl Shared {
-    /// Find a daemon until `until_ns`; at least one attempt. At once if the daemon is there. Handles whose
-    /// peers are not are given up at `patience_ns`, and until then it counts as not found: who has little
-    /// time must not lose them for all.
+    /// Find a daemon until `until_ns`, with at least one attempt; at once if the daemon is there.
+    /// Handles with peers that are not there are given up at `patience_ns`. Until then the daemon
+    /// counts as not found: a caller with little time must not lose the handles for all.
     pub(crate) fn reconnect(
         &self,
         until_ns: u64,
@@ -55,7 +55,7 @@ impl Shared {
                 Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
                 Ok(turn) => Some(turn),
             };
-            // The one who had the turn before may have found it.
+            // The thread that had the turn before may have found it.
             if let Some(mut next) = turn
                 && !self.connection().control.is_open()
             {
@@ -111,8 +111,9 @@ impl Shared {
         Ok(Some(found))
     }
 
-    /// Opens every handle again that is not open there yet. A peer may be out of reach just after the start
-    /// of its neighbour: those are tried again. `None`: some of them wait for another attempt.
+    /// Opens every handle again that is not open there yet. A peer may be out of reach just after
+    /// the start of its neighbour: those are tried again. `None`: some of them wait for another
+    /// attempt.
     fn reopen_all(
         &self,
         connection: &Connection,

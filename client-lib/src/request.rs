@@ -1,4 +1,4 @@
-//! What a client asks through a queue, and what it gets back.
+//! Requests that a client asks through a queue, and their results.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::pieces::Pieces;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Class {
-    /// As the session said when it connected (or the daemon's default).
+    /// The class that the session named when it connected (or the daemon's default).
     #[default]
     Session,
     /// Somebody is blocked on it: goes first.
     Latency,
-    /// Throughput matters.
+    /// Throughput matters more than latency.
     Bulk,
 }
 
@@ -61,7 +61,7 @@ impl From<u64> for Tag {
     }
 }
 
-/// What a request takes with it and brings back: a [`Buffer`], or nothing.
+/// The memory that a request takes with it and brings back: a [`Buffer`], or nothing.
 pub trait Payload: sealed::Payload {}
 
 impl Payload for Buffer {}
@@ -116,7 +116,7 @@ pub struct Request<B> {
     /// The table of its pieces, if it is vectored.
     pub(crate) pieces: Option<Pieces>,
     pub(crate) tag: u64,
-    /// Submit it again if the daemon ends first.
+    /// Whether to submit it again if the daemon ends first.
     pub(crate) again: bool,
     pub(crate) payload: B,
 }
@@ -132,17 +132,18 @@ impl Request<Buffer> {
         Self::transfer(Opcode::Write, to, offset, buffer)
     }
 
-    /// Fill the buffer with pieces of a file or region, in one request ([`crate::Client::pieces`]). [`Done::bytes`] counts
-    /// them one behind the other, in the table's order; [`Queue::progress`] does, too. Short pieces of a peer's region
-    /// travel together and cost a copy each; those of files are a transfer each.
+    /// Fill the buffer with pieces of a file or region, in one request ([`crate::Client::pieces`]).
+    /// [`Done::bytes`] counts them one behind the other, in the table's order; [`Queue::progress`]
+    /// does, too. Short pieces of a peer's region travel together and cost a copy each; those of
+    /// files are a transfer each.
     ///
     /// [`Queue::progress`]: crate::Queue::progress
     pub fn read_pieces(from: &Handle, pieces: &Pieces, buffer: Buffer) -> Self {
         Self::vectored(Opcode::ReadV, from, pieces, buffer)
     }
 
-    /// Write pieces of the buffer to a file or region, in one request. They are written in any order: pieces that
-    /// overlap in the file or region have no defined result.
+    /// Write pieces of the buffer to a file or region, in one request. They are written in any
+    /// order: pieces that overlap in the file or region have no defined result.
     pub fn write_pieces(to: &Handle, pieces: &Pieces, buffer: Buffer) -> Self {
         Self::vectored(Opcode::WriteV, to, pieces, buffer)
     }
@@ -157,17 +158,19 @@ impl Request<Buffer> {
         request
     }
 
-    /// Send the buffer to a channel ([`crate::Client::open_channel`]) under a tag. Over when it has been taken in:
-    /// a short message by the receiver's node, a longer one by its receiver.
+    /// Send the buffer to a channel ([`crate::Client::open_channel`]) under a tag. The request ends
+    /// when the message was taken in: a short one by the receiver's node, a longer one by its
+    /// receiver.
     pub fn send(to: &Handle, tag: u64, buffer: Buffer) -> Self {
         let mut request = Self::transfer(Opcode::Send, to, 0, buffer);
         request.descriptor.tag = tag;
         request
     }
 
-    /// Receive a message of a channel ([`crate::Client::offer_channel`]) into the buffer. The next one of that tag:
-    /// those of one sender and tag come in the order in which they were sent. [`Done::value`] is its tag. One that is
-    /// longer than the buffer stays, and the request ends with [`crate::Cause::Status`] `TooLong`.
+    /// Receive the next message of a channel ([`crate::Client::offer_channel`]) with that tag into
+    /// the buffer. Messages of one sender and tag come in the order in which they were sent.
+    /// [`Done::value`] is the message's tag. A message that is longer than the buffer stays, and
+    /// the request ends with [`crate::Cause::Status`] `TooLong`.
     pub fn receive(from: &Handle, tag: impl Into<Tag>, buffer: Buffer) -> Self {
         let mut request = Self::transfer(Opcode::Recv, from, 0, buffer);
         match tag.into() {
@@ -190,20 +193,22 @@ impl Request<Buffer> {
         self
     }
 
-    /// Submit it again if the daemon ends before it does, within its deadline: the client must be made
-    /// with [`crate::ClientBuilder::reconnect`], or this changes nothing. It can also be submitted while no
-    /// daemon is there. Who waits on the queue reconnects; who only polls it calls
-    /// [`crate::Client::reconnect`].
+    /// Submit it again if the daemon ends before it does, within its deadline: the client must be
+    /// made with [`crate::ClientBuilder::reconnect`], or this changes nothing. It can also be
+    /// submitted while no daemon is there. A thread that waits on the queue reconnects; one that
+    /// only polls it calls [`crate::Client::reconnect`].
     ///
-    /// Reads and writes can be done twice, since their buffer is theirs until they end; what a read of
-    /// the daemon before brought counts no more, and its progress begins at 0 again. A copy cannot (its
-    /// source may have changed), nor can a sync: it would vouch for writes of another daemon; nor does it change
-    /// anything for a message, which could be received twice. Without a
-    /// daemon until the deadline it ends with [`crate::Cause::Disconnected`].
+    /// Reads and writes can be done twice, since their buffer is theirs until they end. The bytes
+    /// that a read brought from the daemon before count no more, and its progress begins at 0
+    /// again. Nothing changes for other requests: the source of a copy may have changed, a sync
+    /// would vouch for writes of another daemon, and a message could be received twice. If no
+    /// daemon comes until the deadline, the request ends with [`crate::Cause::Disconnected`].
     ///
     /// ```no_run
     /// # fn write(
-    /// #     queue: &mut piped_client::Queue, file: &piped_client::Handle, block: piped_client::Buffer,
+    /// #     queue: &mut piped_client::Queue,
+    /// #     file: &piped_client::Handle,
+    /// #     block: piped_client::Buffer,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     /// use piped_client::Request;
@@ -217,27 +222,28 @@ impl Request<Buffer> {
         self
     }
 
-    /// A write: completed means on stable storage.
+    /// Let the write complete when its bytes are on stable storage.
     pub fn durable(mut self) -> Self {
         self.descriptor.flags |= FLAG_DURABLE;
         self
     }
 
-    /// A write to a region: have its exporter notified of `id`, after this write and all puts that this queue has asked
-    /// of that node before, whichever way their bytes go. The request is over when that is done, too. One that fails
-    /// notifies nobody.
+    /// For a write to a region: notify its exporter of `id`, after this write and all puts that
+    /// this queue asked of that node before, whichever way their bytes go. The request ends after
+    /// the notification. A write that fails notifies nobody.
     ///
-    /// See [`Request::notify`] for what it promises.
+    /// The promises are those of [`Request::notify`].
     pub fn then_notify(mut self, id: u32) -> Self {
         self.descriptor.opcode = Opcode::PutNotify as u8;
         self.descriptor.notify_id = id;
-        // Who was notified may have gone on: it is not to be written again.
+        // The notified process may have gone on: the bytes are not to be written again.
         self.again = false;
         self
     }
 
-    /// A read: the byte that is wanted first, from the start of the request, as after a page fault. The page about it
-    /// (4 KiB of the file or region) travels before the rest; [`Queue::landed`] says when it is there.
+    /// For a read: name the byte that is wanted first, from the start of the request, as after a
+    /// page fault. The page about it (4 KiB of the file or region) travels before the rest;
+    /// [`Queue::landed`] says when it is there.
     ///
     /// [`Queue::landed`]: crate::Queue::landed
     pub fn wanted_first(mut self, offset: u64) -> Self {
@@ -247,13 +253,13 @@ impl Request<Buffer> {
 }
 
 impl Request<()> {
-    /// Nothing: measures the way to the daemon and back.
+    /// Do nothing: measures the way to the daemon and back.
     pub fn nop() -> Self {
         Self::new(Opcode::Nop, ())
     }
 
     /// Copy `length` bytes between two handles, without passing through this process. The source's
-    /// end ends it early.
+    /// end ends the copy early.
     pub fn copy(from: &Handle, from_offset: u64, to: &Handle, to_offset: u64, length: u64) -> Self {
         let mut request = Self::new(Opcode::Copy, ());
         request.descriptor.offset_a = from_offset;
@@ -263,13 +269,13 @@ impl Request<()> {
         request
     }
 
-    /// Add to 8 bytes of a region, wrapping around, at once with everybody else who changes them so;
-    /// [`Done::value`] is what they were. They are a word of the exporter's byte order at a multiple of 8 bytes, and the
-    /// handle is open for [`crate::Access::atomic`].
+    /// Add to 8 bytes of a region, wrapping around: one atomic step for all that change them by
+    /// such requests. [`Done::value`] is what they were. They are a word of the exporter's byte
+    /// order at a multiple of 8 bytes, and the handle is open for [`crate::Access::atomic`].
     ///
-    /// It is done exactly once, however often the connection to the peer is lost. If the peer's daemon ends in
-    /// between, the request ends with [`crate::Status::OutcomeUnknown`]; and one that ended at its deadline may have been
-    /// done, or not.
+    /// The addition is done exactly once, however often the connection to the peer is lost. If the
+    /// peer's daemon ends in between, the request ends with [`crate::Status::OutcomeUnknown`]; and
+    /// one that ended at its deadline may have been done, or not.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -286,28 +292,28 @@ impl Request<()> {
         request
     }
 
-    /// Replace 8 bytes of a region if they are `expected`, otherwise as [`Self::fetch_add`]; [`Done::value`] is what they
-    /// were, so it was done if that is `expected`.
+    /// Replace 8 bytes of a region if they are `expected`, otherwise as [`Self::fetch_add`].
+    /// [`Done::value`] is what they were: if that is `expected`, they were replaced.
     pub fn compare_swap(region: &Handle, offset: u64, expected: u64, new: u64) -> Self {
         let mut request = Self::on(Opcode::CompareSwap, region, offset);
         (request.descriptor.operand_a, request.descriptor.operand_b) = (expected, new);
         request
     }
 
-    /// Notify the exporter of a region of `id`, after all puts that this queue has asked of that node before. Exactly
-    /// once, like an atomic.
+    /// Notify the exporter of a region of `id`, after all puts that this queue asked of that node
+    /// before. The notification is given exactly once, like an atomic.
     ///
-    /// A put before it that fails does not hold it back: whoever needs to know looks at its result first, or lets
-    /// [`Request::then_notify`] do both.
+    /// An earlier put that fails does not hold it back. To make sure, look at the put's result
+    /// first, or let [`Request::then_notify`] do both.
     pub fn notify(region: &Handle, id: u32) -> Self {
         let mut request = Self::on(Opcode::Notify, region, 0);
         request.descriptor.notify_id = id;
         request
     }
 
-    /// Wait until `count` notifications of `id` have come to a region of this client ([`crate::RegionExport::handle`]),
-    /// and take them. Several that wait for the same `id` are served in their order. [`Done::value`] is how many are
-    /// left.
+    /// Wait until `count` notifications of `id` have come to a region of this client
+    /// ([`crate::RegionExport::handle`]), and take them. Several waits for one `id` are served in
+    /// their order. [`Done::value`] is how many are left.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -325,8 +331,8 @@ impl Request<()> {
         request
     }
 
-    /// Wait for all reads, writes, atomics and notifications that this queue has asked of the handle's node before. Each
-    /// of them says itself how it ended.
+    /// Wait for all reads, writes, atomics and notifications that this queue asked of the handle's
+    /// node before. Each of them says itself how it ended.
     pub fn flush(handle: &Handle) -> Self {
         Self::on(Opcode::Flush, handle, 0)
     }
@@ -351,28 +357,30 @@ impl<B> Request<B> {
         Self { descriptor, handles, piece: None, pieces: None, tag: 0, again: false, payload }
     }
 
-    /// How urgent it is.
+    /// Set how urgent it is.
     pub fn class(mut self, class: Class) -> Self {
         self.descriptor.class = class.number();
         self
     }
 
-    /// The time it may take from its submission. Without, the daemon's default.
+    /// Set the longest time from its submission. Default: the daemon's.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         // 0 would be the default; a nanosecond is as soon as it gets.
         self.descriptor.deadline_ns = clock::nanos(deadline).max(1);
         self
     }
 
-    /// End with [`crate::Status::WouldBlock`] instead of waiting: for a limit of the daemon's, for somebody to send what
-    /// is to be received, or for room for what is sent. What is in the ring before it is still taken first.
+    /// End with [`crate::Status::WouldBlock`] instead of waiting: for a limit of the daemon, for a
+    /// sender or receiver, or for room for what is sent. The daemon still takes earlier requests in
+    /// the ring first.
     pub fn no_wait(mut self) -> Self {
         self.descriptor.flags |= FLAG_NO_WAIT;
         self
     }
 
-    /// A read, write, atomic or notification: begin only when all of these that this queue has asked of the same node
-    /// before are over. Without it requests are done in any order, and only notifications wait for puts.
+    /// For a read, write, atomic or notification: begin only when all of these that this queue
+    /// asked of the same node before are over. Without a fence the daemon does requests in any
+    /// order, and only notifications wait for puts.
     pub fn fence(mut self) -> Self {
         self.descriptor.flags |= FLAG_FENCE;
         self
@@ -385,7 +393,7 @@ impl<B> Request<B> {
     }
 }
 
-/// What names a request of a queue.
+/// The name of a request of a queue.
 ///
 /// A number that is never used twice in a queue's life, except after 2^32 requests in one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -395,26 +403,26 @@ pub struct RequestId {
     pub(crate) generation: u32,
 }
 
-/// What a request did that did everything (reads: up to the end of the file).
+/// The result of a request that did everything (reads: up to the end of the file).
 #[derive(Debug)]
 pub struct Done<B> {
     /// Bytes moved, from the request's start.
     pub bytes: u64,
-    /// Of a receive, the message's tag; of an atomic, what the word was; of a wait, the notifications that are left; of
-    /// others 0.
+    /// For a receive, the message's tag; for an atomic, what the word was; for a wait, how many
+    /// notifications are left; otherwise 0.
     pub value: u64,
-    /// What the request took.
+    /// The buffer of the request, or nothing.
     pub payload: B,
 }
 
 /// A detached request that ended.
 #[derive(Debug)]
 pub struct Completed {
-    /// Which.
+    /// The request that ended.
     pub id: RequestId,
     /// The number of [`Request::tag`].
     pub tag: u64,
-    /// How, with its buffer if it had one.
+    /// How the request ended, with its buffer if it had one.
     pub result: Result<Done<Option<Buffer>>, RequestError>,
 }
 
@@ -425,6 +433,6 @@ pub struct Released {
     pub id: RequestId,
     /// The number of [`Request::tag`].
     pub tag: u64,
-    /// The buffer.
+    /// The buffer, free again.
     pub buffer: Buffer,
 }

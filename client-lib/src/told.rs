@@ -1,5 +1,6 @@
-//! `Debug` of errors is what a program prints that ends with one: `main() -> Result<(), Box<dyn Error>>`, `unwrap` and
-//! `expect` show it, and `Display` never. So it says in words what happened, not how the error lies in memory.
+//! `Debug` of errors is what a program prints that ends with one: `main() -> Result<(), Box<dyn
+//! Error>>`, `unwrap` and `expect` show it, and `Display` never. So it says in words what happened,
+//! not how the error lies in memory.
 
 use std::error::Error;
 use std::fmt::{self, Formatter, Write as _};
@@ -18,7 +19,7 @@ pub(crate) fn debug(error: &dyn Error, f: &mut Formatter<'_>) -> fmt::Result {
     f.write_str(&told)
 }
 
-/// Errors whose `Debug` is [`debug`].
+/// Implements `Debug` of errors by [`debug`].
 macro_rules! debug_is_told {
     ($($error:ty),* $(,)?) => {$(
         impl std::fmt::Debug for $error {
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(text, away.to_string());
     }
 
-    /// As `main` does.
+    /// The text as `main` prints it.
     fn printed<E: std::error::Error + 'static>(error: E) -> (String, String) {
         let display = error.to_string();
         let boxed: Box<dyn std::error::Error> = error.into();

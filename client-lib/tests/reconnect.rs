@@ -270,7 +270,7 @@ fn who_waits_for_a_moment_loses_no_handle_of_a_peer_that_is_late() {
     let asked = next.asked.lock().expect("no panics").clone();
     let passed = asked.iter().filter(|asked| matches!(asked, Asked::OpenFile { .. })).count();
     assert_eq!(passed, 1, "what is open stays open, and it is one session for all attempts");
-    // The haste of those who wait is not that of those who open.
+    // Threads that wait and threads that open hurry differently.
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| client.open_export(None, "slow", name, OpenOptions::read()));
         // Longer than the last attempt had.
@@ -313,8 +313,8 @@ fn what_outlives_the_daemon_waits_while_its_handle_is_ahead_of_its_queue() {
     let (third, then) = std::thread::scope(|scope| {
         let reconnecting = scope.spawn(|| client.reconnect());
         let third = daemon.session();
-        // Handles are opened in the order in which they were: `here` is open at the third daemon, and no queue
-        // can go there before `late` is.
+        // Handles are opened in the order in which they were: `here` is open at the third daemon,
+        // and no queue can go there before `late` is.
         eventually("it is asked for", || {
             let asked = third.asked.lock().expect("no panics");
             asked.iter().any(|asked| matches!(asked, Asked::OpenExport { .. }))

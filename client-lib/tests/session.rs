@@ -153,7 +153,7 @@ fn a_slow_answer_holds_up_nobody_else_and_is_taken_back_when_late() {
     let error = hasty.open_export(None, "slow", name, OpenOptions::read()).expect_err("late");
     assert!(matches!(error, OpenError::Session(SessionError::TimedOut)));
     session.let_go();
-    // Reading its answer finds the late one, whose handle nobody has.
+    // Reading its answer finds the late one, with a handle that nobody has.
     drop(hasty.open_file(&path, OpenOptions::read()).expect("answered"));
     eventually("both are closed", || session.closed().len() == 2);
 }

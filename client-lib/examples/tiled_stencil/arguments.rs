@@ -1,4 +1,4 @@
-//! What the program is told.
+//! Arguments of the program.
 
 use std::error::Error;
 use std::num::NonZeroU32;
@@ -9,7 +9,7 @@ use piped_client::{Axes, Grid, Schedule, TileHeight};
 use crate::Step;
 use crate::kernel::{POINT, Space};
 
-/// Where processes run.
+/// The nodes that processes run on.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -31,9 +31,9 @@ pub(crate) struct Arguments {
     pub(crate) turns: bool,
 }
 
-pub(crate) const USAGE: &str = "usage: tiled_stencil --node NAME=SOCKET [--node ..] [--grid 3x3] [--size 24x24x4096] \
-                     [--heights 16,64,auto] [--schedule overlapping|non-overlapping|both] [--work 1] [--repeat 1] \
-                     [--check yes|no] [--name stencil] [--rank R]";
+pub(crate) const USAGE: &str = "usage: tiled_stencil --node NAME=SOCKET [--node ..] [--grid 3x3] \
+     [--size 24x24x4096] [--heights 16,64,auto] [--schedule overlapping|non-overlapping|both] \
+     [--work 1] [--repeat 1] [--check yes|no] [--name stencil] [--rank R]";
 
 impl Arguments {
     pub(crate) fn parse(mut given: impl Iterator<Item = String>) -> Result<Self, Box<dyn Error>> {
@@ -107,13 +107,13 @@ impl Arguments {
         Axes { x: rank % self.grid.x.get(), y: rank / self.grid.x.get() }
     }
 
-    /// Where it runs.
+    /// The node that a process runs on.
     pub(crate) fn node(&self, at: Axes<u32>) -> &Node {
         let rank = at.x + at.y * self.grid.x.get();
         &self.nodes[rank as usize % self.nodes.len()]
     }
 
-    /// What a process calls the node of another.
+    /// The name that a process has for the node of another.
     pub(crate) fn peer(&self, own: Axes<u32>, other: Axes<u32>) -> Option<String> {
         let (own, other) = (self.node(own), self.node(other));
         (own.name != other.name).then(|| other.name.clone())
@@ -128,8 +128,8 @@ impl Arguments {
         once.repeat(self.repeat as usize)
     }
 
-    /// Enough for what is asked for, and for whatever is chosen: a MiB of the widest border. The same for all processes,
-    /// whatever share of the points they have.
+    /// Enough for what is asked for, and for whatever is chosen: a MiB of the widest border. The
+    /// same for all processes, whatever share of the points they have.
     pub(crate) fn height_max(&self) -> u64 {
         let Axes { x, y } = self.space.wide;
         let chosen = (1 << 20) / (POINT * x.max(y)) as u64;

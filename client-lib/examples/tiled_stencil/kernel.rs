@@ -1,4 +1,5 @@
-//! The loop: `A[i][j][k] = func(A[i-1][j][k], A[i][j-1][k], A[i][j][k-1])`, sequential and tile by tile.
+//! The loop: `A[i][j][k] = func(A[i-1][j][k], A[i][j-1][k], A[i][j][k-1])`, sequential and tile by
+//! tile.
 
 use std::ops::Range;
 
@@ -12,13 +13,14 @@ pub(crate) const POINT: usize = 4;
 pub(crate) struct Space {
     /// Points along `i` and `j`.
     pub(crate) wide: Axes<usize>,
-    /// Points along `k`.
+    /// Points along the axis `k`.
     pub(crate) depth: usize,
     /// How often a point's computation is repeated: more of it for each byte that is sent.
     pub(crate) work: u32,
 }
 
-/// What lies outside of the space. Different everywhere, so that a point from a wrong place shows.
+/// The value of a point outside the space. It is different everywhere, so that a point from a wrong
+/// place shows.
 fn outside(i: usize, j: usize, k: usize) -> f32 {
     ((i * 31 + j * 17 + k * 7) % 97) as f32 / 97.0
 }
@@ -58,7 +60,8 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// The process at this place of a grid. Where points cannot be shared out evenly, the first processes have one more.
+    /// The process at this place of a grid. Where points cannot be shared out evenly, the first
+    /// processes have one more.
     pub(crate) fn new(space: Space, grid: Axes<u32>, at: Axes<u32>) -> Self {
         let own =
             Axes { x: share(space.wide.x, grid.x, at.x), y: share(space.wide.y, grid.y, at.y) };
@@ -71,7 +74,7 @@ impl Column {
         Axes { x: POINT * self.own.y.len(), y: POINT * self.own.x.len() }
     }
 
-    /// Computes a tile.
+    /// Computes one tile of the column.
     pub(crate) fn compute(&mut self, tile: &mut Tile<'_>) {
         let (first, rows) = (tile.rows.start as usize, tile.rows.end as usize);
         let (wide_i, wide_j) = (self.own.x.len(), self.own.y.len());
@@ -115,7 +118,8 @@ impl Column {
         }
     }
 
-    /// The first point, in the order of rows, that is not bit for bit what one process computed: `i`, `j`, `k`.
+    /// The first point, in the order of rows, that is not bit for bit what one process computed:
+    /// `i`, `j`, `k`.
     pub(crate) fn differs_from(&self, sequential: &[f32]) -> Option<[usize; 3]> {
         let mut points = self.points.iter();
         for k in 0..self.space.depth {

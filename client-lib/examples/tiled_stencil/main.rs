@@ -1,15 +1,16 @@
 //! A loop nest in three dimensions over a grid of processes on one node or several:
 //!
 //! ```text
-//! tiled_stencil --node alpha=/run/a.sock [--node beta=/run/b.sock ..] [--grid 3x3] [--size 24x24x4096]
-//!     [--heights 16,64,auto] [--schedule overlapping|non-overlapping|both] [--work 1] [--repeat 1]
-//!     [--check yes|no] [--name stencil] [--rank R]
+//! tiled_stencil --node alpha=/run/a.sock [--node beta=/run/b.sock ..] [--grid 3x3]
+//!     [--size 24x24x4096] [--heights 16,64,auto] [--schedule overlapping|non-overlapping|both]
+//!     [--work 1] [--repeat 1] [--check yes|no] [--name stencil] [--rank R]
 //! ```
 //!
-//! Process number `x + y · p_x` of the grid runs on the nodes by turns, which call each other by the names given here. Without `--rank`
-//! the program starts itself once for each of them on this machine, has them run every height step by step, and shows what they
-//! took beside the model; with it, it is one of them, started by hand on its node with the same arguments. Every
-//! process compares what it computed bit for bit with the sequential loop.
+//! Process number `x + y · p_x` of the grid runs on the nodes by turns, which call each other by
+//! the names given here. Without `--rank` the program starts itself once for each of them on this
+//! machine, has them run every height step by step, and shows what they took beside the model; with
+//! it, it is one of them, started by hand on its node with the same arguments. Every process
+//! compares what it computed bit for bit with the sequential loop.
 
 mod arguments;
 mod kernel;
@@ -89,7 +90,8 @@ fn process(arguments: &Arguments, rank: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The computation without any communication, in seconds: what the communication adds to it is the difference.
+/// The computation without any communication, in seconds: what the communication adds to it is the
+/// difference.
 fn alone(column: &mut Column, depth: u64, height: u64) -> f64 {
     let edge = column.edge_bytes();
     let bytes = |edge: usize| vec![0; edge * height as usize];

@@ -82,7 +82,7 @@ struct Process {
 }
 
 impl Process {
-    /// This program again, with what it was told.
+    /// Starts this program again, with the same arguments.
     fn start(rank: u32) -> Result<Self, Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(std::env::args().skip(1)).args(["--turns", "--rank", &rank.to_string()]);
@@ -122,7 +122,8 @@ impl Grid {
     }
 }
 
-/// Those that wait for their turn end when it cannot come any more, and the others when their neighbours do.
+/// Processes that wait for their turn end when it cannot come any more, and the others when their
+/// neighbours do.
 impl Drop for Grid {
     fn drop(&mut self) {
         self.0.iter_mut().for_each(|process| process.turn = None);

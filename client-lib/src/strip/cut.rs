@@ -6,21 +6,24 @@ use super::pace::Pace;
 use super::size::Loop;
 use super::{StripPolicy, Strips};
 
-/// Requests ahead where the latency alone would ask for fewer: a lone one shows how long it takes on an idle path, and on
-/// a busy one it waits for its daemons' turns as well. With two the path ran dry between strips that came together.
+/// Requests ahead where the latency alone would ask for fewer: a lone one shows how long it takes
+/// on an idle path, and on a busy one it waits for its daemons' turns as well. With two the path
+/// ran dry between strips that came together.
 const UNROLL_MIN: u32 = 4;
 
-/// Requests ahead, at least, where the thread is what takes time: they are issued many at once then.
+/// Requests ahead, at least, where the thread is what takes time: they are issued many at once
+/// then.
 const BATCH: u32 = 8;
 
-/// As part of all bytes, those that may be on their way although the latency does not ask for it; and strips of it.
+/// Bytes that may be on their way although the latency does not ask for them, as a part of all
+/// bytes; and the strips among them.
 const SPARE: u64 = 4;
 const SPARE_MAX: u64 = 7;
 
 /// No request is longer than this.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// See the module.
+/// How a range is cut into strips, one after the other.
 #[derive(Debug)]
 pub(super) struct Cut {
     policy: StripPolicy,
@@ -56,7 +59,7 @@ impl Cut {
         self.left.is_empty()
     }
 
-    /// What strips are multiples of, in bytes.
+    /// Grain in bytes: strips are multiples of it.
     pub(super) fn grain(&self) -> u64 {
         self.grain
     }
@@ -67,9 +70,10 @@ impl Cut {
         if self.mirrored { known.mirrored() } else { known }
     }
 
-    /// Requests that are to be on their way behind the one that is waited for: as many as the latency is worth, at least
-    /// a few, and of long ranges some more, for when somebody is late. Those come one with each strip that is done: what is
-    /// asked for at once is answered at once, and the first strip would wait for the others.
+    /// Requests that are to be on their way behind the one that is waited for: as many as the
+    /// latency is worth, at least a few, and of long ranges some more, for when somebody is late.
+    /// Those come one with each strip that is done: what is asked for at once is answered at once,
+    /// and the first strip would wait for the others.
     pub(super) fn unroll(&self, known: &Loop) -> u32 {
         let strip = self.last.unwrap_or(self.grain);
         let spare = (self.bytes / strip.saturating_mul(SPARE)).min(SPARE_MAX);
@@ -78,8 +82,9 @@ impl Cut {
         self.unroll.unwrap_or_else(|| known.unroll(strip as f64).max(more).max(least))
     }
 
-    /// Down to how many ahead no new ones are issued. To issue one wakes the daemon, which sleeps by then where the path has
-    /// time left, and of that the thread has none: so half of them are issued at once.
+    /// Down to how many ahead no new ones are issued. To issue one wakes the daemon, which sleeps
+    /// by then where the path has time left, and of that the thread has none: so half of them are
+    /// issued at once.
     pub(super) fn refill(&self, known: &Loop) -> u32 {
         let unroll = self.unroll(known);
         if self.unroll.is_none() && known.is_thread_bound() { unroll / 2 } else { unroll }
@@ -127,7 +132,7 @@ impl Cut {
         self.last = Some(bytes);
     }
 
-    /// There are no more.
+    /// Ends the cutting: no strip follows.
     pub(super) fn end(&mut self) {
         self.left.start = self.left.end;
     }
@@ -170,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a caller asks for.
+        /// The cuts hold, whatever a caller asks for.
         #[test]
         fn strips_of_absurd_options_are_the_range_all_the_same(
             policy in prop_oneof![

@@ -1,8 +1,10 @@
-//! Strip mining: computation on bytes that are read, or written, piece by piece while the next pieces travel.
+//! Strip mining: computation on bytes that are read, or written, piece by piece while the next
+//! pieces travel.
 //!
-//! [`StripReader`] and [`StripWriter`] do what programs do by hand with non-blocking gets and double buffers ("Message
-//! Strip-Mining Heuristics for High Speed Networks", figures 4 and 5): a loop over `N` bytes with `U` requests ahead of
-//! the one that is waited for. How long the strips are is a [`StripPolicy`]'s affair.
+//! [`StripReader`] and [`StripWriter`] do what programs do by hand with non-blocking gets and
+//! double buffers ("Message Strip-Mining Heuristics for High Speed Networks", figures 4 and 5): a
+//! loop over `N` bytes with `U` requests ahead of the one that is waited for. How long the strips
+//! are is a [`StripPolicy`]'s affair.
 //!
 //! ```text
 //!  next() ─► strip 0 ─ compute ─► next() ─► strip 1 ─ compute ─► next() ...
@@ -10,9 +12,9 @@
 //!   wait for 0                     wait for 1                     wait for 2
 //! ```
 //!
-//! `auto` sizes strips by what it knows by then ([`size`]): the caller's computation per byte, which it times between two
-//! calls ([`pace`]), and the path's overhead, latency and pace, which the daemon says ([`crate::Handle::read_costs`]) or
-//! the strips themselves have shown.
+//! `auto` sizes strips by what it knows by then ([`size`]): the caller's computation per byte,
+//! which it times between two calls ([`pace`]), and the path's overhead, latency and pace, which
+//! the daemon says ([`crate::Handle::read_costs`]) or the strips themselves have shown.
 
 mod cut;
 mod flight;
@@ -45,10 +47,10 @@ pub enum StripPolicy {
     /// By the computation and the path, strip by strip; one get where overlap cannot win.
     #[default]
     Auto,
-    /// So many bytes each, the last one shorter.
+    /// Strips of so many bytes each, the last one shorter.
     Fixed(usize),
-    /// The first of so many bytes, each following one longer by `growth` (0.45 was the paper's, section 4.5), as far as
-    /// the memory goes.
+    /// The first of so many bytes, each following one longer by `growth` (0.45 was the paper's,
+    /// section 4.5), as far as the memory goes.
     Variable {
         /// Bytes of the first.
         first: usize,
@@ -57,7 +59,7 @@ pub enum StripPolicy {
     },
 }
 
-/// What a loop over strips may use, and how it goes about it.
+/// Settings of a loop over strips: memory, policy, and what the caller knows.
 ///
 /// ```
 /// use piped_client::{StripPolicy, Strips};
@@ -108,33 +110,35 @@ impl Strips {
         Self { policy, ..self }
     }
 
-    /// `U`: requests on their way behind the one that is waited for, at least 1. Without, as many as the path's latency
-    /// is worth.
+    /// `U`: requests on their way behind the one that is waited for, at least 1. Without, as many
+    /// as the path's latency is worth.
     #[must_use]
     pub fn unroll(self, depth: u32) -> Self {
         Self { unroll: Some(depth.max(1)), ..self }
     }
 
-    /// Bytes of the arena it may have at once; strips are as short as it takes, `(U+1)·S` of them fit.
+    /// Bytes of the arena it may have at once; strips are as short as it takes, `(U+1)·S` of them
+    /// fit.
     #[must_use]
     pub fn memory(self, bytes: usize) -> Self {
         Self { memory: bytes.max(1), ..self }
     }
 
-    /// Strips, but the last, are multiples of so many bytes: the size of an element, so that none lies in two strips.
-    /// Where the file has an alignment for direct access ([`crate::Handle::direct_alignment`]), of that as well.
+    /// Strips, but the last, are multiples of so many bytes: the size of an element, so that none
+    /// lies in two strips. Where the file has an alignment for direct access
+    /// ([`crate::Handle::direct_alignment`]), of that as well.
     #[must_use]
     pub fn grain(self, bytes: usize) -> Self {
         Self { grain: bytes.max(1), ..self }
     }
 
-    /// What the caller computes on a byte, in seconds, as far as it knows: `auto` begins with that.
+    /// Seconds that the caller computes on a byte, as far as it knows: `auto` begins with that.
     #[must_use]
     pub fn compute(self, seconds_per_byte: f64) -> Self {
         Self { compute: Some(seconds_per_byte), ..self }
     }
 
-    /// What the path costs, as far as the caller knows: nobody is asked then.
+    /// Costs of the path, as far as the caller knows them: the daemon is not asked then.
     #[must_use]
     pub fn costs(self, costs: PathCosts) -> Self {
         Self { costs: Some(costs), ..self }
@@ -158,7 +162,7 @@ impl Strips {
         Self { resubmit: true, ..self }
     }
 
-    /// Of a writer: a strip counts as written when it is on stable storage.
+    /// For a writer: a strip counts as written when it is on stable storage.
     #[must_use]
     pub fn durable(self) -> Self {
         Self { durable: true, ..self }
@@ -205,28 +209,29 @@ impl DerefMut for Strip<'_> {
 /// Why a loop over strips ended before its range did. What was under way is cancelled.
 #[derive(thiserror::Error)]
 pub enum StripError {
-    /// A request failed.
+    /// The request of a strip failed.
     #[error("the strip of {bytes} bytes at {offset}: {error}")]
     Request {
         /// Where its first byte lies.
         offset: u64,
-        /// Its length in bytes.
+        /// Length of the strip in bytes.
         bytes: u64,
-        /// What happened.
+        /// The error of the request.
         #[source]
         error: RequestError,
     },
-    /// There is no memory for a single strip.
+    /// The arena has no memory for a single strip.
     #[error("no memory for a strip: {0}")]
     Memory(#[from] AllocateError),
     /// The range ends before it begins, or its strips would be longer than requests may be.
     #[error(
-        "a range from {start} to {end} has no bytes to read or write; give its first byte and the one behind it"
+        "a range from {start} to {end} has no bytes to read or write; give its first byte and the \
+             one behind it"
     )]
     Range {
-        /// Its first byte.
+        /// Where its first byte is.
         start: u64,
-        /// Behind its last.
+        /// Where the byte behind its last is.
         end: u64,
     },
 }

@@ -1,4 +1,5 @@
-//! What a loop over strips takes, from its own strips: the computation's `K`, the issue's `o`, the path's `G` and `L`.
+//! Costs of a loop over strips, from its own strips: the computation's `K`, the issue's `o`, the
+//! path's `G` and `L`.
 //!
 //! Times come from the caller; nothing here reads a clock.
 
@@ -6,14 +7,15 @@ use super::size::Loop;
 use crate::path::{Measured, PathCosts};
 use crate::recent::Recent;
 
-/// Bytes that are timed together: strips come a few at a time, and one that was waited for brings others along.
+/// Bytes that are timed together: strips come a few at a time, and one that was waited for brings
+/// others along.
 const TIMED_BYTES: u64 = 24 << 10;
 
 /// Times of the path from which they are believed rather than what was known before.
 const ENOUGH: usize = 3;
 
-/// What a request costs both daemons, whatever its length, at least. Their stages time fragments; what a request takes
-/// besides, from the ring to the peer and back to the ring, is on nobody's meter.
+/// Seconds that a request costs both daemons at least, whatever its length. Their stages time
+/// fragments; nobody times the rest, from the ring to the peer and back to the ring.
 const REQUEST_SECONDS: f64 = 5e-6;
 
 /// `o` to begin with: a submission and, now and then, a system call. Replaced by the first round.
@@ -27,25 +29,26 @@ const PATH_PRIOR: PathCosts = PathCosts {
     confidence: 0.0,
 };
 
-/// What a loop has measured, and what it was told of its path.
+/// The measurements of a loop, and the costs it was told of its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pace {
     told: Option<PathCosts>,
     issue: Recent,
     compute: Recent,
     per_byte: Recent,
-    /// Of the path while it was busy, not timed yet: nanoseconds, and bytes that came meanwhile.
+    /// Time of the path while it was busy, not counted yet: nanoseconds, and bytes that came
+    /// meanwhile.
     busy: (u64, u64),
-    /// Of a strip that was alone on its way: from the issue to the last byte, and its bytes.
+    /// Time of a strip that was alone on its way: from the issue to the last byte, and its bytes.
     alone: Option<(f64, f64)>,
     /// The last end of a strip that was seen, and bytes that have come since.
     seen: Option<(u64, u64)>,
 }
 
-/// A strip whose end was waited for.
+/// A strip with an end that was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Landed {
-    /// Its bytes.
+    /// Length of the strip in bytes.
     pub(crate) bytes: u64,
     /// When it was issued.
     pub(crate) issued_ns: u64,
@@ -70,7 +73,7 @@ impl Pace {
         pace
     }
 
-    /// What the daemon knows of the path.
+    /// Takes the costs that the daemon reports of the path.
     pub(crate) fn handle_told(&mut self, told: PathCosts) {
         self.told = Some(told);
     }
@@ -87,15 +90,16 @@ impl Pace {
         }
     }
 
-    /// So many strips were issued in so long.
+    /// Takes how long it took to issue so many strips.
     pub(crate) fn handle_issued(&mut self, strips: u32, ns: u64) {
         if strips > 0 {
             self.issue.add(seconds(ns) / f64::from(strips));
         }
     }
 
-    /// A strip is there, in the order of their gets. From one end that was seen to another the path had no pause if the
-    /// request for the last strip had reached it before the first end; what came in between took all of that time.
+    /// A strip is there, in the order of their gets. From one end that was seen to another the path
+    /// had no pause if the request for the last strip had reached it before the first end; what
+    /// came in between took all of that time.
     pub(crate) fn handle_landed(&mut self, strip: Landed) {
         let before = self.seen.map(|(at_ns, bytes)| (at_ns, bytes + strip.bytes));
         let Some(landed_ns) = strip.landed_ns else {
@@ -125,7 +129,8 @@ impl Pace {
         self.compute.median()
     }
 
-    /// The path as this loop sees it: what it measured where it has measured enough, or was told nothing.
+    /// The path as this loop sees it: what it measured where it has measured enough, or was told
+    /// nothing.
     pub(crate) fn path(&self) -> PathCosts {
         let told = self.told.unwrap_or(PATH_PRIOR);
         let enough = if told.confidence > 0.0 { ENOUGH } else { 1 };
@@ -136,7 +141,7 @@ impl Pace {
         PathCosts { latency_seconds, per_byte_seconds, confidence, ..told }
     }
 
-    /// What was measured of the path here, once.
+    /// The path's costs that were measured here, given once.
     pub(crate) fn take_measured(&mut self) -> Measured {
         let per_byte_seconds = self.per_byte.low();
         let latency_seconds = self.latency(self.path().per_byte_seconds);
@@ -144,12 +149,12 @@ impl Pace {
         Measured { per_byte_seconds, latency_seconds }
     }
 
-    /// What a strip took that was alone, beside its bytes.
+    /// Latency of the path: the time of a strip that was alone, without its bytes.
     fn latency(&self, per_byte_seconds: f64) -> Option<f64> {
         self.alone.map(|(took, bytes)| (took - per_byte_seconds * bytes).max(0.0))
     }
 
-    /// All of it.
+    /// The costs of the loop as far as they are known.
     pub(crate) fn known(&self) -> Loop {
         let path = self.path();
         Loop {

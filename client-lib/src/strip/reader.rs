@@ -12,12 +12,14 @@ use crate::handle::{Handle, Way};
 use crate::path::PathCosts;
 use crate::queue::Queue;
 
-/// Reads a range of a file or region and hands it out in strips, in order, while the next ones are on their way.
+/// Reads a range of a file or region and hands it out in strips, in order, while the next ones are
+/// on their way.
 ///
-/// [`Self::next`] is called by the loop that computes; the time between two calls is taken for the computation on the
-/// strip between them. Strips lie in buffers of the client's arena, `(U+1)` of them at most, which are used again. The
-/// end of the file ends the strips early, the last one as long as there are bytes. Dropped, it cancels what is under
-/// way. Several readers and writers may share a queue.
+/// [`Self::next`] is called by the loop that computes; the time between two calls is taken for the
+/// computation on the strip between them. Strips lie in buffers of the client's arena, `(U+1)` of
+/// them at most, which are used again. The end of the file ends the strips early, the last one as
+/// long as there are bytes. Dropped, it cancels what is under way. Several readers and writers may
+/// share a queue.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,8 +30,9 @@ use crate::queue::Queue;
 /// let mut sum = 0_u64;
 /// let mut reader = StripReader::open(&client, &file, 0..file.len(), Strips::new().grain(8))?;
 /// while let Some(strip) = reader.next(&mut queue)? {
-///     let numbers = strip.chunks_exact(8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap()));
-///     sum = numbers.fold(sum, u64::wrapping_add);
+///     for eight in strip.chunks_exact(8) {
+///         sum = sum.wrapping_add(u64::from_le_bytes(eight.try_into()?));
+///     }
 /// }
 /// println!("{sum}");
 /// # Ok(()) }
@@ -56,7 +59,8 @@ impl StripReader {
         Ok(Self { flight, current: None })
     }
 
-    /// The next strip, when it is there; `None` after the last one. Takes the one before back, and asks for more.
+    /// The next strip, when it is there; `None` after the last one. Takes the one before back, and
+    /// asks for more.
     ///
     /// # Errors
     /// See [`StripError`]. There are no more strips then.

@@ -10,7 +10,7 @@ pub(super) struct Room {
     client: Client,
     /// By the arena's pages.
     spare: Vec<Buffer>,
-    /// Of all buffers, also those under way.
+    /// Bytes of all buffers, also of those under way.
     bytes: usize,
     most: usize,
     grain: usize,
@@ -21,8 +21,8 @@ impl Room {
         Self { client, spare: Vec::new(), bytes: 0, most, grain: grain as usize }
     }
 
-    /// A buffer of `wanted` bytes, or a shorter one where there is no more memory. `Ok(None)`: the loop has to wait for
-    /// one of its own. `has_some`: it can.
+    /// A buffer of `wanted` bytes, or a shorter one where there is no more memory. `Ok(None)`: the
+    /// loop has to wait for one of its own. `has_some`: it can.
     pub(super) fn take(
         &mut self,
         wanted: usize,

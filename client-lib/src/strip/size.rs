@@ -1,47 +1,52 @@
-//! How long the next strip is: the rules of THEORY section 6, strip by strip, as a function of what is known by then.
+//! How long the next strip is: the rules of THEORY section 6, strip by strip, as a function of what
+//! is known by then.
 //!
-//! A strip of `S` bytes occupies the path for `G·S`, is there `L` after that, and is computed on for `K·S`; each costs
-//! the thread `o` and the path `g`. All strips together take about
+//! A strip of `S` bytes occupies the path for `G·S`, is there `L` after that, and is computed on
+//! for `K·S`; each costs the thread `o` and the path `g`. All strips together take about
 //!
 //! ```text
 //! K < G    o + L + G·N + K·S_last             the path is always busy if S >= o/(G-K)
 //! K >= G   o + L + G·S_first + K·N + m·o      the thread is always busy
 //! ```
 //!
-//! so what a strip exposes at one end is `min(K, G)·S`, and more strips cost more `o` and `g`. `sqrt(N·(o+g)/G)` balances the
-//! two where the thread is always busy: the model's rule ([`StripModel::rule_strip`]) with what the path's ends lose for
-//! each request besides. Where the path is, `o` and most of `g` hide behind it, and much the same size is right as long as
-//! `K` is not much smaller than `G`; below that strips are longer. So the size hardly depends on `K`, which is not known
-//! when the first strips are issued. For `K < G` the exposed end is the last strip, so the last strips fall by `K/G` each, to
-//! half at least; for `K >= G` it is the first, and they grow as the optimum's do, to `(o + K·S)/G` after `S`, and to twice
-//! the rule at most.
+//! so what a strip exposes at one end is `min(K, G)·S`, and more strips cost more `o` and `g`.
+//! `sqrt(N·(o+g)/G)` balances the two where the thread is always busy: the model's rule
+//! ([`StripModel::rule_strip`]) with what the path's ends lose for each request besides. Where the
+//! path is, `o` and most of `g` hide behind it, and much the same size is right as long as `K` is
+//! not much smaller than `G`; below that strips are longer. So the size hardly depends on `K`,
+//! which is not known when the first strips are issued. For `K < G` the exposed end is the last
+//! strip, so the last strips fall by `K/G` each, to half at least; for `K >= G` it is the first,
+//! and they grow as the optimum's do, to `(o + K·S)/G` after `S`, and to twice the rule at most.
 //!
-//! A strip that is as long as everything is one get. That is what comes out where cutting cannot win: `min(K, G)·N` is
-//! all that overlap can save.
+//! A strip that is as long as everything is one get. That is what comes out where cutting cannot
+//! win: `min(K, G)·N` is all that overlap can save.
 
 use core::num::NonZeroU32;
 
 use piped_model::strip::{Network, StripModel, Unrolling};
 
-/// Strips that are ahead of the one that is waited for, at most: with more, each would be too short for its latency to
-/// be worth hiding.
+/// Strips that are ahead of the one that is waited for, at most: with more, each would be too short
+/// for its latency to be worth hiding.
 pub(crate) const UNROLL_MAX: u32 = 32;
 
-/// Strips that grow do so up to this many times the rule's: beyond that hardly any issues are left to be saved, and what
-/// was timed wrong would decide about more of what is left.
+/// Strips that grow do so up to this many times the rule's: beyond that hardly any issues are left
+/// to be saved, and what was timed wrong would decide about more of what is left.
 const GROWTH_MAX: f64 = 2.0;
 
-/// Strips that fall do so down to this part of the others: the last of them is what is computed when the path has
-/// nothing left to do, and each that is shorter costs the path as much as a longer one.
+/// Strips that fall do so down to this part of the others: the last of them is what is computed
+/// when the path has nothing left to do, and each that is shorter costs the path as much as a
+/// longer one.
 const FALL_MIN: f64 = 0.5;
 
-/// What is left at the end goes with the last strip if it is less than this part of it.
+/// A rest at the end goes with the last strip if it is less than this part of it.
 const CRUMB: f64 = 0.25;
 
-/// The part of a request's overhead that does not hide behind other requests' bytes where the path always has some.
+/// The part of a request's overhead that does not hide behind other requests' bytes where the path
+/// always has some.
 const HIDDEN: f64 = 8.0;
 
-/// The computation, as a part of the path's pace, from which the thread is what takes time: what it does besides counts then.
+/// The computation, as a part of the path's pace, from which the thread is what takes time: what it
+/// does besides counts then.
 const THREAD_BOUND: f64 = 0.8;
 
 /// A loop over strips as it is known now. Seconds, and seconds per byte.
@@ -53,14 +58,15 @@ pub(crate) struct Loop {
     pub(crate) overhead: f64,
     /// `L`: what a request takes beside what it occupies.
     pub(crate) latency: f64,
-    /// `G`: positive.
+    /// Cost of a byte, `G`: positive.
     pub(crate) per_byte: f64,
     /// `K`, once it is known.
     pub(crate) compute: Option<f64>,
 }
 
 impl Loop {
-    /// The same in the model's terms, if they make sense: a serial network, one get for each strip that is done.
+    /// The costs in the model's terms, if they make sense: a serial network, one get for each strip
+    /// that is done.
     fn model(&self) -> Option<StripModel> {
         let (unroll, unrolling) = (NonZeroU32::MIN, Unrolling::Rolling);
         let model = StripModel {
@@ -75,9 +81,9 @@ impl Loop {
         model.checked().ok()
     }
 
-    /// As the writer sees it: bytes are computed first and moved then. A program that is run backwards takes as long
-    /// (reversibility), so sizes are those of a reader that gets for `K` and computes for `G`, and the loop's end is
-    /// its beginning.
+    /// The loop as the writer sees it: bytes are computed first and moved then. A program that is
+    /// run backwards takes as long (reversibility). So sizes are those of a reader that gets for
+    /// `K` and computes for `G`, and the loop's end is its beginning.
     pub(crate) fn mirrored(&self) -> Self {
         let compute = self.compute.filter(|compute| *compute > 0.0);
         Self { per_byte: compute.unwrap_or(self.per_byte), compute: Some(self.per_byte), ..*self }
@@ -88,8 +94,8 @@ impl Loop {
         self.compute.is_some_and(|compute| compute >= THREAD_BOUND * self.per_byte)
     }
 
-    /// Bytes of the next strip, a real number above 0 and at most `left`. `bytes`: all of them, `N`; `left` of them are
-    /// in no strip yet; `last`: the strip before, if there is one.
+    /// Bytes of the next strip, a real number above 0 and at most `left`. `bytes`: all of them,
+    /// `N`; `left` of them are in no strip yet; `last`: the strip before, if there is one.
     pub(crate) fn next_strip(&self, bytes: f64, left: f64, last: Option<f64>) -> f64 {
         let Some(model) = self.model() else { return left };
         let (ratio, exposed) = (model.compute / model.per_byte, model.compute.min(model.per_byte));
@@ -103,7 +109,8 @@ impl Loop {
         let strip = rule.max((bytes * each / exposed).sqrt());
         let next = match last {
             _ if waits => {
-                // The last ones fall, unless the thread could not issue them as fast as the path takes them.
+                // The last ones fall, unless the thread could not issue them as fast as the path
+                // takes them.
                 let least = model.rule_strip(bytes).min(rule).max(strip * FALL_MIN);
                 (left * (1.0 - ratio)).max(least).min(strip)
             }
@@ -114,13 +121,14 @@ impl Loop {
                 grown.min(strip * GROWTH_MAX)
             }
         };
-        // What would be left then is not worth a get of its own. (Of a strip that everybody waits for it is.)
+        // What would be left then is not worth a get of its own. (Of a strip that everybody waits
+        // for it is.)
         let crumb = (each / exposed).max(if last.is_some() { next * CRUMB } else { 0.0 });
         if left - next <= crumb { left } else { next }
     }
 
-    /// Strips that are to be on their way behind the one that is waited for, at least one, for strips of that size
-    /// ([`StripModel::unroll_depth`]).
+    /// Strips that are to be on their way behind the one that is waited for, at least one, for
+    /// strips of that size ([`StripModel::unroll_depth`]).
     pub(crate) fn unroll(&self, strip: f64) -> u32 {
         let Some(model) = self.model() else { return 1 };
         // Until the computation is known it may be nothing: then only the path takes time.
@@ -144,7 +152,7 @@ mod tests {
         Loop { issue: 5e-6, overhead: 0.0, latency: 0.0, per_byte: 8e-9, compute: Some(compute) }
     }
 
-    /// All strips of a loop whose computation is known from the start.
+    /// All strips of a loop with a computation that is known from the start.
     fn sizes(of: &Loop, bytes: f64) -> Vec<f64> {
         let (mut sizes, mut left, mut last) = (Vec::new(), bytes, None);
         while left > 0.0 {
@@ -162,7 +170,8 @@ mod tests {
         // c = 5 us/4, sqrt(65536 * 1.25 us / 2 ns) = 6400 bytes; o/(G-K) = 833 bytes.
         let sizes = sizes(&known(2e-9), 65_536.0);
         assert_eq!(sizes[..9], [6400.0; 9]);
-        // 7936 are left, of which 3/4 are less than a strip. To cut the rest again saves no more than it costs.
+        // 7936 are left, of which 3/4 are less than a strip. To cut the rest again saves no more
+        // than it costs.
         assert_eq!(sizes[9..], [5952.0, 1984.0]);
     }
 
@@ -239,7 +248,8 @@ mod tests {
             let one = total(model.vectorised_seconds(bytes));
             let best = model.strips(Policy::Optimal, bytes).expect("no latency").cost_seconds;
             prop_assert!(ours <= one * (1.0 + 1e-9), "{ours} against one get's {one}: {strips:?}");
-            // Where there is room for a few strips only, one more or less is much (THEORY section 6).
+            // Where there is room for a few strips only, one more or less is much (THEORY section
+            // 6).
             let few = bytes < 64.0 * issue / per_byte;
             prop_assert!(
                 ours <= total(best) * if few { 1.25 } else { 1.08 },

@@ -11,12 +11,12 @@ use crate::handle::{Handle, Way};
 use crate::path::PathCosts;
 use crate::queue::Queue;
 
-/// Writes a range of a file or region in strips that the caller fills, in order, while those before are on their way:
-/// the mirror image of [`crate::StripReader`].
+/// Writes a range of a file or region in strips that the caller fills, in order, while those before
+/// are on their way: the mirror image of [`crate::StripReader`].
 ///
-/// [`Self::next`] takes the strip before, as it was left, and gives the next one, whose bytes are whatever they were.
-/// [`Self::finish`] waits for all of them; without it what is under way is cancelled, and the strip that the caller has
-/// is not written.
+/// [`Self::next`] takes the strip before, as it was left, and gives the next one, with whatever
+/// bytes were in it. [`Self::finish`] waits for all of them. Without it what is under way is
+/// cancelled, and the strip that the caller has is not written.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,7 +71,8 @@ impl StripWriter {
         Ok(Some(Strip { offset, bytes: buffer.as_mut_slice() }))
     }
 
-    /// Writes the strip that the caller has, if it has one, and waits for all: bytes written, from the range's start.
+    /// Writes the strip that the caller has, if it has one, and waits for all: bytes written, from
+    /// the range's start.
     ///
     /// # Errors
     /// See [`StripError`].

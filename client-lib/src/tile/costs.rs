@@ -1,9 +1,10 @@
-//! What tiles cost, as measured, and how high they should be.
+//! Costs of tiles, as measured, and how high tiles should be.
 //!
-//! The model wants two lines in the height: what a process does for a tile itself, and what handing its border on takes.
-//! The first is measured while the loop runs, on tiles of two heights at least, because its fixed part is what height is
-//! about: it has everything in it that a tile costs whatever its height, also what the daemon takes from the computation
-//! where they share a CPU. Pauses come from outside, so the line is the median of all pairs (Theil and Sen) and not the
+//! The model wants two lines in the height: what a process does for a tile itself, and what handing
+//! its border on takes. The first is measured while the loop runs, on tiles of two heights at
+//! least, because its fixed part is what height is about: it has everything in it that a tile costs
+//! whatever its height, also what the daemon takes from the computation where they share a CPU.
+//! Pauses come from outside, so the line is the median of all pairs (Theil and Sen) and not the
 //! least squares. The second is measured once, before the loop, with nothing else on the way.
 
 use piped_model::tile::{Grid, Schedule, Tiling};
@@ -35,7 +36,7 @@ pub(super) struct TileSample {
     pub(super) height: u64,
     /// In the caller's function.
     pub(super) compute: f64,
-    /// Around it.
+    /// Seconds around the computation of a tile.
     pub(super) around: f64,
 }
 
@@ -59,8 +60,8 @@ impl Computation {
 
     /// `None`: they were all of one height.
     ///
-    /// What is around the computation has a line of its own: its fixed part is what heights are chosen for, and would be lost
-    /// in the computation's noise, which is larger than all of it.
+    /// What is around the computation has a line of its own: its fixed part is what heights are
+    /// chosen for, and would be lost in the computation's noise, which is larger than all of it.
     pub(super) fn line(&self) -> Option<Line> {
         let [compute, around] = [self.of(|it| it.compute)?, self.of(|it| it.around)?];
         Some(Line { fixed: compute.fixed + around.fixed, unit: compute.unit + around.unit })
@@ -99,7 +100,8 @@ pub(super) struct LinkSample {
     pub(super) seconds: f64,
 }
 
-/// What handing a border on takes: all borders of a tile together, each line in seconds for a height in rows.
+/// Costs of handing a border on: all borders of a tile together, each line in seconds for a height
+/// in rows.
 ///
 /// From [`crate::TilePipeline::link_costs`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,7 +119,7 @@ pub struct LinkCosts {
 }
 
 impl LinkCosts {
-    /// Of borders of one row and of `many`.
+    /// The lines through samples of borders of one row and of `many`.
     pub(super) fn of(samples: &[LinkSample], many: u64) -> Self {
         let of = |count, rows, what: fn(&LinkSample) -> f64| {
             let those = samples.iter().filter(|it| (it.count, it.rows) == (count, rows));
@@ -140,9 +142,9 @@ impl LinkCosts {
 
     /// The model of a loop with tiles that cost their process that.
     pub(super) fn tiling(&self, grid: Grid, depth: u64, tile: Line, schedule: Schedule) -> Tiling {
-        // A slot is free again a round trip after it was sent to, and until then there are only the others: so a plane takes
-        // its part of that at least. Not overlapping, whoever sends waits for the latency, too, and the fixed part of a tile is
-        // paid as well.
+        // A slot is free again a round trip after it was sent to, and until then there are only the
+        // others: so a plane takes its part of that at least. Without overlap the sender waits for
+        // the latency, too, and pays the fixed part of a tile as well.
         let cycle = |next: f64, alone: f64| next.max(alone / SLOTS as f64);
         let (comm_startup, comm) = match schedule {
             Schedule::Overlapping => (
@@ -158,7 +160,8 @@ impl LinkCosts {
 
 /// Tiles at the beginning that are low and of different heights, so that there is a line.
 const FIRST: [u64; 2] = [1, 4];
-/// So many tiles are of half the height by turns; then one in so many, for computations that change.
+/// At first every second tile of so many has half the height; then one in so many, for computations
+/// that change.
 const ALTERNATING: u64 = 8;
 const EXPLORING: u64 = 8;
 /// Tiles between two choices.
@@ -235,7 +238,7 @@ mod tests {
         submit_seconds: 2e-6,
     };
 
-    /// What a loop is like of which a tile takes `fixed + unit · height`, with a pause now and then.
+    /// Plays a loop in which a tile takes `fixed + unit · height`, with a pause now and then.
     fn played(chooser: &mut Chooser, tiles: usize, (fixed, unit): (f64, f64)) -> Vec<u64> {
         let mut computation = Computation::default();
         (0..tiles)
@@ -279,7 +282,8 @@ mod tests {
         let mut computation = Computation::default();
         for number in 0..RECENT as u64 {
             let height = if number % 3 == 0 { 500 } else { 1000 };
-            // Computations of a millisecond that differ by a tenth, the lower ones slower than they should be less often.
+            // Computations of a millisecond that differ by a tenth, the lower ones slower than they
+            // should be less often.
             let noise = [0.0, 0.9e-4, 0.4e-4, -0.6e-4][number as usize % 4];
             let compute = 1e-6 * height as f64 + noise;
             computation.handle_tile(TileSample { height, compute, around: 20e-6 });

@@ -23,11 +23,12 @@ const PROBE: Duration = Duration::from_millis(50);
 /// No answer in that time says nothing of it: its node may be busy.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
-/// A wait is over when its notification comes or its region goes; one that a daemon ends before is asked for again. How long
-/// we are patient begins when there is nothing else to do, and is counted here.
+/// A wait is over when its notification comes or its region goes; one that a daemon ends before is
+/// asked for again. How long we are patient begins when there is nothing else to do, and is counted
+/// here.
 const WAIT_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// What links are measured with: borders of one row, and of as many as fit this.
+/// Links are measured with borders of one row, and of as many rows as fit in so many bytes.
 const MEASURED_BYTES: u64 = 256 << 10;
 const MEASUREMENTS: usize = 7;
 
@@ -35,7 +36,7 @@ const MEASUREMENTS: usize = 7;
 #[derive(Debug)]
 pub(super) struct Own {
     layout: Layout,
-    /// `None`: withdrawn.
+    /// The exported region; `None` once it was withdrawn.
     export: Option<RegionExport>,
 }
 
@@ -71,20 +72,20 @@ impl Own {
 /// How to wait for a neighbour.
 pub(super) struct Waiting<'a> {
     pub(super) client: &'a Client,
-    /// Of the requests that are waited for.
+    /// Queue of the requests that are waited for.
     pub(super) queue: &'a mut Queue,
     /// For questions to the neighbour; `None`: the same one.
     pub(super) asking: Option<&'a mut Queue>,
     pub(super) patience_ns: u64,
-    /// What was waited so far.
+    /// Nanoseconds of waiting so far.
     pub(super) blocked_ns: &'a mut u64,
 }
 
 impl Waiting<'_> {
     /// The end of a request that the neighbour has to do something for.
     ///
-    /// A wait on the own region cannot know that the one who would end it is gone. So the neighbour's region is asked now
-    /// and then: it goes with its process.
+    /// A wait on the own region cannot know that the neighbour that would end it is gone. So the
+    /// neighbour's region is asked now and then: it goes with its process.
     pub(super) fn end<B: Payload>(
         &mut self,
         pending: Pending<B>,
@@ -159,10 +160,10 @@ impl Waiting<'_> {
 #[derive(Debug)]
 pub(super) struct Inlet {
     pub(super) neighbour: Neighbour,
-    /// Its border of the tile that is computed, with its stamp: a copy.
+    /// A copy of its border of the tile that is computed, with its stamp.
     border: Vec<u8>,
     arriving: Option<Pending<()>>,
-    /// It was told of these slots that they are free.
+    /// Notifications to it that slots are free, under way.
     freed: VecDeque<Pending<()>>,
 }
 
@@ -188,9 +189,10 @@ impl Inlet {
 
     /// Takes the border of tile `number`, and gives its slot back.
     ///
-    /// Copied out, although nobody writes to the slot before it is given back: that is the neighbour's word, and one that
-    /// breaks it may spoil numbers, but not what the language promises of a slice. The slot is free again before the
-    /// computation begins, so two are as good as three without a copy.
+    /// Copied out, although nobody writes to the slot before it is given back: that is the
+    /// neighbour's word, and one that breaks it may spoil numbers, but not what the language
+    /// promises of a slice. The slot is free again before the computation begins, so two are as
+    /// good as three without a copy.
     pub(super) fn receive(
         &mut self,
         number: u64,
@@ -320,7 +322,8 @@ impl Outlet {
         }
     }
 
-    /// Puts the border of a tile into its slot once that is free, and notifies. On its way when this comes back.
+    /// Puts the border of a tile into its slot once that is free, and notifies. On its way when
+    /// this comes back.
     pub(super) fn send(
         &mut self,
         stamp: Stamp,

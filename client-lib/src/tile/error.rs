@@ -9,11 +9,13 @@ use crate::error::{
     AllocateError, Cause, ExportError, OpenError, QueueError, RequestError, SubmitError,
 };
 
-/// Why a process of a [`crate::TilePipeline`] did not go on. Neighbours are named by their place in the grid.
+/// Why a process of a [`crate::TilePipeline`] did not go on. Neighbours are named by their place in
+/// the grid.
 ///
 /// ```
 /// use piped_client::{Axes, Cause, Status, TileError};
-/// let error = TileError::Neighbour { at: Axes { x: 2, y: 0 }, cause: Cause::Status(Status::Gone) };
+/// let at = Axes { x: 2, y: 0 };
+/// let error = TileError::Neighbour { at, cause: Cause::Status(Status::Gone) };
 /// assert!(error.to_string().starts_with("the process at (2, 0)"));
 /// ```
 #[derive(thiserror::Error)]
@@ -24,7 +26,7 @@ pub enum TileError {
     /// No memory for borders.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
-    /// No queue.
+    /// The client has no queue to give.
     #[error(transparent)]
     Queue(#[from] QueueError),
     /// The own region was not exported: most likely another process has this place of the grid.
@@ -33,42 +35,42 @@ pub enum TileError {
     /// A neighbour did not come.
     #[error("the process at ({}, {}) did not come in time: {source}", at.x, at.y)]
     Absent {
-        /// Which.
+        /// The neighbour's place in the grid.
         at: Axes<u32>,
-        /// What opening its region said last.
+        /// The last error of opening its region.
         source: OpenError,
     },
     /// A neighbour ended, or its node was lost.
     #[error("the process at ({}, {}) is lost: {cause}", at.x, at.y)]
     Neighbour {
-        /// Which.
+        /// The neighbour's place in the grid.
         at: Axes<u32>,
-        /// How that showed.
+        /// The failure that showed it.
         cause: Cause,
     },
     /// A neighbour is there and did nothing for as long as this process is patient.
     #[error("the process at ({}, {}) did nothing for {patience:?}; give more patience if its tiles \
              take that long", at.x, at.y)]
     Late {
-        /// Which.
+        /// The neighbour's place in the grid.
         at: Axes<u32>,
-        /// [`crate::TileOptions::patience`].
+        /// The limit of the wait, [`crate::TileOptions::patience`].
         patience: Duration,
     },
     /// A neighbour works on something else.
     #[error("the process at ({}, {}) has another {what} ({theirs} instead of {ours}); give all the \
              same options, depth and order of runs", at.x, at.y)]
     Mismatch {
-        /// Which.
+        /// The neighbour's place in the grid.
         at: Axes<u32>,
         /// In what they differ.
         what: &'static str,
-        /// What it is here.
+        /// The value in this process.
         ours: u64,
-        /// What it is there.
+        /// The value in the neighbour.
         theirs: u64,
     },
-    /// This node's daemon ended, or ended this session.
+    /// The daemon of this node ended, or ended this session.
     #[error(transparent)]
     Own(Cause),
     /// An earlier run failed.
@@ -79,7 +81,7 @@ pub enum TileError {
 crate::told::debug_is_told!(TileError);
 
 impl TileError {
-    /// Of a request to a neighbour.
+    /// The error of a request to a neighbour.
     pub(super) fn of(at: Axes<u32>, patience_ns: u64, error: &RequestError) -> Self {
         match error.cause {
             Cause::Status(Status::DeadlineExceeded) => Self::late(at, patience_ns),

@@ -1,4 +1,5 @@
-//! What processes of a grid know of each other: where borders lie in their regions, and how they find each other.
+//! Facts that processes of a grid share: where borders lie in their regions, and how neighbours
+//! find each other.
 
 use std::time::Duration;
 
@@ -17,17 +18,18 @@ use crate::request::Request;
 /// Borders of a neighbour that a process keeps: one is read while the next one comes.
 pub(super) const SLOTS: u64 = 2;
 
-/// Who a slot's border belongs to, in front of it: [`Stamp`].
+/// Bytes in front of a slot's border, which say where it belongs: [`Stamp`].
 pub(super) const STAMP_BYTES: usize = 32;
 
-/// A region's first page says whose it is.
+/// A region's first page says which process it belongs to.
 const PAGE: u64 = 4096;
 const WORDS: usize = 9;
 const HEAD_BYTES: usize = 8 * WORDS;
 /// `tilepipe`, and a number for what is said in this file.
 const MAGIC: u64 = u64::from_le_bytes(*b"tilepip1");
 
-/// A border's slot: a daemon has to move it in one request, and four of them are kept for each neighbour.
+/// A border's slot: a daemon has to move it in one request, and four of them are kept for each
+/// neighbour.
 const SLOT_BYTES_MAX: u64 = 64 << 20;
 
 /// Between two looks for a neighbour that is not there yet.
@@ -61,8 +63,8 @@ impl<T> Axes<T> {
     }
 }
 
-/// Where everything is in a process's region. The first page is the head; then come two slots for each neighbour before
-/// it. Neighbours compute each other's layout, so no addresses are sent.
+/// Where everything is in a process's region. The first page is the head; then come two slots for
+/// each neighbour before it. Neighbours compute each other's layout, so no addresses are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Layout {
     pub(super) grid: Grid,
@@ -139,12 +141,12 @@ impl Layout {
         first + number % SLOTS * self.slot_bytes(axis)
     }
 
-    /// Of the region.
+    /// Length of the region in bytes.
     pub(super) fn bytes(&self) -> u64 {
         PAGE + self.slots_bytes(Axis::X) + self.slots_bytes(Axis::Y)
     }
 
-    /// What the region begins with.
+    /// The first bytes of the region.
     pub(super) fn head(&self) -> [u8; HEAD_BYTES] {
         let (grid, at, edge) = (self.grid, self.at, self.edge_bytes);
         let places = [grid.x.get(), grid.y.get(), at.x, at.y].map(u64::from);
@@ -198,14 +200,14 @@ impl Layout {
     }
 }
 
-/// Whose border it is.
+/// The tile that a border belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// Runs before this one.
     pub(super) run: u64,
     /// The tile's number in the run.
     pub(super) tile: u64,
-    /// Its first row.
+    /// The first row of the tile.
     pub(super) first: u64,
     pub(super) height: u64,
 }
@@ -235,12 +237,12 @@ pub(super) struct Neighbour {
     pub(super) layout: Layout,
 }
 
-/// What neighbours are looked for with.
+/// Everything that a process needs to look for its neighbours.
 pub(super) struct Opening<'a> {
     pub(super) client: &'a Client,
     pub(super) queue: &'a mut Queue,
     pub(super) options: &'a TileOptions,
-    /// Until then.
+    /// When the search ends.
     pub(super) end_ns: u64,
 }
 

@@ -1,20 +1,24 @@
 //! Tiled loops on a grid of processes, with communication beside computation.
 //!
-//! A loop nest whose points need their neighbours before them in three dimensions is cut along its two short ones over
-//! `p_x × p_y` processes. Each has a column of depth `D` and works through it tile by tile: it takes what the neighbours
-//! before it computed at the border of the same rows (receive), computes them, and hands its own border on (send). So
-//! the grid fills like a pipeline ("Pipelined scheduling of tiled nested loops onto clusters of SMPs using SCI"; the
-//! model is `piped_model::tile`).
+//! A loop nest with points that need their neighbours before them in three dimensions is cut along
+//! its two short ones over `p_x × p_y` processes. Each has a column of depth `D` and works through
+//! it tile by tile. It takes what the neighbours before it computed at the border of the same rows
+//! (receive), computes them, and hands its own border on (send). So the grid fills like a pipeline
+//! ("Pipelined scheduling of tiled nested loops onto clusters of SMPs using SCI"; the model is
+//! `piped_model::tile`).
 //!
 //! ```text
-//!                    own region, for each neighbour before it         the neighbour's region
-//!   before ──put───► slot 0 │ slot 1 ─copy─► tile ─compute─► buffer ──put, then notify──► slot 0 │ slot 1 ──► after
-//!          ◄─notify─ (free again)                            2 of them            ◄─notify─ (free again)
+//!                 own region, for each                              the neighbour's
+//!                 neighbour before it                               region
+//! before ─put───► slot 0 │ slot 1 ─copy─► tile ─compute─► buffer ─► slot 0 │ slot 1 ─► after
+//!        ◄notify─ (free again)                            2 of them │ ◄notify─ (free again)
+//!                                                                   put, then notify
 //! ```
 //!
-//! Both sides have two of everything, so tile `n` is computed while the daemons still move the border of tile `n-1` and
-//! the one of `n+1` comes in. Nobody agrees with anybody on planes: a process goes on as soon as what it needs is there,
-//! told by notifications, and the waits for the next ones are already with the daemon while it computes.
+//! Both sides have two of everything, so tile `n` is computed while the daemons still move the
+//! border of tile `n-1` and the one of `n+1` comes in. Nobody agrees with anybody on planes: a
+//! process goes on as soon as what it needs is there, told by notifications, and the waits for the
+//! next ones are already with the daemon while it computes.
 
 mod costs;
 mod edge;
@@ -46,14 +50,14 @@ use crate::queue::Queue;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Axes<T> {
-    /// Of the first.
+    /// The value of the first axis.
     pub x: T,
-    /// Of the second.
+    /// The value of the second axis.
     pub y: T,
 }
 
 impl<T> Axes<T> {
-    /// What `of` makes of both.
+    /// Applies `of` to the values of both axes.
     fn map<U>(self, mut of: impl FnMut(T) -> U) -> Axes<U> {
         Axes { x: of(self.x), y: of(self.y) }
     }
@@ -67,7 +71,7 @@ impl<T> Axes<T> {
     }
 }
 
-/// What a process of a [`TilePipeline`] has to know.
+/// Options of a process of a [`TilePipeline`].
 ///
 /// ```
 /// use core::num::NonZeroU32;
@@ -89,8 +93,9 @@ pub struct TileOptions {
 }
 
 impl TileOptions {
-    /// The process at this place of the grid, counted from 0. `name` is the loop's: all processes of one have the same, and
-    /// two that run at the same time on the same nodes have different ones.
+    /// The process at this place of the grid, counted from 0. `name` is the loop's: all processes
+    /// of a loop have the same, and two loops that run at the same time on the same nodes have
+    /// different ones.
     #[must_use]
     pub fn new(name: &str, grid: Grid, at: Axes<u32>) -> Self {
         Self {
@@ -103,72 +108,78 @@ impl TileOptions {
         }
     }
 
-    /// Bytes that a unit of height hands to the neighbour after it along each axis. Neighbours along an axis have the same.
+    /// Bytes that a unit of height hands to the neighbour after it along each axis. Neighbours
+    /// along an axis have the same.
     #[must_use]
     pub fn edge_bytes(self, edge_bytes: Axes<usize>) -> Self {
         Self { edge_bytes, ..self }
     }
 
-    /// The highest tile there may be; the same for all. Four times its border is kept in memory for each neighbour.
+    /// The highest tile there may be; the same for all processes. Four times its border is kept in
+    /// memory for each neighbour.
     #[must_use]
     pub fn height_max(self, height_max: u64) -> Self {
         Self { height_max, ..self }
     }
 
-    /// How long to wait for a neighbour that does nothing before the run ends with [`TileError::Late`]; half a minute
-    /// without. One that has ended is noticed at once.
+    /// How long to wait for a neighbour that does nothing before the run ends with
+    /// [`TileError::Late`]. Default: half a minute. A neighbour that has ended is noticed at once.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 }
 
-/// How high tiles are. The process at (0, 0) decides for all: its tiles say how high they are, and so do those of
-/// everybody behind it.
+/// How high tiles are. The process at (0, 0) decides for all: its tiles say how high they are, and
+/// so do those of all processes behind it.
 ///
 /// ```
 /// assert_ne!(piped_client::TileHeight::Auto, piped_client::TileHeight::Fixed(64));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TileHeight {
-    /// So many units; the last tile may be lower.
+    /// A fixed number of units; the last tile may be lower.
     Fixed(u64),
-    /// As the model wants it, for the computation as it is measured while it runs and for the measured links.
+    /// The height that the model wants, for the computation as it is measured while it runs and for
+    /// the measured links.
     Auto,
 }
 
 /// A tile while it is computed.
 #[derive(Debug)]
 pub struct Tile<'a> {
-    /// Which units of the column's depth it has.
+    /// The units of the column's depth that it has.
     pub rows: Range<u64>,
-    /// What the neighbours before it computed at the border: [`TileOptions::edge_bytes`] for each row, row by row. `None`
-    /// where the grid ends.
+    /// Borders that the neighbours before it computed: [`TileOptions::edge_bytes`] for each row,
+    /// row by row. `None` where the grid ends.
     pub before: Axes<Option<&'a [u8]>>,
-    /// To be filled for the neighbours after it, in the same way. It has old bytes in it.
+    /// Places for the borders of the neighbours after it, to be filled in the same way. They have
+    /// old bytes in them.
     pub after: Axes<Option<&'a mut [u8]>>,
 }
 
-/// What a run took.
+/// Report of a run: what it did and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TileReport {
-    /// Tiles computed.
+    /// Tiles that were computed.
     pub tiles: u64,
     /// The height of the last tile but one, or of the only one: what was chosen in the end.
     pub height: u64,
-    /// All of it, in seconds.
+    /// Seconds that the run took.
     pub seconds: f64,
-    /// In the computation, in seconds, with what else had the CPU meanwhile.
+    /// Seconds in the computation, with whatever else had the CPU meanwhile.
     pub compute_seconds: f64,
-    /// Waiting for neighbours and for transfers, in seconds. The rest is what the pipeline itself costs.
+    /// Seconds of waiting for neighbours and for transfers. The rest is what the pipeline itself
+    /// costs.
     pub blocked_seconds: f64,
 }
 
 /// One process of a tiled loop.
 ///
-/// Made by all processes of the grid, in any order: [`Self::open`] comes back when the neighbours are there. All then call
-/// [`Self::run`] with the same depth and schedule, as often as they like. A process that fails, or is dropped or killed,
-/// ends its neighbours' runs with [`TileError::Neighbour`], theirs those of the next, and so on: none hangs.
+/// Made by all processes of the grid, in any order: [`Self::open`] comes back when the neighbours
+/// are there. All then call [`Self::run`] with the same depth and schedule, as often as they like.
+/// A process that fails, or is dropped or killed, ends its neighbours' runs with
+/// [`TileError::Neighbour`], theirs those of the next, and so on: none hangs.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -178,8 +189,9 @@ pub struct TileReport {
 ///
 /// let client = Client::connect("/run/piped/client.sock")?;
 /// let grid = Grid { x: NonZeroU32::new(2).unwrap(), y: NonZeroU32::MIN };
-/// // Here the second of two processes, of which the first is on the node that this one calls `alpha`.
-/// let options = TileOptions::new("sums", grid, Axes { x: 1, y: 0 }).edge_bytes(Axes { x: 8, y: 8 });
+/// // The second of two processes; the first is on the node that this one calls `alpha`.
+/// let (at, edges) = (Axes { x: 1, y: 0 }, Axes { x: 8, y: 8 });
+/// let options = TileOptions::new("sums", grid, at).edge_bytes(edges);
 /// let mut pipeline = TilePipeline::open(&client, options, |_| Some("alpha".to_owned()))?;
 /// let mut sum = 0;
 /// pipeline.run(1 << 20, TileHeight::Auto, Schedule::Overlapping, |tile| {
@@ -198,8 +210,9 @@ pub struct TilePipeline {
     outlets: Axes<Option<Outlet>>,
     /// Puts to the neighbours after this one, and waits.
     queue: Queue,
-    /// What goes back to those before it. A queue of its own, because a notification follows the puts of its queue to
-    /// the same node, and whoever waits for a free slot is not to wait for our border.
+    /// Queue of what goes back to the neighbours before this process. It is a queue of its own,
+    /// because a notification follows the puts of its queue to the same node, and a wait for a free
+    /// slot is not to wait for our border.
     back: Queue,
     patience_ns: u64,
     computation: Computation,
@@ -209,8 +222,8 @@ pub struct TilePipeline {
 }
 
 impl TilePipeline {
-    /// Joins the grid, and waits for the neighbours. `node_of` says on which node a process is, as this node's
-    /// configuration calls it; `None` for this one.
+    /// Joins the grid, and waits for the neighbours. `node_of` says on which node a process is, as
+    /// this node's configuration calls it; `None` for this one.
     ///
     /// # Errors
     /// See [`TileError`]; one that does not come is [`TileError::Absent`].
@@ -251,7 +264,8 @@ impl TilePipeline {
         })
     }
 
-    /// Works through a column of `depth` units, tile by tile. Over when everybody after this process has what it needs.
+    /// Works through a column of `depth` units, tile by tile. The run is over when every process
+    /// after this one has what it needs.
     ///
     /// # Errors
     /// See [`TileError`]. After one this pipeline is over, and its neighbours are told.
@@ -278,13 +292,15 @@ impl TilePipeline {
         }
     }
 
-    /// How long to wait for a neighbour that does nothing from now on: see [`TileOptions::patience`].
+    /// How long to wait for a neighbour that does nothing from now on: see
+    /// [`TileOptions::patience`].
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience_ns = clock::nanos(patience);
     }
 
-    /// What handing on a border costs, measured now, when nothing else goes that way, unless it was before. `None`: there is
-    /// nobody after this process. Not while a run is under way anywhere before it.
+    /// The cost of handing on a border, measured now, when nothing else goes that way, unless it
+    /// was measured before. `None`: there is nobody after this process. Not while a run is under
+    /// way anywhere before it.
     ///
     /// # Errors
     /// See [`TileError`].
@@ -295,8 +311,9 @@ impl TilePipeline {
         Ok(self.links)
     }
 
-    /// The model of a loop of that depth as this process sees it: its computation as measured in runs so far, and its links.
-    /// `None` before it has computed tiles of two heights or if nobody is after it.
+    /// The model of a loop of that depth as this process sees it: its computation as measured in
+    /// runs so far, and its links. `None` before it has computed tiles of two heights or if nobody
+    /// is after it.
     ///
     /// # Errors
     /// See [`TileError`].

@@ -10,7 +10,7 @@ use super::link::Stamp;
 use super::{Axes, Tile, TileError, TileHeight, TilePipeline, TileReport};
 use crate::clock;
 
-/// See [`TilePipeline::run`].
+/// Works through a column: see [`TilePipeline::run`].
 pub(super) fn run(
     pipeline: &mut TilePipeline,
     depth: u64,

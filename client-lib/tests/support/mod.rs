@@ -39,7 +39,7 @@ pub struct Manners {
     pub client_spin_ns: u64,
     /// Answers to opening the export `slow` wait for [`Session::let_go`].
     pub slow: bool,
-    /// It can say what paths cost, and says this.
+    /// Costs of paths that it reports, if it can report any.
     pub costs: Option<PathCosts>,
 }
 
@@ -117,7 +117,7 @@ fn accept(listener: OwnedFd, manners: Manners, sessions: Sender<Arc<Session>>) -
     })
 }
 
-/// What a handle stands for.
+/// The object that a handle stands for.
 #[derive(Clone)]
 pub enum Object {
     File(Arc<File>),
@@ -505,7 +505,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("it never came true that {what}");
 }
 
-/// Its exports have whatever path is asked for.
+/// A file of its exports, whatever path is asked for.
 fn file(path: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(path))
 }

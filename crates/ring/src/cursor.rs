@@ -2,16 +2,18 @@
 //!
 //! The intuition: each side owns one index and keeps the truth about it in private memory; what it
 //! stores in shared memory is only a copy for the other side to read. The other side's index is a
-//! *claim*: it is taken if it lies between the last one taken and at most one ring away from our own
-//! index, else it is a fault, and since all arithmetic wraps, an index that went backwards is simply
-//! one that is too far ahead. So whatever the other side writes, we touch only our own entries.
+//! *claim*: it is taken if it lies between the last one taken and at most one ring away from our
+//! own index, else it is a fault, and since all arithmetic wraps, an index that went backwards is
+//! simply one that is too far ahead. So whatever the other side writes, we touch only our own
+//! entries.
 //!
 //! Publishing is one Release store for a whole batch, and the claim is read again only when the
-//! private copy of it says "nothing more": a busy ring moves a few cache lines a batch, not an entry.
+//! private copy of it says "nothing more": a busy ring moves a few cache lines a batch, not an
+//! entry.
 //!
-//! Memory comes as a slice of words, from a mapping, the heap or loom: the arithmetic does not know.
-//! A ring of `fetch_add`s on shared indices would be shorter, and would read back what the other
-//! side wrote.
+//! Memory comes as a slice of words, from a mapping, the heap or loom: the arithmetic does not
+//! know. A ring of `fetch_add`s on shared indices would be shorter, and would read back what the
+//! other side wrote.
 //!
 //! # Ordering
 //!
@@ -25,9 +27,9 @@ use crate::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other side claims index {claimed} where ours is {ours} in a ring of {capacity}")]
 pub struct IndexFault {
-    /// What the other side wrote.
+    /// The index that the other side wrote.
     pub claimed: u64,
-    /// Our own index.
+    /// The index of this side.
     pub ours: u64,
     /// Entries of the ring.
     pub capacity: u64,
@@ -50,7 +52,8 @@ impl Place {
     /// The words of the entry that `index` stands for. `WORDS` is the entry's length.
     fn entry<const WORDS: usize>(self, words: &[AtomicU64], index: u64) -> &[AtomicU64; WORDS] {
         // The mask keeps the number below the capacity, which is at most 2 * ENTRIES_MAX, so the
-        // product is small; that the memory is long enough was checked when it was made or attached.
+        // product is small; that the memory is long enough was checked when it was made or
+        // attached.
         let start = self.entries + (index & (self.capacity - 1)) as usize * WORDS;
         words[start..].first_chunk().expect("the memory holds all entries of its layout")
     }
@@ -62,14 +65,14 @@ pub struct Producer<const WORDS: usize> {
     place: Place,
     /// The index of the next entry to write.
     next: u64,
-    /// What the tail word says.
+    /// Value of the tail word, as published last.
     published: u64,
     /// The consumer's index as last claimed and checked.
     head: u64,
 }
 
 impl<const WORDS: usize> Producer<WORDS> {
-    /// A producer whose ring is empty at index `first`.
+    /// A producer for a ring that is empty at index `first`.
     #[must_use]
     pub fn new(place: Place, first: u64) -> Self {
         assert!(place.capacity.is_power_of_two(), "a ring's capacity is a power of two");
@@ -140,14 +143,14 @@ pub struct Consumer<const WORDS: usize> {
     place: Place,
     /// The index of the next entry to copy out.
     next: u64,
-    /// What the head word says.
+    /// Value of the head word, as released last.
     released: u64,
     /// The producer's index as last claimed and checked.
     tail: u64,
 }
 
 impl<const WORDS: usize> Consumer<WORDS> {
-    /// A consumer whose ring is empty at index `first`.
+    /// A consumer for a ring that is empty at index `first`.
     #[must_use]
     pub fn new(place: Place, first: u64) -> Self {
         assert!(place.capacity.is_power_of_two(), "a ring's capacity is a power of two");
@@ -160,7 +163,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
         self.next == self.tail
     }
 
-    /// Entries copied out whose places were not given back yet.
+    /// Entries that were copied out, with places that were not given back yet.
     #[must_use]
     pub fn unreleased(&self) -> u64 {
         self.next.wrapping_sub(self.released)

@@ -23,8 +23,8 @@
 //!
 //! Of two SeqCst fences one is first. If the sleeper's is, the waker sees the flag; if the waker's
 //! is, the sleeper sees the work. The waker takes the flag down with a swap, so that of many
-//! publishes only the first pays for a ring of the bell; and it rings after the swap, so that a
-//! sleeper who lost its flag always has a bell coming.
+//! publishes only the first pays for a ring of the bell. It rings after the swap, so that a sleeper
+//! without its flag always has a bell coming.
 
 use core::ops::Range;
 
@@ -60,18 +60,18 @@ pub struct Full;
 /// Why a queue's memory cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderFault {
-    /// Not a queue.
+    /// The memory is not a queue.
     #[error("the memory does not start like a queue ({0:#x}); is the daemon of another make?")]
     Magic(u64),
-    /// Another version.
+    /// The queue has another version.
     #[error("the queue has version {0}, this library has {VERSION}; update the older side")]
     Version(u64),
     /// An impossible number of entries, or more than the memory holds.
     #[error("a queue of {entries} entries does not fit {words} words of memory")]
     Entries {
-        /// What the header says.
+        /// Entries that the header names.
         entries: u64,
-        /// What there is.
+        /// Length of the memory in words.
         words: usize,
     },
 }
@@ -122,9 +122,10 @@ pub struct ServerHalf {
     layout: QueueLayout,
     submissions: Consumer<DESCRIPTOR_WORDS>,
     completions: Producer<COMPLETION_WORDS>,
-    /// Requests taken whose end was not posted: each may still need two completions.
+    /// Requests taken with an end that was not posted: each may still need two completions.
     outstanding: u64,
-    /// Requests whose end said "buffer held" and whose release was not posted: one completion each.
+    /// Requests with an end that said "buffer held" and a release that was not posted: one
+    /// completion each.
     held: u64,
     /// The last `take` left requests lying that would fit if the client had reaped.
     stalled: bool,
@@ -160,13 +161,13 @@ impl ServerHalf {
         }
     }
 
-    /// The queue's layout.
+    /// The layout of the queue.
     #[must_use]
     pub fn layout(&self) -> QueueLayout {
         self.layout
     }
 
-    /// Requests taken whose end was not posted yet.
+    /// Requests taken with an end that was not posted yet.
     #[must_use]
     pub fn outstanding(&self) -> u64 {
         self.outstanding
@@ -236,8 +237,8 @@ impl ServerHalf {
         }
     }
 
-    /// Say which bytes beyond these are in place: the first that are, without a gap, from the request's start. A slot out
-    /// of range is nothing.
+    /// Say which bytes beyond these are in place: the first that are, without a gap, from the
+    /// request's start. A slot out of range is nothing.
     pub fn set_landed(&self, words: &[AtomicU64], slot: u32, landed: Range<u64>) {
         if let Some(place) = self.layout.progress(slot) {
             let half = |offset: u64| offset.min(u32::MAX.into());
@@ -334,7 +335,7 @@ impl ClientHalf {
         })
     }
 
-    /// The queue's layout.
+    /// The layout of the queue.
     #[must_use]
     pub fn layout(&self) -> QueueLayout {
         self.layout
@@ -395,8 +396,8 @@ impl ClientHalf {
         self.layout.progress(slot).map_or(0, |place| words[place].load(Ordering::Acquire))
     }
 
-    /// The first bytes beyond these that are in place, from the request's start; none for no such slot. They may have
-    /// been reached by the others since.
+    /// The first bytes beyond these that are in place, from the request's start; none for no such
+    /// slot. They may have been reached by the others since.
     #[must_use]
     pub fn landed(&self, words: &[AtomicU64], slot: u32) -> Range<u64> {
         let place = self.layout.progress(slot);
@@ -423,7 +424,8 @@ impl ClientHalf {
         say_awake(words, word::CLIENT_ASLEEP);
     }
 
-    /// What the daemon did that it cannot have meant, if anything: the queue is then of no more use.
+    /// The daemon's first action that it cannot have meant, if there was one: the queue is then of
+    /// no more use.
     #[must_use]
     pub fn fault(&self) -> Option<IndexFault> {
         self.fault

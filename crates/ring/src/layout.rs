@@ -1,4 +1,4 @@
-//! What lies where in a queue's memory, byte for byte.
+//! Layout of a queue's memory, byte for byte.
 //!
 //! Two programs that were compiled apart agree on these structs, so their sizes and offsets are
 //! asserted here and change only together with [`VERSION`]. Everything is a whole number of 64-bit
@@ -39,26 +39,27 @@ pub const FLAG_DURABLE: u8 = 1 << 0;
 /// [`Descriptor::flags`]: a receive takes a message of any tag.
 pub const FLAG_ANY_TAG: u8 = 1 << 1;
 
-/// [`Descriptor::flags`]: end with [`Status::WouldBlock`] instead of waiting for a limit, or for somebody to send or
-/// to receive.
+/// [`Descriptor::flags`]: end with [`Status::WouldBlock`] instead of waiting for a limit, or for
+/// somebody to send or to receive.
 pub const FLAG_NO_WAIT: u8 = 1 << 2;
 
-/// [`Descriptor::flags`]: begin only when all is over that this queue has asked of the same node before.
+/// [`Descriptor::flags`]: begin only when all is over that this queue has asked of the same node
+/// before.
 pub const FLAG_FENCE: u8 = 1 << 3;
 
 /// [`Descriptor::class`]: what the session said in its Hello.
 pub const CLASS_DEFAULT: u8 = 0;
 /// [`Descriptor::class`]: somebody is blocked on it.
 pub const CLASS_LATENCY: u8 = 1;
-/// [`Descriptor::class`]: throughput matters.
+/// [`Descriptor::class`]: throughput matters more than latency.
 pub const CLASS_BULK: u8 = 2;
 
-/// What a descriptor asks for. Numbers never change; an unknown one completes with
+/// The verb of a descriptor. Numbers never change; an unknown one completes with
 /// [`Status::Unsupported`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Complete at once.
+    /// Do nothing, and complete at once.
     Nop = 0,
     /// `handle_a` at `offset_a` into the buffer.
     Read = 1,
@@ -68,16 +69,17 @@ pub enum Opcode {
     Copy = 3,
     /// Completed writes of `handle_a` onto stable storage.
     Sync = 4,
-    /// Give up on the request whose `user_data` is `operand_a`.
+    /// Give up on the request with `operand_a` as its `user_data`.
     Cancel = 5,
     /// Add `operand_a` to the 8 bytes at `offset_a` of `handle_a`; the old value comes back.
     FetchAdd = 6,
     /// Replace `operand_a` by `operand_b` there; the old value comes back.
     CompareSwap = 7,
-    /// Notify the exporter of region `handle_a` of `notify_id`, after all earlier puts of this queue to its node.
+    /// Notify the exporter of region `handle_a` of `notify_id`, after all earlier puts of this
+    /// queue to its node.
     Notify = 8,
-    /// Wait until `operand_a` notifications of `notify_id` have come to region `handle_a`, which is this session's, and
-    /// take them.
+    /// Wait until `operand_a` notifications of `notify_id` have come to region `handle_a`, which is
+    /// this session's, and take them.
     Wait = 9,
     /// A write to a region, and a notify behind it.
     PutNotify = 10,
@@ -85,9 +87,10 @@ pub enum Opcode {
     Send = 11,
     /// A message of channel `handle_a` with `tag` (or any) into the buffer.
     Recv = 12,
-    /// A read of the pieces of a table of [`Row`](piped_core::pieces::Row), of `operand_a` bytes in all, into the buffer.
+    /// A read of the pieces of a table of [`Row`](piped_core::pieces::Row), of `operand_a` bytes in
+    /// all, into the buffer.
     ReadV = 13,
-    /// The same, out of the buffer.
+    /// A write of the pieces of such a table, out of the buffer.
     WriteV = 14,
     /// Wait for all that this queue has asked of the node of `handle_a` before.
     Flush = 15,
@@ -128,13 +131,13 @@ impl Opcode {
 )]
 #[repr(C, align(8))]
 pub struct Descriptor {
-    /// An [`Opcode`].
+    /// Number of an [`Opcode`].
     pub opcode: u8,
     /// `FLAG_*`; an unknown one completes with [`Status::Unsupported`].
     pub flags: u8,
-    /// `CLASS_*`.
+    /// Class of the request, `CLASS_*`.
     pub class: u8,
-    /// Zero.
+    /// Reserved, and always zero.
     pub reserved: u8,
     /// The request's progress word, below the queue's entries, or [`SLOT_NONE`].
     pub slot: u32,
@@ -154,12 +157,12 @@ pub struct Descriptor {
     pub table_segment: u32,
     /// The buffer's offset in its segment, bytes.
     pub buffer_offset: u64,
-    /// Bytes.
+    /// Length of the transfer in bytes.
     pub length: u64,
     /// Nanoseconds allowed from submission; 0 takes the session's default.
     pub deadline_ns: u64,
-    /// First operand of an atomic; the target of a cancel; how many notifications a wait is for; bytes of all pieces of
-    /// a vectored request.
+    /// First operand of an atomic; the target of a cancel; how many notifications a wait is for;
+    /// bytes of all pieces of a vectored request.
     pub operand_a: u64,
     /// Second operand of an atomic.
     pub operand_b: u64,
@@ -169,11 +172,11 @@ pub struct Descriptor {
     pub wanted_offset: u64,
     /// The vector table's offset in its segment, bytes.
     pub table_offset: u64,
-    /// The notification.
+    /// Number of the notification.
     pub notify_id: u32,
     /// Rows of the vector table.
     pub table_count: u32,
-    /// Zero.
+    /// Reserved, and always zero.
     pub reserved_tail: u64,
 }
 
@@ -184,7 +187,7 @@ impl Descriptor {
         Self { opcode: opcode as u8, user_data, slot: SLOT_NONE, ..Self::default() }
     }
 
-    /// As the words of a ring entry.
+    /// The descriptor as the words of a ring entry.
     #[must_use]
     pub fn to_words(self) -> [u64; DESCRIPTOR_WORDS] {
         transmute!(self)
@@ -203,17 +206,18 @@ impl Descriptor {
 )]
 #[repr(C, align(8))]
 pub struct CompletionEntry {
-    /// The descriptor's.
+    /// Value of the descriptor's `user_data`.
     pub user_data: u64,
     /// Contiguous bytes done from the request's start.
     pub bytes: u64,
-    /// What the word of an atomic was; the tag of a received message; the notifications that a wait has left.
+    /// For an atomic, what the word was; for a receive, the message's tag; for a wait, the
+    /// notifications that are left.
     pub value: u64,
-    /// A [`Status`].
+    /// Number of a [`Status`].
     pub status: u16,
-    /// A [`CompletionKind`].
+    /// Number of a [`CompletionKind`].
     pub kind: u8,
-    /// Zero.
+    /// Reserved, and always zero.
     pub reserved: [u8; 5],
 }
 
@@ -224,13 +228,13 @@ impl CompletionEntry {
         Self { user_data, bytes, status: status as u16, ..Self::default() }
     }
 
-    /// The same entry with another kind.
+    /// An entry like this one with another kind.
     #[must_use]
     pub fn with_kind(self, kind: CompletionKind) -> Self {
         Self { kind: kind as u8, ..self }
     }
 
-    /// As the words of a ring entry.
+    /// The entry as the words of a ring entry.
     #[must_use]
     pub fn to_words(self) -> [u64; COMPLETION_WORDS] {
         transmute!(self)
@@ -243,7 +247,7 @@ impl CompletionEntry {
     }
 }
 
-/// What a completion entry says.
+/// Kinds of completion entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CompletionKind {
@@ -268,8 +272,8 @@ impl CompletionKind {
     }
 }
 
-/// A word alone on its cache lines: 128 bytes, because neighbouring lines are fetched in pairs and a
-/// word the other side writes would drag this one along.
+/// A word alone on its cache lines: 128 bytes, because neighbouring lines are fetched in pairs and
+/// a word the other side writes would drag this one along.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 struct Line {
@@ -317,8 +321,8 @@ pub(crate) mod word {
 
 const HEADER_WORDS: usize = size_of::<QueueHeader>() / 8;
 
-/// Of a slot: how far its request is, and the first bytes beyond that are there (where they begin in the upper half,
-/// where they end in the lower one; no request is longer).
+/// Words of a slot: how far its request is, and the first bytes beyond that are there (their begin
+/// in the upper half, their end in the lower one; no request is longer).
 pub const PROGRESS_WORDS: usize = 2;
 
 /// Where the parts of a queue with some number of entries are, in 64-bit words. The only way to get
@@ -372,7 +376,8 @@ impl QueueLayout {
         self.completions_start() + self.completions() as usize * COMPLETION_WORDS
     }
 
-    /// The first progress word of a slot, `None` if there is no such slot. Behind it is that of what has landed beyond.
+    /// The first progress word of a slot, `None` if there is no such slot. Behind it is that of
+    /// what has landed beyond.
     pub(crate) fn progress(self, slot: u32) -> Option<usize> {
         (slot < self.entries).then(|| self.progress_start() + PROGRESS_WORDS * slot as usize)
     }

@@ -2,9 +2,9 @@
 //!
 //! # The memory
 //!
-//! A session has an *arena*, a list of [`Segment`]s with the payload, and one or more *queues*. Each
-//! segment and each queue is one sealed memfd, made by the daemon and passed over a unix socket
-//! ([`handshake`]). A queue, with `n` a power of two up to 4096:
+//! A session has an *arena*, a list of [`Segment`]s with the payload, and one or more *queues*.
+//! Each segment and each queue is one sealed memfd, made by the daemon and passed over a unix
+//! socket ([`handshake`]). A queue, with `n` a power of two up to 4096:
 //!
 //! ```text
 //!  byte 0      magic, version, n                            written once, by the daemon
@@ -19,15 +19,15 @@
 //!              progress[n]              16 bytes each       daemon; client clears it at submit
 //! ```
 //!
-//! Beside it two bells wake whoever sleeps. A request costs no system call while both sides are up,
-//! and at most one while one sleeps.
+//! Beside it two bells wake a side that sleeps. A request costs no system call while both sides are
+//! up, and at most one while one sleeps.
 //!
-//! # Who is not trusted
+//! # The side that is not trusted
 //!
-//! The daemon serves many clients and believes none. A client can write every byte of its queues and
-//! segments at any moment, also while the daemon reads them; it can send any message and any file
-//! descriptor, jam its bells, punch holes into its memory, and die anywhere. What it gets for that is
-//! at most wrong data for itself and the end of its session ([`ClientFault`],
+//! The daemon serves many clients and believes none. A client can write every byte of its queues
+//! and segments at any moment, also while the daemon reads them; it can send any message and any
+//! file descriptor, jam its bells, punch holes into its memory, and die anywhere. What it gets for
+//! that is at most wrong data for itself and the end of its session ([`ClientFault`],
 //! [`handshake::HandshakeFault`]). A client trusts its daemon to be honest, but checks what it is
 //! told, so that a wrong version or a restart is an error and not a crash.
 //!
@@ -35,14 +35,14 @@
 //!
 //! 1. *Copy once, then parse.* What lies in shared memory is copied to a private place, and checked
 //!    and used there. No reference into memory that the other side may write leaves this crate.
-//! 2. *An index is a claim.* Each side keeps its own index privately and believes the other's only if
-//!    it is at most one ring away; see [`cursor`].
+//! 2. *An index is a claim.* Each side keeps its own index privately and believes the other's only
+//!    if it is at most one ring away; see [`cursor`].
 //! 3. *Room before work.* A descriptor is taken only when the completions it may need have places,
 //!    so posting never waits and a client that does not reap waits for itself; see [`half`].
 //! 4. *Nobody waits for the other.* No call here waits, but [`ClientQueue::wait`]. The sides sleep
 //!    by the protocol in [`half`], with a fence on both ends against the lost wake-up.
-//! 5. *Lengths are facts.* Memory is sealed before it is mapped, and every access is checked against
-//!    the length that was mapped.
+//! 5. *Lengths are facts.* Memory is sealed before it is mapped, and every access is checked
+//!    against the length that was mapped.
 //! 6. *Arithmetic and memory are apart.* The rings work on any slice of words: mapped ones in
 //!    production, the heap in property tests, loom's in models (`--cfg loom`).
 //!

@@ -1,7 +1,8 @@
 //! Where memory is mapped: at addresses that let it lie in huge pages.
 //!
-//! A device takes a request as a list of physically contiguous pieces. In small pages 1 MiB is up to 256
-//! of them, in a huge page it is one; a virtio disk was seen at a third of its speed with the former.
+//! A device takes a request as a list of physically contiguous pieces. In small pages 1 MiB is up
+//! to 256 of them, in a huge page it is one; a virtio disk was seen at a third of its speed with
+//! the former.
 
 use std::ffi::c_void;
 use std::io;
@@ -12,18 +13,18 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-/// What the processors that matter have.
+/// Size of a huge page on the processors that matter.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Since Linux 6.1. `libc` names it for glibc alone.
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// Readable and writable memory at a multiple of [`HUGE_PAGE_BYTES`], if it is at least as long as one;
-/// otherwise at a page. Every byte of it is there as long as this is.
+/// Readable and writable memory at a multiple of [`HUGE_PAGE_BYTES`], if it is at least as long as
+/// one; otherwise at a page. Every byte of it is there as long as this is.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// Addresses that nobody else is given, also before and behind the memory: whoever runs over its ends
-    /// into them faults. Unmapped at the end, whatever lies there.
+    /// Addresses that nobody else is given, also before and behind the memory: an access that runs
+    /// over its ends faults. Unmapped at the end, whatever lies there.
     reserved: MmapRaw,
     /// Where the memory starts in them, bytes.
     start: usize,
@@ -44,7 +45,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first `length` bytes of a file, shared with all who map it.
+    /// The first `length` bytes of a file, shared with all that map it.
     pub(crate) fn shared(file: impl AsFd, length: u64) -> io::Result<Self> {
         Self::fill(length, |at, length| {
             // SAFETY: see `fill`.
@@ -52,16 +53,16 @@ impl Mapping {
         })
     }
 
-    /// Reserves addresses and has `map` put `length` bytes of memory there. It may, for they are reserved
-    /// for that and nobody has a pointer to them yet.
+    /// Reserves addresses and has `map` put `length` bytes of memory there. It may, for they are
+    /// reserved for that and nobody has a pointer to them yet.
     fn fill(
         length: u64,
         map: impl FnOnce(*mut c_void, usize) -> rustix::io::Result<*mut c_void>,
     ) -> io::Result<Self> {
         let mapping = Self::reserve(length)?;
         if let Err(error) = map(mapping.as_ptr().cast(), mapping.length) {
-            // Some kernels take away what was there before they find out that they cannot. Somebody else
-            // may have been given those addresses by now, so they are not given back.
+            // Some kernels take away what was there before they find out that they cannot. Somebody
+            // else may have been given those addresses by now, so they are not given back.
             std::mem::forget(mapping);
             return Err(error.into());
         }
@@ -100,7 +101,7 @@ impl Mapping {
         self.advise(Advice::LinuxPopulateWrite, 0..self.length)
     }
 
-    /// The same for a part, which is inside.
+    /// Populates a part as [`Self::populate`] does all; the part is inside.
     pub(crate) fn populate_part(&self, part: Range<usize>) -> Result<(), Errno> {
         self.advise(Advice::LinuxPopulateWrite, part)
     }
@@ -109,23 +110,24 @@ impl Mapping {
     fn advise(&self, advice: Advice, part: Range<usize>) -> Result<(), Errno> {
         assert!(part.start <= part.end && part.end <= self.length, "a part of the mapping");
         let start = self.as_ptr().wrapping_add(part.start);
-        // SAFETY: none changes a byte of a shared mapping, and those used on private ones do not there
-        // either; the part is inside the mapping, which is ours.
+        // SAFETY: none changes a byte of a shared mapping, and those used on private ones do not
+        // there either; the part is inside the mapping, which is ours.
         unsafe { rustix::mm::madvise(start.cast(), part.len(), advice) }
     }
 
-    /// Bring a part of the memory, which begins at a huge page, into huge pages, as many whole ones as there
-    /// are in it, whatever the system's default for shared memory: it is for programs that do not ask.
+    /// Bring a part of the memory, which begins at a huge page, into huge pages, as many whole ones
+    /// as there are in it, whatever the system's default for shared memory: it is for programs that
+    /// do not ask.
     ///
     /// # Errors
-    /// The kernel does not know how (before 6.1) or has none to spare: some of the memory, or all of it,
-    /// stays in small pages and works as well.
+    /// The kernel does not know how (before 6.1) or has none to spare: some of the memory, or all
+    /// of it, stays in small pages and works as well.
     pub(crate) fn collapse_part(&self, part: Range<usize>) -> io::Result<()> {
         assert!(part.start <= part.end && part.end <= self.length, "a part of the mapping");
         let whole = part.len() - part.len() % HUGE_PAGE_BYTES;
         let start = self.as_ptr().wrapping_add(part.start);
-        // SAFETY: the bytes stay what they are at the addresses they have; only the pages below them are
-        // exchanged. The range is inside the mapping.
+        // SAFETY: the bytes stay what they are at the addresses they have; only the pages below
+        // them are exchanged. The range is inside the mapping.
         match unsafe { libc::madvise(start.cast(), whole, MADV_COLLAPSE) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -173,7 +175,8 @@ mod tests {
         assert!(Mapping::anonymous(u64::MAX).is_err());
     }
 
-    /// KiB of shared memory that the page table maps as huge pages, of the mapping that begins at `start`.
+    /// KiB of shared memory that the page table maps as huge pages, of the mapping that begins at
+    /// `start`.
     fn huge_kib(start: usize) -> u64 {
         let maps =
             std::fs::read_to_string("/proc/self/smaps").expect("the kernel's list of mappings");

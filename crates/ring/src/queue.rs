@@ -14,7 +14,8 @@ use crate::half::{ClientFault, ClientHalf, CompletionRingFull, Full, HeaderFault
 use crate::layout::{CompletionEntry, Descriptor, FIRST_INDEX, QueueLayout};
 use crate::segment::{Segment, SegmentFault};
 
-/// What the daemon passes to the client for a queue, in the order of [`ServerQueue::fds`].
+/// Descriptors that the daemon passes to the client for a queue, in the order of
+/// [`ServerQueue::fds`].
 #[derive(Debug)]
 pub struct QueueFds {
     /// The queue's sealed memory.
@@ -39,9 +40,9 @@ pub enum AttachFault {
 /// The daemon's side of a queue.
 ///
 /// In a turn: [`Self::take`] and [`Self::post`] as often as wanted, then [`Self::publish`] once.
-/// Before sleeping: [`Self::prepare_sleep`] on every queue; if one says `false`, do not sleep. After
-/// sleeping: [`Self::finish_sleep`] on every queue, and [`Self::drain`] on those whose
-/// [`Self::wake_fd`] was polled readable.
+/// Before sleeping: [`Self::prepare_sleep`] on every queue; if one says `false`, do not sleep.
+/// After sleeping: [`Self::finish_sleep`] on every queue, and [`Self::drain`] on those with a
+/// [`Self::wake_fd`] that was polled readable.
 #[derive(Debug)]
 pub struct ServerQueue {
     half: ServerHalf,
@@ -68,25 +69,27 @@ impl ServerQueue {
         Ok(Self { half, memory, to_daemon: DaemonBell::create()?, to_client, client_end })
     }
 
-    /// Its memory, which the client has as well: whoever holds this gives it back when both have done with it.
+    /// Memory of the queue, which the client has as well: the holder of this gives it back when
+    /// both have done with it.
     #[must_use]
     pub fn memory(&self) -> Arc<Segment> {
         Arc::clone(&self.memory)
     }
 
-    /// What to pass to the client: the memory, the bell to the daemon, the bell to the client.
+    /// Descriptors to pass to the client: the memory, the bell to the daemon, the bell to the
+    /// client.
     #[must_use]
     pub fn fds(&self) -> [BorrowedFd<'_>; 3] {
         [self.memory.fd(), self.to_daemon.fd(), self.client_end.fd()]
     }
 
-    /// The queue's layout.
+    /// The layout of the queue.
     #[must_use]
     pub fn layout(&self) -> QueueLayout {
         self.half.layout()
     }
 
-    /// Requests taken whose end was not posted yet.
+    /// Requests taken with an end that was not posted yet.
     #[must_use]
     pub fn outstanding(&self) -> u64 {
         self.half.outstanding()
@@ -101,16 +104,16 @@ impl ServerQueue {
         self.half.take(self.memory.words())
     }
 
-    /// Whether the last [`Self::take`] left requests lying because the client does not reap: it waits for
-    /// itself.
+    /// Whether the last [`Self::take`] left requests lying because the client does not reap: it
+    /// waits for itself.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.half.is_stalled()
     }
 
     /// Write a completion; the client sees it after [`Self::publish`]. Whatever the client does,
-    /// there is room for what taken requests are owed: one end each, and one release if the end said
-    /// that the buffer is held.
+    /// there is room for what taken requests are owed: one end each, and one release if the end
+    /// said that the buffer is held.
     ///
     /// # Errors
     /// The ring is full: more than that was posted. The completion is lost.
@@ -151,8 +154,8 @@ impl ServerQueue {
     }
 
     /// An eventfd that becomes readable when the client wakes the daemon. Wait for it with POLL or
-    /// READ (8 bytes) on an io_uring; never `read(2)` it: the client shares its flags and can make it
-    /// a blocking one.
+    /// READ (8 bytes) on an io_uring; never `read(2)` it: the client shares its flags and can make
+    /// it a blocking one.
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.to_daemon.fd()
@@ -228,7 +231,8 @@ impl ClientQueue {
         self.half.progress(self.memory.words(), slot)
     }
 
-    /// The first bytes beyond these that are in place; they may have been reached by the others since.
+    /// The first bytes beyond these that are in place; they may have been reached by the others
+    /// since.
     #[must_use]
     pub fn landed(&self, slot: u32) -> Range<u64> {
         self.half.landed(self.memory.words(), slot)
@@ -250,14 +254,14 @@ impl ClientQueue {
         self.to_client.drain() == Drained::Open
     }
 
-    /// The longest that [`Self::nap`] takes, but for what the kernel's coarse timer adds: less than as
-    /// much again.
+    /// The longest that [`Self::nap`] takes, but for what the kernel's coarse timer adds: less than
+    /// as much again.
     pub const NAP: Duration = HEARING_TIME;
 
     /// Between `prepare_sleep` and `finish_sleep`: sleep until the daemon wakes the client, or
-    /// [`Self::NAP`] is over. It is one system call, where polling [`Self::wait_fd`] and silencing it are
-    /// two. `None`: no news, and the sleep may go on; else `finish_sleep` is done, and the value is
-    /// its.
+    /// [`Self::NAP`] is over. It is one system call, where polling [`Self::wait_fd`] and silencing
+    /// it are two. `None`: no news, and the sleep may go on; else `finish_sleep` is done, and the
+    /// value is its.
     pub fn nap(&mut self) -> Option<bool> {
         match self.to_client.hear() {
             Heard::Silence => None,
@@ -270,8 +274,8 @@ impl ClientQueue {
     }
 
     /// A descriptor that becomes readable when the daemon wakes the client; fit for poll, epoll and
-    /// async runtimes (level- or edge-triggered), between `prepare_sleep` and `finish_sleep`. End of
-    /// file on it means the daemon is gone.
+    /// async runtimes (level- or edge-triggered), between `prepare_sleep` and `finish_sleep`. End
+    /// of file on it means the daemon is gone.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.to_client.fd()
@@ -281,8 +285,8 @@ impl ClientQueue {
     /// `finish_sleep`. May return early.
     ///
     /// # Errors
-    /// `BrokenPipe` if the daemon closed the queue or is gone, else what poll says; being interrupted
-    /// by a signal is an early return, not an error.
+    /// `BrokenPipe` if the daemon closed the queue or is gone, else what poll says; being
+    /// interrupted by a signal is an early return, not an error.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if !self.prepare_sleep() {
             return Ok(());
@@ -300,7 +304,8 @@ impl ClientQueue {
         }
     }
 
-    /// What the daemon did that it cannot have meant, if anything: the queue is then of no more use.
+    /// The daemon's first action that it cannot have meant, if there was one: the queue is then of
+    /// no more use.
     #[must_use]
     pub fn fault(&self) -> Option<IndexFault> {
         self.half.fault()

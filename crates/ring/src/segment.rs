@@ -1,11 +1,11 @@
 //! Shared memory: a sealed memfd, mapped.
 //!
-//! The other side may write any byte of it at any time, so nobody gets a reference: bytes are copied
-//! in and out through raw pointers, every access is checked against the length, and whoever wants to
-//! look at bytes looks at a private copy. The seals (SHRINK, GROW, SEAL) make the length a fact for
-//! the mapping's life. What seals do not stop is punching holes; on tmpfs a hole reads as zeros and
-//! is filled again by the next touch, so only the client's own data suffer. On hugetlb the touch
-//! could end in SIGBUS, which is why such memory is refused.
+//! The other side may write any byte of it at any time, so nobody gets a reference: bytes are
+//! copied in and out through raw pointers, every access is checked against the length, and code
+//! that wants to look at bytes looks at a private copy. The seals (SHRINK, GROW, SEAL) make the
+//! length a fact for the mapping's life. Seals do not stop the punching of holes: on tmpfs a hole
+//! reads as zeros and is filled again by the next touch, so only the client's own data suffer. On
+//! hugetlb the touch could end in SIGBUS, and so such memory is refused.
 
 use core::any::Any;
 use core::mem::MaybeUninit;
@@ -27,14 +27,14 @@ use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 /// above what a machine has.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 
-/// How much of a segment is made at a time. The kernel clears a huge page without letting anybody else run,
-/// so it is one of them.
+/// How much of a segment is made at a time. The kernel clears a huge page without letting anybody
+/// else run, so it is one of them.
 pub const PIECE_BYTES: usize = HUGE_PAGE_BYTES;
 
 /// Bytes copied to a private place at a time for a checksum: small enough for the first cache.
 const CHUNK_BYTES: usize = 8 * 1024;
 
-/// A cache line.
+/// Bytes of a cache line.
 const CHUNK_ALIGN: usize = 64;
 
 /// A private copy of at most [`CHUNK_BYTES`], with room to begin anywhere in a cache line.
@@ -51,14 +51,15 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// `f_type` of tmpfs, where memfds without hugetlb live.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// A piece of shared memory whose length cannot change. Dropped, it is left to those who have its memfd; with
-/// [`Segment::give_back`] it is taken from them as well.
+/// A piece of shared memory with a length that cannot change. When it is dropped, others that have
+/// its memfd keep it; [`Segment::give_back`] takes it from them as well.
 #[derive(Debug)]
 pub struct Segment {
     map: Mapping,
     /// The memfd; private memory has none.
     fd: Option<OwnedFd>,
-    /// The pages of the memfd were made here, and are charged to this process until they are given back.
+    /// The pages of the memfd were made here, and are charged to this process until they are given
+    /// back.
     has_made: bool,
     /// Dropped with it, behind the mapping and the memfd.
     companion: Option<AssertUnwindSafe<Box<dyn Any + Send + Sync>>>,
@@ -67,13 +68,13 @@ pub struct Segment {
 /// An access that does not lie inside the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes, or (of a word) not at a \
-     multiple of 8"
+    "{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes, or (of \
+     a word) not at a multiple of 8"
 )]
 pub struct OutOfRange {
     /// Where the access starts, bytes.
     pub offset: u64,
-    /// Its length, bytes.
+    /// Length of the segment in bytes.
     pub length: u64,
     /// The segment's length, bytes.
     pub segment_bytes: u64,
@@ -91,13 +92,14 @@ pub enum SegmentFault {
     /// Zero or beyond [`SEGMENT_BYTES_MAX`].
     #[error("a segment of {0} bytes; it must be between 1 and {SEGMENT_BYTES_MAX}")]
     Length(u64),
-    /// The kernel refused.
+    /// The kernel refused the mapping.
     #[error("mapping the segment failed: {0}; is the address space or the process limit used up?")]
     System(#[from] io::Error),
 }
 
 impl Segment {
-    /// New memory of `length` bytes, zeroed, sealed, with all its pages there: huge ones where the kernel can.
+    /// New memory of `length` bytes, zeroed, sealed, with all its pages there: huge ones where the
+    /// kernel can.
     ///
     /// # Errors
     /// `InvalidInput` for a length of zero or beyond [`SEGMENT_BYTES_MAX`], else what the kernel
@@ -106,8 +108,9 @@ impl Segment {
         Self::create_by(length, || ())
     }
 
-    /// The same in pieces of [`PIECE_BYTES`], each made while what `turn` gave is held: a thread that makes
-    /// a lot can let others go between them.
+    /// Creates a segment as [`Self::create`] does, in pieces of [`PIECE_BYTES`]. Each is made while
+    /// the value that `turn` gave is held: a thread that makes a lot can let others go between
+    /// them.
     ///
     /// # Errors
     /// As [`Segment::create`].
@@ -133,9 +136,10 @@ impl Segment {
         self.companion = Some(AssertUnwindSafe(Box::new(companion)));
     }
 
-    /// Gives the memory back in pieces, each after `turn`, also if others hold its memfd: they have zeros then, and
-    /// what they touch again is charged to them. What `turn` gave is not held meanwhile: whoever has the memfd can
-    /// make the kernel wait there. Memory that others made is only unmapped.
+    /// Gives the memory back in pieces, each after `turn`, also if others hold its memfd: they have
+    /// zeros then, and what they touch again is charged to them. The value that `turn` gave is not
+    /// held meanwhile: a process with the memfd can make the kernel wait there. Memory that others
+    /// made is only unmapped.
     pub fn give_back<T>(self, mut turn: impl FnMut() -> T) {
         let Some(fd) = self.fd.as_ref().filter(|_| self.has_made) else { return };
         for piece in pieces(self.map.len()) {
@@ -146,8 +150,8 @@ impl Segment {
         }
     }
 
-    /// New memory of `length` bytes that nobody else can map, zeroed, with all its pages there: huge ones
-    /// where the system lets a program have them.
+    /// New memory of `length` bytes that nobody else can map, zeroed, with all its pages there:
+    /// huge ones where the system lets a program have them.
     ///
     /// # Errors
     /// As [`Segment::create`].
@@ -196,7 +200,7 @@ impl Segment {
         self.fd.as_ref().expect("private memory is not passed on").as_fd()
     }
 
-    /// Length in bytes.
+    /// Length of the segment in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.map.len() as u64
@@ -208,14 +212,14 @@ impl Segment {
         self.len() == 0
     }
 
-    /// Where the segment is mapped, for handing to the kernel. Valid for [`Self::len`] bytes as long
-    /// as the segment lives; the bytes behind it may change at any time.
+    /// Where the segment is mapped, for handing to the kernel. Valid for [`Self::len`] bytes as
+    /// long as the segment lives; the bytes behind it may change at any time.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_ptr()
     }
 
-    /// Copy bytes out.
+    /// Copy bytes out of the segment.
     ///
     /// # Errors
     /// The range is not inside the segment; nothing was copied.
@@ -229,7 +233,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Copy bytes in.
+    /// Copy bytes into the segment.
     ///
     /// # Errors
     /// The range is not inside the segment; nothing was copied.
@@ -261,7 +265,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Add to the 8 bytes at `offset`, wrapping around, at once with everybody else who does; what they were.
+    /// Add to the 8 bytes at `offset`, wrapping around, as one atomic step. Returns what they were.
     ///
     /// # Errors
     /// They do not lie inside the segment at a multiple of 8; nothing was changed.
@@ -271,7 +275,8 @@ impl Segment {
         self.with_word(offset, |word| word.fetch_add(addend, Ordering::SeqCst))
     }
 
-    /// Replace the 8 bytes at `offset` if they are what is expected, at once with everybody else; what they were.
+    /// Replace the 8 bytes at `offset` if they are what is expected, at once with everybody else;
+    /// what they were.
     ///
     /// # Errors
     /// They do not lie inside the segment at a multiple of 8; nothing was changed.
@@ -295,9 +300,10 @@ impl Segment {
         if !at.is_aligned() {
             return Err(OutOfRange { offset, length, segment_bytes: self.len() });
         }
-        // SAFETY: `range` checked that 8 bytes from `at` lie inside the mapping, which lives as long as
-        // `self`, and they are aligned. An atomic word may be changed by others, also in other processes, while
-        // it is looked at; `load`, `store` and `copy` of the same bytes go through no reference.
+        // SAFETY: `range` checked that 8 bytes from `at` lie inside the mapping, which lives as
+        // long as `self`, and they are aligned. An atomic word may be changed by others, also in
+        // other processes, while it is looked at; `load`, `store` and `copy` of the same bytes go
+        // through no reference.
         Ok(act(unsafe { &*at }))
     }
 
@@ -312,16 +318,16 @@ impl Segment {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         let mut chunk = MaybeUninit::<Chunk>::uninit();
         let private = chunk.as_mut_ptr().cast::<u8>();
-        // Copy and original at the same place of a cache line: a string copy whose target lies 1 to 15
+        // Copy and original at the same place of a cache line: a string copy to a target 1 to 15
         // bytes behind its source, modulo a page, is thirty times slower on AMD Zen 3 and 4.
         let shift = from.addr() % CHUNK_ALIGN;
         let mut done = 0;
         while done < length {
             let part = (length - done).min(CHUNK_BYTES);
-            // SAFETY: `range` checked the source, which others may write meanwhile, as in `load`: then
-            // the copy is of some mixture, and the checksum of that. `shift + part` bytes fit a `Chunk`,
-            // which is nobody else's. The copy initializes exactly the bytes of the slice, which ends before the next
-            // copy begins.
+            // SAFETY: `range` checked the source, which others may write meanwhile, as in `load`:
+            // then the copy is of some mixture, and the checksum of that. `shift + part` bytes fit
+            // a `Chunk`, which is nobody else's. The copy initializes exactly the bytes of the
+            // slice, which ends before the next copy begins.
             let copied = unsafe {
                 ptr::copy_nonoverlapping(from.add(done), private.add(shift), part);
                 core::slice::from_raw_parts(private.add(shift), part)
@@ -337,9 +343,9 @@ impl Segment {
     #[cfg(not(loom))]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         let start = self.map.as_ptr().cast::<AtomicU64>();
-        // SAFETY: mappings start at a page, so the pointer is aligned; `len / 8` words lie inside the
-        // mapping, which lives as long as `self` and stays backed by the seals. Atomics may be shared
-        // with writers, and this process makes no other kind of reference into the mapping.
+        // SAFETY: mappings start at a page, so the pointer is aligned; `len / 8` words lie inside
+        // the mapping, which lives as long as `self` and stays backed by the seals. Atomics may be
+        // shared with writers, and this process makes no other kind of reference into the mapping.
         unsafe { core::slice::from_raw_parts(start, self.map.len() / 8) }
     }
 

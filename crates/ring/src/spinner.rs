@@ -1,11 +1,12 @@
 //! How long to look for work before sleeping.
 //!
-//! A wake-up across CPUs costs tens of microseconds, a look at a cached word nothing: so a side that
-//! just had work spins for a bounded time. But with more spinners than CPUs everybody waits for a
-//! spinner's time slice to end, which is worse than sleeping by an order of magnitude. No count of
-//! CPUs tells (other programs run too), so the spinner watches itself: polls follow each other
-//! within a microsecond unless the thread was taken off its CPU. A long gap between two polls halves
-//! the budget; work that arrives while spinning, and every so many sleeps, give a little back.
+//! A wake-up across CPUs costs tens of microseconds, a look at a cached word nothing: so a side
+//! that just had work spins for a bounded time. But with more spinners than CPUs everybody waits
+//! for a spinner's time slice to end, which is worse than sleeping by an order of magnitude. No
+//! count of CPUs tells (other programs run too), so the spinner watches itself: polls follow each
+//! other within a microsecond unless the thread was taken off its CPU. A long gap between two polls
+//! halves the budget; work that arrives while spinning, and every so many sleeps, give a little
+//! back.
 //!
 //! Pure logic: the caller brings the time, in nanoseconds from any origin.
 
@@ -24,19 +25,19 @@ const SLEEPS_PER_TRIAL: u32 = 32;
 /// oversubscribed machine spends little on trying.
 const RECOVERY_PARTS: u64 = 16;
 
-/// What to do after a poll that found nothing.
+/// The next step after a poll that found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spin {
-    /// Poll again.
+    /// Poll once again now.
     Again,
-    /// Prepare to sleep.
+    /// Prepare to sleep, then sleep.
     Sleep,
 }
 
 /// The longest spins of both sides, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpinBudgets {
-    /// A shard's.
+    /// Spin of a daemon's shard.
     pub daemon_ns: u64,
     /// A client's, as told in the handshake.
     pub client_ns: u64,
@@ -109,8 +110,8 @@ impl Spinner {
                 self.budget_ns = 0;
             }
             self.sleeps = 0;
-            // What was spun before the gap is gone. A gap now and then is the host's doing and no reason
-            // to sleep; on an oversubscribed machine the budget is soon none.
+            // What was spun before the gap is gone. A gap now and then is the host's doing and no
+            // reason to sleep; on an oversubscribed machine the budget is soon none.
             self.idle = Some((now_ns, now_ns));
             return if self.budget_ns == 0 { Spin::Sleep } else { Spin::Again };
         }

@@ -1,7 +1,7 @@
 //! The client's side of a queue, played dishonestly: raw access to the queue's memory and bells.
 //!
-//! For tests of whoever holds a [`crate::ServerQueue`]. Nothing here knows a rule of the queue; what
-//! an honest client never does is exactly what it is for.
+//! For tests of the holder of a [`crate::ServerQueue`]. Nothing here knows a rule of the queue: it
+//! does exactly what an honest client never does.
 
 mod duel;
 mod memory;
@@ -34,7 +34,7 @@ pub enum Word {
 }
 
 impl Word {
-    /// All of them.
+    /// Every word of the header.
     pub const ALL: [Self; 6] = [
         Self::SubmissionTail,
         Self::SubmissionHead,
@@ -76,7 +76,7 @@ impl HostileClient {
         Ok(Self { memory: Segment::from_fd(memory)?, layout, to_daemon, to_client })
     }
 
-    /// What a word says.
+    /// The value of a word.
     #[must_use]
     pub fn get(&self, word: Word) -> u64 {
         let mut bytes = [0; 8];
@@ -84,13 +84,13 @@ impl HostileClient {
         u64::from_ne_bytes(bytes)
     }
 
-    /// Overwrite a word.
+    /// Overwrite a word of the header.
     pub fn set(&self, word: Word, value: u64) {
         let bytes = value.to_ne_bytes();
         self.memory.store(word.offset(), &bytes).expect("the header is inside the memory");
     }
 
-    /// Write a descriptor where the ring keeps the entry of that index, whoever owns it now.
+    /// Write a descriptor where the ring keeps the entry of that index, whichever side owns it now.
     pub fn write_descriptor(&self, index: u64, descriptor: Descriptor) {
         let place = index % u64::from(self.layout.entries());
         let start = self.layout.descriptors_start() as u64 * 8;
@@ -100,7 +100,7 @@ impl HostileClient {
             .expect("the ring is inside the memory");
     }
 
-    /// Overwrite anything.
+    /// Overwrite any bytes of the memory.
     ///
     /// # Errors
     /// Outside of the memory, which even a hostile client does not reach.
@@ -116,7 +116,7 @@ impl HostileClient {
         punch(self.memory.fd(), 0, self.memory.len())
     }
 
-    /// The queue's memory.
+    /// The memory of the queue.
     #[must_use]
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.memory.fd()

@@ -8,10 +8,10 @@
 //! So the ownership is made a value. [`ExclusiveRange::claim`] takes a segment whole, which ends
 //! every other access to it through [`Segment`]; [`ExclusiveRange::split_off`] and
 //! [`ExclusiveRange::join`] divide and unite ranges but never copy one. Two ranges therefore never
-//! overlap, and the borrow checker's rules for a range are the rules for its bytes. Whoever asks
-//! the daemon to touch a range keeps it to himself until the daemon said that it is done; whoever
-//! lets others touch it at any time (an exported region) turns it into a [`SharedRange`], which
-//! copies in and out only.
+//! overlap, and the borrow checker's rules for a range are the rules for its bytes. A client that
+//! asks the daemon to touch a range keeps the value to itself until the daemon said that it is
+//! done. A client that lets others touch a range at any time (an exported region) turns it into a
+//! [`SharedRange`], which copies in and out only.
 //!
 //! The daemon never uses this module: its counterpart is hostile.
 
@@ -29,10 +29,9 @@ pub struct ExclusiveRange {
 }
 
 impl ExclusiveRange {
-    /// All of a segment. Whoever claims a segment stands for it that the other processes which map
-    /// it write to a range only when this one asked for it, and that this one has no second mapping
-    /// of it: it is for the client's side of an arena, whose daemon could hand it wrong bytes in
-    /// simpler ways.
+    /// All of a segment. The caller vouches that the other processes that map it write to a range
+    /// only when this one asked for it, and that this one has no second mapping of it. It is for
+    /// the client's side of an arena: its daemon could hand it wrong bytes in simpler ways.
     ///
     /// ```
     /// use piped_ring::{ExclusiveRange, Segment};
@@ -55,7 +54,7 @@ impl ExclusiveRange {
         self.offset
     }
 
-    /// Its length in bytes.
+    /// Length of the range in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.length
@@ -93,7 +92,7 @@ impl ExclusiveRange {
         Ok(())
     }
 
-    /// The bytes.
+    /// The bytes of the range.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the range lies inside the mapping: `claim` takes all of it, `split_off` and
@@ -151,7 +150,7 @@ impl SharedRange {
         self.0.offset
     }
 
-    /// Its length in bytes.
+    /// Length of the range in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.length
@@ -163,7 +162,7 @@ impl SharedRange {
         self.0.length == 0
     }
 
-    /// Copy bytes out.
+    /// Copy bytes out of the range.
     ///
     /// # Errors
     /// Not inside the range; nothing was copied.
@@ -171,7 +170,7 @@ impl SharedRange {
         self.0.load(offset, to)
     }
 
-    /// Copy bytes in.
+    /// Copy bytes into the range.
     ///
     /// # Errors
     /// Not inside the range; nothing was copied.

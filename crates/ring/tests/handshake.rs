@@ -218,7 +218,7 @@ fn strings_beyond_their_limits_are_refused_on_both_sides() {
         let fault = open(name).encode(1, &mut buffer);
         assert_eq!(fault, Err(HandshakeFault::Text { field: "name", max: NAME_BYTES_MAX }));
     }
-    // The same from somebody who does not check: overwrite the name on its way.
+    // The same message from a side that does not check: overwrite the name on its way.
     let length = open("abcd").encode(1, &mut buffer).expect("a fair name");
     for bad in [b"a\nbc", b"\xff\xfe\xfd\xfc", b"abc\0", b"\xc3\xa9\xc3a"] {
         buffer[length - 4..length].copy_from_slice(bad);
@@ -302,7 +302,7 @@ fn messages_arrive_whole_with_their_descriptors() {
     }
     assert!(fds::send(&here, b"x", &vec![writer.as_fd(); FDS_PER_MESSAGE_MAX + 1]).is_err());
     drop(writer);
-    assert!(is_orphan(&reader), "whoever drops what was received closes it");
+    assert!(is_orphan(&reader), "dropping what was received closes it");
     drop(here);
     assert!(matches!(fds::receive(&there, &mut buffer), Err(ReceiveFault::Closed)));
     assert!(fds::send(&there, b"x", &[]).is_err(), "an error, not a signal");

@@ -177,7 +177,7 @@ fn a_jammed_bell_does_not_hold_the_daemon() {
             server.take().expect("the indices are right").expect("it was announced");
             server.post(CompletionEntry::default()).expect("room was promised");
             client.set(Word::ClientAsleep, u64::MAX);
-            assert!(server.publish(), "somebody who says that he sleeps is rung for");
+            assert!(server.publish(), "a client that says that it sleeps is rung for");
             client.set(Word::CompletionHead, client.get(Word::CompletionTail));
         }
         // A full counter: a careless write would wait, if the daemon ever wrote to this one.
@@ -362,11 +362,11 @@ fn a_nap_ends_with_the_bell_or_in_silence() {
     for _ in 0..3 {
         client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
         assert!(client.prepare_sleep());
-        assert!(serve(&mut server), "who sleeps is rung for");
+        assert!(serve(&mut server), "a sleeping client is rung for");
         assert_eq!(client.nap(), Some(true));
         assert!(client.reap().is_some());
     }
-    // The bell was silenced each time, and who is up is not rung for.
+    // The bell was silenced each time, and nobody rings for a side that is up.
     client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
     client.flush();
     assert!(!serve(&mut server), "the nap's end was said");
@@ -420,7 +420,7 @@ fn both_sides_sleep_and_wake_each_other() {
             assert_eq!(entry.user_data, reaped);
             reaped += 1;
         }
-        // Only who has something under way is woken.
+        // Only a client with something under way is woken.
         if reaped < submitted && client.prepare_sleep() {
             let mut polled = [PollFd::from_borrowed_fd(client.wait_fd(), PollFlags::IN)];
             let rung = rustix::event::poll(&mut polled, Some(&patience));

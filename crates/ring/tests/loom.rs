@@ -1,15 +1,15 @@
 //! Every interleaving and every reordering that the memory model allows, for small queues.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p piped-ring --release --test loom`. The models drive
-//! the code that ships, over loom's atomics; a bell is loom's `Notify`, which, as a real one, stays
-//! rung until somebody hears it. A lost wake-up is a deadlock, and loom reports those. Loom cannot
-//! run spin loops, so whoever finds nothing sleeps.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p piped-ring --release --test loom`. The models
+//! drive the code that ships, over loom's atomics; a bell is loom's `Notify`, which, as a real one,
+//! stays rung until somebody hears it. A lost wake-up is a deadlock, and loom reports those. Loom
+//! cannot run spin loops, so a side that finds nothing sleeps.
 //!
 //! What a change must break here (tried by hand, each makes a model fail): no fence at either end,
-//! no second look before sleeping at either side, Relaxed instead of Release or Acquire at the tail,
-//! no ring for room that the daemon waits for. What loom cannot see: a load that takes its value from
-//! a later store of another thread. That is the only harm a Relaxed *head* could do, so the pair
-//! *copied before head* rests on its argument in `cursor.rs`.
+//! no second look before sleeping at either side, Relaxed instead of Release or Acquire at the
+//! tail, no ring for room that the daemon waits for. What loom cannot see: a load that takes its
+//! value from a later store of another thread. That is the only harm a Relaxed *head* could do, so
+//! the pair *copied before head* rests on its argument in `cursor.rs`.
 #![cfg(loom)]
 
 use loom::sync::{Arc, Notify};

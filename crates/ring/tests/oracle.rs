@@ -84,7 +84,8 @@ proptest! {
                     prop_assert_eq!(producer.used(), occupied);
                 }
                 RingOp::Pop => {
-                    // Each pop sees all that is published, because it asks when it knows of nothing.
+                    // Each pop sees all that is published, because it asks when it knows of
+                    // nothing.
                     let popped = consumer.pop(&memory);
                     let expected = queue.pop_front();
                     unreleased += u64::from(expected.is_some());

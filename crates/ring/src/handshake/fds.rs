@@ -1,8 +1,8 @@
 //! Messages and file descriptors over a SOCK_SEQPACKET socket.
 //!
-//! What does not fit into the receiver's room the kernel closes, in the receiver's own thread, and a
-//! close may hang. So there is room for as many descriptors as a message can carry, and more than one
-//! may is a fault with all of them in hand.
+//! What does not fit into the receiver's room the kernel closes, in the receiver's own thread, and
+//! a close may hang. So there is room for as many descriptors as a message can carry, and more than
+//! one may is a fault with all of them in hand.
 
 use core::mem::MaybeUninit;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,7 +24,7 @@ pub const FDS_RECEIVED_MAX: usize = 253;
 /// A message as it came from the socket.
 #[derive(Debug)]
 pub struct Received {
-    /// Its length in bytes; the bytes are in the caller's buffer.
+    /// Length of the message in bytes; the bytes are in the caller's buffer.
     pub length: usize,
     /// The descriptors that came with it, close-on-exec.
     pub fds: Vec<OwnedFd>,
@@ -86,8 +86,9 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Received, Receive
     Ok(Received { length, fds })
 }
 
-/// As [`receive`], for who must not close a descriptor here: all that came, up to [`FDS_RECEIVED_MAX`],
-/// are in `fds`, also with a fault. The length of the message in bytes.
+/// Receives a message as [`receive`], for a caller that must not close a descriptor here: all that
+/// came, up to [`FDS_RECEIVED_MAX`], are in `fds`, also with a fault. Returns the length of the
+/// message in bytes.
 ///
 /// # Errors
 /// See [`ReceiveFault`].
@@ -103,7 +104,8 @@ pub fn receive_into(
     check(&result)
 }
 
-/// Receive bytes of a stream that carries no descriptors; those that come nevertheless are in `fds`.
+/// Receive bytes of a stream that carries no descriptors; those that come nevertheless are in
+/// `fds`.
 ///
 /// # Errors
 /// What the kernel says; `WouldBlock` on a non-blocking socket.

@@ -1,15 +1,16 @@
-//! The talk over the unix socket: who is there, what memory there is, what is opened.
+//! The talk over the unix socket: which program is there, what memory there is, what is opened.
 //!
-//! One message is one SOCK_SEQPACKET record of at most [`MESSAGE_BYTES_MAX`] bytes: a header, a body
-//! of fixed size, then the strings the body announces, and not a byte more. Both sides use the one
-//! parser here; the daemon's counterpart is hostile. File descriptors ride along ([`fds`]); how many
-//! a message must have is part of it ([`Request::fd_count`], [`Reply::fd_count`]).
+//! One message is one SOCK_SEQPACKET record of at most [`MESSAGE_BYTES_MAX`] bytes: a header, a
+//! body of fixed size, then the strings the body announces, and not a byte more. Both sides use the
+//! one parser here; the daemon's counterpart is hostile. File descriptors ride along ([`fds`]); how
+//! many a message must have is part of it ([`Request::fd_count`], [`Reply::fd_count`]).
 //!
 //! Slow things only: data requests go over the rings. Fixed structs instead of a self-describing
 //! format, because each message then has exactly one encoding and its parser fits a page.
 
 mod codec;
 pub mod fds;
+mod fields;
 
 use std::os::fd::AsFd;
 
@@ -41,10 +42,11 @@ pub const FDS_PER_QUEUE: usize = 3;
 
 /// The feature of both sides: [`Request::PathCosts`] is understood, and answered.
 pub const FEATURE_PATH_COSTS: u64 = 1 << 0;
-/// The feature of both sides: refusals of opens may have a status after [`Status::TooLong`], which tells more.
+/// The feature of both sides: refusals of opens may have a status after [`Status::TooLong`], which
+/// tells more.
 pub const FEATURE_OPEN_REASONS: u64 = 1 << 1;
 
-/// Who may open a region; without a list everybody that the daemon admits.
+/// The users and nodes that may open a region; without a list all that the daemon admits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Audience {
     /// Users of this node, by their numbers; [`AUDIENCE_MAX`] at most.
@@ -56,7 +58,7 @@ pub struct Audience {
 /// The longest list of an [`Audience`].
 pub const AUDIENCE_MAX: usize = 16;
 
-/// What a client asks.
+/// The requests of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// The first message of a session; answered by [`Reply::Welcome`].
@@ -65,13 +67,13 @@ pub enum Request {
     AddQueue,
     /// One more segment; answered by [`Reply::Segment`].
     GrowArena {
-        /// Its length in bytes.
+        /// Length of the segment in bytes.
         bytes: u64,
     },
     /// A local file the client opened. Passes the buffered descriptor, and before it the O_DIRECT
     /// one if there is one. Answered by [`Reply::Opened`].
     OpenFile {
-        /// What the session may do with it; the descriptors must allow it too.
+        /// Access that the session asks for; the descriptors must allow it too.
         access: Access,
         /// Whether the first of two descriptors is an O_DIRECT one.
         direct: bool,
@@ -80,67 +82,68 @@ pub enum Request {
     OpenExport {
         /// The node that offers it; empty: this one.
         peer: String,
-        /// The export's name.
+        /// Name of the export.
         export: String,
-        /// The path below it, in whatever bytes but control characters: names of files need not be text.
+        /// The path below it, in whatever bytes but control characters: names of files need not be
+        /// text.
         path: Vec<u8>,
-        /// What the session may do with it.
+        /// Access that the session asks for.
         access: Access,
         /// Make the file if it is not there.
         create: bool,
     },
     /// Offer a piece of the arena to others by name. Answered by [`Reply::Opened`].
     ExportRegion {
-        /// The region's name.
+        /// Name of the new region.
         name: String,
-        /// Its segment.
+        /// Segment of the region's memory.
         segment: u32,
         /// Bytes from the segment's start.
         offset: u64,
-        /// Bytes.
+        /// Length of the region in bytes.
         length: u64,
-        /// What others may do with it.
+        /// Access that others have to it.
         access: Access,
-        /// Which others.
+        /// The others that have this access.
         audience: Audience,
     },
     /// A region somebody offers. Answered by [`Reply::Opened`].
     OpenRegion {
         /// The node that offers it; empty: this one.
         peer: String,
-        /// The region's name.
+        /// Name of the region there.
         name: String,
-        /// What the session may do with it.
+        /// Access that the session asks for.
         access: Access,
     },
     /// Receive messages under a name. Answered by [`Reply::Opened`].
     OfferChannel {
-        /// The channel's name.
+        /// Name of the new channel.
         name: String,
     },
     /// A channel to send to. Answered by [`Reply::Opened`].
     OpenChannel {
-        /// The node of who receives; empty: this one.
+        /// The node of the receiver; empty: this one.
         peer: String,
-        /// The channel's name.
+        /// Name of the channel there.
         name: String,
     },
-    /// What moving bytes between memory of this node and a handle costs now. Only where both sides have
-    /// [`FEATURE_PATH_COSTS`]. Answered by [`Reply::PathCosts`].
+    /// Ask for the cost of moving bytes between memory of this node and a handle at present. Only
+    /// where both sides have [`FEATURE_PATH_COSTS`]. Answered by [`Reply::PathCosts`].
     PathCosts {
-        /// Which.
+        /// Number of the handle.
         handle: u32,
         /// To it; otherwise from it.
         write: bool,
     },
     /// Give a handle back. Answered by [`Reply::Done`].
     CloseHandle {
-        /// Which.
+        /// Number of the handle.
         handle: u32,
     },
 }
 
-/// What a client wants of its session.
+/// Wishes of a client for its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// Optional features the client can use, one bit each: `FEATURE_*`.
@@ -149,7 +152,7 @@ pub struct Hello {
     pub arena_bytes: u64,
     /// Entries of each queue: a power of two.
     pub entries: u32,
-    /// Queues.
+    /// How many queues it wants.
     pub queues: u32,
     /// Share among clients of a class, 1 to 255; 0 takes the default, which is 1.
     pub weight: u32,
@@ -157,33 +160,33 @@ pub struct Hello {
     pub class: u8,
 }
 
-/// What the daemon answers.
+/// The answers of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The session is made. Passes the segments, then three descriptors a queue.
     Welcome(Welcome),
     /// A queue. Passes its three descriptors.
     Queue {
-        /// Its number in the session.
+        /// Number of the queue in the session.
         queue: u32,
     },
     /// A segment. Passes its memory.
     Segment {
-        /// Its number in the arena.
+        /// Number of the segment in the arena.
         segment: u32,
     },
-    /// Something was opened.
+    /// A handle was opened.
     Opened {
-        /// The handle.
+        /// Number of the handle.
         handle: u32,
         /// Alignment for which transfers go past the page cache, bytes; 0: none do.
         direct_alignment: u32,
-        /// Its length now, bytes.
+        /// Length of the opened object now, in bytes.
         length: u64,
     },
-    /// Done.
+    /// The request was done.
     Done,
-    /// What a path costs.
+    /// Costs of a handle's path.
     PathCosts(PathCosts),
     /// Not done, and why.
     Refused {
@@ -194,8 +197,8 @@ pub enum Reply {
     },
 }
 
-/// What a path costs, as far as the daemon has measured it: requests of `x` bytes that follow each other are
-/// `overhead + x · G` apart, and one that is alone takes `latency` longer.
+/// Costs of a path, as far as the daemon has measured them: requests of `x` bytes that follow each
+/// other are `overhead + x · G` apart, and a request that is alone takes `latency` longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathCosts {
     /// `g`: of a request, whatever its length, in nanoseconds.
@@ -204,20 +207,21 @@ pub struct PathCosts {
     pub latency_ns: u64,
     /// `G`: of a mebibyte, in nanoseconds: a whole number that is exact enough also for memory.
     pub mebibyte_ns: u64,
-    /// How well that is known: of [`Self::CERTAIN_PPM`]. 0: not at all, and the others mean nothing.
+    /// How well that is known: of [`Self::CERTAIN_PPM`]. 0: not at all, and the others mean
+    /// nothing.
     pub confidence_ppm: u32,
 }
 
 impl PathCosts {
-    /// As well as it can be.
+    /// The value of full confidence.
     pub const CERTAIN_PPM: u32 = 1_000_000;
 
-    /// Of a path of which nothing is known.
+    /// Costs of a path of which nothing is known.
     pub const UNKNOWN: Self =
         Self { overhead_ns: 0, latency_ns: 0, mebibyte_ns: 0, confidence_ppm: 0 };
 }
 
-/// What a session got.
+/// Everything that a session got from its daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
     /// The features both sides have.
@@ -244,13 +248,13 @@ pub enum HandshakeFault {
     Length {
         /// Bytes there should be.
         expected: usize,
-        /// Bytes there are.
+        /// Bytes that there are.
         actual: usize,
     },
-    /// Not our protocol.
+    /// The first message is not of this protocol.
     #[error("the first message does not start like piped's; is this the right socket?")]
     Magic,
-    /// Another version.
+    /// The other side has another version.
     #[error("the other side speaks version {0}, this one {VERSION}; update the older one")]
     Version(u32),
     /// An unknown kind of message.
@@ -261,12 +265,13 @@ pub enum HandshakeFault {
     Field(&'static str),
     /// A string is too long, not UTF-8, or has control characters.
     #[error(
-        "the field `{field}` must be UTF-8 (but for paths) without control characters, at most {max} bytes"
+        "the field `{field}` must be UTF-8 (but for paths) without control characters, at most \
+             {max} bytes"
     )]
     Text {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// Its limit in bytes.
+        /// Limit of the field in bytes.
         max: usize,
     },
     /// The wrong number of file descriptors.
@@ -326,7 +331,8 @@ impl Reply {
         codec::parse_reply(message)
     }
 
-    /// Write the message, and return its length in bytes. The text of a refusal is cut to what fits.
+    /// Write the message, and return its length in bytes. The text of a refusal is cut to what
+    /// fits.
     ///
     /// # Errors
     /// A count is out of bounds, or the buffer is too small.

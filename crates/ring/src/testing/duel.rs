@@ -1,8 +1,8 @@
 //! The daemon's half of a queue against a client that writes anything anywhere, step by step.
 //!
-//! Who plays it brings the steps: a property test its shrinking ones, a measurement a hundred million
-//! from a seed. After each step the daemon's counts must be what honest book-keeping says, whatever the
-//! client wrote; and what it owes must find room.
+//! The player brings the steps: a property test its shrinking ones, a measurement a hundred million
+//! from a seed. After each step the daemon's counts must be what honest book-keeping says, whatever
+//! the client wrote; and what it owes must find room.
 
 use piped_core::status::Status;
 
@@ -16,14 +16,14 @@ use crate::queue::{QueueFds, ServerQueue};
 pub enum Step {
     /// The client overwrites a word of [`Word::ALL`].
     Set {
-        /// Its number.
+        /// Number of the word.
         word: usize,
-        /// With what.
+        /// The value to write.
         value: u64,
     },
     /// The client adds to a word.
     Add {
-        /// Its number.
+        /// Number of the word.
         word: usize,
         /// How much; it wraps.
         by: u64,
@@ -37,9 +37,9 @@ pub enum Step {
     Scribble {
         /// From where; beyond the end it is refused.
         offset: u64,
-        /// How many.
+        /// How many bytes to overwrite.
         length: u8,
-        /// With what.
+        /// The byte to write.
         value: u8,
     },
     /// The client takes all pages away.
@@ -48,18 +48,18 @@ pub enum Step {
     Take,
     /// The daemon ends a request, if there is one.
     Finish {
-        /// Its buffer is still in use.
+        /// Whether its buffer is still in use.
         held: bool,
     },
     /// The daemon gives such a buffer back.
     Release,
-    /// The daemon publishes.
+    /// The daemon publishes its indices.
     Publish,
     /// The daemon gets ready to sleep, and wakes.
     Sleep,
     /// The daemon tells how far a request is.
     Progress {
-        /// Which.
+        /// Slot of the request.
         slot: u32,
     },
 }
@@ -92,14 +92,14 @@ impl Step {
     }
 }
 
-/// What happened so far.
+/// Counts of what happened so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Operations of the daemon on its half, whatever came of them.
     pub operations: u64,
-    /// Descriptors taken.
+    /// Descriptors that were taken.
     pub taken: u64,
-    /// Completions posted.
+    /// Completions that were posted.
     pub posted: u64,
     /// Times the client's indices were found out.
     pub faults: u64,
@@ -114,11 +114,11 @@ pub enum Broken {
     /// The number of requests under way is wrong.
     #[error("{found} requests are said to be under way, {right} are, in a ring of {entries}")]
     Count {
-        /// What the half says.
+        /// The half's own count.
         found: u64,
-        /// What is.
+        /// The count of honest book-keeping.
         right: u64,
-        /// What may be at most.
+        /// The most that there may be.
         entries: u32,
     },
 }
@@ -136,7 +136,7 @@ pub struct Duel {
 }
 
 impl Duel {
-    /// A fresh queue.
+    /// Begins with a fresh queue.
     ///
     /// # Errors
     /// No memory, no descriptors, or another number of entries than a power of two.
@@ -154,7 +154,7 @@ impl Duel {
         attach(&self.server)
     }
 
-    /// What happened so far.
+    /// Counts of what happened so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally

@@ -1,4 +1,4 @@
-//! What a process can do to a memfd that it was passed.
+//! Attacks on a memfd by a process that it was passed to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,14 +7,14 @@ use std::ptr;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// What of it the kernel let happen.
+/// The attacks that the kernel let happen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryAbuse {
-    /// Its length changed: every mapping of it is a trap.
+    /// The length changed: every mapping of it is a trap.
     pub resized: bool,
     /// More seals: a write of the daemon's could fail.
     pub resealed: bool,
-    /// It was mapped to be executed, which is its owner's own affair.
+    /// The memory was mapped to be executed, which is its owner's own affair.
     pub executable: bool,
 }
 
@@ -58,8 +58,8 @@ pub fn abuse_memory(memory: BorrowedFd<'_>, length: u64) -> MemoryAbuse {
 
 fn map_executable(memory: BorrowedFd<'_>, length: usize) -> io::Result<()> {
     let protection = ProtFlags::READ | ProtFlags::EXEC;
-    // SAFETY: a new mapping at an address of the kernel's choice, which nobody uses and which is given
-    // back at once.
+    // SAFETY: a new mapping at an address of the kernel's choice, which nobody uses and which is
+    // given back at once.
     unsafe {
         let at =
             rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, memory, 0)?;

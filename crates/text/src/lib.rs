@@ -1,9 +1,10 @@
 //! Text from others: which names are taken, and how foreign text is shown.
 //!
-//! Names of exports, regions and channels, paths below exports and reasons of refusals come from clients, peers and
-//! file systems, and end on terminals and in logs. A terminal obeys control characters; some characters that are not
-//! seen reorder or hide the text around them. So there is one rule for the names that the daemon takes ([`is_name`],
-//! the same at both doors), and one for what is shown ([`shown`]), whatever it is and wherever it came from.
+//! Names of exports, regions and channels, paths below exports and reasons of refusals come from
+//! clients, peers and file systems, and end on terminals and in logs. A terminal obeys control
+//! characters; some characters that are not seen reorder or hide the text around them. So there is
+//! one rule for the names that the daemon takes ([`is_name`], the same at both doors), and one for
+//! what is shown ([`shown`]), whatever it is and wherever it came from.
 
 #![forbid(unsafe_code)]
 
@@ -12,8 +13,8 @@ use std::fmt::Write as _;
 
 /// Whether something may be called so: no byte of it is a control character.
 ///
-/// It is a rule about bytes, because names of files are bytes. What only looks odd (an override of the direction, say)
-/// may be in a name and is escaped when it is shown.
+/// It is a rule about bytes, because names of files are bytes. What only looks odd (an override of
+/// the direction, say) may be in a name and is escaped when it is shown.
 ///
 /// ```
 /// assert!(piped_text::is_name("données/é.bin".as_bytes()));
@@ -45,7 +46,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, is_printable)
 }
 
-/// The same of text that has lines: line ends and tabs stay as they are.
+/// Shows text that has lines as [`shown`] does, but line ends and tabs stay as they are.
 ///
 /// ```
 /// assert_eq!(piped_text::shown_lines("one\n\ttwo\u{9b}"), "one\n\ttwo\\u{9b}");
@@ -55,7 +56,7 @@ pub fn shown_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |character| matches!(character, '\n' | '\t') || is_printable(character))
 }
 
-/// The same as [`shown`] of bytes, of which some may be no text: those are escaped as `\xNN`.
+/// Shows bytes as [`shown`] does text; those that are no text are escaped as `\xNN`.
 ///
 /// ```
 /// assert_eq!(piped_text::shown_bytes(b"caf\xe9\n"), "caf\\xe9\\n");
@@ -75,11 +76,12 @@ pub fn shown_bytes(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(all)
 }
 
-/// JSON that says the same and has nothing in it that a terminal obeys: in JSON, what is not printable stands in a string,
-/// and a string may name any character by its number.
+/// JSON that says the same and has nothing in it that a terminal obeys: in JSON, what is not
+/// printable stands in a string, and a string may name any character by its number.
 ///
 /// ```
-/// assert_eq!(piped_text::shown_json("{\"a\":\"\u{9b}\u{202e}\"}\n"), "{\"a\":\"\\u009b\\u202e\"}\n");
+/// let shown = piped_text::shown_json("{\"a\":\"\u{9b}\u{202e}\"}\n");
+/// assert_eq!(shown, "{\"a\":\"\\u009b\\u202e\"}\n");
 /// ```
 #[must_use]
 pub fn shown_json(json: &str) -> Cow<'_, str> {
@@ -109,8 +111,9 @@ fn rewritten(
     Cow::Owned(all)
 }
 
-/// What is printable is the standard library's word: it escapes the rest in `Debug` of text. Quotes and the backslash, which
-/// it escapes as well, are printable; so are marks that combine with the character before them, if there is one.
+/// The standard library says what is printable: it escapes the rest in `Debug` of text. Quotes and
+/// the backslash, which it escapes as well, are printable; so are marks that combine with the
+/// character before them, if there is one.
 fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return !character.is_ascii_control();
@@ -125,7 +128,7 @@ fn is_printable(character: char) -> bool {
 mod tests {
     use super::*;
 
-    /// What would move a cursor, end a line, or reorder or hide what stands beside it.
+    /// Characters that would move a cursor, end a line, or reorder or hide what stands beside them.
     fn hostile() -> impl Iterator<Item = char> {
         let controls = ('\0'..=' ').chain('\u{7f}'..='\u{9f}').filter(|it| *it != ' ');
         let directions = ('\u{200b}'..='\u{200f}').chain('\u{202a}'..='\u{202e}');

@@ -1,5 +1,5 @@
-//! The one place of the library that reads a clock: when to try again and when to give up is decided
-//! on the pager's thread, where nobody brings the time along.
+//! The one place of the library that reads a clock: when to try again and when to give up is
+//! decided on the pager's thread, where nobody brings the time along.
 
 use std::time::Instant;
 

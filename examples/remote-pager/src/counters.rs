@@ -1,4 +1,4 @@
-//! What a pager did so far.
+//! Counters of a pager since it was made.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ pub(crate) fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(count as u64, Ordering::Relaxed);
 }
 
-/// See [`crate::Pager::counts`].
+/// The counters at one moment: see [`crate::Pager::counts`].
 ///
 /// ```
 /// assert_eq!(remote_pager::Counts::default().hit_rate(), 0.0);
@@ -33,17 +33,17 @@ pub(crate) fn add(counter: &AtomicU64, count: usize) {
 pub struct Counts {
     /// Times a thread waited for the pager, whatever for.
     pub faults: u64,
-    /// Of these, first writes to pages that were there.
+    /// Page faults that were first writes to pages that were there.
     pub write_faults: u64,
     /// Gets, of pages and of strips.
     pub gets: u64,
-    /// Puts.
+    /// Puts that were done.
     pub puts: u64,
     /// Pages that came into the mapping.
     pub installed: u64,
-    /// Of these, pages of strips that were fetched ahead.
+    /// Pages of strips that were fetched ahead.
     pub ahead: u64,
-    /// Of these, pages of strips that were touched before they had landed.
+    /// Pages of strips that were touched before they had landed.
     pub late: u64,
     /// Pages that were fetched ahead and given up before anybody touched them.
     pub unused: u64,

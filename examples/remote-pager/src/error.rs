@@ -1,19 +1,19 @@
-//! What can go wrong. Each text names the cause and, if there is one, the fix.
+//! Errors of a pager. Each text names the cause and, if there is one, the fix.
 
 use std::io;
 
 use piped_client::{AllocateError, Cause, QueueError, SubmitFault};
 
-/// What a kernel lacks.
+/// A part that the kernel lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Need {
-    /// All of it.
+    /// The kernel has no userfaultfd.
     #[error("userfaultfd (CONFIG_USERFAULTFD)")]
     Userfaultfd,
     /// Faults of user code for those without privileges.
     #[error("userfaultfd for user mode only (Linux 5.11)")]
     UserModeOnly,
-    /// To notice writes.
+    /// The kernel cannot report writes.
     #[error("write protection by userfaultfd (Linux 5.7); map it for reading only")]
     WriteProtect,
 }
@@ -26,16 +26,16 @@ pub enum Need {
 /// ```
 #[derive(thiserror::Error)]
 pub enum MapError {
-    /// This process may not have a userfaultfd.
+    /// The kernel denies this process a userfaultfd.
     #[error("{}", denied(*.user_mode_only))]
     Denied {
-        /// It was asked for faults of user code only.
+        /// Whether only faults of user code were asked for.
         user_mode_only: bool,
     },
-    /// This kernel has not what it takes.
+    /// The kernel lacks a part that this takes.
     #[error("this kernel has no {need}")]
     Kernel {
-        /// What.
+        /// The part that is missing.
         need: Need,
     },
     /// A limit that makes no sense, or nothing to map.
@@ -47,12 +47,12 @@ pub enum MapError {
     /// No buffers for the pager.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
-    /// The kernel refused.
+    /// The kernel refused the mapping.
     #[error("mapping memory failed: {0}")]
     System(#[from] io::Error),
 }
 
-/// As piped's own errors: what `main` and `unwrap` print is the text.
+/// `Debug` prints the error's text, as piped's own errors do, for `main` and `unwrap`.
 macro_rules! debug_is_text {
     ($($error:ty),*) => {$(
         impl std::fmt::Debug for $error {
@@ -83,13 +83,13 @@ fn denied(user_mode_only: bool) -> &'static str {
 pub struct PageError {
     /// By its number in the mapping.
     pub page: u32,
-    /// What was tried.
+    /// The direction that was tried.
     pub what: Moved,
     /// Why it was given up.
     pub cause: Cause,
 }
 
-/// A direction.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     /// From the other node.
@@ -110,7 +110,7 @@ impl std::fmt::Display for Moved {
 /// Why a sync did not save everything.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SyncError {
-    /// What is not saved stays in the mapping, and another sync tries again.
+    /// Some pages were not saved: they stay in the mapping, and another sync tries again.
     #[error(transparent)]
     Page(#[from] PageError),
     /// All is written, and not known to be on stable storage.

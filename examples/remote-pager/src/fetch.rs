@@ -1,10 +1,11 @@
-//! Pages that come: gets of one page that somebody waits for, and of strips ahead of those who read in
-//! order.
+//! Pages that come: gets of one page that a thread waits for, and of strips ahead of threads that
+//! read in order.
 //!
-//! A page that is waited for is a get of its own, of the latency class: 4 KiB on the lane where bulk
-//! does not stand in its way. What is ahead of it follows as strips of the bulk class. *Not taken*: one get of the
-//! whole neighbourhood with the page first. It would fetch sixteen pages for each fault of somebody who
-//! looks here and there, and who reads in order waits for the first page of a stream only.
+//! A page that is waited for is a get of its own, of the latency class: 4 KiB on the connection
+//! where bulk does not stand in its way. The pages ahead of it follow as strips of the bulk class.
+//! *Not taken*: one get of the whole neighbourhood with the page first. It would fetch sixteen
+//! pages for each fault of a thread that looks here and there, and a thread that reads in order
+//! waits for the first page of a stream only.
 
 use std::io;
 use std::ops::Range;
@@ -31,7 +32,7 @@ pub(crate) struct Fetch {
     waiters: Vec<Fault>,
     /// Ahead of which stream; none once the stream is gone.
     stream: Option<StreamId>,
-    /// Its bytes are from before a refresh.
+    /// Whether its bytes are from before a refresh.
     stale: bool,
     /// After that it is given up.
     until: Instant,
@@ -41,7 +42,7 @@ pub(crate) struct Fetch {
 enum State {
     Asked,
     Landed(Buffer),
-    /// It failed, and is asked for again at that time.
+    /// The get failed, and is submitted again at that time.
     Again(Instant, Option<Buffer>),
 }
 
@@ -49,7 +50,7 @@ impl Fetch {
     pub(crate) fn next_try(&self) -> Option<Instant> {
         match self.state {
             State::Again(at, _) => Some(at),
-            // With somebody who waits it is one that finds no room.
+            // A landed fetch with waiters is one that found no room.
             State::Landed(_) if !self.waiters.is_empty() => Some(self.until),
             State::Asked | State::Landed(_) => None,
         }
@@ -126,7 +127,7 @@ impl Server {
         let buffer = match buffers.take() {
             Some(buffer) => buffer,
             None => {
-                // What is ahead of somebody who went elsewhere is worth less.
+                // Pages ahead of a thread that went elsewhere are worth less.
                 let has = |id| self.fetches.iter().flatten().any(|fetch| fetch.is_ahead_of(id));
                 let Some(oldest) = self.streams.oldest(stream, has) else { return false };
                 self.drop_ahead(|other| other == oldest);
@@ -156,9 +157,9 @@ impl Server {
         self.ask(index, buffer).is_ok()
     }
 
-    /// Submits its get.
+    /// Submits the get of a fetch.
     fn ask(&mut self, index: usize, buffer: Buffer) -> io::Result<()> {
-        let fetch = self.fetches[index].as_mut().expect("who asks has it");
+        let fetch = self.fetches[index].as_mut().expect("a fetch that is asked for is there");
         fetch.state = State::Asked;
         let (first, bytes) = (byte_of(fetch.pages.start), fetch.pages.len() * PAGE);
         let class = match fetch.kind {
@@ -180,7 +181,7 @@ impl Server {
         }
     }
 
-    /// A get ended.
+    /// Takes the end of a get.
     pub(crate) fn handle_fetched(
         &mut self,
         index: usize,
@@ -228,9 +229,9 @@ impl Server {
         }
     }
 
-    /// Its pages appear in the mapping, and who waits goes on.
+    /// Makes the fetched pages appear in the mapping, and waiting threads go on.
     fn install(&mut self, index: usize) -> io::Result<()> {
-        let fetch = self.fetches[index].as_ref().expect("who installs has it");
+        let fetch = self.fetches[index].as_ref().expect("a fetch that is installed is there");
         let pages = fetch.pages.clone();
         if !self.make_room(pages.len())? {
             if !self.starved.contains(&index) {
@@ -245,7 +246,7 @@ impl Server {
         };
         // It may have waited for room, and another fault found some.
         self.starved.retain(|it| *it != index);
-        // Before who waits goes on, and may look.
+        // Counted before waiting threads go on, and may look.
         add(&self.shared.counters.installed, pages.len());
         if kind == Kind::StripGet {
             add(&self.shared.counters.ahead, pages.len());
@@ -315,7 +316,7 @@ impl Server {
         Ok(())
     }
 
-    /// Who waits for these pages gets a signal; the others were only ahead.
+    /// Gives the pages up. Threads that wait for them get a signal; the others were only ahead.
     fn lose(&mut self, index: usize, cause: Cause) -> io::Result<()> {
         let fetch = self.fetches[index].as_ref().expect("it is given up");
         let mut lost: Vec<u32> = fetch.waiters.iter().map(|fault| fault.page).collect();
@@ -337,7 +338,7 @@ impl Server {
         Ok(())
     }
 
-    /// Its pages are nowhere again.
+    /// Drops a fetch: its pages are nowhere again.
     fn drop_fetch(&mut self, index: usize) {
         let Some(fetch) = self.fetches[index].take() else { return };
         if fetch.kind == Kind::StripGet && fetch.waiters.is_empty() {
@@ -349,7 +350,7 @@ impl Server {
         }
     }
 
-    /// What is ahead of anybody is not what it was.
+    /// Forgets which reader each fetch is ahead of.
     pub(crate) fn disown_all(&mut self) {
         self.fetches.iter_mut().flatten().for_each(|fetch| fetch.stale = true);
         self.drop_ahead(|_| true);

@@ -9,19 +9,20 @@ pub(crate) const PAGE_GETS_MAX: usize = 64;
 pub(crate) const STREAMS_MAX: usize = 8;
 /// Faults that are remembered as possible beginnings of a stream.
 pub(crate) const RECENT_MAX: usize = 16;
-/// Of a stream's first strip: little is lost if it was none.
+/// Pages of a stream's first strip: little is lost if it was no stream.
 pub(crate) const STRIP_PAGES_FIRST: u32 = 4;
 /// Strips ahead of a stream: 16 of 256 KiB are more than most links have under way.
 pub(crate) const DEPTH_MAX: usize = 16;
-/// So many strips in a row were there before they were touched: one fewer ahead will do.
+/// After so many strips in a row that were there before they were touched, one fewer is fetched
+/// ahead.
 pub(crate) const TOUCHES_TO_SHRINK: u32 = 16;
 
-/// Puts at once.
+/// Puts under way at once.
 pub(crate) const PUTS_MAX: usize = 8;
 /// Pages of a put: neighbours that are dirty go together.
 pub(crate) const PUT_PAGES_MAX: u32 = 16;
 
-/// What may be under way fits a queue of the usual depth, with a sync.
+/// Requests under way fit a queue of the usual depth, with a sync.
 const _: () = assert!(PAGE_GETS_MAX + STREAMS_MAX * DEPTH_MAX + PUTS_MAX < 255);
 
 /// Pages that are here at once, at least: some stay while others go.

@@ -41,7 +41,7 @@ enum What {
     Sort(Source),
     /// Find a number among sorted records: touches few pages.
     Search {
-        /// The number.
+        /// The number to look for.
         key: u64,
         #[command(flatten)]
         source: Source,
@@ -50,22 +50,22 @@ enum What {
     Scan(Source),
     /// Offer a region of random records to other nodes, until Ctrl-C.
     Offer {
-        /// Its name.
+        /// Name of the exported region.
         #[arg(long)]
         region: String,
-        /// Its length.
+        /// Length of the exported region.
         #[arg(long, default_value = "64MiB", value_parser = bytes)]
         size: usize,
     },
     /// Say what this kernel lets this user do.
     Check {
-        /// As in the other commands.
+        /// Ask for faults of user code only, as in the other commands.
         #[arg(long)]
         user_mode_only: bool,
     },
 }
 
-/// What is mapped, and how.
+/// The mapping: of what, and how.
 #[derive(Debug, Args)]
 struct Source {
     /// The node that has it; without, this one.
@@ -215,7 +215,8 @@ fn tell(counts: Counts, took: Duration) {
     let mib = |pages: u64| (pages * PAGE as u64) as f64 / (1 << 20) as f64;
     println!("faults   {faults}, of them {write_faults} first writes to a page that was here");
     println!(
-        "pages    {installed} came by {gets} gets: {} ahead, {} of them late; {unused} more were not used",
+        "pages    {installed} came by {gets} gets: {} ahead, {} of them late; {unused} more were \
+         not used",
         counts.ahead, counts.late
     );
     println!("         hit rate {:.1} %; {evicted} made room", 100.0 * counts.hit_rate());
@@ -237,7 +238,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// `EXPORT:PATH`.
+/// Parses a file's name, `EXPORT:PATH`.
 fn file(text: &str) -> Result<(String, String), String> {
     match text.split_once(':') {
         Some((export, path)) if !export.is_empty() && !path.is_empty() => {

@@ -1,15 +1,15 @@
 //! The mapping and its userfaultfd: the one module of this package with `unsafe`.
 //!
-//! The kernel's part of the bargain: whoever touches a page that is not there, or writes to one that is
-//! protected, waits, and a message comes out of a descriptor. The rest of the package answers it by
-//! [`Mapping::install`] or [`Mapping::unprotect`].
+//! The kernel's part of the bargain: a thread that touches a page that is not there, or writes to
+//! one that is protected, waits, and a message comes out of a descriptor. The rest of the package
+//! answers it by [`Mapping::install`] or [`Mapping::unprotect`].
 //!
-//! What makes the safe functions here sound is that none of them changes a byte that somebody can
-//! see: a page appears where there was none, and until it does nobody reads; it disappears while it is
-//! protected, and comes back with the same bytes. For those who use the memory it is what swapping is.
-//! The bytes of a page are read by the kernel (`/proc/self/mem`), not by this program, so the
-//! application's `&mut [u8]` is the only way by which Rust code gets at them. Every range is checked
-//! against the mapping before the kernel hears of it.
+//! The safe functions here are sound because none of them changes a byte that a thread can see. A
+//! page appears where there was none, and until it does nobody reads; it disappears while it is
+//! protected, and comes back with the same bytes. For users of the memory it is like swapping. The
+//! kernel reads the bytes of a page (`/proc/self/mem`), not this program, so the application's
+//! `&mut [u8]` is the only way by which Rust code gets at them. Every range is checked against the
+//! mapping before the kernel hears of it.
 
 use std::fs::File;
 use std::io;
@@ -38,12 +38,12 @@ const COPY: Opcode = opcode::read_write::<raw::uffdio_copy>(TYPE, raw::_UFFDIO_C
 const PROTECT: Opcode =
     opcode::read_write::<raw::uffdio_writeprotect>(TYPE, raw::_UFFDIO_WRITEPROTECT as u8);
 const POISON: Opcode = opcode::read_write::<raw::uffdio_poison>(TYPE, raw::_UFFDIO_POISON as u8);
-/// `USERFAULTFD_IOC_NEW` of `/dev/userfaultfd`.
+/// The request `USERFAULTFD_IOC_NEW` of `/dev/userfaultfd`.
 const NEW: Opcode = opcode::none(TYPE, 0);
 
-/// `UFFDIO_WRITEPROTECT_MODE_WP`.
+/// Mode of a protection: `UFFDIO_WRITEPROTECT_MODE_WP`.
 const MODE_PROTECT: u64 = 1;
-/// `UFFD_USER_MODE_ONLY`.
+/// The flag `UFFD_USER_MODE_ONLY` of the call.
 const USER_MODE_ONLY: u32 = 1;
 
 /// A message: 32 bytes, of which these are what a page fault says.
@@ -64,16 +64,16 @@ pub(crate) struct Fault {
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
-    /// Bytes, whole pages.
+    /// Length in bytes: whole pages.
     length: usize,
     uffd: OwnedFd,
-    /// This process's memory, read by the kernel.
+    /// Memory of this process, as the kernel reads it.
     memory: File,
     features: Features,
 }
 
-// SAFETY: the pointer is an address range that lives as long as the value; no method of `Mapping` goes
-// through it to the bytes.
+// SAFETY: the pointer is an address range that lives as long as the value; no method of `Mapping`
+// goes through it to the bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; the kernel takes all calls on the descriptor from any thread at any time.
 unsafe impl Sync for Mapping {}
@@ -87,11 +87,11 @@ pub(crate) struct View {
     writable: bool,
 }
 
-/// What this kernel lets this process do.
+/// Features that this kernel lets this process use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// Faults of system calls (`read(2)` into the mapping) are served too; otherwise such calls fail
-    /// with EFAULT.
+    /// Faults of system calls (`read(2)` into the mapping) are served too; otherwise such calls
+    /// fail with EFAULT.
     pub kernel_faults: bool,
     /// Writes can be noticed (Linux 5.7).
     pub write_protect: bool,
@@ -154,7 +154,7 @@ impl Mapping {
         self.uffd.as_fd()
     }
 
-    /// All pages.
+    /// All pages of the mapping.
     pub(crate) fn pages(&self) -> Range<u32> {
         0..(self.length / PAGE) as u32
     }
@@ -183,8 +183,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Puts pages where there are none and wakes who waits for them. Protected ones tell of the first
-    /// write. `bytes` are those of whole pages, from `first` on.
+    /// Puts pages where there are none and wakes the threads that wait for them. Protected ones
+    /// tell of the first write. `bytes` are those of whole pages, from `first` on.
     pub(crate) fn install(&self, first: u32, bytes: &[u8], protected: bool) -> io::Result<()> {
         let pages = first..first + (bytes.len() / PAGE) as u32;
         let range = self.range(pages);
@@ -193,9 +193,9 @@ impl Mapping {
         while done < range.len {
             let (dst, src) = (range.start + done, bytes.as_ptr() as u64 + done);
             let mut copy = raw::uffdio_copy { dst, src, len: range.len - done, mode, copy: 0 };
-            // SAFETY: the opcode takes this struct; the source is the slice, of which `range.len - done`
-            // bytes are left; the destination is inside the mapping, and the kernel fills only
-            // pages that are not there, which nobody can have read.
+            // SAFETY: the opcode takes this struct; the source is the slice, of which `range.len -
+            // done` bytes are left; the destination is inside the mapping, and the kernel fills
+            // only pages that are not there, which nobody can have read.
             let copied = unsafe { ioctl::ioctl(&self.uffd, Updater::<COPY, _>::new(&mut copy)) };
             match copied {
                 Ok(()) => return Ok(()),
@@ -212,7 +212,7 @@ impl Mapping {
         self.set_protection(pages, MODE_PROTECT)
     }
 
-    /// Lets those write who wait to, and wakes them.
+    /// Lets waiting threads write to the pages, and wakes them.
     pub(crate) fn unprotect(&self, pages: Range<u32>) -> io::Result<()> {
         self.set_protection(pages, 0)
     }
@@ -238,7 +238,7 @@ impl Mapping {
         self.memory.read_exact_at(to, at)
     }
 
-    /// Takes pages away that are protected: who touches them next waits for them to come back.
+    /// Takes protected pages away: a thread that touches them next waits for them to come back.
     pub(crate) fn forget(&self, pages: Range<u32>) -> io::Result<()> {
         self.advise(pages, Advice::LinuxDontNeed)
     }
@@ -246,21 +246,22 @@ impl Mapping {
     fn advise(&self, pages: Range<u32>, advice: Advice) -> io::Result<()> {
         let range = self.range(pages);
         let start = self.start.as_ptr().wrapping_add((range.start - self.base()) as usize);
-        // SAFETY: the range is inside the mapping. DontNeed takes only pages away that the pager brings
-        // back with the same bytes before anybody reads them; the others change no byte.
+        // SAFETY: the range is inside the mapping. DontNeed takes only pages away that the pager
+        // brings back with the same bytes before anybody reads them; the others change no byte.
         unsafe { rustix::mm::madvise(start.cast(), range.len as usize, advice) }?;
         Ok(())
     }
 
-    /// Whoever waits for this page touches it again.
+    /// Wakes the threads that wait for this page; they touch it again.
     pub(crate) fn wake(&self, page: u32) -> io::Result<()> {
         let mut range = self.range(page..page + 1);
-        // SAFETY: the opcode takes this struct; nothing changes but who waits.
+        // SAFETY: the opcode takes this struct; nothing changes but which threads wait.
         unsafe { ioctl::ioctl(&self.uffd, Updater::<WAKE, _>::new(&mut range)) }?;
         Ok(())
     }
 
-    /// Nobody gets this page any more: who waits for it, or touches it later, gets a signal.
+    /// Nobody gets this page any more: a thread that waits for it, or touches it later, gets a
+    /// signal.
     pub(crate) fn poison(&self, page: u32) -> io::Result<()> {
         let range = self.range(page..page + 1);
         if self.features.poison {
@@ -272,7 +273,7 @@ impl Mapping {
         self.forbid(page..page + 1)
     }
 
-    /// The same in every kernel, with another signal.
+    /// Takes access to the pages away: this works in every kernel, with another signal.
     pub(crate) fn forbid(&self, pages: Range<u32>) -> io::Result<()> {
         let mut range = self.range(pages);
         let start = self.start.as_ptr().wrapping_add((range.start - self.base()) as usize);
@@ -288,7 +289,7 @@ impl Mapping {
         self.start.as_ptr() as u64
     }
 
-    /// Their addresses.
+    /// The addresses of pages, for the kernel.
     fn range(&self, pages: Range<u32>) -> raw::uffdio_range {
         assert!(pages.end <= self.pages().end, "pages of the mapping");
         let start = self.base() + u64::from(pages.start) * PAGE as u64;
@@ -298,8 +299,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and nobody has it any more: a `View` holds an `Arc` of
-        // this value, and what it lends ends before it does.
+        // SAFETY: the range was mapped by `new` and nobody has it any more: a `View` holds an `Arc`
+        // of this value, and what it lends ends before it does.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
@@ -307,8 +308,8 @@ impl Drop for Mapping {
 impl View {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: mapped as long as `self.mapping` lives, and readable. Only `bytes_mut` lets
-        // anybody write, and it needs `&mut self`. A page that is not there comes before the read of it
-        // goes on, always with the bytes that it had.
+        // anybody write, and it needs `&mut self`. A page that is not there comes before the read
+        // of it goes on, always with the bytes that it had.
         unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr(), self.length) }
     }
 
@@ -322,7 +323,7 @@ impl View {
     }
 }
 
-/// What the kernel would let this process do, or why not.
+/// The features that the kernel would let this process use, or why it does not.
 ///
 /// ```
 /// match remote_pager::probe(true) {
@@ -337,7 +338,7 @@ pub fn probe(user_mode_only: bool) -> Result<Features, MapError> {
     open(user_mode_only).map(|(_, features)| features)
 }
 
-/// A userfaultfd whose version and features are settled.
+/// A userfaultfd with settled version and features.
 fn open(user_mode_only: bool) -> Result<(OwnedFd, Features), MapError> {
     // What there is is asked of one descriptor, and wanted of another.
     let offered = settle(&create(user_mode_only)?, 0)?;

@@ -1,4 +1,4 @@
-//! What a mapping is to be like.
+//! Options of a mapping.
 
 use std::time::Duration;
 
@@ -68,8 +68,8 @@ impl Options {
         Self { resident_bytes, ..self }
     }
 
-    /// The longest strip that is fetched ahead of somebody who reads in order; 0: none is. An eighth of
-    /// the resident bytes at most.
+    /// The longest strip that is fetched ahead of a thread that reads in order; 0: none is. An
+    /// eighth of the resident bytes at most.
     #[must_use]
     pub fn strip_bytes_max(self, strip_bytes_max: usize) -> Self {
         Self { strip_bytes_max, ..self }
@@ -87,22 +87,22 @@ impl Options {
         Self { patience, ..self }
     }
 
-    /// Serve faults of this program's own code only, which needs no right. System calls on the mapping
-    /// (`read(2)` into it, say) fail with EFAULT then, where their page is not there.
+    /// Serve faults of this program's own code only, which needs no right. System calls on the
+    /// mapping (`read(2)` into it, say) fail with EFAULT then, where their page is not there.
     #[must_use]
     pub fn user_mode_only(self) -> Self {
         Self { user_mode_only: true, ..self }
     }
 
-    /// Leave the pager's thread where the scheduler wants it. Without, it runs on the CPU of the daemon's
-    /// shard, if that has one, where it is woken fastest.
+    /// Leave the pager's thread where the scheduler wants it. Without, it runs on the CPU of the
+    /// daemon's shard, if that has one, where it is woken fastest.
     #[must_use]
     pub fn anywhere(self) -> Self {
         Self { beside_shard: false, ..self }
     }
 
-    /// Called on the pager's thread before a thread gets a signal for a page that could not be had: to
-    /// log it, or to end the program in its own way.
+    /// Called on the pager's thread before a thread gets a signal for a page that could not be had:
+    /// to log it, or to end the program in its own way.
     #[must_use]
     pub fn on_loss(self, on_loss: fn(&PageError)) -> Self {
         Self { on_loss: Some(on_loss), ..self }

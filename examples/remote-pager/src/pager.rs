@@ -15,8 +15,8 @@ use crate::serve::{Command, Server, Shared};
 
 /// A region or file of another node as memory of this process; see the crate.
 ///
-/// It has a thread and a queue of its own. Dropping it saves what is dirty and waits for that, within the
-/// patience of its options; [`Self::close`] also says how it went.
+/// It has a thread and a queue of its own. Dropping it saves what is dirty and waits for that,
+/// within the patience of its options; [`Self::close`] also says how it went.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,7 +58,7 @@ impl Pager {
         Ok(Self { view, shared, commands, thread })
     }
 
-    /// The bytes. Reading one whose page is not there waits for it.
+    /// The bytes. A read of one waits for its page if that is not there.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.view.bytes()
@@ -79,8 +79,8 @@ impl Pager {
         answer.recv().map_err(|_| SyncError::Ended)?
     }
 
-    /// See from here on what others wrote, where they synced it before this call: syncs, and lets go of every
-    /// page.
+    /// See from here on what others wrote, where they synced it before this call: syncs, and lets
+    /// go of every page.
     ///
     /// # Errors
     /// See [`SyncError`]; nothing was let go of.
@@ -101,7 +101,7 @@ impl Pager {
         synced.map(|()| self.counts())
     }
 
-    /// What it did so far.
+    /// Counters of the pager since it was made.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.snapshot()
@@ -113,7 +113,7 @@ impl Pager {
         *self.shared.failure.lock().unwrap_or_else(|it| it.into_inner())
     }
 
-    /// What the kernel does for this mapping.
+    /// Features that the kernel has for this mapping.
     #[must_use]
     pub fn features(&self) -> Features {
         self.shared.mapping.features()

@@ -1,4 +1,4 @@
-//! What is known of each page: pure, without a mapping or a network.
+//! The state of each page: pure, without a mapping or a network.
 //!
 //! ```text
 //!           asked            installed                    taken for saving
@@ -10,31 +10,31 @@
 //!                                       └───── saved ──── Rewritten
 //! ```
 //!
-//! Only clean pages are evicted, so what is not saved cannot be lost; and a page is saved by one put at
-//! a time, so an older one cannot overtake a newer. Which page is used the kernel does not tell (there is
-//! no accessed bit for a process to see), so the order is that in which they came, and a page that is
-//! written begins anew.
+//! Only clean pages are evicted, so what is not saved cannot be lost; and a page is saved by one
+//! put at a time, so an older one cannot overtake a newer. Which page is used the kernel does not
+//! tell (there is no accessed bit for a process to see), so the order is that in which they came,
+//! and a page that is written begins anew.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// See the module.
+/// The state of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Page {
-    /// Not here: who touches it waits.
+    /// Not here: a thread that touches it waits.
     Absent,
     /// Part of a get, under way or landed. Still not here for the application.
     Coming,
-    /// As at the other node when it was fetched or saved; protected.
+    /// Equal to the other node's page when it was fetched or saved; protected.
     Clean,
-    /// Written since.
+    /// Written since it came.
     Dirty,
-    /// Its bytes are on their way back; protected.
+    /// On its way back; protected.
     Saving,
-    /// They are, and it was written since they left.
+    /// On its way back, and written since it left.
     Rewritten,
-    /// It could not be had; who touches it gets a signal.
+    /// Lost: it could not be had, and a thread that touches it gets a signal.
     Lost,
 }
 
@@ -114,7 +114,7 @@ impl Pages {
         self.set(page, &[Page::Coming, Page::Absent], Page::Lost);
     }
 
-    /// They are here now; there was [`Self::room`].
+    /// Takes pages that are here now; there was [`Self::room`].
     pub(crate) fn handle_installed(&mut self, pages: Range<u32>) {
         assert!(pages.len() <= self.room(), "more pages than the limit allows");
         for page in pages {
@@ -146,7 +146,8 @@ impl Pages {
         }
     }
 
-    /// Some clean pages that are to go, the oldest first, as runs of neighbours; they count as gone.
+    /// Some clean pages that are to go, the oldest first, as runs of neighbours; they count as
+    /// gone.
     pub(crate) fn poll_evict(&mut self, count: usize, runs: &mut Vec<Range<u32>>) {
         let mut left = count.min(self.clean);
         while left > 0 {
@@ -166,8 +167,8 @@ impl Pages {
         }
     }
 
-    /// The oldest dirty page and its dirty neighbours behind it, at most so many, which count as being
-    /// saved from now on. The other node gets what they have when they are protected.
+    /// The oldest dirty page and its dirty neighbours behind it, at most so many, which count as
+    /// being saved from now on. The other node gets what they have when they are protected.
     pub(crate) fn poll_save(&mut self, pages_max: u32) -> Option<Range<u32>> {
         if self.dirty == 0 {
             return None;
@@ -176,7 +177,8 @@ impl Pages {
         Some(self.save_from(oldest, pages_max))
     }
 
-    /// The same from the first dirty page at or behind `from`: for those who save everything.
+    /// Pages to save from the first dirty page at or behind `from`: for a sync that saves
+    /// everything.
     pub(crate) fn poll_save_behind(&mut self, from: u32, pages_max: u32) -> Option<Range<u32>> {
         let states = &self.states[from as usize..];
         let behind = states.iter().position(|state| *state == Page::Dirty)?;
@@ -199,14 +201,14 @@ mod tests {
 
     use super::*;
 
-    /// What a page holds, here and there, as version numbers of its bytes.
+    /// Version numbers of a page's bytes, here and there.
     #[derive(Debug, Clone, Copy, Default)]
     struct Bytes {
         here: Option<u32>,
         there: u32,
         /// The last write of the application.
         last: u32,
-        /// On its way.
+        /// The version on its way.
         sent: Option<u32>,
     }
 
@@ -237,7 +239,8 @@ mod tests {
         #[test]
         fn nothing_written_is_lost(steps in proptest::collection::vec(step(), 1..200)) {
             let mut pages = Pages::new(COUNT, LIMIT);
-            let mut bytes: HashMap<u32, Bytes> = (0..COUNT).map(|it| (it, Bytes::default())).collect();
+            let none = (0..COUNT).map(|it| (it, Bytes::default()));
+        let mut bytes: HashMap<u32, Bytes> = none.collect();
             let mut saving: VecDeque<Range<u32>> = VecDeque::new();
             let mut version = 0;
             for step in steps {

@@ -23,7 +23,7 @@ pub(crate) struct Save {
     pages: Range<u32>,
 }
 
-/// Puts fail.
+/// The trouble while puts fail.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub(crate) cause: Cause,
@@ -52,9 +52,9 @@ enum Step {
     Before,
     /// Dirty pages from this one on.
     From(u32),
-    /// The last puts.
+    /// Waits for the last puts.
     After,
-    /// Stable storage.
+    /// Waits for stable storage.
     Durable,
 }
 
@@ -132,7 +132,7 @@ impl Server {
 
     fn end_sync(&mut self, result: Result<(), SyncError>) {
         if let Some(sync) = self.sync.take() {
-            // Who asked may have gone.
+            // The asker may have gone.
             let _ = sync.reply.send(result);
         }
         if let Some(next) = self.syncs_waiting.pop() {
@@ -160,7 +160,7 @@ impl Server {
         Ok(())
     }
 
-    /// A put ended.
+    /// Takes the end of a put.
     pub(crate) fn handle_put(
         &mut self,
         index: usize,

@@ -1,11 +1,11 @@
 //! The pager's thread: faults, completions and commands in, gets, puts and pages out.
 //!
-//! It sleeps in one `poll` on the three descriptors they come by. Waking it, asking, being woken
-//! by the daemon and waking the application are four changes of thread; on one CPU each is a few microseconds,
-//! across CPUs tens. So it runs beside the daemon's shard and does not spin: a thread that does would
-//! hold up the shard that it waits for. And it does first what somebody waits for: a turn
-//! answers faults, tells the daemon, and only then looks after what is ahead, what is to go and what is to
-//! be saved.
+//! It sleeps in one `poll` on the three descriptors they come by. Waking it, asking, being woken by
+//! the daemon and waking the application are four changes of thread; on one CPU each is a few
+//! microseconds, across CPUs tens. So it runs beside the daemon's shard and does not spin: a thread
+//! that does would hold up the shard that it waits for. And it does first what somebody waits for:
+//! a turn answers faults, tells the daemon, and only then looks after what is ahead, what is to go
+//! and what is to be saved.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -28,25 +28,25 @@ use crate::pool::Pool;
 use crate::save::{Save, Sync, Trouble};
 use crate::stream::{StreamId, Streams};
 
-/// What the application's threads ask of the pager's.
+/// Commands of the application's threads to the pager's.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Save everything, and say how it went.
     Sync(std::sync::mpsc::Sender<Result<(), SyncError>>),
     /// Let go of every page that is not dirty.
     Refresh(std::sync::mpsc::Sender<()>),
-    /// End.
+    /// End the pager's thread.
     Stop,
 }
 
-/// What the thread and the application's side have in common.
+/// State that the pager's thread shares with the application's side.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) counters: Counters,
     /// The first page that could not be had or, after the last try, saved.
     pub(crate) failure: Mutex<Option<PageError>>,
-    /// Rung for commands.
+    /// The bell that is rung for commands.
     pub(crate) bell: OwnedFd,
 }
 
@@ -70,7 +70,7 @@ impl Kind {
     }
 }
 
-/// See the module.
+/// The thread of a pager.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -96,7 +96,7 @@ pub(crate) struct Server {
     pub(crate) starved: Vec<usize>,
     pub(crate) sync: Option<Sync>,
     pub(crate) syncs_waiting: Vec<std::sync::mpsc::Sender<Result<(), SyncError>>>,
-    /// Puts fail.
+    /// The trouble while puts fail.
     pub(crate) save_trouble: Option<Trouble>,
     commands: Receiver<Command>,
     /// Buffers that are the kernel's still.
@@ -184,7 +184,7 @@ impl Server {
             for fault in std::mem::take(&mut self.faults) {
                 self.handle_fault(fault)?;
             }
-            // Whoever waits is served; now what nobody waits for.
+            // Waiting threads are served; now the rest.
             self.queue.flush();
             self.look_after()?;
             self.wait()?;
@@ -253,7 +253,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether to stop.
+    /// Takes the commands; returns whether to stop.
     fn take_commands(&mut self) -> io::Result<bool> {
         loop {
             match self.commands.try_recv() {
@@ -302,7 +302,7 @@ impl Server {
     /// Looks for the next daemon. Requests that outlive theirs wait in the queue meanwhile.
     fn reconnect(&mut self) -> io::Result<()> {
         if self.client.reconnect().is_err() {
-            // It took its time already; those whose time is over end in the queue.
+            // The loop took its time already; waits that are over end in the queue.
             let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
             let _ = rustix::thread::nanosleep(&pause);
         }
@@ -382,7 +382,7 @@ pub(crate) fn place<T>(places: &mut Vec<Option<T>>, value: T) -> usize {
     free
 }
 
-/// What the kernel and the daemon count bytes in.
+/// Offset of a page in bytes, as the kernel and the daemon count.
 pub(crate) fn byte_of(page: u32) -> u64 {
     u64::from(page) * PAGE as u64
 }

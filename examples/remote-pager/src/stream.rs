@@ -1,13 +1,13 @@
-//! Who reads in order, and how far ahead of them it pays to fetch: pure.
+//! Streams: which threads read in order, and how far ahead of them it pays to fetch. Pure.
 //!
-//! A stream is begun by a fault beside a recent one. From then on its strips are asked for ahead of it,
-//! and because none of them is installed before it is touched, the fault on a strip's first page is how
-//! the pager learns where the application is. That costs one short fault for each strip, and no page
-//! that nobody wants takes another's place.
+//! A stream is begun by a fault beside a recent one. From then on its strips are asked for ahead of
+//! it, and because none of them is installed before it is touched, the fault on a strip's first
+//! page is how the pager learns where the application is. That costs one short fault for each
+//! strip, and no page that nobody wants takes another's place.
 //!
 //! Strips double while the application goes on. How many are ahead is measured: one more when the
-//! application had to wait for its strip, one fewer when for a while all of them were there long before. So a
-//! slow reader holds little memory, and for a fast one the wire is never idle.
+//! application had to wait for its strip, one fewer when for a while all of them were there long
+//! before. So a slow reader holds little memory, and for a fast one the wire is never idle.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ struct Stream {
     way: Way,
     /// The first page nobody asked for yet; none at the end of the mapping.
     next: Option<u32>,
-    /// Of the next strip.
+    /// Pages of the next strip.
     strip_pages: u32,
     /// Strips that are to be ahead.
     depth: usize,
@@ -69,8 +69,8 @@ impl Streams {
         Self { windows, count, streams, recent: [None; RECENT_MAX], recent_next: 0, ticks: 0 }
     }
 
-    /// A fault on a page that nobody had asked for. The stream that it goes on or begins, and the one
-    /// that makes room for it.
+    /// A fault on a page that nobody had asked for. The stream that it goes on or begins, and the
+    /// one that makes room for it.
     pub(crate) fn handle_fault(&mut self, page: u32) -> (Option<StreamId>, Option<StreamId>) {
         self.ticks += 1;
         if self.windows.strip_pages_max == 0 {
@@ -139,7 +139,8 @@ impl Streams {
         }
     }
 
-    /// The next strip of a stream that has `ahead` of them; `absent` says which pages can be asked for.
+    /// The next strip of a stream that has `ahead` of them; `absent` says which pages can be asked
+    /// for.
     pub(crate) fn poll_strip(
         &mut self,
         id: StreamId,

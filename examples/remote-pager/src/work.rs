@@ -1,4 +1,4 @@
-//! What the demonstration does: it takes bytes, and knows nothing of where they come from.
+//! The demonstration's work: it takes bytes, and knows nothing of where they come from.
 
 /// Bytes of a record, a number with its least byte first.
 pub(crate) const RECORD: usize = 8;

@@ -21,7 +21,7 @@ fn run(scene: &Scene, arguments: &str) -> Output {
         .expect("started")
 }
 
-/// What it prints, which must succeed.
+/// Runs a command, which must succeed, and returns what it prints.
 fn said(scene: &Scene, arguments: &str) -> String {
     let output = run(scene, arguments);
     assert!(output.status.success(), "{arguments}: {}", words(&output));
@@ -76,7 +76,7 @@ fn what_is_wrong_is_said_with_a_fix() {
     assert!(!elsewhere.is_empty());
 }
 
-/// Somebody without rights, if this is somebody who can become that.
+/// Runs a command as a user without rights, if this user can become one.
 fn as_nobody(arguments: &[&str]) -> Option<Output> {
     const NOBODY: u32 = 65_534;
     if !rustix::process::geteuid().is_root() {

@@ -184,7 +184,8 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
     assert!(error.to_string().contains("empty"), "{error}");
 }
 
-/// A system call that is handed memory of the mapping is served like everybody, where that is permitted.
+/// A system call that is handed memory of the mapping is served like everybody, where that is
+/// permitted.
 #[test]
 fn the_kernel_can_touch_the_mapping_too() {
     if let Err(error) = remote_pager::probe(false) {

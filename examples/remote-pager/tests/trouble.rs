@@ -85,7 +85,7 @@ fn what_cannot_be_saved_stays_and_a_sync_says_why() {
     let Some(mut scene) = scene(&random(64 * PAGE)) else { return };
     let mut pager = Pager::map(&scene.client, &scene.region, options().writable()).expect("mapped");
     pager.bytes_mut().expect("writable")[7 * PAGE] = 42;
-    // Who exported the region is gone.
+    // The exporter of the region is gone.
     drop(scene.owner.take());
     let error = pager.sync().expect_err("nobody has the region");
     let SyncError::Page(error) = error else { panic!("{error}") };

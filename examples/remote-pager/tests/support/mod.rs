@@ -49,7 +49,7 @@ pub fn offer(pair: &Pair, bytes: &[u8]) -> (Client, RegionExport) {
 }
 
 impl Scene {
-    /// What beta has, by plain gets.
+    /// The bytes that beta has, by plain gets.
     pub fn there(&self) -> Vec<u8> {
         let length = self.region.len() as usize;
         let mut queue = self.client.queue().expect("a queue");
@@ -78,7 +78,7 @@ pub fn random(bytes: usize) -> Vec<u8> {
     (0..bytes / 8).flat_map(|_| next().to_le_bytes()).chain(pattern(bytes % 8)).collect()
 }
 
-/// The same, sorted elsewhere.
+/// The bytes as sorted elsewhere.
 pub fn sorted(bytes: &[u8]) -> Vec<u8> {
     let (records, rest) = bytes.as_chunks::<8>();
     let mut numbers: Vec<u64> = records.iter().map(|it| u64::from_le_bytes(*it)).collect();

@@ -10,7 +10,7 @@ use piped_config::admin::plan::PLAN;
 
 use crate::Seed;
 
-/// See the module.
+/// Checks the admin door with an input.
 pub fn check(input: &[u8]) {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     let (line, body) = (&input[..end], input.get(end + 1..).unwrap_or_default());
@@ -27,12 +27,13 @@ pub fn check(input: &[u8]) {
 
 fn check_request(method: &Method, path: &str, body: &[u8], request: &AdminRequest) {
     let endpoint = Endpoint::find(method, path).expect("it was found a moment ago");
-    // What names files is read by those alone who may change, and a question may have a body.
+    // A path that names files is read by users that may change things, and a question may have a
+    // body.
     let is_guarded = (*method != Method::GET && path != PLAN) || path == HANDLES;
     assert_eq!(endpoint.is_change(), is_guarded);
     assert_eq!(endpoint.read(path, body).as_ref(), Ok(request));
     if *method == Method::GET {
-        // Who only looks says all with the path.
+        // A request that only looks says all with the path.
         assert_eq!(parse(method, path, b"").as_ref(), Ok(request));
     }
     if let Some(body) = written(request) {

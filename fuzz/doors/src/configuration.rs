@@ -1,8 +1,8 @@
-//! What an operator writes: it is a configuration that works and can be written down again, or every mistake
-//! is told with the place where it was made.
+//! An operator's files: they are a configuration that works and can be written down again, or every
+//! mistake is reported with the place where it was made.
 //!
-//! An input is text: a file, up to a line that begins with `=== `; then, a line each, `=== file` (one more
-//! file follows), `=== env NAME=VALUE` or `=== set key=value`.
+//! An input is text: a file, up to a line that begins with `=== `; then, a line each, `=== file`
+//! (one more file follows), `=== env NAME=VALUE` or `=== set key=value`.
 
 use piped_config::{ConfigError, Input, Loaded, Place, parse};
 
@@ -10,7 +10,7 @@ use crate::Seed;
 
 const LAYERS_MAX: usize = 16;
 
-/// See the module.
+/// Checks the configuration door with an input.
 pub fn check(input: &[u8]) {
     let inputs = layers(&String::from_utf8_lossy(input));
     match parse(&inputs) {
@@ -57,7 +57,8 @@ fn add_file(layers: &mut Vec<Input>, text: &mut String) {
     }
 }
 
-/// It works, says where each key comes from, and written down key by key it is the same.
+/// The configuration works, says where each key comes from, and is the same when written down key
+/// by key.
 fn check_loaded(inputs: &[Input], loaded: &Loaded) {
     assert!(loaded.config.validate().is_ok());
     for place in loaded.origins.values() {
@@ -96,12 +97,13 @@ fn check_error(inputs: &[Input], error: &ConfigError) {
         ConfigError::Override(setting) => {
             assert!(inputs.contains(&Input::Setting(setting.clone())), "{text}");
         }
-        // No place: layers that are sound one by one must be sound together, or be refused by a key.
+        // No place: layers that are sound one by one must be sound together, or be refused by a
+        // key.
         ConfigError::Merge(_) | ConfigError::Read { .. } => panic!("{text}"),
     }
 }
 
-/// It is one of the layers, and of a file a line of it.
+/// The place is one of the layers, and a line in it if that is a file.
 fn check_place(inputs: &[Input], place: &Place) {
     let found = inputs.iter().find(|input| match input {
         Input::File { path, .. } => place.layer == path.display().to_string(),

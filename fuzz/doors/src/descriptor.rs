@@ -1,8 +1,8 @@
-//! A client's descriptors: each is refused or means one request, and whatever is asked ends exactly once,
-//! moves no byte that it was not offered, and leaves nothing behind.
+//! A client's descriptors: each is refused or means one request, and whatever is asked ends exactly
+//! once, moves no byte that it was not offered, and leaves nothing behind.
 //!
-//! The first byte chooses the session's class and the planner. Then come actions: a byte, and a descriptor
-//! or what else it needs.
+//! The first byte chooses the session's class and the planner. Then come actions: a byte, and a
+//! descriptor or what else it needs.
 
 use piped::client::request::parse;
 use piped_core::modes::{CalibrationMode, PlannerMode};
@@ -21,7 +21,7 @@ use crate::world::{FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, World};
 
 const ACTIONS_MAX: usize = 96;
 
-/// See the module.
+/// Checks the descriptor door with an input.
 pub fn check(input: &[u8]) {
     ask(input).finish_all();
 }
@@ -68,7 +68,7 @@ fn words(bytes: [u8; DESCRIPTOR_WORDS * 8]) -> [u64; DESCRIPTOR_WORDS] {
     words
 }
 
-/// Its request; none if it is refused.
+/// The request of a descriptor; none if it is refused.
 fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
     assert_eq!(Descriptor::from_words(descriptor.to_words()), *descriptor);
     let flags = match Opcode::from_u8(descriptor.opcode) {

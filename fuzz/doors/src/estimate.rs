@@ -1,8 +1,8 @@
-//! What is measured, and what peers report: whatever figures come, an estimate is a cost that one can plan
-//! with, and a plan carries all bytes in fragments that keep to their bounds.
+//! Measurements, and the reports of peers: whatever figures come, an estimate is a cost that one
+//! can plan with, and a plan carries all bytes in fragments that keep to their bounds.
 //!
-//! The first byte chooses the window and whether there is a prior, which follows as three numbers and their
-//! weight. Then come samples: a byte, a size, a time; or fragments that a meter watches.
+//! The first byte chooses the window and whether there is a prior, which follows as three numbers
+//! and their weight. Then come samples: a byte, a size, a time; or fragments that a meter watches.
 
 use core::num::NonZeroU32;
 
@@ -16,7 +16,7 @@ use crate::input::Input;
 
 const SAMPLES_MAX: usize = 300;
 
-/// As the engine's limits have them.
+/// The bounds that the engine's limits set.
 const CONSTRAINTS: Constraints = Constraints {
     smallest: 16 * 1024,
     largest: 1 << 20,
@@ -26,7 +26,7 @@ const CONSTRAINTS: Constraints = Constraints {
     buffers: piped_model::stage::Buffers::UNLIMITED,
 };
 
-/// See the module.
+/// Checks the estimate door with an input.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
     let choice = input.byte();

@@ -1,8 +1,9 @@
-//! A peer's stream: what is understood has one encoding, and whatever way the stream is cut, and wherever
-//! its payloads are guessed to go, the same frames come out and only offered memory is written.
+//! A peer's stream: what is understood has one encoding, and whatever way the stream is cut, and
+//! wherever its payloads are guessed to go, the same frames come out and only offered memory is
+//! written.
 //!
-//! An even first byte: the rest is a header. An odd one: then salts for two ways of cutting and for where
-//! payloads go, then pieces, each a byte of flags and either a frame or raw bytes.
+//! An even first byte: the rest is a header. An odd one: then salts for two ways of cutting and for
+//! where payloads go, then pieces, each a byte of flags and either a frame or raw bytes.
 
 use std::sync::LazyLock;
 
@@ -19,7 +20,7 @@ use crate::kernel::Kernel;
 use crate::samples::messages;
 use crate::signed::{self, Header};
 
-/// See the module.
+/// Checks the frame door with an input.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
     if input.byte().is_multiple_of(2) {
@@ -66,8 +67,8 @@ const WRONG_CRC: u8 = 2;
 const CUT: u8 = 4;
 const LONG: u8 = 8;
 
-/// Payloads are at most so long, so that an input is quickly through; a [`LONG`] one is longer than the
-/// spill.
+/// Payloads are at most so long, so that an input is quickly through; a [`LONG`] one is longer than
+/// the spill.
 const PAYLOAD_SHORT_MAX: u32 = 40 * 1024;
 const PIECES_MAX: usize = 16;
 
@@ -116,7 +117,7 @@ fn add_piece(stream: &mut Vec<u8>, input: &mut Input<'_>) {
     stream.extend(&payload[..kept as usize]);
 }
 
-/// What the stream says, read without cuts and without haste.
+/// The stream's content, read without cuts and without haste.
 struct Expected {
     /// Each frame, and where its payload begins.
     frames: Vec<(Frame, usize)>,
@@ -316,7 +317,7 @@ enum Place {
     Nowhere,
 }
 
-/// Of payloads.
+/// Bytes of all payloads.
 static PATTERN: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..1 << 20).map(|at| pattern(at, 5)).collect());
 

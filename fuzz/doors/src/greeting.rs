@@ -1,7 +1,9 @@
-//! The handshake between nodes with keys: whatever is changed in any of its messages, nobody is taken for somebody else.
+//! The handshake between nodes with keys: whatever is changed in any of its messages, nobody is
+//! taken for somebody else.
 //!
-//! The input is laid over the three messages of a true handshake, byte by byte; where it is zero, a message is as it was.
-//! The first byte says whether the ticket is made right again, as whoever knows the node's public key can do.
+//! The input is laid over the three messages of a true handshake, byte by byte; where it is zero, a
+//! message is as it was. The first byte says whether the ticket is made right again, as a peer that
+//! knows the node's public key can do.
 
 use piped::peer::noise::{
     ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, Trust, write_ticket,
@@ -47,7 +49,7 @@ fn changed(input: &mut Input<'_>, message: &mut [u8]) -> bool {
     changed
 }
 
-/// See the module.
+/// Checks the greeting door with an input.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
     let with_ticket = input.byte() % 2 == 1;

@@ -1,4 +1,5 @@
-//! The client's control messages: what is understood has one encoding, what is granted keeps to the limits.
+//! The client's control messages: what is understood has one encoding, what is granted keeps to the
+//! limits.
 //!
 //! The first byte says which direction; the rest is the message.
 
@@ -23,7 +24,7 @@ use piped_text::is_name;
 use crate::Seed;
 use crate::input::Input;
 
-/// See the module.
+/// Checks the handshake door with an input.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
     let to_daemon = input.byte().is_multiple_of(2);
@@ -142,7 +143,7 @@ fn check_text(text: &str, max: usize) {
     assert!(text.len() <= max && is_name(text.as_bytes()), "{text:?}");
 }
 
-/// What the daemon grants a Hello: memory it can lay out, within its limits.
+/// The daemon grants a Hello memory that it can lay out, within its limits.
 fn check_hello(hello: &Hello) {
     let limits = Client::default();
     match wanted::check(hello, &limits) {
@@ -170,7 +171,7 @@ fn check_growth(bytes: u64) {
     }
 }
 
-/// What is offered lies inside its segment, and others get what it is offered for.
+/// An offered region lies inside its segment, and others get the access it is offered for.
 fn check_region(name: &str, offset: u64, length: u64, access: Access) {
     let source = RegionSource {
         region: RegionId(0),

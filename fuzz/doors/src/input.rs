@@ -1,14 +1,14 @@
 //! Reading an input from the front, and writing one.
 //!
-//! Not the `arbitrary` crate: it has no way back from a value to bytes, and a corpus that begins with real
-//! values is worth more than one that the fuzzer has to find.
+//! Not the `arbitrary` crate: it has no way back from a value to bytes, and a corpus that begins
+//! with real values is worth more than one that the fuzzer has to find.
 
-/// What is left of an input. Behind its end everything is zero.
+/// The rest of an input. Behind its end everything is zero.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// All of it.
+    /// The whole of an input.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -32,7 +32,7 @@ impl<'a> Input<'a> {
         self.bytes(usize::MAX)
     }
 
-    /// Exactly so many.
+    /// Takes exactly so many bytes.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let front = self.bytes(N);
         let mut array = [0; N];
@@ -40,12 +40,12 @@ impl<'a> Input<'a> {
         array
     }
 
-    /// A byte.
+    /// Takes one byte, or zero.
     pub fn byte(&mut self) -> u8 {
         u8::from_le_bytes(self.array())
     }
 
-    /// Two bytes.
+    /// Takes a number of two bytes.
     pub fn short(&mut self) -> u16 {
         u16::from_le_bytes(self.array())
     }

@@ -1,5 +1,5 @@
-//! The file in which is kept what stages cost: whatever is in it, only figures that can be are believed, and a shard
-//! that begins with them knows costs that one can plan with.
+//! The file in which is kept what stages cost: whatever is in it, only figures that can be are
+//! believed, and a shard that begins with them knows costs that one can plan with.
 
 use piped::kept::format::{Entry, StageName, parse, write};
 use piped_core::modes::{CalibrationMode, PlannerMode};
@@ -10,7 +10,7 @@ use piped_report::shard::StageResource;
 use crate::Seed;
 use crate::world::World;
 
-/// See the module.
+/// Checks the door of kept figures with an input.
 pub fn check(input: &[u8]) {
     let Ok(entries) = parse(input) else { return };
     assert!(entries.iter().all(|entry| entry.cost.check().is_ok()));

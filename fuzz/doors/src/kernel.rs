@@ -1,5 +1,5 @@
-//! A kernel that does nothing by itself and believes nobody: every operation waits until it is told to end,
-//! and every span is checked against its segment and against what other operations own.
+//! A kernel that does nothing by itself and believes nobody: every operation waits until it is told
+//! to end, and every span is checked against its segment and against what other operations own.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,7 +31,7 @@ pub enum End {
     Failed(i32),
 }
 
-/// See the module.
+/// The kernel under a shard, at the hands of the input.
 #[derive(Debug, Default)]
 pub struct Kernel {
     now: Nanos,
@@ -40,7 +40,7 @@ pub struct Kernel {
     files: BTreeMap<FileId, File>,
     sockets: BTreeMap<SocketId, Socket>,
     ops: Vec<(Token, Op)>,
-    /// What sends have lent that have ended, by the names of their notices.
+    /// Memory lent by sends that have ended, by the names of their notices.
     lent: Vec<(Token, Spans)>,
     dones: VecDeque<Done>,
     ops_max: usize,
@@ -64,7 +64,7 @@ struct File {
 struct Socket {
     /// Bytes that have arrived.
     arrived: Vec<u8>,
-    /// Nothing more will.
+    /// Whether nothing more will come.
     ended: bool,
     /// Bytes that were sent.
     sent: Vec<u8>,
@@ -78,7 +78,7 @@ impl Kernel {
         Self { ops_max, now: Nanos(1), ..Self::default() }
     }
 
-    /// Lets time pass.
+    /// Lets so much time pass.
     pub fn wait(&mut self, time: Nanos) {
         self.now = Nanos(self.now.0.saturating_add(time.0));
     }
@@ -90,13 +90,13 @@ impl Kernel {
         id
     }
 
-    /// Makes a file.
+    /// Makes a file with these bytes.
     pub fn add_inode(&mut self, bytes: Vec<u8>) -> usize {
         self.inodes.push(bytes);
         self.inodes.len() - 1
     }
 
-    /// Opens a file.
+    /// Opens a file that was made.
     pub fn open(&mut self, inode: usize, direct: Option<Alignment>) -> FileId {
         let id = FileId(self.number());
         self.files.insert(id, File { inode, direct });
@@ -129,7 +129,7 @@ impl Kernel {
         }
     }
 
-    /// What was sent on a socket since the last call.
+    /// Takes the bytes that were sent on a socket since the last call.
     pub fn take_sent(&mut self, socket: SocketId) -> Vec<u8> {
         self.sockets.get_mut(&socket).map(|it| std::mem::take(&mut it.sent)).unwrap_or_default()
     }
@@ -235,7 +235,8 @@ impl Kernel {
         inode.resize(inode.len().max(length), 0);
     }
 
-    /// As a kernel with O_DIRECT has it: what is not aligned is refused, and the engine must not ask.
+    /// A transfer that is not aligned is refused, as a kernel with O_DIRECT does, and the engine
+    /// must not ask for one.
     fn check_direct(&self, file: FileId, offset: u64, memory: Span) {
         if let Some(alignment) = self.files[&file].direct {
             let of_file = u64::from(alignment.offset);
@@ -309,7 +310,8 @@ impl Kernel {
         }
     }
 
-    /// Panics unless the span lies in a segment, and in private memory nobody writes what others use.
+    /// Panics unless the span lies in a segment, and in private memory nobody writes what others
+    /// use.
     fn check_span(&self, span: Span, writes: bool) {
         let segment = self.segments.get(&span.segment);
         let segment = segment.unwrap_or_else(|| panic!("{span:?} is in no segment"));
@@ -382,7 +384,12 @@ impl Io for Kernel {
             }
             Resource::Socket(socket) => {
                 assert!(self.sockets.remove(&socket).is_some(), "{socket:?} is closed twice");
-                let uses = |op: &Op| matches!(op, Op::Send { socket: it, .. } | Op::SendZeroCopy { socket: it, .. } | Op::Receive { socket: it, .. } if *it == socket);
+                let uses = |op: &Op| match op {
+                    Op::Send { socket: it, .. }
+                    | Op::SendZeroCopy { socket: it, .. }
+                    | Op::Receive { socket: it, .. } => *it == socket,
+                    _ => false,
+                };
                 while let Some(which) = self.ops.iter().position(|(_, op)| uses(op)) {
                     self.end(which, End::Failed(ECONNRESET));
                 }

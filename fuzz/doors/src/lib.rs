@@ -1,4 +1,4 @@
-//! What must hold at each door, whatever bytes come.
+//! Rules that must hold at each door, whatever bytes come.
 //!
 //! ```text
 //!   fuzz/fuzz_targets/*.rs  (libFuzzer) ─┐
@@ -7,8 +7,8 @@
 //!        fuzz/corpus/DOOR/*  ────────────────────┘
 //! ```
 //!
-//! A door's module has `check`, which takes any bytes, and `seeds`, real values as such bytes. The fuzzer
-//! starts from the seeds; what it finds is kept in `fuzz/corpus` and replayed by the tests.
+//! A door's module has `check`, which takes any bytes, and `seeds`, real values as such bytes. The
+//! fuzzer starts from the seeds; what it finds is kept in `fuzz/corpus` and replayed by the tests.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -30,18 +30,18 @@ pub mod world;
 /// An input with a name.
 pub type Seed = (String, Vec<u8>);
 
-/// A door.
+/// A door, where bytes of others come in.
 #[derive(Debug, Clone, Copy)]
 pub struct Door {
-    /// Its name: that of its fuzz target, and of the directory of its corpus.
+    /// Name of the door: that of its fuzz target, and of the directory of its corpus.
     pub name: &'static str,
     /// Panics if something does not hold that must.
     pub check: fn(&[u8]),
-    /// Real values.
+    /// Real values to begin with.
     pub seeds: fn() -> Vec<Seed>,
 }
 
-/// All of them.
+/// All doors, by their names.
 pub const DOORS: &[Door] = &[
     Door { name: "admin", check: admin::check, seeds: admin::seeds },
     Door { name: "configuration", check: configuration::check, seeds: configuration::seeds },

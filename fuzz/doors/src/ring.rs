@@ -1,8 +1,9 @@
-//! A queue's memory, every word of it rewritten at any moment: the daemon's half believes a claimed index
-//! exactly if it is possible, copies exactly the entry that it stands for, and writes exactly its own words.
+//! A queue's memory, every word of it rewritten at any moment: the daemon's half believes a claimed
+//! index exactly if it is possible, copies exactly the entry that it stands for, and writes exactly
+//! its own words.
 //!
-//! Beside the half runs a book that counts requests from zero, without wrapping, and says what must come.
-//! The first byte chooses the queue's length and where its indices begin; then come actions.
+//! Beside the half runs a book that counts requests from zero, without wrapping, and says what must
+//! come. The first byte chooses the queue's length and where its indices begin; then come actions.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +34,7 @@ const SHARED: [usize; 6] = [
 ];
 const ENTRIES: usize = 1024 / 8;
 
-/// See the module.
+/// Checks the ring door with an input.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
     let choice = input.byte();
@@ -52,7 +53,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// What the actions' numbers mean.
+/// Numbers of the actions.
 mod action {
     pub(super) const STEP: u8 = 0;
     pub(super) const SET: u8 = 1;
@@ -249,7 +250,7 @@ impl Queue {
             .by_server(&[SUBMISSION_HEAD, COMPLETION_TAIL, CLIENT_ASLEEP], |server, words| {
                 server.publish(words)
             });
-        assert_eq!(ring, asleep && new, "a bell for who sleeps, and for nobody else");
+        assert_eq!(ring, asleep && new, "a bell for a sleeping side, and for no other");
         self.published();
     }
 

@@ -3,13 +3,13 @@
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use piped_wire::{Frame, HEADER_BYTES, Message};
 
-/// A header's bytes.
+/// The bytes of a header.
 pub type Header = [u8; HEADER_BYTES];
 
 /// Bytes of a header that are for the input to choose: without magic, version and checksum.
 pub const FREE_BYTES: usize = 57;
 
-/// Where they are.
+/// Where the free bytes are.
 const FREE: core::ops::Range<usize> = 3..60;
 
 /// The header with these bytes, sound as far as magic, version and checksum go.
@@ -34,7 +34,7 @@ pub fn set_epoch(header: &mut Header, epoch: u32) {
     set(header, 8, epoch.to_le_bytes());
 }
 
-/// What the header says the payload's length is, in bytes.
+/// The payload's length that the header says, in bytes.
 #[must_use]
 pub fn payload_length(header: &Header) -> u32 {
     u32::from_le_bytes(*header[12..].first_chunk().expect("a header"))
@@ -66,7 +66,7 @@ fn sign(header: &mut Header) {
     header[60..].copy_from_slice(&crc);
 }
 
-/// The wire's checksum.
+/// The checksum of the wire.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(Crc32Iscsi, bytes) as u32

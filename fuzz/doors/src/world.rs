@@ -19,24 +19,24 @@ use piped_planner::solve::solve;
 use crate::input::pattern;
 use crate::kernel::{End, Kernel};
 
-/// The client.
+/// The session of the client.
 pub const SESSION: SessionId = SessionId(1);
-/// What it offers: [`REGION_RANGE`] of its segment.
+/// The client's region: [`REGION_RANGE`] of its segment.
 pub const REGION: RegionId = RegionId(1);
 /// A file it may read and write, with O_DIRECT where that is aligned.
 pub const FILE: HandleId = HandleId(1);
 /// A file that it may only read.
 pub const READ_ONLY: HandleId = HandleId(2);
-/// Its own region.
+/// Handle of the client's own region.
 pub const OWN_REGION: HandleId = HandleId(3);
 /// Something at a peer, once it is opened there.
 pub const REMOTE: HandleId = HandleId(4);
 /// The client's own channel: the end that receives.
 pub const INBOX: HandleId = HandleId(1000);
-/// And the end that sends.
+/// Handle of the channel's end that sends.
 pub const OUTBOX: HandleId = HandleId(1001);
 
-/// The client's memory.
+/// Bytes of the client's memory.
 pub const SEGMENT_BYTES: u64 = 128 * 1024;
 /// The offered part of it.
 pub const REGION_RANGE: core::ops::Range<u64> = 64 * 1024 + 8..96 * 1024 + 8;
@@ -45,22 +45,22 @@ const STAGING_BYTES: u64 = 4 << 20;
 const OPS_MAX: u32 = 64;
 const TRANSFERS_MAX: u32 = 16;
 
-/// Turns after which a shard that is given all it wants has ended everything. The longest work an input can
-/// make takes a few thousand.
+/// Turns after which a shard that is given all it wants has ended everything. The longest work an
+/// input can make takes a few thousand.
 const TURNS_MAX: usize = 200_000;
 
 const ALL: Access = Access::ALL;
 
-/// See the module.
+/// A shard with a client and two files, on a kernel of ours.
 #[derive(Debug)]
 pub struct World {
-    /// Its kernel.
+    /// The kernel under the shard.
     pub kernel: Kernel,
-    /// The shard.
+    /// The shard under test.
     pub shard: Shard,
-    /// What it told the control thread and nobody has looked at.
+    /// Events for the control thread that nobody has looked at.
     pub events: Vec<Event>,
-    /// The client's segment.
+    /// The segment of the client.
     pub segment: SegmentId,
     /// Whether the client is there.
     pub session_open: bool,
@@ -154,7 +154,7 @@ impl World {
         })
     }
 
-    /// What the client offers.
+    /// The region that the client offers.
     #[must_use]
     pub fn region(&self) -> Target {
         Target::Region(RegionTarget {
@@ -182,7 +182,7 @@ impl World {
         self.shard.handle_command(command, &mut self.kernel);
     }
 
-    /// The client asks.
+    /// Submits a request of the client.
     pub fn submit(&mut self, request: Request, user_data: u64) {
         let slot = self.asked.len() as u32;
         let origin = Origin { session: SESSION, queue: QueueId(0), slot, user_data };
@@ -257,8 +257,8 @@ impl World {
         self.check_content(origin.slot, asked.request.verb, bytes);
     }
 
-    /// What is reported read of the file that nobody writes is there, unless another request had the same
-    /// buffer.
+    /// Bytes that are reported read of the file that nobody writes are there, unless another
+    /// request had the same buffer.
     fn check_content(&self, slot: u32, verb: Verb, bytes: u64) {
         let Verb::Read { handle: READ_ONLY, offset, buffer, .. } = verb else { return };
         let overlaps = |(start, end, other): &(u64, u64, u32)| {
@@ -363,7 +363,8 @@ impl World {
     }
 }
 
-/// What moves no bytes keeps no memory, and is done to regions only; the client waits on its own.
+/// A request that moves no bytes keeps no memory, and is done to regions only; the client waits on
+/// its own.
 fn check_once(verb: Verb, status: Status, kept: bool) {
     let handle = match verb {
         Verb::Update { handle, offset, .. } => {
@@ -387,7 +388,7 @@ fn check_once(verb: Verb, status: Status, kept: bool) {
     assert!(status != Status::Ok || is_region, "{verb:?} ends well");
 }
 
-/// What is in the client's memory, in the file it may write and in the one it may not.
+/// Contents of the client's memory, of the file it may write and of the one it may not.
 static CONTENTS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
     [(SEGMENT_BYTES as usize, 1), (70_001, 2), (100_000, 3)]
         .map(|(length, salt)| (0..length).map(|at| pattern(at, salt)).collect())

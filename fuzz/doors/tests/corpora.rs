@@ -1,4 +1,4 @@
-//! What the fuzzer found worth keeping, and what it began with, at every door again.
+//! The inputs that the fuzzer found worth keeping, and those it began with, at every door again.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -93,7 +93,8 @@ fn queues_of_clients() {
     replay("ring");
 }
 
-/// What every door begins with, for the fuzzer: `PIPED_FUZZ_SEEDS=DIRECTORY cargo test -p fuzz-doors seeds`.
+/// Writes the seeds of every door, for the fuzzer: `PIPED_FUZZ_SEEDS=DIRECTORY cargo test -p
+/// fuzz-doors seeds`.
 #[test]
 fn seeds_are_values_with_names() {
     for door in DOORS {

@@ -1,8 +1,10 @@
 //! Talks of peers to begin with: those of an honest peer, and a few that are nearly so.
 
-use piped_engine::command::{Access, LaneClass, OpenKind};
-use piped_engine::request::{Status, Update};
-use piped_engine::wire::{After, Change, Frame, Message};
+use piped_core::access::{Access, OpenKind};
+use piped_core::link::LaneClass;
+use piped_core::request::Update;
+use piped_core::status::Status;
+use piped_wire::{After, Change, Frame, Message};
 
 use super::{action, flag};
 use crate::Seed;

@@ -178,7 +178,7 @@ pub(crate) fn sized<T: FromBytes + IntoBytes>(from: *const T) -> Result<T, Fault
     let given = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
     let (known, beyond) = given.split_at(size.min(size_of::<T>()));
     if beyond.iter().any(|byte| *byte != 0) {
-        let text = "the structure asks for something that this version of the library does not have";
+        let text = "the structure asks for what this version of the library does not have";
         return Err(Fault::told(piped_status::PIPED_UNSUPPORTED, text));
     }
     value.as_mut_bytes()[..known.len()].copy_from_slice(known);

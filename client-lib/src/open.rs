@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use piped_ring::handshake::{Access, Request};
+use piped_core::access::Access;
+use piped_ring::handshake::Request;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::error::{OpenError, SessionError};

@@ -49,8 +49,7 @@ use piped_model::stage::StageFault;
 use serde::Serialize;
 
 /// The LogGP parameters of a network, in seconds and seconds per byte; all finite and not negative.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[derive(Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Network {
     /// `L`: from the network's taking a message to its being there.
     pub latency: f64,
@@ -67,8 +66,7 @@ pub struct Network {
 }
 
 /// What limits a long burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[derive(Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The network: `g + x·G`.

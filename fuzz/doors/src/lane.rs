@@ -10,20 +10,19 @@ use std::sync::LazyLock;
 
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{HandleId, PeerId, SocketId};
-use piped_core::link::LaneClass;
 use piped_core::modes::{CalibrationMode, PlannerMode};
 use piped_core::request::{ArenaBuffer, Class, Request, Update, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Caller, Command, Event, OpenRequest};
 use piped_text::is_name;
-use piped_wire::{After, Change, Frame, HEADER_BYTES, Message};
+use piped_wire::{Frame, HEADER_BYTES, Message};
 
 use crate::input::{Input, pattern};
+use crate::signed;
 use crate::world::{
     FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, REGION, REMOTE, SESSION, World, channel,
 };
-use crate::signed;
 
 pub use seeds::seeds;
 

@@ -492,7 +492,11 @@ impl Shard {
         let told = Told::piece(transfer.told_plan, arrival.fragment, arrival.payload);
         transfer.told_plan = Some(told);
         transfer.mispredicted += u32::from(arrival.copied > 0);
-        self.company.moved(&transfer.stays, Spot::Peer(body.peer), arrival.payload.into());
+        self.company.moved(
+            &self.observed.of(Subject::Transfer(key)).stays,
+            Spot::Peer(body.peer),
+            arrival.payload.into(),
+        );
         let mut moved = false;
         if arrival.intact {
             let end = arrival.offset + u64::from(arrival.payload);

@@ -336,7 +336,11 @@ impl Shard {
             transfer.pins.take(key).into_frame();
         }
         let more = is_read && body.next < length && body.frames == 0;
-        self.company.moved(&transfer.stays, Spot::Peer(body.peer), queued);
+        self.company.moved(
+            &self.observed.of(Subject::Transfer(key)).stays,
+            Spot::Peer(body.peer),
+            queued,
+        );
         self.charge(Work::Transfer(key), queued, now);
         self.make_ready(Work::Lane(lane_key));
         if more {

@@ -335,7 +335,11 @@ impl Shard {
         serve.frames += 1;
         serve.pins.take(key).into_frame();
         let (lane, link) = (serve.lane, serve.link);
-        self.company.moved(&serve.stays, Spot::Caller(link), span.length.into());
+        self.company.moved(
+            &self.observed.of(Subject::Serve(key)).stays,
+            Spot::Caller(link),
+            span.length.into(),
+        );
         self.charge(Work::Serve(key), span.length.into(), now);
         self.make_ready(Work::Lane(lane));
         true

@@ -3,7 +3,6 @@
 use core::mem::size_of;
 use std::borrow::Cow;
 
-use piped_core::access::Access;
 use piped_core::status::Status;
 use piped_text::{is_name, shown};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

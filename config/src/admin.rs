@@ -1,10 +1,11 @@
 //! The bodies of the admin API: HTTP/1.1 and JSON on a unix socket.
 //!
-//! Every body carries `schema_version`. Within a version fields are only added, so who reads a report ignores
-//! fields it does not know. A change with such a field is refused: half of what was asked is not what was
-//! asked. A body of another version is refused by [`Envelope::parse`] with the advice to use matching
-//! programs. The reports inside are the engine's types, generic here because this crate knows
-//! nothing of the engine; `serde_json::Value` stands for them where their content does not matter.
+//! Every body carries `schema_version`. Within a version fields are only added, so a reader of
+//! reports ignores fields that it does not know. A change with an unknown field is refused, because
+//! half of a change is a different change. A body of another version is refused by
+//! [`Envelope::parse`] with the advice to use matching programs. The reports inside are the
+//! engine's types, generic here because this crate knows nothing of the engine; `serde_json::Value`
+//! stands for them where their content does not matter.
 
 use std::collections::BTreeMap;
 mod configuration;
@@ -36,17 +37,18 @@ pub use self::watch::{METRICS, PAGE};
 /// The version of the bodies that this crate reads and writes.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// `GET`: [`Status`].
+/// Path of [`Status`], read with `GET`.
 pub const STATUS: &str = "/v1/status";
-/// `GET`: [`Stages`].
+/// Path of [`Stages`], read with `GET`.
 pub const STAGES: &str = "/v1/stages";
-/// `GET` with `last` (that moved bytes), `any` (the last of all) or a transfer's number appended: [`Explained`].
+/// Path of [`Explained`], read with `GET`. Append `last` (the latest transfer that moved bytes),
+/// `any` (the latest of all) or a transfer's number.
 pub const EXPLAIN: &str = "/v1/explain/";
-/// `GET`: [`Clients`].
+/// Path of [`Clients`], read with `GET`.
 pub const CLIENTS: &str = "/v1/clients";
-/// `PUT`: [`PlannerBody`].
+/// Path of the planner mode, changed by `PUT` of a [`PlannerBody`].
 pub const PLANNER: &str = "/v1/planner";
-/// `PUT`: [`CalibrationBody`].
+/// Path of the calibration mode, changed by `PUT` of a [`CalibrationBody`].
 pub const CALIBRATION: &str = "/v1/calibration";
 
 /// A body with its version.
@@ -63,15 +65,15 @@ pub const CALIBRATION: &str = "/v1/calibration";
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Envelope<T> {
-    /// [`SCHEMA_VERSION`].
+    /// Version of the body: [`SCHEMA_VERSION`] when written by this crate.
     pub schema_version: u32,
-    /// What it is about; its fields stand beside the version.
+    /// Content, with its fields beside the version.
     #[serde(flatten)]
     pub body: T,
 }
 
 impl<T> Envelope<T> {
-    /// `body` in the current version.
+    /// Puts `body` into an envelope of the current version.
     #[must_use]
     pub const fn new(body: T) -> Self {
         Self { schema_version: SCHEMA_VERSION, body }
@@ -79,7 +81,7 @@ impl<T> Envelope<T> {
 }
 
 impl<T: Serialize> Envelope<T> {
-    /// As JSON text.
+    /// Writes the envelope as JSON text.
     ///
     /// # Panics
     ///
@@ -95,9 +97,9 @@ impl<T: DeserializeOwned> Envelope<T> {
     ///
     /// # Errors
     ///
-    /// [`BodyError::Malformed`] for anything but JSON with these fields, [`BodyError::Version`] for a body of
-    /// another version. A request body without `schema_version` counts as the current one, so that
-    /// `curl -d '{"mode":"whole"}'` works.
+    /// [`BodyError::Malformed`] for anything but JSON with these fields, [`BodyError::Version`] for
+    /// a body of another version. A request body without `schema_version` counts as the current
+    /// one, so that `curl -d '{"mode":"whole"}'` works.
     pub fn parse(json: &[u8]) -> Result<T, BodyError> {
         let mut value: Value = serde_json::from_slice(json).map_err(BodyError::malformed)?;
         let version =
@@ -106,7 +108,8 @@ impl<T: DeserializeOwned> Envelope<T> {
             return Err(BodyError::Version { found: version.unwrap_or(0) });
         }
         if let Some(fields) = value.as_object_mut() {
-            // It is the envelope's; what asks for a change refuses fields that it does not know.
+            // The version belongs to the envelope; bodies that ask for a change refuse unknown
+            // fields.
             fields.remove("schema_version");
         }
         serde_json::from_value(value).map_err(BodyError::malformed)
@@ -116,15 +119,16 @@ impl<T: DeserializeOwned> Envelope<T> {
 /// A body that cannot be used.
 #[derive(Clone, PartialEq, Eq, Error)]
 pub enum BodyError {
-    /// Not the JSON expected.
+    /// Text that is not the expected JSON.
     #[error("malformed body: {0}")]
     Malformed(String),
-    /// Another version.
+    /// Body of another schema version.
     #[error(
-        "the body has schema_version {found}, this program reads {SCHEMA_VERSION}: use pipectl and piped of one release"
+        "the body has schema_version {found}, this program reads {SCHEMA_VERSION}: use pipectl and \
+         piped of one release"
     )]
     Version {
-        /// What it says; 0 if not a number.
+        /// Version found; 0 if it is not a number.
         found: u64,
     },
 }
@@ -138,26 +142,26 @@ impl BodyError {
 /// The daemon at a glance. `S` is `piped_report::shard::ShardReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status<S = Value> {
-    /// Version of the daemon.
+    /// Version of the daemon's program.
     pub version: String,
-    /// Its name among peers.
+    /// Name of this node among peers.
     pub node: String,
-    /// The number of this run of it; changes at every start.
+    /// Number of this run of the daemon; every start has another one.
     pub incarnation: u64,
-    /// Its process.
+    /// Process number of the daemon.
     pub pid: u32,
-    /// Since it started, in seconds.
+    /// Seconds since the daemon started.
     pub uptime_seconds: f64,
-    /// The configured profile.
+    /// Latency profile that is configured.
     pub profile: Profile,
     /// Features of io_uring in use.
     pub tier: Vec<String>,
-    /// What the daemon has denied itself.
+    /// Kernel rights that the daemon has given up.
     #[serde(default)]
     pub sandbox: SandboxReport,
-    /// What is missing or switched off, each with its cause and its fix; empty when all is well.
+    /// Features that are missing or switched off, each with cause and fix; empty if all is well.
     pub degraded: Vec<String>,
-    /// Clients evicted since the start, by reason; a reason that never was is not there.
+    /// Clients evicted since the start, by reason; reasons that never occurred are left out.
     #[serde(default)]
     pub evicted: BTreeMap<String, u64>,
     /// Clients that connected and got no session, by reason.
@@ -169,22 +173,23 @@ pub struct Status<S = Value> {
     /// The public half of this node's key, if it has one.
     #[serde(default)]
     pub public_key: Option<PublicKey>,
-    /// Whether what runs is what the files say.
+    /// State of the running configuration against its files.
     #[serde(default)]
     pub config: ConfigState,
-    /// The shards.
+    /// Report of each shard.
     pub shards: Vec<S>,
 }
 
-/// What the daemon has denied itself, beside what its ring may do (`restrictions` in [`Status::tier`]).
+/// Kernel rights that the daemon has given up, beside the limits on its ring (`restrictions` in
+/// [`Status::tier`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SandboxReport {
     /// The version of Landlock in force; 0: none.
     pub landlock_abi: u32,
-    /// What it covers: `files`, `truncation`, `ports`, `devices`, `signals`.
+    /// Rights that Landlock covers: `files`, `truncation`, `ports`, `devices`, `signals`.
     pub landlock: Vec<String>,
-    /// Who filters its system calls: `own` (it does), `given` (whoever started it), `none`; nothing of daemons that do
-    /// not say.
+    /// Origin of the filter of system calls: `own` (the daemon's), `given` (set by the service
+    /// manager or container), `none`; empty from daemons that do not report it.
     #[serde(default)]
     pub syscalls: String,
 }
@@ -192,36 +197,36 @@ pub struct SandboxReport {
 /// The stages as measured. `S` is `piped_report::shard::StageReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stages<S = Value> {
-    /// The stages.
+    /// Report of each stage.
     pub stages: Vec<S>,
 }
 
 /// One transfer explained. `E` is `piped_report::shard::Explanation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explained<E = Value> {
-    /// What was known, chosen, predicted and measured.
+    /// Facts known, plan chosen, times predicted and measured.
     pub explanation: E,
 }
 
-/// The sessions.
+/// All sessions of clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
-    /// One entry a session.
+    /// Reports, one for each session.
     pub clients: Vec<ClientReport>,
 }
 
-/// A session.
+/// State of one client's session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientReport {
-    /// Its number.
+    /// Number of the session.
     pub session: u32,
     /// The client's process, as the kernel told it.
     pub pid: u32,
-    /// The client's user.
+    /// User of the client.
     pub uid: u32,
-    /// Queues.
+    /// Number of queues of the session.
     pub queues: u32,
-    /// Shared memory in bytes.
+    /// Shared memory of the session, in bytes.
     pub arena_bytes: u64,
     /// Files and regions open.
     pub handles: u32,
@@ -240,12 +245,12 @@ pub struct ClientReport {
     /// Transfers that ended otherwise.
     #[serde(default)]
     pub failed: u64,
-    /// Bytes they moved.
+    /// Bytes moved by these transfers.
     #[serde(default)]
     pub bytes: u64,
 }
 
-/// How sizes are chosen from now on (until the daemon ends).
+/// New way to choose sizes, until the daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannerBody {
@@ -254,16 +259,16 @@ pub struct PlannerBody {
     pub mode: PlannerMode,
 }
 
-/// Whether costs follow what is measured from now on (until the daemon ends).
+/// New rule whether costs follow measurements, until the daemon ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrationBody {
-    /// The mode.
+    /// Mode to switch to.
     pub mode: CalibrationMode,
 }
 
-/// Why a request was refused. The HTTP status tells the kind: 400 malformed, 403 not allowed, 404 nothing of
-/// that name, 405 wrong method, 500 and 503 the daemon cannot.
+/// Reason why a request was refused. The HTTP status tells the kind: 400 malformed, 403 not
+/// allowed, 404 no such name, 405 wrong method, 500 and 503 the daemon cannot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
     /// Cause and fix, for people.

@@ -4,15 +4,16 @@ use toml_edit::{DocumentMut, Item, Table, value};
 
 use crate::limits::Amount;
 
-/// Its name in `conf.d`: behind what an operator writes by hand.
+/// File name in `conf.d`, sorted behind the files that an operator writes by hand.
 pub const LIMITS_DROP_IN: &str = "90-limits.toml";
 
 const HEAD: &str = "\
-# Limits that were changed while piped ran (`pipectl limits set --persist`). They win over piped.toml; remove a
+# Limits that were changed while piped ran (`pipectl limits set --persist`). They win over \
+piped.toml; remove a
 # line, or this file, to have its values again.
 ";
 
-/// The text of the drop-in with these limits in it. What else `before` says is kept.
+/// Text of the drop-in with these limits in it. Everything else in `before` is kept.
 ///
 /// # Errors
 ///

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A layer and, in a file, the line.
+/// A layer of the configuration and, in a file, the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file, the environment variable or the command-line override.
+    /// Name of the file, environment variable or command-line override.
     pub layer: String,
-    /// The line in a file, from 1.
+    /// Line in a file, counted from 1.
     pub line: Option<usize>,
 }
 
 impl Place {
-    /// Nobody set it.
+    /// Place of values that nobody has set.
     #[must_use]
     pub fn defaults() -> Self {
         Self { layer: "defaults".to_owned(), line: None }
@@ -38,50 +38,50 @@ pub enum ConfigError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}{}", path.display(), remedy(source))]
     Read {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Reason that the kernel gives.
         source: io::Error,
     },
-    /// Not TOML.
+    /// Text that is not TOML.
     #[error("{place}: {message}")]
     Syntax {
-        /// Where.
+        /// Place of the mistake.
         place: Place,
-        /// What the parser says.
+        /// Message of the parser.
         message: String,
     },
-    /// No such key.
+    /// Key that does not exist.
     #[error("{place}: there is no key `{key}`; {hint}")]
     UnknownKey {
-        /// Where.
+        /// Place of the key.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// The nearest key, or those there are.
+        /// Nearest key, or the keys that exist.
         hint: String,
     },
-    /// A value of the wrong kind.
+    /// Value of the wrong kind.
     #[error("{place}: bad value for `{key}`: {message}")]
     BadValue {
-        /// Where.
+        /// Place of the value.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// What is wrong with it.
+        /// Problem with the value.
         message: String,
     },
-    /// Values that are well-formed but cannot work.
+    /// Well-formed value that cannot work.
     #[error("{place}: `{key}` {problem}")]
     Invalid {
-        /// Where the key was set; `defaults` if nowhere.
+        /// Place where the key was set; `defaults` if nowhere.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// What is wrong, and the fix.
+        /// Problem and its fix.
         problem: String,
     },
-    /// An override that is not `key=value`.
+    /// Override that is not `key=value`.
     #[error("--set {0}: write key=value, as in --set shards.count=2")]
     Override(String),
     /// Layers that are well-formed one by one but not together.
@@ -90,7 +90,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// Where it was made, if it has a place.
+    /// Place of the mistake, if it has one.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         match self {
@@ -105,7 +105,7 @@ impl ConfigError {
         }
     }
 
-    /// The key, if it is about one.
+    /// Key that the error is about, if there is one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {
@@ -117,7 +117,7 @@ impl ConfigError {
     }
 }
 
-/// What to do about a file that cannot be read.
+/// Advice about a file that cannot be read.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; create it, or name another",
@@ -129,19 +129,19 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Everything that is wrong with a configuration, at least one thing.
+/// All mistakes of a configuration, at least one.
 pub struct Findings(Vec<ConfigError>);
 
 impl Findings {
-    /// Nothing, if nothing was found.
+    /// Returns an error if anything was found.
     ///
     /// # Errors
-    /// What was found.
+    /// All of `found`, if it is not empty.
     pub fn none_or(found: Vec<ConfigError>) -> Result<(), Self> {
         if found.is_empty() { Ok(()) } else { Err(Self(found)) }
     }
 
-    /// One by one.
+    /// All mistakes, in the order found.
     #[must_use]
     pub fn all(&self) -> &[ConfigError] {
         &self.0
@@ -168,8 +168,8 @@ impl fmt::Display for Findings {
 
 impl std::error::Error for Findings {}
 
-/// `Debug` is what `main`, `unwrap` and `expect` print of an error: its text, not how it lies in memory. The texts here
-/// have those of their sources in them.
+/// `Debug` is what `main`, `unwrap` and `expect` print of an error, so it is the text. The texts
+/// here contain those of their sources.
 macro_rules! debug_is_text {
     ($($error:ty),* $(,)?) => {$(
         impl fmt::Debug for $error {
@@ -181,8 +181,8 @@ macro_rules! debug_is_text {
 }
 
 debug_is_text! {
-    ConfigError, Findings, crate::admin::BodyError, crate::network::NetworkError, crate::node_key::KeyFileError,
-    crate::node_key::NoPublicKey, crate::quantity::QuantityError,
+    ConfigError, Findings, crate::admin::BodyError, crate::network::NetworkError,
+    crate::node_key::KeyFileError, crate::node_key::NoPublicKey, crate::quantity::QuantityError,
 }
 
 #[cfg(test)]

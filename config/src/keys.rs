@@ -1,6 +1,7 @@
-//! The keys there are, and the one that was probably meant.
+//! The keys that exist, and the nearest one to a mistyped key.
 //!
-//! The tree is taken from the types themselves (a `Config` written as JSON), so it cannot fall behind them.
+//! The tree is taken from the types themselves (a `Config` written as JSON), so it always agrees
+//! with them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,17 +11,17 @@ use serde_json::Value;
 use crate::admin::Change;
 use crate::schema::{Config, Export, Peer};
 
-/// Stands for a name the operator chooses.
+/// Stands for a name that the operator chooses.
 const ANY: &str = "NAME";
 
-/// What may follow a key.
+/// Parts that may follow a key.
 #[derive(Debug)]
 pub(crate) enum Keys {
-    /// A value.
+    /// Value without further parts.
     Leaf,
-    /// These keys.
+    /// Exactly these parts follow.
     Table(BTreeMap<String, Self>),
-    /// Any name, then these keys.
+    /// Any name, then these parts.
     Named(Box<Self>),
 }
 
@@ -32,7 +33,6 @@ static ROOT: LazyLock<Keys> = LazyLock::new(|| {
 });
 
 impl Keys {
-    /// All keys.
     pub(crate) fn root() -> &'static Self {
         &ROOT
     }
@@ -47,7 +47,7 @@ impl Keys {
         }
     }
 
-    /// What follows `key`; none if there is no such key here.
+    /// Parts that may follow `key`; none if there is no such key here.
     pub(crate) fn child(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Leaf => None,
@@ -92,7 +92,7 @@ pub(crate) fn leaves(config: &Config) -> Vec<(String, Value)> {
     into
 }
 
-/// Keys of earlier versions (or their tables), and where they are now.
+/// Keys or tables of earlier versions, each with its present place.
 const MOVED: [(&str, &str); 4] = [
     ("limits.client.sessions", "limits.user.sessions"),
     ("client.sessions_max", "limits.global.sessions"),
@@ -101,12 +101,12 @@ const MOVED: [(&str, &str); 4] = [
 ];
 
 impl Config {
-    /// Every key with its value.
+    /// All keys of the configuration with their values.
     pub fn keys(&self) -> impl Iterator<Item = (String, Value)> {
         leaves(self).into_iter()
     }
 
-    /// The keys that differ in `next`, with both values.
+    /// Keys with other values in `next`, with both values.
     #[must_use]
     pub fn changes_to(&self, next: &Self) -> Vec<Change> {
         let (mut before, mut after) = (BTreeMap::from_iter(leaves(self)), leaves(next));
@@ -124,14 +124,14 @@ impl Config {
     }
 }
 
-/// The name among `names` that was probably meant.
+/// Finds the nearest of `names` to a mistyped one, if one is near.
 #[must_use]
 pub fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.map(|name| (strsim::damerau_levenshtein(name, written), name)).min()?;
     (near.0 <= 1 + written.len() / 3).then_some(near.1)
 }
 
-/// What to tell about a key that does not exist: `did you mean ...?`, or the keys of its table.
+/// Hint about a key that does not exist: `did you mean ...?`, or the keys of its table.
 pub(crate) fn hint(path: &[&str]) -> String {
     let written = path.join(".");
     if let Some((_, now)) = MOVED.iter().find(|(old, _)| *old == written) {
@@ -139,7 +139,7 @@ pub(crate) fn hint(path: &[&str]) -> String {
     }
     let mut all = Vec::new();
     Keys::root().collect("", &mut all);
-    // The operator's names take the place of NAME, so that `peers.beta.adress` is one letter away.
+    // Names that the operator chose replace NAME, so that `peers.beta.adress` is one letter away.
     let named: Vec<String> = all
         .iter()
         .map(|key| {
@@ -156,7 +156,7 @@ pub(crate) fn hint(path: &[&str]) -> String {
         })
         .collect();
     let last = path.last().copied().unwrap_or_default();
-    // A table can be misspelt, too; below the top their names are the operator's.
+    // A table can be misspelt too; below the top the operator chooses the names.
     let table = |key: &String| Some(key.split_once('.').filter(|_| path.len() == 1)?.0.to_owned());
     let nearest = named
         .iter()

@@ -1,4 +1,4 @@
-//! One layer: its text, checked by itself, so that a mistake is told with the place where it was made.
+//! One layer: its text, checked by itself, so that a mistake is reported with its place.
 
 use std::path::Path;
 
@@ -8,24 +8,24 @@ use crate::error::{ConfigError, Place};
 use crate::keys::{Keys, hint};
 use crate::schema::Config;
 
-/// A text with known keys and typed values, or what is wrong with it.
+/// Text with known keys and typed values, or its mistakes.
 #[derive(Debug)]
 pub(crate) struct Layer {
     name: String,
     pub(crate) text: String,
-    /// Lines mean something to the operator.
+    /// Whether line numbers help the operator.
     is_file: bool,
-    /// Every value, with its place in the text.
+    /// All values, each with its place in the text.
     leaves: Vec<Leaf>,
-    /// Everything that is wrong with it.
+    /// All mistakes of the layer.
     pub(crate) faults: Vec<ConfigError>,
 }
 
 #[derive(Debug)]
 struct Leaf {
-    /// Its keys, joined by dots.
+    /// Keys of the value, joined by dots.
     path: String,
-    /// Where the last of them stands.
+    /// Offset of the last key in the text.
     at: usize,
 }
 
@@ -34,8 +34,8 @@ impl Layer {
         Self::check(path.display().to_string(), text.to_owned(), true)
     }
 
-    /// `value` is TOML if that fits, else text: `--set shards.count=2` and `--set node.name=alpha` both work
-    /// without quotes, and so does a node called `7`.
+    /// Reads `value` as TOML if possible, else as text: `--set shards.count=2` and `--set
+    /// node.name=alpha` both work without quotes, and so does a node called `7`.
     pub(crate) fn of_setting(name: String, key: &str, value: &str) -> Self {
         let keys = match Key::parse(key) {
             Ok(keys) => keys,
@@ -75,7 +75,7 @@ impl Layer {
         layer
     }
 
-    /// Known keys, then typed values, one by one: each mistake is found, not only the first.
+    /// Checks keys, then values, one by one, so that every mistake is found.
     fn walk<'a>(&mut self, table: &'a dyn TableLike, keys: &Keys, path: &mut Vec<&'a str>) {
         for (name, item) in table.iter() {
             let at = table.key(name).and_then(Key::span).map_or(0, |span| span.start);
@@ -106,13 +106,13 @@ impl Layer {
         }
     }
 
-    /// Where `matches` says yes to a key, if it does to one of this layer.
+    /// Place of the first key of this layer for which `matches` is true.
     pub(crate) fn find(&self, matches: impl Fn(&str) -> bool) -> Option<Place> {
         let leaf = self.leaves.iter().find(|leaf| matches(&leaf.path))?;
         Some(self.place(leaf.at))
     }
 
-    /// Every key it sets, with its place.
+    /// All keys that the layer sets, each with its place.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (&str, Place)> {
         self.leaves.iter().map(|leaf| (leaf.path.as_str(), self.place(leaf.at)))
     }

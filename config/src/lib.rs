@@ -1,7 +1,7 @@
 //! Everything an operator can say to piped: the configuration, and the bodies of the admin API.
 //!
-//! The picture: layers of TOML, each checked by itself so that a mistake is reported with the file and
-//! the line where it was made, then merged, then checked as a whole:
+//! The picture: layers of TOML, each checked by itself so that a mistake is reported with the file
+//! and the line where it was made, then merged, then checked as a whole:
 //!
 //! ```text
 //! defaults < /etc/piped/piped.toml < conf.d/*.toml < PIPED_* environment < --set key=value
@@ -9,8 +9,8 @@
 //!                                       merged ► Config ► Config::validate
 //! ```
 //!
-//! Why not let one deserializer see only the merged result: it no longer knows where a value came from,
-//! and "invalid type" without a file name sends an operator through five places.
+//! Why not let one deserializer see only the merged result: it no longer knows where a value came
+//! from, and "invalid type" without a file name sends an operator through five places.
 //!
 //! [`Config`] is also the list of all keys: a key that is not a field of it is refused.
 

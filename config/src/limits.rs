@@ -1,25 +1,31 @@
-//! `[limits]`: what may be used at once, by everybody together, by one user, by one client, by one peer.
+//! `[limits]`: how much all parties together, one user, one client or one peer may use at once.
 //!
-//! Every kind has one meaning in each scope, or does not exist there:
+//! Every kind has one meaning in each scope (`global`, `user`, `client`, `peer`) or does not exist
+//! there:
 //!
-//! | kind | `global` | `user` | `client` | `peer` |
-//! | --- | --- | --- | --- | --- |
-//! | `staging` | staging memory of the daemon | – | of it, what one session's copies hold | of it, what one peer's requests hold |
-//! | `in_flight` | bytes of clients' requests in execution | – | of one session | bytes of one peer's reads; its writes have credit |
-//! | `sessions` | sessions | sessions of one user | – | – |
-//! | `arena` | shared memory of all sessions, until it is given back | of all sessions of one user | – (`client.arena_bytes_max`) | – |
-//! | `handles` | handles of all sessions | of all sessions of one user | of one session | what one peer has open here |
-//! | `regions` | regions that all sessions offer | that the sessions of one user offer | that one session offers | – |
-//! | `channels` | channels that all sessions receive on | that the sessions of one user receive on | that one session receives on | – |
-//! | `requests` | clients' requests in execution | – | of one session | one peer's reads and syncs in execution |
-//! | `early_arrival` | of staging, messages that nobody has asked for | – | those for one session | – |
-//! | `rate` | – | – | bytes that one session has moved in a second | those that one peer has |
+//! - `staging`: staging memory of the daemon (`global`), the part held by the copies of one session
+//!   (`client`) or by the requests of one peer (`peer`).
+//! - `in_flight`: bytes of clients' requests in execution (`global`, `client`), bytes of one peer's
+//!   reads (`peer`; its writes have credit).
+//! - `sessions`: sessions (`global`), sessions of one user (`user`).
+//! - `arena`: shared memory until it is given back, of all sessions (`global`) or of one user's
+//!   (`user`); one session has `client.arena_bytes_max`.
+//! - `handles`: open handles of all sessions (`global`), of one user's (`user`), of one session
+//!   (`client`), and of one peer here (`peer`).
+//! - `regions`, `channels`: regions offered and channels received on by all sessions (`global`), by
+//!   one user's (`user`), by one session (`client`).
+//! - `requests`: clients' requests in execution (`global`, `client`), one peer's reads and syncs in
+//!   execution (`peer`).
+//! - `early_arrival`: the part of staging for messages that nobody has asked for yet (`global`),
+//!   and for one session (`client`).
+//! - `rate`: bytes moved in a second for one session (`client`) or one peer (`peer`).
 //!
-//! At a limit of bytes in execution, requests or rate work waits; at one of sessions, shared memory, handles, regions or
-//! channels a new one is refused, and those that exist stay. By default a user has half of what all have, so that nobody
-//! can keep everybody else out. What a user has is known where sessions are opened, on one thread for all
-//! shards, so those limits hold for the daemon as a whole and exactly. What is in execution is known to each shard
-//! alone: a user has at most as much of it as a session, times its sessions.
+//! At a limit of bytes in execution, requests or rate, work waits. At a limit of sessions, shared
+//! memory, handles, regions or channels, a new one is refused and the present ones stay. By default
+//! a user has half of what all have, so nobody can keep all others out. Sessions are opened on one
+//! thread for all shards, so limits of a user hold exactly and for the daemon as a whole. Each
+//! shard knows only its own requests in execution: a user has at most the limit of a session, times
+//! its sessions.
 
 use core::fmt;
 
@@ -28,21 +34,21 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::{Bytes, MemoryLimit};
 use crate::validate::Faults;
 
-/// `[limits]`
+/// Table `[limits]` of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Everybody together.
+    /// Limits of all parties together.
     pub global: GlobalLimits,
-    /// One user, all of its sessions together.
+    /// Limits of one user, all of its sessions together.
     pub user: UserLimits,
-    /// One client.
+    /// Limits of one client.
     pub client: ClientLimits,
-    /// One peer that asks this node.
+    /// Limits of one peer that asks this node.
     pub peer: PeerLimits,
 }
 
-/// `[limits.global]`
+/// Table `[limits.global]` of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GlobalLimits {
@@ -50,7 +56,7 @@ pub struct GlobalLimits {
     pub staging: Bytes,
     /// Bytes of clients' requests in execution.
     pub in_flight: Bytes,
-    /// Sessions at once.
+    /// Sessions at the same time.
     pub sessions: u32,
     /// Shared memory of all sessions.
     pub arena: MemoryLimit,
@@ -62,27 +68,27 @@ pub struct GlobalLimits {
     pub channels: u32,
     /// Clients' requests in execution.
     pub requests: u32,
-    /// Of staging, messages that nobody has asked for.
+    /// Part of staging for messages that nobody has asked for.
     pub early_arrival: Bytes,
 }
 
-/// `[limits.user]`
+/// Table `[limits.user]` of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UserLimits {
     /// Sessions of one user.
     pub sessions: u32,
-    /// Shared memory of them together.
+    /// Shared memory of these sessions together.
     pub arena: MemoryLimit,
-    /// Handles of them together.
+    /// Handles of these sessions together.
     pub handles: u32,
-    /// Regions that they offer together.
+    /// Regions that these sessions offer together.
     pub regions: u32,
-    /// Channels that they receive on together.
+    /// Channels that these sessions receive on together.
     pub channels: u32,
 }
 
-/// `[limits.client]`
+/// Table `[limits.client]` of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientLimits {
@@ -100,11 +106,11 @@ pub struct ClientLimits {
     pub requests: u32,
     /// Messages that one session has not asked for.
     pub early_arrival: Bytes,
-    /// What one session has moved in a second; 0 is no bound.
+    /// Bytes moved for one session in a second; 0 is no bound.
     pub rate: Bytes,
 }
 
-/// `[limits.peer]`
+/// Table `[limits.peer]` of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PeerLimits {
@@ -112,11 +118,11 @@ pub struct PeerLimits {
     pub staging: Bytes,
     /// Bytes of one peer's reads in execution.
     pub in_flight: Bytes,
-    /// What one peer has open here.
+    /// Handles that one peer has open here.
     pub handles: u32,
     /// One peer's reads and syncs in execution.
     pub requests: u32,
-    /// What one peer has moved here in a second; 0 is no bound.
+    /// Bytes moved here for one peer in a second; 0 is no bound.
     pub rate: Bytes,
 }
 
@@ -175,16 +181,16 @@ impl Default for PeerLimits {
     }
 }
 
-/// More staging than that has more segments than a shard has places.
+/// More staging would have more segments than a shard has places.
 const STAGING_MAX: Bytes = Bytes::gib(16);
-/// A page of one session, and more than any machine has.
+/// Least: a page of one session; most: more than any machine has.
 const ARENA: (Bytes, Bytes) = (Bytes::kib(4), Bytes::gib(1 << 20));
 const IN_FLIGHT: (Bytes, Bytes) = (Bytes::mib(4), Bytes::gib(1 << 20));
 /// Bytes a second, where there is a bound.
 const RATE: (Bytes, Bytes) = (Bytes(64 << 10), Bytes::gib(1 << 10));
-/// Of sessions, the most that the daemon's threads are planned for.
+/// The most sessions that the daemon's threads are planned for.
 const SESSIONS_MAX: u32 = 4096;
-/// Handles of one session, or of one peer.
+/// The most sessions that the daemon's threads are planned for.
 const HANDLES_MAX: u32 = 4096;
 /// Regions of a node; each has a place in the tables of every shard that uses it.
 const REGIONS_MAX: u32 = 4096;
@@ -195,23 +201,23 @@ const REQUESTS_MAX: u32 = 2048;
 const PEER_REQUESTS_MAX: u32 = 512;
 
 impl Limits {
-    /// What a shard's staging grows and shrinks by, and the least it works with: a fragment of the longest
-    /// kind each way, and what a few lanes need.
+    /// Unit in which a shard's staging grows and shrinks, and its minimum: a fragment of the
+    /// longest kind each way, and memory for a few lanes.
     pub const STAGING_UNIT: Bytes = Bytes::mib(4);
 
-    /// The most sessions that can be allowed.
+    /// The most sessions that a configuration can allow.
     pub const SESSIONS_MAX: u32 = SESSIONS_MAX;
 
-    /// The staging of one of so many shards, in bytes: its share in whole units.
+    /// Staging of one of `shards` shards in bytes: its share in whole units.
     #[must_use]
     pub fn staging_of_shard(&self, shards: u32) -> u64 {
         let unit = Self::STAGING_UNIT.0;
         self.global.staging.0 / u64::from(shards) / unit * unit
     }
 
-    /// With shares of so much memory where that is left to the machine: of all clients half of it, of one user half of
-    /// what all have. The other half is for the daemon's own buffers, the page cache and everybody else; and who has
-    /// one half leaves one.
+    /// Replaces `auto` by shares of `bytes`, the memory of the machine: half of it for all clients,
+    /// and half of that for one user. The other half is for the daemon's own buffers, the page
+    /// cache and other programs. A user at its limit leaves as much to the others.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.global.arena = self.global.arena.or((bytes / 2).clamp(ARENA.0.0, ARENA.1.0));
@@ -220,7 +226,7 @@ impl Limits {
         self
     }
 
-    /// Bounds and relations.
+    /// Checks bounds and relations of all limits.
     pub(crate) fn check(&self, shards: u32, faults: &mut Faults) {
         let Self { global, user, client, peer } = self;
         let least = Bytes(Self::STAGING_UNIT.0 * u64::from(shards));
@@ -245,11 +251,11 @@ impl Limits {
             }
         }
         bytes(client.staging, Bytes::mib(1), STAGING_MAX, "limits.client.staging");
-        // None is a choice: then every message waits with its sender.
+        // Zero is allowed: then every message waits with its sender.
         bytes(global.early_arrival, Bytes(0), STAGING_MAX, "limits.global.early_arrival");
         bytes(client.early_arrival, Bytes(0), STAGING_MAX, "limits.client.early_arrival");
         for (rate, key) in [(client.rate, "limits.client.rate"), (peer.rate, "limits.peer.rate")] {
-            // None is no bound; a lower one than that is a mistake.
+            // Zero is no bound; a value below the least is a mistake.
             let from = if rate.0 == 0 { Bytes(0) } else { RATE.0 };
             bytes(rate, from, RATE.1, key);
         }
@@ -280,11 +286,11 @@ impl Limits {
         faults.within(global.requests, shards, requests_max, "limits.global.requests");
     }
 
-    /// What is wrong with limits that are to be in force on so many shards.
+    /// Checks limits for a daemon with this many shards.
     ///
     /// # Errors
     ///
-    /// The first fault: the key, what is wrong, and the fix.
+    /// The first fault: the key, the problem, and the fix.
     pub fn validate(&self, shards: u32) -> Result<(), String> {
         let mut faults = Faults::default();
         self.check(shards, &mut faults);
@@ -294,7 +300,7 @@ impl Limits {
         }
     }
 
-    /// Every limit, by the name it has behind `limits.`.
+    /// All limits, each by its name behind `limits.`.
     #[must_use]
     pub fn entries(&self) -> [(&'static str, Amount); 27] {
         let Self { global, user, client, peer } = self;
@@ -329,11 +335,12 @@ impl Limits {
         ]
     }
 
-    /// Changes one limit. `key`: as in [`Limits::entries`], with or without `limits.` before it.
+    /// Changes one limit. `key` is a name of [`Limits::entries`], with or without `limits.` before
+    /// it.
     ///
     /// # Errors
     ///
-    /// There is no such key, with the nearest one; or the value is no amount of its kind.
+    /// A key that does not exist, with the nearest one; or a value that is no amount of its kind.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let key = key.strip_prefix("limits.").unwrap_or(key);
         let Self { global, user, client, peer } = self;
@@ -403,25 +410,25 @@ fn unknown(key: &str) -> String {
     }
 }
 
-/// How much a limit allows.
+/// Amount that a limit allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// Bytes.
+    /// Limit as a number of bytes.
     Bytes(Bytes),
-    /// Bytes, or a share of the machine's memory.
+    /// Number of bytes, or a share of the machine's memory.
     Memory(MemoryLimit),
-    /// A number.
+    /// Limit as a number of things.
     Count(u32),
 }
 
 impl Amount {
-    /// Whether it is a number of bytes.
+    /// Whether the amount is a number of bytes.
     #[must_use]
     pub fn is_bytes(self) -> bool {
         !matches!(self, Self::Count(_))
     }
 
-    /// As a plain number.
+    /// Amount as a plain number.
     #[must_use]
     pub fn number(self) -> u64 {
         match self {
@@ -527,7 +534,8 @@ mod tests {
         limits.validate(1).expect_err("out of bounds")
     }
 
-    /// Of everything that is refused when it is used up, one user has at most half, and a session at most what its user has.
+    /// One user has at most half of everything that is refused at its limit, and one session at
+    /// most as much as its user.
     #[test]
     fn no_user_can_take_everything_by_default() {
         let limits = Limits::default().with_memory(16 << 30);

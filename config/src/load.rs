@@ -1,8 +1,8 @@
-//! From the layers to one [`Config`].
+//! Makes one [`Config`] of all layers.
 //!
-//! A layer is a file, an environment variable or a `--set`; the latter two become one line of TOML, so all
-//! three pass the same checks. Each layer is checked alone (its place is known), then merged by the `config`
-//! crate: tables key by key, lists as a whole.
+//! A layer is a file, an environment variable or a `--set`; the latter two become one line of TOML,
+//! so all three pass the same checks. Each layer is checked alone, while the places of its values
+//! are known, then merged by the `config` crate: tables key by key, lists as a whole.
 //!
 //! [`load`] reads the files; [`parse`] does the rest and touches nothing but its arguments.
 
@@ -19,42 +19,43 @@ use crate::layer::Layer;
 use crate::regular::read_text;
 use crate::schema::Config;
 
-/// Read when no other file is named; its absence is no error.
+/// The main file if no other one is named; it may be absent.
 pub const DEFAULT_FILE: &str = "/etc/piped/piped.toml";
 
-/// Variables with the prefix `PIPED_` that are for `pipectl` and clients, not configuration keys.
+/// Variables with the prefix `PIPED_` that `pipectl` and clients read; they are no keys.
 pub const RESERVED_ENV: [&str; 3] = ["PIPED_ADMIN_SOCKET", "PIPED_CLIENT_SOCKET", "PIPED_CONFIG"];
 
 const ENV_PREFIX: &str = "PIPED_";
 
-/// Where a configuration comes from.
+/// Sources of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sources {
-    /// The main file; none: [`DEFAULT_FILE`] if it exists. `conf.d/*.toml` beside it follow in lexical order.
+    /// Main file; none for [`DEFAULT_FILE`] if it exists. `conf.d/*.toml` beside it follow in
+    /// lexical order.
     pub file: Option<PathBuf>,
-    /// Environment variables; those that do not begin with `PIPED_` are ignored.
+    /// Environment variables; names without `PIPED_` in front are ignored.
     pub env: Vec<(String, String)>,
-    /// `key=value` from the command line, the last word.
+    /// Settings (`key=value`) from the command line, which win over all others.
     pub overrides: Vec<String>,
 }
 
 impl Sources {
-    /// The environment of this process, and what its command line said.
+    /// Sources of this process: its environment and its command line.
     #[must_use]
     pub fn of_process(file: Option<PathBuf>, overrides: Vec<String>) -> Self {
-        // What is no text is no value either, and is refused as one rather than passed over.
+        // A value that is not text is refused like any bad value, not passed over.
         let text = |s: &OsStr| s.to_string_lossy().into_owned();
         let env = env::vars_os().map(|(k, v)| (text(&k), text(&v))).collect();
         Self { file, env, overrides }
     }
 
-    /// The main file's path, there or not.
+    /// Path of the main file, which need not exist.
     #[must_use]
     pub fn main_file(&self) -> &Path {
         self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE))
     }
 
-    /// The folder of the drop-ins.
+    /// Folder of the drop-ins, beside the main file.
     #[must_use]
     pub fn drop_ins(&self) -> PathBuf {
         self.main_file().parent().unwrap_or_else(|| Path::new("")).join("conf.d")
@@ -86,39 +87,39 @@ impl From<SourcesReport> for Sources {
     }
 }
 
-/// A layer as somebody wrote it.
+/// One layer as somebody wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// A file.
+    /// File of the configuration.
     File {
-        /// For messages.
+        /// Path of the file, for messages.
         path: PathBuf,
-        /// Its content.
+        /// Text of the file.
         text: String,
     },
-    /// An environment variable; one that is no key of ours is ignored.
+    /// Environment variable; one that is no key is ignored.
     Variable {
-        /// Its name.
+        /// Name of the variable.
         name: String,
-        /// Its value.
+        /// Value of the variable.
         value: String,
     },
-    /// `key=value` of a `--set`.
+    /// Setting of a `--set`: `key=value`.
     Setting(String),
 }
 
-/// A configuration and where it came from.
+/// A configuration and the places of its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// Validated.
+    /// Configuration that has been validated.
     pub config: Config,
-    /// Files read, in order.
+    /// Files that were read, in order.
     pub files: Vec<PathBuf>,
-    /// Where each key was set; those that are not here have their defaults.
+    /// Place where each key was set; missing keys have their defaults.
     pub origins: BTreeMap<String, Place>,
 }
 
-/// Reads, checks and merges all layers.
+/// Reads, checks and merges all layers of a configuration.
 ///
 /// # Errors
 ///
@@ -127,11 +128,11 @@ pub fn load(sources: &Sources) -> Result<Loaded, Findings> {
     parse(&read(sources)?)
 }
 
-/// All layers as they are now, unchecked.
+/// Reads all layers as they are now, unchecked.
 ///
 /// # Errors
 ///
-/// Files that cannot be read.
+/// All files that cannot be read.
 pub fn read(sources: &Sources) -> Result<Vec<Input>, Findings> {
     let (mut inputs, mut unread) = (Vec::new(), Vec::new());
     for path in files_of(sources)? {
@@ -153,7 +154,7 @@ pub fn read(sources: &Sources) -> Result<Vec<Input>, Findings> {
 ///
 /// # Errors
 ///
-/// [`Findings`]: every mistake of every layer; if there is none, what cannot work together.
+/// [`Findings`]: every mistake of every layer; if there is none, values that cannot work together.
 pub fn parse(inputs: &[Input]) -> Result<Loaded, Findings> {
     let (mut layers, mut faults, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for input in inputs {
@@ -222,7 +223,8 @@ fn files_of(sources: &Sources) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(files)
 }
 
-/// `PIPED_SHARDS__COUNT` is `shards.count`; none for a variable that is not for us.
+/// Key of an environment variable: `PIPED_SHARDS__COUNT` is `shards.count`. None for variables of
+/// others.
 fn env_key(name: &str) -> Option<String> {
     let key = name.strip_prefix(ENV_PREFIX)?;
     if RESERVED_ENV.contains(&name) {
@@ -242,7 +244,8 @@ fn merge(layers: &[Layer]) -> Result<Config, ConfigError> {
         .map_err(|error| ConfigError::Merge(error.to_string()))
 }
 
-/// Where a key (or one below it) was set last; for one that a named table lacks, where the table is.
+/// Place where a key, or one below it, was set last; for a key missing from a named table, the
+/// table's place.
 fn place_of(layers: &[Layer], key: &str) -> Place {
     let below = |path: &str, key: &str| {
         path == key || path.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))

@@ -1,8 +1,8 @@
 //! `log.level`: levels, and directives for parts of the daemon.
 //!
-//! `EnvFilter`, which filters the log, takes a bare word that is no level for a target, shows that target with all it
-//! has, and keeps silent about everything else: `level = "warning"` ended the log. So only what is a level, or names a part
-//! of the daemon, gets there.
+//! `EnvFilter`, which filters the log, takes a bare word that is no level for a target, shows all
+//! of that target, and hides everything else: `level = "warning"` ended the log. So only levels and
+//! parts of the daemon get there.
 
 use tracing_subscriber::EnvFilter;
 
@@ -10,10 +10,11 @@ use crate::keys::nearest;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The daemon's own name among targets.
+/// Name of the daemon among log targets.
 const CRATE: &str = "piped";
 
-/// Parts of the daemon that say something (`piped::PART`); a test of the daemon compares them with its sources.
+/// Parts of the daemon that write to the log (`piped::PART`); a test of the daemon compares them
+/// with its sources.
 pub const LOG_PARTS: [&str; 17] = [
     "admin",
     "client",
@@ -34,7 +35,7 @@ pub const LOG_PARTS: [&str; 17] = [
     "watchdog",
 ];
 
-/// Whether a log can be filtered by it as it is meant.
+/// Checks that the log can be filtered as the text means it.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     let levels = || LEVELS.join(", ");
     if text.trim().is_empty() {
@@ -47,7 +48,8 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         }
         if directive.contains(['[', '{']) {
             return Err(format!(
-                "has `{directive}`: piped has no spans; write {CRATE}::PART=LEVEL, as in info,piped::peer=debug"
+                "has `{directive}`: piped has no spans; write {CRATE}::PART=LEVEL, as in \
+                 info,piped::peer=debug"
             ));
         }
         match directive.split_once('=') {
@@ -58,7 +60,8 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
             None if is_target(directive) => {
                 is_part(directive)?;
                 return Err(format!(
-                    "has `{directive}` without a level: write {directive}=debug, or one of {} behind the `=`",
+                    "has `{directive}` without a level: write {directive}=debug, or one of {} \
+                     behind the `=`",
                     levels()
                 ));
             }
@@ -72,8 +75,8 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     }
     if rest.is_none() {
         return Err(format!(
-            "is `{text}`, which says nothing of all other parts, so their warnings would not be shown: begin with a \
-             level for them, as in info,{text}"
+            "is `{text}`, which says nothing of all other parts, so their warnings would not be \
+             shown: begin with a level for them, as in info,{text}"
         ));
     }
     EnvFilter::try_new(text).map(drop).map_err(|error| format!("is `{text}` ({error})"))
@@ -88,7 +91,7 @@ fn is_level(word: &str, directive: &str) -> Result<(), String> {
     if LEVELS.contains(&lower.as_str()) {
         return Ok(());
     }
-    // What others call them.
+    // Words that other programs use for levels.
     let meant = match lower.as_str() {
         "warning" => Some("warn"),
         "err" | "critical" | "fatal" | "alert" | "emerg" => Some("error"),
@@ -100,8 +103,8 @@ fn is_level(word: &str, directive: &str) -> Result<(), String> {
     let meant = meant.map_or_else(String::new, |level| format!("; did you mean `{level}`?"));
     let place = if word == directive { String::new() } else { format!(" in `{directive}`") };
     Err(format!(
-        "has `{word}`{place}, which is no level: write one of {}, and for a part of the daemon more, as in \
-         info,piped::peer=debug{meant}",
+        "has `{word}`{place}, which is no level: write one of {}, and for a part of the daemon \
+         more, as in info,piped::peer=debug{meant}",
         LEVELS.join(", ")
     ))
 }

@@ -67,39 +67,39 @@ pub fn planner_form<'de, D: Deserializer<'de>>(form: D) -> Result<PlannerMode, D
     form.deserialize_any(Form)
 }
 
-/// Whether the daemon denies itself the files that it does not need.
+/// Whether the daemon gives up access to files that it does not need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LandlockMode {
-    /// As far as the kernel has it.
+    /// Restrict as much as the kernel can.
     #[default]
     Auto,
-    /// Or it does not start.
+    /// Restrict, or refuse to start.
     On,
-    /// No.
+    /// Do not restrict anything.
     Off,
 }
 
-/// Whether the daemon denies itself the system calls that nothing in it makes.
+/// Whether the daemon gives up system calls that it never makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SyscallsMode {
-    /// Unless whoever started it filters them already.
+    /// Filter, unless the service manager or container does it already.
     #[default]
     Auto,
-    /// In any case, or it does not start.
+    /// Filter in any case, or refuse to start.
     On,
-    /// No.
+    /// Do not filter anything.
     Off,
 }
 
 /// How long a shard spins before it sleeps. Text: `auto` or a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Spin {
-    /// The profile says.
+    /// Budget of the profile.
     #[default]
     Auto,
-    /// This long; `0s` never spins.
+    /// Fixed time; `0s` never spins.
     For(Period),
 }
 
@@ -148,15 +148,15 @@ pub(crate) mod eager {
     }
 }
 
-/// Where something is kept. Text: `auto`, nothing at all, or a path.
+/// Place where something is kept. Text: `auto`, nothing at all, or a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum AutoPath {
-    /// In the usual place, if there is one; the key says which.
+    /// Usual place, if there is one; the key says which.
     #[default]
     Auto,
-    /// Nowhere.
+    /// Do not keep it.
     None,
-    /// There; absolute after validation.
+    /// Given path, absolute after validation.
     At(PathBuf),
 }
 
@@ -184,9 +184,9 @@ impl<'de> Deserialize<'de> for AutoPath {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a name or a number")]
 pub enum Principal {
-    /// By number.
+    /// Given by its number.
     Id(u32),
-    /// By name.
+    /// Given by its name.
     Name(String),
 }
 

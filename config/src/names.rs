@@ -6,16 +6,16 @@ use std::io::Read as _;
 use crate::modes::Principal;
 use crate::regular::open;
 
-/// Nobody has that name here.
+/// Name that no user or group of this machine has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownName {
-    /// Nobody of that name.
+    /// User name that does not exist.
     #[error(
         "there is no user `{0}` in /etc/passwd; correct the name, or write the number (users of \
          other directories are known by number only)"
     )]
     User(String),
-    /// No group of that name.
+    /// Group name that does not exist.
     #[error(
         "there is no group `{0}` in /etc/group; correct the name, or write the number (groups of \
          other directories are known by number only)"
@@ -28,14 +28,14 @@ pub enum UnknownName {
 pub struct Names {
     users: BTreeMap<String, u32>,
     groups: BTreeMap<String, u32>,
-    /// The first group of each user.
+    /// First group of each user.
     first: BTreeMap<u32, u32>,
-    /// By user name, its other groups.
+    /// Other groups of each user, by user name.
     others: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl Names {
-    /// Reads both files; a missing one has no names.
+    /// Reads both files; a missing file has no names.
     #[must_use]
     pub fn of_system() -> Self {
         let read = |path: &str| {
@@ -46,29 +46,29 @@ impl Names {
         Self::parse(&read("/etc/passwd"), &read("/etc/group"))
     }
 
-    /// The name of a user, if it has one; of several the first.
+    /// Name of a user, if it has one; of several the first.
     #[must_use]
     pub fn user(&self, uid: u32) -> Option<&str> {
         let mut named = self.users.iter().filter(|(_, number)| **number == uid);
         named.next().map(|(name, _)| name.as_str())
     }
 
-    /// A user's number.
+    /// Number of a user.
     #[must_use]
     pub fn uid(&self, name: &str) -> Option<u32> {
         self.users.get(name).copied()
     }
 
-    /// A group's number.
+    /// Number of a group.
     #[must_use]
     pub fn gid(&self, name: &str) -> Option<u32> {
         self.groups.get(name).copied()
     }
 
-    /// The number of a user that a configuration names.
+    /// Number of a user that a configuration names.
     ///
     /// # Errors
-    /// Nobody has the name.
+    /// No user has the name.
     pub fn user_of(&self, user: &Principal) -> Result<u32, UnknownName> {
         match user {
             Principal::Id(id) => Ok(*id),
@@ -76,10 +76,10 @@ impl Names {
         }
     }
 
-    /// The number of a group that a configuration names.
+    /// Number of a group that a configuration names.
     ///
     /// # Errors
-    /// None has the name.
+    /// No group has the name.
     pub fn group_of(&self, group: &Principal) -> Result<u32, UnknownName> {
         match group {
             Principal::Id(id) => Ok(*id),
@@ -87,7 +87,7 @@ impl Names {
         }
     }
 
-    /// A user's first group, if it has an entry, and its other groups: what it would have after a login.
+    /// First group of a user, if it has an entry, and its other groups, as after a login.
     #[must_use]
     pub fn groups_of(&self, uid: u32) -> (Option<u32>, Vec<u32>) {
         let names = self.users.iter().filter(|(_, number)| **number == uid);
@@ -145,7 +145,7 @@ mod tests {
         let group = "root:x:0:\nstaff:x:50:web,ann\nwww:x:33:\nmore:x:51:alias,web\nodd:x:no:web\n";
         let names = Names::parse(passwd, group);
         assert_eq!(names.groups_of(0), (Some(0), vec![]));
-        // Whoever is one of a number is all of it.
+        // A number with several names has the groups of all of them.
         assert_eq!(names.groups_of(33), (Some(33), vec![50, 51]));
         assert_eq!(names.groups_of(4000), (None, vec![]));
     }

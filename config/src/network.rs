@@ -7,23 +7,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What is wrong with an address, and how to write it.
+/// Address that is not well-formed, with the right form.
 #[derive(Clone, PartialEq, Eq, Error)]
 pub enum NetworkError {
-    /// Not an address with a prefix length.
+    /// Text that is not an address with a prefix length.
     #[error("`{0}` is not a network: write an address and a prefix length, as in 10.9.0.0/24")]
     Network(String),
-    /// Bits set behind the prefix: a typing mistake more often than a way to name a network.
+    /// Bits set behind the prefix, which is usually a typing mistake.
     #[error("`{given}` has bits set behind the prefix: write {meant}")]
     HostBits {
-        /// What was written.
+        /// Text that was written.
         given: String,
-        /// The network it lies in.
+        /// Network that contains the address.
         meant: Network,
     },
-    /// Not `host:port`.
+    /// Text that is not `host:port`.
     #[error(
-        "`{0}` is not host:port: write a host name or address and a port, as in 10.9.0.2:7440 or [fd00::2]:7440"
+        "`{0}` is not host:port: write a host name or address and a port, as in 10.9.0.2:7440 or \
+         [fd00::2]:7440"
     )]
     HostPort(String),
 }
@@ -37,15 +38,15 @@ pub struct Network {
 }
 
 impl Network {
-    /// True if `address` lies in it. An IPv4 address mapped into IPv6 (`::ffff:a.b.c.d`, as a dual-stack
-    /// listener sees its callers) counts as the IPv4 address.
+    /// Whether `address` lies in the network. An IPv4 address mapped into IPv6 (`::ffff:a.b.c.d`,
+    /// as a dual-stack listener sees its callers) counts as the IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         masked(address.to_canonical(), self.prefix) == Some(self.address)
     }
 }
 
-/// The address with the bits behind the prefix cleared; none if the prefix is longer than the address.
+/// Clears the bits behind the prefix; none if the prefix is longer than the address.
 fn masked(address: IpAddr, prefix: u8) -> Option<IpAddr> {
     match address {
         IpAddr::V4(v4) => {
@@ -99,19 +100,19 @@ impl From<Network> for String {
     }
 }
 
-/// Where to dial: `host:port`, resolved when dialled. Empty means not set.
+/// Address to dial: `host:port`, resolved when dialled. Empty text means not set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostPort(String);
 
 impl HostPort {
-    /// As written, the form `ToSocketAddrs` takes.
+    /// Text as it was written, which `ToSocketAddrs` takes.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// True if not set.
+    /// Whether no address is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

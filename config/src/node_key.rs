@@ -1,8 +1,9 @@
-//! A node's key, which proves who it is, and where it is kept.
+//! A node's key, which proves its identity, and the file that holds it.
 //!
-//! Keys are Curve25519, as text in base64: 44 letters, the form WireGuard made familiar. The public one goes into
-//! other nodes' configurations; the private one stays in a file that only the daemon can read, and in memory that is
-//! wiped here (not in the handshake's library, which copies it). It has no `Display`, and `Debug` does not show it.
+//! Keys are Curve25519, as text in base64: 44 letters, the form WireGuard made familiar. The public
+//! half goes into other nodes' configurations. The private half stays in a file that only the
+//! daemon can read, and in memory that is wiped here (but not in the handshake's library, which
+//! copies it). It has no `Display`, and `Debug` does not show it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -24,32 +25,33 @@ use crate::regular::open_unwaited;
 /// Length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
 
-/// Of a key in base64.
+/// Length of a key in base64.
 const KEY_LETTERS: usize = 44;
 
-/// More than this is no key file.
+/// A longer file is no key file.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Permissions of which a key file has none: others', and its group's but to read.
+/// Permissions that a key file must not have: all of others, and writing by its group.
 pub const KEY_FILE_OPEN_MODE: u32 = 0o037;
 
-/// Begins a key file, for people who find one.
-const FILE_HEAD: &str = "# Private key of this piped node: who has it can pose as the node. \
-                         `pipectl keys show` prints the public one.\n";
+/// Head of a key file, for a person that finds one.
+const FILE_HEAD: &str = "# Private key of this piped node: with it anybody can pose as the node. \
+    `pipectl keys show` prints the public one.\n";
 
-/// What others know a node by.
+/// Public half of a key, by which others know a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey([u8; KEY_BYTES]);
 
 impl PublicKey {
-    /// From its bytes, as they come in a handshake.
+    /// Takes the bytes as they come in a handshake.
     #[must_use]
     pub const fn new(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Whether a secret can be agreed on with it. With a few points of the curve everybody gets the same.
+    /// Whether a secret can be agreed on with the key. A few points of the curve give everybody the
+    /// same secret.
     fn is_sound(&self) -> bool {
         let mut dh = curve();
         dh.set(&[1; KEY_BYTES]);
@@ -57,17 +59,18 @@ impl PublicKey {
         dh.dh(&self.0, agreed.as_mut_slice()).is_ok() && *agreed != [0; KEY_BYTES]
     }
 
-    /// Its bytes.
+    /// Bytes of the key.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 }
 
-/// Not a public key.
+/// Text that is not a public key.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "is not a public key: write the {KEY_LETTERS} letters that `pipectl keys show` prints on the other node"
+    "is not a public key: write the {KEY_LETTERS} letters that `pipectl keys show` prints on the \
+     other node"
 )]
 pub struct NoPublicKey;
 
@@ -115,7 +118,7 @@ fn decode(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     Some(Zeroizing::new(exact))
 }
 
-/// A node's own key, both halves.
+/// Key of a node, both halves.
 #[derive(Clone)]
 pub struct NodeKey {
     private: Zeroizing<[u8; KEY_BYTES]>,
@@ -128,53 +131,56 @@ impl fmt::Debug for NodeKey {
     }
 }
 
-/// A key file cannot be used.
+/// A key file that cannot be used.
 #[derive(thiserror::Error)]
 pub enum KeyFileError {
-    /// The kernel says no.
+    /// Failure that the kernel reports.
     #[error("{}: {action} ({error}){}", path.display(), fix_of(error))]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What failed.
+        /// Name of the action that failed.
         action: &'static str,
-        /// Why.
+        /// Reason that the kernel gives.
         error: std::io::Error,
     },
-    /// Others can read it.
+    /// Key file that others can read.
     #[error(
-        "{}: others than its owner and group can read or change it (mode {mode:03o}), so the key may be known; make a \
-         new one, or if you are sure of it: chmod 640", path.display()
+        "{}: others than its owner and group can read or change it (mode {mode:03o}), so the key \
+         may be known; make a new one, or if you are sure of it: chmod 640", path.display()
     )]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// Permissions of the file.
         mode: u32,
     },
-    /// It holds something else.
+    /// File that holds something else.
     #[error(
-        "{}{} holds no private key; name the right file, or remove it and run `pipectl keys generate`",
+        "{}{} holds no private key; name the right file, or remove it and run `pipectl keys \
+         generate`",
         path.display(), line.map_or_else(String::new, |line| format!(":{line}"))
     )]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The first line that should not be there, or not as it is; none: one is missing, or it is no file.
+        /// First line that is wrong; none if one is missing, or if it is no file.
         line: Option<usize>,
     },
-    /// There is one.
+    /// File that exists already.
     #[error(
-        "{} is there already, and peers may trust it; name another --file, or remove it first", .0.display()
+        "{} is there already, and peers may trust it; name another --file, or remove it first",
+        .0.display()
     )]
     Exists(PathBuf),
 }
 
 impl KeyFileError {
-    /// Whether it is only that the file is not for this user.
+    /// Whether only the rights of this user are missing.
     #[must_use]
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied)
+        use std::io::ErrorKind::PermissionDenied;
+        matches!(self, Self::Io { error, .. } if error.kind() == PermissionDenied)
     }
 }
 
@@ -189,10 +195,10 @@ fn fix_of(error: &std::io::Error) -> &'static str {
 }
 
 impl NodeKey {
-    /// A new one, from the system's randomness.
+    /// Makes a new key from the system's randomness.
     ///
     /// # Errors
-    /// The system has none.
+    /// The system has no randomness.
     pub fn generate() -> std::io::Result<Self> {
         let none = || std::io::Error::other("the system gives no randomness");
         let mut random = DefaultResolver.resolve_rng().ok_or_else(none)?;
@@ -201,7 +207,7 @@ impl NodeKey {
         Ok(Self::of_private(private))
     }
 
-    /// The one with this private half.
+    /// Makes the key with this private half.
     #[must_use]
     pub fn of_private(private: Zeroizing<[u8; KEY_BYTES]>) -> Self {
         let mut dh = curve();
@@ -210,13 +216,13 @@ impl NodeKey {
         Self { public: PublicKey(*public), private }
     }
 
-    /// What others may know.
+    /// Public half, which others may know.
     #[must_use]
     pub const fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// For handshakes.
+    /// Private half, for handshakes only.
     #[must_use]
     pub fn private(&self) -> &[u8; KEY_BYTES] {
         &self.private
@@ -237,7 +243,8 @@ impl NodeKey {
         if mode & KEY_FILE_OPEN_MODE != 0 {
             return Err(KeyFileError::Open { path: path.to_owned(), mode });
         }
-        // Not grown: what it grew out of would not be wiped.
+        // The buffer has its full size from the start: memory left behind by growing would not be
+        // wiped.
         let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize));
         let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(io("cannot be read"))?;
@@ -252,10 +259,11 @@ impl NodeKey {
         }
     }
 
-    /// Writes a new key file that nobody else can read but `group`, if one is given. What is there stays.
+    /// Writes a new key file that only the user and, if given, `group` can read. An existing file
+    /// is not touched.
     ///
     /// # Errors
-    /// [`KeyFileError`]; nothing is left behind.
+    /// [`KeyFileError`]; then no file is left behind.
     pub fn write(&self, path: &Path, group: Option<u32>) -> Result<(), KeyFileError> {
         let io = |action| move |error| KeyFileError::Io { path: path.to_owned(), action, error };
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);

@@ -1,4 +1,4 @@
-//! The command line of `piped`: here, because the daemon reads it and `pipectl man` explains it.
+//! The command line of `piped`, shared by the daemon and by `pipectl man`, which explains it.
 
 use std::path::PathBuf;
 
@@ -17,12 +17,13 @@ pub struct Args {
     /// Check the configuration, and what it names on this machine, and exit
     #[arg(long)]
     pub check_config: bool,
-    /// With --check-config: the files alone, not users, directories, sockets, addresses and CPUs of this machine
+    /// With --check-config: the files alone, not users, directories, sockets, addresses and CPUs of
+    /// this machine
     #[arg(long, requires = "check_config")]
     pub no_filesystem: bool,
 }
 
-/// The definition, for its manual page.
+/// Definition of the arguments, for the manual page.
 #[must_use]
 pub fn command() -> clap::Command {
     Args::command()

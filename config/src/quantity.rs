@@ -1,7 +1,8 @@
 //! Sizes and durations as people write them.
 //!
-//! A size is in bytes or in powers of 1024; a duration always has a unit. `MB` is refused rather than
-//! guessed (it is 5 % away from `MiB`), and so is a duration without a unit (seconds? milliseconds?).
+//! A size is in bytes or in powers of 1024; a duration always has a unit. `MB` is refused rather
+//! than guessed (it is 5 % away from `MiB`), and so is a duration without a unit (seconds?
+//! milliseconds?).
 
 use core::fmt;
 use core::str::FromStr;
@@ -11,18 +12,19 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// What is wrong with a quantity, and how to write it.
+/// Text that is not a quantity, with the right form.
 #[derive(Clone, PartialEq, Eq, Error)]
 pub enum QuantityError {
-    /// Not a size.
+    /// Text that is not a size.
     #[error(
-        "`{0}` is not a size: write a number of bytes or a number with KiB, MiB, GiB or TiB, as in 64MiB"
+        "`{0}` is not a size: write a number of bytes or a number with KiB, MiB, GiB or TiB, as in \
+         64MiB"
     )]
     Size(String),
-    /// Not a duration.
+    /// Text that is not a duration.
     #[error("`{0}` is not a duration: write a number with ns, us, ms, s, m or h, as in 30s")]
     Duration(String),
-    /// Larger than 64 bits.
+    /// Quantity larger than 64 bits.
     #[error("`{0}` is too large")]
     TooLarge(String),
 }
@@ -32,19 +34,19 @@ pub enum QuantityError {
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// `n` KiB.
+    /// Makes a size of `n` KiB.
     #[must_use]
     pub const fn kib(n: u64) -> Self {
         Self(n << 10)
     }
 
-    /// `n` MiB.
+    /// Makes a size of `n` MiB.
     #[must_use]
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// `n` GiB.
+    /// Makes a size of `n` GiB.
     #[must_use]
     pub const fn gib(n: u64) -> Self {
         Self(n << 30)
@@ -74,7 +76,7 @@ impl FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// Exact: the largest unit that divides it.
+    /// Writes the exact size in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, shift) in SIZE_UNITS {
             if self.0 != 0 && self.0.trailing_zeros() >= shift {
@@ -85,18 +87,18 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// How much memory something may have. Text: `auto`, or a size.
+/// Limit of memory. Text: `auto`, or a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MemoryLimit {
-    /// A share of what the machine has; the key says which.
+    /// Share of the machine's memory; the key says which.
     #[default]
     Auto,
-    /// That many bytes.
+    /// Given number of bytes.
     UpTo(Bytes),
 }
 
 impl MemoryLimit {
-    /// In bytes. What is not known yet is no bound.
+    /// Limit in bytes; the largest number if it is not known yet.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -105,7 +107,7 @@ impl MemoryLimit {
         }
     }
 
-    /// With so many bytes for `auto`.
+    /// Replaces `auto` by this many bytes.
     #[must_use]
     pub fn or(self, auto: u64) -> Self {
         match self {
@@ -137,13 +139,13 @@ impl fmt::Display for MemoryLimit {
 pub struct Period(pub Duration);
 
 impl Period {
-    /// `n` seconds.
+    /// Makes a period of `n` seconds.
     #[must_use]
     pub const fn seconds(n: u64) -> Self {
         Self(Duration::from_secs(n))
     }
 
-    /// In nanoseconds; 584 years at most.
+    /// Length in nanoseconds; 584 years at most.
     #[must_use]
     pub fn nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
@@ -177,7 +179,7 @@ impl FromStr for Period {
 }
 
 impl fmt::Display for Period {
-    /// Exact: the largest unit that divides it.
+    /// Writes the exact duration in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.nanos();
         for (unit, size) in TIME_UNITS {
@@ -189,7 +191,8 @@ impl fmt::Display for Period {
     }
 }
 
-/// Digits and the unit after them, spaces between allowed; none without digits or above 64 bits.
+/// Splits digits and the unit after them, with spaces allowed; none without digits or above 64
+/// bits.
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

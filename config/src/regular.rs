@@ -1,21 +1,21 @@
-//! Regular files, opened by a name that others may have put something else under: who opens a pipe waits for its other
-//! end, and who opens a device may do something by that.
+//! Opens regular files by a name that may lead to something else by now. Opening a pipe would wait
+//! for its other end, and opening a device may have an effect.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// The longest file that is read: more is not for us.
+/// Longest file that is read.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Opens whatever it is to be read, without waiting.
+/// Opens a file to be read, without waiting, whatever it is.
 pub(crate) fn open_unwaited(path: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Opens a file to be read, and looks at what was opened, not at what the name led to before.
+/// Opens a file to be read, and checks what was opened, not what the name led to before.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let file = open_unwaited(path)?;
     if !file.metadata()?.is_file() {
@@ -27,7 +27,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 /// The text of a regular file.
 ///
 /// # Errors
-/// What the kernel says; or it is something else, or too long, or no text.
+/// Errors of the kernel; or the file is not regular, too long, or no text.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;

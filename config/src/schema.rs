@@ -1,5 +1,5 @@
-//! Every key. The shipped `piped.toml` explains them to operators; this file says what the daemon may rely
-//! on. `tests/shipped.rs` keeps the two equal.
+//! All keys of the configuration. The shipped `piped.toml` explains them to operators; this file
+//! says what the daemon may rely on. `tests/shipped.rs` keeps the two equal.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,67 +17,69 @@ use crate::network::{HostPort, Network};
 use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
 
-/// The configuration of a daemon. [`Config::validate`] has been passed by everything [`crate::load`] returns.
+/// The configuration of a daemon. Everything that [`crate::load`] returns has passed
+/// [`Config::validate`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Latency against CPU time, as one choice.
     pub profile: Profile,
-    /// This node.
+    /// Identity of this node.
     pub node: Node,
-    /// The client door and what one client may take.
+    /// Socket of clients, and limits of one client.
     pub client: Client,
-    /// The operator door.
+    /// Socket and users of operators.
     pub admin: Admin,
-    /// The door of Prometheus.
+    /// Address for a Prometheus server.
     pub metrics: Metrics,
-    /// Who may connect as a client.
+    /// Users that may connect as clients.
     pub access: Access,
-    /// What the daemon denies itself.
+    /// Restrictions that the daemon puts on itself.
     pub sandbox: Sandbox,
-    /// The data-plane threads.
+    /// Threads that move data.
     pub shards: Shards,
-    /// What may be used at once.
+    /// Limits of use at one time.
     pub limits: Limits,
-    /// io_uring.
+    /// Settings of the io_uring rings.
     pub io: Io,
-    /// How sizes are chosen.
+    /// Choice of fragment sizes.
     pub planner: Planner,
-    /// The peer door.
+    /// Address and networks of peers.
     pub listen: Listen,
-    /// How lanes are protected.
+    /// Protection of lanes, and the key.
     pub security: Security,
     /// Nodes that this node asks, by name.
     pub peers: BTreeMap<String, Peer>,
-    /// What this node offers, by name.
+    /// Directories that this node offers, by name.
     pub exports: BTreeMap<String, Export>,
-    /// Messages.
+    /// Settings of the log.
     pub log: Log,
 }
 
-/// `[node]`
+/// Table `[node]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Node {
-    /// The name peers know this node by; empty: the host name.
+    /// Name by which peers know this node; empty for the host name.
     pub name: String,
-    /// Where what was measured is kept over restarts; `auto`: where the service manager says (`STATE_DIRECTORY`).
+    /// Directory for persisted measurements; `auto` takes the service manager's
+    /// (`STATE_DIRECTORY`).
     pub state_dir: AutoPath,
 }
 
 impl Node {
-    /// The name, or `hostname` where none is configured.
+    /// Configured name, or `hostname` if there is none.
     #[must_use]
     pub fn name_or<'a>(&'a self, hostname: &'a str) -> &'a str {
         if self.name.is_empty() { hostname } else { &self.name }
     }
 }
 
-/// `[client]`
+/// Table `[client]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Client {
-    /// The unix socket clients connect to.
+    /// Unix socket that clients connect to.
     pub socket: PathBuf,
     /// Shared memory of one session.
     pub arena_bytes_max: Bytes,
@@ -85,12 +87,12 @@ pub struct Client {
     pub queues_max: u32,
     /// Entries of one queue, a power of two.
     pub entries_max: u32,
-    /// Deadline of a request that names none.
+    /// Deadline of a request without one.
     pub deadline_default: Period,
 }
 
 impl Client {
-    /// Where the daemon and its clients meet when nothing else is said.
+    /// Path of the socket for clients by default.
     pub const DEFAULT_SOCKET: &'static str = "/run/piped/client.sock";
 }
 
@@ -106,24 +108,24 @@ impl Default for Client {
     }
 }
 
-/// `[admin]`
+/// Table `[admin]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admin {
-    /// The unix socket of the admin API.
+    /// Unix socket of the admin API.
     pub socket: PathBuf,
     /// Users that may look at the running daemon.
     pub status_users: Vec<Principal>,
-    /// Groups whose members may. Both lists empty: whom `[access]` admits.
+    /// Groups that may look. Both lists empty: all users that `[access]` admits.
     pub status_groups: Vec<Principal>,
-    /// Users that may change it, beside root and the daemon's own.
+    /// Users that may change it, beside root and the daemon's own user.
     pub users: Vec<Principal>,
-    /// Groups whose members may.
+    /// Groups that may change it.
     pub groups: Vec<Principal>,
 }
 
 impl Admin {
-    /// Where the daemon and `pipectl` meet when nothing else is said.
+    /// Path of the admin socket by default.
     pub const DEFAULT_SOCKET: &'static str = "/run/piped/admin.sock";
 }
 
@@ -139,44 +141,45 @@ impl Default for Admin {
     }
 }
 
-/// `[metrics]`
+/// Table `[metrics]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Where a Prometheus server reads `/metrics` by HTTP; none: only on the admin socket.
+    /// Address where a Prometheus server reads `/metrics` by HTTP; none: only the admin socket has
+    /// them.
     #[serde(serialize_with = "write_address", deserialize_with = "read_address")]
     pub address: Option<SocketAddr>,
 }
 
-/// `[access]`: who may connect beside the daemon's own user and root.
+/// Table `[access]` of the file: users that may connect beside the daemon's own and root.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {
     /// Users that may connect.
     pub users: Vec<Principal>,
-    /// Groups whose members may connect.
+    /// Groups that may connect.
     pub groups: Vec<Principal>,
 }
 
-/// `[sandbox]`
+/// Table `[sandbox]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sandbox {
-    /// Landlock.
+    /// Restriction of file access by Landlock.
     pub landlock: LandlockMode,
-    /// A filter of system calls.
+    /// Filter of system calls.
     pub syscalls: SyscallsMode,
 }
 
-/// `[shards]`
+/// Table `[shards]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shards {
-    /// Data-plane threads.
+    /// Number of data-plane threads.
     pub count: u32,
-    /// Whether each stays on one CPU.
+    /// Whether each thread stays on one CPU.
     pub pin: bool,
-    /// The CPUs to pin to, one a shard; empty: the daemon chooses.
+    /// CPUs to pin to, one a shard; empty if the daemon chooses.
     pub cpus: Vec<u32>,
     /// How long a shard spins before it sleeps.
     pub spin: Spin,
@@ -188,11 +191,11 @@ impl Default for Shards {
     }
 }
 
-/// `[io]`
+/// Table `[io]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Io {
-    /// Features not to use even where the kernel has them.
+    /// Features to avoid even where the kernel has them.
     pub disable_features: Vec<IoFeature>,
     /// Entries of a shard's submission queue, a power of two.
     pub entries: u32,
@@ -206,14 +209,14 @@ impl Default for Io {
     }
 }
 
-/// `[planner]`
+/// Table `[planner]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Planner {
     /// How fragment sizes are chosen.
     #[serde(deserialize_with = "planner_form")]
     pub mode: PlannerMode,
-    /// Whether costs follow what is measured.
+    /// Whether costs follow measurements.
     pub calibration: CalibrationMode,
     /// Whether `pipectl dial` may make stages slower.
     pub allow_dials: bool,
@@ -224,20 +227,22 @@ pub struct Planner {
     pub eager: EagerMode,
 }
 
-/// `[listen]`
+/// Table `[listen]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Listen {
-    /// Where peers connect; none: nowhere.
+    /// Address where peers connect; none if they cannot.
     #[serde(serialize_with = "write_address", deserialize_with = "read_address")]
     pub address: Option<SocketAddr>,
-    /// Networks whose nodes may talk to this one without keys; beside loopback, if this node has no key.
+    /// Networks in which lanes may be plain, without keys; beside loopback, if this node has no
+    /// key.
     pub allow_plain: Vec<Network>,
 }
 
 impl Listen {
-    /// True if all who reach where a node without a key listens may be plain: it listens nowhere, where lanes may be plain, or everywhere
-    /// and there are networks that it was told of (others are turned away one by one).
+    /// Whether a node without a key may listen as configured. True if it listens nowhere, only
+    /// where lanes may be plain, or everywhere with networks in `allow_plain` (other callers are
+    /// turned away one by one).
     #[must_use]
     pub fn may_be_plain(&self) -> bool {
         self.address.is_none_or(|address| match address.ip() {
@@ -246,8 +251,9 @@ impl Listen {
         })
     }
 
-    /// True if a lane to or from `address` may be plain: it is in a network of `allow_plain`, or loopback, and this node
-    /// has no key. One that has a key asks for keys: every user of a machine can use its loopback.
+    /// Whether a lane to or from `address` may be plain: the address is in a network of
+    /// `allow_plain`, or is loopback and this node has no key. A node with a key asks for keys on
+    /// loopback too, because every user of a machine can use it.
     #[must_use]
     pub fn admits_plain(&self, address: IpAddr, has_key: bool) -> bool {
         let address = address.to_canonical();
@@ -270,27 +276,28 @@ fn read_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>
     }
     text.parse().map(Some).map_err(|_| {
         de::Error::custom(format!(
-            "`{text}` is not an address to listen on: write an IP address and a port, as in 10.9.0.1:7440 \
-             (0.0.0.0 for all), or \"\" for no listener"
+            "`{text}` is not an address to listen on: write an IP address and a port, as in \
+             10.9.0.1:7440 (0.0.0.0 for all), or \"\" for no listener"
         ))
     })
 }
 
-/// `[security]`
+/// Table `[security]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Security {
-    /// What lanes of peers that have keys are protected against.
+    /// Protection of lanes between peers that have keys.
     pub mode: Protection,
-    /// Where this node's private key is; `auto`: `node.key` beside the main file, if it is there.
+    /// File of this node's private key; `auto` is `node.key` beside the main file, if it exists.
     pub key_file: AutoPath,
 }
 
 impl Security {
-    /// The name of the key file beside the main file.
+    /// Name of the key file beside the main file.
     pub const KEY_FILE: &'static str = "node.key";
 
-    /// Where this node's private key is; none: it has none. `main_file`: that of the configuration, if there is one.
+    /// Path of this node's private key; none if it has none. `main_file` is that of the
+    /// configuration, if there is one.
     #[must_use]
     pub fn key_path(&self, main_file: Option<&Path>) -> Option<PathBuf> {
         match &self.key_file {
@@ -298,7 +305,8 @@ impl Security {
             AutoPath::At(path) => Some(path.clone()),
             AutoPath::Auto => {
                 let beside = main_file?.parent()?.join(Self::KEY_FILE);
-                // One that cannot be looked at is there: the daemon says so, instead of being plain.
+                // A file that cannot be looked at counts as existing: the daemon reports it instead
+                // of being plain.
                 match beside.symlink_metadata() {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                     _ => Some(beside),
@@ -308,27 +316,28 @@ impl Security {
     }
 }
 
-/// `[peers.NAME]`
+/// Table `[peers.NAME]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Peer {
-    /// Where it listens; empty for one that only connects to us, which then has a key.
+    /// Address where the peer listens; empty for one that only connects to us, which then has a
+    /// key.
     pub address: HostPort,
-    /// Its public key: its lanes are authenticated, and nobody else can use its name.
+    /// Public key of the peer: its lanes are authenticated, and nobody else can use its name.
     #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
     pub key: Option<PublicKey>,
-    /// The key it is about to change to: until then it may prove itself with either.
+    /// Next key of the peer: until the change it may prove itself with either.
     #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
     pub next_key: Option<PublicKey>,
 }
 
 impl Peer {
-    /// The keys with which it may prove who it is; none: its lanes are plain.
+    /// Keys with which the peer may prove its identity; none if its lanes are plain.
     pub fn keys(&self) -> impl Iterator<Item = PublicKey> {
         self.named_keys().map(|(_, key)| key)
     }
 
-    /// The same, with the field that has each.
+    /// Keys of the peer with the name of each field.
     pub(crate) fn named_keys(&self) -> impl Iterator<Item = (&'static str, PublicKey)> {
         let fields = [("key", self.key), ("next_key", self.next_key)];
         fields.into_iter().filter_map(|(field, key)| Some((field, key?)))
@@ -350,11 +359,11 @@ fn read_key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PublicKey>, D::
     text.parse().map(Some).map_err(|error| de::Error::custom(format!("`{text}` {error}")))
 }
 
-/// `[exports.NAME]`
+/// Table `[exports.NAME]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Export {
-    /// The directory; never empty, always absolute after validation.
+    /// Directory; never empty, and absolute after validation.
     pub path: PathBuf,
     /// Whether files below it may be read.
     pub read: bool,
@@ -362,9 +371,9 @@ pub struct Export {
     pub write: bool,
     /// Local users that may use it.
     pub users: Vec<Principal>,
-    /// Groups whose members may. Both lists empty: all that `[access]` admits.
+    /// Groups that may use it. Both lists empty: all users that `[access]` admits.
     pub groups: Vec<Principal>,
-    /// Peers that may use it; empty: all that may connect.
+    /// Peers that may use it; empty for all that may connect.
     pub peers: Vec<String>,
 }
 
@@ -381,11 +390,12 @@ impl Default for Export {
     }
 }
 
-/// `[log]`
+/// Table `[log]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,piped::peer=debug`.
+    /// Level: `error`, `warn`, `info`, `debug` or `trace`, or directives such as
+    /// `info,piped::peer=debug`.
     pub level: String,
 }
 

@@ -1,18 +1,18 @@
 //! Quantities for people: three significant digits, IEC sizes, times in the unit that fits.
 
-/// A size, as in `64 KiB` or `1.50 MiB`.
+/// Formats a size, as in `64 KiB` or `1.50 MiB`.
 #[must_use]
 pub fn bytes(size: u64) -> String {
     scaled(size as f64, &["B", "KiB", "MiB", "GiB", "TiB"], size < 1024 || is_whole(size))
 }
 
-/// Whole in the unit it is printed in, so that `64 KiB` has no `.0`.
+/// Whether the size is whole in its unit, so that `64 KiB` has no `.0`.
 fn is_whole(size: u64) -> bool {
     let unit = (size.max(1).ilog2() / 10).min(4) * 10;
     size.trailing_zeros() >= unit
 }
 
-/// Bytes per second.
+/// Formats a rate in bytes per second.
 #[must_use]
 pub fn rate(bytes_per_second: f64) -> String {
     scaled(bytes_per_second, &["B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s"], false)
@@ -31,7 +31,7 @@ fn scaled(mut value: f64, units: &[&str], whole: bool) -> String {
     format!("{value:.digits$} {}", units[unit])
 }
 
-/// Decimals that make three significant digits.
+/// Number of decimals for three significant digits.
 fn digits(value: f64) -> usize {
     match value.abs() {
         v if v >= 100.0 => 0,
@@ -40,7 +40,7 @@ fn digits(value: f64) -> usize {
     }
 }
 
-/// A time, as in `12.3 us`.
+/// Formats a time, as in `12.3 us`.
 #[must_use]
 pub fn seconds(time: f64) -> String {
     if !time.is_finite() {
@@ -56,7 +56,7 @@ pub fn seconds(time: f64) -> String {
     format!("{value:.*} {unit}", digits(value))
 }
 
-/// How long something has been running, as in `3 h 12 min`.
+/// Formats how long something has been running, as in `3 h 12 min`.
 #[must_use]
 pub fn uptime(time: f64) -> String {
     let total = time.max(0.0) as u64;
@@ -69,7 +69,7 @@ pub fn uptime(time: f64) -> String {
     }
 }
 
-/// A count with thin groups, as in `1 234 567`.
+/// Formats a count with groups of three digits, as in `1 234 567`.
 #[must_use]
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -83,12 +83,12 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
-/// A count in at most four characters, as in `999`, `12k` or `3.4M`.
+/// Formats a count in at most four characters, as in `999`, `12k` or `3.4M`.
 #[must_use]
 pub fn short(number: u64) -> String {
     let mut value = number as f64;
     for unit in ["", "k", "M", "G", "T", "P"] {
-        // Rounded up this would need a fifth character.
+        // Rounding up would need a fifth character.
         if value < 999.5 {
             let decimals = usize::from(!unit.is_empty() && value < 9.95);
             return format!("{value:.decimals$}{unit}");
@@ -98,12 +98,13 @@ pub fn short(number: u64) -> String {
     "many".to_owned()
 }
 
-/// Bytes in at most five characters, as in `999B`, `1.5K` or `123M`: IEC units by their letter, for columns.
+/// Formats bytes in at most five characters, as in `999B`, `1.5K` or `123M`: IEC units by their
+/// letter, for columns.
 #[must_use]
 pub fn compact(size: f64) -> String {
     let mut value = size;
     for unit in ["B", "K", "M", "G", "T"] {
-        // Rounded up this would need one more digit.
+        // Rounding up would need one more digit.
         if value < 999.5 {
             let decimals = usize::from(unit != "B" && value < 9.95);
             return format!("{value:.decimals$}{unit}");
@@ -113,7 +114,7 @@ pub fn compact(size: f64) -> String {
     "many".to_owned()
 }
 
-/// Events a second in at most four characters: `0`, `0.3`, `17`, `1.2k`.
+/// Formats events a second in at most four characters: `0`, `0.3`, `17`, `1.2k`.
 #[must_use]
 pub fn frequency(per_second: f64) -> String {
     match per_second {

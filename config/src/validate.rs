@@ -1,4 +1,4 @@
-//! Relations between values, and names: what types cannot say.
+//! Checks of relations between values, and of names, that types cannot express.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,9 +16,9 @@ use crate::schema::Config;
 /// A value that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The key to change.
+    /// Name of the key to change.
     pub key: String,
-    /// What is wrong with it, and the fix.
+    /// Problem with the value, and the fix.
     pub problem: String,
 }
 
@@ -37,13 +37,13 @@ const IO_ENTRIES: core::ops::RangeInclusive<u32> = 64..=32768;
 const PAGE: u64 = 4096;
 const FRAGMENT_MIN: Bytes = Bytes::kib(4);
 const FRAGMENT_MAX: Bytes = Bytes::mib(1);
-/// A longer message would hold up what is urgent.
+/// A longer message would delay urgent ones.
 const EAGER_MAX: Bytes = Bytes(256 << 10);
 
-/// A spin longer than this is a busy loop by mistake.
+/// A longer spin is a busy loop by mistake.
 const SPIN_MAX: Period = Period(core::time::Duration::from_millis(10));
 
-/// What was found so far.
+/// Faults found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Vec<Fault>);
 
@@ -77,7 +77,8 @@ impl Faults {
         let length = path.as_os_str().len();
         self.check(length <= SOCKET_PATH_MAX, key, || {
             format!(
-                "has {length} bytes: the kernel takes at most {SOCKET_PATH_MAX}; choose a shorter path"
+                "has {length} bytes: the kernel takes at most {SOCKET_PATH_MAX}; choose a shorter \
+                 path"
             )
         });
     }
@@ -87,15 +88,15 @@ impl Faults {
         let begins_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
         self.check(begins_well && name.len() <= NAME_MAX && name.chars().all(letter), key, || {
             format!(
-                "has the name `{name}`: use at most {NAME_MAX} letters, digits, `-`, `_` or `.`, beginning \
-                 with a letter or digit"
+                "has the name `{name}`: use at most {NAME_MAX} letters, digits, `-`, `_` or `.`, \
+                 beginning with a letter or digit"
             )
         });
     }
 }
 
 impl Config {
-    /// Checks what the types alone cannot: bounds, relations, names, networks.
+    /// Checks bounds, relations, names and networks, which types cannot.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl Config {
         self.faults().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Everything that [`Self::validate`] would find, one after the other.
+    /// Everything that [`Self::validate`] would report, one after the other.
     #[must_use]
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
@@ -207,21 +208,24 @@ impl Config {
                 "has this node's own name: a peer is another node".to_owned()
             });
             faults.check(!peer.address.is_empty() || peer.key.is_some(), &key, || {
-                "is not set: write where the peer listens, as in \"10.9.0.2:7440\"; or `key`, if it only connects to \
-                 this node".to_owned()
+                "is not set: write where the peer listens, as in \"10.9.0.2:7440\"; or `key`, if \
+                 it only connects to this node"
+                    .to_owned()
             });
             let literal = peer.address.as_str().parse::<std::net::SocketAddr>().map(|a| a.ip());
             let needs_key = literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip, false));
             faults.check(peer.key.is_some() || !needs_key, &key, || {
                 format!(
-                    "is {}, outside loopback, and the peer has no key, so lanes to it would be plain: run `pipectl \
-                     keys trust {name} KEY`, or add its network to listen.allow_plain if you trust everybody in it",
+                    "is {}, outside loopback, and the peer has no key, so lanes to it would be \
+                     plain: run `pipectl keys trust {name} KEY`, or add its network to \
+                     listen.allow_plain if you trust everybody in it",
                     peer.address
                 )
             });
             let next = format!("peers.{name}.next_key");
             faults.check(peer.next_key.is_none() || peer.key.is_some(), &next, || {
-                "is set without `key`: write the key that the node has now there, and here the one it will have"
+                "is set without `key`: write the key that the node has now there, and here the one \
+                 it will have"
                     .to_owned()
             });
             faults.check(peer.next_key.is_none() || peer.next_key != peer.key, &next, || {
@@ -230,13 +234,16 @@ impl Config {
             for (field, key) in peer.named_keys() {
                 let twin = keys.insert(key, name).unwrap_or(name);
                 faults.check(twin == name, &format!("peers.{name}.{field}"), || {
-                    format!("is also that of `{twin}`: a key is one node's, for it says which node it is")
+                    format!(
+                        "is also that of `{twin}`: a key belongs to one node, because it proves \
+                         which node it is"
+                    )
                 });
             }
         }
     }
 
-    /// Checks what depends on whether the node has a key of its own.
+    /// Checks settings that depend on whether the node has a key of its own.
     ///
     /// # Errors
     ///
@@ -245,32 +252,36 @@ impl Config {
         self.own_key_faults(own).into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Everything that [`Self::check_own_key`] would find, one after the other.
+    /// Everything that [`Self::check_own_key`] would report, one after the other.
     #[must_use]
     pub fn own_key_faults(&self, own: Option<PublicKey>) -> Vec<Fault> {
         let mut faults = Faults::default();
         let is_encrypted = self.security.mode == Protection::Encrypted;
         faults.check(own.is_some() || !is_encrypted, "security.mode", || {
-            "is \"encrypted\", but this node has no key, so all lanes would be plain: run `pipectl keys generate`, and \
-             `pipectl keys trust` for each peer; or leave the mode out"
+            "is \"encrypted\", but this node has no key, so all lanes would be plain: run `pipectl \
+             keys generate`, and `pipectl keys trust` for each peer; or leave the mode out"
                 .to_owned()
         });
         if let Some(address) = self.listen.address {
             faults.check(own.is_some() || self.listen.may_be_plain(), "listen.address", || {
                 format!(
-                    "is {address}, outside loopback, and this node has no key, so lanes would be plain: run `pipectl \
-                     keys generate`; or name networks whose nodes you all trust, as in listen.allow_plain = \
-                     [\"10.9.0.0/24\"], or listen on 127.0.0.1"
+                    "is {address}, outside loopback, and this node has no key, so lanes would be \
+                     plain: run `pipectl keys generate`; or name networks in which you trust every \
+                     node, as in listen.allow_plain = [\"10.9.0.0/24\"], or listen on 127.0.0.1"
                 )
             });
         }
         for (name, peer) in &self.peers {
             faults.check(peer.key.is_none() || own.is_some(), &format!("peers.{name}.key"), || {
-                "is set, but this node has no key of its own to prove who it is: run `pipectl keys generate`".to_owned()
+                "is set, but this node has no key of its own to prove its identity: run `pipectl \
+                 keys generate`"
+                    .to_owned()
             });
             for (field, key) in peer.named_keys() {
                 faults.check(Some(key) != own, &format!("peers.{name}.{field}"), || {
-                    "is this node's own: write the one that `pipectl keys show` prints on the other node".to_owned()
+                    "is this node's own: write the one that `pipectl keys show` prints on the \
+                     other node"
+                        .to_owned()
                 });
             }
         }
@@ -295,18 +306,18 @@ impl Config {
     }
 }
 
-/// Whether a node may be called so.
+/// Checks the name of a node.
 ///
 /// # Errors
 ///
-/// What is wrong with the name, and the fix.
+/// The problem with the name, and the fix.
 pub fn check_node_name(name: &str) -> Result<(), String> {
     let mut faults = Faults::default();
     faults.name(name, "NAME");
     faults.first().map_or(Ok(()), |fault| Err(format!("the node {}", fault.problem)))
 }
 
-/// A fragment size that the engine can use; also for the admin API's `fixed`.
+/// Checks a fragment size for the engine; also for the admin API's `fixed`.
 pub(crate) fn check_fragment(size: Bytes) -> Result<(), String> {
     if (FRAGMENT_MIN..=FRAGMENT_MAX).contains(&size) { Ok(()) } else { Err(out_of_bounds(size)) }
 }

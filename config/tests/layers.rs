@@ -1,4 +1,4 @@
-//! Which layer wins, and what an operator is told about a mistake.
+//! Tests of which layer wins, and of messages about mistakes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -47,7 +47,8 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 #[test]
 fn later_layers_win_key_by_key() {
     let etc = Etc::new(
-        "[client]\nqueues_max = 2\nentries_max = 2\n[shards]\ncount = 2\n[limits.global]\nsessions = 2",
+        "[client]\nqueues_max = 2\nentries_max = 2\n[shards]\ncount = 2\n[limits.global]\nsessions \
+         = 2",
     )
     .drop_in("20-b.toml", "client.queues_max = 4")
     .drop_in("10-a.toml", "client.queues_max = 3\nclient.entries_max = 4\nshards.count = 3")
@@ -115,7 +116,8 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_key() {
     );
     let etc = Etc::new("").drop_in("a.toml", "[exports.data]\npath = \"/d\"\nwriteable = true");
     let refusal = etc.refusal();
-    let expected = "conf.d/a.toml:3: there is no key `exports.data.writeable`; did you mean `exports.data.write`?";
+    let expected = "conf.d/a.toml:3: there is no key `exports.data.writeable`; did you mean \
+        `exports.data.write`?";
     assert_eq!(refusal, expected);
 }
 
@@ -186,7 +188,7 @@ fn values_that_cannot_work_are_refused_where_they_were_set() {
     }
 }
 
-/// Which keys there are is not in the files: the daemon, and `pipectl config check`, look.
+/// The files do not say which keys exist: the daemon, and `pipectl config check`, look for them.
 #[test]
 fn an_open_listener_and_peers_with_keys_need_a_key_of_this_node() {
     let load = |text: &str| load(&Etc::new(text).sources()).expect("valid").config;
@@ -207,10 +209,11 @@ fn an_open_listener_and_peers_with_keys_need_a_key_of_this_node() {
 #[test]
 fn networks_named_in_allow_plain_may_be_listened_on_and_dialled() {
     let etc = Etc::new(
-        "[listen]\naddress = \"10.9.0.1:7440\"\nallow_plain = [\"10.9.0.0/24\"]\n[peers.beta]\naddress = \"10.9.0.2:7440\"",
+        "[listen]\naddress = \"10.9.0.1:7440\"\nallow_plain = [\"10.9.0.0/24\"]\n[peers.beta]\n\
+         address = \"10.9.0.2:7440\"",
     );
     let config = load(&etc.sources()).expect("valid").config;
-    // Whether a node has a key decides on loopback alone.
+    // The node's own key matters on loopback alone.
     for (address, without, with) in [
         ("10.9.0.77", true, true),
         ("10.9.1.1", false, false),
@@ -297,7 +300,8 @@ fn every_mistake_of_every_layer_is_told_at_once() {
 
 #[test]
 fn everything_that_cannot_work_is_told_at_once() {
-    let text = "client.queues_max = 0\nlimits.global.sessions = 0\n[exports.x]\npath = \"d\"\nread = false\n";
+    let text = "client.queues_max = 0\nlimits.global.sessions = 0\n[exports.x]\npath = \"d\"\nread \
+        = false\n";
     let etc = Etc::new(text);
     let refusal = etc.refusal();
     let keys: Vec<&str> = refusal.lines().filter_map(|line| line.split('`').nth(1)).collect();
@@ -349,7 +353,7 @@ fn texts_are_parsed_without_files_or_environment() {
     for odd in
         ["\u{feff}", "[[client]]", "client = {}", "peers = []", "peers = {\"\" = {}}", "\"\" = 1"]
     {
-        // Refused or not, it ends with an answer.
+        // Refused or not, parsing ends with an answer.
         let _ = parse(&[file(odd), set(odd)]);
     }
 }

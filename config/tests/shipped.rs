@@ -1,4 +1,4 @@
-//! The shipped file says what the types say: every key, at its default.
+//! The shipped file agrees with the types: every key is there, with its default.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -61,7 +61,7 @@ fn the_shipped_file_sets_every_key_and_explains_it() {
     let mut all = leaves_of(&Config::default());
     all.retain(|key| key != "peers" && key != "exports");
     assert_eq!(written(&text), all);
-    // Without any one of its lines it would not.
+    // Each of its lines is needed for that.
     for line in text.lines().filter(|line| line.contains(" = ") && !line.starts_with('#')) {
         let without = text.replacen(&format!("\n{line}\n"), "\n", 1);
         assert_eq!(written(&without).len() + 1, all.len(), "without {line}");

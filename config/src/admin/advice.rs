@@ -1,112 +1,115 @@
-//! The body of `/v1/limits/advice`: what early-arrival memory messages need, by what was seen of them.
+//! The body of `/v1/limits/advice`: how large the unexpected-message buffer should be, from the
+//! messages seen.
 
 use serde::{Deserialize, Serialize};
 
-/// `GET`: [`Advice`].
+/// Path of [`Advice`], read with `GET`.
 pub const ADVICE: &str = "/v1/limits/advice";
 
-/// What early-arrival memory is needed. Sizes are in bytes, times in seconds, rates in bytes per second.
+/// Advised size of the unexpected-message buffer (`early_arrival`). Sizes are in bytes, times in
+/// seconds, rates in bytes per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// `global.early_arrival` and `client.early_arrival`.
+    /// Advised values of `global.early_arrival` and `client.early_arrival`.
     pub limits: Vec<AdvisedLimit>,
-    /// The most that `global.early_arrival` can be worth with the staging there is.
+    /// Largest useful value of `global.early_arrival` with the present staging.
     pub most_bytes: u64,
-    /// Messages for which there was no memory, since start.
+    /// Messages that found no free buffer, since start.
     pub stalled: u64,
-    /// Messages on channels beyond those that are remembered, since start.
+    /// Messages on channels that are no longer remembered, since start.
     pub unseen: u64,
-    /// The channels on which messages were seen.
+    /// Channels on which messages were seen.
     pub channels: Vec<ChannelAdvice>,
 }
 
-/// A limit and what it should be.
+/// One limit with its advised value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdvisedLimit {
-    /// As in `pipectl limits`.
+    /// Name of the limit, as in `pipectl limits`.
     pub name: String,
-    /// What is needed; none if no messages were seen.
+    /// Size needed; none if no messages were seen.
     pub required_bytes: Option<u64>,
-    /// What it is.
+    /// Size that is configured.
     pub configured_bytes: u64,
-    /// The most that was used since start, by what is there now.
+    /// Highest use since start, by sessions that still exist.
     pub high_bytes: u64,
 }
 
-/// What the messages of a channel need.
+/// Size that the messages of a channel need.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChannelAdvice {
-    /// Its name; none if it was closed.
+    /// Name of the channel; none if it was closed.
     pub name: Option<String>,
-    /// Its number.
+    /// Number of the channel.
     pub channel: u32,
-    /// Who receives, or received.
+    /// Session that receives, or received.
     pub session: u32,
-    /// Its shard.
+    /// Shard of the receiving session.
     pub shard: u32,
-    /// What is needed. The sum of the next four, or `fixed_bytes` if that is more.
+    /// Size needed: the sum of the next four, or `fixed_bytes` if that is more.
     pub required_bytes: u64,
-    /// Of the model: what has arrived and is not copied.
+    /// Share of the model: bytes that have arrived and are not copied yet.
     pub model_bytes: u64,
-    /// On top of that because messages have their memory whole, while they land and until they are copied.
+    /// Extra because a message has its memory whole, while it lands and until it is copied.
     pub whole_bytes: u64,
-    /// On top of that because memory is given out in granules.
+    /// Extra because memory is given out in granules.
     pub rounding_bytes: u64,
-    /// On top of that for a granule that short messages share and that one of them keeps.
+    /// Extra for a granule that short messages share and that one of them keeps.
     pub sharing_bytes: u64,
-    /// One message of each sender at once: what is needed however soon they are asked for.
+    /// One message of each sender at once: needed however soon messages are asked for.
     pub fixed_bytes: u64,
-    /// The most its messages had at once.
+    /// Highest use by its messages at once.
     pub high_bytes: u64,
-    /// Messages received that this memory is for, since it was offered.
+    /// Messages received through the buffer since the channel was offered.
     pub messages: u64,
-    /// Messages for which there was none.
+    /// Messages that found no free buffer.
     pub stalled: u64,
-    /// The burst that decides is longer than what is remembered: more may be needed.
+    /// Whether the deciding burst is longer than the memory of it: more may be needed.
     pub is_cut: bool,
-    /// Who sent.
+    /// Senders of these messages.
     pub senders: Vec<SenderAdvice>,
-    /// Bursts seen in which memory was taken.
+    /// Bursts seen in which the buffer was used.
     pub bursts: u64,
-    /// What was measured.
+    /// Means that the advice is computed from.
     pub measured: Measured,
-    /// What would be needed if one thing were different.
+    /// Size needed if one thing were different.
     pub factors: Vec<FactorAdvice>,
 }
 
-/// Who sent messages to a channel.
+/// One sender of messages to a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SenderAdvice {
-    /// The peer; none: clients of this node, all together.
+    /// Peer that sends; none for all clients of this node together.
     pub peer: Option<String>,
-    /// Messages of those that are remembered.
+    /// Remembered messages of this sender.
     pub messages: u32,
     /// Memory of the longest one of them.
     pub fixed_bytes: u64,
 }
 
-/// Means over the messages that are remembered.
+/// Means over the remembered messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Messages in a burst.
     pub messages: f64,
-    /// Bytes of one.
+    /// Bytes of one message.
     pub bytes: f64,
-    /// How fast one arrives; none: at once.
+    /// Arrival rate of a message; none if it arrives at once.
     pub arrival_rate: Option<f64>,
-    /// How fast one is copied; none: none was.
+    /// Copy rate of a message; none if no message was copied.
     pub copy_rate: Option<f64>,
-    /// What the receiver takes before each.
+    /// Time that the receiver takes before each message.
     pub startup_seconds: f64,
-    /// From one to the next of a burst.
+    /// Time between two messages of a burst.
     pub delay_seconds: f64,
 }
 
-/// What one thing contributes.
+/// Effect of one thing on the size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactorAdvice {
-    /// `bandwidth_doubled`, `delay_doubled`, `copy_rate_doubled`, `no_startup` or `half_more_messages`.
+    /// Thing that differs: `bandwidth_doubled`, `delay_doubled`, `copy_rate_doubled`, `no_startup`
+    /// or `half_more_messages`.
     pub factor: String,
-    /// What the channel would need then.
+    /// Size that the channel would need then.
     pub required_bytes: u64,
 }

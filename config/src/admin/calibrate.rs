@@ -1,34 +1,34 @@
-//! Bodies of `calibrate`: leave to load paths on purpose, one operator at a time.
+//! Bodies of `calibrate`: a permit to load paths on purpose, for one operator at a time.
 
 use serde::{Deserialize, Serialize};
 
-/// `PUT`: [`CalibrateBody`], answered with [`Calibrating`].
+/// Path of the permit: `PUT` of a [`CalibrateBody`], answered with [`Calibrating`].
 pub const CALIBRATE: &str = "/v1/calibrate";
 
-/// No leave is longer, in seconds. Who needs it longer renews it: the leave of one that was killed keeps others out no
-/// longer than this.
+/// Longest permit in seconds. A longer calibration renews it, so the permit of a killed program
+/// blocks other operators no longer than this.
 pub const CALIBRATE_SECONDS_MAX: u32 = 60;
 
-/// The region that every node has for other nodes' calibrations, whoever offers what: zeros, to be read. Only
-/// who may change the daemon opens it.
+/// Name of the region of zeros that every node offers to other nodes' calibrations. Only a session
+/// that may change the daemon can open it.
 pub const ECHO_REGION: &str = "piped.echo";
 
-/// Asks for leave, for more time, or gives it back.
+/// Asks for a permit, for more time, or gives it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrateBody {
-    /// The leave's number, of one that is there.
+    /// Number of the permit, if there is one already.
     #[serde(default)]
     pub leave: Option<u64>,
-    /// From now on so many seconds; 0: it is not needed any more.
+    /// Seconds from now on; 0 gives the permit back.
     pub seconds: u32,
 }
 
-/// A leave.
+/// A permit that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calibrating {
-    /// Its number.
+    /// Number of the permit.
     pub leave: u64,
-    /// It ends by itself after so many seconds.
+    /// Seconds after which the permit ends by itself.
     pub seconds: u32,
 }

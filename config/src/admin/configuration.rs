@@ -1,4 +1,4 @@
-//! What the daemon says of its configuration, and of a reload.
+//! The daemon's answers about its configuration and about a reload.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,39 +6,40 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `GET`: [`Configuration`].
+/// Path of [`Configuration`], read with `GET`.
 pub const CONFIG: &str = "/v1/config";
-/// `POST` without a body: [`Reloaded`], or an error with the reasons; then everything is as before.
+/// Path of a reload: `POST` without a body. The answer is [`Reloaded`], or an error with the
+/// reasons; then nothing has changed.
 pub const RELOAD: &str = "/v1/config/reload";
 
-/// Whether what runs is what the files say.
+/// State of the running configuration against its files.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ConfigState {
     /// Files that were read, in order.
     pub files: Vec<String>,
-    /// Since they were last loaded, in seconds.
+    /// Seconds since the files were last loaded.
     pub loaded_seconds_ago: f64,
-    /// Keys that are different in the files, and take effect when the daemon is restarted.
+    /// Keys that differ in the files and take effect with a restart.
     pub restart_needed: Vec<Change>,
     /// The last reload, if it was refused.
     pub refused_reload: Option<RefusedReload>,
 }
 
-/// A key with two values.
+/// One key with both values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The key.
+    /// Name of the key.
     pub key: String,
-    /// What it was, or still is; null if it was not there.
+    /// Old or present value; null if there was none.
     pub from: Value,
-    /// What it is, or would be; null if it is not there any more.
+    /// New or future value; null if there is none any more.
     pub to: Value,
 }
 
 /// A reload that changed nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RefusedReload {
-    /// Since then, in seconds.
+    /// Seconds since the refusal.
     pub seconds_ago: f64,
     /// All reasons, one a line.
     pub error: String,
@@ -47,40 +48,40 @@ pub struct RefusedReload {
 /// The configuration in effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// How it relates to the files.
+    /// State against the files.
     #[serde(flatten)]
     pub state: ConfigState,
-    /// Every key.
+    /// Every key with its value.
     pub keys: Vec<ConfigKey>,
-    /// Where it comes from, and comes from again with a reload; none: the daemon was given it.
+    /// Sources that a reload reads again; none if the daemon was given its configuration.
     #[serde(default)]
     pub sources: Option<SourcesReport>,
 }
 
-/// The layers of a daemon's configuration, so that others can read what it would read.
+/// Layers of a daemon's configuration, so that another program can read the same ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SourcesReport {
-    /// The main file, absolute; there or not.
+    /// Absolute path of the main file, which need not exist.
     pub main_file: PathBuf,
-    /// Whether it was named: then it has to be there.
+    /// Whether the main file was named: then it has to exist.
     pub named: bool,
     /// Variables of the daemon's environment that are keys.
     pub variables: BTreeMap<String, String>,
-    /// `key=value` of its command line.
+    /// Settings (`key=value`) of its command line.
     pub settings: Vec<String>,
 }
 
-/// A key in effect.
+/// One key in effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigKey {
-    /// The key, as in `shards.count`.
+    /// Name of the key, as in `shards.count`.
     pub key: String,
-    /// Its value, as in a file.
+    /// Value of the key, as in a file.
     pub value: Value,
-    /// `default`, `FILE:LINE`, `PIPED_...`, `--set KEY`, or `runtime` (changed by pipectl, until the daemon
-    /// ends).
+    /// Origin of the value: `default`, `FILE:LINE`, `PIPED_...`, `--set KEY`, or `runtime` (changed
+    /// by pipectl until the daemon ends).
     pub origin: String,
-    /// Of what was changed by pipectl: where its value comes from at the next start.
+    /// Origin of the value after a restart, for keys that pipectl changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured: Option<String>,
 }
@@ -88,15 +89,15 @@ pub struct ConfigKey {
 /// A reload that was done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// What is different now.
+    /// Keys that have changed.
     pub changed: Vec<Change>,
-    /// Sessions that ended because their users are not admitted any more.
+    /// Sessions that ended because their users are no longer admitted.
     #[serde(default)]
     pub ended_sessions: u64,
-    /// Handles that ended because what they are for is not allowed any more.
+    /// Handles that ended because their use is no longer allowed.
     #[serde(default)]
     pub ended_handles: u64,
-    /// How what runs relates to the files.
+    /// State of the running configuration against its files.
     #[serde(flatten)]
     pub state: ConfigState,
 }

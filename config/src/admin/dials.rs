@@ -1,48 +1,48 @@
-//! Dials: stages that an operator makes slower.
+//! Dials (delay injection): stages that an operator makes slower on purpose.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `GET`: [`Dials`]. `PUT`: [`DialChange`], answered by [`Dials`].
+/// Path of [`Dials`], read with `GET`; `PUT` of a [`DialChange`] is answered by [`Dials`].
 pub const DIALS: &str = "/v1/dials";
-/// `PUT`: [`DialClear`], answered by [`Dials`].
+/// Path to clear dials: `PUT` of a [`DialClear`], answered by [`Dials`].
 pub const DIALS_CLEAR: &str = "/v1/dials/clear";
 
-/// The dials. `D` is `piped_report::dial::DialReport`.
+/// All dials. `D` is `piped_report::dial::DialReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dials<D = Value> {
-    /// `planner.allow_dials`.
+    /// Whether `planner.allow_dials` is set.
     pub allowed: bool,
-    /// Those that are set; of several shards each has its own.
+    /// Dials that are set; each of several shards has its own.
     pub dials: Vec<D>,
 }
 
-/// A dial from now on (until the daemon ends); one that is there is replaced.
+/// Dial to set until the daemon ends; an earlier one of the stage is replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DialChange {
-    /// Which stage: `disk:MAJOR:MINOR` (or with `:read` or `:write` behind it), `send:PEER`, `net:PEER`,
-    /// `receive:PEER`, `check` or `copy`.
+    /// Stage to slow down: `disk:MAJOR:MINOR` (also with `:read` or `:write` behind it),
+    /// `send:PEER`, `net:PEER`, `receive:PEER`, `check` or `copy`.
     pub stage: String,
-    /// `L` in nanoseconds.
+    /// Added latency `L` in nanoseconds.
     #[serde(default)]
     pub latency_ns: u64,
-    /// `g` in nanoseconds.
+    /// Added overhead `g` in nanoseconds.
     #[serde(default)]
     pub overhead_ns: u64,
-    /// `G` in picoseconds a byte.
+    /// Added time `G` in picoseconds a byte.
     #[serde(default)]
     pub per_byte_ps: u64,
-    /// `o` in nanoseconds.
+    /// Added host time `o` in nanoseconds.
     #[serde(default)]
     pub host_ns: u64,
 }
 
-/// No dial any more.
+/// Request to clear dials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DialClear {
-    /// At that stage; without it, at none.
+    /// Stage to clear; none for all of them.
     #[serde(default)]
     pub stage: Option<String>,
 }

@@ -1,58 +1,59 @@
-//! What clients and peers have open, and the end of it: of a handle, a client, a node's lanes.
+//! Open handles of clients and peers, and how to end a handle, a client or a node's lanes.
 
 use serde::{Deserialize, Serialize};
 
-/// `GET`: [`Handles`]. For those who may change: it names files.
+/// Path of [`Handles`], read with `GET` by users that may change the daemon, because it names
+/// files.
 pub const HANDLES: &str = "/v1/handles";
-/// `PUT`: [`EndHandle`]; answered by [`Ended`].
+/// Path to end a handle: `PUT` of an [`EndHandle`], answered by [`Ended`].
 pub const HANDLES_END: &str = "/v1/handles/end";
-/// `PUT`: [`EndClient`]; answered by [`Ended`].
+/// Path to end a client: `PUT` of an [`EndClient`], answered by [`Ended`].
 pub const CLIENTS_END: &str = "/v1/clients/end";
-/// `PUT`: [`EndPeer`]; answered by [`Ended`].
+/// Path to end a peer: `PUT` of an [`EndPeer`], answered by [`Ended`].
 pub const PEERS_END: &str = "/v1/peers/end";
 
-/// The most handles that are listed.
+/// The most handles in one report.
 pub const HANDLES_LISTED_MAX: usize = 4096;
 
-/// What is open.
+/// All handles that are open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handles {
-    /// How many there are.
+    /// Number of open handles.
     pub total: u64,
-    /// Of them, those that were opened first; at most [`HANDLES_LISTED_MAX`].
+    /// The oldest handles, at most [`HANDLES_LISTED_MAX`].
     pub handles: Vec<HandleReport>,
 }
 
-/// Something that a client or a peer has open.
+/// One handle of a client or a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandleReport {
-    /// Its number, which no other has until the daemon ends.
+    /// Number of the handle, never used twice while the daemon runs.
     pub handle: u64,
-    /// The session of the client that has it, if a client has it.
+    /// Session of the client that has the handle, if a client has it.
     pub session: Option<u32>,
-    /// The client's user.
+    /// User of that client.
     pub uid: Option<u32>,
-    /// The node that has it, if a node has it.
+    /// Node that has the handle, if a node has it.
     pub peer: Option<String>,
-    /// `file`, `export`, `region` or `channel`.
+    /// Kind of the handle: `file`, `export`, `region` or `channel`.
     pub kind: String,
-    /// What it is: a name; of an export also the path below it.
+    /// Name of the opened thing; for an export also the path below it.
     pub name: String,
-    /// The node where it is; none: this one.
+    /// Node where the opened thing is; none for this one.
     pub at: Option<String>,
-    /// Its client offers it to others.
+    /// Whether the client offers it to others.
     pub offers: bool,
-    /// Whether it was opened to be read.
+    /// Whether it was opened for reading.
     pub read: bool,
-    /// Whether it was opened to be written.
+    /// Whether it was opened for writing.
     pub write: bool,
 }
 
-/// Ends a handle: what is under way by it, and what comes later, ends with `Gone`.
+/// Ends a handle: its present and later requests end with `Gone`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndHandle {
-    /// Its number.
+    /// Number of the handle.
     pub handle: u64,
 }
 
@@ -60,21 +61,21 @@ pub struct EndHandle {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndClient {
-    /// Which.
+    /// Number of the session.
     pub session: u32,
 }
 
-/// Closes the lanes from and to a node. It may come back, unless its access was taken from it.
+/// Closes all lanes from and to a node. The node may come back, unless its access was taken away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndPeer {
-    /// Its name.
+    /// Name of the peer.
     pub peer: String,
 }
 
-/// What was ended.
+/// Result of ending something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// In words.
+    /// Ended thing, in words.
     pub ended: String,
 }

@@ -1,152 +1,153 @@
-//! The bodies of `/v1/limits`: what is in force, what is used of it, and changes.
+//! The bodies of `/v1/limits`: limits in force, their use, and changes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// `GET`: [`LimitsReport`]. `PUT`: [`LimitsChange`], answered by [`LimitsChanged`].
+/// Path of [`LimitsReport`], read with `GET`; `PUT` of a [`LimitsChange`] is answered by
+/// [`LimitsChanged`].
 pub const LIMITS: &str = "/v1/limits";
 
-/// What is limited, and how much of it is used. Sizes are in bytes.
+/// All limits and how much of each is used. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsReport {
     /// Every limit in force.
     pub limits: Vec<LimitRow>,
-    /// Staging memory.
+    /// State of staging memory.
     pub staging: StagingReport,
     /// Requests of clients that wait for a limit now.
     pub waiting: u64,
-    /// Requests of clients and peers that had to wait for one, since start.
+    /// Requests of clients and peers that had to wait for a limit, since start.
     pub waited: u64,
-    /// Messages for which there was no early-arrival memory, since start: they waited with their senders.
+    /// Messages that found no unexpected-message buffer since start, and waited with their senders.
     pub stalled: u64,
-    /// The users that have sessions, or shared memory of some.
+    /// Users with sessions, or with shared memory of ended ones.
     #[serde(default)]
     pub users: Vec<UserRow>,
-    /// The sessions.
+    /// Use by each session.
     pub clients: Vec<PartyRow>,
-    /// The peers that ask this node, once for each shard that they ask.
+    /// Use by each peer that asks this node, one row a shard.
     pub peers: Vec<PartyRow>,
-    /// The file that `persist` writes; none if there is no configuration file.
+    /// File that `persist` writes; none if there is no configuration file.
     pub drop_in: Option<PathBuf>,
 }
 
-/// A limit.
+/// One limit and its use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRow {
-    /// As in the configuration, without `limits.`: `global.staging`.
+    /// Name as in the configuration, without `limits.`: `global.staging`.
     pub name: String,
-    /// Whether it is a number of bytes.
+    /// Whether the limit is a number of bytes.
     pub is_bytes: bool,
-    /// What was asked for.
+    /// Limit that was asked for.
     pub limit: u64,
-    /// What is in force of it, where that is less.
+    /// Limit in force, where that is less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<LimitGiven>,
-    /// What is used now; of `user`, `client` and `peer` by the one that uses most.
+    /// Present use; for `user`, `client` and `peer` that of the heaviest one.
     pub used: u64,
-    /// The most that was used since start, by what is there now.
+    /// Highest use since start, by parties that still exist.
     pub high: u64,
 }
 
-/// What a limit comes to, where that is less than was asked for.
+/// Limit in force, where that is less than was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitGiven {
-    /// What is in force.
+    /// Amount that is in force.
     pub amount: u64,
-    /// Why it is not what was asked for.
+    /// Reason why the amount is smaller.
     pub because: String,
 }
 
 /// Staging memory of all shards, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagingReport {
-    /// What the shards have. Above the limit only while some of it drains.
+    /// Staging that the shards have; above the limit only while some of it drains.
     pub owned_bytes: u64,
-    /// Of that, what is given back after its last use.
+    /// Part of it that is given back after its last use.
     pub draining_bytes: u64,
-    /// What the process has mapped for it.
+    /// Memory that the process has mapped for staging.
     pub mapped_bytes: u64,
-    /// The least that can be set now.
+    /// Smallest size that can be set now.
     pub least_bytes: u64,
 }
 
-/// How much there is of something, and the most there was.
+/// Present and highest use of something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// Now.
+    /// Amount in use now.
     pub used: u64,
-    /// The most since it is there.
+    /// Highest amount in use so far.
     pub high: u64,
 }
 
-/// What all sessions of a user have together.
+/// Use by all sessions of a user together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserRow {
-    /// Its number.
+    /// Number of the user.
     pub uid: u32,
-    /// Its name, if the system has one for it.
+    /// Name of the user, if the system has one.
     pub user: Option<String>,
-    /// Sessions, also those that ended and are not given back yet.
+    /// Sessions, with ended ones that still hold memory or files.
     pub sessions: u64,
     /// Shared memory that is not given back yet, in bytes.
     pub arena_bytes: u64,
-    /// What they have open.
+    /// Handles open in these sessions.
     pub handles: u64,
-    /// Regions that they offer.
+    /// Regions offered by these sessions.
     #[serde(default)]
     pub regions: u64,
-    /// Channels that they receive on.
+    /// Channels that these sessions receive on.
     #[serde(default)]
     pub channels: u64,
 }
 
-/// What a session or a peer uses.
+/// Use by one session or one peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartyRow {
-    /// The session's number, or the peer's name.
+    /// Number of the session, or name of the peer.
     pub name: String,
-    /// A session's user.
+    /// User of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Its shard.
+    /// Shard of the session or peer.
     pub shard: u32,
-    /// Staging, in bytes.
+    /// Staging in use, in bytes.
     pub staging: Use,
-    /// Bytes in execution.
+    /// Bytes of requests in execution.
     pub in_flight: Use,
-    /// Requests in execution.
+    /// Number of requests in execution.
     pub requests: Use,
     /// Requests that wait for a limit.
     pub waiting: u32,
-    /// What it has open.
+    /// Number of open handles.
     pub handles: u32,
-    /// Messages that it has not asked for, in bytes of early-arrival memory.
+    /// Unexpected-message buffer in use, in bytes.
     pub early_arrival: Use,
     /// Bytes moved in a second.
     #[serde(default)]
     pub rate: Use,
 }
 
-/// Limits to change: all of them, or, if one cannot be, none.
+/// Limits to change: all of them, or none if one cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsChange {
-    /// `global.staging` to `"64MiB"`, or to a number.
+    /// New values by name: `global.staging` to `"64MiB"`, or to a number.
     pub set: BTreeMap<String, LimitValue>,
-    /// Write them into a drop-in of the configuration, too: they hold after a restart.
+    /// Whether to write them into a drop-in too, so that they hold after a restart.
     #[serde(default)]
     pub persist: bool,
 }
 
-/// A value as it is written: a number, or text with a unit.
+/// A value as an operator writes it: a number, or text with a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a limit is a whole number, or text as in \"64MiB\"")]
 pub enum LimitValue {
-    /// Plain.
+    /// Number without a unit.
     Number(u64),
-    /// As in the configuration.
+    /// Text as in the configuration.
     Text(String),
 }
 
@@ -159,14 +160,14 @@ impl core::fmt::Display for LimitValue {
     }
 }
 
-/// Changed limits are in force.
+/// Answer that changed limits are in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsChanged {
-    /// All of them, as plain numbers, as they were asked for.
+    /// All limits as plain numbers, as they were asked for.
     pub limits: BTreeMap<String, u64>,
-    /// What is in force of those that are not given as they were asked for.
+    /// Limits in force that are less than was asked for.
     #[serde(default)]
     pub given: BTreeMap<String, LimitGiven>,
-    /// The file that has the changed ones from now on, if that was asked.
+    /// File that keeps the changed limits, if that was asked.
     pub persisted: Option<PathBuf>,
 }

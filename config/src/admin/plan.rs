@@ -1,25 +1,26 @@
-//! Bodies of `plan`: what would be done for a transfer that nobody has asked for.
+//! Bodies of `plan`: the plan for a transfer that nobody has asked for.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `POST`: [`PlanBody`], answered with [`Plans`]. It changes nothing, so whoever may look may ask.
+/// Path of a forecast: `POST` of a [`PlanBody`], answered with [`Plans`]. Every user with leave to
+/// look may ask, because nothing changes.
 pub const PLAN: &str = "/v1/plan";
 
-/// A transfer.
+/// A transfer to be planned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanBody {
-    /// Where the bytes come from.
+    /// Source of the bytes.
     pub from: PlanEnd,
-    /// Where they go to.
+    /// Destination of the bytes.
     pub to: PlanEnd,
-    /// How many.
+    /// Number of bytes to move.
     pub bytes: u64,
-    /// How urgent; a copy is bulk if nothing is said, the rest is not.
+    /// Urgency; without it a copy is bulk and other transfers are not.
     #[serde(default)]
     pub class: Option<PlanClass>,
-    /// This peer asks this node for it: `from` is here, `to` its memory.
+    /// Peer that asks this node for the transfer: `from` is here, `to` is its memory.
     #[serde(default)]
     pub peer_asks: Option<String>,
 }
@@ -30,36 +31,36 @@ pub struct PlanBody {
 pub enum PlanEnd {
     /// A client's arena, or a region at a peer.
     Memory {
-        /// The peer; none: this node.
+        /// Peer that has the memory; none for this node.
         #[serde(default)]
         peer: Option<String>,
     },
     /// A file of the client's, by the device it lies on.
     Device {
-        /// Of the device's number.
+        /// Major part of the device's number.
         major: u32,
-        /// The same.
+        /// Minor part of the device's number.
         minor: u32,
     },
     /// A file below an export.
     Export {
-        /// The peer; none: this node.
+        /// Peer that has the export; none for this node.
         #[serde(default)]
         peer: Option<String>,
-        /// The export's name.
+        /// Name of the export.
         export: String,
-        /// The path below it.
+        /// Path below the export.
         path: String,
     },
 }
 
-/// How urgent it is.
+/// Urgency of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlanClass {
     /// Somebody is blocked on it.
     Latency,
-    /// Throughput matters.
+    /// Transfer for which throughput matters.
     Bulk,
 }
 
@@ -68,21 +69,21 @@ pub enum PlanClass {
 pub struct Plans<F = Value> {
     /// Bytes of the transfer.
     pub bytes: u64,
-    /// It goes in pieces of so many bytes, each planned by itself; none: as a whole.
+    /// Size of the pieces that are planned one by one; none if the transfer is one piece.
     pub piece_bytes: Option<u64>,
-    /// In the order of the bytes' way: what one node plans is one part.
+    /// Parts in the order of the bytes' way, one for each node that plans.
     pub parts: Vec<PlanPart<F>>,
 }
 
-/// What one node plans.
+/// One node's part of the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanPart<F = Value> {
-    /// Which part of the way, in words.
+    /// Part of the way, in words.
     pub route: String,
-    /// The peer that plans it, and whose parameters are not known here; none: this node.
+    /// Peer that plans the part with parameters that are not known here; none for this node.
     pub planned_by: Option<String>,
-    /// How to ask that peer.
+    /// Command that asks that peer.
     pub ask_there: Option<String>,
-    /// What is planned; of a peer's plan only the stages that are seen from here.
+    /// Forecast; for a peer's part only the stages that are seen from here.
     pub forecast: F,
 }

@@ -1,32 +1,34 @@
-//! Bodies of `trace`: the fragments of a few transfers, recorded.
+//! Bodies of `trace`: recorded fragments of a few transfers.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `PUT`: [`TraceBody`], answered with [`Traces`]. `GET`: [`Traces`]; the transfers are there once it is over.
+/// Path of recordings: `PUT` of a [`TraceBody`] and `GET` are answered with [`Traces`], which has
+/// the transfers once the recording is over.
 pub const TRACE: &str = "/v1/trace";
 
-/// What is to be recorded, instead of what is being recorded or was.
+/// Recording to begin; it replaces the present one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBody {
-    /// The next so many transfers; 0: nothing more.
+    /// Number of transfers to record; 0 stops the recording.
     pub transfers: u32,
 }
 
 /// A recording. `T` is `piped_report::trace::TransferTrace`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Traces<T = Value> {
-    /// Its number, so that who waits for one sees when another operator has begun the next; 0: there was none.
+    /// Number of the recording, so that a waiting operator notices when another one has begun the
+    /// next; 0 if there was none.
     pub recording: u64,
-    /// Transfers it was asked for.
+    /// Number of transfers to record.
     pub wanted: u32,
-    /// Transfers that began since.
+    /// Transfers that began since the recording began.
     pub begun: u32,
-    /// Of them, those that ended.
+    /// Recorded transfers that have ended.
     pub ended: u32,
-    /// Nothing more is recorded: there are enough, or it was stopped.
+    /// Whether the recording is over: it is complete or was stopped.
     pub over: bool,
-    /// What was recorded, in the order in which they began; empty before it is over.
+    /// Recorded transfers in the order in which they began; empty before the recording is over.
     pub transfers: Vec<T>,
 }

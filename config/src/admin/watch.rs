@@ -1,148 +1,148 @@
-//! Bodies of what looks on: `stat`, `peers`, `transfers`, `exports`. They only tell; nothing is changed.
+//! Bodies of commands that only look: `stat`, `peers`, `transfers`, `exports`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `GET`: a page of HTML, no JSON. Also on `[metrics] address`.
+/// Path of the status page: `GET` answers HTML, not JSON. Also on `[metrics] address`.
 pub const PAGE: &str = "/";
-/// `GET`: text for Prometheus, no JSON. Also on `[metrics] address`.
+/// Path of the metrics: `GET` answers text for Prometheus, not JSON. Also on `[metrics] address`.
 pub const METRICS: &str = "/metrics";
-/// `GET`: [`Stat`].
+/// Path of [`Stat`], read with `GET`.
 pub const STAT: &str = "/v1/stat";
-/// `GET`: [`Peers`].
+/// Path of [`Peers`], read with `GET`.
 pub const PEERS: &str = "/v1/peers";
-/// `GET`: [`Transfers`] that run.
+/// Path of the running [`Transfers`], read with `GET`.
 pub const TRANSFERS: &str = "/v1/transfers";
-/// `GET`: [`Transfers`] that ended, the latest first.
+/// Path of the ended [`Transfers`], the latest first, read with `GET`.
 pub const TRANSFERS_ENDED: &str = "/v1/transfers/ended";
-/// `GET`: [`Exports`].
+/// Path of [`Exports`], read with `GET`.
 pub const EXPORTS: &str = "/v1/exports";
 
-/// What was done since the start, to be subtracted from what it is later.
+/// Sums since the start; the difference of two reports is the work between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stat {
-    /// Since the daemon started, in seconds.
+    /// Seconds since the daemon started.
     pub uptime_seconds: f64,
-    /// Staging memory, in bytes.
+    /// Size of staging memory, in bytes.
     pub staging_bytes: u64,
-    /// Of it in use now, in bytes.
+    /// Staging in use now, in bytes.
     pub staging_used_bytes: u64,
-    /// Kinds of transfers of which there were any.
+    /// Kinds of transfers that have occurred.
     pub operations: Vec<OperationStat>,
 }
 
-/// A kind of transfers.
+/// One kind of transfers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OperationStat {
-    /// `read`, `write`, `get`, `put`, `copy` or `sync`.
+    /// Operation: `read`, `write`, `get`, `put`, `copy` or `sync`.
     pub operation: String,
-    /// `local` or `remote`.
+    /// Whether it is `local` or `remote`.
     pub route: String,
-    /// `latency` or `bulk`.
+    /// Class of requests: `latency` or `bulk`.
     pub class: String,
-    /// Those that ended well.
+    /// Transfers that ended well.
     pub completed: u64,
-    /// Those that ended otherwise.
+    /// Transfers that ended otherwise.
     pub failed: u64,
-    /// Bytes moved.
+    /// Bytes moved by them.
     pub bytes: u64,
-    /// Times of those that ended well: how many took at most so many seconds (none: without bound) and more
-    /// than the bound before. Places where there are none are left out.
+    /// Histogram of the times of those that ended well: an upper bound in seconds (none for the
+    /// last bucket) and the number of transfers in the bucket. Empty buckets are left out.
     pub latency: Vec<(Option<f64>, u64)>,
 }
 
 /// The peers. `L` is `piped_report::shard::LaneReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peers<L = Value> {
-    /// One entry a peer, role and shard.
+    /// Entries, one for each peer, role and shard.
     pub peers: Vec<PeerEntry<L>>,
 }
 
-/// A peer as one shard has it.
+/// One peer as one shard has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeerEntry<L = Value> {
-    /// The shard.
+    /// Number of the shard.
     pub shard: u32,
-    /// Its name.
+    /// Name of the peer.
     pub name: String,
-    /// True if it connected to us and is served, false if we ask it.
+    /// Whether the peer connected to us and is served; otherwise we ask it.
     pub inbound: bool,
-    /// Where it listens, of those we ask.
+    /// Address where the peer listens, for peers that we ask.
     pub address: Option<String>,
-    /// Its lanes.
+    /// Lanes to or from the peer.
     pub lanes: Vec<L>,
 }
 
-/// Transfers. `T` is `piped_report::shard::TransferReport`.
+/// A list of transfers. `T` is `piped_report::shard::TransferReport`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfers<T = Value> {
-    /// How many there are; more than are listed if they are too many.
+    /// Number of transfers, also of those that are too many to be listed.
     pub total: u32,
-    /// They.
+    /// Transfers that are listed.
     pub transfers: Vec<TransferEntry<T>>,
 }
 
-/// A transfer and its shard.
+/// One transfer and its shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TransferEntry<T = Value> {
-    /// The shard.
+    /// Number of the shard.
     pub shard: u32,
-    /// The transfer.
+    /// Report of the transfer.
     #[serde(flatten)]
     pub transfer: T,
 }
 
-/// What this node offers.
+/// Everything that this node offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exports {
-    /// Directories.
+    /// Directories that are offered.
     pub exports: Vec<ExportReport>,
-    /// Memory regions of clients.
+    /// Memory regions that clients offer.
     pub regions: Vec<RegionReport>,
     /// Channels that clients receive on.
     pub channels: Vec<ChannelReport>,
 }
 
-/// A directory.
+/// One directory that is offered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportReport {
-    /// Its name.
+    /// Name of the export.
     pub name: String,
-    /// The directory.
+    /// Path of the directory.
     pub path: String,
-    /// Whether files may be read.
+    /// Whether its files may be read.
     pub read: bool,
-    /// Whether files may be written and created.
+    /// Whether its files may be written and created.
     pub write: bool,
     /// Local users that may use it.
     pub users: Vec<String>,
-    /// Groups whose members may. Both empty: all that `[access]` admits.
+    /// Groups that may use it. Both lists empty: all users that `[access]` admits.
     #[serde(default)]
     pub groups: Vec<String>,
-    /// Peers that may use it; empty: all that may connect.
+    /// Peers that may use it; empty for all that may connect.
     pub peers: Vec<String>,
 }
 
-/// A channel.
+/// One channel that a client receives on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelReport {
-    /// Its name.
+    /// Name of the channel.
     pub name: String,
-    /// The session that receives.
+    /// Session that receives on it.
     pub session: u32,
 }
 
-/// A memory region.
+/// One memory region that a client offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionReport {
-    /// Its name.
+    /// Name of the region.
     pub name: String,
-    /// Its length, in bytes.
+    /// Length of the region, in bytes.
     pub bytes: u64,
     /// Whether others may get from it.
     pub read: bool,
     /// Whether others may put into it.
     pub write: bool,
-    /// The session that offers it.
+    /// Session that offers the region.
     pub session: u32,
 }

@@ -1,7 +1,7 @@
-//! Doors: sockets of clients and operators, addresses of peers and scrapers.
+//! Sockets of clients and operators, addresses of peers and scrapers.
 //!
-//! Whether somebody else listens there ends no check: who checks a configuration may well do it beside the daemon that
-//! runs with it. Where none does, it is said.
+//! A socket or address in use fails no check, because the check may well run beside a daemon that
+//! has them. If no daemon runs, the use is reported.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt as _;
@@ -42,7 +42,8 @@ impl Round<'_> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 if !self.look.made.iter().any(|made| made == folder) {
                     let text = format!(
-                        "is {shown}, and {place} is not there: install -d -o {user} -m 0755 {place}, or correct the key"
+                        "is {shown}, and {place} is not there: install -d -o {user} -m 0755 \
+                         {place}, or correct the key"
                     );
                     self.note(Grade::Refused, key, text);
                 }
@@ -58,7 +59,7 @@ impl Round<'_> {
             }
         }
         match std::fs::symlink_metadata(path) {
-            // One that was left behind is replaced; one behind which somebody listens may be the daemon's own.
+            // A stale socket is replaced; a socket in use may be the daemon's own.
             Ok(found) if found.file_type().is_socket() => return,
             Ok(_) => {
                 let text = format!(
@@ -71,11 +72,12 @@ impl Round<'_> {
         if let Err(error) = may(folder, Access::WRITE_OK | Access::EXEC_OK) {
             let grade = match error {
                 Errno::ACCESS | Errno::ROFS => self.denied(Grade::Refused),
-                // The question was refused (a filter of system calls), not the door.
+                // The check itself was refused (a filter of system calls), not the socket.
                 _ => Grade::Unseen,
             };
             let text = format!(
-                "is {shown}, and {user} can make nothing in {place} ({error}): chown {user} {place}, or correct the key"
+                "is {shown}, and {user} can make nothing in {place} ({error}): chown {user} \
+                 {place}, or correct the key"
             );
             self.note(grade, key, text);
         }
@@ -92,15 +94,15 @@ impl Round<'_> {
             }
             if !is_of_this_machine(address) {
                 let text = format!(
-                    "is {address}, and no interface of this machine has the address {}: `ip address` shows those it \
-                     has; 0.0.0.0 is all of them",
+                    "is {address}, and no interface of this machine has the address {}: `ip \
+                     address` shows those it has; 0.0.0.0 is all of them",
                     address.ip()
                 );
                 self.note(Grade::Refused, key, text);
             } else if is_taken(address) && !is_served(&config.admin.socket) {
                 let text = format!(
-                    "is {address}, and another program listens there: `ss -ltnp` shows which; end it, or choose another \
-                     port"
+                    "is {address}, and another program listens there: `ss -ltnp` shows which; end \
+                     it, or choose another port"
                 );
                 self.note(Grade::Warned, key, text);
             }
@@ -108,19 +110,20 @@ impl Round<'_> {
     }
 }
 
-/// Whether somebody listens on an address, as far as a socket says that is bound and let go.
+/// Whether an address is in use, tested with a socket that is bound and closed again.
 fn is_taken(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let tried =
         socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).and_then(|it| {
-            // As the daemon's: connections that have ended keep nobody out.
+            // The daemon does the same: connections that have ended block nothing.
             sockopt::set_socket_reuseaddr(&it, true)?;
             bind(&it, &address)
         });
     tried == Err(Errno::ADDRINUSE)
 }
 
-/// Whether a daemon may run with this socket for operators: somebody listens, or who asks may not know.
+/// Whether a daemon may run with this admin socket: it accepts connections, or this user may not
+/// know.
 fn is_served(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let tried = SocketAddrUnix::new(path).and_then(|address| {
@@ -130,8 +133,8 @@ fn is_served(path: &Path) -> bool {
     !matches!(tried, Err(Errno::CONNREFUSED | Errno::NOENT | Errno::NOTDIR))
 }
 
-/// Whether a socket can be bound to the address, whatever port. By UDP: nobody can connect to it in the meantime, and the
-/// daemon's sandbox, which knows its TCP ports, has nothing against it.
+/// Whether a socket can be bound to the address, whatever the port. The test uses UDP: nobody can
+/// connect to it meanwhile, and the daemon's sandbox only restricts TCP ports.
 fn is_of_this_machine(address: SocketAddr) -> bool {
     match UdpSocket::bind(SocketAddr::new(address.ip(), 0)) {
         Err(error) => error.kind() != std::io::ErrorKind::AddrNotAvailable,

@@ -1,14 +1,14 @@
-//! What a start of the daemon meets on this machine: users, directories, doors, keys, CPUs.
+//! Checks of a configuration against this machine: users, directories, sockets, keys, CPUs.
 //!
 //! ```text
 //!   Loaded ─► preflight ─┬─► refused   a start, and a reload, end with it
 //!                        ├─► warned    it starts, and something will not work
-//!                        └─► unseen    not to be looked at by who asks
+//!                        └─► unseen    this user may not look at it
 //! ```
 //!
-//! One function for all who ask: the daemon at its start and at a reload, `piped --check-config`, `pipectl config check`
-//! and `pipectl doctor`. Nothing is changed by it. What it finds is told as mistakes in a file are: by file, line and key,
-//! with what to do.
+//! All callers use one function: the daemon at its start and at a reload, `piped --check-config`,
+//! `pipectl config check` and `pipectl doctor`. The checks change nothing. Findings are reported
+//! like mistakes in a file: by file, line and key, with the fix.
 
 mod doors;
 mod paths;
@@ -24,38 +24,38 @@ use crate::modes::Principal;
 use crate::names::{Names, UnknownName};
 use crate::node_key::NodeKey;
 
-/// The directory that the daemon's unit makes at each start, so that its absence before is no fault.
+/// Directory that the daemon's unit makes at each start, so it may be absent before.
 pub const MADE_BY_UNIT: &str = "/run/piped";
 
-/// Who looks, and what is there already.
+/// Facts about the caller, and things that exist already.
 #[derive(Debug, Clone, Default)]
 pub struct Look<'a> {
-    /// The main file, beside which a key may be.
+    /// Main file, beside which a key may be.
     pub main_file: Option<&'a Path>,
-    /// The user that the daemon runs as, for messages and cures.
+    /// User that the daemon runs as, for messages and fixes.
     pub user: &'a str,
-    /// Whether this thread is that user: only then a door that is closed to it says something.
+    /// Whether this thread is that user: only then a refused access says something.
     pub is_user: bool,
-    /// Sockets that the daemon has already, or that the service manager passes to it: not to be made.
+    /// Sockets that the daemon has already, or that the service manager passes to it.
     pub sockets: Vec<PathBuf>,
-    /// Addresses on which it listens already.
+    /// Addresses on which the daemon listens already.
     pub addresses: Vec<SocketAddr>,
     /// Directories that are made when the service is started.
     pub made: Vec<PathBuf>,
 }
 
-/// What was found.
+/// Result of all checks.
 #[derive(Debug, Default)]
 pub struct Preflight {
-    /// The daemon does not start with it, and a reload is refused.
+    /// Findings that prevent a start, and refuse a reload.
     pub refused: Vec<ConfigError>,
-    /// The daemon starts, and something will not work, or not as it is written.
+    /// Findings with which the daemon starts, but something does not work as written.
     pub warned: Vec<ConfigError>,
-    /// What could not be looked at by who asks.
+    /// Things that this user may not look at.
     pub unseen: Vec<ConfigError>,
 }
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy)]
 enum Grade {
     Refused,
@@ -81,18 +81,18 @@ impl Round<'_> {
         }
     }
 
-    /// Where a key was set.
+    /// Place where a key was set.
     fn place(&self, key: &str) -> Place {
         self.loaded.origins.get(key).cloned().unwrap_or_else(Place::defaults)
     }
 
-    /// What the kernel denied to who looks: only to the daemon's own user it means something.
+    /// Severity of a refused access: only as the daemon's own user it means something.
     fn denied(&self, grade: Grade) -> Grade {
         if self.look.is_user { grade } else { Grade::Unseen }
     }
 }
 
-/// Looks at everything on this machine that a configuration names. May block in a file system.
+/// Checks everything on this machine that a configuration names. May block in a file system.
 #[must_use]
 pub fn preflight(loaded: &Loaded, names: &Names, look: &Look<'_>) -> Preflight {
     let mut round = Round { loaded, look, found: Preflight::default() };
@@ -124,14 +124,14 @@ impl Round<'_> {
             lists.push((format!("exports.{name}.users"), &export.users, false));
             lists.push((format!("exports.{name}.groups"), &export.groups, true));
         }
-        let find = |who: &Principal, is_group| match is_group {
-            true => names.group_of(who),
-            false => names.user_of(who),
+        let find = |named: &Principal, is_group| match is_group {
+            true => names.group_of(named),
+            false => names.user_of(named),
         };
         let unknown: Vec<(String, UnknownName)> = lists
             .into_iter()
             .flat_map(|(key, list, is_group)| {
-                let unknown = list.iter().filter_map(move |who| find(who, is_group).err());
+                let unknown = list.iter().filter_map(move |named| find(named, is_group).err());
                 unknown.map(move |error| (key.clone(), error))
             })
             .collect();
@@ -140,7 +140,7 @@ impl Round<'_> {
         }
     }
 
-    /// This node's key, or what cannot be without one.
+    /// Checks this node's key, and settings that need one.
     fn key(&mut self) {
         let security = &self.loaded.config.security;
         let path = security.key_path(self.look.main_file);
@@ -157,7 +157,7 @@ impl Round<'_> {
         }
     }
 
-    /// CPUs that the machine does not have. One that it has and that is not for us is said by the daemon.
+    /// Checks for CPUs that the machine lacks. The daemon itself reports CPUs that it may not use.
     fn cpus(&mut self) {
         let Some(there) = cpus_there() else { return };
         let missing = self
@@ -178,7 +178,8 @@ impl Round<'_> {
                 Grade::Refused,
                 "shards.cpus",
                 format!(
-                    "names CPU {}, and this machine has {}: name those, or none, and the daemon chooses",
+                    "names CPU {}, and this machine has {}: name those, or none, and the daemon \
+                     chooses",
                     missing.join(", "),
                     there.join(", ")
                 ),
@@ -186,7 +187,7 @@ impl Round<'_> {
         }
     }
 
-    /// Staging is taken at the start, every page of it.
+    /// Checks staging, which is taken at the start with every page.
     fn staging(&mut self) {
         let limits = &self.loaded.config.limits;
         let info = rustix::system::sysinfo();
@@ -215,13 +216,13 @@ impl Round<'_> {
         }
     }
 
-    /// Whether the kernel has what is demanded.
+    /// Checks that the kernel has the demanded Landlock.
     fn landlock(&mut self) {
         use landlock::{Access as _, CompatLevel, Compatible as _, RulesetAttr as _};
         if self.loaded.config.sandbox.landlock != crate::modes::LandlockMode::On {
             return;
         }
-        // Made and let go: nothing is restricted by it.
+        // The ruleset is made and dropped: nothing is restricted by it.
         let ruleset = landlock::Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
         let made = ruleset
             .handle_access(landlock::AccessFs::from_all(landlock::ABI::V1))
@@ -230,7 +231,10 @@ impl Round<'_> {
             self.note(
                 Grade::Refused,
                 "sandbox.landlock",
-                format!("is \"on\", and the kernel has none ({error}): enable it (landlock among lsm=), or write \"auto\""),
+                format!(
+                    "is \"on\", and the kernel has none ({error}): enable it (landlock among \
+                     lsm=), or write \"auto\""
+                ),
             );
         }
     }
@@ -242,7 +246,7 @@ fn cpus_there() -> Option<Vec<(u32, u32)>> {
     parse_ranges(&text)
 }
 
-/// As in `0-3,8`.
+/// Reads ranges as in `0-3,8`.
 fn parse_ranges(text: &str) -> Option<Vec<(u32, u32)>> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

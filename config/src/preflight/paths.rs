@@ -1,4 +1,4 @@
-//! Directories: those of exports, and where what was measured is kept.
+//! Directories of exports, and the one for persisted measurements.
 
 use std::path::Path;
 
@@ -29,7 +29,10 @@ impl Round<'_> {
             Errno::NOENT => self.note(
                 Grade::Refused,
                 key,
-                format!("is {shown}, which is not there: install -d -o {user} {shown}, or correct the key"),
+                format!(
+                    "is {shown}, which is not there: install -d -o {user} {shown}, or correct the \
+                     key"
+                ),
             ),
             Errno::NOTDIR => self.note(
                 Grade::Refused,
@@ -42,10 +45,12 @@ impl Round<'_> {
                     grade,
                     key,
                     match grade {
-                        Grade::Unseen => format!("is {shown}, which you may not look at: ask as root, or as {user}"),
+                        Grade::Unseen => format!(
+                            "is {shown}, which you may not look at: ask as root, or as {user}"
+                        ),
                         _ => format!(
-                            "is {shown}, and {user} may not go there: let it through each directory above (chmod o+x, \
-                             or setfacl -m u:{user}:x)"
+                            "is {shown}, and {user} may not go there: let it through each \
+                             directory above (chmod o+x, or setfacl -m u:{user}:x)"
                         ),
                     },
                 );
@@ -53,30 +58,36 @@ impl Round<'_> {
             error => self.note(
                 Grade::Refused,
                 key,
-                format!("is {shown}, which cannot be opened as a directory ({error}): mend it, or correct the key"),
+                format!(
+                    "is {shown}, which cannot be opened as a directory ({error}): mend it, or \
+                     correct the key"
+                ),
             ),
         }
     }
 
-    /// What the daemon's user may do in a directory that it can open.
+    /// Checks the rights of the daemon's user in a directory that it can open.
     fn rights(&mut self, key: &str, path: &Path, write: bool) {
         let (shown, user) = (path.display(), self.look.user);
         if may(path, Access::EXEC_OK) == Err(Errno::ACCESS) {
             let text = format!(
-                "is {shown}, where {user} may open nothing: setfacl -m u:{user}:rx {shown}, or give it the directory"
+                "is {shown}, where {user} may open nothing: setfacl -m u:{user}:rx {shown}, or \
+                 give it the directory"
             );
             return self.note(Grade::Warned, key, text);
         }
         match may(path, Access::WRITE_OK) {
             Err(Errno::ROFS) if write => {
                 let text = format!(
-                    "is {shown}, on a file system that is read-only: mount it for writing, or write = false"
+                    "is {shown}, on a file system that is read-only: mount it for writing, or \
+                     write = false"
                 );
                 self.note(Grade::Warned, key, text);
             }
             Err(Errno::ACCESS) if write => {
                 let text = format!(
-                    "is {shown}, where {user} may make no files: setfacl -m u:{user}:rwx {shown}, or give it the directory"
+                    "is {shown}, where {user} may make no files: setfacl -m u:{user}:rwx {shown}, \
+                     or give it the directory"
                 );
                 self.note(Grade::Warned, key, text);
             }
@@ -84,7 +95,7 @@ impl Round<'_> {
         }
     }
 
-    /// A place that cannot be written costs what was measured, and no start.
+    /// Checks the state directory. Without it measurements are lost, but the daemon starts.
     pub(super) fn state_directory(&mut self) {
         let config = &self.loaded.config;
         let AutoPath::At(path) = &config.node.state_dir else { return };
@@ -94,13 +105,14 @@ impl Round<'_> {
         let shown = path.display();
         if path.metadata().is_ok_and(|found| !found.is_dir()) {
             let text = format!(
-                "is {shown}, which is there and no directory: name one, or none (\"\") to keep nothing"
+                "is {shown}, which is there and no directory: name one, or none (\"\") to keep \
+                 nothing"
             );
             return self.note(Grade::Warned, "node.state_dir", text);
         }
         let (what, tried) = match path.is_dir() {
             true => (path.as_path(), may(path, Access::WRITE_OK | Access::EXEC_OK)),
-            // The daemon makes it, and nothing above it.
+            // The daemon makes the directory itself, but nothing above it.
             false => {
                 let above = path.parent().unwrap_or(path);
                 (above, may(above, Access::WRITE_OK | Access::EXEC_OK))
@@ -110,25 +122,26 @@ impl Round<'_> {
         let grade = match error {
             Errno::ACCESS | Errno::ROFS => self.denied(Grade::Warned),
             Errno::NOENT | Errno::NOTDIR => Grade::Warned,
-            // The question was refused (a filter of system calls), not the place.
+            // The check itself was refused (a filter of system calls), not the place.
             _ => Grade::Unseen,
         };
         let user = self.look.user;
         let text = format!(
-            "is {shown}, and in {} {user} can write nothing ({error}): install -d -o {user} {shown}",
+            "is {shown}, and in {} {user} can write nothing ({error}): install -d -o {user} \
+             {shown}",
             what.display()
         );
         self.note(grade, "node.state_dir", text);
     }
 }
 
-/// As the daemon opens an export: nothing is read.
+/// Opens a directory as the daemon opens an export: without reading.
 fn open_directory(path: &Path) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map(drop)
 }
 
-/// Whether this thread's user may, as the kernel sees it.
+/// Whether this thread's user has the access, by the kernel's judgement.
 pub(super) fn may(path: &Path, access: Access) -> Result<(), Errno> {
     rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS)
 }

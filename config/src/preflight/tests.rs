@@ -21,7 +21,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// A configuration in which `DIR` stands for the folder, with sockets that can be.
+    /// Loads a configuration in which `DIR` stands for the folder, with usable sockets.
     fn loaded(&self, text: &str) -> Loaded {
         let folder = self.folder.path().display().to_string();
         let path = self.path("piped.toml");
@@ -44,7 +44,7 @@ impl Place {
         preflight(&self.loaded(text), &names, &self.look(&main_file))
     }
 
-    /// The one thing for which a start is refused.
+    /// The only reason for which a start is refused.
     fn refused(&self, text: &str) -> String {
         let found = self.preflight(text);
         let [one] = &found.refused[..] else { panic!("{text}: {found:?}") };
@@ -64,8 +64,9 @@ fn what_can_start_is_found_good() {
     let place = Place::new();
     std::fs::create_dir(place.path("data")).expect("made");
     let found = place.preflight(
-        "[exports.data]\npath = \"DIR/data\"\nwrite = true\nusers = [\"web\", 7]\n[access]\ngroups = [\"staff\"]\n\
-         [listen]\naddress = \"127.0.0.1:0\"\n[metrics]\naddress = \"[::]:9741\"\n[shards]\ncpus = [0]\n",
+        "[exports.data]\npath = \"DIR/data\"\nwrite = true\nusers = [\"web\", 7]\n[access]\ngroups \
+         = [\"staff\"]\n[listen]\naddress = \"127.0.0.1:0\"\n[metrics]\naddress = \"[::]:9741\"\n\
+         [shards]\ncpus = [0]\n",
     );
     let Preflight { refused, warned, unseen } = &found;
     assert!(refused.is_empty() && warned.is_empty() && unseen.is_empty(), "{found:?}");
@@ -128,7 +129,7 @@ fn each_thing_that_a_start_would_meet_is_found_with_its_line_and_its_cure() {
             assert!(refused.contains(part), "{text}: no `{part}` in {refused}");
         }
     }
-    // What is not wrong enough to end a start.
+    // Problems that do not prevent a start.
     let warned = place.warned("[limits.global]\nstaging = \"7MiB\"");
     assert!(
         warned.contains("piped.toml:2: `limits.global.staging`")
@@ -142,7 +143,7 @@ fn each_thing_that_a_start_would_meet_is_found_with_its_line_and_its_cure() {
         warned.contains("piped.toml:2: `node.state_dir`") && warned.contains("no directory"),
         "{warned}"
     );
-    // Several at once.
+    // Several problems at once.
     let found = place.preflight(
         "[exports.a]\npath = \"/none\"\n[exports.b]\npath = \"/none\"\n[shards]\ncpus = [99998]",
     );
@@ -153,7 +154,7 @@ fn each_thing_that_a_start_would_meet_is_found_with_its_line_and_its_cure() {
 fn staging_beyond_the_machine_is_refused_before_it_is_touched() {
     let place = Place::new();
     let mut loaded = place.loaded("[limits.global]\nstaging = \"1GiB\"");
-    // More than a configuration may say, for machines that have so much.
+    // This is more than a configuration may ask for, on a machine that has so much.
     loaded.config.limits.global.staging = crate::quantity::Bytes::gib(1 << 20);
     let main_file = place.path("piped.toml");
     let found = preflight(&loaded, &Names::default(), &place.look(&main_file));
@@ -203,12 +204,12 @@ fn an_address_that_another_program_has_is_told_unless_a_daemon_runs_beside() {
         let warned = place.warned(&text);
         let said = format!("piped.toml:2: `{key}.address`");
         assert!(warned.contains(&said) && warned.contains("another program"), "{warned}");
-        // Whoever answers operators may be the one that listens there.
+        // The process behind the admin socket may be the one that listens there.
         let daemon = UnixListener::bind(place.path("admin.sock")).expect("made");
         let found = place.preflight(&text);
         assert!(found.warned.is_empty() && found.refused.is_empty(), "{found:?}");
         drop((daemon, taker));
-        // What is left of it is nobody.
+        // A stale socket belongs to nobody.
         assert!(place.preflight(&text).warned.is_empty());
         std::fs::remove_file(place.path("admin.sock")).expect("there");
     }
@@ -226,8 +227,8 @@ fn what_is_closed_to_the_daemons_user_is_found_by_its_rights_and_not_by_ours() {
     };
     mode("closed", 0o700);
     mode("readable", 0o755);
-    let text = "[exports.a]\npath = \"DIR/closed/below\"\n[exports.b]\npath = \"DIR/readable\"\nwrite = true\n\
-                [exports.c]\npath = \"DIR/closed\"\n[exports.d]\npath = \"DIR/readable\"\n";
+    let text = "[exports.a]\npath = \"DIR/closed/below\"\n[exports.b]\npath = \"DIR/readable\"\n\
+        write = true\n[exports.c]\npath = \"DIR/closed\"\n[exports.d]\npath = \"DIR/readable\"\n";
     let user = User { uid: 4_000_001, groups: vec![4_000_001] };
     let Ok(found) = as_user(&user, || place.preflight(text)) else {
         eprintln!("skipped: only root can be another user");
@@ -253,7 +254,7 @@ fn what_is_closed_to_the_daemons_user_is_found_by_its_rights_and_not_by_ours() {
         "{warned:?}"
     );
     assert!(warned["exports.b.path"].contains("may make no files"), "{warned:?}");
-    // Somebody else's eyes say nothing about it.
+    // Another user's view proves nothing.
     let main_file = place.path("piped.toml");
     let look = || Look { is_user: false, ..place.look(&main_file) };
     let found = as_user(&user, || preflight(&place.loaded(text), &Names::default(), &look()));

@@ -8,20 +8,21 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 /// A user with its groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// Its number.
+    /// Number of the user.
     pub uid: u32,
-    /// Its groups, the first of them first.
+    /// Groups of the user, its first group in front.
     pub groups: Vec<u32>,
 }
 
-/// Does something as a user, on a thread of its own: users are each thread's, for the kernel. So access lists,
-/// capabilities and mounts are what the kernel says they are, and nobody computes with permissions.
+/// Runs `work` as a user, on a thread of its own, because the kernel keeps users by thread. So the
+/// kernel itself judges access lists, capabilities and mounts, and no code here computes
+/// permissions.
 ///
 /// # Errors
-/// Only root can be somebody else.
+/// Only root can become another user.
 ///
 /// # Panics
-/// If the work does.
+/// If `work` panics.
 pub fn as_user<T: Send>(user: &User, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     if geteuid().as_raw() == user.uid {
         return Ok(work());

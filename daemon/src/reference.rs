@@ -1,5 +1,5 @@
-//! `docs/configuration.md` is made of what there is once: the comments of `piped.toml`, the types, and what a reload
-//! does. `PIPED_BLESS=1 cargo test -p piped reference` writes it anew.
+//! Makes `docs/configuration.md` from the comments of `piped.toml`, the types, and the keys that a
+//! reload takes. `PIPED_BLESS=1 cargo test -p piped reference` writes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,23 +13,26 @@ use crate::live::in_effect;
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/piped.toml");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
 
-/// As `pipectl keys show` prints one.
+/// Key as `pipectl keys show` prints one.
 const KEY: &str = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=";
 
 const HEAD: &str = "# Configuration
 
-Every key, its default, and whether `pipectl config reload` takes a change of it or only a restart does. Made from
-`config/piped.toml` by a test (`PIPED_BLESS=1 cargo test -p piped reference`): change the comments there.
+Every key, its default, and whether `pipectl config reload` takes a change of it or only a restart
+does. A test makes this page from `config/piped.toml` (`PIPED_BLESS=1 cargo test -p piped
+reference`): change the comments there.
 
-Layers, later ones win: the defaults, `/etc/piped/piped.toml`, `/etc/piped/conf.d/*.toml` in lexical order, the environment
-(`PIPED_SHARDS__COUNT=2`), the command line (`--set shards.count=2`). Unknown keys and bad values are refused with file and line;
-`pipectl config check` shows all of them, `pipectl config show` where each value in effect came from. What waits for a restart is
-listed by `pipectl status`.
+Layers, later ones win: the defaults, `/etc/piped/piped.toml`, `/etc/piped/conf.d/*.toml` in lexical
+order, the environment (`PIPED_SHARDS__COUNT=2`), the command line (`--set shards.count=2`).
+Unknown keys and bad values are refused with file and line. `pipectl config check` shows all of
+them, `pipectl config show` the origin of each value in effect. `pipectl status` lists the changes
+that wait for a restart.
 
-A size is bytes, or `KiB`, `MiB`, `GiB`, `TiB`; a duration `ns`, `us`, `ms`, `s`, `m`, `h`. An address is an IP address and a port.
+A size is bytes, or `KiB`, `MiB`, `GiB`, `TiB`; a duration `ns`, `us`, `ms`, `s`, `m`, `h`. An
+address is an IP address and a port.
 ";
 
-/// A table of the file, with what is said of it and of its keys.
+/// A table of the file, with the texts about it and about its keys.
 #[derive(Debug, Default)]
 struct Table {
     name: String,
@@ -39,9 +42,9 @@ struct Table {
 
 #[derive(Debug)]
 struct Key {
-    /// With its table: `client.socket`.
+    /// Name with its table: `client.socket`.
     path: String,
-    /// As the file has it; none in examples, whose values are no defaults.
+    /// Value in the file; none in examples, because their values are no defaults.
     default: Option<String>,
     words: String,
 }
@@ -49,7 +52,7 @@ struct Key {
 /// The file's tables and keys, those of the commented examples as `[peers.NAME]`.
 fn shipped() -> Vec<Table> {
     let text = fs::read_to_string(SHIPPED).expect("shipped");
-    // What precedes the first empty line is about the file.
+    // The text before the first empty line is about the file.
     let (_, body) = text.split_once("\n\n").expect("a head");
     let mut tables = vec![Table::default()];
     let mut words: Vec<&str> = Vec::new();
@@ -72,14 +75,15 @@ fn shipped() -> Vec<Table> {
             let path = [table.name.as_str(), key].join(".").trim_start_matches('.').to_owned();
             let (default, said) = if is_example {
                 let note = value.split_once('#').map_or("", |(_, note)| note.trim());
-                (None, note.to_owned())
+                (None, wrapped(note, "", ""))
             } else {
                 (Some(value.to_owned()), prose(&words))
             };
             table.keys.push(Key { path, default, words: said });
             words.clear();
         } else if line.is_empty() {
-            // A blank line ends an example, and parts what is said of the file from what is said of a key.
+            // A blank line ends an example, and separates the text about the file from that about a
+            // key.
             words.clear();
             in_example = false;
         } else if line != "#" {
@@ -95,30 +99,56 @@ fn setting(line: &str, here: bool) -> Option<(&str, &str)> {
     (here && is_key).then_some((key, value.trim()))
 }
 
-/// A comment in a cell. What is indented is a list: a word, and what is said of it.
+/// A comment as Markdown. Indented lines are a list: a word, and its meaning.
 fn prose(lines: &[&str]) -> String {
-    let mut said = String::new();
-    let mut in_list = false;
+    let mut items: Vec<(&str, String)> = Vec::new();
     for line in lines {
         let line = line.strip_prefix(' ').unwrap_or(line);
         let indent = line.len() - line.trim_start().len();
-        let text = line.trim().replace('|', "\\|");
-        match text.split_once("  ") {
-            Some((word, rest)) if indent == 2 => {
-                let _ = write!(said, "<br>`{word}`: {}", rest.trim());
-                in_list = true;
+        let in_list = items.last().is_some_and(|(word, _)| !word.is_empty());
+        match (line.trim().split_once("  "), items.last_mut()) {
+            (Some((word, rest)), _) if indent == 2 => items.push((word, rest.trim().to_owned())),
+            (_, Some((_, text))) if !in_list || indent > 0 => {
+                text.push(' ');
+                text.push_str(line.trim());
             }
-            _ if in_list && indent == 0 => {
-                let _ = write!(said, "<br>{text}");
-                in_list = false;
-            }
-            _ if said.is_empty() => said.push_str(&text),
-            _ => {
-                let _ = write!(said, " {text}");
-            }
+            _ => items.push(("", line.trim().to_owned())),
         }
     }
+    let mut said = String::new();
+    let mut in_list = false;
+    for (word, text) in items {
+        if in_list == word.is_empty() && !said.is_empty() {
+            said.push('\n');
+        }
+        in_list = !word.is_empty();
+        said += &match word {
+            "" => wrapped(&text, "", ""),
+            word => wrapped(&format!("`{word}`: {text}"), "- ", "  "),
+        };
+    }
     said
+}
+
+/// Lines of at most 100 columns; `first` is put before the first one, `next` before all others.
+fn wrapped(text: &str, first: &str, next: &str) -> String {
+    let mut lines = String::new();
+    let mut line = first.to_owned();
+    let mut is_new = true;
+    for word in text.split_whitespace() {
+        if !is_new && line.len() + 1 + word.len() > 100 {
+            lines += &line;
+            lines.push('\n');
+            next.clone_into(&mut line);
+            is_new = true;
+        }
+        if !is_new {
+            line.push(' ');
+        }
+        line += word;
+        is_new = false;
+    }
+    lines + &line + "\n"
 }
 
 /// A configuration with a peer and an export called NAME.
@@ -157,7 +187,7 @@ fn takes(path: &str, value: &Value) -> bool {
     with(path, value).is_ok()
 }
 
-/// What may be written, found by trying.
+/// Kind of the values that may be written, found by trying.
 fn kind(path: &str, default: &Value) -> String {
     let words = || {
         let error = with(path, &json!("word7")).expect_err("it is none of them").to_string();
@@ -204,7 +234,7 @@ fn is_live(path: &str, default: &Value) -> bool {
     let texts = ["word7", "7MiB", "7s", "h:7", "127.0.0.1:7", KEY];
     let lists = [json!(["word7"]), json!([7]), json!(["10.0.0.0/8"]), json!(["send_zero_copy"])];
     let others = [json!(7), json!(!default.as_bool().unwrap_or_default())];
-    // And what the type says that it expects.
+    // Also try all words that the type names in its error.
     let error = with(path, &json!("word7")).err().map(|error| error.to_string());
     let error = error.unwrap_or_default();
     let expected = error.split(['`', '"']).map(|word| json!(word));
@@ -225,13 +255,10 @@ fn reference() -> String {
         } else {
             format!("[{}]", table.name)
         };
-        let _ = writeln!(page, "\n## {name}\n");
+        let _ = writeln!(page, "\n## {name}");
         if !table.words.is_empty() {
-            let _ = writeln!(page, "{}\n", table.words);
+            let _ = write!(page, "\n{}", table.words);
         }
-        page.push_str(
-            "| key | value | default | change by | meaning |\n| --- | --- | --- | --- | --- |\n",
-        );
         let mut before = String::new();
         for Key { path, default, words } in table.keys {
             let value = defaults.remove(&path).unwrap_or_else(|| panic!("{path} is no key"));
@@ -239,9 +266,10 @@ fn reference() -> String {
             let kind = kind(&path, &value);
             let by = if is_live(&path, &value) { "reload" } else { "restart" };
             let default = default.unwrap_or_else(|| value.to_string());
-            // Two that stand together have one comment.
-            let words = if words.is_empty() { format!("see `{before}`") } else { words };
-            let _ = writeln!(page, "| `{key}` | {kind} | `{default}` | {by} | {words} |");
+            // Two keys that stand together have one comment.
+            let words = if words.is_empty() { format!("See `{before}`.\n") } else { words };
+            let facts = format!("Value: {kind}. Default: `{default}`. Changed by a {by}.");
+            let _ = write!(page, "\n### `{key}`\n\n{}\n{words}", wrapped(&facts, "", ""));
             key.clone_into(&mut before);
         }
     }
@@ -264,7 +292,7 @@ fn the_reference_lists_every_key_as_it_is() {
     );
 }
 
-/// The shipped file's head says what a reload takes.
+/// The head of the shipped file agrees with the keys that a reload takes.
 #[test]
 fn the_head_of_the_shipped_file_says_what_a_reload_takes() {
     let text = fs::read_to_string(SHIPPED).expect("shipped");

@@ -1,9 +1,6 @@
-//! Counts heap allocations of each thread, so that "no allocation per request" is a number.
+//! Counts heap allocations by thread, so that "none per request" can be measured.
 //!
-//! Per thread, not per process: the thread that works on requests is the one in question, and what
-//! others do meanwhile is their own. Only with the feature `count-allocations`: a program that is not
-//! measured should not pay, however little, for being measurable. Daemon, client library and bench
-//! are measured by this one allocator, which is here because `unsafe` is.
+//! Only with the feature `count-allocations`: a program that is not measured should not pay for it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,7 +10,7 @@ use std::cell::Cell;
 pub struct Counting;
 
 thread_local! {
-    // Constant and without a destructor: touching it neither allocates nor fails at a thread's end.
+    // Constant and without a destructor: access neither allocates nor fails at a thread's end.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -21,19 +18,19 @@ fn count() {
     COUNT.with(|count| count.set(count.get() + 1));
 }
 
-/// The allocations of the calling thread so far, reallocations included.
+/// Allocations of the calling thread so far, with reallocations.
 #[must_use]
 pub fn of_this_thread() -> u64 {
     COUNT.with(Cell::get)
 }
 
-/// Takes what came after `count` out: what it costs to tell a count is not what is counted.
+/// Takes allocations after `count` out again: reporting a count must not change it.
 pub fn forget_since(count: u64) {
     COUNT.with(|cell| cell.set(count));
 }
 
-// SAFETY: each method hands its arguments unchanged to the system's allocator, which keeps the contract of
-// `GlobalAlloc`; the count touches no memory but a thread's own cell.
+// SAFETY: each method hands its arguments unchanged to the system's allocator, which keeps the
+// contract of `GlobalAlloc`; the count touches no memory but a thread's own cell.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();

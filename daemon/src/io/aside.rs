@@ -1,11 +1,12 @@
 //! Operations on files of foreign file systems, on threads of their own.
 //!
-//! Whoever serves a file system (FUSE: any user) decides when its operations end. The kernel may begin one
-//! in the very call that submits it, and then the shard's thread waits for a stranger; left to the ring's
-//! own workers, a few that hang keep every other file from being synced, extended or written through the
-//! page cache, for they are few, and write inodes of one hash in turn. So these operations never see the
-//! ring: a thread that may hang makes each of them, and rings the shard when it ends. How many there are is
-//! the engine's affair ([`piped_core::limits::FOREIGN_OPS_MAX`]).
+//! The server of such a file system (FUSE: any user's process) decides when operations end. The
+//! kernel may begin an operation in the very call that submits it; then the shard's thread would
+//! wait for a stranger. The ring's own workers are no help: they are few, and they write inodes of
+//! one hash in turn. So a few that hang would keep every other file from being synced, extended or
+//! written through the page cache. Therefore the ring never sees these operations. A thread that
+//! may hang makes each of them, and rings the shard when it ends. The engine limits their number
+//! ([`piped_engine::limits::FOREIGN_OPS_MAX`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,21 +22,21 @@ use super::wake::WatchId;
 use crate::closing::HeldFile;
 use crate::limits::ASIDE_THREADS;
 
-/// How long a thread waits for more to do.
+/// Time that an idle thread waits for more jobs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Threads do one system call.
+/// Small, because a thread does one system call at a time.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What to do. It keeps what it needs alive, whatever becomes of the driver.
+/// A job for a thread. It keeps everything that it needs alive, whatever becomes of the driver.
 pub(super) struct Job {
-    /// Its place among the driver's operations.
+    /// Index among the driver's operations.
     pub(super) index: u32,
     pub(super) file: Arc<HeldFile>,
     pub(super) call: Call,
 }
 
-/// A system call and its arguments. Offsets in segments were checked.
+/// A system call with its arguments. Offsets in segments have been checked.
 pub(super) enum Call {
     Read { offset: u64, memory: Piece },
     Write { offset: u64, memory: Piece },
@@ -43,34 +44,34 @@ pub(super) enum Call {
     Allocate { offset: u64, length: u64 },
 }
 
-/// A piece of a segment, which it keeps mapped.
+/// A piece of a segment, which keeps the segment mapped.
 pub(super) struct Piece {
-    /// Held, not used: the address lies in it.
+    /// Held but not used: the address lies in it.
     pub(super) _segment: Arc<Segment>,
     pub(super) address: *mut u8,
     pub(super) length: u32,
 }
 
-// SAFETY: the address lies in the mapping that the piece keeps alive, which belongs to no thread, and is only
-// handed to system calls: the kernel copies to or from memory that others may use meanwhile, which is what
-// shared memory is for.
+// SAFETY: the address lies in the mapping that the piece keeps alive, which belongs to no thread,
+// and is only handed to system calls: the kernel copies to or from memory that others may use
+// meanwhile, which is what shared memory is for.
 unsafe impl Send for Piece {}
 
 /// The end of a job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
     pub(super) index: u32,
-    /// Bytes, or a negative errno.
+    /// Number of bytes, or a negative errno.
     pub(super) result: i32,
 }
 
-/// The shard's end.
+/// The pool of threads, as the shard sees it.
 #[derive(Debug)]
 pub(super) struct Aside {
     pool: Arc<Pool>,
-    /// Rings when jobs have ended.
+    /// Doorbell that rings when jobs have ended.
     pub(super) watch: WatchId,
-    /// Jobs given away and not taken back.
+    /// Jobs given away and not taken back yet.
     in_flight: u32,
     ended: Vec<Ended>,
 }
@@ -87,7 +88,7 @@ struct State {
     ended: Vec<Ended>,
     threads: usize,
     idle: usize,
-    /// Nobody will come for more.
+    /// Whether the shard takes no more results.
     closed: bool,
 }
 
@@ -105,7 +106,7 @@ impl std::fmt::Debug for State {
 }
 
 impl Aside {
-    /// No thread yet. `watch` makes the driver wake up for a bell.
+    /// Pool without threads. `watch` makes the driver wake up for a bell.
     pub(super) fn new(
         ops_max: usize,
         watch: impl FnOnce(OwnedFd) -> Result<WatchId, UringError>,
@@ -137,7 +138,7 @@ impl Aside {
         let pool = Arc::clone(&self.pool);
         let thread = std::thread::Builder::new().name("piped-aside".to_owned());
         if thread.stack_size(STACK_BYTES).spawn(move || pool.work()).is_err() {
-            // No thread to be had: one of the others does it, or nobody can.
+            // No thread could be made: another one does the job, or nobody can.
             let mut state = self.pool.state();
             state.threads -= 1;
             if state.threads == 0
@@ -148,7 +149,7 @@ impl Aside {
         }
     }
 
-    /// Gives up on a job that no thread has begun. It ends as cancelled.
+    /// Gives up a job that no thread has begun, which ends as cancelled.
     pub(super) fn cancel(&mut self, index: u32) {
         let mut state = self.pool.state();
         if let Some(place) = state.jobs.iter().position(|job| job.index == index) {
@@ -159,12 +160,12 @@ impl Aside {
         }
     }
 
-    /// Whether something has ended that was not taken.
+    /// Whether a job has ended that was not taken yet.
     pub(super) fn has_news(&self) -> bool {
         self.in_flight > 0 && !self.pool.state().ended.is_empty()
     }
 
-    /// What has ended.
+    /// Takes the jobs that have ended.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Ended> + '_ {
         if self.in_flight > 0 {
             std::mem::swap(&mut self.ended, &mut self.pool.state().ended);
@@ -175,7 +176,7 @@ impl Aside {
 }
 
 impl Drop for Aside {
-    /// Threads that hang are left to the end of the process; what they use they keep alive.
+    /// Threads that hang are left to the end of the process; they keep their memory alive.
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.closed = true;
@@ -188,11 +189,11 @@ impl Drop for Aside {
 
 impl Pool {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Held for a few instructions that do not panic.
+        // The lock is held for a few instructions that do not panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life.
+    /// Loop of a thread.
     fn work(&self) {
         leave_the_shard();
         while let Some(job) = self.next() {
@@ -204,7 +205,7 @@ impl Pool {
         }
     }
 
-    /// The next job. `None`: this thread is not needed.
+    /// Next job; `None` if the thread is not needed.
     fn next(&self) -> Option<Job> {
         let mut state = self.state();
         loop {
@@ -231,8 +232,8 @@ impl Call {
     fn make(&self, file: &HeldFile) -> i32 {
         let fd = file.as_fd().as_raw_fd();
         let place = |offset: u64| libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
-        // SAFETY: the descriptor is open as long as `file` is, and the memory mapped as long as the piece is;
-        // both are borrowed for the call. The kernel keeps neither.
+        // SAFETY: the descriptor is open as long as `file` is, and the memory mapped as long as the
+        // piece is; both are borrowed for the call. The kernel keeps neither.
         let result = unsafe {
             match self {
                 Self::Read { offset, memory } => {
@@ -255,11 +256,12 @@ impl Call {
     }
 }
 
-/// A thread that the shard starts would stay on the shard's CPU and take signals from the control thread.
+/// Moves off the shard's CPU and blocks signals. A thread started by the shard would otherwise stay
+/// on that CPU, and take signals from the control thread.
 fn leave_the_shard() {
     let mut everywhere = rustix::thread::CpuSet::new();
     (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| everywhere.set(cpu));
-    // Where it may not leave it stays.
+    // A thread that may not leave stays.
     let _ = rustix::thread::sched_setaffinity(None, &everywhere);
     // SAFETY: the calls write one signal set on this stack and change this thread's mask.
     unsafe {

@@ -1,4 +1,4 @@
-//! The one place of the daemon that reads a clock; everybody else takes `now` as an argument.
+//! The only place of the daemon that reads a clock; all others take `now` as an argument.
 
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,13 +20,13 @@ pub fn now() -> Nanos {
     Nanos(nanos.saturating_sub(*ORIGIN.get_or_init(|| nanos)))
 }
 
-/// Does nothing for a while: for threads that nobody waits for, never for a shard's or the control thread.
+/// Sleeps for a while, on threads that nobody waits for; never on a shard's or the control thread.
 #[expect(clippy::disallowed_methods, reason = "the clock's home")]
 pub(crate) fn pause(time: Nanos) {
     std::thread::sleep(std::time::Duration::from_nanos(time.0));
 }
 
-/// Spends time on the caller's CPU: what a dial's host overhead is.
+/// Spends time on the caller's CPU, as a dial's host overhead.
 pub(super) fn spin(time: Nanos) {
     let end = now() + time;
     while now() < end {
@@ -34,7 +34,7 @@ pub(super) fn spin(time: Nanos) {
     }
 }
 
-/// Seconds since 1970: for people and their programs, never for what the daemon decides.
+/// Seconds since 1970, for people and their programs, never for decisions of the daemon.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the clock's home")]
 pub fn calendar() -> f64 {

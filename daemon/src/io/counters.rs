@@ -1,8 +1,8 @@
-//! What the driver counts, so that "system calls per request" is a number and not a hope.
+//! Counters of the driver, so that "system calls per request" can be measured.
 
 use piped_core::io::Op;
 
-/// The kind of an operation, for counting.
+/// Kinds of operations, for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OpKind {
@@ -10,9 +10,9 @@ pub enum OpKind {
     Read,
     /// Write to a file.
     Write,
-    /// Flush a file.
+    /// Flush a file to disk.
     Sync,
-    /// Give a file its blocks.
+    /// Allocate blocks to a file.
     Allocate,
     /// Send on a socket.
     Send,
@@ -20,7 +20,7 @@ pub enum OpKind {
     SendZeroCopy,
     /// Receive from a socket.
     Receive,
-    /// Nothing.
+    /// Do nothing at all.
     Nop,
 }
 
@@ -37,7 +37,7 @@ impl OpKind {
         Self::Nop,
     ];
 
-    /// Its name.
+    /// Name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl OpKind {
         }
     }
 
-    /// Whether it occupies a disk (and not a socket or nothing).
+    /// Whether the kind occupies a disk (and not a socket or nothing).
     pub(super) const fn is_file(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Sync | Self::Allocate)
     }
@@ -73,12 +73,12 @@ impl From<&Op> for OpKind {
     }
 }
 
-/// Counters since the driver was made. They only grow, but for those marked as gauges.
+/// Counters since the driver was made. They only grow, except for gauges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UringCounters {
-    /// `io_uring_enter` calls.
+    /// Number of `io_uring_enter` calls.
     pub enters: u64,
-    /// Those of them that waited.
+    /// Calls that waited for a completion.
     pub waits: u64,
     /// Other system calls: registrations, shutdowns, closes, reads of doorbells.
     pub other_syscalls: u64,
@@ -90,7 +90,7 @@ pub struct UringCounters {
     pub buffers_plain: u64,
     /// Operations on registered files or sockets.
     pub files_fixed: u64,
-    /// Operations on unregistered ones.
+    /// Operations on unregistered files or sockets.
     pub files_plain: u64,
     /// Gauge: bytes registered now.
     pub registered_bytes: u64,
@@ -98,28 +98,29 @@ pub struct UringCounters {
     pub in_flight: u64,
     /// Segments that could not be registered.
     pub registrations_failed: u64,
-    /// Gauge: sends that have ended and whose memory the kernel still has.
+    /// Gauge: sends that have ended while the kernel still holds their memory.
     pub lent: u64,
     /// Whole receives that the kernel ended short and the driver continued.
     pub continued: u64,
     /// Cancellations asked of the kernel.
     pub cancels: u64,
-    /// Doorbells heard.
+    /// Number of doorbells received.
     pub wakes: u64,
-    /// Times the completion queue had overflowed into the kernel's memory.
+    /// Times that the completion queue had overflowed into the kernel's memory.
     pub overflows: u64,
-    /// Operations or memory accesses refused because of a bad id, length or span: a bug above.
+    /// Operations or memory accesses refused because of a bad id, length or span: a bug of the
+    /// caller.
     pub misuses: u64,
 }
 
 impl UringCounters {
-    /// Operations accepted of one kind.
+    /// Operations of one kind that were accepted.
     #[must_use]
     pub const fn ops_of(&self, kind: OpKind) -> u64 {
         self.ops[kind as usize]
     }
 
-    /// All system calls made.
+    /// Number of all system calls.
     #[must_use]
     pub const fn syscalls(&self) -> u64 {
         self.enters + self.other_syscalls

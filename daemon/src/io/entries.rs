@@ -1,4 +1,4 @@
-//! From an engine's operation to a submission queue entry, borrowing on the way what the kernel will
+//! Turns an engine's operation into a submission queue entry, and borrows all that the kernel will
 //! touch. Entries are built nowhere else.
 
 use io_uring::{opcode, squeue, types};
@@ -13,8 +13,8 @@ use super::tables::{DescriptorKind, Target};
 use super::uring::UringIo;
 
 impl UringIo {
-    /// The job of an operation on a foreign file; `None` if it is one for the ring. What was borrowed before
-    /// a fault is in the slot, to be returned.
+    /// Makes the job of an operation on a foreign file; `None` if the operation is for the ring.
+    /// After a fault the slot holds what was borrowed, to be returned.
     pub(super) fn prepare_aside(&mut self, index: u32, op: &Op) -> Option<Result<Job, i32>> {
         let (Op::Read { file: id, .. }
         | Op::Write { file: id, .. }
@@ -46,8 +46,8 @@ impl UringIo {
         Ok(Piece { _segment: segment, address, length })
     }
 
-    /// Borrow what an operation needs and build its entry. What was borrowed before a fault is in
-    /// the slot, to be returned.
+    /// Borrows all that an operation needs and builds its entry. After a fault the slot holds what
+    /// was borrowed, to be returned.
     pub(super) fn prepare(&mut self, index: u32, op: &Op) -> Result<squeue::Entry, i32> {
         Ok(match *op {
             Op::Read { file, offset, into } => {
@@ -107,7 +107,7 @@ impl UringIo {
                 self.lend_spans(index, spans)?;
                 let bytes = spans.bytes();
                 let slot = self.ops.slot(index);
-                // A result is an i32: more than that cannot be reported as one whole.
+                // A result is an i32, so a longer whole cannot be reported.
                 slot.whole = whole && i32::try_from(bytes).is_ok();
                 slot.bytes = bytes;
                 self.stream_entry(index, target)
@@ -117,7 +117,7 @@ impl UringIo {
         .user_data(self.ops.user_data(index)))
     }
 
-    /// The entry of a send or of (the rest of) a receive, from the operation's address list.
+    /// Builds the entry of a send or of (the rest of) a receive, from the operation's address list.
     pub(super) fn stream_entry(&mut self, index: u32, target: Target) -> squeue::Entry {
         let (fd, ask_whole) = (number(target), self.ask_whole);
         let slot = self.ops.slot(index);
@@ -142,8 +142,8 @@ impl UringIo {
         entry.flags(flags(target)).user_data(self.ops.user_data(index))
     }
 
-    /// The entry of a send that lends its memory. A piece of one registered buffer needs no pages looked up; one
-    /// of several, headers among them, has them pinned by the kernel.
+    /// Builds the entry of a send that lends its memory. One piece in one registered buffer needs
+    /// no look-up of pages; several pieces, headers among them, are pinned by the kernel.
     fn lending_entry(&mut self, index: u32, target: Target) -> squeue::Entry {
         let fd = number(target);
         let message_flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
@@ -207,7 +207,7 @@ impl UringIo {
     }
 }
 
-/// The number that stands for a target in an entry; its meaning is in [`flags`].
+/// Number for a target in an entry; [`flags`] gives its meaning.
 fn number(target: Target) -> types::Fd {
     types::Fd(match target {
         Target::Fixed(place) => place as i32,

@@ -1,12 +1,15 @@
-//! Whose socket is at the other end of a TCP connection, where that is on this machine: the kernel knows.
+//! The user of the other end of a TCP connection, if that end is on this machine: the kernel knows
+//! it.
 //!
-//! TCP carries no user, but a connection inside one machine has both of its sockets here, and the one that we do not
-//! hold can be looked up by its addresses (`NETLINK_SOCK_DIAG`, [sock_diag(7)]). What is found counts only if it is
-//! exactly the other end, connected, and held by somebody: the look-up also answers with sockets that listen, and one
-//! that was closed has no file any more and reads as root's.
+//! TCP carries no user. But a connection inside one machine has both of its sockets here, and the
+//! one that we do not hold can be looked up by its addresses (`NETLINK_SOCK_DIAG`, [sock_diag(7)]).
+//! A result counts only if it is exactly the other end, connected, and held by a process. The
+//! look-up also finds sockets that listen, and a closed socket has no file any more and reads as
+//! root's.
 //!
-//! Only where nothing is found does the address matter: one that is this machine's own (the kernel's routes say so, which
-//! know more than the addresses of its interfaces) cannot be another machine's, so nobody answers for it.
+//! If nothing is found, the address decides. An address of this machine cannot be another
+//! machine's, so nobody answers for it. The kernel's routes tell that; they know more than the
+//! addresses of its interfaces.
 //!
 //! [sock_diag(7)]: https://man7.org/linux/man-pages/man7/sock_diag.7.html
 
@@ -17,18 +20,19 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{netlink, recv, send, socket_with};
 
-/// Who holds the other end.
+/// Holder of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FarEnd {
     /// A user of this machine.
     User(u32),
-    /// It is on this machine, and nobody holds it: it was closed, or the kernel cannot be asked for it.
+    /// Nobody: the end is on this machine and was closed, or the kernel cannot look it up.
     Nobody,
-    /// Another machine.
+    /// A process of another machine.
     Elsewhere,
 }
 
-/// Who holds the other end of a connection between these two addresses, of which `near` is ours.
+/// Finds the holder of the other end of a connection between two addresses, of which `near` is
+/// ours.
 ///
 /// # Errors
 /// The kernel cannot be asked at all.
@@ -42,7 +46,8 @@ pub fn far_end(near: SocketAddr, far: SocketAddr) -> io::Result<FarEnd> {
     Ok(if here { FarEnd::Nobody } else { FarEnd::Elsewhere })
 }
 
-/// An IPv4 address in IPv6 is one of IPv4: the kernel looks such connections up there, whichever kind their sockets are.
+/// Turns an IPv4 address in IPv6 into one of IPv4: the kernel looks such connections up there,
+/// whichever kind their sockets are.
 fn plain(address: SocketAddr) -> SocketAddr {
     match (address.ip().to_canonical(), address) {
         (IpAddr::V4(ip), _) => (ip, address.port()).into(),
@@ -67,14 +72,14 @@ fn is_ours(address: IpAddr) -> io::Result<bool> {
     Ok(route.is_some_and(|route| route.get(TYPE_AT) == Some(&RTN_LOCAL)))
 }
 
-/// A connection whose far end is looked for.
+/// A connection with a far end to be found.
 struct Connection {
     near: SocketAddr,
     far: SocketAddr,
 }
 
 impl Connection {
-    /// `struct inet_diag_req_v2`: the source is that of the socket that is looked for.
+    /// Builds a `struct inet_diag_req_v2` with the far socket as its source.
     fn question(&self) -> Question {
         const ALL_STATES: u32 = u32::MAX;
         const NO_COOKIE: [u8; 8] = [0xff; 8];
@@ -87,7 +92,7 @@ impl Connection {
     }
 }
 
-/// Ports and addresses as `struct inet_diag_sockid` begins with them.
+/// Builds ports and addresses as `struct inet_diag_sockid` begins with them.
 fn addresses(from: SocketAddr, to: SocketAddr) -> [u8; 36] {
     let mut bytes = [0; 36];
     bytes[..2].copy_from_slice(&from.port().to_be_bytes());
@@ -99,7 +104,7 @@ fn addresses(from: SocketAddr, to: SocketAddr) -> [u8; 36] {
     bytes
 }
 
-/// Addresses of one link are looked for on that link.
+/// Interface of a link-local address, which is looked up on that link.
 fn interface(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V4(_) => 0,
@@ -121,7 +126,8 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The user in a `struct inet_diag_msg`, if it is about the far end of this connection, connected and held.
+/// User in a `struct inet_diag_msg`, if it is about the far end of this connection, connected and
+/// held.
 fn holder(answer: &[u8], near: SocketAddr, far: SocketAddr) -> Option<u32> {
     const ESTABLISHED: u8 = 1;
     let number = |at: usize| answer.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
@@ -139,7 +145,7 @@ fn holder(answer: &[u8], near: SocketAddr, far: SocketAddr) -> Option<u32> {
     (is_it && state == ESTABLISHED && file != 0).then_some(user)
 }
 
-/// What is asked over netlink.
+/// A question to the kernel over netlink.
 struct Question {
     kind: u16,
     body: Vec<u8>,
@@ -148,7 +154,7 @@ struct Question {
 /// Bytes of a `struct nlmsghdr`.
 const HEAD: usize = 16;
 
-/// The body of the kernel's answer; none if there is nothing of the kind.
+/// Body of the kernel's answer; none if there is no such thing.
 fn ask(protocol: Option<Protocol>, question: &Question) -> io::Result<Option<Vec<u8>>> {
     const ERROR: u16 = 2;
     const REQUEST: u16 = 1;
@@ -163,7 +169,7 @@ fn ask(protocol: Option<Protocol>, question: &Question) -> io::Result<Option<Vec
     message.extend(0_u32.to_ne_bytes());
     message.extend(&question.body);
     send(&socket, &message, SendFlags::empty())?;
-    // The kernel has answered when that call is back. Nobody else can send to this socket.
+    // The kernel has answered when that call returns. Nobody else can send to this socket.
     let mut answer = [0_u8; 1024];
     let (received, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
     let answer = &answer[..received];
@@ -191,7 +197,7 @@ mod tests {
         rustix::process::geteuid().as_raw()
     }
 
-    /// A connection: the end that accepted, and the one that connected.
+    /// Makes a connection: the end that accepted, and the one that connected.
     fn pair(listen: &str, dial: &str) -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind(listen).expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -230,7 +236,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let dialled = std::thread::spawn(move || {
             let somebody = rustix::process::Uid::from_raw(65_534);
-            // Of this thread alone.
+            // Only this thread becomes another user.
             rustix::thread::set_thread_res_uid(somebody, somebody, somebody).ok()?;
             Some(TcpStream::connect(address).expect("it listens"))
         });
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn who_listens_there_is_not_who_connected() {
-        // Nobody connected from there, and somebody listens: the look-up finds the latter.
+        // Nobody connected from there, but somebody listens: the look-up finds the listener.
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let listens = listener.local_addr().expect("bound");
         let near = "127.0.0.1:9".parse().expect("an address");

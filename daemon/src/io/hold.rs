@@ -1,47 +1,47 @@
 //! How long file operations wait to be submitted and collected together.
 //!
-//! Each submission costs a system call and a call to the device, a device ends several operations at about
-//! the same time, and clients whose requests ended together ask again together. Waiting pays as long as
-//! the device has enough to do, which its own pace tells: with `n` operations of which one ends
-//! every `gap`, it stays busy for `n * gap`.
+//! Each submission costs a system call and a call to the device. A device ends several operations
+//! at about the same time, and clients with requests that ended together ask again together.
+//! Waiting pays as long as the device has enough to do, which its pace tells: with `n` operations
+//! of which one ends every `gap`, it stays busy for `n * gap`.
 
 use piped_core::units::Nanos;
 
-/// Waits no longer than this with few operations in the kernel: less than a device needs for one.
+/// Longest wait with few operations in the kernel: less than a device needs for one.
 const SHALLOW: Nanos = Nanos(5_000);
 
-/// And by so much longer for each beyond [`FEW`], up to [`DEEP`]: who asks for so many at once wants many,
-/// not one soon.
+/// Additional wait for each operation beyond [`FEW`], up to [`DEEP`]: a deep queue asks for
+/// throughput, not for one early end.
 const EACH: Nanos = Nanos(1_500);
 const FEW: u32 = 16;
 const DEEP: u32 = 64;
 
-/// But never longer than the device needs for this part of what it has.
+/// The wait is at most this part of the time that the device needs for its operations.
 const PARTS: u64 = 4;
 
-/// With fewer in the kernel nothing waits.
+/// With fewer operations in the kernel nothing waits.
 const IN_KERNEL_MIN: u32 = 4;
 
 /// Operations over which the pace is averaged.
 const PACE_OPS: u32 = 64;
 
-/// See the module.
+/// Decides whether operations wait.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
-    /// Since when something waits.
+    /// Time since which an operation waits.
     since: Option<Nanos>,
     /// Mean time between the ends of two operations.
     gap: Nanos,
-    /// Ends since it was last known, and the time they took: that in which there was something to end.
+    /// Ends since the last estimate, and the busy time that they took.
     ended: u32,
     took: Nanos,
-    /// The turn before.
+    /// Time of the previous turn.
     last_turn: Nanos,
     had_work: bool,
 }
 
 impl Hold {
-    /// Every turn, with the file operations there are.
+    /// Handles a turn with this many file operations.
     pub(super) fn handle_turn(&mut self, now: Nanos, operations: u32) {
         if self.had_work {
             self.took = self.took + now.since(self.last_turn);
@@ -53,17 +53,17 @@ impl Hold {
         }
     }
 
-    /// A file operation ended.
+    /// Handles the end of a file operation.
     pub(super) fn handle_end(&mut self) {
         self.ended += 1;
     }
 
-    /// Whatever waited has gone to the kernel.
+    /// Forgets the wait, because all operations have gone to the kernel.
     pub(super) fn reset(&mut self) {
         self.since = None;
     }
 
-    /// Whether what there is may wait on, of it `queued` operations, while the kernel has `in_kernel`.
+    /// Whether `queued` operations may wait on, while the kernel has `in_kernel`.
     pub(super) fn may_wait(&mut self, now: Nanos, queued: u32, in_kernel: u32) -> bool {
         if in_kernel < IN_KERNEL_MIN || queued >= in_kernel / 2 {
             return false;
@@ -79,12 +79,13 @@ impl Hold {
 mod tests {
     use super::*;
 
-    /// Ends at a device's pace, then how long one queued operation waits beside `in_kernel` others.
+    /// Feeds ends at a device's pace, and returns how long one queued operation waits beside
+    /// `in_kernel` others.
     fn wait(gap_ns: u64, in_kernel: u32) -> u64 {
         wait_after(&mut Hold::default(), 0, gap_ns, in_kernel)
     }
 
-    /// The same, from a time on before which there was nothing to do.
+    /// Does so from `from` on, before which there was nothing to do.
     fn wait_after(hold: &mut Hold, from: u64, gap_ns: u64, in_kernel: u32) -> u64 {
         for end in 0..=128 {
             hold.handle_turn(Nanos(from + end * gap_ns), in_kernel + 1);
@@ -118,7 +119,7 @@ mod tests {
             assert!((5_000..=13_100).contains(&waited), "{waited}: it has work for 32 us");
             hold.reset();
         }
-        // Nor is the pause before ends that are too few for a pace of their own.
+        // The pause before ends that are too few for a pace does not count either.
         let mut hold = Hold::default();
         for burst in 1..=8 {
             for end in 0..20 {

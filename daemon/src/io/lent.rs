@@ -1,9 +1,10 @@
-//! The two ends of a send that lends its memory.
+//! The two completions of a send that lends its memory.
 //!
-//! The kernel's first completion says how many bytes are queued, and whether there is a second one; the second
-//! says that it is done with the memory, and whether it copied after all. What was borrowed for the operation is
-//! returned with the second, but for the socket: it may be closed while memory is lent, and must be, because a peer that
-//! is gone would otherwise keep the memory until the kernel gives it up. See `Descriptors::lend_on`.
+//! The kernel's first completion has the number of bytes queued, and says whether a second one
+//! comes. The second says that the kernel is done with the memory, and whether it copied after all.
+//! The second returns what the operation borrowed, except for the socket. A socket may be closed
+//! while memory is lent, and must be: a dead peer would otherwise keep the memory until the kernel
+//! gives it up. See `Descriptors::lend_on`.
 
 use io_uring::cqueue;
 use piped_core::io::{Done, NOTICE_COPIED, NOTICE_IN_PLACE, Token};
@@ -11,11 +12,11 @@ use piped_core::io::{Done, NOTICE_COPIED, NOTICE_IN_PLACE, Token};
 use super::ops::Loan;
 use super::uring::UringIo;
 
-/// `IORING_NOTIF_USAGE_ZC_COPIED`, from `linux/io_uring.h`.
+/// Flag `IORING_NOTIF_USAGE_ZC_COPIED`, from `linux/io_uring.h`.
 const NOTIF_USAGE_COPIED: u32 = 1 << 31;
 
 impl UringIo {
-    /// One of its completions. How many ends that brought.
+    /// Handles a completion, and returns how many ends that brought.
     pub(super) fn handle_lent(
         &mut self,
         index: u32,
@@ -29,7 +30,8 @@ impl UringIo {
                 sink(self.finish_loan(index, socket, usage(cqe.result())));
                 1
             }
-            // The kernel keeps the order; who relies on it frees memory, so it is not relied upon.
+            // The kernel keeps the order, but memory is freed by it, so the code does not rely on
+            // it.
             (Loan::Both(notice) | Loan::Bytes(notice, _), true) => {
                 self.ops.slot(index).loan = Some(Loan::Bytes(notice, usage(cqe.result())));
                 0
@@ -45,7 +47,7 @@ impl UringIo {
         }
     }
 
-    /// An operation ends that the kernel has nothing of.
+    /// Ends an operation that the kernel does not have.
     pub(super) fn end_refused(
         &mut self,
         index: u32,
@@ -59,7 +61,8 @@ impl UringIo {
         1
     }
 
-    /// The first end: its socket is free of the operation, its memory is not. And the second, if it is known.
+    /// Reports the first end, which frees its socket and not its memory; and the second, if it is
+    /// known.
     fn tell_both(
         &mut self,
         index: u32,
@@ -84,7 +87,7 @@ impl UringIo {
         2
     }
 
-    /// The second end.
+    /// Handles the second end.
     fn finish_loan(&mut self, index: u32, socket: Option<u32>, usage: i32) -> Done {
         self.counters.lent -= 1;
         if let Some(id) = socket {
@@ -94,7 +97,7 @@ impl UringIo {
     }
 }
 
-/// What a notification says. The flag is the sign's place.
+/// Meaning of a notification; the flag is in the sign's place.
 fn usage(result: i32) -> i32 {
     if result as u32 & NOTIF_USAGE_COPIED != 0 { NOTICE_COPIED } else { NOTICE_IN_PLACE }
 }

@@ -2,14 +2,14 @@
 //!
 //! Registering pins pages, some tens of nanoseconds each, on the shard's own thread (a
 //! `SINGLE_ISSUER` ring takes registrations from nobody else). So a segment is usable at once,
-//! unregistered, and [`Memory::register_some`] pins at most [`REGISTRATION_BYTES_PER_TURN`] a turn, and
-//! unpins as many of those that are over.
+//! unregistered, and [`Memory::register_some`] pins at most [`REGISTRATION_BYTES_PER_TURN`] a turn,
+//! and unpins as many of those that are over.
 //!
 //! [`REGISTRATION_BYTES_PER_TURN`]: super::REGISTRATION_BYTES_PER_TURN
 //!
-//! What can go wrong is not fatal: pinned memory counts against RLIMIT_MEMLOCK per user id, so a
-//! registration may fail at any time because of somebody else. The segment then stays as it is,
-//! and every operation on it pins its own pages.
+//! A failed registration is not fatal: pinned memory counts against RLIMIT_MEMLOCK by user id, so
+//! another process can make it fail at any time. The segment then stays as it is, and every
+//! operation on it pins its own pages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use super::counters::UringCounters;
 use super::registration::{Pieces, REGISTRATION_BYTES_PER_TURN, Refused, Registry};
 use super::slots::Slots;
 
-/// `-EFAULT`: a span that does not lie in a segment of ours.
+/// `-EFAULT`: the span does not lie in a segment.
 pub(super) const BAD_SPAN: i32 = -libc::EFAULT;
 
 #[derive(Debug)]
 struct Entry {
     segment: Arc<Segment>,
-    /// Those registered so far; what they do not cover pins its own pages.
+    /// Pieces registered so far; operations elsewhere pin their own pages.
     pieces: Pieces,
     /// Spans lent to operations.
     loans: u32,
@@ -41,26 +41,26 @@ struct Entry {
 pub(super) struct Loan {
     pub(super) address: *mut u8,
     pub(super) length: u32,
-    /// The place in the table of registered buffers.
+    /// Index in the table of registered buffers.
     pub(super) buffer: Option<u16>,
 }
 
-/// Where segments go whose last use is over.
+/// Takes segments over after their last use.
 pub(super) type Undertaker = Box<dyn FnMut(Arc<Segment>)>;
 
 /// All segments of a shard.
 pub(super) struct Memory {
     slots: Slots<Entry>,
-    /// Segments whose registration waits; stale ids are skipped, so it holds at most one per place.
+    /// Segments that wait for registration, at most one per place; stale ids are skipped.
     waiting: VecDeque<u32>,
-    /// Segments that nobody uses any more, while their pieces are taken out of the table.
+    /// Segments without users, while their pieces are taken out of the table.
     leaving: VecDeque<(Arc<Segment>, Pieces)>,
     /// Bytes that may still be taken out in this turn.
     left: u64,
     registry: Option<Registry>,
-    /// Why buffers are not registered, if they are not.
+    /// Reason why buffers are not registered, if they are not.
     pub(super) degraded: Option<String>,
-    /// Unmapping takes ten times as long as registering; somebody else may do it.
+    /// Unmapping takes ten times as long as registering, so another thread may do it.
     pub(super) undertaker: Option<Undertaker>,
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// No segment. `wanted`: register buffers; the kernel's refusal is left in `degraded`.
+    /// Empty table. `wanted` registers buffers; the kernel's refusal is left in `degraded`.
     pub(super) fn new(capacity: u32, wanted: bool, submitter: &Submitter<'_>) -> Self {
         let slots = Slots::new(capacity);
         let mut degraded = None;
@@ -111,7 +111,7 @@ impl Memory {
         self.slots.count()
     }
 
-    /// Take a segment over. It can be used at once.
+    /// Takes a segment over, which can be used at once.
     pub(super) fn add(&mut self, segment: Arc<Segment>) -> Result<u32, UringError> {
         let entry = Entry { segment, pieces: Pieces::default(), loans: 0, released: false };
         let id = self
@@ -127,8 +127,8 @@ impl Memory {
         Ok(id)
     }
 
-    /// Register pieces of waiting segments, `budget` bytes at most, and take as many of leaving ones out.
-    /// `true`: there is more for the next turn.
+    /// Registers pieces of waiting segments, `budget` bytes at most, and takes as many of leaving
+    /// ones out. `true` means that there is more for the next turn.
     pub(super) fn register_some(
         &mut self,
         budget: u64,
@@ -186,7 +186,7 @@ impl Memory {
         }
     }
 
-    /// Lend a span to an operation; pairs with [`Memory::give_back`].
+    /// Lends a span to an operation; pairs with [`Memory::give_back`].
     pub(super) fn lend(&mut self, span: Span) -> Result<Loan, i32> {
         let id = span.segment.0;
         let entry = self.slots.get_mut(id).filter(|entry| !entry.released).ok_or(BAD_SPAN)?;
@@ -199,7 +199,7 @@ impl Memory {
         })
     }
 
-    /// A span came back.
+    /// Takes a lent span back.
     pub(super) fn give_back(
         &mut self,
         id: u32,
@@ -213,7 +213,7 @@ impl Memory {
         }
     }
 
-    /// The engine needs it no longer. `false`: the id names nothing.
+    /// Releases a segment that the engine no longer needs. `false` if the id names nothing.
     pub(super) fn release(
         &mut self,
         id: u32,
@@ -230,17 +230,17 @@ impl Memory {
         true
     }
 
-    /// A span's segment, for the processor's own accesses (which check the bounds).
+    /// Segment of a span, for the processor's own accesses (which check the bounds).
     pub(super) fn segment(&self, span: Span) -> Option<&Segment> {
         self.slots.get(span.segment.0).map(|entry| &*entry.segment)
     }
 
-    /// The whole segment of a span, to be kept beyond its operation.
+    /// Whole segment of a span, to be kept beyond its operation.
     pub(super) fn keep(&self, span: Span) -> Option<Arc<Segment>> {
         self.slots.get(span.segment.0).map(|entry| Arc::clone(&entry.segment))
     }
 
-    /// Keep the memory of segments still lent for ever: the kernel has not come back with them.
+    /// Leaks the memory of segments still lent, because the kernel has not given them back.
     pub(super) fn leak_lent(&mut self) -> u32 {
         let ids: Vec<u32> = self.slots.ids().collect();
         let mut leaked = 0;
@@ -266,20 +266,20 @@ impl Memory {
     }
 }
 
-/// The span's offset if the span lies in the segment.
+/// Offset of the span, if it lies in the segment.
 fn within(segment: &Segment, span: Span) -> Option<usize> {
     let end = span.offset.checked_add(u64::from(span.length))?;
     if end <= segment.len() { usize::try_from(span.offset).ok() } else { None }
 }
 
-/// Why a segment could not be registered, and what to do about it.
+/// Reason why a segment could not be registered, with advice.
 fn refusal(refused: &Refused, bytes: u64, registered_bytes: u64) -> String {
     let error = match refused {
         Refused::Kernel(error) => error,
         Refused::Full => {
             return format!(
-                "registered_buffers: the table is full; file operations on the rest of a segment of {} \
-                 MiB pin their own pages",
+                "registered_buffers: the table is full; file operations on the rest of a segment \
+                 of {} MiB pin their own pages",
                 bytes >> 20
             );
         }

@@ -1,4 +1,4 @@
-//! The door to the kernel and the clock: the `uring` driver of the engine's [`Io`] trait.
+//! Access to the kernel and the clock: the `uring` driver of the engine's [`Io`] trait.
 //!
 //! ```text
 //!   engine ── push ──► ops (slab) ──► submission queue ──┐ one io_uring_enter a turn
@@ -6,20 +6,21 @@
 //!             release ► tables, memory: freed after the last operation's completion
 //! ```
 //!
-//! The intuition is that of a cloakroom. Whatever the kernel may still touch (a segment, a file, an
-//! address list) is counted by the operation that lent it, and is given back only over the counter,
-//! when that operation's completion has come in; a client that is gone, a peer that is gone or a
-//! cancelled request change nothing about that. So memory safety does not depend on anybody being
-//! careful above: spans are checked against their segment before an operation is built, and a
-//! segment is unmapped only when no operation counts it.
+//! The intuition is that of a cloakroom. The operation that lends a segment, a file or an address
+//! list to the kernel counts it. The loan is given back only over the counter, when that
+//! operation's completion has come in; a dead client, a dead peer or a cancelled request change
+//! nothing about that. So memory safety does not depend on careful callers. Spans are checked
+//! against their segment before an operation is built, and a segment is unmapped only when no
+//! operation counts it.
 //!
 //! Why not an async runtime over io_uring: it would hide batching, registered tables, cancellation
-//! and ownership, which are exactly what the engine plans with. Why not callbacks or futures per
+//! and ownership, and the engine plans with exactly these. Why not callbacks or futures per
 //! operation: a completion is one number that goes back into a pure state machine.
 //!
 //! `unsafe` lives in six places here: the two system calls (`ring`), the address lists (`ops`), the
-//! registration of buffers (`registration`), the one line of `uring` that queues an entry, the trials of what a kernel
-//! has (`probe`, `restrict`), and the system calls on files that the ring must not see (`aside`).
+//! registration of buffers (`registration`), the one line of `uring` that queues an entry, the
+//! trials of what a kernel has (`probe`, `restrict`), and the system calls on files that the ring
+//! must not see (`aside`).
 //!
 //! [`Io`]: piped_core::io::Io
 
@@ -36,6 +37,7 @@ mod lent;
 mod memory;
 pub(crate) mod niceness;
 mod ops;
+mod port;
 mod priority;
 mod probe;
 mod reap;
@@ -70,18 +72,18 @@ pub enum UringError {
         "io_uring may not be used by this process ({error}): {cause}; piped cannot work without it"
     )]
     Refused {
-        /// What the kernel said.
+        /// Error that the kernel reports.
         error: io::Error,
-        /// Who forbids it, as far as can be told, and how to allow it.
+        /// Likely cause of the refusal, and how to allow io_uring.
         cause: &'static str,
     },
     /// The kernel's io_uring lacks something indispensable.
     #[error("this kernel's io_uring lacks {missing}; Linux 5.15 or newer has it")]
     TooOld {
-        /// What is missing.
+        /// Feature that is missing.
         missing: &'static str,
     },
-    /// The ring could not be made for want of memory or descriptors.
+    /// The ring could not be made for lack of memory or descriptors.
     #[error(
         "io_uring could not be set up ({0}); check free memory and LimitNOFILE= of the unit, or \
          make [io] entries smaller"
@@ -89,34 +91,35 @@ pub enum UringError {
     Setup(io::Error),
     /// The ring is pinned memory, and this user may have too little of it.
     #[error(
-        "io_uring could not be set up ({error}): a ring counts as pinned memory, and RLIMIT_MEMLOCK \
-         is {limit_kib} KiB for all processes of this user together; a shard's ring takes up to \
-         1 MiB at the default [io] entries. Raise the limit: LimitMEMLOCK= in the unit, `ulimit -l` \
-         (in KiB) in the shell that starts piped, or `prlimit --memlock` for a shell that runs"
+        "io_uring could not be set up ({error}): a ring counts as pinned memory, and \
+         RLIMIT_MEMLOCK is {limit_kib} KiB for all processes of this user together; a shard's ring \
+         takes up to 1 MiB at the default [io] entries. Raise the limit: LimitMEMLOCK= in the \
+         unit, `ulimit -l` (in KiB) in the shell that starts piped, or `prlimit --memlock` for a \
+         shell that runs"
     )]
     Memlock {
-        /// What the kernel said.
+        /// Error that the kernel reports.
         error: io::Error,
-        /// The limit in KiB.
+        /// Limit of locked memory in KiB.
         limit_kib: u64,
     },
     /// A table of the driver is full.
     #[error("the shard's table of {what} is full ({capacity}); close some or raise its limit")]
     Full {
-        /// Of what.
+        /// Name of the table.
         what: &'static str,
-        /// How many it holds.
+        /// Capacity of the table.
         capacity: u32,
     },
-    /// The kernel did not take something into the ring's tables, which is bound to what is in them.
+    /// The kernel refused an entry in the ring's tables, to which the ring is bound.
     #[error(
-        "the kernel refuses to register {what} ({error}); check free memory, or switch restrictions \
-         off with [io] disable_features"
+        "the kernel refuses to register {what} ({error}); check free memory, or switch \
+         restrictions off with [io] disable_features"
     )]
     Register {
-        /// What.
+        /// Kind of the entry.
         what: &'static str,
-        /// What the kernel said.
+        /// Error that the kernel reports.
         error: io::Error,
     },
     /// `io_uring_enter` failed in a way that no later turn can mend.
@@ -125,7 +128,7 @@ pub enum UringError {
 }
 
 impl UringError {
-    /// Sort a fault of `io_uring_setup` (or of a first registration) by what can be done about it.
+    /// Sorts a fault of `io_uring_setup` (or of a first registration) by its remedy.
     pub(crate) fn from_setup(error: io::Error) -> Self {
         let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
         let memlock = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -201,7 +204,7 @@ mod error_tests {
         for part in ["RLIMIT_MEMLOCK is 64 KiB", "LimitMEMLOCK=", "ulimit -l", "prlimit"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        // Without that limit it is not the cause.
+        // Without that limit it cannot be the cause.
         let (error, text) = given(libc::ENOMEM, Some("0"), None);
         assert!(matches!(error, UringError::Setup(_)));
         assert!(text.contains("free memory") && !text.contains("MEMLOCK"), "{text}");

@@ -2,14 +2,14 @@
 
 use std::mem::MaybeUninit;
 
-/// The lowest priority that still gets something beside threads that never sleep.
+/// Lowest priority that still gets some time beside threads that never sleep.
 const LOWEST: i32 = 19;
 
-/// The longest such a thread keeps a CPU that somebody else wants, in nanoseconds (since Linux 6.12; before,
-/// it is as long as for all).
+/// Longest time in nanoseconds that such a thread keeps a CPU wanted by others (since Linux 6.12;
+/// before, all threads have the same).
 const SLICE_NS: u64 = 100_000;
 
-/// `struct sched_attr` as it was first.
+/// `struct sched_attr` in its first form.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -25,7 +25,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 48);
 
-/// The calling thread gives way from here on, as long as it lives.
+/// Makes the calling thread give way as long as it lives.
 pub(crate) fn give_way() {
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
@@ -37,12 +37,12 @@ pub(crate) fn give_way() {
     // SAFETY: the call reads `size` bytes at the address, which are there, and keeps none of them.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if done != 0 {
-        // Where that is forbidden, a lower priority may not be; and if it is, nothing is lost but time.
+        // If that is forbidden, a lower priority may be allowed; if not, only time is lost.
         let _ = rustix::process::setpriority_process(None, LOWEST);
     }
 }
 
-/// Times the calling thread was taken off its CPU because somebody else wanted it.
+/// Times that the calling thread was preempted for another thread.
 pub(crate) fn preemptions() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a place for the answer.

@@ -1,9 +1,10 @@
-//! Operations in flight: what each has borrowed, and the address lists the kernel reads.
+//! Operations in flight, with all that each has borrowed, and the address lists that the kernel
+//! reads.
 //!
 //! One slab, taken at start. An operation's place is its name towards the kernel (`user_data`),
-//! together with a generation, so that a late cancellation cannot hit the place's next tenant. The
-//! engine's token is looked up in the slab only to cancel; that is rare, and a scan over a few
-//! thousand contiguous words costs less than a map on every operation.
+//! together with a generation, so that a late cancellation cannot hit the next operation at that
+//! place. The engine's token is looked up in the slab only to cancel; that is rare, and a scan over
+//! a few thousand contiguous words costs less than a map on every operation.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -12,16 +13,16 @@ use piped_core::io::{SPANS_PER_OP_MAX, Token};
 
 use super::counters::OpKind;
 
-/// What a completion is for; the top byte of `user_data`.
+/// Source of a completion, in the top byte of `user_data`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The operation at this place, if it still is of this generation.
+    /// The operation at this place, if the generation matches.
     Op { index: u32, generation: u32 },
-    /// A cancellation: nobody waits for it.
+    /// A cancellation, which nobody waits for.
     Cancel,
-    /// A doorbell, by its id.
+    /// A doorbell with its id.
     Watch { id: u32 },
-    /// Nothing of ours.
+    /// Nothing that was submitted here.
     Unknown,
 }
 
@@ -53,48 +54,48 @@ impl Owner {
     }
 }
 
-/// What is to come of a send that lends its memory.
+/// Completions that are still to come of a send that lends its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loan {
-    /// Both: the bytes that are queued, and after that, under this name, that the memory is free.
+    /// Both: the bytes that are queued and then, under this token, that the memory is free.
     Both(Token),
-    /// The kernel said the second first. It is told after the first.
+    /// The bytes: the kernel reported the free memory first, which is told after them.
     Bytes(Token, i32),
-    /// That the memory is free, of a send on this socket. The operation's name is the notice's by now.
+    /// The free memory, of a send on this socket. The operation's token is the notice's by now.
     Notice { socket: Option<u32> },
 }
 
-/// Where an operation stands.
+/// Progress of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Free,
     /// The kernel has it, or will have it with the next submission.
     InFlight,
-    /// It never got to the kernel; its result waits to be taken.
+    /// The operation never got to the kernel; the result waits to be taken.
     Refused(i32),
 }
 
-/// One operation: what it lent to the kernel, and what is needed to go on with it.
+/// One operation: all that it lent to the kernel, and the state to go on with it.
 #[derive(Debug)]
 pub(super) struct OpSlot {
     pub(super) state: State,
     pub(super) generation: u32,
     pub(super) kind: OpKind,
-    /// Its file or socket.
+    /// File or socket of the operation.
     pub(super) descriptor: Option<u32>,
-    /// The segments of its spans, one count each.
+    /// Segments of its spans, one count each.
     segments: [u32; SPANS_PER_OP_MAX],
     segment_count: u8,
-    /// A receive that is to be continued when the kernel ends it short.
+    /// Whether a receive is continued when the kernel ends it short.
     pub(super) whole: bool,
     pub(super) cancelled: bool,
-    /// A thread makes it, the ring does not see it.
+    /// Whether a thread makes it, so that the ring does not see it.
     pub(super) aside: bool,
-    /// A send that lends: what of its two ends is still to come.
+    /// Completions still to come of a send that lends.
     pub(super) loan: Option<Loan>,
-    /// The registered buffer that has all of it.
+    /// Registered buffer that has all of it.
     pub(super) buffer: Option<u16>,
-    /// Bytes asked for and bytes done in earlier rounds of a whole receive.
+    /// Bytes asked for, and bytes done in earlier rounds of a whole receive.
     pub(super) bytes: u64,
     pub(super) bytes_done: u64,
 }
@@ -122,14 +123,14 @@ impl OpSlot {
         &self.segments[..usize::from(self.segment_count)]
     }
 
-    /// Note that a span of a segment is lent. At most [`SPANS_PER_OP_MAX`] times.
+    /// Notes that a span of a segment is lent. At most [`SPANS_PER_OP_MAX`] times.
     pub(super) fn lend_segment(&mut self, segment: u32) {
         self.segments[usize::from(self.segment_count)] = segment;
         self.segment_count += 1;
     }
 }
 
-/// The addresses the kernel reads when it takes an operation, and the header it writes when a
+/// Addresses that the kernel reads when it takes an operation, and the header that it writes when a
 /// receive ends.
 struct AddressList {
     iovecs: [libc::iovec; SPANS_PER_OP_MAX],
@@ -137,12 +138,12 @@ struct AddressList {
     count: usize,
 }
 
-/// The slab.
+/// Slab of all operations.
 pub(super) struct Ops {
     slots: Box<[OpSlot]>,
     tokens: Box<[Token]>,
-    /// Beside the slots, and in cells: the kernel writes here behind the compiler's back, so no
-    /// reference to a list may ever be held across a system call. They never move.
+    /// Beside the slots, and in cells: the kernel writes here unseen by the compiler, so no
+    /// reference to a list may be held across a system call. Lists never move.
     lists: Box<[UnsafeCell<AddressList>]>,
     free: Vec<u32>,
 }
@@ -181,7 +182,7 @@ impl Ops {
         self.free.is_empty()
     }
 
-    /// Take a place, clean but for its generation. `None` if all are taken.
+    /// Takes a place, clean except for its generation. `None` if all are taken.
     pub(super) fn take(&mut self, token: Token, kind: OpKind) -> Option<u32> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[index as usize];
@@ -199,19 +200,19 @@ impl Ops {
         self.tokens[index as usize]
     }
 
-    /// From now on the operation goes by another name.
+    /// Gives an operation another token.
     pub(super) fn rename(&mut self, index: u32, token: Token) {
         self.tokens[index as usize] = token;
     }
 
-    /// The place of an operation the kernel reports, unless the report is stale.
+    /// Slot of an operation that the kernel reports, unless the report is stale.
     pub(super) fn find(&mut self, index: u32, generation: u32) -> Option<&mut OpSlot> {
         self.slots
             .get_mut(index as usize)
             .filter(|slot| slot.generation == generation && slot.state == State::InFlight)
     }
 
-    /// The place of a token in flight.
+    /// Place of a token in flight.
     pub(super) fn find_token(&self, token: Token) -> Option<u32> {
         let slots = self.slots.iter();
         self.tokens
@@ -221,7 +222,7 @@ impl Ops {
             .map(|index| index as u32)
     }
 
-    /// Give a place back; what it lent has been returned.
+    /// Gives a place back, after everything that it lent was returned.
     pub(super) fn give_back(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         debug_assert_ne!(slot.state, State::Free, "a place is given back once");
@@ -234,13 +235,13 @@ impl Ops {
         Owner::Op { index, generation: self.slots[index as usize].generation }.user_data()
     }
 
-    /// The places not free.
+    /// Places that are taken.
     pub(super) fn taken(&self) -> impl Iterator<Item = u32> + '_ {
         let slots = self.slots.iter().enumerate();
         slots.filter(|(_, slot)| slot.state != State::Free).map(|(index, _)| index as u32)
     }
 
-    /// An operation's address list, between rounds.
+    /// Address list of an operation, between rounds.
     fn list(&mut self, index: u32) -> &mut AddressList {
         // SAFETY: `&mut self` keeps every other user in this program out, and the place belongs to
         // one operation, which is not queued (or not again) yet: its callers build or change the
@@ -249,19 +250,19 @@ impl Ops {
         unsafe { &mut *self.lists[index as usize].get() }
     }
 
-    /// Start an operation's address list.
+    /// Starts an operation's address list.
     pub(super) fn clear_list(&mut self, index: u32) {
         self.list(index).count = 0;
     }
 
-    /// Append a piece of memory to an operation's address list.
+    /// Appends a piece of memory to an operation's address list.
     pub(super) fn push_address(&mut self, index: u32, address: *mut u8, length: usize) {
         let list = self.list(index);
         list.iovecs[list.count] = libc::iovec { iov_base: address.cast(), iov_len: length };
         list.count += 1;
     }
 
-    /// Take `bytes` off the front of the list: they have been received.
+    /// Takes `bytes` that were received off the front of the list.
     pub(super) fn advance_list(&mut self, index: u32, mut bytes: usize) {
         let list = self.list(index);
         let mut gone = 0;
@@ -279,7 +280,7 @@ impl Ops {
         list.count -= gone;
     }
 
-    /// The list as the kernel wants it: one piece, or the address of a message header.
+    /// Address list in the kernel's form: one piece, or the address of a message header.
     pub(super) fn addresses(&mut self, index: u32) -> Addresses {
         let cell = &self.lists[index as usize];
         let list = cell.get();
@@ -289,7 +290,7 @@ impl Ops {
         unsafe {
             if (*list).count == 1 {
                 let iovec = (*list).iovecs[0];
-                // A span's length is a u32.
+                // A span's length is a u32, so this conversion is exact.
                 return Addresses::One(iovec.iov_base.cast(), iovec.iov_len as u32);
             }
             (*list).header.msg_iov = (&raw mut (*list).iovecs).cast();
@@ -299,12 +300,12 @@ impl Ops {
     }
 }
 
-/// Where an operation's bytes are.
+/// Location of an operation's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Addresses {
-    /// In one piece.
+    /// Bytes in one piece.
     One(*mut u8, u32),
-    /// In several, by a message header that lives in the slab.
+    /// Bytes in several pieces, by a message header that lives in the slab.
     Many(*mut libc::msghdr),
 }
 

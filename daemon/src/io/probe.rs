@@ -1,4 +1,4 @@
-//! What this kernel offers, found out by trying: a version number says nothing about back-ports,
+//! Features of this kernel, found by trying: a version number says nothing about back-ports,
 //! containers' filters or limits.
 
 use std::io;
@@ -14,12 +14,12 @@ use super::restrict::{LENDING, NEEDED};
 pub struct FeatureMask(u16);
 
 impl FeatureMask {
-    /// Everything the kernel has.
+    /// All that the kernel has.
     pub const ALL: Self = Self(u16::MAX);
-    /// Plain io_uring.
+    /// Plain io_uring without features.
     pub const NONE: Self = Self(0);
 
-    /// All but these.
+    /// All features but these.
     #[must_use]
     pub fn without(features: &[IoFeature]) -> Self {
         features.iter().fold(Self::ALL, |mask, feature| Self(mask.0 & !mask_of(*feature)))
@@ -58,7 +58,7 @@ pub(super) enum Taskrun {
     },
 }
 
-/// The shape of the ring to make.
+/// Shape of the ring to make.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) sq_entries: u32,
@@ -66,12 +66,12 @@ pub(super) struct Shape {
     pub(super) taskrun: Taskrun,
     pub(super) submit_all: bool,
     pub(super) no_sqarray: bool,
-    /// It does nothing until it is told to serve, see `restrict`.
+    /// Whether the ring is made disabled until it is told to serve, see `restrict`.
     pub(super) disabled: bool,
 }
 
 impl Shape {
-    /// The least ring there is, to try one thing on.
+    /// The smallest ring, to try one thing on.
     pub(super) const TRIAL: Self = Self {
         sq_entries: 1,
         cq_entries: 2,
@@ -109,7 +109,7 @@ impl Shape {
     }
 }
 
-/// Choose the best ring that the kernel has and the mask allows, and say what is missing.
+/// Chooses the best ring that the kernel has and the mask allows, and reports what is missing.
 ///
 /// # Errors
 /// [`UringError::Refused`] if io_uring may not be used at all.
@@ -150,7 +150,7 @@ pub(super) fn choose(
     Ok(Shape { taskrun, submit_all, no_sqarray, ..Shape::TRIAL })
 }
 
-/// Check that the ring has what nothing here can do without.
+/// Checks that the ring has all that the driver cannot do without.
 ///
 /// # Errors
 /// [`UringError::TooOld`] naming what is missing.
@@ -170,12 +170,13 @@ pub(super) fn require(ring: &IoUring) -> Result<(), UringError> {
     }
 }
 
-/// `IORING_SEND_ZC_REPORT_USAGE`, from `linux/io_uring.h`: the notification says whether the kernel copied.
+/// `IORING_SEND_ZC_REPORT_USAGE`, from `linux/io_uring.h`: the notification says whether the kernel
+/// copied.
 pub(super) const REPORT_USAGE: u16 = 1 << 3;
 
-/// Why sends cannot lend their memory, if they cannot. The operation is older than the flag without which nobody
-/// would know that it is of no use, so it is tried with the flag, on a socket that does not exist: a kernel that
-/// has both complains of the socket.
+/// Reason why sends cannot lend their memory, if they cannot. The operation is older than the flag
+/// without which its effect is unknown. So it is tried with the flag, on a socket that does not
+/// exist: a kernel that has both complains about the socket.
 pub(super) fn lacks_zero_copy(ring: &IoUring) -> Option<String> {
     let mut probe = Probe::new();
     let asked = ring.submitter().register_probe(&mut probe);
@@ -192,7 +193,7 @@ pub(super) fn lacks_zero_copy(ring: &IoUring) -> Option<String> {
     }
 }
 
-/// What a send of nothing to nobody comes to.
+/// Result of an empty send to a socket that does not exist.
 fn try_usage() -> io::Result<i32> {
     let mut ring = Shape::TRIAL.build()?;
     let nobody = io_uring::types::Fd(-1);

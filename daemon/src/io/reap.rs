@@ -11,15 +11,15 @@ use super::uring::UringIo;
 use super::{UringError, WatchId, clock};
 
 impl UringIo {
-    /// How long dropping the driver waits for operations that do not want to end.
+    /// Longest wait for unfinished operations when the driver is dropped.
     pub const SHUTDOWN_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 
-    /// Submit what was pushed, in one system call, or none if there is nothing to say. Whether there was
-    /// one: then the kernel also went on with operations that are not over yet.
+    /// Submits all pushed operations in one system call, or in none if there is nothing to do.
+    /// Returns whether there was one: then the kernel also went on with unfinished operations.
     ///
     /// # Errors
     /// [`UringError::Enter`], after which the driver is of no more use. A kernel short of memory is
-    /// no error: what was not submitted goes with the next call.
+    /// no error: the rest goes with the next call.
     pub fn submit(&mut self) -> Result<bool, UringError> {
         self.queue_deferred();
         let due = self.ring.sq_len() > 0 || self.ring.wants_collecting(&mut self.counters);
@@ -30,15 +30,16 @@ impl UringIo {
         Ok(due)
     }
 
-    /// As [`UringIo::submit`], but file operations and what there is to collect may wait a moment for more of
-    /// their kind, see `hold.rs`. Anything else goes at once. `now`: the time of this turn.
+    /// Submits like [`UringIo::submit`], but lets file operations and their completions wait a
+    /// moment for more of their kind, see `hold.rs`. All others go at once. `now` is the time of
+    /// this turn.
     ///
     /// # Errors
     /// As [`UringIo::submit`].
     pub fn submit_soon(&mut self, now: Nanos) -> Result<bool, UringError> {
         self.hold.handle_turn(now, self.file_ops);
         let queued = self.file_ops_queued;
-        // With a kernel thread that takes entries by itself none of this is known, or needed.
+        // If a kernel thread takes entries by itself, none of this is known, or needed.
         let in_kernel = if self.ring.is_polled() { 0 } else { self.file_ops - queued };
         let only_files =
             self.late.is_empty() && self.cancels.is_empty() && self.ring.sq_len() == queued;
@@ -51,8 +52,8 @@ impl UringIo {
         self.submit()
     }
 
-    /// Submit, and sleep until there is something to take, a doorbell rings, a signal comes or
-    /// `until` has passed (`None`: however long it takes). May return early; look around then.
+    /// Submits, and sleeps until there is something to take, a doorbell rings, a signal comes or
+    /// `until` has passed (`None`: without limit). May return early.
     ///
     /// # Errors
     /// As [`UringIo::submit`].
@@ -74,8 +75,8 @@ impl UringIo {
         self.take_fault()
     }
 
-    /// Hand every completion that is there to `sink`; how many there were. Enters the kernel only
-    /// if the kernel says that completions wait there, and submits what was pushed on the way.
+    /// Hands all completions to `sink`, and returns how many there were. Enters the kernel only if
+    /// completions wait there, and submits what was pushed on the way.
     pub fn poll_dones(&mut self, sink: &mut impl FnMut(Done)) -> u32 {
         if self.ring.wants_collecting(&mut self.counters) {
             self.enter(Patience::None);
@@ -83,8 +84,8 @@ impl UringIo {
         self.reap(sink)
     }
 
-    /// As [`UringIo::poll_dones`], but only what is there without a system call. A loop that ends each
-    /// turn with [`UringIo::submit`] has the rest collected there, by the call that submits.
+    /// Hands those completions to `sink` that need no system call. A loop that ends each turn with
+    /// [`UringIo::submit`] gets the rest by that call.
     pub fn reap(&mut self, sink: &mut impl FnMut(Done)) -> u32 {
         let mut count = 0;
         while let Some(index) = self.refused.pop_front() {
@@ -99,7 +100,7 @@ impl UringIo {
             }
             self.aside = Some(aside);
         }
-        // A doorbell that is rung all the time must not keep the shard here: one queue's worth.
+        // A doorbell that rings all the time must not keep the shard here: one queue's worth.
         for _ in 0..self.ring.cq_entries() {
             let Some(cqe) = self.ring.pop() else { break };
             count += self.handle_cqe(&cqe, sink);
@@ -107,7 +108,7 @@ impl UringIo {
         count
     }
 
-    /// How many ends it brought.
+    /// Handles one completion, and returns how many ends it brought.
     fn handle_cqe(&mut self, cqe: &cqueue::Entry, sink: &mut impl FnMut(Done)) -> u32 {
         match Owner::of(cqe.user_data()) {
             Owner::Op { index, generation } => {
@@ -127,7 +128,7 @@ impl UringIo {
         }
     }
 
-    /// The operation's result, or `None` if it goes on: kernels before 5.19 end a receive with
+    /// Result of the operation, or `None` if it goes on: kernels before 5.19 end a receive with
     /// MSG_WAITALL short when the data come in pieces, so a whole receive asks for its rest.
     fn accumulate(&mut self, index: u32, result: i32) -> Option<i32> {
         let slot = self.ops.slot(index);
@@ -157,7 +158,7 @@ impl UringIo {
         Some(if total > 0 { total } else { result })
     }
 
-    /// An operation is over: return what it had borrowed.
+    /// Finishes an operation, and returns what it had borrowed.
     pub(super) fn finish(&mut self, index: u32, result: i32) -> Done {
         let token = self.ops.token(index);
         let submitter = self.ring.submitter();
@@ -176,7 +177,7 @@ impl UringIo {
         Done { token, result }
     }
 
-    /// Doorbells to arm, receives, and cancellations that had to wait for the queue.
+    /// Queues doorbells to arm, receives, and cancellations that had to wait for the queue.
     fn queue_deferred(&mut self) {
         while let Some(entry) = self.watches.next_to_arm() {
             if !self.make_room() || !self.queue(&entry) {
@@ -202,7 +203,7 @@ impl UringIo {
         self.fault.take().map_or(Ok(()), Err)
     }
 
-    /// Cancel everything and wait for it. `false`: the kernel still has some of it.
+    /// Cancels everything and waits for it. `false` if the kernel still has some of it.
     fn drain(&mut self) -> bool {
         self.descriptors.release_sockets(&self.ring.submitter(), &mut self.counters);
         let taken: Vec<u32> = self.ops.taken().collect();
@@ -237,7 +238,8 @@ impl Drop for UringIo {
     fn drop(&mut self) {
         if !self.drain() {
             self.memory.leak_lent();
-            // The address lists as well: a receive writes into its message header when it ends.
+            // Leak the address lists as well: a receive writes into its message header when it
+            // ends.
             std::mem::forget(std::mem::replace(&mut self.ops, Ops::new(0)));
         }
     }

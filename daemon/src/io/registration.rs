@@ -1,8 +1,8 @@
 //! The kernel's table of registered buffers: segments go in and out of it in pieces.
 //!
-//! Pinning a GiB takes milliseconds, which is an eternity to the other clients of the shard; a piece takes
-//! some tens of microseconds. So a long segment is many buffers of the kernel's, and an operation that lies
-//! across two of them, which is rare, pins its own pages.
+//! Pinning a GiB takes milliseconds, which is an eternity to the other clients of the shard; a
+//! piece takes some tens of microseconds. So a long segment becomes many of the kernel's buffers.
+//! An operation across two of them, which is rare, pins its own pages.
 
 use std::io;
 use std::ptr;
@@ -10,42 +10,42 @@ use std::ptr;
 use io_uring::Submitter;
 use piped_ring::Segment;
 
-/// The most bytes registered in one turn, and as many are taken out.
+/// The most bytes registered in one turn, and the most taken out.
 pub const REGISTRATION_BYTES_PER_TURN: u64 = 16 << 20;
 
-/// One buffer of the kernel's.
+/// Size of one registered buffer.
 pub(super) const PIECE_BYTES: u64 = REGISTRATION_BYTES_PER_TURN;
 
 /// The kernel's limit for the table of registered buffers.
 const BUFFERS_MAX: u32 = 1 << 14;
 
-/// Places in the table for each segment there may be; long ones take those of short ones.
+/// Places in the table for each segment; long segments take those of short ones.
 const PIECES_PER_SEGMENT: u32 = 4;
 
 // The kernel's limit for one registered buffer.
 const _: () = assert!(PIECE_BYTES <= 1 << 30);
 
-/// The table's free places.
+/// Free places of the table.
 #[derive(Debug)]
 pub(super) struct Registry {
     free: Vec<u16>,
 }
 
-/// The places that a segment's first pieces have.
+/// Places of a segment's first pieces.
 #[derive(Debug, Default)]
 pub(super) struct Pieces(Vec<u16>);
 
-/// Why a piece is not registered.
+/// Reason why a piece is not registered.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// All places are taken.
+    /// All places of the table are taken.
     Full,
-    /// The kernel refused.
+    /// The kernel refused the piece.
     Kernel(io::Error),
 }
 
 impl Registry {
-    /// A table for so many segments, or the kernel's refusal.
+    /// Table for this many segments, or the kernel's refusal.
     pub(super) fn new(segments: u32, submitter: &Submitter<'_>) -> Result<Self, (u32, io::Error)> {
         let capacity = segments.saturating_mul(PIECES_PER_SEGMENT).min(BUFFERS_MAX);
         submitter
@@ -56,7 +56,7 @@ impl Registry {
         Ok(Self { free: (0..capacity as u16).rev().collect() })
     }
 
-    /// Registers the next piece of a segment; its length.
+    /// Registers the next piece of a segment, and returns its length.
     pub(super) fn add(
         &mut self,
         segment: &Segment,
@@ -73,7 +73,7 @@ impl Registry {
         Ok(length)
     }
 
-    /// Takes the last piece out; its length, 0 if there was none.
+    /// Takes the last piece out, and returns its length, 0 if there was none.
     pub(super) fn remove(
         &mut self,
         segment: &Segment,
@@ -81,8 +81,8 @@ impl Registry {
         submitter: &Submitter<'_>,
     ) -> u64 {
         let Some(place) = pieces.0.pop() else { return 0 };
-        // Within the table it cannot fail. If it did, the pages would stay pinned until the
-        // next tenant's update; the kernel holds pages and not addresses, so that is safe.
+        // Within the table this cannot fail. If it did, the pages would stay pinned until the next
+        // update of the place; the kernel holds pages and not addresses, so that is safe.
         let _ = unregister(submitter, place);
         self.free.push(place);
         pieces.next(segment).1
@@ -90,7 +90,7 @@ impl Registry {
 }
 
 impl Pieces {
-    /// The place of a span's buffer, if one buffer has all of it.
+    /// Place of a span's buffer, if one buffer has all of it.
     pub(super) fn of(&self, offset: u64, length: u32) -> Option<u16> {
         let piece = offset / PIECE_BYTES;
         let last = (offset + u64::from(length).saturating_sub(1)) / PIECE_BYTES;
@@ -98,7 +98,7 @@ impl Pieces {
         (piece == last).then_some(place)
     }
 
-    /// Whether all of the segment is registered.
+    /// Whether the whole segment is registered.
     pub(super) fn cover(&self, segment: &Segment) -> bool {
         self.next(segment).1 == 0
     }
@@ -112,7 +112,7 @@ impl Pieces {
         self.next(segment).1
     }
 
-    /// Where the next piece begins, and its length.
+    /// Offset and length of the next piece.
     fn next(&self, segment: &Segment) -> (u64, u64) {
         let start = (self.0.len() as u64 * PIECE_BYTES).min(segment.len());
         (start, (segment.len() - start).min(PIECE_BYTES))
@@ -129,8 +129,9 @@ fn register(
     let iov_base = segment.as_ptr().wrapping_add(start as usize).cast();
     let iovec = libc::iovec { iov_base, iov_len: length as usize };
     // SAFETY: `Pieces::next` cut the piece out of the segment's mapping, which lives as long as its
-    // `Arc`. Who has the pieces holds that `Arc` until `Registry::remove` has taken the buffer out of
-    // the kernel's table; besides, the kernel pins the pages themselves and not the address range.
+    // `Arc`. The owner of the pieces holds that `Arc` until `Registry::remove` has taken the buffer
+    // out of the kernel's table; besides, the kernel pins the pages themselves and not the address
+    // range.
     unsafe { submitter.register_buffers_update(u32::from(place), &[iovec], None) }
 }
 

@@ -1,13 +1,13 @@
-//! What the kernel refuses a shard's ring once it serves.
+//! Limits that the kernel puts on a shard's ring once it serves.
 //!
-//! A ring can do far more than this daemon asks of it: open files by path, connect, change another file's
-//! attributes. Whoever got to write entries into its queue could have all of that done, past a filter of system
-//! calls, which does not see what goes through a ring. So the ring is made disabled, gets its tables and the list of
-//! what it is for, and is enabled then; after that the kernel refuses everything else with EACCES, and nobody can
-//! take the list back.
+//! A ring can do far more than this daemon needs: open files by path, connect, change another
+//! file's attributes. An attacker that could write entries into its queue could do all of that,
+//! past a filter of system calls, which does not see operations of a ring. So the ring is made
+//! disabled, gets its tables and the list of allowed operations, and is then enabled. After that
+//! the kernel refuses everything else with EACCES, and nobody can undo the list.
 //!
-//! Where all files, sockets and doorbells are in the ring's table, every entry has to name one of them (or none) by
-//! its place there: a number that happens to be open in the process is of no use any more.
+//! If all files, sockets and doorbells are in the ring's table, every entry has to name one of them
+//! (or none) by its place there. The number of another open descriptor is then of no use.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 
 use super::probe::Shape;
 
-/// The operations that the driver asks for, and cannot do without.
+/// Operations that the driver needs in any case.
 pub(super) const NEEDED: [(u8, &str); 13] = [
     (opcode::Nop::CODE, "NOP"),
     (opcode::Read::CODE, "READ"),
@@ -34,28 +34,28 @@ pub(super) const NEEDED: [(u8, &str); 13] = [
     (opcode::AsyncCancel::CODE, "ASYNC_CANCEL"),
 ];
 
-/// Those that it asks for where the kernel has them.
+/// Operations that the driver uses if the kernel has them.
 pub(super) const LENDING: [u8; 2] = [opcode::SendZc::CODE, opcode::SendMsgZc::CODE];
 
-/// From `linux/io_uring.h`: files go into the table and out of it, pieces of segments likewise, and the thread lets
-/// go of the ring at its end.
+/// Values from `linux/io_uring.h`: updates of the tables of files and buffers, and the thread
+/// letting go of the ring at its end.
 const REGISTER_FILES_UPDATE: u8 = 6;
 const REGISTER_BUFFERS_UPDATE: u8 = 16;
 const UNREGISTER_RING_FDS: u8 = super::ring::UNREGISTER_RING_FDS as u8;
 
-/// How narrow a ring is.
+/// Bounds of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bounds {
-    /// It does whatever io_uring does.
+    /// The ring does whatever io_uring can.
     None,
     /// The operations above, on any descriptor of the process.
     Operations,
-    /// The operations above, on what is in its table of files alone.
+    /// The operations above, only on files in its table.
     Files,
 }
 
 impl Bounds {
-    /// What every entry must have among its flags.
+    /// Flags that every entry must have.
     pub(super) const fn flags(self) -> squeue::Flags {
         match self {
             Self::Files => squeue::Flags::FIXED_FILE,
@@ -64,7 +64,7 @@ impl Bounds {
     }
 }
 
-/// What the ring registers while it serves.
+/// Registrations that the ring makes while it serves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Registers {
     pub(super) files: bool,
@@ -72,7 +72,7 @@ pub(super) struct Registers {
     pub(super) ring_fd: bool,
 }
 
-/// Why a ring cannot be bounded.
+/// Reason why a ring cannot be bounded.
 #[derive(Debug)]
 pub(super) struct Unbounded(io::Error);
 
@@ -82,7 +82,7 @@ impl fmt::Display for Unbounded {
     }
 }
 
-/// How narrow a ring of this kernel can be, found out on one of the least size.
+/// Finds the narrowest bounds of this kernel, with a ring of the smallest size.
 pub(super) fn offered() -> Result<Bounds, Unbounded> {
     try_out().map_err(Unbounded)
 }
@@ -99,7 +99,7 @@ fn try_out() -> io::Result<Bounds> {
         first.ok_or_else(|| io::Error::other("no completion"))
     };
     let nop = ends_with(opcode::Nop::new().build())?;
-    // Kernels before 5.19 do not take the flag for it: it names no file.
+    // Kernels before 5.19 do not take the flag for it, because it names no file.
     let cancel = ends_with(opcode::AsyncCancel::new(1).build())?;
     Ok(if (nop, cancel) == (0, -libc::ENOENT) { Bounds::Files } else { Bounds::Operations })
 }
@@ -126,7 +126,7 @@ fn list(ring: &IoUring, bounds: Bounds, registers: Registers) -> io::Result<Vec<
     let registered = registered.into_iter().filter(|(used, _)| *used).map(|(_, code)| code);
     let mut list: Vec<Restriction> = operations.map(Restriction::sqe_op).collect();
     list.extend(registered.map(Restriction::register_op));
-    // Nothing else the flags can do is wanted: no links, no draining, no chosen buffers.
+    // Other flags are not needed: no links, no draining, no chosen buffers.
     let fixed = squeue::Flags::FIXED_FILE.bits();
     list.push(match bounds {
         Bounds::Files => Restriction::sqe_flags_required(fixed),

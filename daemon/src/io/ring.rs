@@ -1,8 +1,8 @@
-//! The ring and its two system calls, counted.
+//! The ring and its two system calls, with counts.
 //!
 //! The crate's own `submit` forgets a registered ring descriptor as soon as its `Submitter` is
-//! dropped, and does not say how often it entered the kernel; both are asked for here, so the calls
-//! are made here, on the crate's queues.
+//! dropped, and does not say how often it entered the kernel. The driver needs both, so this file
+//! makes the calls, on the crate's queues.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{Ordering, fence};
@@ -16,11 +16,11 @@ use super::UringError;
 use super::counters::UringCounters;
 use super::restrict::{self, Bounds, Registers};
 
-/// `IORING_REGISTER_RING_FDS` and its undoing, from `linux/io_uring.h`.
+/// `IORING_REGISTER_RING_FDS` and its reverse, from `linux/io_uring.h`.
 const REGISTER_RING_FDS: libc::c_uint = 20;
 pub(super) const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
-/// `struct io_uring_rsrc_update`.
+/// Layout of `struct io_uring_rsrc_update`.
 #[repr(C)]
 struct RingFdUpdate {
     offset: u32,
@@ -28,10 +28,10 @@ struct RingFdUpdate {
     data: u64,
 }
 
-/// How long [`Ring::enter`] may wait for a completion.
+/// Longest wait of [`Ring::enter`] for a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Submit, and collect what is there only if the kernel says that there is something.
+    /// Submit, and collect completions only if the kernel says that there are some.
     None,
     /// Submit and wait for one completion, at most this long.
     AtMost(Nanos),
@@ -39,23 +39,23 @@ pub(super) enum Patience {
     Forever,
 }
 
-/// What one `io_uring_enter` came to.
+/// Outcome of one `io_uring_enter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// It went through, or the wait ended by time or signal.
+    /// The call went through, or the wait ended by time or signal.
     Done,
-    /// The kernel is short of something; completions must be taken first, then it can be tried again.
+    /// The kernel lacks something; take completions first, then try again.
     Busy,
 }
 
 /// An io_uring instance bound to the thread that made it.
 pub(super) struct Ring {
     ring: IoUring,
-    /// The ring's index in this thread's table of registered rings.
+    /// Index of the ring in this thread's table of registered rings.
     registered: Option<u32>,
     sqpoll: bool,
     no_iowait: bool,
-    /// The index means another ring on another thread, and `SINGLE_ISSUER` rings refuse others.
+    /// On another thread the index means another ring, and `SINGLE_ISSUER` rings refuse others.
     _thread_bound: std::marker::PhantomData<*mut ()>,
 }
 
@@ -75,18 +75,18 @@ impl Ring {
         Self { ring, registered: None, sqpoll, no_iowait, _thread_bound: std::marker::PhantomData }
     }
 
-    /// The registration calls.
+    /// Access to the registration calls.
     pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
         self.ring.submitter()
     }
 
-    /// Makes a ring that was made disabled one for certain operations, and has it serve.
+    /// Bounds a ring that was made disabled to certain operations, and makes it serve.
     pub(super) fn serve(&self, bounds: Bounds, registers: Registers) -> io::Result<()> {
         let registers = Registers { ring_fd: self.registered.is_some(), ..registers };
         restrict::bound(&self.ring, bounds, registers)
     }
 
-    /// The ring's descriptor, as /proc names it.
+    /// Descriptor of the ring, as /proc names it.
     #[cfg(test)]
     pub(super) fn number(&self) -> i32 {
         self.ring.as_raw_fd()
@@ -96,7 +96,7 @@ impl Ring {
         self.ring.params().cq_entries()
     }
 
-    /// Put the ring into this thread's table, which saves a descriptor look-up per call.
+    /// Puts the ring into this thread's table, which saves a look-up of the descriptor per call.
     pub(super) fn register_fd(&mut self) -> io::Result<()> {
         let mut update = RingFdUpdate {
             offset: u32::MAX, // the kernel chooses
@@ -138,7 +138,7 @@ impl Ring {
         !self.ring.submission().is_full()
     }
 
-    /// Queue an entry; `false` if the queue is full.
+    /// Queues an entry; `false` if the queue is full.
     ///
     /// # Safety
     /// Everything the entry points to must stay valid until its completion has been taken.
@@ -147,7 +147,7 @@ impl Ring {
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
-    /// The next completion.
+    /// Takes the next completion.
     pub(super) fn pop(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
     }
@@ -156,7 +156,7 @@ impl Ring {
         !self.ring.completion().is_empty()
     }
 
-    /// Completions that wait to be taken.
+    /// Number of completions that wait to be taken.
     pub(super) fn completions(&mut self) -> usize {
         self.ring.completion().len()
     }
@@ -169,8 +169,8 @@ impl Ring {
         overflown || queue.taskrun()
     }
 
-    /// Submit what is queued, and wait as told. `quiet`: the wait is for people, not for a device,
-    /// and must not count as I/O wait.
+    /// Submits queued entries, and waits with the given patience. `quiet` means that the wait is
+    /// for people, not for a device, and must not count as I/O wait.
     pub(super) fn enter(
         &mut self,
         patience: Patience,
@@ -238,9 +238,9 @@ impl Ring {
         } else {
             (ptr::null(), 0)
         };
-        // SAFETY: `arg` is null or points to `args`, a transparent `io_uring_getevents_arg` whose
-        // timespec is borrowed for `args`' lifetime; the kernel keeps neither. What the queued
-        // entries point to is promised by `push`.
+        // SAFETY: `arg` is null or points to `args`, a transparent `io_uring_getevents_arg` with a
+        // timespec that is borrowed for `args`' lifetime; the kernel keeps neither. `push` promises
+        // that the queued entries' pointers are valid.
         let result = unsafe {
             libc::syscall(libc::SYS_io_uring_enter, fd, queued, want, flags.bits(), arg, size)
         };
@@ -249,8 +249,8 @@ impl Ring {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // The time is up, or a signal came: the turn looks around either way. Nothing was
-            // submitted then, or all of it: the queue's head knows.
+            // The time is up, or a signal came: the turn looks around either way. Either nothing
+            // was submitted then, or all of it; the queue's head tells.
             Some(libc::ETIME | libc::EINTR) => Ok(Entered::Done),
             // Out of request memory, or overflown: taking completions helps.
             Some(libc::EAGAIN | libc::EBUSY) => Ok(Entered::Busy),
@@ -260,7 +260,7 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// The thread's table holds the ring alive, with all it pins, until the thread ends.
+    /// The thread's table keeps the ring alive, with all that it pins, until the thread ends.
     fn drop(&mut self) {
         let Some(offset) = self.registered else { return };
         let update = RingFdUpdate { offset, reserved: 0, data: 0 };

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU64;
 
-/// Of a thread that serves dials a timer is to be exact; otherwise the system's usual 50 us save wake-ups.
+/// Makes timers exact for a thread that serves dials; otherwise the system's usual 50 us save
+/// wake-ups.
 pub(crate) fn set(exact: bool) {
     let slack = if exact { NonZeroU64::new(1) } else { None };
     if let Err(error) = rustix::thread::set_current_timer_slack(slack) {

@@ -1,14 +1,15 @@
-//! A bounded table whose names do not come back: an id carries the generation of its place.
+//! A bounded table with ids that do not come back: an id carries the generation of its place.
 //!
 //! The kernel's tables (registered files and buffers) want small indices that are used again. The
-//! rest of the daemon wants a name that, kept too long, reaches nothing rather than a stranger's
-//! file. One `u32` serves both: the low bits are the index, the high bits count the place's tenants.
+//! rest of the daemon wants an id that, kept too long, reaches nothing rather than a stranger's
+//! file. One `u32` serves both: the low bits are the index, the high bits count the uses of the
+//! place.
 
 /// Bits of an id that are the index.
 const INDEX_BITS: u32 = 20;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-/// Generations wrap at 12 bits: a stale id is caught unless exactly a multiple of 4096 tenants came
-/// and went in between, and then it still reaches a live entry, not freed memory.
+/// Generations wrap at 12 bits: a stale id is caught unless the place was reused an exact multiple
+/// of 4096 times meanwhile, and then it still reaches a live entry, not freed memory.
 const GENERATION_MASK: u32 = u32::MAX >> INDEX_BITS;
 
 /// The most entries a table may have.
@@ -27,13 +28,13 @@ pub(super) struct Slots<T> {
     free: Vec<u32>,
 }
 
-/// The index part of an id: the entry's number in the kernel's table.
+/// Index part of an id: the entry's number in the kernel's table.
 pub(super) const fn index_of(id: u32) -> u32 {
     id & INDEX_MASK
 }
 
 impl<T> Slots<T> {
-    /// A table of at most `capacity` entries (and never more than [`CAPACITY_MAX`]).
+    /// Table of at most `capacity` entries (and never more than [`CAPACITY_MAX`]).
     pub(super) fn new(capacity: u32) -> Self {
         let capacity = capacity.min(CAPACITY_MAX);
         Self {
@@ -51,7 +52,7 @@ impl<T> Slots<T> {
         (self.places.len() - self.free.len()) as u32
     }
 
-    /// Put an item in; the id, or the item back if the table is full.
+    /// Inserts an item; returns the id, or the item if the table is full.
     pub(super) fn insert(&mut self, item: T) -> Result<u32, T> {
         let Some(index) = self.free.pop() else { return Err(item) };
         let place = &mut self.places[index as usize];
@@ -69,7 +70,7 @@ impl<T> Slots<T> {
         if place.generation == id >> INDEX_BITS { place.item.as_mut() } else { None }
     }
 
-    /// Take an item out; its id is dead from here on.
+    /// Removes an item; its id is dead from here on.
     pub(super) fn remove(&mut self, id: u32) -> Option<T> {
         let place = self.places.get_mut(index_of(id) as usize)?;
         if place.generation != id >> INDEX_BITS {
@@ -81,7 +82,7 @@ impl<T> Slots<T> {
         Some(item)
     }
 
-    /// The ids in use.
+    /// Ids that are in use.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.places
             .iter()

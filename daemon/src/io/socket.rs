@@ -1,9 +1,9 @@
-//! What is asked of sockets beyond sending and receiving, where the safe wrappers stop: who is on
-//! the other end of a unix socket, how much unsent data a TCP socket calls writable, and waiting for
-//! a socket in the control thread's runtime.
+//! Socket calls beyond sending and receiving that the safe wrappers lack. They find the user at the
+//! other end of a unix socket, set the unsent data at which a TCP socket counts as writable, and
+//! wait for a socket in the control thread's runtime.
 //!
-//! The kernel notes both credentials and groups when the other side connects, so nothing here can be
-//! outrun by a process that ends and whose number another takes.
+//! The kernel notes credentials and groups when the other side connects, so no result can change
+//! when that process ends and another one takes its number.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::{io, ptr};
@@ -14,40 +14,40 @@ use tokio::io::unix::AsyncFd;
 
 use crate::closing::HeldFile;
 
-/// The most supplementary groups asked for; the kernel's own limit is 65536.
+/// The most supplementary groups asked for, which is the kernel's own limit.
 const GROUPS_MAX: usize = 65_536;
 
 /// The process at the other end of a unix socket, as it was when it connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its number, 0 if it lives in a namespace that has none for us.
+    /// Number of the process, 0 if it lives in a namespace that has none for us.
     pub pid: u32,
-    /// Its user.
+    /// User of the process.
     pub uid: u32,
-    /// Its group.
+    /// First group of the process.
     pub gid: u32,
-    /// Its other groups.
+    /// Other groups of the process.
     pub groups: Vec<u32>,
 }
 
 impl Credentials {
-    /// A user with one group, for tests.
+    /// Credentials of a user with one group, for tests.
     #[must_use]
     pub const fn of(uid: u32, gid: u32) -> Self {
         Self { pid: 0, uid, gid, groups: Vec::new() }
     }
 }
 
-/// Who connected.
+/// Credentials of the process that connected.
 ///
 /// # Errors
-/// What the kernel says: not a connected unix socket.
+/// Errors of the kernel: not a connected unix socket.
 pub fn peer_credentials(socket: impl AsFd) -> io::Result<Credentials> {
-    let mut who = [libc::ucred { pid: 0, uid: 0, gid: 0 }];
-    get(&socket, libc::SO_PEERCRED, &mut who)?;
-    let [who] = who;
-    let pid = u32::try_from(who.pid).unwrap_or(0);
-    Ok(Credentials { pid, uid: who.uid, gid: who.gid, groups: peer_groups(&socket)? })
+    let mut found = [libc::ucred { pid: 0, uid: 0, gid: 0 }];
+    get(&socket, libc::SO_PEERCRED, &mut found)?;
+    let [found] = found;
+    let pid = u32::try_from(found.pid).unwrap_or(0);
+    Ok(Credentials { pid, uid: found.uid, gid: found.gid, groups: peer_groups(&socket)? })
 }
 
 fn peer_groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
@@ -63,14 +63,14 @@ fn peer_groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
             {
                 groups.resize(groups.len() * 4, 0);
             }
-            // Kernels before 4.13 do not know the question: then only the first group counts.
+            // Kernels before 4.13 do not know the option: then only the first group counts.
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Reads a socket option of the socket itself; how many `T`s it is.
+/// Reads an option of the socket itself, and returns the number of `T`s.
 fn get<T: Plain>(socket: &impl AsFd, option: libc::c_int, into: &mut [T]) -> io::Result<usize> {
     get_of(socket, (libc::SOL_SOCKET, option), into)
 }
@@ -95,7 +95,7 @@ fn get_of<T: Plain>(
     if result == 0 { Ok(length as usize / size_of::<T>()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Any bytes of the right number are a value.
+/// Types for which any bytes are a value.
 ///
 /// # Safety
 /// Only for integers, and structs of nothing else.
@@ -107,40 +107,41 @@ unsafe impl Plain for u64 {}
 // SAFETY: three integers of 32 bits, without padding.
 unsafe impl Plain for libc::ucred {}
 
-/// Keep at most `bytes` unsent in a TCP socket (`TCP_NOTSENT_LOWAT`), so that an urgent frame does
+/// Keeps at most `bytes` unsent in a TCP socket (`TCP_NOTSENT_LOWAT`), so that an urgent frame does
 /// not queue behind a socket buffer full of others.
 ///
 /// # Errors
-/// What the kernel says: not a TCP socket.
+/// Errors of the kernel: not a TCP socket.
 pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     set(&socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), bytes)
 }
 
-/// Have a TCP socket hand at most so many bytes per second to the network (`SO_MAX_PACING_RATE`); as many as it
-/// likes without.
+/// Limits a TCP socket to this many bytes per second (`SO_MAX_PACING_RATE`); without a number there
+/// is no limit.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub fn set_pace(socket: impl AsFd, bytes_per_second: Option<u64>) -> io::Result<()> {
     set(&socket, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), bytes_per_second.unwrap_or(u64::MAX))
 }
 
-/// Whether others may pass descriptors over a unix socket (`SO_PASSRIGHTS`, Linux 6.16). Connections begin with what was
-/// said of their listener, before anybody accepts them.
+/// Allows or forbids others to pass descriptors over a unix socket (`SO_PASSRIGHTS`, Linux 6.16).
+/// Connections inherit the setting of their listener.
 ///
 /// # Errors
-/// What the kernel says: most of all, that it is older.
+/// Errors of the kernel, most of all that it is older.
 pub fn let_pass_descriptors(socket: impl AsFd, may: bool) -> io::Result<()> {
     const SO_PASSRIGHTS: libc::c_int = 83;
     set(&socket, (libc::SOL_SOCKET, SO_PASSRIGHTS), u32::from(may))
 }
 
-/// What the kernel knows of a TCP socket's way to the other side (`TCP_INFO`).
+/// State of a TCP socket's way to the other side (`TCP_INFO`).
 ///
 /// # Errors
-/// What the kernel says: not a TCP socket, or (`Unsupported`) a kernel before 4.6, which does not say it all.
+/// Errors of the kernel: not a TCP socket, or (`Unsupported`) a kernel before 4.6, which lacks some
+/// of it.
 pub fn wire_state(socket: impl AsFd) -> io::Result<WireState> {
-    // `struct tcp_info`, of which the first 8 bytes are 8 small fields, in words: only grown at its end.
+    // `struct tcp_info` in words, with the 8 small fields first; the kernel only adds to its end.
     const RTT: usize = 17;
     const BYTES_ACKED: usize = 30;
     const NOTSENT_BYTES: usize = 36;
@@ -179,13 +180,14 @@ fn set<T: Plain>(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A socket in the control thread's runtime, whose thread must call this.
+/// Registers a socket with the control thread's runtime; only that thread may call it.
 ///
 /// # Errors
-/// What the kernel says: not something that can be waited for.
+/// Errors of the kernel: not something that can be waited for.
 pub fn asynchronous(socket: HeldFile) -> io::Result<AsyncFd<HeldFile>> {
     // SAFETY: a `HeldFile` keeps its one open descriptor until it is dropped, and gives the same
-    // number each time; whoever gets it by `AsyncFd::get_mut` can change only who answers for it.
+    // number each time; a caller of `AsyncFd::get_mut` can change only the account that it is
+    // charged to.
     unsafe { AsyncFd::register(socket) }.map_err(|error| error.into_parts().1)
 }
 
@@ -201,13 +203,13 @@ mod tests {
     #[test]
     fn the_other_end_of_a_pair_is_this_process() {
         let (near, _far) = UnixStream::pair().expect("a pair");
-        let who = peer_credentials(&near).expect("credentials");
-        assert_eq!(who.pid, std::process::id());
-        assert_eq!(who.uid, rustix::process::geteuid().as_raw());
-        assert_eq!(who.gid, rustix::process::getegid().as_raw());
+        let found = peer_credentials(&near).expect("credentials");
+        assert_eq!(found.pid, std::process::id());
+        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(found.gid, rustix::process::getegid().as_raw());
         let mut mine: Vec<u32> =
             rustix::process::getgroups().expect("groups").iter().map(|gid| gid.as_raw()).collect();
-        let mut theirs = who.groups;
+        let mut theirs = found.groups;
         mine.sort_unstable();
         theirs.sort_unstable();
         assert_eq!(mine, theirs);

@@ -1,4 +1,5 @@
-//! Files and sockets: owned here, known to the kernel by number, dropped after their last operation.
+//! Files and sockets: owned here, known to the kernel by number, dropped after their last
+//! operation.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,33 +11,33 @@ use super::counters::UringCounters;
 use super::slots::{Slots, index_of};
 use crate::closing::HeldFile;
 
-/// `-EBADF`: the id names nothing, or not this kind of thing.
+/// `-EBADF`: the id names nothing, or another kind of thing.
 pub(super) const BAD_DESCRIPTOR: i32 = -libc::EBADF;
 
-/// A file or a socket.
+/// A file or a socket, with its uses.
 #[derive(Debug)]
 struct Descriptor {
     fd: Fd,
-    /// In the kernel's table, at its index.
+    /// Whether it is in the kernel's table, at its index.
     fixed: bool,
-    /// Operations that use it.
+    /// Number of operations that use it.
     ops: u32,
-    /// Sends on it that have ended and whose memory the kernel still has.
+    /// Sends on it that have ended while the kernel still holds their memory.
     loans: u32,
     released: bool,
 }
 
-/// What a descriptor is. A socket's close does not wait for its peer; a file's may wait for whoever
-/// serves it, and is not made here.
+/// Kinds of descriptors. Closing a socket does not wait for its peer. Closing a file may wait for
+/// the server of its file system, and is not done here.
 #[derive(Debug)]
 pub(super) enum Fd {
     File(HeldFile),
-    /// A file whose operations the ring must not see.
+    /// A file with operations that the ring must not see.
     Foreign(Arc<HeldFile>),
     Socket(OwnedFd),
 }
 
-/// An id of one kind is no id of the other.
+/// Kind of an id: one of a file is not one of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DescriptorKind {
     File,
@@ -62,12 +63,12 @@ impl AsFd for Fd {
     }
 }
 
-/// How an operation names its descriptor to the kernel.
+/// Name of a descriptor in an operation for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// By its place in the table of registered files.
+    /// Place in the table of registered files.
     Fixed(u32),
-    /// By number.
+    /// Number of the descriptor.
     Plain(i32),
 }
 
@@ -75,17 +76,17 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) struct Descriptors {
     slots: Slots<Descriptor>,
-    /// How many places of the kernel's table are for these; indices beyond it are used unregistered.
+    /// Places of the kernel's table for these; higher indices are used unregistered.
     places: u32,
-    /// What is not in the kernel's table cannot be used.
+    /// Whether only descriptors in the kernel's table can be used.
     bounded: bool,
-    /// Why the last registration failed, if one did.
+    /// Reason why the last registration failed, if one did.
     pub(super) degraded: Option<String>,
 }
 
 impl Descriptors {
-    /// An empty table. `wanted`: register files; the kernel's refusal is left in `degraded`. Behind them the
-    /// kernel's table has so many places for doorbells, if there is room for all.
+    /// Empty table. `wanted` registers files; the kernel's refusal is left in `degraded`. Behind
+    /// the files the kernel's table has this many places for doorbells, if there is room for all.
     pub(super) fn new(
         capacity: u32,
         doorbells: u32,
@@ -100,7 +101,7 @@ impl Descriptors {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
             let most = limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(u32::MAX);
             places = slots.capacity().saturating_add(doorbells).min(most);
-            // The sparse form is younger than the table; a list of holes means the same.
+            // Older kernels have the table without its sparse form; a list of holes means the same.
             let made = submitter
                 .register_files_sparse(places)
                 .or_else(|_| submitter.register_files(&vec![-1; places as usize]));
@@ -114,13 +115,13 @@ impl Descriptors {
         Self { slots, places, bounded: false, degraded }
     }
 
-    /// The first place of the doorbells, if all of them and all of these have one.
+    /// First place of the doorbells, if there is a place for all of them and all files.
     pub(super) fn place_of_doorbells(&self, doorbells: u32) -> Option<u32> {
         let first = self.slots.capacity();
         (self.places >= first.saturating_add(doorbells)).then_some(first)
     }
 
-    /// From now on what cannot be registered is refused.
+    /// Refuses from now on what cannot be registered.
     pub(super) fn bound(&mut self) {
         self.bounded = true;
     }
@@ -133,7 +134,7 @@ impl Descriptors {
         self.slots.count()
     }
 
-    /// Take a descriptor over.
+    /// Takes a descriptor over.
     pub(super) fn add(
         &mut self,
         fd: Fd,
@@ -169,7 +170,7 @@ impl Descriptors {
         Ok(id)
     }
 
-    /// Lend a descriptor to an operation; pairs with [`Descriptors::give_back`].
+    /// Lends a descriptor to an operation; pairs with [`Descriptors::give_back`].
     pub(super) fn lend(&mut self, id: u32, kind: DescriptorKind) -> Result<Target, i32> {
         let descriptor = self
             .slots
@@ -180,7 +181,7 @@ impl Descriptors {
         Ok(target(id, descriptor))
     }
 
-    /// The file of an id, if the ring must not see its operations.
+    /// File of an id, if the ring must not see its operations.
     pub(super) fn foreign(&self, id: u32) -> Option<Arc<HeldFile>> {
         match &self.slots.get(id)?.fd {
             Fd::Foreign(file) => Some(Arc::clone(file)),
@@ -194,12 +195,12 @@ impl Descriptors {
         self.slots.get(id).filter(in_use).map(|descriptor| descriptor.fd.as_fd())
     }
 
-    /// How an operation that has the descriptor on loan names it, for its next round.
+    /// Target for the next round of an operation that has the descriptor on loan.
     pub(super) fn lent(&self, id: u32) -> Option<Target> {
         self.slots.get(id).filter(|descriptor| !descriptor.released).map(|it| target(id, it))
     }
 
-    /// An operation ended.
+    /// Takes a descriptor back from an operation that ended.
     pub(super) fn give_back(
         &mut self,
         id: u32,
@@ -213,7 +214,8 @@ impl Descriptors {
         }
     }
 
-    /// The engine needs it no longer. `false`: the id names nothing of that kind.
+    /// Releases a descriptor that the engine no longer needs. `false` if the id names nothing of
+    /// that kind.
     pub(super) fn release(
         &mut self,
         id: u32,
@@ -235,7 +237,7 @@ impl Descriptors {
         true
     }
 
-    /// An operation ended, and the kernel has its memory still.
+    /// Handles the end of an operation while the kernel still has its memory.
     pub(super) fn lend_on(
         &mut self,
         id: u32,
@@ -248,14 +250,14 @@ impl Descriptors {
         self.give_back(id, submitter, counters);
     }
 
-    /// The kernel is done with that memory. The socket may be gone by then.
+    /// Handles the return of that memory. The socket may be gone by then.
     pub(super) fn end_loan(&mut self, id: u32) {
         if let Some(descriptor) = self.slots.get_mut(id) {
             descriptor.loans -= 1;
         }
     }
 
-    /// End every socket's operations, and what they lent, for the shutdown.
+    /// Ends every socket's operations, and their loans, for the shutdown.
     pub(super) fn release_sockets(
         &mut self,
         submitter: &Submitter<'_>,
@@ -274,8 +276,8 @@ impl Descriptors {
         }
         if descriptor.fixed {
             counters.other_syscalls += 1;
-            // It cannot fail for a place within the table; if it did, the next tenant's update
-            // would replace the file.
+            // Within the table this cannot fail; if it did, the next update of the place would
+            // replace the file.
             let _ = submitter.register_files_update(index_of(id), &[-1]);
         }
         if descriptor.fd.kind() == DescriptorKind::Socket {
@@ -292,16 +294,16 @@ fn target(id: u32, descriptor: &Descriptor) -> Target {
     }
 }
 
-/// What the socket has not sent, or what nobody has acknowledged, is memory that is lent: it is forgotten when the
-/// socket closes, instead of being sent again until the other side answers or the kernel gives up.
+/// Makes the socket forget unsent or unacknowledged bytes when it closes. They are lent memory,
+/// which the kernel would otherwise send again until the other side answers or it gives up.
 fn abort(descriptor: &Descriptor, counters: &mut UringCounters) {
     counters.other_syscalls += 1;
     let at_once = Some(std::time::Duration::ZERO);
     let _ = rustix::net::sockopt::set_socket_linger(descriptor.fd.as_fd(), at_once);
 }
 
-/// Outstanding operations end with an error or with the end of the stream. A socket that is not
-/// connected any more says ENOTCONN, and then there is nothing to end.
+/// Ends outstanding operations with an error or with the end of the stream. A socket that is no
+/// longer connected reports ENOTCONN, and then there is nothing to end.
 fn shut_down(descriptor: &Descriptor, counters: &mut UringCounters) {
     counters.other_syscalls += 1;
     let _ = rustix::net::shutdown(descriptor.fd.as_fd(), rustix::net::Shutdown::Both);

@@ -13,7 +13,7 @@ use piped_core::units::Nanos;
 use piped_ring::Segment;
 
 use super::aside::Aside;
-use super::counters::{OpKind, UringCounters};
+use super::counters::UringCounters;
 use super::hold::Hold;
 use super::memory::Memory;
 use super::ops::{Loan, Ops, Owner, State};
@@ -22,15 +22,15 @@ use super::probe::{self, FeatureMask, Shape, Taskrun};
 use super::registration::REGISTRATION_BYTES_PER_TURN;
 use super::restrict::{self, Bounds, Registers};
 use super::ring::{Patience, Ring};
-use super::tables::{DescriptorKind, Descriptors, Fd};
+use super::tables::{Descriptors, Fd};
 use super::wake::{WatchId, Watches};
-use super::{UringError, clock, socket};
+use super::UringError;
 use crate::closing::HeldFile;
 
-/// How large the driver is, and what it may use. Its memory is taken when it is made.
+/// Size of the driver, and features that it may use. Its memory is taken when it is made.
 #[derive(Debug, Clone)]
 pub struct UringConfig {
-    /// The most operations in flight; beyond it [`Io::push`] says no.
+    /// The most operations in flight; beyond it `Io::push` says no.
     pub ops_max: u32,
     /// Entries of the submission queue: the most operations one system call submits.
     pub sq_entries: u32,
@@ -38,11 +38,12 @@ pub struct UringConfig {
     pub files_max: u32,
     /// The most segments, 16384 at most.
     pub segments_max: u32,
-    /// The most doorbells.
+    /// The most doorbells at once.
     pub watches_max: u32,
-    /// What may be used.
+    /// Features that may be used.
     pub features: FeatureMask,
-    /// Let a kernel thread submit, which sleeps after so many idle milliseconds. It costs a CPU.
+    /// Idle milliseconds after which a kernel thread that submits goes to sleep; none without one.
+    /// The thread costs a CPU.
     pub sqpoll_idle_ms: Option<u32>,
 }
 
@@ -62,19 +63,22 @@ impl Default for UringConfig {
 
 /// The production driver of the engine's [`Io`].
 ///
-/// It belongs to the thread that made it (`SINGLE_ISSUER`, and the ring's registered descriptor is
-/// the thread's), which the compiler checks: it is neither `Send` nor `Sync`. Make it on the shard's
-/// thread.
+/// The driver belongs to the thread that made it (`SINGLE_ISSUER`, and the ring's registered
+/// descriptor is the thread's). The compiler checks that: the driver is neither `Send` nor `Sync`.
+/// Make it on the shard's thread.
 ///
 /// A turn is: [`Io::push`] what the engine has, then either [`UringIo::submit`] or
 /// [`UringIo::wait`], then [`UringIo::poll_dones`], then [`UringIo::take_woken`]. Between turns
-/// [`UringIo::poll_registration`] pins a newcomer's memory in small steps.
+/// [`UringIo::poll_registration`] pins new memory in small steps.
 ///
 /// Dropping it cancels and awaits everything in flight for at most [`UringIo::SHUTDOWN_TIMEOUT`];
 /// memory that the kernel has not given back by then is leaked rather than freed under it.
+///
+/// [`Io`]: piped_engine::io::Io
+/// [`Io::push`]: piped_engine::io::Io::push
 #[derive(Debug)]
 pub struct UringIo {
-    // Dropped in this order: the ring goes before what it points to.
+    // Fields are dropped in this order: the ring goes before what it points to.
     pub(super) ring: Ring,
     pub(super) ops: Ops,
     pub(super) descriptors: Descriptors,
@@ -82,41 +86,41 @@ pub struct UringIo {
     pub(super) watches: Watches,
     /// Operations that never got to the kernel; at most `ops_max`.
     pub(super) refused: VecDeque<u32>,
-    /// Receives of this turn: queued behind everything else, because what is sent is waited for, and a
-    /// receive that finds nothing yet only costs the kernel time. At most `ops_max`.
+    /// Receives of this turn, queued behind all others: sends are waited for, and a receive that
+    /// finds nothing yet only costs the kernel time. At most `ops_max`.
     pub(super) late: VecDeque<squeue::Entry>,
     /// Cancellations that have to wait for the queue; at most one per operation and doorbell.
     pub(super) cancels: VecDeque<Owner>,
-    /// File operations in flight: with some, a wait is I/O wait.
+    /// File operations in flight: with some, a wait counts as I/O wait.
     pub(super) file_ops: u32,
-    /// Of those, queued and not submitted.
+    /// File operations that are queued and not submitted.
     pub(super) file_ops_queued: u32,
-    /// How long those wait for more of their kind.
+    /// Decides how long these wait for more of their kind.
     pub(super) hold: Hold,
-    /// Whether to tell the kernel that a receive is whole; if not, the driver continues it alone.
+    /// Whether the kernel is told that a receive is whole; if not, the driver continues it alone.
     pub(super) ask_whole: bool,
     pub(super) priorities: Priorities,
-    /// A fault met where it could not be returned.
+    /// A fault that could not be returned where it occurred.
     pub(super) fault: Option<UringError>,
     pub(super) counters: UringCounters,
-    /// For foreign files, once there is one.
+    /// Threads for foreign files, once there is such a file.
     pub(super) aside: Option<Aside>,
-    /// What the ring may do.
+    /// Operations that the ring may do.
     pub(super) bounds: Bounds,
-    features: FeatureMask,
+    pub(super) features: FeatureMask,
     taskrun: Taskrun,
     startup: Vec<String>,
 }
 
 impl UringIo {
-    /// Make the ring and its tables, stepping down from what the kernel or the mask lacks.
+    /// Makes the ring and its tables, without the features that the kernel or the mask lacks.
     ///
     /// # Errors
     /// [`UringError::Refused`] where io_uring is forbidden, [`UringError::TooOld`] where it lacks
-    /// the indispensable, [`UringError::Setup`] for want of memory or descriptors.
+    /// something indispensable, [`UringError::Setup`] for lack of memory or descriptors.
     pub fn new(config: &UringConfig) -> Result<Self, UringError> {
         // Every operation and every cancellation of it ends with one completion, and every doorbell
-        // may have rung: with room for all of them the kernel need not keep any for later.
+        // may have rung: with room for all of them the kernel never has to keep any for later.
         let completions = config.ops_max.saturating_mul(2).saturating_add(config.watches_max);
         Self::with_completions(config, completions)
     }
@@ -146,7 +150,7 @@ impl UringIo {
             }
             wanted
         };
-        // And a bell of our own, see `aside`.
+        // One more for a bell of our own, see `aside`.
         let doorbells = config.watches_max.saturating_add(1);
         let (files, in_table) = (config.files_max, wanted(IoFeature::RegisteredFiles));
         let mut descriptors = Descriptors::new(files, doorbells, in_table, &ring.submitter());
@@ -171,8 +175,9 @@ impl UringIo {
         let bounds = match offered {
             Bounds::Files if places.is_none() => {
                 startup.push(String::from(
-                    "restrictions: the ring's operations are listed, but not bound to registered files: its table \
-                     has no room for all of them (see registered_files, and LimitNOFILE= of the unit)",
+                    "restrictions: the ring's operations are listed, but not bound to registered \
+                     files: its table has no room for all of them (see registered_files, and \
+                     LimitNOFILE= of the unit)",
                 ));
                 Bounds::Operations
             }
@@ -215,7 +220,7 @@ impl UringIo {
         })
     }
 
-    /// What is in use, by name.
+    /// Names of the features in use.
     #[must_use]
     pub fn tier(&self) -> Vec<String> {
         let taskrun = match self.taskrun {
@@ -238,26 +243,27 @@ impl UringIo {
         std::iter::once(taskrun).chain(used).map(str::to_owned).collect()
     }
 
-    /// What is not in use and why, a sentence each.
+    /// Features that are not in use, with the reason, a sentence each.
     #[must_use]
     pub fn degraded(&self) -> Vec<String> {
         let late = [&self.memory.degraded, &self.descriptors.degraded, &self.watches.degraded];
         self.startup.iter().chain(late.into_iter().flatten()).cloned().collect()
     }
 
-    /// The counters.
+    /// Counters of the driver.
     #[must_use]
     pub fn counters(&self) -> UringCounters {
         UringCounters { in_flight: self.ops.in_flight() as u64, ..self.counters }
     }
 
-    /// Files and sockets, segments: how many the driver holds, released ones in use included.
+    /// Number of files and sockets, and of segments, with released ones that are still in use.
     #[must_use]
     pub fn holds(&self) -> (u32, u32) {
         (self.descriptors.count(), self.memory.count())
     }
 
-    /// Take a segment over. It can be used at once; [`UringIo::poll_registration`] registers it.
+    /// Takes a segment over, which can be used at once; [`UringIo::poll_registration`] registers
+    /// it.
     ///
     /// # Errors
     /// [`UringError::Full`].
@@ -265,21 +271,21 @@ impl UringIo {
         self.memory.add(segment).map(SegmentId)
     }
 
-    /// Hand segments over when their last use is over, instead of dropping them here: unmapping
-    /// takes some 180 us a MiB, which the shard had better leave to the control thread. The driver
-    /// still drops those it holds when it is dropped itself.
+    /// Hands segments over after their last use, instead of dropping them here: unmapping takes
+    /// some 180 us a MiB, which the shard should leave to the control thread. The driver still
+    /// drops those it holds when it is dropped itself.
     pub fn retire_segments_to(&mut self, undertaker: impl FnMut(Arc<Segment>) + 'static) {
         self.memory.undertaker = Some(Box::new(undertaker));
     }
 
-    /// Register waiting segments, [`super::REGISTRATION_BYTES_PER_TURN`] at most. `true`: more are
-    /// waiting for the next turn.
+    /// Registers waiting segments, [`super::REGISTRATION_BYTES_PER_TURN`] at most. `true` if more
+    /// are waiting for the next turn.
     pub fn poll_registration(&mut self) -> bool {
         let (submitter, counters) = (self.ring.submitter(), &mut self.counters);
         self.memory.register_some(REGISTRATION_BYTES_PER_TURN, &submitter, counters)
     }
 
-    /// Take an open file over. It is dropped after its last use.
+    /// Takes an open file over, which is dropped after its last use.
     ///
     /// # Errors
     /// [`UringError::Full`], [`UringError::Register`]; the file is dropped then.
@@ -287,11 +293,12 @@ impl UringIo {
         self.add_descriptor(Fd::File(file.into())).map(FileId)
     }
 
-    /// Take an open file of a foreign file system over: no operation on it can keep the ring, or this
-    /// thread, from anything else.
+    /// Takes an open file of a foreign file system over. No operation on it can block the ring or
+    /// this thread.
     ///
     /// # Errors
-    /// [`UringError::Full`]; the file is dropped then. [`UringError::Setup`] for want of descriptors.
+    /// [`UringError::Full`]; the file is dropped then. [`UringError::Setup`] for lack of
+    /// descriptors.
     pub fn add_foreign_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
         if self.aside.is_none() {
             let ops_max = self.ops.capacity();
@@ -302,7 +309,7 @@ impl UringIo {
         self.add_descriptor(Fd::Foreign(Arc::new(file.into()))).map(FileId)
     }
 
-    /// Take a connected stream socket over, its options already set.
+    /// Takes a connected stream socket over, with its options already set.
     ///
     /// # Errors
     /// [`UringError::Full`], [`UringError::Register`]; the socket is closed then.
@@ -314,7 +321,7 @@ impl UringIo {
         self.descriptors.add(fd, &self.ring.submitter(), &mut self.counters)
     }
 
-    /// Watch an eventfd: from the next submission on, its rings end [`UringIo::wait`].
+    /// Watches an eventfd: from the next submission on, its rings end [`UringIo::wait`].
     ///
     /// # Errors
     /// [`UringError::Full`], [`UringError::Register`]; the eventfd is closed then.
@@ -322,19 +329,19 @@ impl UringIo {
         self.watches.add(eventfd, &self.ring.submitter(), &mut self.counters)
     }
 
-    /// Stop watching and close the eventfd.
+    /// Stops watching and closes the eventfd.
     pub fn unwatch(&mut self, watch: WatchId) {
         if self.watches.release(watch, &self.ring.submitter(), &mut self.counters) {
             self.ask_cancel(Owner::Watch { id: watch.0 });
         }
     }
 
-    /// The doorbells rung, as known from the last [`UringIo::poll_dones`]; each at most once.
+    /// Doorbells that have rung by the last [`UringIo::poll_dones`]; each at most once.
     pub fn take_woken(&mut self) -> impl Iterator<Item = WatchId> + '_ {
         self.watches.take_woken()
     }
 
-    /// Room for one more entry, at the price of at most one submission.
+    /// Makes room for one more entry, at the price of at most one submission.
     pub(super) fn make_room(&mut self) -> bool {
         self.ring.sq_has_room() || {
             self.enter(Patience::None);
@@ -342,7 +349,7 @@ impl UringIo {
         }
     }
 
-    /// Enter the kernel; a fault is kept for the next call that can return it.
+    /// Enters the kernel; a fault is kept for the next call that can return it.
     pub(super) fn enter(&mut self, patience: Patience) {
         let quiet = self.file_ops == 0;
         self.file_ops_queued = 0;
@@ -352,7 +359,7 @@ impl UringIo {
         }
     }
 
-    /// Queue an operation's entry. There is room: the caller has made it.
+    /// Queues an operation's entry. The caller has made room for it.
     pub(super) fn queue(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: entries are built by `prepare`, `stream_entry`, `queue_cancel` and
         // `Watches::next_to_arm`, from loans only: memory and descriptors that the
@@ -362,15 +369,15 @@ impl UringIo {
         unsafe { self.ring.push(entry) }
     }
 
-    /// Ask the kernel for an operation's early end, now or with the next submission.
+    /// Asks the kernel to end an operation early, now or with the next submission.
     fn ask_cancel(&mut self, owner: Owner) {
-        // What it cancels may itself still wait.
+        // The operation to cancel may itself still wait.
         if !self.late.is_empty() || !self.queue_cancel(owner) {
             self.cancels.push_back(owner);
         }
     }
 
-    /// `false`: the queue is full.
+    /// Queues a cancellation; `false` if the queue is full.
     pub(super) fn queue_cancel(&mut self, owner: Owner) -> bool {
         let entry = opcode::AsyncCancel::new(owner.user_data())
             .build()
@@ -381,17 +388,17 @@ impl UringIo {
         queued
     }
 
-    /// An operation that makes no sense never gets anywhere.
-    fn refuse(&mut self, index: u32, errno: i32) {
+    /// Refuses an operation that makes no sense.
+    pub(super) fn refuse(&mut self, index: u32, errno: i32) {
         self.counters.misuses += 1;
         self.ops.slot(index).state = State::Refused(errno);
         self.refused.push_back(index);
     }
 
-    /// Cancel the operation at a place of the slab, once.
+    /// Cancels the operation at a place of the slab, once.
     pub(super) fn cancel_at(&mut self, index: u32) {
         let slot = self.ops.slot(index);
-        // A send that has ended and lends is nothing that can be cancelled: its socket's end ends it.
+        // A send that has ended and lends cannot be cancelled: the end of its socket ends it.
         let over = matches!(slot.loan, Some(Loan::Notice { .. }));
         if slot.cancelled || over || slot.state != State::InFlight {
             return;
@@ -408,7 +415,7 @@ impl UringIo {
     }
 }
 
-/// How narrow the ring is to be, and why not narrower.
+/// Narrowest bounds of the ring, with the reason if they are wide.
 fn bounds_of(features: &mut FeatureMask, startup: &mut Vec<String>) -> Bounds {
     let feature = IoFeature::Restrictions;
     if !features.has(feature) {
@@ -420,7 +427,8 @@ fn bounds_of(features: &mut FeatureMask, startup: &mut Vec<String>) -> Bounds {
         Ok(bounds) => (
             bounds,
             String::from(
-                "the ring's operations are listed, but this kernel cannot bind them to registered files",
+                "the ring's operations are listed, but this kernel cannot bind them to registered \
+                 files",
             ),
         ),
         Err(why) => {

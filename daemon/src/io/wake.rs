@@ -17,18 +17,18 @@ use super::counters::UringCounters;
 use super::ops::Owner;
 use super::slots::{Slots, index_of};
 
-/// The name of a watched doorbell.
+/// Id of a watched doorbell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId(pub u32);
 
 #[derive(Debug)]
 struct Watch {
     fd: OwnedFd,
-    /// The kernel has a poll on it.
+    /// Whether the kernel has a poll on it.
     armed: bool,
-    /// In `woken` already.
+    /// Whether it is in `woken` already.
     woken: bool,
-    /// It ends when its poll has come back.
+    /// Whether it ends when its poll has come back.
     released: bool,
 }
 
@@ -36,19 +36,20 @@ struct Watch {
 #[derive(Debug)]
 pub(super) struct Watches {
     slots: Slots<Watch>,
-    /// Rung since last asked; at most one per watch.
+    /// Doorbells that rang since the last call; at most one per watch.
     woken: Vec<WatchId>,
-    /// To be armed with the next submission; at most one per watch.
+    /// Doorbells to arm with the next submission; at most one per watch.
     unarmed: Vec<u32>,
     multishot: bool,
-    /// Where the doorbells begin in the ring's table of files, if the ring knows nothing else.
+    /// First place of the doorbells in the ring's table of files, if the ring knows nothing else.
     places: Option<u32>,
-    /// Why polls are not multishot, if that came out late.
+    /// Reason why polls are not multishot, if that came out late.
     pub(super) degraded: Option<String>,
 }
 
 impl Watches {
-    /// `places`: the ring knows descriptors by their place in its table alone, and this is the first of theirs.
+    /// Empty table. `places` is the first place for doorbells, if the ring knows descriptors by
+    /// their place in its table alone.
     pub(super) fn new(capacity: u32, multishot: bool, places: Option<u32>) -> Self {
         let slots = Slots::new(capacity);
         let capacity = slots.capacity() as usize;
@@ -66,7 +67,7 @@ impl Watches {
         self.multishot
     }
 
-    /// Watch a doorbell. It is armed with the next submission; a ring before that is seen then.
+    /// Watches a doorbell, which is armed with the next submission. An earlier ring is seen then.
     pub(super) fn add(
         &mut self,
         fd: OwnedFd,
@@ -90,7 +91,7 @@ impl Watches {
         Ok(WatchId(id))
     }
 
-    /// Stop watching. `true`: a poll is out and must be cancelled.
+    /// Stops watching. `true` if a poll is out and must be cancelled.
     pub(super) fn release(
         &mut self,
         WatchId(id): WatchId,
@@ -109,7 +110,7 @@ impl Watches {
         false
     }
 
-    /// A doorbell's place in the ring's table.
+    /// Place of a doorbell in the ring's table.
     fn place(&self, id: u32) -> Option<u32> {
         Some(self.places? + index_of(id))
     }
@@ -117,13 +118,13 @@ impl Watches {
     fn remove(&mut self, id: u32, submitter: &Submitter<'_>, counters: &mut UringCounters) {
         if let Some(place) = self.place(id) {
             counters.other_syscalls += 1;
-            // As of files: if it failed, the next one's would replace it.
+            // As for files: if it failed, the next update of the place would replace it.
             let _ = submitter.register_files_update(place, &[-1]);
         }
         self.slots.remove(id);
     }
 
-    /// The doorbells rung since the last call.
+    /// Doorbells that rang since the last call.
     pub(super) fn take_woken(&mut self) -> impl Iterator<Item = WatchId> + '_ {
         for id in &self.woken {
             if let Some(watch) = self.slots.get_mut(id.0) {
@@ -142,12 +143,12 @@ impl Watches {
         self.slots.ids().any(|id| self.slots.get(id).is_some_and(|watch| watch.armed))
     }
 
-    /// The ids with a poll out, for the shutdown.
+    /// Ids with a poll out, for the shutdown.
     pub(super) fn armed(&self) -> Vec<u32> {
         self.slots.ids().filter(|id| self.slots.get(*id).is_some_and(|it| it.armed)).collect()
     }
 
-    /// The poll to queue next; [`Watches::armed_next`] must follow if it was queued.
+    /// Poll to queue next; [`Watches::armed_next`] must follow if it was queued.
     pub(super) fn next_to_arm(&self) -> Option<squeue::Entry> {
         let id = *self.unarmed.last()?;
         let fd = self.slots.get(id)?.fd.as_raw_fd();
@@ -167,7 +168,7 @@ impl Watches {
         }
     }
 
-    /// Take the report of a poll.
+    /// Handles the report of a poll.
     pub(super) fn handle(
         &mut self,
         id: u32,
@@ -202,7 +203,7 @@ impl Watches {
                     .to_owned(),
             );
         } else if !matches!(-cqe.result(), libc::ENOMEM | libc::EAGAIN | libc::EINTR) {
-            // Not a thing that can be polled. Arming it again would fail again, for ever.
+            // The descriptor cannot be polled. Arming it again would fail again, for ever.
             self.degraded = Some(format!(
                 "a doorbell cannot be polled ({})",
                 std::io::Error::from_raw_os_error(-cqe.result())
@@ -215,10 +216,10 @@ impl Watches {
     }
 }
 
-/// Set an eventfd's count to zero. Somebody else may have been faster; that is as good.
+/// Sets an eventfd's count to zero. If another reader was faster, that will do.
 pub(super) fn drain(fd: &OwnedFd) {
     let mut count = [0_u8; 8];
     let mut buffers = [IoSliceMut::new(&mut count)];
-    // Offset -1: from where it stands, as an eventfd wants it.
+    // Offset -1 reads from the current position, as an eventfd needs.
     let _ = rustix::io::preadv2(fd.as_fd(), &mut buffers, u64::MAX, ReadWriteFlags::NOWAIT);
 }

@@ -1,4 +1,5 @@
-//! What the kernel refuses the driver's ring, asked of the kernel with entries that the driver never builds.
+//! Operations that the kernel refuses to the driver's ring, tried with entries that the driver
+//! never builds.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,9 +13,10 @@ use crate::io::restrict::{Bounds, LENDING, NEEDED};
 use crate::io::ring::Patience;
 use crate::io::{FeatureMask, UringConfig, UringIo};
 
-/// What an entry ends with.
+/// Result that an entry ends with.
 fn ends_with(io: &mut UringIo, entry: &squeue::Entry) -> i32 {
-    // SAFETY: the entries below point to constants, or to buffers that outlive this call, which waits for their end.
+    // SAFETY: the entries below point to constants, or to buffers that outlive this call, which
+    // waits for their end.
     assert!(unsafe { io.ring.push(entry) });
     io.enter(Patience::Forever);
     io.take_fault().expect("the ring serves");
@@ -25,7 +27,8 @@ fn fixed(entry: squeue::Entry) -> squeue::Entry {
     entry.flags(squeue::Flags::FIXED_FILE)
 }
 
-/// `None`, with the reason printed, where the kernel cannot bind a ring to registered files.
+/// Bounded driver; `None`, with the reason printed, if the kernel cannot bind a ring to registered
+/// files.
 fn bounded(config: &UringConfig) -> Option<UringIo> {
     let io = UringIo::new(config).unwrap();
     if io.bounds != Bounds::Files {
@@ -35,7 +38,7 @@ fn bounded(config: &UringConfig) -> Option<UringIo> {
     Some(io)
 }
 
-/// The rings there are: each must be bounded, whoever submits.
+/// All shapes of rings: each must be bounded, whichever thread submits.
 fn shapes() -> [UringConfig; 4] {
     let without = |features: &[IoFeature]| UringConfig {
         features: FeatureMask::without(features),
@@ -81,7 +84,8 @@ fn every_operation_that_is_not_listed_is_refused() {
     for code in (0..=u8::MAX).filter(|&code| !listed(code)) {
         let mut bytes = [0_u8; 64];
         (bytes[0], bytes[1]) = (code, squeue::Flags::FIXED_FILE.bits());
-        // SAFETY: `squeue::Entry` is the kernel's 64 plain bytes, of which all are given; no address is in them.
+        // SAFETY: `squeue::Entry` is the kernel's 64 plain bytes, of which all are given; no
+        // address is in them.
         let entry: squeue::Entry = unsafe { std::mem::transmute(bytes) };
         let result = ends_with(&mut io, &entry);
         // The kernel knows no operation of that number, or does not let this ring have it.
@@ -104,7 +108,7 @@ fn a_descriptor_that_is_not_registered_is_refused() {
         let read = |number| opcode::Read::new(types::Fd(number), address, 10).build();
         let by_number = read(stranger.as_raw_fd());
         assert_eq!(ends_with(&mut io, &by_number), -libc::EACCES, "{:?}", io.tier());
-        // By place there is nothing.
+        // There is nothing at that place.
         let nowhere = fixed(read(0));
         assert_eq!(ends_with(&mut io, &nowhere), -libc::EBADF);
         assert_eq!(buffer, [0; 10]);
@@ -129,7 +133,8 @@ fn flags_and_registrations_that_are_not_listed_are_refused() {
     refused(io.ring.submitter().register_restrictions(&mut []));
 }
 
-/// The list costs nothing while the ring works: the same operations take as many system calls with it.
+/// The list costs nothing while the ring works: the same operations take as many system calls with
+/// it.
 #[test]
 fn bounds_cost_no_system_call_of_an_operation() {
     let calls = |features| {

@@ -8,7 +8,7 @@ use crate::io::{OpKind, UringConfig, UringIo};
 
 const BLOCK: u32 = 4096;
 
-/// Every file operation once, and the data compared.
+/// Does every file operation once, and compares the data.
 pub(super) fn exercise(io: &mut UringIo, direct: bool) {
     let directory = tempfile::tempdir().unwrap();
     let Some(fd) = open(&directory.path().join("file"), direct) else { return };
@@ -18,7 +18,7 @@ pub(super) fn exercise(io: &mut UringIo, direct: bool) {
     assert_eq!(io.holds(), (0, 0));
 }
 
-/// The same with an empty file, which is closed.
+/// Does so with an empty file, and closes it.
 pub(super) fn exercise_file(io: &mut UringIo, file: FileId) {
     let memory = segment(io, 1 << 18);
     while io.poll_registration() {}
@@ -35,7 +35,7 @@ pub(super) fn exercise_file(io: &mut UringIo, file: FileId) {
     assert_eq!(load(io, target), bytes);
     assert_eq!(io.crc32c(source), io.crc32c(target));
 
-    // What was allocated and never written reads as zeros; the file ends where it was told to.
+    // Allocated blocks that were never written read as zeros; the file ends where it was told to.
     assert_eq!(run(io, Op::Read { file, offset: 0, into: target.part(0, BLOCK) }), BLOCK as i32);
     assert_eq!(load(io, target.part(0, BLOCK)), vec![0; BLOCK as usize]);
     let end = length - u64::from(BLOCK);
@@ -113,7 +113,7 @@ fn a_long_segment_is_registered_and_taken_out_piece_by_piece() {
     let bytes = pattern(8192, 5);
     filled_file(&path, &bytes);
     let file = io.add_file(open(&path, false).unwrap()).unwrap();
-    // In one piece, in the last, and across two: that one pins its own pages.
+    // In one piece, in the last, and across two pieces: that one pins its own pages.
     for (number, offset) in [4096, 2 * PIECE - 4096, 2 * PIECE - 8192].into_iter().enumerate() {
         let into = span(long, offset, 8192);
         let into = if number == 0 { span(long, offset, 4096) } else { into };
@@ -122,7 +122,7 @@ fn a_long_segment_is_registered_and_taken_out_piece_by_piece() {
     }
     assert_eq!((io.counters().buffers_plain, io.counters().buffers_fixed), (1, 2));
     io.release(Resource::Segment(long));
-    // The short one and a whole one, which the turn's share is used up by; then the other.
+    // First the short one and a whole one, which use up the turn's share; then the other.
     assert_eq!(io.counters().registered_bytes, PIECE);
     assert!(!io.poll_registration(), "the last one");
     assert_eq!(io.counters().registered_bytes, 0);

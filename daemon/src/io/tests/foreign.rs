@@ -1,5 +1,5 @@
-//! Files that the ring must not see. That a thread hangs is shown with a file system that does, by the tests
-//! of the whole system.
+//! Files that the ring must not see. The tests of the whole system have a file system that makes a
+//! thread hang.
 
 use piped_core::io::{Done, Io, Op, Resource, Token};
 

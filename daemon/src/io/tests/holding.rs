@@ -1,4 +1,4 @@
-//! What waits for a turn, what waits for more of its kind, and what goes first.
+//! Which operations wait for a turn, which wait for more of their kind, and which go first.
 
 use std::os::fd::OwnedFd;
 
@@ -7,7 +7,7 @@ use piped_core::units::Nanos;
 
 use super::*;
 
-/// A driver with `count` reads in the kernel that end when somebody writes to the returned pipe.
+/// Driver with `count` reads in the kernel that end when somebody writes to the returned pipe.
 fn busy(io: &mut UringIo, count: u64) -> OwnedFd {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let file = io.add_file(reader).unwrap();

@@ -1,5 +1,5 @@
-//! Sends that lend their memory, on the real kernel. On loopback it copies when the other side receives; what
-//! never leaves the socket is not copied.
+//! Sends that lend their memory, on the real kernel. On loopback the kernel copies when the other
+//! side receives; bytes that never leave the socket are not copied.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -56,7 +56,7 @@ fn a_send_that_lends_ends_twice_and_what_it_sends_arrives() {
     }
 }
 
-/// A socket whose other end has room for next to nothing and does not read, while ours has room for much.
+/// Socket with much room on our side, and an other end that has next to none and does not read.
 fn choked(io: &mut UringIo) -> (SocketId, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
@@ -66,7 +66,8 @@ fn choked(io: &mut UringIo) -> (SocketId, TcpStream) {
     (io.add_socket(ours.into()).unwrap(), theirs)
 }
 
-/// Two sends on such a socket whose memory the kernel keeps: of the first some has left, of the second nothing.
+/// Two sends on such a socket with memory that the kernel keeps: some of the first has left, and
+/// nothing of the second.
 fn lend_two(io: &mut UringIo) -> (SocketId, TcpStream, Weak<Segment>) {
     let (ours, theirs) = choked(io);
     let memory = Arc::new(Segment::create(1 << 17).unwrap());
@@ -100,7 +101,7 @@ fn memory_is_lent_until_the_kernel_lets_go_and_a_closed_socket_makes_it() {
     assert!(freed.upgrade().is_none());
     assert_eq!((io.counters().lent, io.holds()), (0, (0, 0)));
     expect_silence(&mut io);
-    // The other end reads what it had, and hears that the rest will not come.
+    // The other end reads what had arrived, and learns that the rest will not come.
     let rest = theirs.read_to_end(&mut Vec::new());
     assert_eq!(rest.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
 }
@@ -135,7 +136,7 @@ fn a_send_that_cannot_be_still_ends_twice() {
     let memory = segment(&mut io, 1 << 16);
     let good = span(memory, 0, 1 << 16);
     let (ours, theirs) = socket(&mut io);
-    // Refused before the kernel sees them: no such socket, no memory, memory that is not there.
+    // Refused before the kernel sees them: no such socket, no memory, memory that does not exist.
     lend(&mut io, 1, SocketId(77), [good]);
     lend(&mut io, 2, ours, []);
     lend(&mut io, 3, ours, [span(memory, 1 << 16, 1)]);
@@ -146,7 +147,7 @@ fn a_send_that_cannot_be_still_ends_twice() {
         .collect();
     assert_eq!(finish(&mut io, 6), expected);
     assert_eq!(io.counters().misuses, 3);
-    // By the kernel: nobody is there any more.
+    // Refused by the kernel: the other end is closed.
     drop(theirs);
     let mut token = 10;
     loop {
@@ -159,7 +160,7 @@ fn a_send_that_cannot_be_still_ends_twice() {
         }
         token += 1;
     }
-    // By a cancellation, of one that waits for room.
+    // Cancelled while it waits for room.
     let (ours, _theirs) = choked(&mut io);
     let much = segment(&mut io, 32 << 20);
     lend(&mut io, 500, ours, [span(much, 0, 32 << 20)]);

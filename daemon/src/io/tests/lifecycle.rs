@@ -118,7 +118,7 @@ fn files_are_not_closed_here_but_leave_after_their_last_use() {
     filled_file(&path, &[7; 4096]);
     let (closer, mut leaving) = Closer::new();
     let mut io = UringIo::new(&UringConfig { files_max: 3, ..config() }).unwrap();
-    // Each file has an account of its own, which tells that it is the one that left.
+    // Each file has an account of its own, which tells which file has left.
     let accounts = [(); 4].map(|()| Account::new(closer.clone(), 1, 1, None));
     let held =
         |account: &Arc<Account>| account.try_room(1).unwrap().hold(open(&path, false).unwrap());
@@ -139,7 +139,7 @@ fn files_are_not_closed_here_but_leave_after_their_last_use() {
     assert!(!has_left(&accounts[1]), "the kernel still reads it");
     assert_eq!(finish(&mut io, 1), [Done { token: Token(1), result: 4096 }]);
     assert!(has_left(&accounts[1]));
-    // A socket's close waits for nobody: the other end sees it at once.
+    // Closing a socket waits for nobody: the other end sees it at once.
     let (ours, mut theirs) = socket(&mut io);
     io.release(Resource::Socket(ours));
     assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
@@ -172,7 +172,7 @@ fn memory_the_kernel_does_not_give_back_is_leaked_and_not_freed() {
     let segments = [(); 2].map(|()| Arc::new(Segment::create(8192).unwrap()));
     let [lent, unused] = segments.each_ref().map(Arc::downgrade);
     let [lent_id, _] = segments.map(|segment| io.add_segment(segment).unwrap());
-    // An operation that the kernel has not heard of looks like one that it does not end.
+    // An operation that the kernel does not know looks like one that never ends.
     let index = io.ops.take(Token(1), OpKind::Receive).unwrap();
     io.memory.lend(span(lent_id, 0, 10)).unwrap();
     io.ops.slot(index).lend_segment(lent_id.0);

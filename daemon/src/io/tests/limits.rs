@@ -1,5 +1,5 @@
-//! What the system may refuse, refused by the system: each test changes a limit of one thread, or of
-//! a child process where a limit is the process's.
+//! Refusals by the system itself: each test changes a limit of one thread, or of a child process
+//! where a limit is the process's.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use piped_core::modes::IoFeature;
 use super::{config, driver, filled_file, open, pattern, run, segment, span};
 use crate::io::{UringError, UringIo};
 
-/// Whether this process is the child of `name`; if not, run it and pass its verdict on.
+/// Whether this process is the child of `name`; if not, runs it and passes its verdict on.
 fn in_child(name: &str) -> bool {
     const KEY: &str = "PIPED_IO_TEST_CHILD";
     if std::env::var(KEY).is_ok_and(|child| child == name) {
@@ -27,20 +27,20 @@ fn in_child(name: &str) -> bool {
     false
 }
 
-/// Lower a soft limit of this process.
+/// Lowers a soft limit of this process.
 fn limit(resource: rustix::process::Resource, value: u64) {
     let mut limits = rustix::process::getrlimit(resource);
     limits.current = Some(value);
     rustix::process::setrlimit(resource, limits).unwrap();
 }
 
-/// Make this thread (not the process) an ordinary user's: root's memory is not limited. `false`: it
-/// is one already, and shares its account of locked memory with whatever else the user runs.
+/// Makes this thread (not the process) an ordinary user's, because root's memory is not limited.
+/// `false` if it is one already, which shares its account of locked memory with other processes.
 fn become_ordinary() -> bool {
     if !rustix::process::geteuid().is_root() {
         return false;
     }
-    // A user id of its own: locked memory is counted per user.
+    // The user id is its own, because locked memory is counted per user.
     let id = 60_000 + std::process::id() % 5_000;
     // SAFETY: the raw call changes the calling thread's ids and touches no memory.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) };
@@ -112,7 +112,7 @@ fn a_low_limit_of_open_files_makes_the_table_smaller() {
     assert_eq!(io.counters().files_fixed, 1);
 }
 
-/// Make `io_uring_setup` fail in this thread, as a container's filter does.
+/// Makes `io_uring_setup` fail in this thread, as a container's filter does.
 fn forbid_io_uring(errno: i32) {
     const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

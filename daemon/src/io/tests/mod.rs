@@ -26,10 +26,10 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{UringConfig, UringIo};
 
-/// After this long something that must happen has not happened. Never reached by a test that passes.
+/// Time after which a necessary event has not happened. Never reached by a test that passes.
 pub(super) const PATIENCE: Nanos = Nanos::from_millis(20_000);
 
-/// A small driver.
+/// Configuration of a small driver.
 pub(super) fn config() -> UringConfig {
     UringConfig {
         ops_max: 128,
@@ -45,7 +45,7 @@ pub(super) fn driver() -> UringIo {
     UringIo::new(&config()).expect("io_uring is there")
 }
 
-/// Wait until `count` operations have ended; in the order of their ends.
+/// Waits until `count` operations have ended; returns them in the order of their ends.
 pub(super) fn finish(io: &mut UringIo, count: usize) -> Vec<Done> {
     let mut dones = Vec::new();
     let until = io.now() + PATIENCE;
@@ -58,7 +58,7 @@ pub(super) fn finish(io: &mut UringIo, count: usize) -> Vec<Done> {
     dones
 }
 
-/// Do one operation.
+/// Does one operation, and returns its result.
 pub(super) fn run(io: &mut UringIo, op: Op) -> i32 {
     let token = Token(0x5eed_0000_0000_0001);
     assert!(io.push(token, op));
@@ -67,7 +67,7 @@ pub(super) fn run(io: &mut UringIo, op: Op) -> i32 {
     done.result
 }
 
-/// Let go of what is left: nothing more must come.
+/// Releases the rest, and checks that nothing more comes.
 pub(super) fn expect_silence(io: &mut UringIo) {
     // A no-op pushed last comes back after everything that was due before it.
     assert!(io.push(Token(u64::MAX), Op::Nop));
@@ -101,7 +101,8 @@ pub(super) fn load(io: &mut UringIo, from: Span) -> Vec<u8> {
     bytes
 }
 
-/// Open a file for reading and writing, made if need be. `None`: the file system has no O_DIRECT.
+/// Opens a file for reading and writing, made if need be. `None` if the file system has no
+/// O_DIRECT.
 pub(super) fn open(path: &Path, direct: bool) -> Option<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let flags = if direct { flags | OFlags::DIRECT } else { flags };
@@ -115,18 +116,18 @@ pub(super) fn open(path: &Path, direct: bool) -> Option<OwnedFd> {
     }
 }
 
-/// A file with something in it.
+/// Makes a file with this content.
 pub(super) fn filled_file(path: &Path, bytes: &[u8]) {
     File::create(path).unwrap().write_all(bytes).unwrap();
 }
 
-/// A socket of the driver's and the other end.
+/// Makes a socket of the driver's with the other end.
 pub(super) fn socket(io: &mut UringIo) -> (SocketId, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (theirs, _) = listener.accept().unwrap();
     theirs.set_nodelay(true).unwrap();
-    // As the control thread's sockets are.
+    // The control thread's sockets do not block either.
     ours.set_nonblocking(true).unwrap();
     (io.add_socket(ours.into()).unwrap(), theirs)
 }

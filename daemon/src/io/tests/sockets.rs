@@ -9,7 +9,7 @@ use super::{
 };
 use crate::io::{FeatureMask, OpKind, UringConfig, UringIo};
 
-/// Sends and receives of every form, and the data compared.
+/// Does sends and receives of every form, and compares the data.
 pub(super) fn exercise(io: &mut UringIo) {
     let (ours, mut theirs) = socket(io);
     let memory = segment(io, 1 << 16);
@@ -17,7 +17,7 @@ pub(super) fn exercise(io: &mut UringIo) {
     let bytes = pattern(1600, 5);
     io.store(&bytes, span(memory, 0, 1600));
 
-    // Sixteen pieces, each its own length, in the order given.
+    // Sixteen pieces, each with its own length, in the order given.
     let mut spans = Spans::new();
     let mut offset = 0;
     for index in 0..SPANS_PER_OP_MAX as u32 {
@@ -33,14 +33,14 @@ pub(super) fn exercise(io: &mut UringIo) {
     theirs.read_exact(&mut received[..50]).unwrap();
     assert_eq!(received[..50], bytes[100..150]);
 
-    // What is there, if not all is asked for.
+    // A receive that is not whole takes what is there.
     theirs.write_all(&bytes[..100]).unwrap();
     let into = span(memory, 8192, 1000);
     let spans = Spans::from_iter([into]);
     assert_eq!(run(io, Op::Receive { socket: ours, spans, whole: false }), 100);
     assert_eq!(load(io, into.part(0, 100)), bytes[..100]);
 
-    // All of it, however it comes, scattered.
+    // A whole one takes all of it, however it comes, scattered.
     let pieces = [into.part(0, 7), into.part(500, 300), into.part(900, 93)];
     let spans = Spans::from_iter(pieces);
     assert!(io.push(Token(9), Op::Receive { socket: ours, spans, whole: true }));
@@ -129,7 +129,7 @@ fn a_cancelled_receive_ends_once() {
         io.cancel(Token(2));
         assert_eq!(finish(&mut io, 1), [Done { token: Token(1), result: -libc::ECANCELED }]);
         expect_silence(&mut io);
-        // Too late: nothing happens, and nothing happens to the place's next tenant.
+        // A late cancellation has no effect, not even on the next operation at that place.
         io.cancel(Token(1));
         theirs.write_all(b"abc").unwrap();
         let receive = Op::Receive { socket: ours, spans, whole: false };
@@ -170,7 +170,7 @@ fn a_released_socket_ends_its_operations_and_closes_after_the_last() {
     io.submit().unwrap();
     io.release(Resource::Socket(ours));
     assert_eq!(io.holds().0, 1, "in use");
-    // New operations find it gone at once.
+    // For new operations it is gone at once.
     assert!(io.push(Token(3), Op::Send { socket: ours, spans }));
     let dones = finish(&mut io, 4);
     for done in &dones {

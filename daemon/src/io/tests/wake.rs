@@ -21,7 +21,7 @@ fn ring(bell: &OwnedFd) {
     assert_eq!(rustix::io::write(bell, &1_u64.to_ne_bytes()).unwrap(), 8);
 }
 
-/// Sleep until a doorbell is heard, for all those `known` to be about; a wait may end early.
+/// Sleeps until a doorbell rings, for all in `known`; a wait may end early.
 fn hear(io: &mut UringIo, wanted: WatchId, known: &[WatchId]) {
     let until = io.now() + PATIENCE;
     while io.now() < until {
@@ -36,18 +36,18 @@ fn hear(io: &mut UringIo, wanted: WatchId, known: &[WatchId]) {
     panic!("it was not heard");
 }
 
-/// Doorbells rung before, between and while asleep.
+/// Rings doorbells before, between and while asleep.
 pub(super) fn exercise(io: &mut UringIo) {
     let (ours, theirs) = doorbell();
-    // Rung before it is watched.
+    // Ring before it is watched.
     ring(&theirs);
     let watch = io.watch(ours).unwrap();
     hear(io, watch, &[watch]);
-    // Rung between two turns.
+    // Ring between two turns.
     for _ in 0..5 {
         ring(&theirs);
         hear(io, watch, &[watch]);
-        // One ring is one wake-up: it sleeps now.
+        // One ring is one wake-up: the driver sleeps now.
         let until = io.now() + Nanos::from_millis(1);
         while io.now() < until {
             io.wait(Some(until)).unwrap();
@@ -55,12 +55,12 @@ pub(super) fn exercise(io: &mut UringIo) {
         }
         assert_eq!(io.take_woken().count(), 0);
     }
-    // Rung while asleep.
+    // Ring while asleep.
     let bell = theirs.try_clone().unwrap();
     let ringer = std::thread::spawn(move || ring(&bell));
     hear(io, watch, &[watch]);
     ringer.join().unwrap();
-    // One that rings does not wake another, and one that is not watched wakes nobody.
+    // A doorbell that rings does not wake another, and one that is not watched wakes nobody.
     let (other_ours, other_theirs) = doorbell();
     let other = io.watch(other_ours).unwrap();
     ring(&other_theirs);
@@ -80,7 +80,7 @@ fn doorbells_wake_the_shard() {
 
 #[test]
 fn a_doorbell_that_somebody_else_empties_does_not_block_the_shard() {
-    // Blocking, as a hostile client can make it.
+    // A blocking read, as a hostile client can cause.
     let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let (sender, through) = std::sync::mpsc::channel();
     let emptied = bell.try_clone().unwrap();

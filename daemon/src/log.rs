@@ -1,10 +1,11 @@
-//! Where messages go: to the journal, field by field, if stderr leads there; else to stderr as text.
+//! The log: to the journal, field by field, if stderr leads there; else to stderr as text.
 //!
-//! In the journal each field has a name of its own (`PIPED_PEER`, `PIPED_SHARD`, `PIPED_UID` ...), so that
-//! `journalctl -u piped PIPED_PEER=beta` finds what is about one peer.
+//! In the journal each field has a name of its own (`PIPED_PEER`, `PIPED_SHARD`, `PIPED_UID` ...),
+//! so that `journalctl -u piped PIPED_PEER=beta` finds all lines about one peer.
 //!
-//! Peers, clients and file systems have a say in what is logged: names, and reasons that repeat them. So every value
-//! is escaped here, on its way to either place, and nobody who logs has to think of it.
+//! Peers, clients and file systems choose some of the logged text: names, and reasons that repeat
+//! them. So every value is escaped here, on its way to either place, and callers need not think of
+//! it.
 
 mod escaping;
 
@@ -19,13 +20,13 @@ use tracing_subscriber::{EnvFilter, fmt, registry, reload};
 use self::escaping::Escaping;
 use crate::SetLevel;
 
-/// Before the names of fields.
+/// Prefix of field names.
 const PREFIX: &str = "PIPED";
 
-/// Begins to log; what comes back changes the level.
+/// Begins to log; the result changes the level.
 ///
 /// # Errors
-/// `level` is none.
+/// `level` is not a level.
 pub fn start(level: &str) -> Result<SetLevel, Box<dyn std::error::Error>> {
     let stderr = std::io::stderr();
     let (journal, failure) = match leads_to_journal(&stderr).then(tracing_journald::layer) {
@@ -51,7 +52,7 @@ pub fn start(level: &str) -> Result<SetLevel, Box<dyn std::error::Error>> {
     }))
 }
 
-/// Whether what is written to a file goes to the journal: the service manager says which file does.
+/// Whether a file leads to the journal, by the service manager's word.
 fn leads_to_journal(file: impl AsFd) -> bool {
     let said = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let named =

@@ -1,7 +1,8 @@
-//! Leave to calibrate: one operator at a time loads paths on purpose, or two would measure each other.
+//! The permit to calibrate: only one operator at a time loads paths on purpose, because two would
+//! measure each other.
 //!
-//! Nothing is loaded here: who has leave is a client like any other, with a client's limits, and what it left
-//! open goes with it. So the leave of one that was killed only has to end by itself.
+//! Nothing is loaded here: the holder of the permit is a client like any other, with a client's
+//! limits and clean-up. So a killed holder's permit only has to end by itself.
 
 use hyper::StatusCode;
 use piped_config::admin::calibrate::{CALIBRATE_SECONDS_MAX, CalibrateBody, Calibrating};
@@ -11,7 +12,7 @@ use super::parse::Refused;
 use crate::control::Control;
 use crate::io::clock;
 
-/// The last leave that was given.
+/// The last permit that was given.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Leave {
     number: u64,
@@ -25,7 +26,7 @@ pub(super) fn change(control: &Control, body: CalibrateBody) -> Result<Calibrati
     match body.leave {
         None => tracing::warn!(leave = leave.number, "CALIBRATING: paths are loaded on purpose"),
         Some(_) if body.seconds == 0 => tracing::info!(leave = leave.number, "calibrated"),
-        // Every few seconds.
+        // Renewals come every few seconds.
         Some(_) => tracing::debug!(leave = leave.number, body.seconds, "calibrating"),
     }
     Ok(Calibrating { leave: leave.number, seconds: body.seconds })
@@ -35,7 +36,8 @@ fn decide(there: Leave, body: CalibrateBody, now: Nanos) -> Result<Leave, Refuse
     let CalibrateBody { leave, seconds } = body;
     if seconds > CALIBRATE_SECONDS_MAX {
         let text = format!(
-            "a leave is for {CALIBRATE_SECONDS_MAX} s at most, not for {seconds}: renew it before it is over"
+            "a permit is for {CALIBRATE_SECONDS_MAX} s at most, not for {seconds}: renew it before \
+             it is over"
         );
         return Err(Refused::bad(text));
     }
@@ -44,8 +46,8 @@ fn decide(there: Leave, body: CalibrateBody, now: Nanos) -> Result<Leave, Refuse
         None if is_taken => {
             let left = there.until.since(now).seconds().ceil();
             let text = format!(
-                "somebody else calibrates: two would measure each other. Wait for that, or end it; who was killed keeps \
-                 you out for {left} s more at the most"
+                "somebody else calibrates: two would measure each other. Wait for that, or end it; \
+                 a killed program keeps you out for {left} s more at the most"
             );
             return Err(Refused::new(StatusCode::CONFLICT, text));
         }

@@ -1,4 +1,4 @@
-//! The configuration: what is in effect, and loading it again.
+//! The configuration in effect, and loading it again.
 
 use std::rc::Rc;
 
@@ -13,7 +13,8 @@ pub(super) fn show(control: &Control) -> Configuration {
     control.reload.configuration(&control.config())
 }
 
-/// Goes on also if whoever asked hangs up: it is done or refused, never left in the middle.
+/// Reloads the configuration. Goes on also if the operator hangs up: it is done or refused, never
+/// left in the middle.
 pub(super) async fn reload(control: &Rc<Control>) -> Result<Reloaded, Refused> {
     let asked = Rc::clone(control);
     let reloaded = tokio::task::spawn_local(async move { reload::run(&asked).await });

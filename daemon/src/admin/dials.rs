@@ -1,4 +1,4 @@
-//! Dials: who may set which, and what is set.
+//! Dials: which operators may set them, and which are set.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) async fn show(control: &Control) -> Result<Dials<DialReport>, Refused
     for shard in &control.shards {
         shards.push(of_shard(shard).await?);
     }
-    // Known to one shard is known.
+    // A dial known to one shard is known.
     let known = shards.iter().flatten().filter(|dial| !dial.unknown);
     let known: BTreeSet<String> = known.map(|dial| dial.stage.clone()).collect();
     let several = shards.len() > 1;
@@ -39,8 +39,8 @@ pub(super) async fn set(
     change: DialChange,
 ) -> Result<Dials<DialReport>, Refused> {
     if !control.config().planner.allow_dials {
-        let text = "dials are off: they make transfers slower on purpose. Set planner.allow_dials = true in \
-                    the configuration and run `pipectl config reload`";
+        let text = "dials are off: they make transfers slower on purpose. Set planner.allow_dials \
+            = true in the configuration and run `pipectl config reload`";
         return Err(Refused::new(StatusCode::FORBIDDEN, text));
     }
     let places = places(&change.stage)?;
@@ -57,7 +57,8 @@ pub(super) async fn set(
         }
     }
     for place in places {
-        tracing::warn!(stage = %place, ?cost, "DIALLED: this stage is slower on purpose until its dial is cleared");
+        tracing::warn!(stage = %place, ?cost, "DIALLED: this stage is slower on purpose until its \
+            dial is cleared");
         tell(control, Command::SetDial { place, cost }).await?;
     }
     show(control).await

@@ -1,4 +1,4 @@
-//! Ends what an operator says: a handle, a client, a node's lanes. The journal has who said it.
+//! Ends a handle, a client or a node's lanes for an operator, and logs the operator.
 
 use hyper::StatusCode;
 use piped_config::admin::ending::{EndClient, EndHandle, EndPeer, Ended};

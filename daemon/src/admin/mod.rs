@@ -1,7 +1,7 @@
-//! The operator door: HTTP/1.1 and JSON over a unix socket.
+//! The admin API: HTTP/1.1 and JSON over a unix socket.
 //!
-//! `curl --unix-socket /run/piped/admin.sock http://piped/v1/status` works; `pipectl` is a client of
-//! it. Who may do what is the kernel's word on who connected, not a token.
+//! `curl --unix-socket /run/piped/admin.sock http://piped/v1/status` works; `pipectl` is a client
+//! of it. Rights follow from the kernel's word about the user that connected, not from a token.
 
 pub(crate) mod calibrate;
 mod configuration;
@@ -45,7 +45,7 @@ use crate::places::{Admitted, Place, Places};
 /// How long to leave a full table of files alone.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The places of the operators' door.
+/// Places for connections of operators.
 #[derive(Debug)]
 struct Porter {
     operators: Places<u32>,
@@ -56,14 +56,16 @@ struct Porter {
 pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     let porter = Porter { operators: Places::new(OPERATORS), strangers: Places::new(STRANGERS) };
     loop {
+        let doorstep = &control.admin_doorstep;
         let accepted = tokio::select! {
             () = control.stopped() => return,
-            accepted = accept(&listener, &control.admin_doorstep, |who| knock(&control, who)) => accepted,
+            accepted = accept(&listener, doorstep, |who| knock(&control, who)) => accepted,
         };
         match accepted {
             Ok((connection, who)) => {
                 porter.admit(&control, connection, who);
-                // What it has asked already is read before the next one comes in: it is not silent.
+                // Read a request that was already sent before the next connection: it is not
+                // silent.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
@@ -76,15 +78,16 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     }
 }
 
-/// Whose a connection is, as long as it has no place.
+/// Account of a connection that has no place yet.
 fn knock(control: &Control, who: &Credentials) -> Knock {
     let rules = control.rules();
     Knock::of(&rules, who, rules.admits_status(who))
 }
 
 impl Porter {
-    /// Serves who connected, if there is room. Who may ask for nothing is told so, in one of a few places that such have
-    /// among themselves. Each connection that is sent away is counted once: a stranger's as such, whatever becomes of it.
+    /// Serves a new connection, if there is room. Users without any right are told so, in one of a
+    /// few places for them. Each connection that is sent away is counted once, a stranger's always
+    /// as a stranger's.
     fn admit(&self, control: &Rc<Control>, connection: Connection, who: Credentials) {
         let rules = control.rules();
         let (place, kept, displaced) = if rules.admits_status(&who) {
@@ -111,7 +114,8 @@ impl Porter {
                 () = control.stopped() => {}
                 Ok(()) = displaced => if place.is_some() {
                     control.count_sent(Door::Admin, Sent::Displaced);
-                    say(&control, &who, "a silent connection of an operator makes room for another");
+                    say(&control, &who, "a silent connection of an operator makes room for \
+                        another");
                 },
                 () = serve(&control, &who, place.as_deref(), stream) => {}
             }
@@ -119,7 +123,7 @@ impl Porter {
     }
 }
 
-/// From here on its place answers for a connection.
+/// Moves a connection to the account of its place.
 fn settle(control: &Control, mut connection: Connection, place: Kept) -> Stream {
     let account = control.account(FILES_PER_HANDSHAKE, 1, Some(place));
     if let Some(mut room) = account.try_room(1) {
@@ -128,11 +132,11 @@ fn settle(control: &Control, mut connection: Connection, place: Kept) -> Stream 
     Stream::new(connection, account, ADMIN_TIMEOUT)
 }
 
-/// Logs what somebody brought upon itself.
+/// Logs an event that a caller caused.
 fn say(control: &Control, who: &Credentials, what: &str) {
     let party = match control.rules().admits_status(who) {
         true => Party::User(who.uid),
-        // A user can have many numbers (subordinate ones): strangers share their lines.
+        // A user can have many numbers (subordinate ones), so strangers share their log lines.
         false => Party::Others,
     };
     if let Some(left_out) = control.may_say(Cause::Operator, party) {
@@ -184,7 +188,7 @@ async fn respond(
         }
     })
     .await;
-    // Until it has taken its answer it is as good as silent.
+    // Until it has taken its answer it counts as silent.
     if let Some(place) = place {
         place.was_served();
     }

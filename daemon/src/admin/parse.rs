@@ -1,7 +1,8 @@
-//! From method, path and body to a request with types, or to why not. Pure: bytes in, a value out, so that
-//! whatever an operator's program may send can be tried without a daemon.
+//! Turns method, path and body into a typed request, or into the reason why not. Pure: bytes in, a
+//! value out, so that every possible input can be tried without a daemon.
 //!
-//! A new endpoint is a row of `ENDPOINTS`, a variant of [`AdminRequest`], and an arm of `routes::answer`.
+//! A new endpoint is a row of `ENDPOINTS`, a variant of [`AdminRequest`], and an arm of
+//! `routes::answer`.
 
 use hyper::{Method, StatusCode};
 use piped_config::admin::advice::ADVICE;
@@ -18,84 +19,85 @@ use piped_config::check_planner_mode;
 use piped_core::limits::TRACE_TRANSFERS_MAX;
 use serde::de::DeserializeOwned;
 
-/// What can be asked of the daemon.
+/// All requests to the daemon.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AdminRequest {
-    /// The daemon at a glance, for people.
+    /// The daemon at a glance, as a page for people.
     Page,
     /// The daemon at a glance.
     Status,
-    /// Its stages.
+    /// Costs of all stages.
     Stages,
-    /// Its sessions.
+    /// Reports of all sessions.
     Clients,
-    /// What counts, as text for Prometheus.
+    /// Metrics as text for Prometheus.
     Metrics,
-    /// What was done since the start.
+    /// Sums since the start.
     Stat,
     /// Peers and their lanes.
     Peers,
     /// Transfers that run, or (`ended`) the last that ended.
     Transfers {
-        /// Those that ended.
+        /// Whether to list ended ones.
         ended: bool,
     },
-    /// What this node offers.
+    /// Exports, regions and channels of this node.
     Exports,
-    /// A transfer by number, or the last one.
+    /// Explanation of a transfer by number, or of the last one that moved bytes.
     Explain(Option<u64>),
-    /// The last one, whether it moved bytes or not.
+    /// Explanation of the last transfer of all.
     ExplainAny,
-    /// The configuration in effect.
+    /// Configuration that is in effect.
     Configuration,
-    /// Load it again.
+    /// Load the configuration again.
     Reload,
-    /// How sizes are chosen from now on.
+    /// Change how sizes are chosen.
     SetPlanner(PlannerBody),
-    /// Whether costs follow what is measured from now on.
+    /// Change whether costs follow measurements.
     SetCalibration(CalibrationBody),
-    /// What was recorded of transfers.
+    /// Recorded fragments of transfers.
     Trace,
-    /// Record some.
+    /// Record some of the transfers.
     SetTrace(TraceBody),
-    /// What is limited, and what is used of it.
+    /// Limits and their use.
     Limits,
-    /// What early-arrival memory messages need.
+    /// Advised size of the unexpected-message buffer.
     Advice,
-    /// Other limits from now on.
+    /// Change some of the limits.
     SetLimits(LimitsChange),
-    /// The stages that are made slower.
+    /// Dials that are set.
     Dials,
-    /// One more.
+    /// Set one more dial.
     SetDial(DialChange),
-    /// One fewer, or none any more.
+    /// Clear one dial, or all.
     ClearDials(DialClear),
-    /// What would be done for a transfer.
+    /// Plan for a transfer that nobody has asked for.
     Plan(PlanBody),
-    /// Leave to load paths on purpose.
+    /// Permit to load paths on purpose.
     Calibrate(CalibrateBody),
-    /// What clients and peers have open.
+    /// Open handles of clients and peers.
     Handles,
-    /// End one of it.
+    /// End one of these handles.
     EndHandle(EndHandle),
-    /// End a session.
+    /// End a client's session.
     EndClient(EndClient),
     /// Close the lanes from and to a node.
     EndPeer(EndPeer),
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Of the reply.
+    /// Status code of the reply.
     pub status: StatusCode,
-    /// Cause and fix.
+    /// Cause and its fix.
     pub error: String,
-    /// The methods there are, if it was another one.
+    /// Allowed methods, if it was another one.
     pub allowed: Vec<Method>,
 }
 
-/// Longer reasons are cut. Room for the findings of a configuration that is wrong in many places.
+/// Longer reasons are cut. There is room for the findings of a configuration that is wrong in many
+/// places.
 const ERROR_BYTES_MAX: usize = 4096;
 
 impl Refused {
@@ -103,7 +105,7 @@ impl Refused {
     #[must_use]
     pub fn new(status: StatusCode, error: impl Into<String>) -> Self {
         let mut error = error.into();
-        // What was asked is quoted, and may be as long as a request is.
+        // The text quotes the request, which may be long.
         if error.len() > ERROR_BYTES_MAX {
             error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
             error.push('…');
@@ -111,28 +113,28 @@ impl Refused {
         Self { status, error, allowed: Vec::new() }
     }
 
-    /// The request is wrong.
+    /// Refuses a request that is wrong.
     #[must_use]
     pub fn bad(error: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error)
     }
 }
 
-/// A method of a path, and how what comes with it is read.
+/// A method of a path, with the reader of its body.
 #[derive(Debug)]
 pub struct Endpoint {
     method: Method,
     path: &'static str,
     /// Whether the path goes on with one more word.
     takes_word: bool,
-    /// It is a question although it has a body.
+    /// Whether it only asks although it has a body.
     asks: bool,
     read: Read,
 }
 
-/// What comes with a request.
+/// Content of a request.
 struct Asked<'a> {
-    /// The path's last word, of those that end with one.
+    /// Last word of the path, where it ends with one.
     word: &'a str,
     body: &'a [u8],
 }
@@ -143,12 +145,12 @@ const fn get(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::GET, path, takes_word: false, asks: true, read }
 }
 
-/// What is shown to those alone who may change.
+/// Endpoint of `GET` for users that may change the daemon.
 const fn get_private(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::GET, path, takes_word: false, asks: false, read }
 }
 
-/// With one more word behind the path.
+/// Endpoint with one more word behind the path.
 const fn get_one(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::GET, path, takes_word: true, asks: true, read }
 }
@@ -161,12 +163,12 @@ const fn post(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::POST, path, takes_word: false, asks: false, read }
 }
 
-/// A question with more to say than fits a path.
+/// Endpoint of a question that needs a body.
 const fn ask(path: &'static str, read: Read) -> Endpoint {
     Endpoint { method: Method::POST, path, takes_word: false, asks: true, read }
 }
 
-/// Everything there is.
+/// All endpoints of the API.
 static ENDPOINTS: &[Endpoint] = &[
     get(admin::PAGE, |_| Ok(AdminRequest::Page)),
     get(admin::STATUS, |_| Ok(AdminRequest::Status)),
@@ -200,15 +202,15 @@ static ENDPOINTS: &[Endpoint] = &[
 ];
 
 impl Endpoint {
-    /// Method and path of everything there is; a path that takes a word ends with a slash.
+    /// Method and path of all endpoints; a path that takes a word ends with a slash.
     pub fn all() -> impl Iterator<Item = (&'static Method, &'static str)> {
         ENDPOINTS.iter().map(|endpoint| (&endpoint.method, endpoint.path))
     }
 
-    /// The endpoint of a request.
+    /// Finds the endpoint of a request.
     ///
     /// # Errors
-    /// There is nothing of that path, or it takes other methods.
+    /// No endpoint has that path, or it takes other methods.
     pub fn find(method: &Method, path: &str) -> Result<&'static Self, Refused> {
         let here = || ENDPOINTS.iter().filter(|endpoint| endpoint.word_of(path).is_some());
         if let Some(found) = here().find(|endpoint| endpoint.method == *method) {
@@ -225,21 +227,22 @@ impl Endpoint {
         Err(Refused { allowed, ..Refused::new(StatusCode::METHOD_NOT_ALLOWED, text) })
     }
 
-    /// Whether it changes the running daemon, or shows what only those may see who may: fewer than look at it.
+    /// Whether it needs the right to change the daemon: it changes something, or shows what only
+    /// such users may see.
     #[must_use]
     pub fn is_change(&self) -> bool {
         !self.asks
     }
 
-    /// Reads what came with the request.
+    /// Reads the content of the request.
     ///
     /// # Errors
-    /// It is malformed, or says what cannot be.
+    /// The body is malformed, or has impossible values.
     pub fn read(&self, path: &str, body: &[u8]) -> Result<AdminRequest, Refused> {
         (self.read)(Asked { word: self.word_of(path).unwrap_or_default(), body })
     }
 
-    /// The word behind the path, empty for a path that takes none; none if this is not its path.
+    /// Word behind the path, empty for a path that takes none; none if the path is another one.
     fn word_of<'a>(&self, path: &'a str) -> Option<&'a str> {
         let word = path.strip_prefix(self.path)?;
         let fits = if self.takes_word { !word.contains('/') } else { word.is_empty() };
@@ -247,10 +250,11 @@ impl Endpoint {
     }
 }
 
-/// A whole request at once. The daemon looks at who asks between [`Endpoint::find`] and [`Endpoint::read`].
+/// Parses a whole request at once. The daemon checks the user between [`Endpoint::find`] and
+/// [`Endpoint::read`].
 ///
 /// # Errors
-/// See there.
+/// The errors of both.
 pub fn parse(method: &Method, path: &str, body: &[u8]) -> Result<AdminRequest, Refused> {
     Endpoint::find(method, path)?.read(path, body)
 }
@@ -415,7 +419,10 @@ mod tests {
         let plan = |body: &str| parse(&Method::POST, PLAN, body.as_bytes());
         assert!(!Endpoint::find(&Method::POST, PLAN).expect("there").is_change());
         assert!(Endpoint::find(&Method::POST, admin::RELOAD).expect("there").is_change());
-        let good = r#"{"from":{"export":{"peer":"b","export":"e","path":"f"}},"to":{"memory":{}},"bytes":1}"#;
+        let good = concat!(
+            r#"{"from":{"export":{"peer":"b","export":"e","path":"f"}},"#,
+            r#""to":{"memory":{}},"bytes":1}"#
+        );
         assert!(plan(good).is_ok());
         for (from, to) in
             [("bytes", "byte"), ("memory", "moon"), ("\"path\"", "\"paths\""), (":1}", ":-1}")]

@@ -1,4 +1,5 @@
-//! `plan`: what would be done for a transfer that nobody has asked for. It opens nothing for reading and changes nothing.
+//! `plan`: the plan for a transfer that nobody has asked for. Opens nothing for reading and changes
+//! nothing.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::shard::message::{Message, Question};
 enum End {
     Memory,
     Disk(DeviceId),
-    /// A peer, what of it in words, and how that node calls it.
+    /// A peer: a description of the end there, and how that node names it.
     Peer {
         peer: PeerId,
         name: String,
@@ -37,7 +38,7 @@ enum End {
 struct Leg {
     route: String,
     way: Way,
-    /// Who plans it instead, and the words to ask there.
+    /// Peer that plans it instead, and the command to ask there.
     elsewhere: Option<(String, String)>,
 }
 
@@ -48,7 +49,7 @@ pub(super) async fn draft(
 ) -> Result<Plans<Forecast>, Refused> {
     let from = end(control, who, &body.from, false).await?;
     let to = end(control, who, &body.to, true).await?;
-    // What touches no memory of a client is a copy, and goes in chunks.
+    // A transfer that touches no memory of a client is a copy, and goes in chunks.
     let is_copy = body.peer_asks.is_none() && from != End::Memory && to != End::Memory;
     check_bytes(body.bytes, is_copy)?;
     let piece_bytes = is_copy.then(|| body.bytes.min(FRAGMENT_BYTES_MAX.into()));
@@ -82,8 +83,8 @@ fn check_bytes(bytes: u64, is_copy: bool) -> Result<(), Refused> {
     }
     if !is_copy && bytes > REQUEST_BYTES_MAX {
         return Err(Refused::bad(format!(
-            "one request moves {REQUEST_BYTES_MAX} bytes at most, not {bytes}: ask for a part, or for a copy \
-             between files"
+            "one request moves {REQUEST_BYTES_MAX} bytes at most, not {bytes}: ask for a part, or \
+             for a copy between files"
         )));
     }
     Ok(())
@@ -105,23 +106,24 @@ async fn end(
             .map(End::Disk)
             .ok_or_else(|| Refused::bad(format!("there is no device {major}:{minor}"))),
         PlanEnd::Export { peer, export, path } if here(peer) => {
-            // Who may open nothing here is not told what there is.
+            // A user that may open nothing here does not learn what exists.
             if !control.rules().admits_client(who) {
                 let text = format!(
-                    "user {} may not use this daemon, so it is not told what an export has; name it in [access] users \
-                     or groups, or plan for a device",
+                    "user {} may not use this daemon, so it is not told what an export has; name \
+                     it in [access] users or groups, or plan for a device",
                     who.uid
                 );
                 return Err(Refused::new(StatusCode::FORBIDDEN, text));
             }
             let Ok(slot) = Arc::clone(&control.plan_slots).try_acquire_owned() else {
-                let text = "too many plans look at files that do not answer; try again, or plan for a device";
+                let text = "too many plans look at files that do not answer; try again, or plan \
+                    for a device";
                 return Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, text.to_owned()));
             };
             let (exports, who) = (control.exports(), who.clone());
             let (export, path) = (export.clone(), path.clone());
             let look = move || {
-                // As long as it looks, whether somebody waits for it or not.
+                // Held as long as the thread looks, whether somebody waits for it or not.
                 let _slot = slot;
                 exports.device(Asker::User(&who), &export, path.as_bytes(), write)
             };
@@ -160,7 +162,7 @@ fn unopened(fault: &OpenFault) -> Refused {
     Refused::new(status, fault.text.clone())
 }
 
-/// What a peer's client would get of us.
+/// Leg of a transfer from us to a peer's client.
 fn served(peer: &str, from: End, to: &End) -> Result<Leg, Refused> {
     let device = match from {
         End::Memory => None,
@@ -179,7 +181,7 @@ fn served(peer: &str, from: End, to: &End) -> Result<Leg, Refused> {
     Ok(Leg { route, way: Way::Served { peer: peer.to_owned(), device }, elsewhere: None })
 }
 
-/// The parts of a way: who holds the data plans.
+/// Legs of a way; the node that holds the data plans.
 fn legs(control: &Control, from: End, to: End, bytes: u64) -> Vec<Leg> {
     let own = |route: &str, way: Way| Leg { route: route.to_owned(), way, elsewhere: None };
     let source = match &from {
@@ -189,7 +191,7 @@ fn legs(control: &Control, from: End, to: End, bytes: u64) -> Vec<Leg> {
     match (from, to) {
         (End::Peer { peer, name, is_file, there }, to) => {
             let what = if is_file { "file" } else { "memory" };
-            // Of another node's shards this is the first one's name.
+            // Of several shards on another node only the first one's name is used.
             let asker = &control.node;
             let words = format!("pipectl plan --for {asker} --from {there} --bytes {bytes}");
             let device = match &to {
@@ -243,7 +245,8 @@ async fn forecast(control: &Control, ask: DraftAsk) -> Result<Forecast, Refused>
         let drafted = mailbox.ask(|answer| Message::Ask(Question::Draft(asked, answer))).await?;
         match drafted {
             Ok(draft) => {
-                // Up to some milliseconds of thinking: not for the thread that serves everybody.
+                // This takes up to some milliseconds, so it must not block the thread that serves
+                // everybody.
                 let thought = tokio::task::spawn_blocking(move || draft.forecast()).await;
                 return thought.map_err(|error| {
                     Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())

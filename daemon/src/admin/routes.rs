@@ -1,4 +1,4 @@
-//! What is done for each request, once it is understood ([`super::parse`]) and its sender is known.
+//! Carries out requests that are parsed ([`super::parse`]), for senders that are known.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ impl From<ShardGone> for Refused {
     }
 }
 
-/// The reply to a request. `has_arrived` is called once all of it is there.
+/// Replies to the request. `has_arrived` is called once all of it has come.
 pub(super) async fn route(
     control: &Rc<Control>,
     who: &Credentials,
@@ -50,7 +50,7 @@ pub(super) async fn route(
     reply.unwrap_or_else(|refused| refuse(&refused))
 }
 
-/// Who may not ask is refused before a byte of the body is read.
+/// Parses the request. A sender without the right is refused before a byte of the body is read.
 async fn understand(
     control: &Control,
     who: &Credentials,
@@ -61,13 +61,13 @@ async fn understand(
     let rules = control.rules();
     let refused = match endpoint.is_change() {
         false if !rules.admits_status(who) => format!(
-            "user {} may not look here: name it, or a group of it, in [admin] status_users or status_groups \
-             (where both are empty, in [access])",
+            "user {} may not look here: name it, or a group of it, in [admin] status_users or \
+             status_groups (where both are empty, in [access])",
             who.uid
         ),
         true if !rules.admits_changes(who) => format!(
-            "user {} may not change anything here: name it, or a group of it, in [admin] users or groups, or \
-             ask as root or the daemon's user",
+            "user {} may not change anything here: name it, or a group of it, in [admin] users or \
+             groups, or ask as root or the daemon's user",
             who.uid
         ),
         _ => return endpoint.read(&path, &body(request).await?),
@@ -135,7 +135,7 @@ pub(super) async fn status(control: &Control) -> Result<Status<ShardStatus>, Ref
     let mut evictions = control.evictions();
     for (index, shard) in control.shards.iter().enumerate() {
         let view = shard.mailbox.ask(|answer| Message::Ask(Question::Report(answer))).await?;
-        // The shards' rings are alike; what one lacks all lack, but each may degrade for itself.
+        // The shards' rings are alike and lack the same, but each may degrade for itself.
         if index == 0 {
             tier = view.tier;
         }
@@ -171,7 +171,7 @@ pub(super) async fn status(control: &Control) -> Result<Status<ShardStatus>, Ref
     })
 }
 
-/// Reasons that there were.
+/// Keeps reasons with a count above zero.
 fn some<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u64> {
     let counts = counts.into_iter().filter(|(_, count)| *count > 0);
     counts.map(|(name, count)| (name.to_owned(), count)).collect()
@@ -197,7 +197,8 @@ pub(super) async fn explain(
 ) -> Result<Box<Explanation>, Refused> {
     let number = match number {
         Some(number) => Some(number),
-        // The last one of all shards: a sync, or what moved nothing, only where there is nothing else.
+        // Take the last of all shards; a sync, or one that moved nothing, only if there is no
+        // other.
         None => {
             let ended = watch::transfers(control, true).await?.transfers;
             let moved = ended.iter().find(|it| it.transfer.bytes_done > 0);
@@ -215,7 +216,8 @@ pub(super) async fn explain(
     let text = match number {
         None => "no transfer has ended since the daemon started".to_owned(),
         Some(number) => format!(
-            "transfer {number} is not among the last that ended, which `pipectl transfers --ended` shows"
+            "transfer {number} is not among the last that ended, which `pipectl transfers --ended` \
+             shows"
         ),
     };
     Err(Refused::new(StatusCode::NOT_FOUND, text))
@@ -253,12 +255,12 @@ fn refuse(refused: &Refused) -> Reply {
     reply
 }
 
-/// A body in its envelope.
+/// Reply with a body in its envelope.
 pub(super) fn json<T: Serialize>(body: T) -> Reply {
     written(Envelope::new(body).json())
 }
 
-/// JSON in its envelope.
+/// Reply with JSON that has its envelope.
 pub(super) fn written(json: String) -> Reply {
     let mut reply = Response::new(Full::new(Bytes::from(json)));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,19 +1,19 @@
-//! Why connections to the doors for questions were sent away: the words of metrics.
+//! Reasons for which connections with questions were sent away, in the words of metrics.
 
-/// A door for questions.
+/// Sockets that take questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// The operators'.
+    /// Socket of the operators.
     Admin,
-    /// `[metrics] address`.
+    /// Port at `[metrics] address`.
     Metrics,
 }
 
 impl Door {
-    /// Both, each at the place of its number.
+    /// Both sockets, each at the place of its number.
     pub(crate) const ALL: [Self; 2] = [Self::Admin, Self::Metrics];
 
-    /// Its name.
+    /// Name of the socket.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -22,27 +22,27 @@ impl Door {
     }
 }
 
-/// Why somebody was sent away.
+/// Reason why a connection was sent away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All places are taken by such that are served.
+    /// All places are taken by connections that are served.
     Busy,
-    /// It may ask for nothing.
+    /// The user may ask for nothing.
     Stranger,
-    /// It was silent when another one needed its place.
+    /// The connection was silent when another one needed its place.
     Displaced,
-    /// It asked nothing in time.
+    /// The connection asked nothing in time.
     Silent,
-    /// It did not take its answer in time.
+    /// The connection did not take its answer in time.
     Unread,
 }
 
 impl Sent {
-    /// All of them, each at the place of its number.
+    /// All reasons, each at the place of its number.
     pub(crate) const ALL: [Self; 5] =
         [Self::Busy, Self::Stranger, Self::Displaced, Self::Silent, Self::Unread];
 
-    /// Its name.
+    /// Name of the reason.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Busy => "busy",

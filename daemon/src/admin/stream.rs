@@ -1,7 +1,8 @@
-//! An operator's connection as a stream of bytes.
+//! The connection of an operator as a stream of bytes.
 //!
-//! A plain read has the kernel close the descriptors that come with the bytes, in the thread that reads,
-//! and a close may hang. So this receives them, has them closed elsewhere, and ends the connection.
+//! With a plain read the kernel closes descriptors that come with the bytes, in the thread that
+//! reads, and a close may hang. So this stream receives them, has them closed elsewhere, and ends
+//! the connection.
 
 use std::error::Error;
 use std::io;
@@ -23,9 +24,9 @@ use crate::connection::Connection;
 pub(super) struct Stream {
     connection: Connection,
     account: Arc<Account>,
-    /// How long an answer may take to be taken.
+    /// Longest time for the client to take an answer.
     patience: Duration,
-    /// When that is over, for an answer that was not taken at once.
+    /// End of that time, for an answer that was not taken at once.
     due: Option<Pin<Box<Sleep>>>,
 }
 
@@ -134,7 +135,7 @@ mod tests {
         Ok(buffer.filled().len())
     }
 
-    /// Would hang, not fail, if a descriptor were closed here.
+    /// The test would hang, not fail, if a descriptor were closed here.
     #[test]
     fn descriptors_end_the_connection_and_are_not_closed_here() {
         with_closer(async |closer| {
@@ -155,7 +156,7 @@ mod tests {
                 others.push(other);
             }
             assert!(read(&mut stream, &mut buffer).await.is_err());
-            // What it still has unread goes with it.
+            // Unread descriptors go with it.
             drop(stream);
             drop(others);
             let _all = account.room(FILES_PER_HANDSHAKE as u32).await;

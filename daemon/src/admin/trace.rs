@@ -1,4 +1,4 @@
-//! `trace`: has the shards record the next transfers, and makes a report of what they have.
+//! `trace`: makes the shards record the next transfers, and reports what they recorded.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::routes::{Reply, tell, written};
 use crate::control::Control;
 use crate::shard::message::{Message, Question, ShardGone};
 
-/// Begins a recording, or ends the one there is.
+/// Begins a recording, or ends the present one.
 pub(super) async fn arm(control: &Rc<Control>, body: TraceBody) -> Result<Traces, Refused> {
     let TraceBody { transfers } = body;
     let recording = control.last_recording.get() + u64::from(transfers > 0);
@@ -28,16 +28,17 @@ pub(super) async fn arm(control: &Rc<Control>, body: TraceBody) -> Result<Traces
     Ok(traces(state, Vec::new()))
 }
 
-/// How far it is, and what was recorded once it is over.
+/// State of the recording, with its content once it is over.
 pub(super) async fn report(control: &Rc<Control>) -> Result<Reply, Refused> {
     let (mut state, mut recordings) = ask(control).await?;
-    // Every shard was asked for as many as are wanted in all.
+    // Every shard was asked for the whole number.
     if !state.over && state.ended >= state.wanted {
         tell(control, Command::Trace { recording: state.recording, transfers: 0 }).await?;
         (state, recordings) = ask(control).await?;
     }
     let shards = control.shards.len();
-    // Evaluating plans, and megabytes of JSON: not for the thread that serves everybody.
+    // Evaluating plans and writing megabytes of JSON must not block the thread that serves
+    // everybody.
     let work = move || {
         let transfers =
             if state.over { merge(&recordings, shards, state.wanted) } else { Vec::new() };
@@ -73,7 +74,7 @@ fn traces<T>(state: TraceState, transfers: Vec<T>) -> Traces<T> {
     Traces { recording, wanted, begun, ended, over, transfers }
 }
 
-/// The first `wanted` of all shards, under the numbers that `explain` knows.
+/// First `wanted` transfers of all shards, under the numbers that `explain` knows.
 fn merge(recordings: &[(usize, Arc<Recording>)], shards: usize, wanted: u32) -> Vec<TransferTrace> {
     let first = recordings.iter().filter_map(|(_, recording)| recording.began()).min();
     let mut transfers: Vec<TransferTrace> = Vec::new();

@@ -1,4 +1,4 @@
-//! What looks on: `stat`, `peers`, `clients`, `transfers`, `exports`.
+//! Requests that only look: `stat`, `peers`, `clients`, `transfers`, `exports`.
 
 use piped_config::Principal;
 use piped_config::admin::watch::{
@@ -106,7 +106,7 @@ pub(super) async fn transfers(
         }));
     }
     let ago = |entry: &TransferEntry<TransferReport>| entry.transfer.ended_seconds_ago;
-    // The latest first, whatever shard it was on; what runs stays as the shards list it.
+    // The latest come first, from whatever shard; running ones stay in the order of their shards.
     transfers.sort_by(|a, b| ago(a).unwrap_or(0.0).total_cmp(&ago(b).unwrap_or(0.0)));
     transfers.truncate(TRANSFERS_LISTED_MAX);
     Ok(Transfers { total, transfers })

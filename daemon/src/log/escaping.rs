@@ -1,4 +1,4 @@
-//! A layer before another: what is logged, with every text escaped.
+//! A layer that escapes every text of an event, in front of another layer.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// See the module. There are no spans here, so the layer behind it hears of none.
+/// Escapes events for the layer behind it, which learns of no spans, because there are none here.
 #[derive(Debug)]
 pub(super) struct Escaping<L> {
     inner: L,
@@ -45,7 +45,7 @@ impl<S: Subscriber, L: Layer<S>> Layer<S> for Escaping<L> {
     }
 }
 
-/// An event's values.
+/// Values of an event.
 #[derive(Default)]
 struct Values(Vec<(Field, Box<dyn Kept>)>);
 
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// As the journal takes them: text as text, whatever else as it is displayed.
+    /// Fields as the journal takes them: text as text, all else as it is displayed.
     #[derive(Debug, Clone, Default)]
     struct Fields(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -148,8 +148,15 @@ mod tests {
 
     fn log_hostile() {
         let peer = String::from("beta");
-        tracing::info!(peer, name = HOSTILE, fault = %HOSTILE, debug = ?(HOSTILE,), left_out = 3_u64, good = true,
-            "said: {HOSTILE}");
+        tracing::info!(
+            peer,
+            name = HOSTILE,
+            fault = %HOSTILE,
+            debug = ?(HOSTILE,),
+            left_out = 3_u64,
+            good = true,
+            "said: {HOSTILE}"
+        );
     }
 
     fn is_clean(text: &str) -> bool {

@@ -1,9 +1,9 @@
-//! Every metric: its name, its type, its labels, its help. docs/metrics.md says the same with what to look
-//! for; a test compares them.
+//! All metrics: name, type, labels, help. docs/metrics.md has the same with advice; a test compares
+//! them.
 
 use prometheus::proto::MetricType;
 
-/// A metric.
+/// Definition of one metric.
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) name: &'static str,
@@ -21,7 +21,7 @@ macro_rules! metrics {
             help: $help,
         };)+
 
-        /// All of them.
+        /// Definitions of all metrics.
         pub(super) static ALL: &[&Definition] = &[$(&$constant),+];
     };
 }
@@ -52,7 +52,8 @@ metrics! {
     REQUESTS COUNTER "piped_requests_total" []
         "Requests taken from clients' rings.";
     AT_ONCE COUNTER "piped_requests_ended_at_once_total" ["status"]
-        "Requests that ended without a transfer: ok for those that ask for none, else why they were refused.";
+        "Requests that ended without a transfer: ok for those that ask for none, else why they \
+         were refused.";
     TRANSFERS COUNTER "piped_transfers_total" ["operation", "route", "class", "status"]
         "Clients' transfers that ended.";
     TRANSFER_BYTES COUNTER "piped_transfer_bytes_total" ["operation", "route", "class"]
@@ -71,20 +72,27 @@ metrics! {
     PLAN_BYTES HISTOGRAM "piped_plan_fragment_bytes" []
         "First fragment of each plan used.";
     PREDICTION HISTOGRAM "piped_prediction_ratio" ["path"]
-        "Measured over predicted latency of transfers that went through whole and waited for nobody.";
+        "Measured over predicted latency of transfers that went through whole and waited for \
+         nobody.";
     PREDICTIONS COUNTER "piped_predictions_total" ["path", "company"]
-        "Predicted transfers that went through whole, by whether they had their path for themselves.";
-    STAGE_LATENCY GAUGE "piped_stage_latency_seconds" ["shard", "stage", "device", "lane", "direction"]
+        "Predicted transfers that went through whole, by whether they had their path for \
+         themselves.";
+    STAGE_LATENCY GAUGE "piped_stage_latency_seconds"
+        ["shard", "stage", "device", "lane", "direction"]
         "L of a stage: latency that overlaps with other fragments, at 64 KiB.";
-    STAGE_OVERHEAD GAUGE "piped_stage_overhead_seconds" ["shard", "stage", "device", "lane", "direction"]
+    STAGE_OVERHEAD GAUGE "piped_stage_overhead_seconds"
+        ["shard", "stage", "device", "lane", "direction"]
         "g of a stage: overhead of each fragment that occupies it, at 64 KiB.";
-    STAGE_PER_BYTE GAUGE "piped_stage_per_byte_seconds" ["shard", "stage", "device", "lane", "direction"]
+    STAGE_PER_BYTE GAUGE "piped_stage_per_byte_seconds"
+        ["shard", "stage", "device", "lane", "direction"]
         "G of a stage: inverse bandwidth, at 64 KiB.";
     STAGE_WINDOW GAUGE "piped_stage_window" ["shard", "stage", "device", "lane", "direction"]
         "The most fragments in a stage at once; absent where there is no bound.";
-    STAGE_CONFIDENCE GAUGE "piped_stage_confidence_ratio" ["shard", "stage", "device", "lane", "direction"]
+    STAGE_CONFIDENCE GAUGE "piped_stage_confidence_ratio"
+        ["shard", "stage", "device", "lane", "direction"]
         "How well a stage is known: 0 is a guess, 1 the best there is.";
-    STAGE_SAMPLES COUNTER "piped_stage_samples_total" ["shard", "stage", "device", "lane", "direction", "kind"]
+    STAGE_SAMPLES COUNTER "piped_stage_samples_total"
+        ["shard", "stage", "device", "lane", "direction", "kind"]
         "Samples of a stage: of an empty one (alone) and of a busy one (backlogged).";
 
     STAGING_USED GAUGE "piped_staging_used_bytes" ["shard"]
@@ -129,13 +137,15 @@ metrics! {
     REFUSED COUNTER "piped_handshakes_refused_total" ["reason"]
         "Clients that connected and got no session.";
     SENT_AWAY COUNTER "piped_connections_sent_away_total" ["door", "reason"]
-        "Connections to the admin socket and to [metrics] address that were ended without an answer that was taken.";
+        "Connections to the admin socket and to [metrics] address that were ended without an \
+         answer that was taken.";
     GREETINGS COUNTER "piped_peer_handshakes_total" ["outcome"]
         "Peers that connected: proven, or why they got no lane.";
     BOUNCES COUNTER "piped_bounces_total" ["reason"]
         "Fragments that took a copy.";
     RATE_WAITS COUNTER "piped_rate_waits_total" []
-        "Times that work of a client or a peer was put off because it had moved what its rate allows.";
+        "Times that work of a client or a peer was put off because it had moved what its rate \
+         allows.";
     TURN_WAITS COUNTER "piped_turn_waits_total" []
         "Fragments that waited for their turn at a device, because others wanted it, too.";
     RETRIES COUNTER "piped_retries_total" ["reason"]
@@ -150,11 +160,13 @@ metrics! {
     FRAMES COUNTER "piped_frames_total" ["direction"]
         "Frames sent to and received from peers.";
     SENDS COUNTER "piped_lane_sends_total" ["way"]
-        "Sends of lanes: copied into the socket, without a copy, or copied although they were not to be.";
+        "Sends of lanes: copied into the socket, without a copy, or copied although they were not \
+         to be.";
     MESSAGES COUNTER "piped_messages_total" ["way"]
-        "Messages sent to peers, eager or announced; and those that came early, or found no memory for that.";
+        "Messages sent to peers, eager or announced; and those that came early, or found no memory \
+         for that.";
     CORRUPT COUNTER "piped_corrupt_frames_total" []
-        "Frames whose payload did not match its checksum.";
+        "Frames with a payload that did not match its checksum.";
     DISCARDED COUNTER "piped_discarded_bytes_total" []
         "Payload received for nobody: its request had been given up.";
 

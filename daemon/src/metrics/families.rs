@@ -1,8 +1,8 @@
-//! From what the shards and the doors counted to Prometheus' families.
+//! Makes Prometheus' families of what shards and sockets counted.
 //!
-//! Labels are bounded: enums of the engine and the daemon, the shards, the devices that lie under open files,
-//! and of peers the names that the configuration has. A peer that comes under another name, which is its own
-//! word, counts as `other`.
+//! Labels are bounded: enums of the engine and the daemon, the shards, the devices below open
+//! files, and names of peers in the configuration. A peer with another name, which it chose itself,
+//! counts as `other`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +24,14 @@ use crate::peer::greet::{Greeting, Greetings};
 use crate::peer::serve::shard_of;
 use crate::shard::message::ReactorReport;
 
-/// All that is exposed, at one moment.
+/// All exposed values at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) version: &'static str,
-    /// Seconds since 1970.
+    /// Start of the daemon in seconds since 1970.
     pub(super) started: f64,
     pub(super) shards: Vec<ShardObservation>,
-    /// Over all shards and doors.
+    /// Evictions of all shards and sockets.
     pub(super) evictions: Evictions,
     pub(super) refusals: Refusals,
     pub(super) sent_away: SentAway,
@@ -39,22 +39,22 @@ pub(super) struct Snapshot {
     /// Shared memory of clients, and its limit.
     pub(super) arena_bytes: u64,
     pub(super) arena_limit_bytes: u64,
-    /// Peers the configuration names.
+    /// Names of peers in the configuration.
     pub(super) known_peers: BTreeSet<String>,
 }
 
-/// A shard's answer.
+/// Counts of one shard.
 #[derive(Debug)]
 pub struct ShardObservation {
-    /// The engine's part.
+    /// Counts of its engine.
     pub engine: Box<Observation>,
-    /// What its messages need.
+    /// Unexpected-message buffer that its messages need.
     pub early_required_bytes: u64,
-    /// The thread's part.
+    /// Counts of its thread.
     pub reactor: ReactorReport,
-    /// Clients evicted.
+    /// Evictions of its clients.
     pub evictions: Evictions,
-    /// Descriptors that are no request, by the status they ended with.
+    /// Descriptors that were no requests, by the status they ended with.
     pub malformed: [u64; Status::ALL.len()],
 }
 
@@ -87,7 +87,7 @@ impl Snapshot {
         table.families.into_values().collect()
     }
 
-    /// What each shard has for itself.
+    /// Writes the families of one shard.
     fn shard(&self, table: &mut Table, number: &str, shard: &ShardObservation) {
         let (report, reactor) = (&shard.engine.report, &shard.reactor);
         for (definition, value) in [
@@ -133,7 +133,7 @@ impl Snapshot {
 
     fn lanes(&self, table: &mut Table, shard: &str, peers: &[PeerReport]) {
         let mut others = BTreeMap::new();
-        // A name that several have is one: whether any of them is up.
+        // Several peers with one label are one: it is up if any of them is.
         let mut known = BTreeMap::new();
         for peer in peers {
             for lane in &peer.lanes {
@@ -157,7 +157,8 @@ impl Snapshot {
         }
     }
 
-    /// Whether the configuration has the peer's name, or that of the node whose shard it is.
+    /// Whether the configuration has the peer's name, or that of the node that the shard belongs
+    /// to.
     fn knows(&self, peer: &str) -> bool {
         shard_of(peer).is_some_and(|node| self.known_peers.contains(node))
     }
@@ -183,7 +184,7 @@ impl Snapshot {
                     stage.name().replace(' ', "_"),
                     if *outbound { "asked" } else { "served" }
                 );
-                // Of files' disks there is one for each handle: a label for each would never end.
+                // Each handle has its own disk stage: a label for each would never end.
                 if *handle > 0 {
                     return;
                 }
@@ -216,7 +217,7 @@ impl Snapshot {
         }
     }
 
-    /// What counts over all shards.
+    /// Writes the sums over all shards.
     fn sums(&self, table: &mut Table) {
         let mut tally = Tally::default();
         let mut malformed = 0;
@@ -285,7 +286,7 @@ impl Snapshot {
     }
 }
 
-/// Requests by kind; of the many kinds those that there were.
+/// Writes requests by kind, for kinds that have occurred.
 fn requests_of(table: &mut Table, tally: &Tally) {
     for status in Status::ALL {
         let count = tally.at_once[status as usize];
@@ -334,7 +335,7 @@ const fn lane_name(class: LaneClass) -> &'static str {
     }
 }
 
-/// Families by name.
+/// Families by their names.
 #[derive(Debug, Default)]
 struct Table {
     families: BTreeMap<&'static str, proto::MetricFamily>,
@@ -359,7 +360,7 @@ impl Table {
         self.push(definition, metric);
     }
 
-    /// Of the engine's buckets every `every`-th bound; `one` is what a value of 1 is there.
+    /// Writes every `every`-th bound of the engine's buckets; `one` is the number for a value of 1.
     fn histogram<const FIRST: u32, const BUCKETS: usize>(
         &mut self,
         definition: &'static Definition,

@@ -1,7 +1,8 @@
-//! `[metrics] address`: `GET /metrics` for a Prometheus server, `GET /` for people, and nothing else.
+//! `[metrics] address`: `GET /metrics` for a Prometheus server, `GET /` for people, and nothing
+//! else.
 //!
-//! Whoever reaches the port may read. So a scraper costs little: few connections, a time for each request,
-//! and the shards are not asked more often than [`crate::limits::METRICS_AGE`] whoever scrapes.
+//! Everybody that reaches the port may read. So a scraper can cost only little: few connections, a
+//! time for each request, and the shards are asked at most every [`crate::limits::METRICS_AGE`].
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -30,24 +31,24 @@ use crate::places::{Admitted, Place, Places};
 /// How long to leave a full table of files alone.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// There is no listener for metrics.
+/// No listener for metrics could be made.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "metrics.address: cannot listen on {address} ({error}); is the port taken? Choose another one, or \
-     \"\" for no listener (the admin socket has /metrics, too)"
+    "metrics.address: cannot listen on {address} ({error}); is the port taken? Choose another one, \
+     or \"\" for no listener (the admin socket has /metrics, too)"
 )]
 pub struct MetricsListenError {
     address: SocketAddr,
     error: std::io::Error,
 }
 
-/// Listens where the configuration says; `None`: nowhere.
+/// Listens where the configuration says; `None` if nowhere.
 pub(crate) async fn bind(
     config: &piped_config::Metrics,
 ) -> Result<Option<TcpListener>, MetricsListenError> {
     let Some(address) = config.address else { return Ok(None) };
     if !address.ip().is_loopback() {
-        tracing::warn!(%address, "whoever reaches this address can read the metrics");
+        tracing::warn!(%address, "everybody that reaches this address can read the metrics");
     }
     let listener = TcpListener::bind(address).await;
     listener.map(Some).map_err(|error| MetricsListenError { address, error })
@@ -64,7 +65,8 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
         match accepted {
             Ok((stream, from)) => {
                 admit(&control, &places, stream, from.ip());
-                // What it has asked already is read before the next one comes in: it is not silent.
+                // Read a request that was already sent before the next connection: it is not
+                // silent.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
@@ -77,7 +79,7 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
     }
 }
 
-/// Serves who connected, if there is room: an address is a party.
+/// Serves a new connection, if there is room; each address is a party.
 fn admit(control: &Rc<Control>, places: &Places<IpAddr>, stream: TcpStream, from: IpAddr) {
     let Some(Admitted { place, displaced }) = places.enter(site_of(from), false) else {
         return send_away(control, from, Sent::Busy);
@@ -100,13 +102,13 @@ fn send_away(control: &Control, from: IpAddr, why: Sent) {
     }
 }
 
-/// One request a connection: a scraper that keeps its connection would keep its place, and one that reads
-/// slowly has a time for all of it.
+/// Serves one request a connection. A scraper that kept its connection would keep its place; one
+/// that reads slowly has a time for all of it.
 async fn serve(control: &Rc<Control>, place: &Place<IpAddr>, stream: TcpStream, from: IpAddr) {
     let has_asked = Cell::new(false);
     let service = service_fn(|request| {
         has_asked.set(true);
-        // Until it has taken its answer it is as good as silent.
+        // Until it has taken its answer it counts as silent.
         place.is_served();
         async {
             let response = respond(control, request).await;
@@ -140,7 +142,7 @@ async fn respond(
             format!("there are {} and {} here and nothing else\n", admin::METRICS, admin::PAGE);
         return Ok(reply(StatusCode::NOT_FOUND, text));
     }
-    // Of an answer to HEAD hyper sends the head.
+    // For HEAD, hyper sends only the head of the answer.
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut reply = reply(StatusCode::METHOD_NOT_ALLOWED, "it takes GET\n".to_owned());
         reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -156,7 +158,7 @@ async fn respond(
     })
 }
 
-/// The metrics as an answer, here and on the admin socket.
+/// Answer with the metrics, here and on the admin socket.
 pub(crate) fn exposition(text: &str) -> Response<Full<Bytes>> {
     let mut reply = reply(StatusCode::OK, text.to_owned());
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(super::CONTENT_TYPE));

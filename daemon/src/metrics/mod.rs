@@ -1,11 +1,11 @@
-//! Metrics: what the shards count, in Prometheus' text.
+//! Metrics: the shards' counts as Prometheus' text.
 //!
 //! ```text
 //!   scrape ──► Question::Observe, one a shard ──► Snapshot ──► Registry::gather ──► text
 //! ```
 //!
-//! Nothing is counted here and nothing of Prometheus is on the data path: a shard adds to arrays of its own
-//! ([`piped_report::tally`]) and copies them when it is asked.
+//! Nothing is counted here and nothing of Prometheus is on the data path: a shard adds to arrays of
+//! its own ([`piped_engine::tally`]) and copies them when it is asked.
 
 mod define;
 mod families;
@@ -29,15 +29,15 @@ use crate::io::clock;
 use crate::limits::METRICS_AGE;
 use crate::shard::message::{Message, Question, ShardGone};
 
-/// What a scraper reads.
+/// Content type of the metrics.
 pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// The daemon's metrics as they are exposed.
+/// Metrics of the daemon in Prometheus' registry.
 #[derive(Debug)]
 pub(crate) struct Exposition {
     registry: Registry,
     latest: Latest,
-    /// For scrapes that come one upon the other.
+    /// Last text and its time, for scrapes in quick succession.
     text: RefCell<Option<(Nanos, Rc<str>)>>,
 }
 
@@ -54,7 +54,7 @@ impl Exposition {
     fn render(&self, snapshot: &Snapshot) -> String {
         *self.latest.0.lock() = snapshot.families();
         let mut text = String::new();
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text);
         text
     }
@@ -68,7 +68,7 @@ pub(crate) async fn scrape(control: &Control) -> Result<Rc<str>, ShardGone> {
     Ok(text)
 }
 
-/// The same, but not asked of the shards more often than every [`METRICS_AGE`]: for a door without rights.
+/// Metrics that are at most [`METRICS_AGE`] old, for a port without access control.
 async fn scrape_seldom(control: &Control) -> Result<Rc<str>, ShardGone> {
     let fresh = |&(taken, _): &(Nanos, _)| clock::now().since(taken) < METRICS_AGE;
     let text = control.metrics.text.borrow().as_ref().filter(|it| fresh(it)).map(|it| it.1.clone());
@@ -105,7 +105,7 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
     })
 }
 
-/// The families of the scrape under way.
+/// Families of the present scrape.
 #[derive(Debug, Clone, Default)]
 struct Latest(Arc<Mutex<Vec<proto::MetricFamily>>>);
 

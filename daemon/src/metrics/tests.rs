@@ -1,4 +1,5 @@
-//! The table of definitions, docs/metrics.md and what is exposed are one; every count has its place.
+//! Compares the table of definitions, docs/metrics.md and the exposed metrics; every count has its
+//! place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -247,7 +248,10 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_frames_total{direction="sent"} 46"#,
         r#"piped_frames_total{direction="received"} 47"#,
         r#"piped_transfers_total{operation="get",route="remote",class="bulk",status="ok"} 1"#,
-        r#"piped_transfers_total{operation="get",route="remote",class="bulk",status="peer_lost"} 1"#,
+        concat!(
+            r#"piped_transfers_total{operation="get",route="remote",class="bulk","#,
+            r#"status="peer_lost"} 1"#
+        ),
         r#"piped_transfer_bytes_total{operation="get",route="remote",class="bulk"} 1024"#,
         r#"piped_transfer_duration_seconds_sum{operation="get",route="remote",class="bulk"} 0.003"#,
         r#"piped_transfer_duration_seconds_count{operation="get",route="remote",class="bulk"} 1"#,
@@ -268,13 +272,31 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_lane_epoch{shard="0",peer="gamma",role="served",class="latency"} 63"#,
         r#"piped_lane_epoch{shard="0",peer="gamma#1",role="served",class="latency"} 65"#,
         r#"piped_lane_up{shard="0",peer="other",role="served",class="bulk"} 2"#,
-        r#"piped_stage_latency_seconds{shard="0",stage="disk",device="8:1",lane="",direction="write"} 0.00001"#,
-        r#"piped_stage_overhead_seconds{shard="0",stage="net_asked",device="beta",lane="bulk",direction="in"} 0.000002"#,
-        r#"piped_stage_per_byte_seconds{shard="0",stage="copy",device="",lane="",direction=""} 0.000000003"#,
+        concat!(
+            r#"piped_stage_latency_seconds{shard="0",stage="disk",device="8:1",lane="","#,
+            r#"direction="write"} 0.00001"#
+        ),
+        concat!(
+            r#"piped_stage_overhead_seconds{shard="0",stage="net_asked",device="beta","#,
+            r#"lane="bulk",direction="in"} 0.000002"#
+        ),
+        concat!(
+            r#"piped_stage_per_byte_seconds{shard="0",stage="copy",device="",lane="","#,
+            r#"direction=""} 0.000000003"#
+        ),
         r#"piped_stage_window{shard="0",stage="copy",device="",lane="",direction=""} 4"#,
-        r#"piped_stage_confidence_ratio{shard="0",stage="copy",device="",lane="",direction=""} 0.5"#,
-        r#"piped_stage_samples_total{shard="0",stage="copy",device="",lane="",direction="",kind="alone"} 5"#,
-        r#"piped_stage_samples_total{shard="0",stage="copy",device="",lane="",direction="",kind="backlogged"} 6"#,
+        concat!(
+            r#"piped_stage_confidence_ratio{shard="0",stage="copy",device="",lane="","#,
+            r#"direction=""} 0.5"#
+        ),
+        concat!(
+            r#"piped_stage_samples_total{shard="0",stage="copy",device="",lane="",direction="","#,
+            r#"kind="alone"} 5"#
+        ),
+        concat!(
+            r#"piped_stage_samples_total{shard="0",stage="copy",device="",lane="",direction="","#,
+            r#"kind="backlogged"} 6"#
+        ),
         r#"piped_evictions_total{reason="message"} 71"#,
         r#"piped_evictions_total{reason="submission_ring"} 0"#,
         r#"piped_handshakes_refused_total{reason="limits"} 72"#,
@@ -287,7 +309,7 @@ fn every_count_has_its_place_in_the_text() {
     assert!(!text.contains("it says") && !text.contains("gamma#x"), "a peer's own words\n{text}");
 }
 
-/// What a scrape shows of a family: its type, and its labels.
+/// A scraped family: its type, and its labels.
 type Shape = (MetricType, BTreeSet<String>);
 
 #[test]

@@ -1,35 +1,35 @@
-//! Which CPU a shard stays on.
+//! The CPU that a shard stays on.
 //!
 //! Two spinning shards on one CPU are worse than no pinning at all, also if they belong to two
-//! daemons. So a shard claims its CPU: it binds an abstract unix socket of the CPU's name, which the
-//! kernel gives to one process at a time and takes back when that ends. A shard that finds no CPU
-//! unclaimed is not pinned. The claim is a courtesy among daemons of one network namespace, no
-//! protection: whoever wants to keep us from pinning can.
+//! daemons. So a shard claims its CPU: it binds an abstract unix socket with the CPU's name, which
+//! the kernel gives to one process at a time and frees when that process ends. A shard that finds
+//! no free CPU is not pinned. The claim is a courtesy among daemons of one network namespace and no
+//! protection: another program can keep us from pinning.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rustix::thread::CpuSet;
 
-/// A CPU that is ours as long as this lives.
+/// A CPU that is claimed as long as this lives.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) cpu: u32,
     _name: Option<UnixListener>,
 }
 
-/// The CPUs this thread may run on.
+/// CPUs that this thread may run on.
 #[must_use]
 pub(crate) fn allowed() -> Vec<u32> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// Claims a CPU for a shard: the configured one, or one that nobody claimed. The highest first: the
-/// lowest ones serve most interrupts.
+/// Claims a CPU for a shard: the configured one, or a free one. The highest comes first, because
+/// the lowest ones serve most interrupts.
 pub(super) fn claim(configured: Option<u32>, allowed: &[u32]) -> Option<Claim> {
     if let Some(cpu) = configured {
-        // The operator's word counts more than another daemon's claim.
+        // The operator's choice counts more than another daemon's claim.
         return Some(Claim { cpu, _name: bind(cpu) });
     }
     allowed.iter().rev().find_map(|&cpu| Some(Claim { cpu, _name: Some(bind(cpu)?) }))
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_claimed_cpu_is_claimed_once_and_free_again_afterwards() {
-        // Numbers that no machine has, so that daemons on this one are left alone.
+        // No machine has these numbers, so daemons on this one are not disturbed.
         let base = 1_000_000 + std::process::id() % 1_000_000 * 10;
         let cpus = [base, base + 1];
         let first = claim(None, &cpus).expect("both are free");

@@ -1,15 +1,14 @@
-//! What the control thread and a shard say to each other, and the mailbox between them.
+//! Messages between the control thread and a shard, and the mailbox between them.
 //!
-//! To the shard: a bounded channel and an eventfd that the shard's ring watches, so that a sleeping
-//! shard hears and a spinning one pays nothing. A full channel makes the sender wait, which is the
-//! back-pressure on clients that open and close without end.
+//! To the shard: a bounded channel, and an eventfd that the shard's ring watches. So a sleeping
+//! shard wakes up, and a spinning one pays nothing. A full channel makes the sender wait; that is
+//! the back-pressure on clients that open and close without end.
 //!
 //! From the shard: an unbounded channel, because a shard must never wait for the control thread and
-//! has nowhere to put what does not fit. What can be in it is bounded by what was asked: one answer
-//! for each open, one drained for each session, one eviction for each session, one Connect for each
-//! configured lane at a time with back-off between them; opens of peers are bounded by the engine for
-//! each peer, and so is the number of peers; what is retired is bounded by the driver's
-//! tables.
+//! has no place for the rest. Its content is bounded by the requests: one answer for each open, one
+//! drained and one eviction for each session, one Connect at a time for each configured lane, with
+//! back-off between them. The engine bounds the opens of each peer, and the number of peers; the
+//! driver's tables bound retired memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -43,128 +42,129 @@ use crate::limits::{MAILBOX, SHARD_TIMEOUT};
 pub use crate::metrics::ShardObservation;
 use crate::open::Source;
 
-/// To a shard.
+/// A message to a shard.
 #[derive(Debug)]
 pub enum Message {
-    /// A new client with its memory.
+    /// Adds a new client with its memory.
     OpenSession {
-        /// Its name.
+        /// Number of the session.
         session: SessionId,
-        /// Its user.
+        /// User of the client.
         user: u32,
-        /// The class of requests that name none.
+        /// Class of requests that name none.
         class: Class,
-        /// Its share beside others of a class; at least 1.
+        /// Share beside other sessions of a class; at least 1.
         weight: u8,
-        /// Its arena.
+        /// Segments of its arena.
         segments: Vec<Arc<Segment>>,
-        /// Its queues.
+        /// Rings of its queues.
         queues: Vec<ServerQueue>,
         /// Told when the shard serves it.
         answer: Answer,
     },
-    /// One more segment of an arena.
+    /// Adds a segment to an arena.
     AddSegment {
-        /// Whose.
+        /// Session with the arena.
         session: SessionId,
-        /// The memory.
+        /// Memory of the segment.
         segment: Arc<Segment>,
         /// Told when it can be used.
         answer: Answer,
     },
-    /// A handle is closed.
+    /// Closes a handle of a client.
     CloseHandle {
-        /// Whose.
+        /// Session with the handle.
         session: SessionId,
-        /// The handle.
+        /// Number of the handle.
         handle: HandleId,
         /// Told when requests that name it are refused.
         answer: Answer,
     },
-    /// One more queue of a session.
+    /// Adds a queue to a session.
     AddQueue {
-        /// Whose.
+        /// Session with the queue.
         session: SessionId,
-        /// The queue.
+        /// Ring of the queue.
         queue: Box<ServerQueue>,
         /// Told when it is served.
         answer: Answer,
     },
-    /// A client left. Answered by [`Event::SessionDrained`].
+    /// Closes a session, because its client left. Answered by [`Event::SessionDrained`].
     CloseSession {
-        /// Whose.
+        /// Number of the session.
         session: SessionId,
     },
-    /// A handle of a client.
+    /// Installs a handle of a client.
     Install {
-        /// Whose.
+        /// Session with the handle.
         session: SessionId,
-        /// The handle.
+        /// Number of the handle.
         handle: HandleId,
-        /// What it stands for.
+        /// Thing that the handle stands for.
         source: Source,
         /// Told when it can be used.
         answer: Answer,
     },
-    /// The answer to [`Event::ServeOpen`].
+    /// Answers an event [`Event::ServeOpen`].
     Serve {
-        /// From the event.
+        /// Ticket of the event.
         ticket: u64,
-        /// What was opened, or why not.
+        /// Opened thing, or the reason why not.
         result: Result<Source, Status>,
     },
-    /// A region is withdrawn.
+    /// Withdraws a region from all users.
     Revoke {
-        /// The region.
+        /// Number of the region.
         region: RegionId,
     },
-    /// The answer to [`Event::Connect`], if it went well.
+    /// Answers [`Event::Connect`] with a socket.
     Connected {
-        /// To which peer.
+        /// Peer that was dialled.
         peer: PeerId,
-        /// Which lane.
+        /// Class of the lane.
         class: LaneClass,
-        /// The socket.
+        /// Socket of the connection.
         socket: OwnedFd,
-        /// From its handshake.
+        /// Keys from its handshake.
         keys: Option<LaneKeys>,
     },
-    /// A peer connected to us.
+    /// Adds a connection that a peer made.
     Accepted {
-        /// The socket.
+        /// Socket of the connection.
         socket: OwnedFd,
-        /// Who that can be.
+        /// Peers that the caller can be.
         caller: Caller,
-        /// From its handshake.
+        /// Keys from its handshake.
         keys: Option<LaneKeys>,
     },
-    /// So much staging, from now on.
+    /// Sets the size of staging.
     SetStaging {
-        /// In bytes.
+        /// Size of staging in bytes.
         bytes: u64,
-        /// Memory for what it lacks; what it does not lack comes back as [`Notice::Retired`].
+        /// Memory for the missing part; memory that is not missing comes back as
+        /// [`Notice::Retired`].
         memory: Vec<Arc<Segment>>,
-        /// Told when it has it.
+        /// Told when staging has that size.
         answer: Answer,
     },
-    /// For the engine as it is.
+    /// Passes a command to the engine.
     Engine(Command),
-    /// Something somebody wants to know.
+    /// Asks the shard a question.
     Ask(Question),
-    /// End all sessions and the thread, at this time at the latest.
+    /// Ends all sessions and the thread, at this time at the latest.
     Stop {
-        /// The latest time.
+        /// Latest time of the end.
         until: Nanos,
     },
 }
 
-/// Where the outcome of a message goes.
+/// Receiver of a message's outcome.
 pub type Answer = oneshot::Sender<Result<(), Refusal>>;
 
-/// A shard cannot take something.
+/// Reason why a shard does not take something.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// A table is full.
+    /// A table of the driver is full.
     #[error(transparent)]
     Full(#[from] UringError),
     /// The session (or the region's owner) is gone.
@@ -173,7 +173,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What a client is told.
+    /// Status for the client.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -183,63 +183,63 @@ impl Refusal {
     }
 }
 
-/// What the admin API, or a client's door, asks of a shard.
+/// A question of the admin API, or of a client's task, to a shard.
 #[derive(Debug)]
 pub enum Question {
-    /// Whether it turns.
+    /// Whether the shard's loop runs.
     Alive(oneshot::Sender<()>),
     /// The shard at a glance.
     Report(oneshot::Sender<ShardView>),
-    /// Its stages.
+    /// Reports of all stages.
     Stages(oneshot::Sender<Vec<StageReport>>),
-    /// What is to be kept of them.
+    /// Costs of stages to be persisted.
     Kept(oneshot::Sender<Vec<KnownStage>>),
-    /// What it would plan for a transfer.
+    /// Plan for a transfer that nobody has asked for.
     Draft(DraftAsk, oneshot::Sender<Result<Box<Draft>, DraftFault>>),
-    /// What a handle's path costs, if that is known.
+    /// Costs of a handle's path, if they are known.
     Costs {
-        /// Whose.
+        /// Session with the handle.
         session: SessionId,
-        /// The handle.
+        /// Number of the handle.
         handle: HandleId,
-        /// To it; otherwise from it.
+        /// Costs of writing; otherwise of reading.
         write: bool,
-        /// Told.
+        /// Receiver of the costs.
         answer: oneshot::Sender<Result<Option<PathCost>, Status>>,
     },
-    /// Its dials.
+    /// Dials that are set.
     Dials(oneshot::Sender<Vec<DialReport>>),
-    /// All there is for metrics.
+    /// All values for metrics.
     Observe(oneshot::Sender<ShardObservation>),
-    /// What its sessions have under way and have used.
+    /// Sessions with their present requests and totals.
     Sessions(oneshot::Sender<Vec<ShardSession>>),
-    /// What runs, or what ended last: how much, and a list.
+    /// Transfers that run, or that ended last: their number, and a list.
     Transfers {
-        /// What ended.
+        /// Whether to list ended ones.
         ended: bool,
-        /// When it was asked: one time for all shards, so that their lists have one order.
+        /// Time of the question, equal for all shards, so that their lists have one order.
         now: Nanos,
-        /// Told how many there are, and some of them.
+        /// Receiver of the number, and of some transfers.
         answer: oneshot::Sender<(u32, Vec<TransferReport>)>,
     },
-    /// What is limited, and who uses it.
+    /// Limits and their use by each party.
     Limits(oneshot::Sender<LimitView>),
-    /// What was seen of messages, and how many more there were.
+    /// Messages seen on channels, and the number of those that were not remembered.
     Arrivals(oneshot::Sender<(Vec<ChannelArrivals>, u64)>),
-    /// What it would lack of so many bytes of staging.
+    /// Staging that the shard would lack for this many bytes.
     StagingMissing(u64, oneshot::Sender<u64>),
-    /// How far a recording is, and what it has once it is over.
+    /// State of a recording, and its content once it is over.
     Trace(oneshot::Sender<(TraceState, Option<Arc<Recording>>)>),
-    /// A transfer, or the last one.
+    /// Explanation of a transfer, or of the last one.
     Explain(Option<u64>, oneshot::Sender<Option<Box<Explanation>>>),
 }
 
 /// A session as its shard has it.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardSession {
-    /// The engine's part.
+    /// Counts of the engine.
     pub engine: SessionUse,
-    /// The class of requests that name none.
+    /// Class of requests that name none.
     pub class: Class,
     /// Requests taken from its rings that have not ended.
     pub requests: u64,
@@ -248,58 +248,58 @@ pub struct ShardSession {
 /// A shard with its thread and its driver.
 #[derive(Debug, Clone)]
 pub struct ShardView {
-    /// The engine's and the thread's part, as the admin API shows them.
+    /// Reports of engine and thread, as the admin API shows them.
     pub status: ShardStatus,
     /// Features of io_uring in use.
     pub tier: Vec<String>,
-    /// What is missing, with its cause.
+    /// Missing features, each with its cause.
     pub degraded: Vec<String>,
-    /// Clients evicted.
+    /// Evictions of its clients.
     pub evictions: Evictions,
 }
 
-/// A shard's use of what is limited.
+/// Use of limits on one shard.
 #[derive(Debug, Clone)]
 pub struct LimitView {
-    /// Staging it has, in bytes.
+    /// Staging of the shard, in bytes.
     pub staging_bytes: u64,
-    /// In all.
+    /// Use by all parties together.
     pub limits: LimitUse,
-    /// By session and by peer.
+    /// Use by each session and each peer.
     pub parties: LimitParties,
 }
 
-/// A shard as `GET /v1/status` shows it: the engine's report, and what the thread and the driver
-/// count, in one object.
+/// Status of a shard as in `GET /v1/status`: the engine's report and the counts of thread and
+/// driver, in one object.
 #[derive(Debug, Clone, Serialize)]
 pub struct ShardStatus {
-    /// The engine's part.
+    /// Report of the engine.
     #[serde(flatten)]
     pub engine: ShardReport,
-    /// The thread's part.
+    /// Report of the thread.
     pub reactor: ReactorReport,
 }
 
-/// What the thread and the driver count, since start.
+/// Counts of thread and driver, since start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ReactorReport {
-    /// The CPU it is pinned to.
+    /// CPU that the thread is pinned to.
     pub cpu: Option<u32>,
     /// Turns of the loop.
     pub turns: u64,
-    /// Times it slept.
+    /// Number of times that it slept.
     pub sleeps: u64,
     /// Requests taken from rings.
     pub taken: u64,
     /// Clients evicted for breaking the rules of their queue.
     pub evictions: u64,
-    /// Times a client's requests had to wait because it did not take the completions of others.
+    /// Times that a client's requests had to wait because it did not take its completions.
     pub stalls: u64,
-    /// The longest it spins now before it sleeps, in nanoseconds.
+    /// Longest spin at present before it sleeps, in nanoseconds.
     pub spin_nanoseconds: u64,
     /// System calls of the driver and the doorbells.
     pub syscalls: u64,
-    /// Of these, waits in the kernel.
+    /// System calls that were waits in the kernel.
     pub waits: u64,
     /// Reads and writes with registered buffers.
     pub buffers_registered: u64,
@@ -307,7 +307,7 @@ pub struct ReactorReport {
     pub buffers_unregistered: u64,
     /// Gauge: files and sockets.
     pub files: u32,
-    /// The most of them there are places for.
+    /// Number of places for files and sockets.
     pub files_limit: u32,
     /// Gauge: segments of clients and of staging.
     pub segments: u32,
@@ -318,21 +318,21 @@ pub struct ReactorReport {
     pub allocations: Option<u64>,
 }
 
-/// From a shard.
+/// A message from a shard.
 #[derive(Debug)]
 pub enum Notice {
-    /// Something the engine says.
+    /// Event of the engine.
     Event(Event),
     /// A client broke the rules of its queue; its session is being closed.
     Evicted {
-        /// Whose.
+        /// Session of that client.
         session: SessionId,
-        /// What it did.
+        /// Rule that it broke, in words.
         reason: String,
     },
-    /// Memory that nobody uses any more: unmapping it takes longer than a turn may.
+    /// Memory without users: unmapping it takes longer than a turn may.
     Retired(Arc<Segment>),
-    /// The thread is over. An error is fatal for the daemon.
+    /// The thread has ended. An error is fatal for the daemon.
     Ended(Result<(), String>),
 }
 
@@ -343,7 +343,7 @@ pub struct Mailbox {
     bell: Arc<OwnedFd>,
 }
 
-/// The same for a thread that does not keep the mailbox open.
+/// A mailbox for a thread that does not keep it open.
 #[derive(Debug, Clone)]
 pub(super) struct FaintMailbox {
     sender: mpsc::WeakSender<Message>,
@@ -354,7 +354,7 @@ impl FaintMailbox {
     /// Sends a message; blocks while the mailbox is full.
     ///
     /// # Errors
-    /// [`ShardGone`], also if nobody else has the mailbox any more.
+    /// [`ShardGone`], also if no other owner of the mailbox is left.
     pub(super) fn send(&self, message: Message) -> Result<(), ShardGone> {
         let sender = self.sender.upgrade().ok_or(ShardGone)?;
         sender.blocking_send(message).map_err(|_| ShardGone)?;
@@ -363,13 +363,13 @@ impl FaintMailbox {
     }
 }
 
-/// The shard's thread is over, or does not answer.
+/// The shard's thread has ended, or does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the shard does not answer; the daemon is stopping or broken")]
 pub struct ShardGone;
 
 impl Mailbox {
-    /// A mailbox, and the shard's end of it.
+    /// Makes a mailbox, and the shard's end of it.
     ///
     /// # Errors
     /// The process may not open more files.
@@ -380,7 +380,7 @@ impl Mailbox {
         Ok((Self { sender, bell: Arc::new(bell) }, Inbox { receiver, bell: watched }))
     }
 
-    /// The same mailbox, not kept open.
+    /// Returns the same mailbox, not kept open.
     pub(super) fn faint(&self) -> FaintMailbox {
         FaintMailbox { sender: self.sender.downgrade(), bell: Arc::clone(&self.bell) }
     }
@@ -391,7 +391,7 @@ impl Mailbox {
     /// [`ShardGone`].
     pub async fn send(&self, message: Message) -> Result<(), ShardGone> {
         self.sender.send(message).await.map_err(|_| ShardGone)?;
-        // A full counter is a bell that rings already.
+        // A full counter means that the bell rings already.
         let _ = rustix::io::write(self.bell.as_fd(), &1_u64.to_ne_bytes());
         Ok(())
     }
@@ -399,7 +399,7 @@ impl Mailbox {
     /// Sends a message and waits for its answer.
     ///
     /// # Errors
-    /// [`ShardGone`], also if it does not come in time.
+    /// [`ShardGone`], also if the answer does not come in time.
     pub async fn ask<T>(
         &self,
         message: impl FnOnce(oneshot::Sender<T>) -> Message,
@@ -416,8 +416,8 @@ impl Mailbox {
 /// The shard's end of its mailbox.
 #[derive(Debug)]
 pub struct Inbox {
-    /// Messages.
+    /// Receiver of the messages.
     pub receiver: mpsc::Receiver<Message>,
-    /// Rung after each message.
+    /// Bell that rings after each message.
     pub bell: OwnedFd,
 }

@@ -20,56 +20,57 @@ use self::solver::Solver;
 use crate::io::{UringConfig, UringError, UringIo};
 use crate::limiting::{StagingPiece, make_staging};
 
-/// What a shard needs to start.
+/// Everything that a shard needs to start.
 #[derive(Debug)]
 pub struct Plan {
-    /// Its number.
+    /// Number of the shard.
     pub index: usize,
-    /// For the engine.
+    /// Configuration of the engine.
     pub engine: ShardConfig,
-    /// For the driver.
+    /// Configuration of the driver.
     pub driver: UringConfig,
     /// Staging memory, in bytes.
     pub staging_bytes: u64,
-    /// What may be used at once.
+    /// Limits of use at one time.
     pub limits: Limits,
-    /// The longest spin, in nanoseconds.
+    /// Longest spin, in nanoseconds.
     pub spin_ns: u64,
-    /// Whether it stays on one CPU, and on which if that is configured.
+    /// Whether the shard stays on one CPU, and which one if that is configured.
     pub pin: Option<Option<u32>>,
-    /// Where it reports.
+    /// Sender of its notices.
     pub outbox: mpsc::UnboundedSender<(usize, Notice)>,
 }
 
 /// A shard that runs.
 #[derive(Debug)]
 pub struct ShardHandle {
-    /// Messages to it.
+    /// Mailbox for messages to it.
     pub mailbox: Mailbox,
-    /// The CPU it is pinned to.
+    /// CPU that the thread is pinned to.
     pub cpu: Option<u32>,
-    /// The staging it began with.
+    /// Staging at the start.
     pub(crate) staging: Vec<StagingPiece>,
     thread: JoinHandle<()>,
 }
 
-/// Why a shard does not start.
+/// Reason why a shard does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The driver cannot be made.
     #[error(transparent)]
     Driver(#[from] UringError),
-    /// No staging memory.
+    /// No staging memory can be had.
     #[error(
-        "{bytes} bytes of staging memory cannot be had ({error}); make limits.global.staging smaller"
+        "{bytes} bytes of staging memory cannot be had ({error}); make limits.global.staging \
+         smaller"
     )]
     Staging {
-        /// How much was wanted.
+        /// Bytes that were asked for.
         bytes: u64,
-        /// What the kernel says.
+        /// Error that the kernel reports.
         error: io::Error,
     },
-    /// No thread or no descriptors.
+    /// No thread, or no descriptors, can be had.
     #[error(
         "a shard's thread cannot be started ({0}); check LimitNOFILE= and TasksMax= of the unit"
     )]
@@ -95,17 +96,17 @@ pub async fn start(plan: Plan) -> Result<ShardHandle, StartError> {
 }
 
 impl ShardHandle {
-    /// Waits for the thread, which was told to stop. Blocks.
+    /// Waits for the end of a thread that was told to stop. Blocks.
     pub fn join(self) {
-        // Why it ended is in its last notice.
+        // Its last notice has the reason of its end.
         let _ = self.thread.join();
     }
 }
 
-/// What a shard has when it serves: its CPU, its staging.
+/// Result of a start: the CPU and the staging.
 type Started = (Option<u32>, Vec<StagingPiece>);
 
-/// The thread from its first line to its last.
+/// Runs the thread from its start to its end.
 fn run(
     plan: Plan,
     inbox: Inbox,
@@ -159,7 +160,7 @@ fn build(
         shard.handle_command(Command::AddStaging { segment, length }, &mut io);
     }
     shard.handle_command(Command::SetStaging { bytes }, &mut io);
-    // Nobody waits yet: all of it now.
+    // Nobody waits yet, so register everything now.
     while io.poll_registration() {}
     for line in io.degraded() {
         tracing::warn!(shard = plan.index, "{line}");
@@ -178,7 +179,7 @@ fn build(
     Ok((Reactor::new(parts)?, staging))
 }
 
-/// Says that the thread is over, however it ends.
+/// Reports the end of the thread, however it ends.
 struct Ended {
     index: usize,
     outbox: mpsc::UnboundedSender<(usize, Notice)>,

@@ -6,10 +6,10 @@
 //!   Io ─────► dones ────┘                        └─► events ───────► control thread
 //! ```
 //!
-//! A turn does a bounded amount of each and makes a system call only if there is something to submit
-//! or the kernel says that it has something to hand over. After a turn that found nothing the thread
-//! spins, for as long as that pays; then it tells the clients to ring, looks once more, and sleeps in
-//! the kernel until a completion, a bell or the engine's next deadline.
+//! A turn does a bounded amount of each. It makes a system call only if there is something to
+//! submit, or if the kernel says that it has something to hand over. After a turn without work the
+//! thread spins, for as long as that pays. Then it tells the clients to ring, looks once more, and
+//! sleeps in the kernel until a completion, a bell or the engine's next deadline.
 
 use std::sync::Arc;
 
@@ -48,25 +48,25 @@ pub(super) struct Reactor {
     sessions: Sessions,
     inbox: mpsc::Receiver<Message>,
     bell: WatchId,
-    /// The bell rang, or messages were left for the next turn.
+    /// Whether the bell rang, or messages were left for the next turn.
     mail: bool,
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
     solver: Solver,
     spinner: Spinner,
     dones: Vec<Done>,
     faults: Vec<(SessionId, ClientFault)>,
-    /// When to give up on sessions that do not drain; set once the daemon stops.
+    /// Time to give up on sessions that do not drain; set once the daemon stops.
     stop: Option<Nanos>,
     turns: u64,
     sleeps: u64,
     evictions: Evictions,
-    /// Of lanes for which there is no room.
+    /// Log lines about lanes for which there is no room.
     lines: Lines,
-    /// Descriptors that are no request, by the status they ended with.
+    /// Descriptors that were no requests, by the status they ended with.
     malformed: [u64; Status::ALL.len()],
 }
 
-/// What a reactor is made of.
+/// Parts that a reactor is made of.
 pub(super) struct Parts {
     pub(super) index: usize,
     pub(super) cpu: Option<u32>,
@@ -85,7 +85,7 @@ impl Reactor {
         let bell = io.watch(inbox.bell)?;
         let retired = outbox.clone();
         io.retire_segments_to(move |segment| {
-            // Without a control thread it is dropped here, which is as good then.
+            // Without a control thread it is dropped here, which will do then.
             let _ = retired.send((index, Notice::Retired(segment)));
         });
         let mut reactor = Self {
@@ -113,7 +113,7 @@ impl Reactor {
         Ok(reactor)
     }
 
-    /// Turns until the daemon stops.
+    /// Runs turns until the daemon stops.
     pub(super) fn run(mut self) -> Result<(), UringError> {
         while !self.is_over() {
             self.turn()?;
@@ -125,8 +125,8 @@ impl Reactor {
         let mut now = self.io.now();
         let mut busy = self.take_dones();
         if busy {
-            // Who waits for what ended is told before anything new is begun. A client on this CPU that
-            // was woken has run by then, and what it asks for next is begun in this turn.
+            // Post completions before anything new begins. A client on this CPU that was woken has
+            // run by then, and its next requests begin in this turn.
             self.put_out();
             if self.sessions.publish() {
                 now = self.io.now();
@@ -137,8 +137,8 @@ impl Reactor {
         let is_through = self.shard.drive(&mut self.io);
         busy |= self.put_out();
         if self.sessions.publish() && is_through {
-            // A client that was woken on this CPU has run meanwhile: what it asks for next leaves with
-            // the same call. Unless a device waits for that call.
+            // A client woken on this CPU has run meanwhile: its next requests leave with the same
+            // call, unless a device waits for that call.
             let now = self.io.now();
             self.take_requests(now);
             self.shard.drive(&mut self.io);
@@ -146,8 +146,8 @@ impl Reactor {
             self.sessions.publish();
         }
         busy |= self.io.poll_registration();
-        // A call that handed nothing over yet may have moved much of a payload: neither idle, nor a sign
-        // that the thread lost its CPU.
+        // A call without completions may have moved much of a payload: the turn was neither idle
+        // nor a sign that the thread lost its CPU.
         busy |= self.io.submit_soon(now)?;
         self.turns += 1;
         if busy || self.shard.poll_timeout() == Some(Nanos::ZERO) {
@@ -168,7 +168,7 @@ impl Reactor {
             self.shard.handle_done(*done, &mut self.io);
         }
         let bell = self.bell;
-        // Clients' bells only end a sleep: their rings are looked at in every turn.
+        // Clients' bells only end a sleep, because every turn looks at their rings.
         self.mail |= self.io.take_woken().fold(false, |rang, id| rang | (id == bell));
         !self.dones.is_empty()
     }
@@ -248,7 +248,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Whether a dial lets go of something so soon that a sleep would be late.
+    /// Whether a dial releases something so soon that a sleep would be too long.
     fn is_release_near(&mut self) -> bool {
         let release = self.shard.next_release();
         release.is_some_and(|at| at.since(self.io.now()) <= DIAL_SPIN)
@@ -262,7 +262,7 @@ impl Reactor {
             match self.inbox.try_recv() {
                 Ok(message) => self.handle_message(message),
                 Err(mpsc::error::TryRecvError::Empty) => return true,
-                // No mailbox is left: the control thread is gone, and it may not have rung.
+                // No mailbox is left: the control thread is gone, and may not have rung.
                 Err(mpsc::error::TryRecvError::Disconnected) => {
                     self.handle_stop(Nanos::ZERO);
                     return true;
@@ -304,7 +304,8 @@ impl Reactor {
             Message::CloseSession { session } => {
                 self.close_session(session);
                 if !self.sessions.knows(session) {
-                    // It was refused before it was opened here: nothing is left that would drain.
+                    // The session was refused before it was opened here, so nothing is left to
+                    // drain.
                     self.tell(Notice::Event(Event::SessionDrained { session }));
                 }
             }
@@ -361,14 +362,15 @@ impl Reactor {
         }
     }
 
-    /// What is too much is on its way out before the new is there: what it lacks follows from that.
+    /// Changes the size of staging. Surplus memory begins to leave before new memory comes, and the
+    /// missing amount follows from that.
     fn set_staging(&mut self, bytes: u64, memory: Vec<Arc<Segment>>) -> Result<(), Refusal> {
         let mut missing = self.shard.staging_missing(bytes);
         self.engine(Command::SetStaging { bytes });
         for piece in memory {
             let length = piece.len();
             if length > missing {
-                // Less is missing than when it was made.
+                // Less is missing than when the memory was made.
                 self.tell(Notice::Retired(piece));
                 continue;
             }
@@ -401,7 +403,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Gives what was opened to the driver.
+    /// Gives an opened thing to the driver.
     fn target(&mut self, source: Source) -> Result<Target, Refusal> {
         match source {
             Source::File(file) => Ok(Target::File(self.add_file(file)?)),
@@ -428,7 +430,8 @@ impl Reactor {
         }
     }
 
-    /// Lets go of what is not installed. The memory of a region may have been its owner's, who has left meanwhile.
+    /// Gives back a source that is not installed. The memory of a region may belong to an owner
+    /// that has left meanwhile.
     fn refuse(&self, source: Source) {
         if let Source::Region(region) = source {
             self.tell(Notice::Retired(region.memory));
@@ -460,7 +463,7 @@ impl Reactor {
     }
 
     fn tell(&self, notice: Notice) {
-        // Nobody listens any more when the daemon ends without waiting for its shards.
+        // The receiver is gone if the daemon ends without waiting for its shards.
         let _ = self.outbox.send((self.index, notice));
     }
 

@@ -20,19 +20,19 @@ use crate::limits::{
 };
 use crate::open::region::RegionSource;
 
-/// A client's queue.
+/// One queue of a client.
 #[derive(Debug)]
 struct Queue {
     ring: ServerQueue,
     session: SessionId,
     class: Class,
     watch: WatchId,
-    /// Its client has left so many completions that its next request waits.
+    /// Whether its next request waits, because the client has left too many completions.
     stalled: bool,
 }
 
-/// What is in execution for a user. Receives and waits do nothing until somebody else does something: they
-/// have places of their own, so that they stop nobody's requests.
+/// Requests in execution for a user. Receives and waits depend on others to end, so they have
+/// places of their own and block nobody's requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     requests: u64,
@@ -41,19 +41,19 @@ struct Load {
 
 #[derive(Debug)]
 struct Session {
-    /// Whose it is: bounds are a user's, however many sessions it has.
+    /// User of the session, because bounds are a user's, however many sessions it has.
     user: u32,
     class: Class,
-    /// Requests in execution, as of the last tally and what was taken since.
+    /// Requests in execution, as of the last tally and the requests taken since.
     requests: u64,
-    /// Their places in the table; kept until the session has drained, so that nothing that is still
-    /// under way can reach a queue that took the place over.
+    /// Places of its queues in the table. Kept until the session has drained, so that a late
+    /// completion cannot reach another queue at that place.
     queues: Vec<QueueId>,
     segments: Vec<SegmentId>,
     closing: bool,
 }
 
-/// A descriptor that was taken, and for whom.
+/// A descriptor that was taken, with its session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     pub(super) session: SessionId,
@@ -66,53 +66,53 @@ pub(super) struct Taken {
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     sessions: HashMap<SessionId, Session>,
-    /// By [`QueueId`]; a hole is free, or waits for its session to drain.
+    /// Queues by [`QueueId`]; a hole is free, or waits for its session to drain.
     queues: Vec<Option<Queue>>,
     free: Vec<QueueId>,
     /// Queues that are served.
     live: Vec<QueueId>,
-    /// Where in `live` the next turn starts.
+    /// Index in `live` at which the next turn starts.
     next: usize,
-    /// Requests taken whose end was not posted, receives and waits among them.
+    /// Requests taken without a posted end, with receives and waits.
     in_execution: u32,
-    /// Whether a bound may be reached in this turn. If not, what follows is not counted.
+    /// Whether a bound may be reached in this turn. If not, nothing is counted.
     binds: bool,
-    /// Receives and waits among them.
+    /// Number of receives and waits among them.
     waiting: u32,
     users: HashMap<u32, Load>,
-    /// The most of them, and of one session.
+    /// Bounds of requests for all sessions, and for one.
     requests_max: u32,
     requests_of_session: u64,
-    /// Memory of regions whose owner lives on another shard.
+    /// Memory of regions with an owner on another shard.
     foreign: HashMap<RegionId, SegmentId>,
     pub(super) taken: u64,
-    /// Times a client's requests began to wait for its own reaping.
+    /// Times that a client's requests began to wait for its own reaping.
     pub(super) stalls: u64,
     pub(super) doorbells: u64,
 }
 
 impl Sessions {
-    /// What comes beyond waits in the clients' rings.
+    /// Sets the limits; further requests wait in the clients' rings.
     pub(super) fn set_limits(&mut self, limits: &Limits) {
         self.requests_max = limits.requests.min(REQUESTS_MAX);
         self.requests_of_session = limits.client.requests.into();
     }
 
-    /// The most requests of one session now. Once half of all are taken it is an eighth: a client whose
-    /// requests never end must not stop the others.
+    /// Most requests of one session now. Once half of all places are taken it is an eighth, because
+    /// a client with requests that never end must not stop the others.
     fn session_max(&self) -> u64 {
         let all = self.requests_max;
         let share = if self.executing() > all / 2 { (all / 8).max(1) } else { all };
         self.requests_of_session.min(share.into())
     }
 
-    /// Requests that have places among [`REQUESTS_MAX`].
+    /// Requests with places among [`REQUESTS_MAX`].
     fn executing(&self) -> u32 {
         self.in_execution.saturating_sub(self.waiting)
     }
 
-    /// How many more requests of a session may be taken. Its user's stay within seven times what is left then: one user
-    /// leaves an eighth to others, two leave a fifteenth.
+    /// Number of further requests that a session may have. All sessions of its user stay within
+    /// seven times what is left: one user leaves an eighth to others, two leave a fifteenth.
     fn room_of(&self, id: SessionId) -> u64 {
         let Some(session) = self.sessions.get(&id) else { return 0 };
         let left = u64::from(self.requests_max.saturating_sub(self.executing()));
@@ -121,7 +121,7 @@ impl Sessions {
         of_session.min((7 * left).saturating_sub(of_user).div_ceil(8))
     }
 
-    /// How many more receives and waits a session's user may have.
+    /// Number of further receives and waits that a session's user may have.
     fn waits_left_of(&self, id: SessionId) -> u64 {
         let user = self.sessions.get(&id).and_then(|session| self.users.get(&session.user));
         let of_user = user.map_or(0, |load| load.waits);
@@ -129,10 +129,11 @@ impl Sessions {
         left.min(u64::from(WAITS_OF_USER).saturating_sub(of_user))
     }
 
-    /// Counts what is in execution for whom, before [`Self::take`] and [`Self::prepare_sleep`]. `waits`: a session's
-    /// receives and waits, as the engine counts them.
+    /// Counts requests in execution for each user, before [`Self::take`] and
+    /// [`Self::prepare_sleep`]. `waits` gives a session's receives and waits, as the engine counts
+    /// them.
     pub(super) fn tally(&mut self, waits: impl Fn(SessionId) -> u32) {
-        // It is a walk over all queues, and few requests reach no bound.
+        // Skip the walk over all queues while few requests cannot reach a bound.
         let least = self.requests_of_session.min(u64::from(self.requests_max / 4));
         let did = std::mem::replace(
             &mut self.binds,
@@ -159,8 +160,8 @@ impl Sessions {
         }
     }
 
-    /// So many requests were taken since the tally, of which so many are receives and waits; they count as both until the
-    /// next one.
+    /// Notes requests taken since the tally, with the receives and waits among them; they count as
+    /// both until the next one.
     fn note_taken(&mut self, id: SessionId, taken: u32, waits: u64) {
         if !self.binds {
             return;
@@ -217,8 +218,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// Stops serving a session: its queues are gone at once, their places and its segments once the
-    /// engine says that it has drained. `false`: there is no such session, or it is closing already.
+    /// Stops serving a session. Its queues are gone at once; their places and its segments follow
+    /// once the engine says that it has drained. `false` if there is no such session, or it is
+    /// closing already.
     pub(super) fn close(&mut self, id: SessionId, io: &mut UringIo) -> bool {
         let Some(session) = self.sessions.get_mut(&id).filter(|it| !it.closing) else {
             return false;
@@ -228,7 +230,7 @@ impl Sessions {
             if let Some(mut queue) = self.queues[place.0 as usize].take() {
                 self.doorbells += u64::from(queue.ring.publish());
                 io.unwatch(queue.watch);
-                // Nobody will be told of their end.
+                // Nobody is left to be told of their end.
                 let outstanding = u32::try_from(queue.ring.outstanding()).unwrap_or(u32::MAX);
                 self.in_execution = self.in_execution.saturating_sub(outstanding);
             }
@@ -237,7 +239,7 @@ impl Sessions {
         true
     }
 
-    /// The engine has nothing of the session any more, and gave its segments back to the driver.
+    /// Forgets a session that the engine has drained, and gives its segments back to the driver.
     pub(super) fn forget(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.remove(&id) {
             self.free.extend(session.queues);
@@ -248,7 +250,7 @@ impl Sessions {
         self.sessions.get(&id).is_some_and(|session| !session.closing)
     }
 
-    /// Whether it is here, or on its way out.
+    /// Whether a session is served or closing.
     pub(super) fn knows(&self, id: SessionId) -> bool {
         self.sessions.contains_key(&id)
     }
@@ -261,7 +263,7 @@ impl Sessions {
         self.sessions.is_empty()
     }
 
-    /// The driver's id for a region's memory.
+    /// Driver's id for a region's memory.
     pub(super) fn segment_of(
         &mut self,
         source: &RegionSource,
@@ -281,19 +283,19 @@ impl Sessions {
         Ok(segment)
     }
 
-    /// A region was withdrawn and nothing uses it any more.
+    /// Drops a region that was withdrawn and has no users left.
     pub(super) fn drop_foreign(&mut self, region: RegionId, io: &mut UringIo) {
         if let Some(segment) = self.foreign.remove(&region) {
             io.release(Resource::Segment(segment));
         }
     }
 
-    /// Whose a queue is.
+    /// Session of a queue.
     fn session_of(&self, id: QueueId) -> Option<SessionId> {
         self.queues.get(id.0 as usize)?.as_ref().map(|queue| queue.session)
     }
 
-    /// The class of a session's requests, and how many of them are in execution.
+    /// Class of a session's requests, and how many of them are in execution.
     pub(super) fn use_of(&self, id: SessionId) -> Option<(Class, u64)> {
         let session = self.sessions.get(&id)?;
         let queue = |id: &QueueId| self.queues.get(id.0 as usize).and_then(Option::as_ref);
@@ -302,8 +304,8 @@ impl Sessions {
         Some((session.class, of.map(|queue| queue.ring.outstanding()).sum()))
     }
 
-    /// Hands at most a turn's worth of descriptors to `sink`, queue after queue, a few of each. The
-    /// next turn goes on where this one stopped. Errors are the clients that must be evicted.
+    /// Hands at most a turn's worth of descriptors to `sink`, a few from each queue. The next turn
+    /// goes on where this one stopped. Errors are clients to be evicted.
     pub(super) fn take(
         &mut self,
         mut sink: impl FnMut(Taken) -> Option<CompletionEntry>,
@@ -344,7 +346,7 @@ impl Sessions {
                         };
                         if let Some(entry) = ended {
                             self.in_execution -= 1;
-                            // Room for it was made sure of by `take`.
+                            // `take` has made sure that there is room.
                             let _ = queue.ring.post(entry);
                         }
                     }
@@ -370,7 +372,7 @@ impl Sessions {
         budget - left
     }
 
-    /// Posts a completion. `Some`: the client has made its ring unusable and must be evicted.
+    /// Posts a completion. `Some` if the client has made its ring unusable and must be evicted.
     pub(super) fn complete(&mut self, completion: Completion) -> Option<SessionId> {
         let (origin, entry) = completion::entry(completion);
         let queue = self.queues.get_mut(origin.queue.0 as usize)?.as_mut()?;
@@ -394,7 +396,8 @@ impl Sessions {
         }
     }
 
-    /// Lets the clients see what was posted, and wakes those that sleep. Whether there were any.
+    /// Publishes posted completions to the clients, and wakes those that sleep. Returns whether
+    /// there were any.
     pub(super) fn publish(&mut self) -> bool {
         let before = self.doorbells;
         for id in &self.live {
@@ -405,11 +408,11 @@ impl Sessions {
         self.doorbells > before
     }
 
-    /// Tells all clients to ring. `false`: one has work already; [`Sessions::finish_sleep`] either
-    /// way.
+    /// Tells all clients to ring. `false` if one has work already; call [`Sessions::finish_sleep`]
+    /// either way.
     pub(super) fn prepare_sleep(&mut self) -> bool {
-        // Without room for requests only completions help (or new limits, which come by mail), and those
-        // wake the thread by themselves.
+        // Without room for requests only completions help (or new limits, which come by mail), and
+        // both wake the thread by themselves.
         let full = self.executing() >= self.requests_max;
         let live = std::mem::take(&mut self.live);
         let may_sleep = live.iter().all(|id| {

@@ -1,8 +1,10 @@
-//! Plans that take longer than a turn: a thread beside each shard's that solves the questions it puts out.
+//! Plans that take longer than a turn: a thread beside each shard's solves the questions that it
+//! puts out.
 //!
-//! The way there is a bounded channel with room for all questions that a shard may have out; should it be full all
-//! the same, a question is declined, never waited for. The thread gives way to everybody else: an answer
-//! that comes later costs a few transfers with an older plan, a shard that waits for its CPU costs all of them.
+//! A bounded channel with room for all open questions of a shard leads there. If it were full all
+//! the same, the question would be declined, never waited for. The thread gives way to all others:
+//! a late answer costs a few transfers with an older plan, but a shard without its CPU delays all
+//! of them.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,7 +16,7 @@ use piped_planner::solve::{PlanAnswer, PlanRequest, solve};
 use super::message::{FaintMailbox, Message};
 use crate::io::niceness;
 
-/// A shard's way to its solver. When it is dropped the thread ends.
+/// Access of a shard to its solver. Dropping it ends the thread.
 pub(super) struct Solver {
     questions: SyncSender<Box<PlanRequest>>,
 }
@@ -29,7 +31,7 @@ impl Solver {
         Ok(Self { questions })
     }
 
-    /// Hands a question over, or the answer that there is none.
+    /// Hands a question over, or returns the answer that there is none.
     pub(super) fn ask(&self, question: Box<PlanRequest>) -> Result<(), PlanAnswer> {
         let asked = self.questions.try_send(question);
         asked.map_err(|error| {

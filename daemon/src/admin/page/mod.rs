@@ -1,7 +1,7 @@
-//! `GET /`: what an operator looks at first, as one page of HTML without scripts and without anything to load.
+//! `GET /`: an overview for operators, as one page of HTML without scripts or anything to load.
 //!
-//! The same page is on the admin socket and on `[metrics] address`, where nobody is asked who they are. So it
-//! shows what the metrics show, and the plan of a transfer: stages with what they cost, sizes, times, limits,
+//! The page is also on `[metrics] address`, which asks nobody for a user. So it shows no more than
+//! the metrics show, and the plan of a transfer: stages with their costs, sizes, times, limits,
 //! names of peers and devices. Clients, their files and the configuration are not on it.
 
 mod render;
@@ -34,12 +34,13 @@ use crate::shard::message::{Message, Question, ShardStatus};
 
 /// Nothing is loaded and nothing runs; the one style is known by its hash.
 const POLICY: &str = "default-src 'none'; img-src data:; \
-                      style-src 'sha256-+ck2OOyXmt1HW3Knvx19QED1f9e897dp7BSeHL7ibnQ='; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                      style-src 'sha256-+ck2OOyXmt1HW3Knvx19QED1f9e897dp7BSeHL7ibnQ='; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Of the last transfers, how many are asked for their plan: some need none.
+/// Latest transfers that are asked for their plan, because some need none.
 const LOOKED_AT: usize = 16;
 
-/// What the page shows, at one moment.
+/// Content of the page at one moment.
 #[derive(Debug, Clone)]
 struct Page {
     node: String,
@@ -47,7 +48,7 @@ struct Page {
     uptime_seconds: f64,
     profile: Profile,
     tier: Vec<String>,
-    /// How much is degraded: what exactly may name files, and is said to those who may ask.
+    /// Number of degraded features. Their text may name files, so only users with the right see it.
     degraded: usize,
     stages: Vec<StageReport>,
     /// The last transfer with a plan of this node's, else the last one.
@@ -64,23 +65,23 @@ struct Page {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Prediction {
     path: PlanPath,
-    /// Those that waited for nobody, which alone are compared.
+    /// Transfers that waited for nobody, the only ones compared.
     transfers: u64,
-    /// The others.
+    /// Transfers that had to wait.
     queued: u64,
     median: Option<f64>,
-    /// 95 of 100 are below.
+    /// Value below which 95 of 100 are.
     high: Option<f64>,
 }
 
-/// From so many times what was predicted on, predictions are off, as for the alert PipedPredictionDrift.
+/// Ratio from which on predictions count as off, as for the alert PipedPredictionDrift.
 const DRIFT: f64 = 2.0;
 
-/// And so many transfers it takes to say so.
+/// Number of transfers needed to say so.
 const DRIFT_TRANSFERS: u64 = 20;
 
 impl Page {
-    /// What is not as it should be, in a few words; nothing if all is well.
+    /// Describes faults in a few words; nothing if all is well.
     fn trouble(&self) -> Option<String> {
         match self.degraded {
             0 => {}
@@ -157,7 +158,7 @@ async fn last(control: &Control) -> Result<Option<Explanation>, Refused> {
     let ended = watch::transfers(control, true).await?.transfers;
     let mut last = None;
     for entry in ended.iter().filter(|entry| entry.transfer.id > 0).take(LOOKED_AT) {
-        // One that is forgotten meanwhile is no reason to show nothing.
+        // A transfer that is forgotten meanwhile is no reason to show nothing.
         let Ok(explanation) = routes::explain(control, Some(entry.transfer.id)).await else {
             continue;
         };
@@ -170,7 +171,7 @@ async fn last(control: &Control) -> Result<Option<Explanation>, Refused> {
 }
 
 impl Prediction {
-    /// None if there was no transfer.
+    /// Prediction of a kind of path; none if there was no transfer.
     fn of(path: PlanPath, tally: &Tally) -> Option<Self> {
         let ratios = &tally.predictions[path as usize];
         let queued = tally.predicted[path as usize][Company::Queued as usize];
@@ -181,7 +182,7 @@ impl Prediction {
     }
 }
 
-/// By a straight line through its bucket, as Prometheus does it.
+/// Quantile by a straight line through its bucket, as Prometheus computes it.
 fn quantile(ratios: &Ratios, part: f64) -> f64 {
     let rank = part * ratios.count() as f64;
     let (mut below, mut lower) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! From what is known to HTML. Every word is escaped by the macro: names come from peers.
+//! Renders the page as HTML. The macro escapes every word, because names come from peers.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use piped_config::admin::limits::LimitRow;
@@ -16,10 +16,10 @@ use crate::shard::message::ShardStatus;
 /// The one style of the page; `POLICY` has its hash.
 pub(super) const STYLE: &str = include_str!("style.css");
 
-/// How often the page is loaded again, in seconds.
+/// Seconds until the page is loaded again.
 const REFRESH_SECONDS: u32 = 5;
 
-/// Fragments that are drawn one by one; of more only the sum is drawn.
+/// Most fragments that are drawn one by one; of more only the sum is drawn.
 const DRAWN_MAX: u64 = 128;
 
 /// Width of a drawing in its own units.
@@ -49,12 +49,13 @@ pub(super) fn html(page: &Page) -> String {
                 }
                 footer {
                     "Loaded anew every " (REFRESH_SECONDS) " s. The same for programs: "
-                    a href="/metrics" { "/metrics" } ". More: pipectl status, explain, limits, peers, doctor."
+                    a href="/metrics" { "/metrics" }
+                    ". More: pipectl status, explain, limits, peers, doctor."
                 }
             }
         }
     };
-    // What the macro escapes is HTML; what reorders or hides text is escaped in the whole page.
+    // The macro escapes HTML; characters that reorder or hide text are escaped in the whole page.
     shown_lines(&document.into_string()).into_owned()
 }
 
@@ -67,7 +68,8 @@ fn head(page: &Page) -> Markup {
                 Some(trouble) => span.state.warn { (trouble) },
             }
             span.soft {
-                "piped " (page.version) ", up " (units::uptime(page.uptime_seconds)) ", profile " (page.profile)
+                "piped " (page.version) ", up " (units::uptime(page.uptime_seconds)) ", profile "
+                (page.profile)
             }
         }
         p.soft {
@@ -77,7 +79,7 @@ fn head(page: &Page) -> Markup {
     }
 }
 
-/// The path of the last transfer with its stages, its plan, and what came of it.
+/// Path of the last transfer with its stages, its plan, and its result.
 fn path(last: Option<&Explanation>) -> Markup {
     let Some(it) = last else {
         return html! {
@@ -116,7 +118,7 @@ fn path(last: Option<&Explanation>) -> Markup {
     }
 }
 
-/// The stage that a fragment of the plan occupies longest.
+/// Stage that a fragment of the plan occupies longest.
 fn slowest(it: &Explanation) -> Option<usize> {
     let occupied = |stage: &StageReport| {
         stage.overhead_seconds + stage.per_byte_seconds * it.fragment_bytes as f64
@@ -144,7 +146,7 @@ fn bandwidth(per_byte_seconds: f64) -> String {
     units::rate(1.0 / per_byte_seconds)
 }
 
-/// A level's fragments, drawn as long as they are.
+/// Fragments of a level, drawn to scale.
 fn level_sizes(level: &LevelSizes, bytes: u64) -> Markup {
     let last = level.sizes.last().copied().unwrap_or(bytes);
     let size = |place: u64| level.sizes.get(place as usize).copied().unwrap_or(last);
@@ -159,18 +161,20 @@ fn level_sizes(level: &LevelSizes, bytes: u64) -> Markup {
     html! {
         figure {
             figcaption { span { (level.level) } span.soft { (runs(level)) } }
-            svg viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label=(runs(level)) {
+            svg viewBox="0 0 1000 16" preserveAspectRatio="none" role="img"
+                aria-label=(runs(level)) {
                 rect.whole.piece[drawn.is_empty()] width="1000" height="16" {}
                 @for (x, length) in drawn {
                     // A gap between neighbours, unless they are too short for one.
-                    rect.piece x=(number(x)) width=(number((length - 2.0).max(length * 0.7))) height="16" {}
+                    rect.piece x=(number(x)) width=(number((length - 2.0).max(length * 0.7)))
+                        height="16" {}
                 }
             }
         }
     }
 }
 
-/// `3 x 64 KiB, 2 x 32 KiB`: what follows each other and is alike.
+/// Sizes such as `3 x 64 KiB, 2 x 32 KiB`, with equal neighbours together.
 fn runs(level: &LevelSizes) -> String {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for &size in &level.sizes {
@@ -190,7 +194,7 @@ fn runs(level: &LevelSizes) -> String {
     shown.join(", ") + &more
 }
 
-/// Predicted, with its margin, against measured.
+/// Predicted time with its margin, against the measured one.
 fn promise(it: &Explanation) -> Markup {
     let (predicted, margin, measured) =
         (it.predicted_seconds, it.margin_seconds, it.measured_seconds);
@@ -200,7 +204,7 @@ fn promise(it: &Explanation) -> Markup {
     let Some(deviation) = it.deviation else {
         return not_compared(it);
     };
-    // Its own time: what held it back is not in it.
+    // Only its own time, without waiting.
     let measured = predicted * (1.0 + deviation);
     let scale = WIDTH / (predicted + margin).max(measured);
     let inside = (measured - predicted).abs() <= margin;
@@ -210,9 +214,13 @@ fn promise(it: &Explanation) -> Markup {
             figcaption {
                 span { "predicted " (units::seconds(predicted)) " ± " (units::seconds(margin)) }
                 span { "measured " (units::seconds(measured)) ", "
-                    span class=(if inside { "good" } else { "warn" }) { (format!("{percent:+.0} %")) } }
+                    span class=(if inside { "good" } else { "warn" }) {
+                        (format!("{percent:+.0} %"))
+                    }
+                }
             }
-            svg viewBox="0 0 1000 16" preserveAspectRatio="none" role="img" aria-label="predicted and measured" {
+            svg viewBox="0 0 1000 16" preserveAspectRatio="none" role="img"
+                aria-label="predicted and measured" {
                 rect.whole width="1000" height="16" {}
                 rect.margin x=(number((predicted - margin).max(0.0) * scale)) height="7"
                     width=(number((predicted + margin - (predicted - margin).max(0.0)) * scale)) {}
@@ -223,7 +231,7 @@ fn promise(it: &Explanation) -> Markup {
     }
 }
 
-/// Of a transfer that waited for others: what for, and no figure that would blame the prediction.
+/// Reasons why a transfer waited; a figure would blame the prediction.
 fn not_compared(it: &Explanation) -> Markup {
     let waiting = it.waiting.as_ref();
     let waited = waiting.map_or(0.0, |it| it.held_seconds + it.shared_seconds);
@@ -235,7 +243,7 @@ fn not_compared(it: &Explanation) -> Markup {
     }
 }
 
-/// A number of a drawing.
+/// Number in a drawing.
 fn number(value: f64) -> String {
     format!("{value:.1}")
 }
@@ -250,15 +258,22 @@ fn predictions(all: &[Prediction]) -> Markup {
         section #predictions {
             h2 { "Prediction against measurement" }
             @if all.is_empty() { p.soft { "No transfer has been predicted yet." } } @else {
-                (table(&["path", "#alone", "#median", "#95 of 100 below", "#with others"], all.iter().map(|it| vec![
-                    text(name(it.path)),
-                    text(&units::count(it.transfers)),
-                    text(&it.median.map_or_else(|| String::from("-"), |at| format!("{at:.2}"))),
-                    text(&it.high.map_or_else(|| String::from("-"), |at| format!("{at:.2}"))),
-                    text(&units::count(it.queued)),
-                ])))
-                p.soft { "Measured over predicted, since the start, of transfers that waited for nobody: 1.00 is as promised. "
-                    "Predictions do not know of others; what had company or was held back is counted and not compared." }
+                (table(
+                    &["path", "#alone", "#median", "#95 of 100 below", "#with others"],
+                    all.iter().map(|it| vec![
+                        text(name(it.path)),
+                        text(&units::count(it.transfers)),
+                        text(&it.median.map_or_else(|| String::from("-"), |at| format!("{at:.2}"))),
+                        text(&it.high.map_or_else(|| String::from("-"), |at| format!("{at:.2}"))),
+                        text(&units::count(it.queued)),
+                    ])
+                ))
+                p.soft {
+                    "Measured over predicted, since the start, of transfers that waited for \
+                     nobody: "
+                    "1.00 is as promised. Predictions do not know of others; transfers that had "
+                    "company or were held back are counted and not compared."
+                }
             }
         }
     }
@@ -276,15 +291,21 @@ fn limits(rows: &[LimitRow], (waiting, waited): (u64, u64)) -> Markup {
     html! {
         section #limits {
             h2 { "Limits" }
-            (table(&["limit", "#used", "#most", "#allowed", ""], bounded().filter(|row| row.high > 0).map(|row| vec![
-                text(&row.name),
-                text(&amount(row, row.used)),
-                text(&amount(row, row.high)),
-                text(&amount(row, row.limit)),
-                meter(row),
-            ])))
+            (table(
+                &["limit", "#used", "#most", "#allowed", ""],
+                bounded().filter(|row| row.high > 0).map(|row| vec![
+                    text(&row.name),
+                    text(&amount(row, row.used)),
+                    text(&amount(row, row.high)),
+                    text(&amount(row, row.limit)),
+                    meter(row),
+                ])
+            ))
             @if !idle.is_empty() { p.soft { "Not used so far: " (idle.join(", ")) "." } }
-            p.soft { (units::count(waiting)) " requests wait for a limit, " (units::count(waited)) " had to." }
+            p.soft {
+                (units::count(waiting)) " requests wait for a limit, "
+                (units::count(waited)) " had to."
+            }
         }
     }
 }
@@ -332,15 +353,18 @@ fn stages(all: &[StageReport]) -> Markup {
         section #stages {
             h2 { "All stages" }
             @if all.is_empty() { p.soft { "None has been used yet." } } @else {
-                (table(&["stage", "#L", "#g", "#1/G", "#window", "#samples", "#known"], all.iter().map(|it| vec![
-                    text(&it.name),
-                    text(&units::seconds(it.latency_seconds)),
-                    text(&units::seconds(it.overhead_seconds)),
-                    text(&bandwidth(it.per_byte_seconds)),
-                    text(&it.window.map_or_else(|| "-".to_owned(), |it| it.to_string())),
-                    text(&units::count(it.samples_alone + it.samples_backlogged)),
-                    text(&format!("{:.2}", it.confidence)),
-                ])))
+                (table(
+                    &["stage", "#L", "#g", "#1/G", "#window", "#samples", "#known"],
+                    all.iter().map(|it| vec![
+                        text(&it.name),
+                        text(&units::seconds(it.latency_seconds)),
+                        text(&units::seconds(it.overhead_seconds)),
+                        text(&bandwidth(it.per_byte_seconds)),
+                        text(&it.window.map_or_else(|| "-".to_owned(), |it| it.to_string())),
+                        text(&units::count(it.samples_alone + it.samples_backlogged)),
+                        text(&format!("{:.2}", it.confidence)),
+                    ])
+                ))
             }
         }
     }
@@ -350,17 +374,32 @@ fn shards(all: &[ShardStatus]) -> Markup {
     html! {
         section #shards {
             h2 { "Shards" }
-            (table(&["shard", "#sessions", "#transfers", "#serves", "#staging", "#turns", "#sleeps", "#system calls"],
+            (table(
+                &[
+                    "shard",
+                    "#sessions",
+                    "#transfers",
+                    "#serves",
+                    "#staging",
+                    "#turns",
+                    "#sleeps",
+                    "#system calls",
+                ],
                 all.iter().enumerate().map(|(place, it)| vec![
                     text(&place.to_string()),
                     text(&it.engine.sessions.to_string()),
                     text(&it.engine.transfers.to_string()),
                     text(&it.engine.serves.to_string()),
-                    text(&format!("{} of {}", units::bytes(it.engine.staging_used_bytes), units::bytes(it.engine.staging_bytes))),
+                    text(&format!(
+                        "{} of {}",
+                        units::bytes(it.engine.staging_used_bytes),
+                        units::bytes(it.engine.staging_bytes)
+                    )),
                     text(&units::count(it.reactor.turns)),
                     text(&units::count(it.reactor.sleeps)),
                     text(&units::count(it.reactor.syscalls)),
-                ])))
+                ])
+            ))
         }
     }
 }
@@ -369,15 +408,21 @@ fn text(words: &str) -> Markup {
     html! { span { (words) } }
 }
 
-/// A table; columns of numbers have a `#` before their names. Narrow windows show it as a list, where each cell
-/// says whose it is.
+/// A table; columns of numbers have a `#` before their names. Narrow windows show it as a list,
+/// where each cell has its column's name.
 fn table(columns: &[&str], rows: impl Iterator<Item = Vec<Markup>>) -> Markup {
     let names: Vec<(&str, bool)> =
         columns.iter().map(|name| (name.trim_start_matches('#'), name.starts_with('#'))).collect();
     html! {
         div.scroll {
             table {
-                thead { tr { @for (name, is_number) in &names { th class=[is_number.then_some("number")] { (name) } } } }
+                thead {
+                    tr {
+                        @for (name, is_number) in &names {
+                            th class=[is_number.then_some("number")] { (name) }
+                        }
+                    }
+                }
                 tbody {
                     @for row in rows {
                         tr {

@@ -1,4 +1,5 @@
-//! The page of made facts: names that are no names stay text, nothing is left out for want of traffic.
+//! The page of invented facts: names with markup stay text, and nothing is left out for lack of
+//! traffic.
 
 use piped_config::admin::limits::LimitRow;
 use piped_config::admin::watch::PeerEntry;
@@ -103,7 +104,7 @@ fn peer(name: &str) -> PeerEntry<LaneReport> {
     PeerEntry { shard: 0, name: name.to_owned(), inbound: true, address: None, lanes: vec![lane] }
 }
 
-/// Names are others' words: wherever one stands, it stays one.
+/// Others choose their names: a name stays text wherever it stands.
 #[test]
 fn what_others_call_themselves_is_text() {
     let hostile = r#"</td><script>alert('x')</script>"><img src=x onerror=alert(1)>&amp;{{7*7}}"#;

@@ -1,5 +1,5 @@
-//! What a shard's thread answers to those who look: copies of what is counted, nothing that grows with the
-//! number of requests.
+//! Answers of a shard's thread to questions: copies of counts, nothing that grows with the number
+//! of requests.
 
 use super::super::message::{
     LimitView, Question, ReactorReport, ShardObservation, ShardSession, ShardStatus, ShardView,
@@ -10,7 +10,7 @@ use crate::limits::{FILES_MAX, TRANSFERS_LISTED_MAX};
 
 impl Reactor {
     pub(super) fn answer(&mut self, question: Question) {
-        // Whoever asked may have given up.
+        // The asking task may have given up.
         match question {
             Question::Alive(asker) => drop(asker.send(())),
             Question::Report(asker) => drop(asker.send(self.view())),
@@ -93,7 +93,7 @@ impl Reactor {
     fn observe(&self) -> ShardObservation {
         ShardObservation {
             engine: self.shard.observe(),
-            // Computed where nobody waits for it.
+            // Computed later, on a thread that nobody waits for.
             early_required_bytes: 0,
             reactor: self.report(),
             evictions: self.evictions,

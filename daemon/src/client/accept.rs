@@ -1,4 +1,4 @@
-//! Clients that connect.
+//! Accepts clients that connect.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,14 +24,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Accepts clients until the daemon stops.
 pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     loop {
+        let doorstep = &control.doorstep;
         let connection = tokio::select! {
             () = control.stopped() => return,
-            connection = accept(&listener, &control.doorstep, |who| knock(&control, who)) => connection,
+            connection = accept(&listener, doorstep, |who| knock(&control, who)) => connection,
         };
         match connection {
             Ok((connection, who)) => {
                 admit(&control, connection, who);
-                // What it has said already is read before the next one comes in: it is not silent.
+                // Read a message that was already sent before the next connection: it is not
+                // silent.
                 tokio::task::yield_now().await;
             }
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
@@ -49,18 +51,18 @@ pub(crate) async fn listen(control: Rc<Control>, listener: AsyncFd<HeldFile>) {
     }
 }
 
-/// Whose a connection is, as long as it has no place.
+/// Account of a connection that has no place yet.
 fn knock(control: &Control, who: &Credentials) -> Knock {
     let rules = control.rules();
     Knock::of(&rules, who, rules.admits_client(who))
 }
 
-/// Starts a client's task, if there is room for one more that has not said Hello. Strangers have few
-/// places of their own, so that they cannot take those of others.
+/// Starts a client's task, if there is room for one more without Hello. Strangers have few places
+/// of their own, so that they cannot take those of others.
 fn admit(control: &Rc<Control>, connection: Connection, who: Credentials) {
     if !control.rules().admits_client(&who) {
         control.count_refusal(HandshakeRefusal::Stranger);
-        // A user can have many numbers (subordinate ones): strangers share their lines.
+        // A user can have many numbers (subordinate ones), so strangers share their log lines.
         if let Some(left_out) = control.may_say(Cause::Refused, Party::Others) {
             let why = "client refused: [access] does not name its user or groups";
             tracing::info!(uid = who.uid, pid = who.pid, left_out, "{why}");
@@ -90,7 +92,7 @@ fn admit(control: &Rc<Control>, connection: Connection, who: Credentials) {
     tokio::task::spawn_local(session::run(Rc::clone(control), door, who, handshake));
 }
 
-/// From here on its place answers for a connection.
+/// Moves a connection to the account of its place.
 fn settle(control: &Control, connection: Connection, place: Kept) -> (Door, Arc<Account>) {
     let account = control.account(FILES_PER_HANDSHAKE, 1, Some(place));
     let mut door = Door::new(connection);

@@ -1,8 +1,8 @@
-//! Who may talk to the daemon: pure rules over what the kernel says of the other side.
+//! Rules of access: pure functions of what the kernel says about the other side.
 //!
 //! Names are looked up once, at start, in /etc/passwd and /etc/group. Other directories (LDAP and
 //! the like) are not asked: their libraries run code in this process, may hang, and need the C
-//! library's lookups; a user from there is configured by number. Membership is the kernel's answer
+//! library's lookups. A user from there is configured by number. Membership is the kernel's answer
 //! at connection time, not the file's.
 
 use std::collections::BTreeSet;
@@ -11,21 +11,21 @@ use piped_config::{Names, Principal, UnknownName};
 
 use crate::io::socket::Credentials;
 
-/// Some users and groups.
+/// A set of users and groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Circle {
     users: BTreeSet<u32>,
     groups: BTreeSet<u32>,
 }
 
-/// Which list an error is in.
+/// List with the wrong name, and the error.
 pub type Misnamed = (&'static str, UnknownName);
 
 impl Circle {
     /// Looks the names up.
     ///
     /// # Errors
-    /// The list, `users` or `groups`, and what is wrong in it.
+    /// The list, `users` or `groups`, and its unknown name.
     pub fn new(users: &[Principal], groups: &[Principal], names: &Names) -> Result<Self, Misnamed> {
         let users = users.iter().map(|user| names.user_of(user)).collect::<Result<_, _>>();
         let groups = groups.iter().map(|group| names.group_of(group)).collect::<Result<_, _>>();
@@ -34,13 +34,14 @@ impl Circle {
         Ok(Self { users, groups })
     }
 
-    /// Nobody is named.
+    /// Whether no user and no group is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
     }
 
-    /// Whether somebody is in it, by user or by any group that the kernel noted when it connected.
+    /// Whether a process is in it, by its user or by any group that the kernel noted when it
+    /// connected.
     #[must_use]
     pub fn has(&self, who: &Credentials) -> bool {
         let group = |gid| self.groups.contains(gid);
@@ -48,17 +49,17 @@ impl Circle {
     }
 }
 
-/// `[access]` and the lists of `[admin]`, resolved.
+/// Lists of `[access]` and `[admin]`, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     clients: Circle,
     onlookers: Circle,
     admins: Circle,
-    /// The daemon's own user.
+    /// User of the daemon.
     own: u32,
 }
 
-/// Why rules cannot be made of a configuration.
+/// Reason why a configuration has no valid rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[{table}] {key}: {error}")]
 pub struct RulesError {
@@ -70,7 +71,7 @@ pub struct RulesError {
 const ROOT: u32 = 0;
 
 impl Rules {
-    /// Resolves the configured names. `own`: the daemon's user.
+    /// Resolves the configured names. `own` is the daemon's user.
     ///
     /// # Errors
     /// [`RulesError`], naming the key.
@@ -90,33 +91,35 @@ impl Rules {
         })
     }
 
-    /// Clients are only the daemon's own user and root, so nobody else need reach their door.
+    /// Whether only the daemon's own user and root are clients, so that nobody else needs access to
+    /// their socket.
     #[must_use]
     pub fn clients_are_private(&self) -> bool {
         self.clients.is_empty()
     }
 
-    /// The same of operators.
+    /// Whether only these two are operators.
     #[must_use]
     pub fn operators_are_private(&self) -> bool {
         self.clients.is_empty() && self.onlookers.is_empty() && self.admins.is_empty()
     }
 
-    /// May connect as a client: whom the lists name, beside root and the daemon's own user, who always may. They could
-    /// take what they want from the daemon anyway, so a refusal would keep out nobody but operators.
+    /// Whether a process may connect as a client. The lists name the users, beside root and the
+    /// daemon's own user, which always may: they could take what they want from the daemon anyway,
+    /// so a refusal would only hinder operators.
     #[must_use]
     pub fn admits_client(&self, who: &Credentials) -> bool {
         self.owns(who) || self.clients.has(who)
     }
 
-    /// May look at the status.
+    /// Whether a process may look at the status.
     #[must_use]
     pub fn admits_status(&self, who: &Credentials) -> bool {
         let onlookers = if self.onlookers.is_empty() { &self.clients } else { &self.onlookers };
         self.admits_changes(who) || onlookers.has(who)
     }
 
-    /// May change the running daemon.
+    /// Whether a process may change the running daemon.
     #[must_use]
     pub fn admits_changes(&self, who: &Credentials) -> bool {
         self.owns(who) || self.admins.has(who)
@@ -208,7 +211,10 @@ mod tests {
             assert_eq!(rules.admits_status(&who), status, "{who:?}");
             assert_eq!(rules.admits_changes(&who), changes, "{who:?}");
         }
-        assert!(!rules.admits_client(&who(7, 50, &[])), "who administers is no client by that");
+        assert!(
+            !rules.admits_client(&who(7, 50, &[])),
+            "an administrator is not therefore a client"
+        );
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Completion to ring entry: what the client reads.
+//! Turns a completion into the ring entry that the client reads.
 
 use piped_core::request::{BufferState, Completion, Origin};
 use piped_core::status::Status;
 use piped_ring::{CompletionEntry, CompletionKind};
 
-/// Whom a completion is for, and the entry for its ring.
+/// Ring entry of a completion, with the queue that it is for.
 #[must_use]
 pub fn entry(completion: Completion) -> (Origin, CompletionEntry) {
     match completion {

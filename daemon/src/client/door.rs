@@ -1,4 +1,4 @@
-//! A client's socket, asynchronously.
+//! The socket of a client, asynchronously.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ impl Door {
         Self { connection }
     }
 
-    /// Has another account answer for the socket, if it has room.
+    /// Moves the socket to another account, if that has room.
     pub(super) fn move_to(&mut self, account: &Arc<Account>) {
         if let Some(mut room) = account.try_room(1) {
             self.connection.move_to(&mut room);
@@ -35,9 +35,9 @@ impl Door {
         self.connection.socket()
     }
 
-    /// The next message: its length, and the files that came with it, which are the account's from here
-    /// on. While the account has no room for them the client waits. May be dropped and called again
-    /// without losing a message.
+    /// Receives a message: its length, and the files that came with it, which belong to the account
+    /// from here on. While the account has no room for them the client waits. May be dropped and
+    /// called again without losing a message.
     pub(super) async fn receive(
         &self,
         buffer: &mut [u8],
@@ -49,7 +49,7 @@ impl Door {
             () = self.closed() => return Err(ReceiveFault::Closed),
         };
         loop {
-            // First the call, then the wait: `closed` may have taken the notice of readiness away.
+            // Call first, then wait: `closed` may have taken the notice of readiness away.
             let mut fds = Vec::new();
             let length = fds::receive_into(self.socket().get_ref(), buffer, &mut fds);
             let held: Vec<HeldFile> = fds.drain(..).map(|fd| room.hold(fd)).collect();
@@ -72,14 +72,14 @@ impl Door {
         }
     }
 
-    /// Lets the client see the end; [`Self::await_hang_up`] sees that of the client.
+    /// Shows the client the end; [`Self::await_hang_up`] waits for that of the client.
     pub(super) fn end(&self) {
-        // An error is a client that is gone.
+        // An error means that the client is gone.
         let _ = rustix::net::shutdown(self.socket().get_ref(), Shutdown::Write);
     }
 
-    /// Resolves when a client that was shown the end has hung up. What it sends until then is taken and dropped, so that
-    /// it does not wait for that.
+    /// Resolves when a client that was shown the end has hung up. Messages until then are received
+    /// and dropped, so that the client does not wait for that.
     pub(super) async fn await_hang_up(&self, account: &Arc<Account>) {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         loop {
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| leaving.try_recv().ok()).count(), 3);
     }
 
-    /// Would hang, not fail, if a descriptor were closed here.
+    /// The test would hang, not fail, if a descriptor were closed here.
     #[test]
     fn a_descriptor_that_hangs_hangs_its_own_place_alone() {
         with_closer(async |closer| {

@@ -1,4 +1,6 @@
-//! What a client asks over its socket: files, exports, regions, channels, more memory.
+//! Requests of a client over its socket: files, exports, regions, channels, more memory.
+
+mod opens;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,20 +17,15 @@ use piped_ring::handshake::{Audience, PathCosts, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::offers::Kind;
 use super::wanted::check_arena;
 use super::welcome::{make_segment, memory_fault};
 use crate::arenas::Share;
 use crate::closing::{Account, HeldFile, Kept};
 use crate::control::Control;
-use crate::holdings::{Holder, Place, Right, check_echo};
+use crate::holdings::Right;
 use crate::io::socket::Credentials;
-use crate::limits::{
-    FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
-};
-use crate::open::export::{Asker, check_path};
-use crate::open::region::RegionSource;
-use crate::open::{Asked, OpenFault, Source, file};
+use crate::limits::{FILES_PER_SESSION, SEGMENTS_PER_SESSION};
+use crate::open::{OpenFault, Source};
 use crate::patience::Turns;
 use crate::shard::message::{Answer, Mailbox, Message, Question, ShardGone};
 
@@ -39,51 +36,27 @@ pub(super) struct Client {
     pub(super) id: SessionId,
     shard: usize,
     who: Credentials,
-    /// Entries of each queue.
+    /// Number of entries of each queue.
     pub(super) entries: u32,
     pub(super) queues: u32,
-    /// The features that both sides have.
+    /// Features that both sides have.
     pub(super) features: u64,
     pub(super) segments: Vec<Arc<Segment>>,
     /// Memory of its queues.
     pub(super) rings: Vec<Arc<Segment>>,
     handles: HashMap<u32, Held>,
-    /// Of them, files.
+    /// Number of open files among the handles.
     open_files: u32,
     last_handle: u32,
-    /// Its place among the sessions; whatever works for it on another thread holds it as well.
+    /// Place among the sessions, also held by work for the session on other threads.
     slot: Arc<OwnedSemaphorePermit>,
     files: Arc<Account>,
 }
 
-/// Memory of a region on its way to a shard. Its owner may leave meanwhile, and the client that opens it as well: then it
-/// is given back from here, as it would be from there.
-struct Underway {
-    control: Rc<Control>,
-    memory: Option<Arc<Segment>>,
-}
-
-impl Underway {
-    fn new(control: &Rc<Control>, source: &Source) -> Self {
-        let memory = match source {
-            Source::Region(region) => Some(Arc::clone(&region.memory)),
-            Source::File(_) | Source::Channel(_) => None,
-        };
-        Self { control: Rc::clone(control), memory }
-    }
-}
-
-impl Drop for Underway {
-    fn drop(&mut self) {
-        // Nobody waits for that.
-        drop(self.control.give_back(self.memory.take(), None));
-    }
-}
-
-/// What a handle is of, as far as it matters here.
+/// Kind of a handle, as far as it matters here.
 #[derive(Debug, Clone, Copy)]
 enum Held {
-    /// Something of others, or at a peer.
+    /// A thing of others, or at a peer.
     Other,
     /// A file, which takes places of the shard's for descriptors.
     File,
@@ -103,7 +76,7 @@ impl Client {
         who: Credentials,
         slot: Arc<OwnedSemaphorePermit>,
     ) -> Self {
-        // One thread: what it makes hang in a close, as in an open, is its own.
+        // One thread is enough: if a close or an open hangs, only this client waits.
         let place: Kept = Arc::<OwnedSemaphorePermit>::clone(&slot);
         let files = control.account(FILES_PER_SESSION, 1, Some(place));
         Self {
@@ -124,7 +97,7 @@ impl Client {
         }
     }
 
-    /// Does what a request asks; the reply and its descriptors.
+    /// Handles a request, and returns the reply with its descriptors.
     pub(super) async fn handle(&mut self, request: Request, mut files: Vec<HeldFile>) -> Done {
         let opened = match request {
             Request::Hello(_) => {
@@ -135,7 +108,7 @@ impl Client {
             Request::CloseHandle { handle } => return self.close_handle(handle).await,
             Request::PathCosts { handle, write } => return self.path_costs(handle, write).await,
             Request::OpenFile { access, .. } => {
-                // How many there are was checked with the message.
+                // The number of descriptors was checked with the message.
                 let missing = || OpenFault::new(Status::Invalid, "no descriptor was passed");
                 let buffered = files.pop().ok_or_else(missing)?;
                 self.open_file(files.pop(), buffered, access).await
@@ -181,8 +154,8 @@ impl Client {
         Ok((Reply::Opened { handle: handle.0, direct_alignment, length }, Vec::new()))
     }
 
-    /// Ends the session: its regions are withdrawn, its shard lets go of it. What is left of it: its memory, with that
-    /// of its queues, and its place.
+    /// Ends the session: withdraws its regions and closes it on its shard. Returns what is left:
+    /// its memory, with that of its queues, and its place.
     pub(super) async fn close(mut self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
         let regions = self.control.regions.borrow_mut().withdraw_all(self.id);
         self.control.channels.borrow_mut().withdraw_all(self.id);
@@ -194,7 +167,7 @@ impl Client {
         (self.segments, self.slot)
     }
 
-    /// Tells the admin API how the session stands.
+    /// Reports the session's state to the admin API.
     pub(super) fn note(&self) {
         let arena_bytes = self.arena_bytes();
         self.control.update_session(self.id, |entry| {
@@ -205,17 +178,17 @@ impl Client {
         });
     }
 
-    /// What it has open and what of that is being closed.
+    /// Account of its open files and of those being closed.
     pub(super) fn files(&self) -> &Arc<Account> {
         &self.files
     }
 
-    /// The CPU of the shard for the Welcome.
+    /// CPU of the shard, for the Welcome.
     pub(super) fn shard_cpu(&self) -> i32 {
         self.control.shards[self.shard].cpu.and_then(|cpu| i32::try_from(cpu).ok()).unwrap_or(-1)
     }
 
-    /// Runs something that may block on another thread.
+    /// Runs a call that may block on another thread.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, OpenFault> + Send + 'static,
@@ -240,21 +213,21 @@ impl Client {
         answer.map_err(|refusal| OpenFault::new(refusal.status(), refusal.to_string()))
     }
 
-    /// Runs something that makes memory, which takes long, on a thread that gives way.
+    /// Makes memory, which takes long, on a thread that gives way.
     pub(super) async fn patiently<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Turns<'_>) -> Result<T, OpenFault> + Send + 'static,
     ) -> Result<T, OpenFault> {
         let slot = Arc::clone(&self.slot);
         let work = move |turns: &mut Turns<'_>| {
-            // As above.
+            // As above, the place is taken.
             let _slot = slot;
             work(turns)
         };
         self.control.patience.work(work).await.unwrap_or_else(|error| Err(memory_fault(&error)))
     }
 
-    /// Room for so much more shared memory among what its user may have, for a segment of that; none for nothing.
+    /// Reserves shared memory for a segment in the share of its user; none for zero bytes.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Option<Share>, OpenFault> {
         if bytes == 0 {
             return Ok(None);
@@ -314,7 +287,8 @@ impl Client {
             })
             .await?;
         let session = self.id;
-        // Before the shard is asked: if the client hangs up meanwhile it is given back with the rest.
+        // Added before the shard is asked, so that it is given back with the rest if the client
+        // hangs up.
         self.segments.push(Arc::clone(&segment));
         let added = self.ask(|answer| Message::AddSegment { session, segment, answer }).await;
         if let Err(fault) = added {
@@ -336,11 +310,11 @@ impl Client {
         }
         if let Held::Region(region) = held {
             self.control.regions.borrow_mut().withdraw(region);
-            // Done means that the memory is its owner's alone again. An operator that ended the handle before has not
-            // waited for that.
+            // The answer means that the memory belongs to its owner alone again. An operator that
+            // ended the handle before has not waited for that.
             self.control.withdraw(region).await;
         }
-        // The client's next request may reach the shard before a message that nobody waited for.
+        // The client's next request may overtake a message without an answer.
         let (session, handle) = (self.id, HandleId(handle));
         self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
         Ok((Reply::Done, Vec::new()))
@@ -355,256 +329,9 @@ impl Client {
         })?;
         Ok((Reply::PathCosts(costs.map_or(PathCosts::UNKNOWN, wire_costs)), Vec::new()))
     }
-
-    async fn open_file(
-        &mut self,
-        direct: Option<HeldFile>,
-        buffered: HeldFile,
-        access: Access,
-    ) -> Opened {
-        let opened = self.blocking(move || file::inspect(direct, buffered, access)).await?;
-        self.install(Source::File(opened), Right::Passed(access)).await
-    }
-
-    async fn open_export(
-        &mut self,
-        export: String,
-        path: Vec<u8>,
-        access: Access,
-        create: bool,
-    ) -> Opened {
-        let (exports, who) = (self.control.exports(), self.who.clone());
-        let root = exports.root(&export);
-        let right = Right::File { export: export.clone(), path: path.clone(), access, root };
-        let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
-            let text = format!(
-                "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
-            );
-            OpenFault::new(Status::WouldBlock, text)
-        })?;
-        let opened = self
-            .blocking(move || exports.open(Asker::User(&who), &export, &path, access, create, room))
-            .await?;
-        self.install(Source::File(opened), right).await
-    }
-
-    async fn export_region(
-        &mut self,
-        name: &str,
-        (segment, offset, length): (u32, u64, u64),
-        access: Access,
-        audience: Audience,
-    ) -> Opened {
-        let memory = self.segments.get(segment as usize).ok_or_else(|| {
-            OpenFault::new(Status::BadBuffer, format!("the arena has no segment {segment}"))
-        })?;
-        let source = RegionSource {
-            region: RegionId(0),
-            owner: self.id,
-            home: self.shard,
-            segment,
-            memory: Arc::clone(memory),
-            offset,
-            length,
-            access,
-            audience,
-        };
-        self.check_offer(Kind::Region)?;
-        let source = self.control.regions.borrow_mut().offer(name, source)?;
-        let region = source.region;
-        let right = Right::OfferedRegion { name: name.to_owned(), region, access };
-        let installed = self.install(Source::Region(source), right).await;
-        match installed {
-            Ok((handle, ..)) => {
-                self.handles.insert(handle.0, Held::Region(region));
-                self.note();
-            }
-            Err(_) => {
-                self.control.regions.borrow_mut().withdraw(region);
-                // Others may have opened it already.
-                self.control.withdraw(region).await;
-            }
-        }
-        installed
-    }
-
-    async fn offer_channel(&mut self, name: &str) -> Opened {
-        self.check_offer(Kind::Channel)?;
-        let source = self.control.channels.borrow_mut().offer(name, self.id, self.shard)?;
-        let right = Right::OfferedChannel { name: name.to_owned(), channel: source.channel };
-        let installed = self.install(Source::Channel(source), right).await;
-        match installed {
-            Ok((handle, ..)) => {
-                self.handles.insert(handle.0, Held::Channel(source.channel));
-                self.note();
-            }
-            Err(_) => self.control.channels.borrow_mut().withdraw(source.channel),
-        }
-        installed
-    }
-
-    /// Whether there may be one more region or channel of this session.
-    fn check_offer(&self, kind: Kind) -> Result<(), OpenFault> {
-        let refused = |text| OpenFault::new(Status::WouldBlock, text);
-        self.control.check_offer(self.id, kind).map_err(refused)
-    }
-
-    fn check_echo(&self, name: &str) -> Result<(), OpenFault> {
-        if name == ECHO_REGION { check_echo(&self.control.rules(), &self.who) } else { Ok(()) }
-    }
-
-    async fn open_region(&mut self, name: &str, access: Access) -> Opened {
-        let asker = Asker::User(&self.who);
-        let source = self.control.regions.borrow().find(name, access, asker)?;
-        let region = source.region;
-        let right = Right::Region { name: name.to_owned(), region, access };
-        let opened = self.install(Source::Region(source), right).await?;
-        if self.control.regions.borrow().has(region) {
-            return Ok(opened);
-        }
-        // Withdrawn while it was opened: say it again, so that this shard has heard it last.
-        self.forget(opened.0.0);
-        self.control.holdings.borrow_mut().leave(self.place(opened.0));
-        let _ = self.mailbox().send(Message::Revoke { region }).await;
-        Err(OpenFault::new(Status::Gone, format!("the region `{name}` was just withdrawn")))
-    }
-
-    async fn open_remote(&mut self, peer: &str, open: OpenRequest) -> Opened {
-        let id = self.control.peer(peer).ok_or_else(|| {
-            let peers = self.control.peers.borrow();
-            let fix = match piped_config::nearest(peer, peers.names()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("name it in [peers.{peer}] address"),
-            };
-            let text = format!("there is no peer `{peer}`; {fix}");
-            OpenFault::new(Status::NotFound, text)
-        })?;
-        if open.kind == OpenKind::File {
-            // The peer would refuse it as well, and has no way to say why.
-            check_path(&open.path)?;
-        }
-        let handle = self.new_handle()?;
-        let right = Right::Remote {
-            peer: peer.to_owned(),
-            kind: open.kind,
-            name: open.name.clone(),
-            path: open.path.clone(),
-            access: open.access,
-        };
-        let asked = Asked::of(peer, &open);
-        let mut ticket = self.control.expect_open();
-        let (session, number) = (self.id, ticket.number);
-        let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
-        self.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
-        let patience = self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE;
-        let outcome = tokio::time::timeout(patience, ticket.outcome()).await;
-        let status = match outcome {
-            Ok(Ok(length)) => {
-                self.enter(handle, right).await?;
-                return Ok((handle, 0, length));
-            }
-            Ok(Err(status)) => status,
-            Err(_) => Status::DeadlineExceeded,
-        };
-        self.forget(handle.0);
-        let close = Command::CloseHandle { session, handle };
-        let _ = self.mailbox().send(Message::Engine(close)).await;
-        Err(asked.refused(status))
-    }
-
-    fn place(&self, handle: HandleId) -> Place {
-        Place::Session(self.id, handle)
-    }
-
-    /// It is open from now on, unless a reload has taken the right away meanwhile.
-    async fn enter(&mut self, handle: HandleId, right: Right) -> Result<(), OpenFault> {
-        let (place, holder) = (self.place(handle), Holder::User(self.who.clone()));
-        let Err(fault) = self.control.hold(place, holder, right.clone()) else { return Ok(()) };
-        self.forget(handle.0);
-        self.control.end(place, &right).await;
-        let session = self.id;
-        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
-        Err(fault)
-    }
-
-    async fn install(&mut self, source: Source, right: Right) -> Opened {
-        if matches!(source, Source::File(_)) {
-            let refused = |text| OpenFault::new(Status::WouldBlock, text);
-            self.control.check_files(self.who.uid, self.shard).map_err(refused)?;
-        }
-        let handle = self.new_handle()?;
-        if matches!(source, Source::File(_)) {
-            self.handles.insert(handle.0, Held::File);
-            self.open_files += 1;
-            self.note();
-        }
-        let (length, alignment) = match &source {
-            Source::File(file) => {
-                // Reads of less may go direct, too; writes do not.
-                let alignment =
-                    file.direct.as_ref().map_or(0, |(_, alignment)| alignment.offset.max(4096));
-                (file.length, alignment)
-            }
-            Source::Region(region) => (region.length, 0),
-            Source::Channel(_) => (0, 0),
-        };
-        let _underway = Underway::new(&self.control, &source);
-        self.control.keeper.meet(&self.control, &source).await;
-        let session = self.id;
-        let installed =
-            self.ask(|answer| Message::Install { session, handle, source, answer }).await;
-        if let Err(fault) = installed {
-            self.forget(handle.0);
-            return Err(fault);
-        }
-        self.enter(handle, right).await?;
-        Ok((handle, alignment, length))
-    }
-
-    /// A handle is no more; what it was of.
-    fn forget(&mut self, handle: u32) -> Option<Held> {
-        let held = self.handles.remove(&handle);
-        self.open_files -= u32::from(matches!(held, Some(Held::File)));
-        held
-    }
-
-    fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
-        let limits = self.control.limiter.limits();
-        let of_session = (limits.client.handles as usize).min(HANDLES_PER_SESSION);
-        if self.handles.len() >= of_session {
-            let text = format!(
-                "there are {} handles already (limits.client.handles); close some",
-                self.handles.len()
-            );
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
-        if let Err(text) = self.control.check_handles_of_user(self.who.uid) {
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
-        let all = self.control.handles_open();
-        if all >= limits.global.handles.into() {
-            let text = format!(
-                "all sessions have {all} handles together (limits.global.handles); close some or raise the \
-                 limit"
-            );
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
-        // Fewer than 2^32 are open, so the search ends.
-        while {
-            self.last_handle = self.last_handle.wrapping_add(1);
-            self.handles.contains_key(&self.last_handle)
-        } {}
-        self.handles.insert(self.last_handle, Held::Other);
-        // At once: who opens beside this one is to see it.
-        self.note();
-        Ok(HandleId(self.last_handle))
-    }
 }
 
-/// A handle, its alignment for direct I/O (0: none), its length in bytes.
-type Opened = Result<(HandleId, u32, u64), OpenFault>;
-
-/// Rounded to whole nanoseconds. What is known at all is not told as if it was not.
+/// Costs rounded to whole nanoseconds. Known costs are not reported as unknown.
 fn wire_costs(costs: PathCost) -> PathCosts {
     const MEBIBYTE: f64 = 1_048_576.0;
     // Saturates: no path is as slow as that.

@@ -1,7 +1,7 @@
-//! The client door.
+//! Clients: their sockets, sessions and rings.
 //!
 //! ```text
-//!   accept ─► who is it? ─► Hello ─► memory made ─► shard ─► Welcome ─► session: opens, grows, closes
+//!   accept ─► user ─► Hello ─► memory made ─► shard ─► Welcome ─► session: opens, grows, closes
 //!                                                    ▲
 //!   ring:  descriptor ─► request ────────────────────┘──► completion ─► ring
 //! ```

@@ -1,10 +1,11 @@
-//! How many regions and channels there may be, of all, of one user, of one session.
+//! Limits of regions and channels: for all sessions, for one user, for one session.
 //!
-//! Names are one space for the node, so who has them all keeps everybody out. Peers offer nothing here.
+//! Names are one space for the node, so one user with all names would keep all others out. Peers
+//! offer nothing here.
 
 use piped_config::Limits;
 
-/// What a session may offer to others.
+/// Things that a session may offer to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A part of its memory.
@@ -13,7 +14,7 @@ pub(crate) enum Kind {
     Channel,
 }
 
-/// How many of a kind there are.
+/// Present numbers of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) all: u32,
@@ -21,7 +22,7 @@ pub(crate) struct Counts {
     pub(crate) of_session: u32,
 }
 
-/// Whether there may be one more; if not, what is full and the key that says so.
+/// Checks that there may be one more; if not, returns the full scope and its key.
 pub(crate) fn check(kind: Kind, uid: u32, counts: Counts, limits: &Limits) -> Result<(), String> {
     let Limits { global, user, client, .. } = limits;
     let (name, most) = match kind {
@@ -38,7 +39,8 @@ pub(crate) fn check(kind: Kind, uid: u32, counts: Counts, limits: &Limits) -> Re
     for (((has, most), owner), scope) in counts.into_iter().zip(most).zip(owners).zip(scopes) {
         if has >= most {
             return Err(format!(
-                "{owner} {has} {name} already (limits.{scope}.{name}); close some or raise the limit"
+                "{owner} {has} {name} already (limits.{scope}.{name}); close some or raise the \
+                 limit"
             ));
         }
     }

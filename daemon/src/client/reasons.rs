@@ -1,10 +1,11 @@
-//! Why clients are turned away or evicted: the words of logs, metrics and the admin API.
+//! Reasons for which clients are turned away or evicted, in the words of logs, metrics and the
+//! admin API.
 
 use piped_ring::ClientFault;
 use piped_ring::handshake::HandshakeFault;
 use piped_ring::handshake::fds::ReceiveFault;
 
-/// Why a session was ended by the daemon.
+/// Reason why the daemon ended a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eviction {
     /// The submission ring's index is not possible.
@@ -13,16 +14,16 @@ pub enum Eviction {
     CompletionRing,
     /// A completion found no room that was reserved for it.
     CompletionsLost,
-    /// A message on the control socket that breaks the rules.
+    /// A message on the control socket breaks the rules.
     Message,
-    /// One with a number of file descriptors that it does not take.
+    /// A message has a number of file descriptors that it does not take.
     Descriptors,
-    /// It does not take its replies.
+    /// The client does not take its replies.
     Deaf,
 }
 
 impl Eviction {
-    /// All of them, each at the place of its number.
+    /// All reasons, each at the place of its number.
     pub const ALL: [Self; 6] = [
         Self::SubmissionRing,
         Self::CompletionRing,
@@ -32,7 +33,7 @@ impl Eviction {
         Self::Deaf,
     ];
 
-    /// Its name.
+    /// Name of the reason.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +51,7 @@ impl From<&ReceiveFault> for Eviction {
     fn from(fault: &ReceiveFault) -> Self {
         match fault {
             ReceiveFault::TooManyFds => Self::Descriptors,
-            // Who hung up is not evicted.
+            // A client that hung up is not evicted.
             ReceiveFault::TooLong | ReceiveFault::Closed | ReceiveFault::System(_) => Self::Message,
         }
     }
@@ -74,29 +75,30 @@ impl From<&ClientFault> for Eviction {
     }
 }
 
-/// Why a client that connected got no session.
+/// Reason why a client that connected got no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeRefusal {
-    /// Too many have connected and not said Hello.
+    /// Too many clients have connected and not said Hello.
     Busy,
-    /// `[access]` does not name it.
+    /// `[access]` does not name its user.
     Stranger,
-    /// It had said nothing when another one needed its place.
+    /// The client was silent when another one needed its place.
     Displaced,
-    /// It said no Hello in time, or left before.
+    /// The client said no Hello in time, or left before.
     NoHello,
-    /// What it said was no Hello.
+    /// The first message was not a Hello.
     Malformed,
-    /// There are as many sessions as there may be.
+    /// The number of sessions is at its limit.
     Sessions,
-    /// It asked for more than the limits allow.
+    /// The Hello asked for more than the limits allow.
     Limits,
-    /// The daemon has no memory, descriptors or places for it, or it did not take its Welcome.
+    /// The daemon has no memory, descriptors or places for it, or the client did not take its
+    /// Welcome.
     Resources,
 }
 
 impl HandshakeRefusal {
-    /// All of them, each at the place of its number.
+    /// All reasons, each at the place of its number.
     pub const ALL: [Self; 8] = [
         Self::Busy,
         Self::Stranger,
@@ -108,7 +110,7 @@ impl HandshakeRefusal {
         Self::Resources,
     ];
 
-    /// Its name.
+    /// Name of the reason.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -124,10 +126,10 @@ impl HandshakeRefusal {
     }
 }
 
-/// Evictions by [`Eviction`].
+/// Numbers of evictions by [`Eviction`].
 pub type Evictions = [u64; Eviction::ALL.len()];
 
-/// Refused handshakes by [`HandshakeRefusal`].
+/// Numbers of refused handshakes by [`HandshakeRefusal`].
 pub type Refusals = [u64; HandshakeRefusal::ALL.len()];
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Descriptor to [`Request`]: the parser of the client's ring, on a private copy.
 //!
-//! It checks what can be known without the session: verb, flags, class, reserved fields. Handles,
-//! buffers and lengths are checked by the shard against the session, in one place for all verbs.
+//! The parser checks all that can be known without the session: verb, flags, class, reserved
+//! fields. The shard checks handles, buffers and lengths against the session, in one place for all
+//! verbs.
 
 use piped_core::ids::HandleId;
 use piped_core::request::{ArenaBuffer, Class, Request, Table, Update, Verb};
@@ -12,11 +13,11 @@ use piped_ring::{
     FLAG_NO_WAIT, Opcode,
 };
 
-/// Reads a descriptor. `class`: of requests that name none.
+/// Reads a descriptor. `class` is that of requests that name none.
 ///
 /// # Errors
-/// [`Status::Unsupported`] for an unknown flag, [`Status::Invalid`] for a class that there is not or
-/// a reserved field that is not zero. An unknown verb is no error but [`Verb::Unsupported`].
+/// [`Status::Unsupported`] for an unknown flag, [`Status::Invalid`] for an unknown class or a
+/// reserved field that is not zero. An unknown verb is no error but [`Verb::Unsupported`].
 pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
     if descriptor.reserved != 0 || descriptor.reserved_tail != 0 {
         return Err(Status::Invalid);
@@ -51,7 +52,7 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
     })
 }
 
-/// A class as clients write it; `None` if there is no such class.
+/// Class from its number in a descriptor; `None` if there is no such class.
 #[must_use]
 pub fn class_of(number: u8, default: Class) -> Option<Class> {
     match number {
@@ -124,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// A descriptor whose fields all differ, so that a mix-up shows.
+    /// A descriptor with a different value in each field, so that a mix-up shows.
     fn full(opcode: Opcode) -> Descriptor {
         Descriptor {
             slot: 3,

@@ -1,7 +1,7 @@
-//! A client's task: from its Hello until its memory is free again.
+//! The task of a client: from its Hello until its memory is free again.
 //!
-//! One request at a time for each client: what a client can have under way here is one open, so a
-//! client that makes a file system hang (its own FUSE, say) holds one thread and its own place.
+//! It handles one request at a time, so a client has at most one open under way. A client that
+//! makes a file system hang (its own FUSE, say) holds one thread and its own place.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,17 +28,17 @@ use crate::open::OpenFault;
 use crate::places::Place;
 use crate::shard::message::Message;
 
-/// A place among those that have not said Hello.
+/// A place among the clients without a Hello.
 #[derive(Debug)]
 pub(super) struct Handshake {
-    /// Answers for the client with its place.
+    /// Account that is charged for the client at this place.
     pub(super) account: Arc<Account>,
     pub(super) place: Arc<Place<u32>>,
     /// Resolves when another client needs the place.
     pub(super) displaced: oneshot::Receiver<()>,
 }
 
-/// Serves a client.
+/// Serves one client to its end.
 pub(super) async fn run(
     control: Rc<Control>,
     mut door: Door,
@@ -64,7 +64,7 @@ pub(super) async fn run(
     };
     place.is_served();
     drop(place);
-    // It may have waited at the door while a reload took its access back.
+    // The client may have waited while a reload took its access away.
     if !control.rules().admits_client(&who) {
         control.count_refusal(HandshakeRefusal::Stranger);
         return refuse(&door, sequence, &stranger(uid)).await;
@@ -78,7 +78,7 @@ pub(super) async fn run(
     };
     let (id, shard, mut ears) = control.enter_session(who.clone());
     let mut client = Client::new(Rc::clone(&control), id, shard, who, slot);
-    // With this the place among the handshakes is free.
+    // From here on the place among the handshakes is free.
     door.move_to(client.files());
     drop(account);
     let granted = check(&hello, &control.config().client)
@@ -121,8 +121,9 @@ pub(super) async fn run(
         () = std::future::ready(()) => memory.is_empty(),
     };
     if !hung_up {
-        // What it shares is its own until it hangs up: its buffers hold what it wanted to write, its rings what it has
-        // not heard of. Until then memory and place count as its user's; the session is no more.
+        // Shared memory stays the client's until it hangs up: its buffers hold data to write, its
+        // rings unseen completions. Until then memory and place count as its user's; the session
+        // has ended.
         control.leave_session(id);
         tokio::select! {
             () = door.await_hang_up(&files) => {}
@@ -137,7 +138,7 @@ pub(super) async fn run(
     }
 }
 
-/// Tells somebody that is not on the list so, in reply to its Hello.
+/// Refuses a client that is not on the list, in reply to its Hello.
 pub(super) async fn refuse_stranger(door: &Door, who: Credentials, account: &Arc<Account>) {
     let uid = who.uid;
     let mut buffer = [0; MESSAGE_BYTES_MAX];
@@ -211,7 +212,7 @@ fn refusal(fault: &OpenFault, features: u64) -> Reply {
     Reply::Refused { status: fault.for_client(features), message: fault.text.clone() }
 }
 
-/// Makes the memory, brings it to the shard, and then to the client.
+/// Makes the memory, passes it to the shard, and then to the client.
 async fn welcome(
     control: &Rc<Control>,
     client: &mut Client,

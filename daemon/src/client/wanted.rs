@@ -1,4 +1,4 @@
-//! What a Hello wants, checked against the limits: pure, no memory is made here.
+//! Checks a Hello against the limits. Pure: no memory is made here.
 
 use piped_core::request::Class;
 use piped_core::status::Status;
@@ -9,25 +9,25 @@ use crate::open::OpenFault;
 
 const PAGE: u64 = 4096;
 
-/// What a client wants, within the limits.
+/// Requested sizes, within the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Bytes of the first segment, whole pages; 0: none yet.
+    /// Bytes of the first segment, whole pages; 0 if there is none yet.
     pub arena_bytes: u64,
-    /// Of each queue, a power of two.
+    /// Entries of each queue, a power of two.
     pub entries: u32,
-    /// At least one.
+    /// Number of queues, at least one.
     pub queues: u32,
-    /// Of requests that name none.
+    /// Class of requests that name none.
     pub class: Class,
-    /// Its share beside others of a class.
+    /// Share beside other sessions of a class.
     pub weight: u8,
 }
 
 /// Checks a Hello against the configured limits.
 ///
 /// # Errors
-/// What to ask for instead.
+/// The largest values that are allowed.
 pub fn check(hello: &Hello, limits: &piped_config::Client) -> Result<Wanted, OpenFault> {
     let arena_bytes = check_arena(hello.arena_bytes, 0, limits)?;
     if !hello.entries.is_power_of_two() || hello.entries > limits.entries_max {
@@ -40,19 +40,19 @@ pub fn check(hello: &Hello, limits: &piped_config::Client) -> Result<Wanted, Ope
     if !(1..=queues_max).contains(&hello.queues) {
         return Err(invalid(format!("{} queues: ask for 1 to {queues_max}", hello.queues)));
     }
-    // Whoever waits for an answer is blocked unless it says that it is not.
+    // A client is taken to wait for its answers unless it says otherwise.
     let class = request::class_of(hello.class, Class::Latency)
         .ok_or_else(|| invalid(format!("there is no class {}", hello.class)))?;
-    // None named is the share of one.
+    // A missing weight counts as one.
     let weight = u8::try_from(hello.weight.max(1))
         .map_err(|_| invalid(format!("weight {}: ask for 1 to {}", hello.weight, u8::MAX)))?;
     Ok(Wanted { arena_bytes, entries: hello.entries, queues: hello.queues, class, weight })
 }
 
-/// The length of one more segment of an arena of `used` bytes, in whole pages.
+/// Length of another segment for an arena of `used` bytes, in whole pages.
 ///
 /// # Errors
-/// The limit, if it would be beyond.
+/// The limit, if it would be exceeded.
 pub fn check_arena(bytes: u64, used: u64, limits: &piped_config::Client) -> Result<u64, OpenFault> {
     let max = limits.arena_bytes_max.0;
     let room = max.saturating_sub(used);

@@ -1,4 +1,4 @@
-//! The making of a session's memory.
+//! Makes the memory of a session.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::patience::Turns;
 /// Optional features of the handshake that this daemon has.
 pub(super) const FEATURES: u64 = FEATURE_PATH_COSTS | FEATURE_OPEN_REASONS;
 
-/// The memory of a session. Takes time: every page is faulted in here.
+/// The memory of a session. Making it takes time, because every page is faulted in.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) segments: Vec<Arc<Segment>>,
@@ -24,7 +24,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// `share`: counts the first segment for as long as it is there.
+    /// Makes the memory. `share` counts the first segment for as long as it exists.
     pub(super) fn create(
         wanted: Wanted,
         share: Option<Share>,
@@ -39,7 +39,7 @@ impl Memory {
         Ok(Self { segments, queues: queues? })
     }
 
-    /// What is passed to the client.
+    /// Descriptors that are passed to the client.
     pub(super) fn fds(&self) -> io::Result<Vec<OwnedFd>> {
         let segments = self.segments.iter().map(|segment| segment.fd());
         let queues = self.queues.iter().flat_map(|queue| queue.fds());
@@ -47,7 +47,7 @@ impl Memory {
     }
 }
 
-/// A segment, and what counts it.
+/// Makes a segment with the share that counts it.
 pub(super) fn make_segment(
     bytes: u64,
     share: Option<Share>,

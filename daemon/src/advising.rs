@@ -1,4 +1,4 @@
-//! What early-arrival memory messages need: the engine's records put through the model of
+//! Advice on the unexpected-message buffer: the engine's records go through the model of
 //! [`piped_model::buffer::advise`], on a thread of the blocking pool.
 
 use hyper::StatusCode;
@@ -15,7 +15,7 @@ use crate::admin::Refused;
 use crate::control::Control;
 use crate::shard::message::{LimitView, Mailbox, Message, Question, ShardGone};
 
-/// What is advised, from all shards.
+/// Advice from all shards together.
 pub(crate) async fn advise(control: &Control) -> Result<Advice, Refused> {
     let (mut shards, mut views, mut unseen) = (Vec::new(), Vec::new(), 0);
     for shard in &control.shards {
@@ -37,7 +37,7 @@ pub(crate) async fn advise(control: &Control) -> Result<Advice, Refused> {
     Ok(advice)
 }
 
-/// What the messages of a shard need, in bytes.
+/// Buffer that the messages of a shard need, in bytes.
 pub(crate) async fn required(mailbox: &Mailbox) -> Result<u64, ShardGone> {
     let (arrivals, _) = ask(mailbox).await?;
     if arrivals.is_empty() {
@@ -54,12 +54,12 @@ async fn ask(mailbox: &Mailbox) -> Result<(Vec<ChannelArrivals>, u64), ShardGone
     mailbox.ask(|answer| Message::Ask(Question::Arrivals(answer))).await
 }
 
-/// Channels of which something is known: one whose receiver died before it received says nothing.
+/// Channels with remembered messages: a receiver that died before it received left none.
 fn with_messages(channels: &[ChannelArrivals]) -> impl Iterator<Item = &ChannelArrivals> {
     channels.iter().filter(|channel| !channel.seen.is_empty())
 }
 
-/// A channel's messages as the model has them.
+/// Messages of a channel in the model's form.
 struct Seen<'a> {
     arrivals: &'a ChannelArrivals,
     bursts: Bursts,
@@ -70,30 +70,30 @@ impl<'a> Seen<'a> {
         Self { arrivals, bursts: Bursts::of(&arrivals.seen, arrivals.copy_bytes_per_second) }
     }
 
-    /// One message of each sender.
+    /// Size of one message of each sender.
     fn fixed(&self) -> u64 {
         self.arrivals.senders.iter().map(|sender| granules(sender.memory_bytes as f64)).sum()
     }
 
-    /// What is needed if the model says so many bytes of memory.
+    /// Size needed if the model asks for this many bytes.
     fn needed(&self, memory: f64) -> u64 {
         needed(memory, self.arrivals.shares, self.fixed())
     }
 }
 
-/// In whole granules. Where short messages share them, one more: the first of them is kept by its last message
-/// while the last of them is filled.
+/// Size in whole granules. If short messages share them, one more: the last message in the oldest
+/// granule keeps it while the newest is being filled.
 fn needed(memory: f64, shares: bool, fixed: u64) -> u64 {
     let sharing = if shares && memory > 0.0 { EARLY_GRANULE_BYTES } else { 0 };
     (granules(memory) + sharing).max(fixed)
 }
 
 fn granules(bytes: f64) -> u64 {
-    // Sums of whole numbers, but for what is lost in the last digits.
+    // Sums of whole numbers, except for errors in the last digits.
     (bytes.round() as u64).next_multiple_of(EARLY_GRANULE_BYTES)
 }
 
-/// What channels need that have one limit.
+/// Size needed by channels with a common limit.
 fn together(channels: &[&Seen<'_>]) -> u64 {
     let memory = joined(channels.iter().flat_map(|channel| channel.bursts.holds()));
     let shares = channels.iter().any(|channel| channel.arrivals.shares);
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// So many messages at once that are asked for a second later, one a millisecond.
+    /// A number of messages at once that are asked for a second later, one a millisecond.
     fn arrivals(session: u32, messages: usize, bytes: f64, memory: f64) -> ChannelArrivals {
         let ended = |number: usize| 1.0 + 1e-3 * number as f64;
         let seen = (0..messages).map(|number| advise::Seen {
@@ -271,7 +271,7 @@ mod tests {
         let granule = EARLY_GRANULE_BYTES;
         let channels = vec![arrivals(1, 4, 60_000.0, 65_536.0), arrivals(2, 3, 60_000.0, 65_536.0)];
         let advice = report(&Limits::default(), &[channels, Vec::new()], &[], 0);
-        // Two shards, of which each gets half.
+        // Two shards with half of it each.
         assert_eq!(required(&advice), [Some(2 * 7 * granule), Some(4 * granule)]);
         let parts = |it: &ChannelAdvice| {
             it.model_bytes + it.whole_bytes + it.rounding_bytes + it.sharing_bytes

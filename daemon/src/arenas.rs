@@ -1,9 +1,10 @@
-//! Shared memory that the daemon has made for clients, by user, until it is given back.
+//! Shared memory made for clients, counted by user until it is given back.
 //!
-//! A session's end is not the end of its memory: the client may hold the memfd, the shard may still take it out of
-//! its tables, another session may have a region in it. The pages are charged to the daemon all that time. So what
-//! counts is the memory and not the session: whoever makes it takes a [`Share`], which goes with the memory
-//! ([`piped_ring::Segment::keep`]) from thread to thread and is over when its pages are free.
+//! A session's memory may outlive it: the client may hold the memfd, the shard may still take it
+//! out of its tables, another session may have a region in it. The pages are charged to the daemon
+//! all that time. So the count follows the memory and not the session. The maker takes a [`Share`],
+//! which goes with the memory ([`piped_ring::Segment::keep`]) from thread to thread and ends when
+//! the pages are free.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use piped_config::{Bytes, Limits};
 
 use crate::limits::SEGMENTS_OF_USER;
 
-/// How much of it there is.
+/// Amount of shared memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) bytes: u64,
@@ -34,18 +35,18 @@ impl Amount {
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// Those that have some.
+    /// Users that have some.
     users: BTreeMap<u32, Amount>,
     all: Amount,
     /// The most bytes there were.
     high: u64,
 }
 
-/// See the module.
+/// Counts the shared memory of all users.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arenas(Arc<Mutex<Ledger>>);
 
-/// One segment's part of it. Dropped, it is no more.
+/// Count of one segment, which ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     arenas: Arenas,
@@ -54,8 +55,8 @@ pub(crate) struct Share {
 }
 
 impl Arenas {
-    /// Counts a segment of a user before it is made, or says which limit forbids it: making it takes long, and others
-    /// ask meanwhile.
+    /// Counts a segment of a user before it is made, or names the limit that forbids it. Making it
+    /// takes long, and others ask meanwhile.
     pub(crate) fn reserve(&self, uid: u32, bytes: u64, limits: &Limits) -> Result<Share, String> {
         let mut ledger = self.0.lock();
         let (of_user, all) = (ledger.users.get(&uid).copied().unwrap_or_default(), ledger.all);
@@ -63,9 +64,9 @@ impl Arenas {
         let most = limits.user.arena.bytes();
         if bytes > most.saturating_sub(of_user.bytes) {
             return Err(format!(
-                "{size} of shared memory more than the {} that the sessions of user {uid} have (those that ended and \
-                 whose clients have not hung up among them) is beyond limits.user.arena = {}; give some back, or \
-                 raise the limit",
+                "{size} of shared memory more than the {} that the sessions of user {uid} have \
+                 (with ended sessions that their clients still hold) is beyond \
+                 limits.user.arena = {}; give some back, or raise the limit",
                 Bytes(of_user.bytes),
                 Bytes(most)
             ));
@@ -73,15 +74,16 @@ impl Arenas {
         let most = limits.global.arena.bytes();
         if bytes > most.saturating_sub(all.bytes) {
             return Err(format!(
-                "{size} of shared memory more than the {} that all sessions have is beyond limits.global.arena = {}; \
-                 give some back, or raise the limit",
+                "{size} of shared memory more than the {} that all sessions have is beyond \
+                 limits.global.arena = {}; give some back, or raise the limit",
                 Bytes(all.bytes),
                 Bytes(most)
             ));
         }
         if of_user.segments >= SEGMENTS_OF_USER {
             return Err(format!(
-                "the arenas of user {uid} have {SEGMENTS_OF_USER} segments already; ask for fewer and larger ones"
+                "the arenas of user {uid} have {SEGMENTS_OF_USER} segments already; ask for fewer \
+                 and larger ones"
             ));
         }
         ledger.users.entry(uid).or_default().add(bytes);
@@ -90,12 +92,12 @@ impl Arenas {
         Ok(Share { arenas: self.clone(), uid, bytes })
     }
 
-    /// What each user has.
+    /// Shared memory of each user.
     pub(crate) fn users(&self) -> BTreeMap<u32, Amount> {
         self.0.lock().users.clone()
     }
 
-    /// What all have, and the most bytes that they had.
+    /// Shared memory of all users, and the most bytes so far.
     pub(crate) fn all(&self) -> (Amount, u64) {
         let ledger = self.0.lock();
         (ledger.all, ledger.high)
@@ -146,7 +148,7 @@ mod tests {
         assert_eq!(arenas.all(), (Amount { bytes: 8192, segments: 1 }, 12_288));
     }
 
-    /// It is the memory that counts, wherever it is, and not who asked for it.
+    /// The memory counts, wherever it is, and not the session that asked for it.
     #[test]
     fn a_share_lives_as_long_as_its_segment() {
         let arenas = Arenas::default();

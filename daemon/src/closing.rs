@@ -1,15 +1,15 @@
-//! Files on their way out, and who answers for them.
+//! Files on their way out, and the accounts that are charged for them.
 //!
-//! A close asks the file system, and one that a client serves itself (FUSE) need never answer; that of a
-//! socket waits for its data to leave, as long as its maker set (SO_LINGER). So what came from a client,
-//! or was opened for somebody, is closed by a thread that may hang, wherever it is dropped: a
-//! [`HeldFile`] sends its descriptor there. Until it is closed it counts in the [`Account`] of whoever
-//! brought it: that has room for so many files and as many threads as it may lose, and a session's keeps
-//! the session's place, that of a handshake its. So files that never close are the loss of their owner
-//! alone.
+//! A close asks the file system, and one that a client serves itself (FUSE) need never answer. The
+//! close of a socket waits for its data to leave, as long as its maker set (SO_LINGER). So files
+//! that came from a client, or were opened for a client or peer, are closed by threads that may
+//! hang: a dropped [`HeldFile`] sends its descriptor there. Until it is closed it counts in the
+//! [`Account`] of its owner, which has room for this many files and as many threads as it may lose.
+//! A session's account keeps the session's place, and a handshake's account keeps that of the
+//! handshake. So files that never close are the loss of their owner alone.
 //!
-//! A unix socket closes what it was sent and nobody received. So the sockets of clients and operators,
-//! and those they connect to, are held as well, from the moment they are accepted.
+//! A unix socket closes descriptors that were sent and not received. So the sockets of clients and
+//! operators, and their listeners, are held as well, from the moment they are accepted.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -18,46 +18,46 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// The files of a client's session, of a connection that has no session, or of all peers.
+/// The files of a client's session, of a connection without a session, or of all peers.
 #[derive(Debug)]
 pub struct Account {
     room: Arc<Semaphore>,
     threads: Arc<Semaphore>,
-    /// It has one thread.
+    /// Whether it has one thread.
     one_by_one: bool,
     closer: Closer,
     /// The owner's place among the sessions, or the connections.
     _place: Option<Kept>,
 }
 
-/// Something that is taken until everything of an account is closed.
+/// A thing that is kept until all files of an account are closed.
 pub type Kept = Arc<dyn Any + Send + Sync>;
 
-/// Where files go to be closed.
+/// Sends files to be closed.
 #[derive(Debug, Clone)]
 pub struct Closer(mpsc::UnboundedSender<Leaving>);
 
-/// A descriptor that is to be closed. Whoever drops it unclosed, in a daemon that ends, leaves it to
-/// the end of the process: that may hang as well, but nothing waits behind it.
+/// A descriptor to be closed. If the daemon ends before, the descriptor is left to the end of the
+/// process: that may hang as well, but nothing waits behind it.
 #[derive(Debug)]
 pub struct Leaving {
     fd: ManuallyDrop<OwnedFd>,
     charge: Charge,
 }
 
-/// What a file takes of its account.
+/// Room that a file takes in its account.
 #[derive(Debug)]
 struct Charge {
     account: Arc<Account>,
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// An open file. Dropped, it is closed by somebody who may hang.
+/// An open file that is closed, when dropped, by a thread that may hang.
 #[derive(Debug)]
 pub struct HeldFile {
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
-    /// Nobody's is closed where it is dropped.
+    /// Account that is charged; a file without one is closed where it is dropped.
     charge: Option<Charge>,
 }
 
@@ -69,7 +69,7 @@ pub struct Room {
 }
 
 impl Account {
-    /// An account for so many files, with so many threads to close them.
+    /// Account for this many files, with this many threads to close them.
     #[must_use]
     pub fn new(closer: Closer, files: usize, threads: usize, place: Option<Kept>) -> Arc<Self> {
         let one_by_one = threads == 1;
@@ -77,19 +77,19 @@ impl Account {
         Arc::new(Self { room, threads, one_by_one, closer, _place: place })
     }
 
-    /// Room for so many more files, when there is.
+    /// Waits for room for this many more files.
     pub async fn room(self: &Arc<Self>, files: u32) -> Room {
         let permits = Arc::clone(&self.room).acquire_many_owned(files).await;
         Room { account: Arc::clone(self), permits: permits.expect("nobody closes the semaphore") }
     }
 
-    /// Answers for a file that is open already, whether there is room for it or not.
+    /// Charges the account for a file that is open already, whether there is room or not.
     #[must_use]
     pub fn hold_uncounted(self: &Arc<Self>, fd: OwnedFd) -> HeldFile {
         HeldFile { fd: Some(fd), charge: Some(Charge { account: Arc::clone(self), _room: None }) }
     }
 
-    /// Room for so many more files, if there is.
+    /// Room for this many more files, if there is any.
     #[must_use]
     pub fn try_room(self: &Arc<Self>, files: u32) -> Option<Room> {
         let permits = Arc::clone(&self.room).try_acquire_many_owned(files).ok()?;
@@ -98,7 +98,7 @@ impl Account {
 }
 
 impl Room {
-    /// Takes a file in.
+    /// Takes a file into the room.
     #[must_use]
     pub fn hold(&mut self, fd: OwnedFd) -> HeldFile {
         HeldFile { fd: Some(fd), charge: Some(self.charge()) }
@@ -110,14 +110,14 @@ impl Room {
 }
 
 impl HeldFile {
-    /// Has another account answer for it.
+    /// Moves the file to another account.
     pub fn move_to(&mut self, room: &mut Room) {
         self.charge = Some(room.charge());
     }
 }
 
 impl From<OwnedFd> for HeldFile {
-    /// One that nobody answers for: its close does not hang.
+    /// Holds a file without an account, because its close does not hang.
     fn from(fd: OwnedFd) -> Self {
         Self { fd: Some(fd), charge: None }
     }
@@ -146,7 +146,7 @@ impl Drop for HeldFile {
 }
 
 impl Closer {
-    /// A closer, and what is sent to it, for [`close_files`].
+    /// Makes a closer, and the queue for [`close_files`].
     #[must_use]
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Leaving>) {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -154,13 +154,14 @@ impl Closer {
     }
 }
 
-/// Taken from the queue at once.
+/// Most files taken from the queue at once.
 const TOGETHER_MAX: usize = 256;
 
-/// Closes files, each account's on its own threads. What waits is bounded by the accounts.
+/// Closes files, each account's on its own threads. The accounts bound the queue.
 ///
-/// Of an account with one thread, files that come together are closed by one visit to it: with one each, a message of
-/// hundreds of descriptors would start as many threads, for none is idle again before the next is wanted.
+/// Files of an account with one thread that come together are closed in one visit to it. Otherwise
+/// a message of hundreds of descriptors would start as many threads, because none is idle before
+/// the next is needed.
 pub async fn close_files(mut leaving: mpsc::UnboundedReceiver<Leaving>) {
     let mut arrived = Vec::new();
     while leaving.recv_many(&mut arrived, TOGETHER_MAX).await > 0 {
@@ -208,20 +209,20 @@ mod tests {
                 drop(room.hold(ours));
                 accounts.push((account, room));
             }
-            // Another's files close.
+            // Files of another account are closed.
             let other = Account::new(closer, 1, 1, None);
             for _ in 0..3 {
                 let (file, reader) = watched();
                 drop(other.room(1).await.hold(file));
                 is_closed(reader).await;
             }
-            // Their own next ones wait, and count.
+            // Later files of these accounts wait, and count.
             let (account, mut room) = accounts.pop().expect("forty");
             let (file, reader) = watched();
             drop(room.hold(file));
             drop(room);
             assert!(account.try_room(1).is_none(), "two are not closed yet");
-            // Without the session its place is taken until its files are closed.
+            // After the session its place is taken until its files are closed.
             accounts.clear();
             drop(account);
             assert_eq!(places.available_permits(), 1);
@@ -242,7 +243,7 @@ mod tests {
             let (last, last_reader) = watched();
             let held = [first, hangs, last].map(|file| room.hold(file));
             drop(room);
-            // Without a pause: they are one batch.
+            // Without a pause they are one batch.
             drop(held);
             is_closed(first_reader).await;
             let again = account.room(1).await;
@@ -262,7 +263,7 @@ mod tests {
         let (ours, theirs) = hanging();
         let held = account.try_room(1).expect("empty").hold(ours);
         drop(leaving);
-        // Else this would hang.
+        // Otherwise this would hang.
         drop(held);
         drop(theirs);
     }

@@ -1,8 +1,8 @@
 //! Connections to the daemon's unix sockets.
 //!
-//! Whoever connects may pass descriptors that nobody receives before the connection is closed, and the
-//! kernel closes them with it. So somebody answers for a connection from the moment it is accepted, see
-//! [`crate::doorstep`] and [`crate::closing`].
+//! A caller may pass descriptors that are not received before the connection is closed, and the
+//! kernel closes them with it. So an account is charged for a connection from the moment it is
+//! accepted, see [`crate::doorstep`] and [`crate::closing`].
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::closing::{HeldFile, Room};
 use crate::doorstep::{Doorstep, Knock};
 use crate::io::socket::{Credentials, asynchronous, let_pass_descriptors, peer_credentials};
 
-/// A connected, non-blocking unix socket. Dropped, the other side sees its end at once.
+/// A connected, non-blocking unix socket. The other side sees its end as soon as it is dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: AsyncFd<HeldFile>,
@@ -29,13 +29,13 @@ impl Connection {
         &self.socket
     }
 
-    /// Descriptors may come over it from here on: somebody answers for them.
+    /// Allows descriptors to be passed from here on, because an account is charged for them.
     pub(crate) fn take_descriptors(&self) {
         // Before Linux 6.16 they may come anyway.
         let _ = let_pass_descriptors(self.socket.get_ref(), true);
     }
 
-    /// Has another account answer for it.
+    /// Moves the connection to another account.
     pub(crate) fn move_to(&mut self, room: &mut Room) {
         self.socket.get_mut().move_to(room);
     }
@@ -48,7 +48,8 @@ impl Drop for Connection {
     }
 }
 
-/// The next connection, and who connected. The party that it is of answers for it on the doorstep.
+/// Accepts the next connection, and finds its user. The account of the user's party is charged
+/// while it has no place.
 pub(crate) async fn accept(
     listener: &AsyncFd<HeldFile>,
     doorstep: &Doorstep,
@@ -69,7 +70,9 @@ pub(crate) async fn accept(
                 let connection = Connection::new(held).map_err(|_| Errno::NOBUFS)?;
                 match who {
                     Ok(who) => return Ok((connection, who)),
-                    Err(error) => tracing::debug!(%error, "the kernel does not say who connected"),
+                    Err(error) => {
+                        tracing::debug!(%error, "the kernel does not name the user that connected")
+                    }
                 }
             }
         }
@@ -95,7 +98,7 @@ mod tests {
     fn listener(path: &Path, account: &Arc<Account>, passing: bool) -> AsyncFd<HeldFile> {
         let (socket, file) =
             listen("client.socket", path, SocketType::SEQPACKET, false).expect("a listener");
-        // Its file is needed as long as somebody connects.
+        // Its file is needed as long as clients connect.
         std::mem::forget(file);
         let set = let_pass_descriptors(&socket, passing);
         assert!(set.is_ok() || passing, "{set:?}");
@@ -115,7 +118,8 @@ mod tests {
         client
     }
 
-    /// Would hang, not fail, if the connections or the listener were closed here, or waited for those of strangers.
+    /// The test would hang, not fail, if the connections or the listener were closed here, or
+    /// waited for those of strangers.
     #[test]
     fn what_nobody_received_is_not_closed_here_and_nobody_else_waits_for_it() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -131,7 +135,7 @@ mod tests {
                 clients.push(client);
                 others.push(other);
             };
-            // As many as strangers have room for: of their closes some hang, the others wait.
+            // As many as strangers have room for: some of their closes hang, the others wait.
             for _ in 0..doorstep_files(0) {
                 dial_and_pass();
                 let accepted = accept(&listener, &doorstep, |_| Knock::Stranger).await;

@@ -1,13 +1,11 @@
 //! The daemon from start to end.
 //!
-//! Start: check what the configuration names (users, directories), start the shards, open the
-//! doors, say READY. Whatever fails before READY is an error that names its key, and nothing is left
-//! behind. End: close the doors, let the shards end their sessions, for a bounded time; a second
-//! signal does not wait.
+//! Start: check everything on this machine that the configuration names (users, directories), start
+//! the shards, open the sockets, report READY. A failure before READY is an error that names its
+//! key, and nothing is left behind. End: close the sockets, let the shards end their sessions, for
+//! a bounded time; a second signal does not wait.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -45,43 +43,43 @@ use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
 use crate::{admin, client, metrics, peer, settings, systemd, watchdog};
 
-/// Why the daemon did not start, or ended early.
+/// Reason why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// What the configuration names on this machine: every reason, with its place.
+    /// Faults of the configuration on this machine: every reason, with its place.
     #[error(transparent)]
     Preflight(#[from] Findings),
-    /// A name in `[access]` or `[admin]`.
+    /// An unknown name in `[access]` or `[admin]`.
     #[error(transparent)]
     Access(#[from] RulesError),
-    /// The sandbox.
+    /// The sandbox cannot be entered.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// An export.
+    /// An export cannot be opened.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// A shard did not start: most of all, io_uring is refused.
     #[error(transparent)]
     Shard(#[from] StartError),
-    /// A unix socket.
+    /// A unix socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// This node's key.
+    /// The key of this node cannot be used.
     #[error("security.key_file: {0}")]
     Key(#[from] KeyFileError),
-    /// What is configured needs a key, or another one.
+    /// The configuration needs a key, or another one.
     #[error("`{}` {}", .0.key, .0.problem)]
     Keys(Fault),
-    /// A socket of the service manager's.
+    /// A socket of the service manager's does not fit.
     #[error(transparent)]
     Inherited(#[from] InheritedError),
-    /// The listener for peers.
+    /// The listener for peers cannot be opened.
     #[error(transparent)]
     Listen(#[from] peer::ListenError),
-    /// The listener for metrics.
+    /// The listener for metrics cannot be opened.
     #[error(transparent)]
     Metrics(#[from] metrics::listen::MetricsListenError),
-    /// The runtime of the control thread.
+    /// The runtime of the control thread cannot be made.
     #[error("the control thread cannot be set up: {0}")]
     Runtime(#[from] std::io::Error),
     /// A shard ended by itself.
@@ -92,16 +90,16 @@ pub enum DaemonError {
     StopTimeout,
 }
 
-/// A daemon that is to be run.
+/// A daemon that is ready to run.
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    /// The folder of its drop-ins, if it came from a file.
+    /// Folder of its drop-ins, if the configuration came from a file.
     drop_ins: Option<PathBuf>,
     inherited: Inherited,
     reload: Reload,
     sandbox: Sandbox,
-    /// Bytes of memory that there are for this process.
+    /// Memory in bytes that this process may have.
     machine_bytes: u64,
     stop: Arc<watch::Sender<u32>>,
 }
@@ -120,14 +118,14 @@ impl Stopper {
 }
 
 impl Daemon {
-    /// A daemon with a validated configuration of which there are no files.
+    /// Daemon with a validated configuration that has no files.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let loaded = Loaded { config, files: Vec::new(), origins: BTreeMap::new() };
         Self::with(loaded, None, None)
     }
 
-    /// A daemon that can load its configuration again. `set_level` changes the log's level.
+    /// Daemon that can load its configuration again. `set_level` changes the log's level.
     #[must_use]
     pub fn reloading(loaded: Loaded, sources: Sources, set_level: Option<SetLevel>) -> Self {
         Self::with(loaded, Some(sources), set_level)
@@ -142,20 +140,20 @@ impl Daemon {
             inherited: Inherited::default(),
             reload,
             sandbox: Sandbox::default(),
-            machine_bytes: crate::machine::memory_bytes(),
+            machine_bytes: machine::memory_bytes(),
             stop: Arc::new(watch::Sender::new(0)),
         }
     }
 
-    /// The same with a folder in which limits that are changed can be kept.
+    /// Sets the folder in which changed limits can be kept.
     #[must_use]
     pub fn with_drop_ins(self, drop_ins: Option<PathBuf>) -> Self {
         Self { drop_ins, ..self }
     }
 
-    /// The same, and from here on this thread, and every thread that it starts, can open what this daemon needs
-    /// and nothing else (see `[sandbox]`). It cannot be undone, so it is for a process that is the daemon, before it
-    /// has other threads.
+    /// Restricts this thread, and every thread that it starts, to files that this daemon needs (see
+    /// `[sandbox]`). The step cannot be undone. So it is for a process that is the daemon, before
+    /// it has other threads.
     ///
     /// # Errors
     /// [`SandboxError`].
@@ -182,13 +180,13 @@ impl Daemon {
         Ok(Self { sandbox, ..self })
     }
 
-    /// The same with sockets that are open already; those that are not among them it makes itself.
+    /// Takes sockets that are open already; the daemon makes the missing ones itself.
     #[must_use]
     pub fn with_inherited(self, inherited: Inherited) -> Self {
         Self { inherited, ..self }
     }
 
-    /// A way to stop it.
+    /// Returns a handle to stop it.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { stop: Arc::clone(&self.stop) }
@@ -197,7 +195,7 @@ impl Daemon {
     /// Runs until SIGTERM, SIGINT or [`Stopper::stop`].
     ///
     /// # Errors
-    /// See [`DaemonError`]; each says what to do.
+    /// See [`DaemonError`]; each error has advice.
     pub fn run(self) -> Result<(), DaemonError> {
         raise_file_limit();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -206,14 +204,14 @@ impl Daemon {
             .thread_name("piped-opener")
             .build()?;
         let result = LocalSet::new().block_on(&runtime, self.run_here());
-        // A thread that hangs in a file system does not keep the daemon.
+        // A thread that hangs in a file system does not delay the end.
         runtime.shutdown_background();
         result
     }
 
     async fn run_here(self) -> Result<(), DaemonError> {
         let mut asked = Asked::new(self.stop.subscribe())?;
-        // From here on it is no reason to end.
+        // From here on the signal does not end the process.
         let hangup = signal(SignalKind::hangup())?;
         let (outbox, mut notices) = mpsc::unbounded_channel();
         let (stopping, hears_stopping) = watch::channel(false);
@@ -242,7 +240,7 @@ impl Daemon {
             }),
         };
         systemd::stopping();
-        // An error is a daemon without doors, which is what is wanted.
+        // An error means that no listener is left, which is the goal.
         let _ = stopping.send(true);
         drop(files);
         let ended = end(&control, shards, &mut notices, &mut asked).await;
@@ -253,7 +251,7 @@ impl Daemon {
     }
 }
 
-/// The listening sockets.
+/// All sockets that listen.
 struct Doors {
     client: (AsyncFd<HeldFile>, SocketFile),
     admin: (AsyncFd<HeldFile>, SocketFile),
@@ -261,13 +259,14 @@ struct Doors {
     metrics: Option<TcpListener>,
 }
 
-/// How the control thread hears of its shards, and of the end.
+/// Receivers of news from shards, and of signals to end.
 struct Ears {
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
     stopping: watch::Receiver<bool>,
 }
 
-/// Everything up to the open doors. The shards that were started are in `shards` either way.
+/// Starts everything up to the open sockets. Shards that were started are in `shards` even after an
+/// error.
 async fn start(
     Daemon { config, drop_ins, inherited, reload, sandbox, machine_bytes, .. }: Daemon,
     Ears { outbox, stopping }: Ears,
@@ -287,15 +286,15 @@ async fn start(
     let exports = Exports::new(&config.exports, &names)?;
     let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
     let keeper = Keeper::start(&config).await;
-    let node = config.node.name_or(&hostname()).to_owned();
-    let incarnation = random();
+    let node = config.node.name_or(&machine::host_name()).to_owned();
+    let incarnation = machine::random();
     let spin = spin_budgets(&config);
     for index in 0..config.shards.count as usize {
         let name = shard_name(&node, index);
         shards.push(
             shard::start(Plan {
                 index,
-                engine: settings::engine(&config, name, incarnation, random()),
+                engine: settings::engine(&config, name, incarnation, machine::random()),
                 driver: settings::driver(&config),
                 staging_bytes: config.limits.staging_of_shard(config.shards.count),
                 limits: settings::limits(&config.limits, config.shards.count),
@@ -341,8 +340,8 @@ async fn start(
     Ok((control, doors))
 }
 
-/// A listening socket. It is closed like a file: with whoever was not accepted, and what they passed. Who connects passes
-/// nothing before he has a place.
+/// Makes a listening socket. It is closed like a file, with connections that were not accepted and
+/// their descriptors. A caller can pass no descriptors before it has a place.
 async fn door(
     Wanted { key, path, kind }: Wanted<'_>,
     inherited: Option<OwnedFd>,
@@ -354,12 +353,12 @@ async fn door(
         Some(socket) => (socket, unix_socket::adopt(path, open)),
         None => unix_socket::listen(key, path, kind, open)?,
     };
-    // Before Linux 6.16 they may, and somebody answers for it.
+    // Before Linux 6.16 it can, and an account is charged for them.
     let _ = let_pass_descriptors(&socket, false);
     Ok((asynchronous(room.hold(socket))?, file))
 }
 
-/// Every shard asks every peer over lanes of its own.
+/// Tells every shard the peers, because each asks them over lanes of its own.
 async fn name_peers(control: &Control) {
     let names: Vec<String> = control.peers.borrow().names().map(str::to_owned).collect();
     for (place, name) in names.iter().enumerate() {
@@ -371,7 +370,7 @@ async fn name_peers(control: &Control) {
     }
 }
 
-/// Starts to serve; what comes back removes the sockets' files when dropped.
+/// Starts to serve, and returns the sockets' files, which are removed when dropped.
 fn open_doors(control: &Rc<Control>, doors: Doors) -> [SocketFile; 2] {
     let (clients, client_file) = doors.client;
     let (operators, admin_file) = doors.admin;
@@ -386,12 +385,12 @@ fn open_doors(control: &Rc<Control>, doors: Doors) -> [SocketFile; 2] {
     [client_file, admin_file]
 }
 
-/// What is measured is kept for the next start.
+/// Persists measurements for the next start.
 async fn keep(control: Rc<Control>) {
     control.keeper.run(&control).await;
 }
 
-/// SIGHUP loads the configuration again.
+/// Loads the configuration again at every SIGHUP.
 async fn reload_when_told(control: Rc<Control>, mut hangup: Signal) {
     while let Some(()) = tokio::select! {
         () = control.stopped() => None,
@@ -418,7 +417,7 @@ async fn end(
         loop {
             tokio::select! {
                 () = &mut threads => return,
-                // Sessions want to hear that they have drained; errors were reported before.
+                // Sessions wait for the notice that they have drained; errors were reported before.
                 _ = control.listen(notices) => tokio::task::yield_now().await,
             }
         }
@@ -437,14 +436,14 @@ async fn end(
 async fn tell_to_stop(shards: &[ShardHandle]) {
     let until = clock::now() + STOP_TIMEOUT;
     for shard in shards {
-        // One that is gone has stopped.
+        // A shard that is gone has stopped.
         let _ = shard.mailbox.send(Message::Stop { until }).await;
     }
 }
 
 async fn join(shards: Vec<ShardHandle>) {
     let join = move || shards.into_iter().for_each(ShardHandle::join);
-    // The threads do not panic here: why they ended is in their last notices.
+    // The threads do not panic here: their last notices have the reasons of their ends.
     let _ = tokio::task::spawn_blocking(join).await;
 }
 
@@ -480,20 +479,12 @@ fn spin_budgets(config: &Config) -> SpinBudgets {
     }
 }
 
-/// Two files a handle, three a queue: the soft limit of 1024 is for programs that use select(2).
+/// Raises the limit of files to two a handle and three a queue; the soft limit of 1024 is for
+/// programs that use select(2).
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays at {:?}", limit.current);
     }
-}
-
-fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// A number nobody can foretell, from the operating system by way of the standard library.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }

@@ -1,11 +1,12 @@
 //! Connections to a unix socket that have no place yet, or get none.
 //!
-//! They are closed at once, and a close hangs where something was passed whose own close hangs ([`crate::closing`]). The
-//! listener must not wait for that: behind whoever hangs there is somebody else who wants to be accepted. So each party
-//! has accounts of its own here, with threads of its own: strangers, who are one party; every user that is admitted; and
-//! those that may change the daemon. From Linux 6.16 on nobody passes anything before he has a place
-//! ([`crate::io::socket::let_pass_descriptors`]), and nothing hangs; before, a party that has more on its way out than its
-//! account has room for makes the listener wait after all.
+//! They are closed at once, and a close hangs if one of the passed descriptors hangs in its own
+//! close ([`crate::closing`]). The listener must not wait for that, because others wait to be
+//! accepted. So each party has accounts of its own here, with threads of its own: strangers, as one
+//! party; every user that is admitted; and those that may change the daemon. From Linux 6.16 on
+//! nobody can pass descriptors without a place ([`crate::io::socket::let_pass_descriptors`]), and
+//! nothing hangs. Before, the listener waits if a party has more connections on their way out than
+//! its account has room for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,19 +21,19 @@ use crate::limits::{
     doorstep_files_of_user,
 };
 
-/// Whose a connection is.
+/// Party of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Knock {
-    /// Somebody that may change the daemon.
+    /// A user that may change the daemon.
     Trusted,
     /// A user that is admitted.
     User(u32),
-    /// Somebody that is not.
+    /// A user that is not admitted.
     Stranger,
 }
 
 impl Knock {
-    /// `is_admitted`: at the door in question.
+    /// Party of a user. `is_admitted` is about the socket in question.
     pub(crate) fn of(rules: &Rules, who: &Credentials, is_admitted: bool) -> Self {
         match is_admitted {
             false => Self::Stranger,
@@ -42,19 +43,19 @@ impl Knock {
     }
 }
 
-/// See the module.
+/// Holds connections without a place.
 #[derive(Debug)]
 pub(crate) struct Doorstep {
     closer: Closer,
     files_of_user: usize,
     trusted: Arc<Account>,
     strangers: Arc<Account>,
-    /// As long as something of theirs is not closed.
+    /// Accounts that still have open files.
     users: RefCell<BTreeMap<u32, Weak<Account>>>,
 }
 
 impl Doorstep {
-    /// `nofile`: how many files the process may have.
+    /// Doorstep for a process that may have `nofile` files.
     pub(crate) fn new(closer: &Closer, nofile: u64) -> Self {
         let nofile = usize::try_from(nofile).unwrap_or(usize::MAX);
         let account =
@@ -68,7 +69,7 @@ impl Doorstep {
         }
     }
 
-    /// Answers for a connection. Waits while its party has too many here.
+    /// Holds a connection in its party's account. Waits while the party has too many here.
     pub(crate) async fn hold(&self, socket: OwnedFd, whose: Knock) -> HeldFile {
         let account = self.account_of(whose);
         let mut held = account.hold_uncounted(socket);

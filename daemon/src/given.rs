@@ -1,5 +1,6 @@
-//! What limits come to: less than was asked for, where a limit is given out in whole units, in equal shares of shards,
-//! or is a part of another one. Whoever asks is told, for a number that was acknowledged and is not in force misleads.
+//! Limits that are in force, where that is less than was asked for: a limit is given out in whole
+//! units, in equal shares of shards, or is a part of another one. The operator is told, because an
+//! acknowledged number that is not in force misleads.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use piped_core::limits::{EARLY_GRANULE_BYTES, EARLY_STAGING_DIVISOR};
 
 use crate::settings;
 
-/// What limits come to on so many shards that have so many bytes of staging each; those that are given as they were
-/// asked for are left out.
+/// Limits in force on this many shards with this many bytes of staging each; limits that are given
+/// as asked for are left out.
 pub(crate) fn of(limits: &Limits, shards: u32, staging: u64) -> BTreeMap<String, LimitGiven> {
     let all = u64::from(shards);
     let engine = settings::limits(limits, shards);

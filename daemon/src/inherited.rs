@@ -1,9 +1,10 @@
-//! Socket activation: the service manager has opened the doors, and keeps them while the daemon is restarted.
+//! Socket activation: the service manager opens the sockets, and keeps them while the daemon is
+//! restarted.
 //!
-//! A passed socket is known by its path, which must be one that the configuration names, and must be what the daemon
-//! would have made itself. Anything else is a unit and a configuration that disagree: the daemon says so and does not
-//! start, because clients would look for it where it is not. The names of passed sockets are not used: all sockets of one
-//! unit have the same.
+//! A passed socket is known by its path. The path must be in the configuration, and the socket must
+//! be like one that the daemon would make itself. Otherwise unit and configuration disagree: the
+//! daemon reports that and does not start, because clients would look in the wrong place. The names
+//! of passed sockets are not used: all sockets of one unit have the same.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,51 +15,56 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
-/// The sockets that were passed.
+/// Sockets that the service manager passed.
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<OwnedFd>);
 
-/// What does not fit.
+/// Reason why a passed socket does not fit.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritedError {
-    /// No key names it.
+    /// The configuration has no key with its path.
     #[error(
-        "the service manager passed a socket at {}, but client.socket is {} and admin.socket is {}: have \
-         ListenSequentialPacket= and ListenStream= of piped.socket and the configuration say the same",
+        "the service manager passed a socket at {}, but client.socket is {} and admin.socket is \
+         {}: have ListenSequentialPacket= and ListenStream= of piped.socket and the configuration \
+         say the same",
         found.display(), client.display(), admin.display()
     )]
     Unknown {
-        /// Where it is.
+        /// Path of the socket.
         found: PathBuf,
-        /// The configuration's.
+        /// Path in the configuration.
         client: PathBuf,
-        /// The configuration's.
+        /// Path in the configuration.
         admin: PathBuf,
     },
-    /// It is at the right place.
-    #[error("{key}: the service manager passed a socket at {} {what}; piped.socket needs {line}{}", path.display(), path.display())]
+    /// The path is right, but not the socket.
+    #[error(
+        "{key}: the service manager passed a socket at {} {what}; piped.socket needs {line}{}",
+        path.display(), path.display()
+    )]
     Wrong {
-        /// The configuration key.
+        /// Key of the configuration.
         key: &'static str,
-        /// Where it is.
+        /// Path of the socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of the socket.
         what: &'static str,
-        /// What the unit should say.
+        /// Line that the unit should have.
         line: &'static str,
     },
-    /// No unix socket with a path.
+    /// A descriptor that is no unix socket with a path.
     #[error(
-        "the service manager passed a descriptor that is no unix socket with a path; piped.socket needs \
-         ListenSequentialPacket= for clients and ListenStream= for operators, and nothing else"
+        "the service manager passed a descriptor that is no unix socket with a path; piped.socket \
+         needs ListenSequentialPacket= for clients and ListenStream= for operators, and nothing \
+         else"
     )]
     Stranger,
-    /// The kernel says no.
+    /// The kernel refuses a call.
     #[error("a socket that the service manager passed cannot be used: {0}")]
     Kernel(#[from] Errno),
 }
 
-/// A door as the configuration has it.
+/// A socket as the configuration has it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) key: &'static str,
@@ -67,18 +73,19 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Inherited {
-    /// What the service manager passed to this process; nothing the second time. To be called before anything is opened.
+    /// Takes the sockets that the service manager passed to this process; nothing the second time.
+    /// Call it before anything is opened.
     ///
     /// # Errors
-    /// The environment names descriptors that are not there.
+    /// The environment names descriptors that are not open.
     pub fn take() -> io::Result<Self> {
         crate::io::inherited::take().map(Self)
     }
 
-    /// Those of the clients and of the operators, as far as they were passed, non-blocking.
+    /// Sockets of clients and of operators, if they were passed, made non-blocking.
     ///
     /// # Errors
-    /// See [`InheritedError`]: something else was passed.
+    /// See [`InheritedError`]: another socket was passed.
     pub(crate) fn sort(
         self,
         client: Wanted<'_>,
@@ -120,7 +127,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Where a unix socket was bound.
+/// Path that a unix socket is bound to.
 fn path_of(socket: &OwnedFd) -> Result<PathBuf, InheritedError> {
     if sockopt::socket_domain(socket).ok() != Some(AddressFamily::UNIX) {
         return Err(InheritedError::Stranger);
@@ -161,7 +168,7 @@ mod tests {
         let kinds =
             doors.map(|door| sockopt::socket_type(door.expect("passed")).expect("a socket"));
         assert_eq!(kinds, [SocketType::SEQPACKET, SocketType::STREAM]);
-        // One of them only: the daemon makes the other.
+        // With only one of them the daemon makes the other.
         std::fs::remove_file(dir.path().join("admin")).expect("there");
         let doors = sort(dir.path(), vec![at("admin", SocketType::STREAM)]).expect("as configured");
         assert!(doors[0].is_none() && doors[1].is_some());

@@ -1,8 +1,8 @@
-//! What is logged of what others do: clients, peers, strangers, whoever reaches a door.
+//! Limits log lines about others: clients, peers, strangers, every caller of a socket.
 //!
-//! They decide how often it happens, so each cause has so many lines a minute for each party, and what is left out
-//! is counted and said with the next line (`left_out`). Nothing is lost but lines: metrics count all of it. What an
-//! operator does, and what happens once, is logged where it happens.
+//! They decide how often such events happen. So each cause has a number of lines a minute for each
+//! party; further ones are counted, and the next line has their number (`left_out`). Metrics still
+//! count all events. Actions of operators, and single events, are logged without a limit.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use crate::io::clock;
 /// Lines of one party for one cause in a [`PERIOD`]. A restart of a peer is four.
 const LINES: u32 = 20;
 const PERIOD: Nanos = Nanos::from_millis(60_000);
-/// Accounts there are. Users and peers of the configuration are fewer; who comes later shares.
+/// Most accounts. Users and peers of the configuration are fewer; further parties share one.
 const ACCOUNTS_MAX: usize = 512;
 
-/// Why there would be a line.
+/// Cause of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Cause {
     /// A lane came or went.
@@ -30,39 +30,39 @@ pub(crate) enum Cause {
     Evicted,
     /// A peer may not open what it asks for.
     Open,
-    /// Somebody at the peers' door was turned away.
+    /// A caller at the peers' port was turned away.
     Stranger,
     /// A connection to the admin socket, or for metrics, was sent away.
     Operator,
-    /// Nobody can be accepted at a door.
+    /// A socket cannot accept connections.
     Accept,
-    /// A peer may not be called where it is.
+    /// A peer may not be dialled at its address.
     Dial,
     /// There is no place for a lane, or one made room.
     Crowd,
 }
 
-/// Who caused it, as far as that is not their own word.
+/// Party that caused it, as far as that is not its own word.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Party {
     /// A peer of the configuration.
     Peer(String),
     /// A user of this machine.
     User(u32),
-    /// One of ours.
+    /// One of our own sockets.
     Door(&'static str),
-    /// All others together.
+    /// All other parties together.
     Others,
 }
 
-/// See the module.
+/// Counts lines by cause and party.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     accounts: RefCell<HashMap<(Cause, Party), Lines>>,
 }
 
 impl Journal {
-    /// Whether there is a line left, and how many were left out before it.
+    /// Whether a line may be logged, and how many were left out before it.
     pub(crate) fn may_say(&self, cause: Cause, party: Party) -> Option<u64> {
         self.may_say_at(cause, party, clock::now())
     }
@@ -80,7 +80,7 @@ impl Journal {
     }
 }
 
-/// The lines of one party for one cause.
+/// Lines of one party for one cause.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     since: Nanos,
@@ -89,7 +89,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Whether there is a line left, and how many were left out before it.
+    /// Whether a line may be logged, and how many were left out before it.
     pub(crate) fn may_say(&mut self, now: Nanos) -> Option<u64> {
         if now.since(self.since) >= PERIOD {
             (self.since, self.lines) = (now, 0);
@@ -102,7 +102,7 @@ impl Lines {
         Some(std::mem::take(&mut self.left_out))
     }
 
-    /// Nothing of it is of use any more.
+    /// Whether it is of no use any more.
     fn is_over(&self, now: Nanos) -> bool {
         now.since(self.since) >= PERIOD && self.left_out == 0
     }
@@ -146,7 +146,7 @@ mod tests {
             (0..users).map(|uid| said(&journal, Cause::Refused, &Party::User(uid), START)).sum();
         assert!(lines <= (ACCOUNTS_MAX + 1) * LINES as usize, "{lines}");
         assert!(journal.accounts.borrow().len() <= ACCOUNTS_MAX + 1);
-        // What is over makes room, what was left out is said before.
+        // Accounts that are over make room; their left-out lines are reported before.
         let later = START + PERIOD;
         for uid in 0..users {
             journal.may_say_at(Cause::Refused, Party::User(uid), later);

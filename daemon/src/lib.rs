@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The double line is the data path: after the handshake a request touches the shard's thread and
-//! nothing else. Whatever may block (opening files, resolving names, making memory) happens on the
-//! control thread's blocking pool, and arrives at the shard as a message.
+//! nothing else. Calls that may block (opening files, resolving names, making memory) run on the
+//! control thread's blocking pool, and their results arrive at the shard as messages.
 #![deny(unsafe_code)]
 
 mod advising;

@@ -1,4 +1,4 @@
-//! Every bound of the daemon outside the engine, with its reason. Relations are proved at compile
+//! All bounds of the daemon outside the engine, with their reasons. Relations are proved at compile
 //! time.
 
 use std::time::Duration;
@@ -8,38 +8,39 @@ use piped_ring::handshake;
 
 use crate::places::Bounds;
 
-/// How long a shard spins for a release of a dial instead of sleeping: longer than waking up takes, even where
-/// another CPU has to be woken.
+/// Time before a dial's release in which a shard spins instead of sleeping: longer than a wake-up
+/// takes, even if another CPU has to be woken.
 pub const DIAL_SPIN: Nanos = Nanos::from_micros(150);
 
-/// Requests taken from one queue before the next has its turn: enough to amortize a turn, few enough
-/// that 16 busy queues still share each turn.
+/// Requests taken from one queue before the next has its turn: enough to amortize a turn, few
+/// enough that 16 busy queues still share each turn.
 pub const REQUESTS_PER_QUEUE: u32 = 32;
 
 /// Requests taken in one turn: at about 100 ns each the turn stays well below a disk's latency.
 pub const REQUESTS_PER_TURN: u32 = 256;
 
-/// Requests of clients in execution on one shard. What comes beyond waits in the clients' rings.
+/// Requests of clients in execution on one shard. Further ones wait in the clients' rings.
 pub const REQUESTS_MAX: u32 = 2048;
 
-/// Receives and waits in execution on one shard, beside those requests: they wait for others. What comes beyond is refused.
+/// Receives and waits in execution on one shard, beside those requests, because they wait for
+/// others. Further ones are refused.
 pub const WAITS_MAX: u32 = 2048;
 
-/// Those of one user: half of them.
+/// Receives and waits of one user: half of them.
 pub const WAITS_OF_USER: u32 = WAITS_MAX / 2;
 
-/// The engine's transfers: those requests, receives and waits, the parts of copies, and requests that were given up but
-/// are still with the kernel.
+/// Transfers of the engine: those requests, receives and waits, the parts of copies, and requests
+/// that were given up but are still with the kernel.
 pub const TRANSFERS_MAX: u32 = 6144;
 
 /// Operations at the driver of one shard.
 pub const OPS_MAX: u32 = 4096;
 
-/// Threads of a shard for files of foreign file systems. As many as the engine begins there, and some for
-/// devices of which each may begin one.
+/// Threads of a shard for files of foreign file systems: as many as the engine begins there, and
+/// some for devices, each of which may begin one.
 pub const ASIDE_THREADS: usize = 2 * piped_core::limits::FOREIGN_OPS_MAX as usize;
 
-/// Files and sockets of one shard. The process' limit of open files may lower it.
+/// Files and sockets of one shard. The limit of open files of the process may lower it.
 pub const FILES_MAX: u32 = 32 * 1024;
 
 /// Segments of one shard: arenas, regions of other shards, staging.
@@ -51,13 +52,13 @@ pub const MAILBOX: usize = 256;
 /// Messages taken in one turn. Some of them cost system calls (registering a file).
 pub const MESSAGES_PER_TURN: u32 = 16;
 
-/// How often what was measured is kept, if there is news: a restart forgets a minute at most.
+/// Time between two writes of measurements, if there is news: a restart forgets a minute at most.
 pub const KEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// How long a file system may take to read or to write it: the daemon begins, and ends, without.
+/// Longest time to read or write them: the daemon begins, and ends, without.
 pub const KEEP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Devices whose names are known. What lies on others is not kept.
+/// Devices with known names. Stages on other devices are not persisted.
 pub const DEVICES_NAMED_MAX: usize = 1024;
 
 /// Segments of one session: the Welcome's and those of GrowArena.
@@ -74,140 +75,148 @@ pub const FILES_PER_OPEN: u32 = 2;
 pub const FILES_PER_SESSION: usize =
     FILES_PER_OPEN as usize * HANDLES_PER_SESSION + FILES_PER_HANDSHAKE;
 
-/// Files of one connection: its socket, and what may come with its next message.
+/// Files of one connection: its socket, and those that may come with its next message.
 pub const FILES_PER_HANDSHAKE: usize = 1 + handshake::fds::FDS_RECEIVED_MAX;
 
-/// Segments of all sessions of one user: with fewer than [`SEGMENTS_MAX`] none can take all places of a shard.
+/// Segments of all sessions of one user: with fewer than [`SEGMENTS_MAX`] no user can take all
+/// places of a shard.
 pub const SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 2;
 
-/// Files that all sessions of one user have open on one shard, as handles of [`FILES_PER_OPEN`] descriptors: a quarter
-/// of the shard's places. All peers have a quarter together, so half is for others and for sockets.
+/// Files that all sessions of one user have open on one shard, as handles of [`FILES_PER_OPEN`]
+/// descriptors: a quarter of the shard's places. All peers have a quarter together, so half is for
+/// others and for sockets.
 pub const FILES_OF_USER: u64 = (FILES_MAX / FILES_PER_OPEN / 4) as u64;
 
-/// Clients that have connected and not said Hello yet: half of them of one user at most, for programs that start
-/// many clients at once. Beyond that the oldest makes room, see [`crate::places`].
+/// Clients that have connected and not said Hello yet: at most half of them of one user, for
+/// programs that start many clients at once. Beyond that the oldest makes room, see
+/// [`crate::places`].
 pub(crate) const HANDSHAKES: Bounds = Bounds { all: 64, reserved: 0, each: 32 };
 
-/// Strangers that have connected and are being told that they are. They are one party: the next one that connects
+/// Strangers that have connected and are being told that they are. They are one party: the next one
 /// takes the place of the oldest.
 pub(crate) const STRANGERS: Bounds = Bounds { all: 8, reserved: 0, each: 8 };
 
-/// Users that have connections on a doorstep, turned away and not closed yet, each counted for itself. More than that count
-/// with the strangers.
+/// Users with connections on a doorstep, turned away and not closed yet, each with an account of
+/// its own. Further users count with the strangers.
 pub const DOORSTEP_USERS_MAX: usize = 32;
 
 /// Connections of strangers, and of operators, on one doorstep that are closed at once.
 pub const DOORSTEP_CLOSERS: usize = 8;
 
-/// The same of another user.
+/// Connections of another user that are closed at once.
 pub const DOORSTEP_CLOSERS_OF_USER: usize = 2;
 
-/// Connections of strangers, and of operators, that may wait on one doorstep to be closed, in a process that may have so
-/// many files. A user has a part of that. Together all of them leave more than half of the files to others. With more,
-/// whoever comes next waits to be accepted, so it is many: who passes descriptors whose close hangs must have as many of
-/// them open.
+/// Connections of strangers, and of operators, that may wait on one doorstep to be closed, in a
+/// process with this many files. A user has a part of that. All of them together leave more than
+/// half of the files to others. Beyond the limit the next caller waits to be accepted, so the limit
+/// is high: an attacker must hold as many hanging descriptors open.
 #[must_use]
 pub const fn doorstep_files(nofile: usize) -> usize {
     if nofile < 16 * 64 { 64 } else { nofile / 16 }
 }
 
-/// The same of one user.
+/// Connections of one user that may wait there.
 #[must_use]
 pub const fn doorstep_files_of_user(nofile: usize) -> usize {
     let part = doorstep_files(nofile) / DOORSTEP_USERS_MAX;
     if part < 8 { 8 } else { part }
 }
 
-/// How long a client may take to say Hello, and to take a reply.
+/// Longest time for a client to say Hello, and to take a reply.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the control thread waits for a shard's answer. Turns take microseconds; a shard that
-/// does not answer for this long is broken.
+/// Time that the control thread waits for a shard's answer. Turns take microseconds, so a shard
+/// without an answer for this long is broken.
 pub const SHARD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Beyond a request's own deadline, before an open at a peer is given up.
+/// Time beyond a request's own deadline before an open at a peer is given up.
 pub const REMOTE_OPEN_GRACE: Duration = Duration::from_secs(1);
 
-/// Opens for peers at once; more are told to try again.
+/// Opens for peers at once; further ones are told to try again.
 pub const PEER_OPENS_MAX: usize = 64;
 
-/// Files that plans look at, at once: their file systems may hang.
+/// Files that plans look at, at once, because their file systems may hang.
 pub const PLAN_LOOKS_MAX: usize = 4;
 
 /// Attempts at an open that a rename disturbed.
 pub const OPEN_ATTEMPTS: u32 = 8;
 
-/// How long a peer that connected may take to prove who it is. Three round trips; a lost packet is sent again twice.
+/// Longest time for a peer that connected to prove its identity. Three round trips; a lost packet
+/// is sent again twice.
 pub const GREETING_TIME: Duration = Duration::from_secs(4);
 
-/// Peers that are proving who they are at once, from addresses nobody has proved himself from before.
+/// Peers that are proving their identity at once, from addresses without an earlier proof.
 pub const GREETINGS_MAX: usize = 512;
 
-/// The same from where somebody has: no stranger takes their places.
+/// Peers from addresses with an earlier proof: no stranger takes their places.
 pub const KNOWN_GREETINGS_MAX: usize = 256;
 
-/// How long a connection to a peer may take.
+/// Longest time for a connection to a peer.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long data sent to a peer may stay unacknowledged before the lane is lost.
 pub const LANE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a lane may be idle before the kernel asks whether the other side is there, and between its
-/// questions. A peer that is gone without a word (power, cable) is lost at the first question that is due
-/// once [`LANE_TIMEOUT`] is over.
+/// Idle time of a lane before the kernel asks for the other side, and time between its questions. A
+/// peer that is gone without a word (power, cable) is lost at the first question that is due once
+/// [`LANE_TIMEOUT`] is over.
 pub const LANE_KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Unsent bytes of a lane's socket: more would make urgent frames wait behind others, less would
 /// let the link run dry between two turns.
 pub const LANE_UNSENT_BYTES: u32 = 256 * 1024;
 
-/// Connections to the admin API at once: a quarter is kept for those that may change the daemon, and one user that
-/// may only look has a third of the rest.
+/// Connections to the admin API at once: a quarter is kept for users that may change the daemon,
+/// and one user that may only look has a third of the rest.
 pub(crate) const OPERATORS: Bounds = Bounds { all: 32, reserved: 8, each: 8 };
 
-/// How long a request to the admin API may take to arrive, its answer to be taken, and its connection to stay idle.
+/// Longest time for a request to the admin API to arrive, for its answer to be taken, and for its
+/// connection to stay idle.
 pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the files of a configuration may take to be read, and the directories of exports to be
-/// opened. `pipectl` waits longer.
+/// Longest time to read the files of a configuration, and to open the directories of exports.
+/// `pipectl` waits longer.
 pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The longest body of a request to the admin API, in bytes.
 pub const ADMIN_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Connections to `[metrics] address` at once: a few servers scrape, and each has one at a time. An address has some
-/// more: it may be that of a network behind one.
+/// Connections to `[metrics] address` at once: a few servers scrape, and each has one at a time. An
+/// address has some more, because a network may be behind it.
 pub(crate) const SCRAPERS: Bounds = Bounds { all: 16, reserved: 0, each: 8 };
 
-/// How long a scraper may take to ask.
+/// Longest time for a scraper to ask.
 pub const METRICS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a scrape may take from connection to the last byte: as long as Prometheus waits, and longer than
-/// [`SHARD_TIMEOUT`].
+/// Longest time of a scrape from connection to the last byte: as long as Prometheus waits, and
+/// longer than [`SHARD_TIMEOUT`].
 pub const METRICS_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How old an answer on `[metrics] address` may be: shards are not asked more often, whoever scrapes.
+/// Greatest age of an answer on `[metrics] address`: shards are not asked more often, however many
+/// scrape.
 pub const METRICS_AGE: Nanos = Nanos::from_millis(100);
 
-/// How old the page of `GET /` may be, which asks more of the shards.
+/// Greatest age of the page of `GET /`, which asks more of the shards.
 pub const PAGE_AGE: Nanos = Nanos::from_millis(1_000);
 
-/// Transfers in one list. More are counted, not listed: a shard makes the list on its own thread.
+/// Transfers in one list. Further ones are counted, not listed, because a shard makes the list on
+/// its own thread.
 pub const TRANSFERS_LISTED_MAX: usize = 512;
 
-/// Files that all peers together have open or not closed yet: those of as many handles as the engines of
-/// so many shards have for them.
+/// Files that all peers together have open or not closed yet: as many handles as the engines of so
+/// many shards have for them.
 #[must_use]
 pub const fn peer_files_max(shards: usize) -> usize {
     shards * FILES_PER_OPEN as usize * piped_core::limits::SERVED_FILES_MAX as usize
 }
 
-/// Files of peers closed at once. They lie in directories that the operator chose: these hang as a
+/// Files of peers closed at once. They lie in directories that the operator chose, which hang as a
 /// whole if at all.
 pub const PEER_CLOSERS: usize = 8;
 
-/// Threads for what may hang in a file system: a session opens one file at a time and closes one, a
-/// connection closes one, peers open and close some, and there are a few for what takes long but ends.
+/// Threads for calls that may hang in a file system: a session opens one file at a time and closes
+/// one, a connection closes one, peers open and close some, and a few do work that takes long but
+/// ends.
 #[must_use]
 pub const fn threads_max(sessions: u32) -> usize {
     let places = HANDSHAKES.connections() + OPERATORS.connections();
@@ -226,24 +235,24 @@ pub const fn threads_max(sessions: u32) -> usize {
 /// Unix sockets the daemon listens on: the clients' and the operators'.
 pub const LISTENERS: usize = 2;
 
-/// How long a shard may take to end its sessions when the daemon stops.
+/// Longest time for a shard to end its sessions when the daemon stops.
 pub const STOP_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 
-/// How long the daemon waits for its shards when it stops: the above, the driver's own patience
-/// when it is dropped, and some.
+/// Time that the daemon waits for its shards when it stops: the above, the driver's own time when
+/// it is dropped, and some more.
 pub const SHARD_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A staging segment. The driver registers at most this much in a turn.
 pub const STAGING_SEGMENT_BYTES: u64 = crate::io::REGISTRATION_BYTES_PER_TURN;
 
 const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
-// A session alone does not reach what its user may have.
+// One session does not reach the limit of its user.
 const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= SEGMENTS_OF_USER);
 const _: () = assert!(HANDLES_PER_SESSION as u64 <= FILES_OF_USER);
 // Every peer that may be configured finds a place in the engine.
 const _: () = assert!(piped_config::PEERS_MAX <= piped_core::limits::LINKS_MAX as usize);
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
-// One question at least goes unanswered before the lane is lost.
+// At least one question stays without answer before the lane is lost.
 const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());
 // A third of the transfers stay for parts of copies and for requests that were given up.
 const _: () = assert!(2 * REQUESTS_MAX + WAITS_MAX <= TRANSFERS_MAX);

@@ -1,32 +1,35 @@
-//! How much memory there is for this process.
+//! Facts about this machine: the memory that this process may have, its name, a random number.
 
+use std::collections::hash_map::RandomState;
 use std::fs;
+use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 
-/// Below which the groups of processes are found, and what a group's limit is called there.
+/// Folders of the control groups, and the name of a group's limit there.
 const CGROUPS: [(&str, &str); 2] =
     [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
 
-/// Bytes of memory that this process can have at most: the machine's, or less, if a group of processes that it is in
-/// may have less. As it is now: asked at start, before the sandbox.
+/// The most bytes of memory for this process: those of the machine, or less if a control group
+/// above it has a limit. Asked at start, before the sandbox.
 pub(crate) fn memory_bytes() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = paths(&groups).into_iter().flat_map(|path| {
         CGROUPS.iter().filter_map(move |(root, file)| least(Path::new(root), &path, file))
     });
-    // Without a word from the kernel there is no bound to know.
+    // Without an answer of the kernel no bound is known.
     limits.chain(machine).min().unwrap_or(u64::MAX)
 }
 
-/// `MemTotal` of `/proc/meminfo`.
+/// Value of `MemTotal` in `/proc/meminfo`.
 fn total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// Paths of the groups in `/proc/self/cgroup` that limit memory: of version 2, and of version 1's controller.
+/// Paths of the groups in `/proc/self/cgroup` that limit memory: of version 2, and of version 1's
+/// controller.
 fn paths(text: &str) -> Vec<String> {
     let path = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -37,11 +40,21 @@ fn paths(text: &str) -> Vec<String> {
     text.lines().filter_map(path).collect()
 }
 
-/// The least limit of a group and of those it is in. "max" and nothing are no limit.
+/// Least limit of a group and of those above it. "max" and nothing are no limit.
 fn least(root: &Path, path: &str, file: &str) -> Option<u64> {
     let group = root.join(path);
     let groups = group.ancestors().take_while(|group| group.starts_with(root));
     groups.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
+}
+
+/// Name of this machine, as the kernel has it.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A number that nobody can foretell, from the operating system by way of the standard library.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

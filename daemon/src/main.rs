@@ -10,9 +10,9 @@ use piped_config::{Findings, Loaded, Look, MADE_BY_UNIT, Names, Sources, load, p
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 fn main() -> ExitCode {
-    // First of all: the numbers of what was passed are only told from others while nothing is opened here.
+    // Before anything is opened: passed descriptors are only told from others by that.
     let inherited = Inherited::take();
-    // Before anything is secret here: no core holds it, and programs of the same user cannot look.
+    // Before anything is secret: no core holds it, and programs of the same user cannot look.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         eprintln!("piped: its memory can be read by other programs of its user ({error})");
     }
@@ -42,11 +42,11 @@ fn run(
     let drop_ins = sources.main_file().exists().then(|| sources.drop_ins());
     let daemon = Daemon::reloading(loaded, sources, Some(set_level));
     let inherited = inherited.map_err(|error| format!("LISTEN_FDS: {error}"))?;
-    // Before the first thread beside this one.
+    // Before the first other thread.
     Ok(daemon.with_drop_ins(drop_ins).with_inherited(inherited).sandboxed()?.run()?)
 }
 
-/// Looks at a configuration as a start would, by the user who asks.
+/// Checks a configuration as a start would, by the present user.
 fn check(
     loaded: &Loaded,
     sources: &Sources,

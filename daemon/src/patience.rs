@@ -1,15 +1,15 @@
-//! Clients' memory, made and given back by threads that give way to everybody else.
+//! Clients' memory, made and given back by threads that give way to all others.
 //!
-//! A GiB takes hundreds of milliseconds of a CPU: its pages are zeroed, and later taken apart. At the
-//! priority of the shards that is what all other clients wait for, a time slice each. So one piece at a time
-//! is worked on in the whole daemon, each in its turn, so that who wants little does not wait behind who
-//! wants much; and after its first pieces, which are what a usual client wants, a thread gives way. The
-//! kernel clears a huge page (half a millisecond) without letting anybody else run, whatever the
-//! priorities: so a thread that was in somebody's way steps aside for a while before it goes on. What it
-//! delays is then a request now and then, and where CPUs are idle it is never in the way.
+//! A GiB takes hundreds of milliseconds of a CPU: its pages are zeroed, and later taken apart. At
+//! the priority of the shards, all other clients would wait for that. So the whole daemon works on
+//! one piece at a time, in turns, and small requests do not wait behind large ones. After its first
+//! pieces, enough for a usual client, a thread gives way. The kernel clears a huge page (half a
+//! millisecond) without letting another thread run, whatever the priorities. So a thread that was
+//! in the way steps aside for a while before it goes on. It then delays a request now and then, and
+//! none where CPUs are idle.
 //!
-//! Not idle priority: shards that spin would let it have nothing at all, and whoever waits for memory waits
-//! for that.
+//! Idle priority was rejected: shards that spin would leave such a thread no time at all, and
+//! clients wait for their memory.
 
 use std::io;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ const HASTY_PIECES: u32 = 8;
 
 const _: () = assert!(HASTY_PIECES as usize * piped_ring::PIECE_BYTES == 16 << 20);
 
-/// How long a thread steps aside: long against a piece, so that few requests meet one.
+/// Time for which a thread steps aside: long against a piece, so that few requests meet one.
 const ASIDE: Nanos = Nanos::from_millis(10);
 
 /// Starts a thread, or does nothing.
 type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-/// Where such work is done.
+/// Runs such work on threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
     turns: Arc<FairMutex<()>>,
@@ -49,11 +49,11 @@ impl Default for Patience {
 #[derive(Debug)]
 pub(crate) struct Turns<'a> {
     turns: &'a FairMutex<()>,
-    /// Pieces begun.
+    /// Number of pieces begun.
     begun: u32,
-    /// Times the thread had been taken off its CPU for somebody else when the last piece began.
+    /// Times that the thread had been preempted when the last piece began.
     preempted: u64,
-    /// Whether it is there for this alone; another one has other things to do, and its priority for them.
+    /// Whether the thread does only this work; another one keeps its priority for other work.
     is_own: bool,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Turns<'a> {
         Self { turns, begun: 0, preempted: 0, is_own: true }
     }
 
-    /// Those of a thread that does it because there is no other.
+    /// Turns of a thread that does the work because no other can be had.
     fn of_another(turns: &'a FairMutex<()>) -> Self {
         Self { is_own: false, ..Self::new(turns) }
     }
@@ -77,7 +77,7 @@ impl<'a> Turns<'a> {
         self.preempted = niceness::preemptions();
     }
 
-    /// Waits for the next turn, which is over when the guard is dropped.
+    /// Waits for the next turn, which ends when the guard is dropped.
     pub(crate) fn next(&mut self) -> FairMutexGuard<'a, ()> {
         if !self.is_own {
             return self.turns.lock();
@@ -104,14 +104,14 @@ impl Patience {
         let (done, outcome) = oneshot::channel();
         let turns = Arc::clone(&self.turns);
         (self.start)(Box::new(move || {
-            // Whoever asked may be gone.
+            // The receiver may be gone.
             let _ = done.send(work(&mut Turns::new(&turns)));
         }))?;
         outcome.await.map_err(|_| io::Error::other("the thread that made the memory failed"))
     }
 
-    /// Gives memory back of which these are the last owners, also if a client still has it; `place` is taken until
-    /// then. What comes back tells of the end, and need not be waited for.
+    /// Gives memory back that has no other owners here, even if a client still has it; `place` is
+    /// kept until then. The result tells of the end, and need not be waited for.
     pub(crate) fn give_back(
         &self,
         segments: impl IntoIterator<Item = Arc<Segment>>,
@@ -120,7 +120,7 @@ impl Patience {
         self.end(segments, place, |segment, turns| segment.give_back(|| turns.next()))
     }
 
-    /// The same, but whoever else has the memory keeps what is in it.
+    /// Gives memory back without clearing it, because another process still uses its content.
     pub(crate) fn leave(
         &self,
         segments: impl IntoIterator<Item = Arc<Segment>>,
@@ -151,7 +151,7 @@ impl Patience {
             }
             drop(place);
         };
-        // What a thread that cannot be started was to do is lost with it, so the thread only fetches it.
+        // A thread that cannot be started would lose its work, so it only fetches it.
         let all = Arc::new(Mutex::new(Some(all)));
         let (fetched, turns) = (Arc::clone(&all), Arc::clone(&self.turns));
         let started = (self.start)(Box::new(move || {
@@ -161,7 +161,8 @@ impl Patience {
             }
         }));
         if started.is_err() {
-            // Memory that is let go without it stays with who else has it, and counts no more: better here and late.
+            // Otherwise the memory would stay with other processes, and no longer count: better
+            // here and late.
             let all = all.lock().take();
             if let Some(all) = all {
                 all(&mut Turns::of_another(&self.turns));
@@ -263,7 +264,11 @@ mod tests {
         assert_eq!(bytes, [0; 5], "its pages are free");
         assert_eq!(Arc::strong_count(&counted), 1, "then it counts no more");
         let ended = end.try_recv();
-        assert_eq!(ended, Err(oneshot::error::TryRecvError::Closed), "whoever waits hears of it");
+        assert_eq!(
+            ended,
+            Err(oneshot::error::TryRecvError::Closed),
+            "the waiting side learns of it"
+        );
         assert_eq!(niceness(), before, "this thread has other things to do");
     }
 }

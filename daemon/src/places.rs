@@ -1,13 +1,15 @@
-//! Places at a door, for those that have connected and are not served yet.
+//! Places at a socket or port, for connections that are not served yet.
 //!
-//! Whoever may connect can connect often, and say nothing. So the places of a door are shared: some are kept for
-//! operators, and once all others are taken, a newcomer has the place of the oldest silent connection of the party
-//! that has the most. A party that takes all places so takes them from itself. Silent is a connection of which nothing
-//! is under way here: it has not asked yet, or has its answer.
+//! Any user that may connect can connect often, and stay silent. So places are shared: some are
+//! kept for operators. Once all others are taken, a newcomer gets the place of the oldest silent
+//! connection of the party that has the most. A party that takes all places so takes them from
+//! itself. A connection is silent if nothing is under way for it here: it has not asked yet, or has
+//! its answer.
 //!
-//! Who has to leave counts until its socket is closed, which may hang ([`crate::closing`]). A party may have as many
-//! that leave as may be in, and all of them together some times that; those that are trusted are counted for themselves.
-//! So a party whose sockets do not close is alone with that.
+//! A connection that has to leave counts until its socket is closed, which may hang
+//! ([`crate::closing`]). A party may have as many leaving connections as may be in, and all parties
+//! together some times that; trusted ones are counted apart. So a party with sockets that do not
+//! close harms only itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,36 +17,36 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Connections there may be, those that leave among them, for each place.
+/// Most connections for each place, with those that leave.
 const LEAVING: usize = 4;
 
-/// How many places there are.
+/// Numbers of places by kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// For everybody.
+    /// Places for all parties.
     pub(crate) all: usize,
-    /// Of these, for those that are trusted alone.
+    /// Places among them for trusted parties alone.
     pub(crate) reserved: usize,
-    /// For one party that is not trusted.
+    /// Places for one party that is not trusted.
     pub(crate) each: usize,
 }
 
 impl Bounds {
-    /// The most connections there are, those that leave among them.
+    /// The most connections, with those that leave.
     pub(crate) const fn connections(self) -> usize {
         let kinds = if self.reserved == 0 { 1 } else { 2 };
         kinds * LEAVING * self.all
     }
 }
 
-/// The places of a door. `K` tells parties apart.
+/// Places of a socket. `K` tells parties apart.
 #[derive(Debug)]
 pub(crate) struct Places<K>(Arc<Mutex<Table<K>>>);
 
 #[derive(Debug)]
 struct Table<K> {
     bounds: Bounds,
-    /// By number, which grows.
+    /// Guests by number, which only grows.
     guests: BTreeMap<u64, Guest<K>>,
     last: u64,
 }
@@ -53,28 +55,28 @@ struct Table<K> {
 struct Guest<K> {
     party: K,
     trusted: bool,
-    /// Since when it has been silent; `None` while it is served.
+    /// Time since which it has been silent; `None` while it is served.
     silent_since: Option<u64>,
     /// Tells it to leave; `None` once it was told.
     leave: Option<oneshot::Sender<()>>,
 }
 
-/// A place. Dropped, it is free.
+/// A place that is free again when dropped.
 #[derive(Debug)]
 pub(crate) struct Place<K: Party> {
     number: u64,
     table: Arc<Mutex<Table<K>>>,
 }
 
-/// What tells parties apart.
+/// Properties that tell parties apart.
 pub(crate) trait Party: Copy + Ord + std::fmt::Debug + Send + 'static {}
 impl<K: Copy + Ord + std::fmt::Debug + Send + 'static> Party for K {}
 
-/// Somebody has a place.
+/// A connection that has a place.
 #[derive(Debug)]
 pub(crate) struct Admitted<K: Party> {
     pub(crate) place: Arc<Place<K>>,
-    /// Resolves when somebody else needs the place.
+    /// Resolves when another one needs the place.
     pub(crate) displaced: oneshot::Receiver<()>,
 }
 
@@ -83,7 +85,7 @@ impl<K: Party> Places<K> {
         Self(Arc::new(Mutex::new(Table { bounds, guests: BTreeMap::new(), last: 0 })))
     }
 
-    /// A place for a newcomer; none, if all those are served that it could take one from.
+    /// Place for a newcomer; none, if all those are served that it could take one from.
     pub(crate) fn enter(&self, party: K, trusted: bool) -> Option<Admitted<K>> {
         let mut table = self.0.lock();
         if !table.makes_room(party, trusted) {
@@ -99,14 +101,14 @@ impl<K: Party> Places<K> {
 }
 
 impl<K: Party> Place<K> {
-    /// From here on it is served, and keeps its place.
+    /// Marks it as served, so that it keeps its place.
     pub(crate) fn is_served(&self) {
         if let Some(guest) = self.table.lock().guests.get_mut(&self.number) {
             guest.silent_since = None;
         }
     }
 
-    /// It has what it asked for.
+    /// Marks it as silent again, because it has its answer.
     pub(crate) fn was_served(&self) {
         let mut table = self.table.lock();
         let now = table.next();
@@ -128,7 +130,7 @@ impl<K: Party> Table<K> {
         self.last
     }
 
-    /// Those that are in, and were not told to leave.
+    /// Guests that are in, and were not told to leave.
     fn inside(&self) -> impl Iterator<Item = (&u64, &Guest<K>)> {
         self.guests.iter().filter(|(_, guest)| guest.leave.is_some())
     }
@@ -137,11 +139,11 @@ impl<K: Party> Table<K> {
         self.inside().filter(|(_, guest)| guest.party == party).count()
     }
 
-    /// Sees to it that there is room for one more, if that can be.
+    /// Makes room for one more, if possible.
     fn makes_room(&mut self, party: K, trusted: bool) -> bool {
         let Bounds { all, reserved, each } = self.bounds;
         let each = if trusted { all } else { each };
-        // Those that leave count as well; those that are not trusted, beside those that are.
+        // Those that leave count as well; trusted and other ones are counted apart.
         let alike = self.guests.values().filter(|guest| guest.trusted == trusted);
         let of_party = self.guests.values().filter(|guest| guest.party == party);
         if of_party.count() >= 2 * each || alike.count() >= LEAVING * all {
@@ -160,7 +162,7 @@ impl<K: Party> Table<K> {
         let Some(guest) = victim.and_then(|victim| self.guests.get_mut(&victim)) else {
             return false;
         };
-        // Who has left by itself is about to free its place.
+        // A guest that has left by itself is about to free its place.
         let _ = guest.leave.take().map(|leave| leave.send(()));
         true
     }
@@ -171,8 +173,8 @@ impl<K: Party> Table<K> {
         since.min().map(|(_, number)| number)
     }
 
-    /// The oldest silent one of the party that has the most, and more than the newcomer's has. Who is trusted takes
-    /// the place of one that is not, if there is one.
+    /// Oldest silent guest of the party that has the most, and more than the newcomer's has. A
+    /// trusted newcomer takes the place of one that is not, if there is one.
     fn of_the_greediest(&self, party: K, trusted: bool) -> Option<u64> {
         let least = self.has(party);
         let meant = |among_trusted: bool| {
@@ -196,7 +198,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { all: 8, reserved: 2, each: 5 };
 
-    /// Enters so often, and keeps what it gets.
+    /// Enters so often, and keeps all places that it gets.
     fn crowd(places: &Places<u32>, party: u32, trusted: bool, count: usize) -> Vec<Admitted<u32>> {
         (0..count).filter_map(|_| places.enter(party, trusted)).collect()
     }
@@ -244,7 +246,7 @@ mod tests {
         let mut modest = crowd(&places, 2, false, 2);
         let _third = places.enter(3, false).expect("there is always one place for one more party");
         assert!(is_told_to_leave(&mut greedy[0]));
-        // Three, two, one: the last two are left alone by the first.
+        // Three, two, one: the first party spares the last two.
         let _own = places.enter(1, false).expect("its own");
         assert!(is_told_to_leave(&mut greedy[1]));
         assert!(!modest.iter_mut().any(is_told_to_leave));
@@ -255,10 +257,10 @@ mod tests {
         let places = Places::new(BOUNDS);
         let mut all: Vec<_> = (1..=6).filter_map(|party| places.enter(party, false)).collect();
         assert_eq!(all.len(), 6);
-        // One that has none yet comes in, and the oldest of the others leaves.
+        // A party without a place comes in, and the oldest of the others leaves.
         let mut newcomer = places.enter(7, false).expect("it has none");
         assert_eq!(all.iter_mut().filter_map(|it| it.displaced.try_recv().ok()).count(), 1);
-        // One that has one displaces nobody but itself.
+        // A party with one place displaces nobody but itself.
         let _own = places.enter(7, false).expect("its own");
         assert!(is_told_to_leave(&mut newcomer));
     }
@@ -278,7 +280,7 @@ mod tests {
         }
         assert!(!root.iter_mut().any(is_told_to_leave) && !is_told_to_leave(&mut last));
         drop((crowds, last));
-        // Nor do those of others that leave and do not close.
+        // Connections of others that leave and do not close do not either.
         let _hanging: Vec<_> = (1..9).map(|party| crowd(&places, party, false, 99)).collect();
         root.extend(crowd(&places, 0, true, 1));
         assert_eq!(root.len(), 3);

@@ -1,11 +1,12 @@
-//! What a start and a reload look at before they change anything: [`piped_config::preflight()`], by the daemon itself.
+//! The daemon's own use of [`piped_config::preflight()`], before a start or a reload changes
+//! anything.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use piped_config::{Config, Findings, Loaded, Look, Names};
 
-/// Doors that are open already.
+/// Sockets that are open already.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) sockets: Vec<PathBuf>,
@@ -13,7 +14,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// All doors of a configuration that runs.
+    /// Sockets of a configuration that runs.
     pub(crate) fn by(running: &Config) -> Self {
         Self {
             sockets: vec![running.client.socket.clone(), running.admin.socket.clone()],
@@ -22,7 +23,7 @@ impl Held {
     }
 }
 
-/// Everything that this machine has against a configuration; what it only makes worse is logged. May block.
+/// Checks a configuration against this machine, and logs the warnings. May block.
 ///
 /// # Errors
 /// All reasons, each with its place.
@@ -50,8 +51,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Directives of `log.level` name parts of the daemon; one that says something and could not be named, or that
-    /// could be and says nothing, is a mistake here.
+    /// Directives of `log.level` name parts of the daemon. A part that logs without such a name, or
+    /// has the name and logs nothing, fails here.
     #[test]
     fn the_parts_that_log_are_those_that_can_be_named() {
         fn says(path: &Path) -> bool {
@@ -70,7 +71,7 @@ mod tests {
         let found: BTreeSet<String> = entries.filter(|it| says(it)).map(|it| stem(&it)).collect();
         let named: BTreeSet<String> =
             piped_config::LOG_PARTS.iter().map(|it| (*it).to_owned()).collect();
-        // What the program itself says has the name of the crate alone.
+        // Lines of the program itself have the name of the crate alone.
         let found: BTreeSet<String> = found.into_iter().filter(|it| it != "main").collect();
         assert_eq!(found, named, "config/src/log_level.rs: LOG_PARTS");
     }

@@ -1,12 +1,14 @@
-//! What the daemon denies itself, and every thread it will have: Landlock.
+//! The sandbox that the daemon puts on itself, and on every thread that it will have: Landlock.
 //!
-//! The paths are those of the configuration it starts with. A rule is about the directory that was there then, not
-//! about its name: a directory that is replaced by another one is outside, and a directory that is renamed stays
-//! inside. Nothing that was denied is allowed again, so what a reload adds outside needs a restart, and
-//! [`Sandbox::admits`] knows by asking what the kernel will ask: is one of the directories above it ours?
+//! The paths are those of the configuration at the start. A rule is about the directory that was
+//! there then, not about its name: a directory that replaces it is outside, and a renamed directory
+//! stays inside. No right comes back, so exports that a reload adds outside need a restart.
+//! [`Sandbox::admits`] knows them by the kernel's own question: is one of the directories above
+//! allowed?
 //!
-//! Landlock is a thread's, and that of threads it starts: [`Sandbox::enter`] belongs before the first other thread.
-//! Files that clients pass were opened by them, and are not concerned; neither are sockets that somebody listens on.
+//! Landlock applies to a thread and to threads that it starts, so [`Sandbox::enter`] belongs before
+//! the first other thread. Files that clients pass were opened by them, and are not concerned;
+//! neither are sockets that listen already.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -25,19 +27,20 @@ use rustix::fs::{Mode, OFlags};
 use crate::kept;
 use crate::syscalls::{self, Filtered};
 
-/// To read files, and see which there are.
+/// Rights to read files, and to list them.
 const LOOK: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 
-/// To replace files as a whole ([`crate::replace`]).
+/// Rights to replace files as a whole ([`crate::replace`]).
 const KEEP: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | MakeReg | RemoveFile});
 
-/// To make a listening socket, and take its file away at the end.
+/// Rights to make a listening socket, and to remove its file at the end.
 const LISTEN: BitFlags<AccessFs> = make_bitflags!(AccessFs::{MakeSock | RemoveFile});
 
-/// What everybody needs to look up names of users and hosts (some by libraries that are loaded for it), to tell
-/// disks apart, and to say why io_uring is refused. Of /etc the whole: its files are replaced by others when they
-/// change, and a rule about a file is not about its successor.
+/// Paths that every daemon needs: to look up names of users and hosts (some by libraries that are
+/// loaded for it), to tell disks apart, and to find out why io_uring is refused. All of /etc,
+/// because its files are replaced by others when they change, and a rule about a file is not about
+/// its successor.
 const SYSTEM: [(&str, BitFlags<AccessFs>); 7] = [
     ("/etc", LOOK),
     ("/usr/lib", LOOK),
@@ -48,28 +51,28 @@ const SYSTEM: [(&str, BitFlags<AccessFs>); 7] = [
     ("/proc/sys", LOOK),
 ];
 
-/// It is a link to a file elsewhere on many systems.
+/// A link to a file elsewhere on many systems.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Each version of Landlock that brings something to us, and what.
+/// Versions of Landlock that bring something to us, with what they bring.
 const COVERS: [(u32, &str); 5] =
     [(1, "files"), (3, "truncation"), (4, "ports"), (5, "devices"), (6, "signals")];
 
-/// Why the daemon does not start.
+/// Reason why the daemon does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// It was demanded, and cannot be.
+    /// Landlock was demanded, and cannot be had.
     #[error(
-        "[sandbox] landlock is \"on\", but {0}; enable it in the kernel (CONFIG_SECURITY_LANDLOCK, and landlock \
-         among lsm=) or in the container, or choose \"auto\" to start without"
+        "[sandbox] landlock is \"on\", but {0}; enable it in the kernel (CONFIG_SECURITY_LANDLOCK, \
+         and landlock among lsm=) or in the container, or choose \"auto\" to start without"
     )]
     Unavailable(String),
-    /// So is the filter of system calls.
+    /// A filter of system calls was demanded, and cannot be had.
     #[error("[sandbox] syscalls is \"on\", but {0}; choose \"auto\" to start without")]
     Unfiltered(String),
 }
 
-/// What is in force.
+/// Restrictions that are in force.
 #[derive(Debug, Default)]
 pub(crate) struct Sandbox {
     report: SandboxReport,
@@ -78,20 +81,20 @@ pub(crate) struct Sandbox {
     grounds: Vec<Ground>,
 }
 
-/// What is known of a filter of system calls.
+/// State of the filter of system calls.
 #[derive(Debug, Default)]
 pub(crate) struct Filtering {
     filtered: Filtered,
-    /// Why there is none.
+    /// Reason why there is none.
     unfiltered: Option<String>,
 }
 
 impl Filtering {
-    /// Filters the system calls of this process, all its threads. It belongs before [`Sandbox::enter`]: whether somebody
-    /// filters already is in a file that is closed then.
+    /// Filters the system calls of this process, for all its threads. Call it before
+    /// [`Sandbox::enter`], which closes the file that tells whether there is a filter already.
     ///
     /// # Errors
-    /// [`SandboxError`], if the configuration demands what this kernel does not have.
+    /// [`SandboxError`], if the configuration demands something that this kernel lacks.
     pub(crate) fn enter(mode: SyscallsMode) -> Result<Self, SandboxError> {
         let because = |why: String| {
             Some(format!("system calls: {why}; the daemon may make all that its user may"))
@@ -112,7 +115,7 @@ impl Filtering {
     }
 }
 
-/// A directory below which something is allowed.
+/// A directory with the rights below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ground {
     identity: Identity,
@@ -120,15 +123,15 @@ struct Ground {
     write: bool,
 }
 
-/// Device and inode.
+/// Device and inode of a directory.
 type Identity = (u64, u64);
 
 impl Sandbox {
-    /// Restricts this thread, and those that it starts from here on, to what a configuration needs. It cannot
-    /// be undone. `drop_ins`: where changed limits are kept.
+    /// Restricts this thread, and threads that it starts from here on, to the needs of a
+    /// configuration. The step cannot be undone. Changed limits are kept in `drop_ins`.
     ///
     /// # Errors
-    /// [`SandboxError`], if the configuration demands what this kernel does not have.
+    /// [`SandboxError`], if the configuration demands something that this kernel lacks.
     pub(crate) fn enter(
         config: &Config,
         sources: Option<&Sources>,
@@ -155,29 +158,29 @@ impl Sandbox {
         Ok(because(format!("landlock: {why}; the daemon may open whatever its user may")))
     }
 
-    /// The same beside a filter of system calls.
+    /// Adds the state of the filter of system calls.
     #[must_use]
     pub(crate) fn with(self, filtering: Filtering) -> Self {
         Self { filtering, ..self }
     }
 
-    /// For `status`.
+    /// Report for `pipectl status`.
     pub(crate) fn report(&self) -> SandboxReport {
         SandboxReport { syscalls: self.filtering.filtered.name().to_owned(), ..self.report.clone() }
     }
 
-    /// Why nobody filters system calls.
+    /// Reason why system calls are not filtered.
     pub(crate) fn unfiltered(&self) -> Option<&str> {
         self.filtering.unfiltered.as_deref()
     }
 
-    /// Why there is none.
+    /// Reason why there is no Landlock.
     pub(crate) fn degraded(&self) -> Option<&str> {
         self.degraded.as_deref()
     }
 
-    /// Whether files of an export can be opened. One whose directory cannot be looked at counts as admitted: the error
-    /// that opening it brings says more. May block in the file system.
+    /// Whether files of an export can be opened. A directory that cannot be looked at counts as
+    /// admitted, because the error of opening it says more. May block in the file system.
     pub(crate) fn admits(&self, export: &piped_config::Export) -> bool {
         if self.report.landlock_abi == 0 {
             return true;
@@ -194,7 +197,7 @@ impl Sandbox {
     }
 }
 
-/// What a daemon with this configuration opens while it runs.
+/// Paths that a daemon with this configuration opens while it runs.
 fn needs(
     config: &Config,
     sources: Option<&Sources>,
@@ -203,15 +206,15 @@ fn needs(
     let mut needs: Vec<_> =
         SYSTEM.iter().map(|(path, access)| (PathBuf::from(path), *access)).collect();
     needs.extend(fs::canonicalize(RESOLVER).ok().map(|path| (folder_of(&path), LOOK)));
-    // What a panic says of where it was.
+    // For the backtrace of a panic.
     needs.extend(std::env::current_exe().ok().map(|path| (path, AccessFs::ReadFile.into())));
     needs.extend(sources.map(|sources| (folder_of(sources.main_file()), LOOK)));
-    // Keys are read again by a reload, when `pipectl keys` has put others in their place.
+    // Keys are read again by a reload, after `pipectl keys` has put others in their place.
     let key = config.security.key_path(sources.map(Sources::main_file));
     needs.extend(key.map(|path| (folder_of(&path), AccessFs::ReadFile.into())));
     needs.extend(drop_ins.map(|conf_d| match conf_d.is_dir() {
         true => (conf_d.to_owned(), KEEP),
-        // It is made when limits are kept for the first time.
+        // The folder is made when limits are kept for the first time.
         false => (folder_of(conf_d), KEEP | AccessFs::MakeDir),
     }));
     for socket in [&config.client.socket, &config.admin.socket] {
@@ -219,7 +222,7 @@ fn needs(
     }
     if let Some(state) = kept::directory(config) {
         if config.planner.calibration == CalibrationMode::Live {
-            // As it would be made later; who cannot be made is complained of there.
+            // Made here as it would be later; that place reports a failure.
             let _ = fs::create_dir(&state);
         }
         needs.push((state, KEEP));
@@ -237,7 +240,8 @@ fn needs(
     needs
 }
 
-/// Where it listens. Where it connects is not limited: peers come with a reload, and name servers by themselves.
+/// Ports that it listens on. Connecting is not limited: peers come with a reload, and name servers
+/// by themselves.
 fn ports(config: &Config) -> Vec<u16> {
     let addresses = [config.listen.address, config.metrics.address];
     addresses.into_iter().flatten().map(|address| address.port()).collect()
@@ -267,7 +271,7 @@ fn restrict(
         .create()?;
     let mut grounds = Vec::new();
     for (path, access) in needs {
-        // What is not there needs no rule; who needs it says so, with its key.
+        // A missing path needs no rule; its user reports it, with its key.
         let Ok(place) = PathFd::new(path) else { continue };
         if let Ok(identity) = identity(&place) {
             let read = access.contains(AccessFs::ReadFile);
@@ -291,7 +295,8 @@ fn restrict(
     })
 }
 
-/// No signals to others, and no connection to their abstract sockets, unless the service manager listens on one.
+/// Forbids signals to others, and connections to their abstract sockets, unless the service manager
+/// listens on one.
 fn scopes() -> BitFlags<Scope> {
     let notify = std::env::var_os("NOTIFY_SOCKET");
     if notify.is_some_and(|socket| socket.as_encoded_bytes().starts_with(b"@")) {
@@ -305,7 +310,7 @@ fn identity(file: impl AsFd) -> io::Result<Identity> {
     Ok((facts.st_dev, facts.st_ino))
 }
 
-/// A directory and all above it, up to the root, over whatever is mounted where.
+/// A directory and all above it, up to the root, over all mounts.
 fn above(path: &Path) -> io::Result<Vec<Identity>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut here: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
@@ -332,8 +337,8 @@ mod tests {
         piped_config::Export { path: path.to_owned(), read, write, ..Default::default() }
     }
 
-    /// Runs something in a sandbox: on a thread of its own, which ends with it. `None`, with the reason printed, where
-    /// there is none to be had.
+    /// Runs something in a sandbox, on a thread of its own, which ends with it. `None`, with the
+    /// reason printed, where no sandbox can be had.
     fn inside<T: Send>(config: &Config, work: impl FnOnce(&Sandbox) -> T + Send) -> Option<T> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -359,7 +364,7 @@ mod tests {
         }
     }
 
-    /// Exports `read`, `write` and `both`, and `other`, which is none; each with a file.
+    /// Exports `read`, `write` and `both`, and `other`, which is not exported; each with a file.
     fn world() -> World {
         let directory = tempfile::tempdir().expect("a directory");
         let mut config = Config::default();
@@ -394,7 +399,7 @@ mod tests {
             let make = |name: &str| {
                 File::options().write(true).create_new(true).open(world.path(name)).map(drop)
             };
-            // Threads that start later are in it, too.
+            // Threads that start later are restricted, too.
             let thread = std::thread::scope(|scope| {
                 scope.spawn(|| read("other/file")).join().expect("it does not panic")
             });

@@ -1,4 +1,5 @@
-//! Configuration in the words of the crates below: one function a word, no logic.
+//! Translates the configuration into the terms of the crates below: one function a setting, no
+//! logic.
 
 use piped_config::Config;
 use piped_core::limits::NOTICES_MAX;
@@ -12,11 +13,11 @@ use crate::limits::{FILES_MAX, OPS_MAX, SEGMENTS_MAX, TRANSFERS_MAX};
 /// Doorbells of a shard beside those of its queues: the mailbox's.
 const OWN_WATCHES: u32 = 1;
 
-/// The most doorbells the driver is made for; a configuration that allows more queues is served
-/// until they are used up.
+/// The most doorbells of the driver; a configuration that allows more queues is served until they
+/// are used up.
 const WATCHES_MAX: u32 = 16 * 1024;
 
-/// After so many idle milliseconds the kernel's polling thread sleeps.
+/// Idle milliseconds after which the kernel's polling thread sleeps.
 const SQPOLL_IDLE_MS: u32 = 10;
 
 /// The deadline of requests that name none.
@@ -25,7 +26,7 @@ pub(crate) fn deadline(config: &Config) -> Nanos {
     Nanos(config.client.deadline_default.nanos())
 }
 
-/// What the engine of a shard is told.
+/// Configuration of a shard's engine.
 #[must_use]
 pub(crate) fn engine(
     config: &Config,
@@ -48,16 +49,16 @@ pub(crate) fn engine(
     }
 }
 
-/// A number of bytes in whole units of staging, rounded up.
+/// Rounds bytes up to whole units of staging.
 #[must_use]
 pub(crate) fn whole_units(bytes: u64) -> u64 {
     bytes.next_multiple_of(piped_config::Limits::STAGING_UNIT.0)
 }
 
-/// What a shard is told of the limits: an equal share of what is everybody's.
+/// Limits of a shard, with an equal share of the global ones.
 #[must_use]
 pub(crate) fn limits(limits: &piped_config::Limits, shards: u32) -> Limits {
-    // What a user has is known on the control thread alone.
+    // Only the control thread knows a user's sessions.
     let piped_config::Limits { global, user: _, client, peer } = limits;
     Limits {
         requests: global.requests / shards,
@@ -80,12 +81,12 @@ pub(crate) fn limits(limits: &piped_config::Limits, shards: u32) -> Limits {
     }
 }
 
-/// What the driver of a shard is told.
+/// Configuration of a shard's driver.
 #[must_use]
 pub(crate) fn driver(config: &Config) -> UringConfig {
     let queues = config.limits.global.sessions.saturating_mul(config.client.queues_max);
     UringConfig {
-        // What a send lends, it lends longer than the engine has its operation.
+        // A send lends its memory longer than the engine has its operation.
         ops_max: OPS_MAX + NOTICES_MAX,
         sq_entries: config.io.entries,
         files_max: FILES_MAX,

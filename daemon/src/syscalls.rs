@@ -1,13 +1,15 @@
-//! System calls that the daemon denies itself, and every thread it will have: a filter of the kernel's (seccomp).
+//! A filter of system calls that the daemon puts on itself, and on every thread that it will have
+//! (seccomp).
 //!
-//! What is denied are families that nothing in the daemon calls and that somebody who runs code in it would want: to
-//! run programs, to look into other processes, to reach for more of the kernel. The call fails with EPERM, and the
-//! daemon goes on. What a ring is asked to do does not pass a filter: the ring has restrictions of its own.
+//! The filter denies families of calls that nothing in the daemon makes, and that an attacker with
+//! code in it would need: to run programs, to look into other processes, to get more of the kernel.
+//! Such a call fails with EPERM, and the daemon goes on. Operations of a ring do not pass a filter,
+//! so the ring has restrictions of its own.
 //!
-//! Everything else is allowed. A list of what is allowed would be safer against calls that nobody thought of, but it has
-//! to name what every C library and every module of its resolver calls, in each version and on each path: the unit's
-//! filter is of that kind, and systemd keeps its lists. Where the unit, or a container, has given a filter, this one
-//! is not added.
+//! All other calls are allowed. A list of allowed calls would be safer against calls that nobody
+//! thought of. But it has to name all calls of every C library and every module of its resolver, in
+//! each version and on each path. The unit's filter is of that kind, and systemd keeps its lists.
+//! If the unit, or a container, has given a filter, this one is not added.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +20,7 @@ use seccompiler::{
     SeccompRule, apply_filter_all_threads,
 };
 
-/// Denied whatever they are asked.
+/// Calls that are denied whatever their arguments.
 const DENIED: &[libc::c_long] = &[
     // To run programs.
     libc::SYS_execve,
@@ -56,7 +58,7 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // The machine.
+    // State of the machine.
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
@@ -70,10 +72,10 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_adjtimex,
     libc::SYS_clock_adjtime,
     libc::SYS_vhangup,
-    // Files by number instead of by name, past every directory that is closed; and files of all.
+    // Files by number instead of by name, past closed directories; and files of all processes.
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
-    // Other users.
+    // To become other users.
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,
@@ -96,10 +98,10 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// What the daemon speaks: to clients, to peers, and to ask the kernel whose a socket is.
+/// Families of sockets for clients, for peers, and to ask the kernel for the user of a socket.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// `clone` with one of these makes a namespace.
+/// Flags of `clone` that make a namespace.
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -110,26 +112,27 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// The second numbering of calls on x86-64, for 32-bit pointers; some calls have numbers of their own in it.
+/// The second numbering of calls on x86-64, for 32-bit pointers; some calls have numbers of their
+/// own in it.
 #[cfg(target_arch = "x86_64")]
 const X32: libc::c_long = 0x4000_0000;
 #[cfg(target_arch = "x86_64")]
 const X32_OWN: std::ops::RangeInclusive<libc::c_long> = 512..=547;
 
-/// Who filters the system calls of this process.
+/// Origin of this process's filter of system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Filtered {
-    /// Nobody.
+    /// There is no filter.
     #[default]
     No,
-    /// Whoever started it: a unit, a container.
+    /// The service manager or a container has set it.
     Outside,
-    /// It does itself.
+    /// The daemon has set it itself.
     Own,
 }
 
 impl Filtered {
-    /// For `status`.
+    /// Name for `pipectl status`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::No => "none",
@@ -139,10 +142,10 @@ impl Filtered {
     }
 }
 
-/// Why there is no filter.
+/// Reason why there is no filter.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FilterError {
-    /// It cannot be made: a fault of this file.
+    /// The filter cannot be made: a fault of this file.
     #[error("the filter cannot be made ({0})")]
     Made(#[from] seccompiler::BackendError),
     /// The kernel does not take it.
@@ -150,7 +153,8 @@ pub(crate) enum FilterError {
     Refused(#[from] seccompiler::Error),
 }
 
-/// Filters the system calls of every thread of this process, if it is wanted and nobody does yet. It cannot be undone.
+/// Filters the system calls of every thread of this process, if that is wanted and there is no
+/// filter yet. The step cannot be undone.
 pub(crate) fn enter(mode: SyscallsMode) -> Result<Filtered, FilterError> {
     let outside = if is_filtered().unwrap_or(false) { Filtered::Outside } else { Filtered::No };
     match (mode, outside) {
@@ -170,7 +174,7 @@ fn is_filtered() -> io::Result<bool> {
     Ok(status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|it| it.trim() == "2")))
 }
 
-/// A filter has one answer for all it denies, so there are two of them.
+/// The two programs of the filter: a program has one answer for all calls that it denies.
 fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let mut denied: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for &call in DENIED {
@@ -186,7 +190,8 @@ fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
         let calls: Vec<libc::c_long> = denied.keys().copied().chain(X32_OWN).collect();
         denied.extend(calls.into_iter().map(|call| (X32 | call, Vec::new())));
     }
-    // Its flags are in memory, where a filter cannot look; a C library that is told that there is none takes `clone`.
+    // Its flags are in memory, where a filter cannot look; a C library falls back to `clone` if it
+    // does not exist.
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok([program(denied, libc::EPERM)?, program(unknown, libc::ENOSYS)?])
 }
@@ -205,12 +210,12 @@ fn program(
     filter.try_into()
 }
 
-/// True of a socket of none of [`FAMILIES`].
+/// Condition that is true of a socket of none of [`FAMILIES`].
 fn foreign_family() -> Result<Vec<SeccompCondition>, seccompiler::BackendError> {
     FAMILIES.iter().map(|&family| condition(0, SeccompCmpOp::Ne, family as u64)).collect()
 }
 
-/// One rule for each of [`NAMESPACES`].
+/// Rules, one for each of [`NAMESPACES`].
 fn namespaces() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let rule = |&flag: &libc::c_int| {
         let flag = flag as u64;
@@ -237,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Set for the process that filters itself: a filter is for good, and for all threads.
+    /// Set for the process that filters itself, because a filter is for good, and for all threads.
     const INSIDE: &str = "PIPED_TEST_SYSCALLS_INSIDE";
     const TEST: &str = "syscalls::tests::what_is_denied_is_denied_and_the_rest_goes_on";
 
@@ -253,7 +258,7 @@ mod tests {
         assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
     }
 
-    /// In a process of its own.
+    /// Runs in a process of its own.
     fn inside() {
         // A thread that was there before is filtered as well.
         let (go, waits) = std::sync::mpsc::channel::<()>();
@@ -276,7 +281,7 @@ mod tests {
         for (what, outcome) in here.into_iter().chain(there) {
             assert_eq!(outcome, Err(Errno::PERM), "{what}");
         }
-        // What the daemon does.
+        // Calls that the daemon makes.
         for family in [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6] {
             let outcome = socket(family, SocketType::STREAM, None).map(drop);
             assert!(outcome.is_ok() || outcome == Err(Errno::AFNOSUPPORT), "{family:?}");

@@ -1,15 +1,15 @@
-//! What the service manager is told. Without one (no NOTIFY_SOCKET) nothing happens.
+//! Notifications to the service manager. Without one (no NOTIFY_SOCKET) nothing happens.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// The doors are open.
+/// Reports that the sockets are open.
 pub(crate) fn ready(status: &str) {
     say(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The configuration is loaded again; [`ready`] follows.
+/// Reports that the configuration is loaded again; [`ready`] follows.
 pub(crate) fn reloading() {
     // The service manager tells by the time which reload a READY belongs to.
     match NotifyState::monotonic_usec_now() {
@@ -18,17 +18,17 @@ pub(crate) fn reloading() {
     }
 }
 
-/// How long the service manager waits for [`alive`]; none: it does not.
+/// Time that the service manager waits for [`alive`]; none if it does not.
 pub(crate) fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero())
 }
 
-/// Everything turns.
+/// Reports that all threads are alive.
 pub(crate) fn alive() {
     say(&[NotifyState::Watchdog]);
 }
 
-/// The doors are closing.
+/// Reports that the sockets are closing.
 pub(crate) fn stopping() {
     say(&[NotifyState::Stopping]);
 }

@@ -1,7 +1,8 @@
-//! Listening on a unix socket's path: whose file it is, who may connect, and its end.
+//! Listening on a unix socket's path: the owner of its file, the users that may connect, and its
+//! end.
 //!
-//! A file left behind by a daemon that was killed is replaced; a file behind which somebody listens
-//! is not. At exit the file goes, if it is still ours. The file of a socket that was passed to us is not.
+//! A file left behind by a killed daemon is replaced; a file with a listener is not. At exit the
+//! file is removed, if it is still ours. The file of a socket that was passed to us is not.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,41 +13,42 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connections that wait to be accepted: as many as the kernel allows by default (`net.core.somaxconn`). They are
-/// accepted as fast as they come, and who connects faster still is to find it hard to keep others out.
+/// Connections that wait to be accepted: as many as the kernel allows by default
+/// (`net.core.somaxconn`). They are accepted as fast as they come, and a flood should find it hard
+/// to keep others out.
 const BACKLOG: i32 = 4096;
 
-/// Why there is no listener. The key names what to change.
+/// Reason why there is no listener. The key names the setting to change.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody listens there.
+    /// Another process listens there.
     #[error("{key}: somebody listens on {} already; is another piped running?", path.display())]
     InUse {
-        /// The configuration key.
+        /// Key of the configuration.
         key: &'static str,
-        /// The socket's path.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// Something else is there.
+    /// Another kind of file is there.
     #[error("{key}: {} exists and is no socket; move it or change the key", path.display())]
     NotASocket {
-        /// The configuration key.
+        /// Key of the configuration.
         key: &'static str,
-        /// The socket's path.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// The kernel says no.
+    /// The kernel refuses to listen.
     #[error(
         "{key}: cannot listen on {} ({error}); its directory must exist and be writable by this \
          user, or the key be changed",
         path.display()
     )]
     Listen {
-        /// The configuration key.
+        /// Key of the configuration.
         key: &'static str,
-        /// The socket's path.
+        /// Path of the socket.
         path: PathBuf,
-        /// What it says.
+        /// Error that it reports.
         error: Errno,
     },
 }
@@ -67,8 +69,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on `path`, non-blocking. `open`: anybody may connect (and be refused by who they are);
-/// else only this user and root.
+/// Listens on `path`, non-blocking. With `open` anybody may connect (and be refused by user); else
+/// only this user and root.
 ///
 /// # Errors
 /// See [`SocketError`].
@@ -95,8 +97,8 @@ pub(crate) fn listen(
     Ok((socket, file))
 }
 
-/// The file of a socket that somebody else made and keeps: its mode follows what is configured, as if it
-/// were ours, but it stays.
+/// The file of a socket that another process made and keeps: its mode follows the configuration, as
+/// if it were ours, but the file stays.
 pub(crate) fn adopt(path: &Path, open: bool) -> SocketFile {
     match set_mode(path, open) {
         Ok(()) => {
@@ -104,23 +106,23 @@ pub(crate) fn adopt(path: &Path, open: bool) -> SocketFile {
         }
         Err(error) => tracing::warn!(
             path = %path.display(), %error,
-            "the service manager's socket keeps its mode; SocketUser=piped in piped.socket lets the \
-             daemon set it (clients are admitted or refused all the same)"
+            "the service manager's socket keeps its mode; SocketUser=piped in piped.socket lets \
+             the daemon set it (clients are admitted or refused all the same)"
         ),
     }
     SocketFile { path: path.to_owned(), identity: None }
 }
 
-/// Whether anybody may connect, or this user and root alone.
+/// Sets whether anybody may connect, or this user and root alone.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of the kernel.
 pub(crate) fn set_mode(path: &Path, open: bool) -> Result<(), Errno> {
     let mode = if open { 0o666 } else { 0o600 };
     rustix::fs::chmod(path, Mode::from_raw_mode(mode))
 }
 
-/// Removes a socket's file that nobody listens behind.
+/// Removes a socket's file that has no listener.
 fn remove_stale(
     key: &'static str,
     path: &Path,
@@ -143,7 +145,7 @@ fn remove_stale(
             _ => Ok(()),
         },
         Err(Errno::NOENT) => Ok(()),
-        // Connected, a full backlog, another kind of socket: somebody is there.
+        // Connected, a full backlog, another kind of socket: there is a listener.
         _ => Err(SocketError::InUse { key, path: path.to_owned() }),
     }
 }

@@ -1,7 +1,7 @@
-//! The service manager's watchdog: told that all is well only if every shard has just said so.
+//! The service manager's watchdog: answered only if every shard has just answered.
 //!
-//! An idle shard sleeps, so its turns say nothing; it is asked, which wakes it, and answers in its next turn.
-//! The control thread asks, so that one that hangs is silent, too.
+//! An idle shard sleeps, so its turns show nothing; a question wakes it, and it answers in its next
+//! turn. The control thread asks, so a hanging control thread is noticed, too.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::systemd;
 /// Answers the watchdog, if there is one, until the daemon stops.
 pub(crate) async fn answer(control: Rc<Control>) {
     let Some(interval) = systemd::watchdog_interval() else { return };
-    // Half of it, so that one late answer is no end; what remains is for the shards.
+    // Half of it, so that one late answer is no end; the rest is for the shards.
     let pause = interval / 2;
     loop {
         tokio::select! {
@@ -25,8 +25,8 @@ pub(crate) async fn answer(control: Rc<Control>) {
             None => systemd::alive(),
             Some(shard) => tracing::error!(
                 shard,
-                "the shard does not turn: the watchdog is not answered, and the service manager will \
-                 end the daemon"
+                "the shard does not turn: the watchdog is not answered, and the service manager \
+                 will end the daemon"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! What tests of closing, and of doors that descriptors come through, share.
+//! Tools for tests of closing, and of sockets that descriptors come through.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,8 +10,8 @@ use tokio::task::LocalSet;
 
 use super::{Closer, close_files};
 
-/// A descriptor whose close hangs until the other end is dropped: a socket that lingers with more
-/// unsent than the other end takes.
+/// A descriptor with a close that hangs until the other end is dropped: a socket that lingers with
+/// more unsent than the other end takes.
 pub(crate) fn hanging() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = listener.local_addr().expect("bound");
@@ -24,19 +24,19 @@ pub(crate) fn hanging() -> (OwnedFd, TcpStream) {
     (ours.into(), theirs)
 }
 
-/// A descriptor, and what is at its end once it is closed.
+/// A descriptor, and a reader that sees its close.
 pub(crate) fn watched() -> (OwnedFd, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     (writer.into(), reader)
 }
 
-/// Waits until what [`watched`] made is closed.
+/// Waits until the file of [`watched`] is closed.
 pub(crate) async fn is_closed(mut reader: std::io::PipeReader) {
     let end = tokio::task::spawn_blocking(move || reader.read(&mut [0])).await;
     assert_eq!(end.expect("no panic").expect("the end"), 0);
 }
 
-/// Runs a test on a thread that closes must not hang, beside those that close.
+/// Runs a test on a thread that no close may hang, beside threads that close.
 pub(crate) fn with_closer(test: impl AsyncFnOnce(Closer)) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
